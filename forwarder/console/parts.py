@@ -42,6 +42,7 @@ class Webhooks(Protocol):
         before: int | None = None,
         after: int | None = None,
         limit: int = 50,
+        tried: bool = False,
     ) -> Sequence[DeliveryEntry]: ...
     async def resend(self, endpoint_id: str, delivery_id: int, *, workspace_id: str | None) -> DeliveryEntry: ...
 

@@ -26,6 +26,7 @@ class Recent(Generic[T]):
         self._reading = asyncio.Lock()
         self._latest: tuple[float, T] | None = None
         self._refreshing: asyncio.Task[None] | None = None
+        self._awaited: asyncio.Task[T] | None = None
 
     async def get(self) -> T:
         if self._latest is not None and self._age() < _KEPT_SECONDS:
@@ -38,6 +39,20 @@ class Recent(Generic[T]):
             assert self._latest is not None  # noqa: S101 - just read
             return self._latest[1]
 
+    async def within(self, seconds: float) -> T | None:
+        """As `get`; None where that takes longer. Then it is read on, for whoever comes next."""
+        if self._awaited is None:
+            self._awaited = asyncio.create_task(self.get())
+            self._awaited.add_done_callback(self._over)
+        awaited = self._awaited
+        await asyncio.wait([awaited], timeout=seconds)
+        return awaited.result() if awaited.done() else None
+
+    @property
+    def age_seconds(self) -> float:
+        """How long ago the reading of what was returned last began."""
+        return self._age()
+
     def forget(self) -> None:
         """Something was changed: the next to come waits for what is true now."""
         self._latest = None
@@ -48,6 +63,11 @@ class Recent(Generic[T]):
     async def _renew(self) -> None:
         began = self._clock.monotonic()
         self._latest = (began, await self._read())
+
+    def _over(self, awaited: asyncio.Task[T]) -> None:
+        self._awaited = None
+        if not awaited.cancelled() and (error := awaited.exception()) is not None:
+            _log.info("console.not_refreshed", error=str(error))
 
     async def _refresh(self) -> None:
         try:

@@ -189,11 +189,13 @@ class Webhooks:
         before: int | None = None,
         after: int | None = None,
         limit: int = 50,
+        tried: bool = False,
     ) -> Sequence[DeliveryEntry]:
-        """The delivery log, newest first. Next page: `before` the last id; previous page: `after` the first."""
+        """The delivery log, newest first. Next page: `before` the last id; previous page: `after` the first. `tried`: only what was
+        posted at least once."""
         await self.get(endpoint_id, workspace_id=workspace_id)
         below = None if before is None or before > _MAX_ID else before
-        return await self._log.entries(endpoint_id, status=status, before=below, after=after, limit=limit)
+        return await self._log.entries(endpoint_id, status=status, before=below, after=after, limit=limit, tried=tried)
 
     async def delivery(self, endpoint_id: str, delivery_id: int, *, workspace_id: str | None) -> DeliveryEntry:
         """One entry of the delivery log."""

@@ -196,6 +196,12 @@ class TopicAdmin(Protocol):
         next message. Empty if there is no such topic."""
         ...
 
+    async def offsets_at(self, topic: str, moments: Sequence[datetime]) -> Sequence[Mapping[int, int]]:
+        """For each of `moments` and each partition of `topic`, the offset of the first message appended then or later; where there
+        is none, that of the next message. Empty mappings if there is no such topic. Much quicker than to seek with a tail, whose
+        answer comes after what that is waiting for."""
+        ...
+
     async def settings(self, topic: str) -> Mapping[str, str]:
         """How `topic`, which exists, is set up, by Kafka's names; empty where a topic has no settings."""
         ...

@@ -5,7 +5,6 @@ from contextlib import asynccontextmanager
 from datetime import datetime
 
 from forwarder.assembly.backend import database_of, open_log
-from forwarder.notifier.settings import GROUP as NOTIFIER
 from forwarder.operations.show.standing import Group
 from forwarder.operations.show.status import StatusReader, StoreParts
 from forwarder.process.clock import SystemClock
@@ -21,7 +20,6 @@ from forwarder.tenancy.sql.admin import SqlTenancyAdmin
 from forwarder.tenancy.sql.endpoints import SqlEndpoints
 from forwarder.tenancy.sql.sealing_keys import load_sealing_keys
 from forwarder.tenancy.sql.secrets import SqlSecrets
-from forwarder.worker.parts import GROUP as WORKER
 
 
 @asynccontextmanager
@@ -51,7 +49,7 @@ async def open_status(settings: Settings) -> AsyncIterator[StatusReader]:
         sealing_keys=sealing_keys,
         trail=SqlAuditTrail(engine),
     )
-    groups = [Group(WORKER, topics.requests), Group(NOTIFIER, topics.results)]
+    groups = [Group(settings.worker.group, topics.requests), Group(settings.notifier.group, topics.results)]
     try:
         async with open_log(settings.backend, partitions=settings.environment.partitions) as log:
             yield StatusReader(log, topics.all(), groups, parts, clock)

@@ -55,6 +55,9 @@ def deliveries(
     endpoint_id: EndpointId,
     status: Annotated[str | None, typer.Option(help="Only those with this status, such as FAILED.")] = None,
     limit: Annotated[int, typer.Option(min=1, max=10_000, help="How many, newest first.")] = 20,
+    tried: Annotated[
+        bool, typer.Option("--tried", help="Only those that were posted at least once: what its endpoint answers.")
+    ] = False,
     workspace: OfWorkspace = None,
     as_json: AsJson = False,
 ) -> None:
@@ -65,7 +68,7 @@ def deliveries(
 
     async def run(backend: Backend) -> list[dict[str, Any]]:
         hooks = await webhooks_of(backend)
-        found = await hooks.deliveries(endpoint_id, workspace_id=workspace, status=wanted, limit=limit)
+        found = await hooks.deliveries(endpoint_id, workspace_id=workspace, status=wanted, limit=limit, tried=tried)
         return [delivery_json(entry) for entry in found]
 
     rows = with_backend(run)

@@ -24,6 +24,7 @@ from forwarder.topics.port import LogUnavailable
 
 _PER_SECOND: Final = 50.0
 _ROWS: Final = 100
+_PATIENCE_SECONDS: Final = 0.2
 _KEPT_RUNS: Final = 100
 _REPLAYABLE: Final = (LetterState.OPEN, LetterState.CARD_GONE, LetterState.UNDECODABLE)
 
@@ -70,24 +71,36 @@ class DeadLetterPages:
         self._parts = parts
         self._letters = DeadLetterReader(parts.log, parts.topics.dead_letters, parts.overview)
         self._recent = Recent(lambda: self._letters.find(LetterFilter()), parts.clock)
-        """With ten thousand of them reading them takes seconds."""
+        """With ten thousand of them reading them takes a second or more."""
         self._runs: OrderedDict[str, _Run] = OrderedDict()
 
     async def groups(self, visit: Visit) -> Page:
         wanted = _wanted(visit.query("account"), visit.query("class"))
+        filters = {"account": wanted.account or "", "failure_class": wanted.failure_class or ""}
+        letters = await self._recent.within(_PATIENCE_SECONDS)
+        if letters is None:
+            return await self._counts(wanted, filters)
         found = [
-            (each, state)
-            for each, state in await self._recent.get()
-            if state is not LetterState.REPLAYED and wanted.includes(each)
+            (each, state) for each, state in letters if state is not LetterState.REPLAYED and wanted.includes(each)
         ]
         groups: dict[tuple[str, str], _Group] = {}
         for letter, state in found:
             key = (letter.account, letter.failure_class)
             groups.setdefault(key, _Group(*key)).add(letter, state)
         ordered = sorted(groups.values(), key=lambda each: (-sum(each.states.values()), each.account))
-        values = {"groups": ordered, "letters": found[:_ROWS], "total": len(found), "rows": _ROWS}
-        filters = {"account": wanted.account or "", "failure_class": wanted.failure_class or ""}
+        values = {"groups": ordered, "letters": found[:_ROWS], "total": len(found), "age": self._recent.age_seconds}
         return Page("dead_letters.html", {**values, **filters, "replayable": _REPLAYABLE, "open": LetterState.OPEN})
+
+    async def _counts(self, wanted: LetterFilter, filters: Mapping[str, str]) -> Page:
+        """What the store counts by an index, while the letters are still being read."""
+        failed = [
+            each
+            for each in await self._parts.standing.failed()
+            if wanted.account in {None, each.account_id} and wanted.failure_class in {None, each.failure_class}
+        ]
+        failed.sort(key=lambda each: (-each.count, each.account_id))
+        again = address("/dead-letters", account=wanted.account, **{"class": wanted.failure_class})
+        return Page("dead_letters_counted.html", {**filters, "failed": failed, "again": again})
 
     async def preview(self, visit: Visit) -> Page:
         ids = [visit.query("id")] if visit.query("id") else []
@@ -129,7 +142,6 @@ class DeadLetterPages:
     async def _run(self, run: _Run, plan: ReplayPlan) -> None:
         def count(more: int) -> None:
             run.put_back += more
-            self._recent.forget()
 
         parts = self._parts
         try:
@@ -143,6 +155,8 @@ class DeadLetterPages:
                 "The log or the database went away. The last few may or may not be back; replaying them again is safe."
             )
             _log.warning("console.replay_failed", put_back=run.put_back, selected=run.selected, error=str(error))
+        finally:
+            self._recent.forget()
 
     def _known(self, visit: Visit) -> _Run:
         run = self._runs.get(visit.request.path_params["id"])

@@ -1,5 +1,6 @@
 """The first page: what wants attention, how much goes through, and how each account's PMS does."""
 
+import asyncio
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -108,11 +109,13 @@ class OverviewPage:
     async def _read(self) -> _Seen:
         parts = self._parts
         return _Seen(
-            await self._flow.read(),
-            await read_lag(parts.log, parts.groups, parts.clock),
-            await read_work(parts.standing, parts.tenancy, parts.clock),
-            await parts.webhooks.endpoints(None),
-            await parts.processes.processes(),
+            *await asyncio.gather(
+                self._flow.read(),
+                read_lag(parts.log, parts.groups, parts.clock),
+                read_work(parts.standing, parts.tenancy, parts.clock),
+                parts.webhooks.endpoints(None),
+                parts.processes.processes(),
+            )
         )
 
 

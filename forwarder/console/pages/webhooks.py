@@ -23,14 +23,16 @@ class WebhookPages:
     async def show(self, visit: Visit) -> Page:
         endpoint = await self._webhooks.get(visit.request.path_params["id"], workspace_id=None)
         before, named = positive(visit.query("before"), LARGEST_ID), visit.query("status")
+        tried = visit.query("tried") == "yes"
         status = DeliveryStatus(named) if named in set(DeliveryStatus) else None
         found = await self._webhooks.deliveries(
-            endpoint.id, workspace_id=None, status=status, before=before, limit=_ROWS + 1
+            endpoint.id, workspace_id=None, status=status, before=before, limit=_ROWS + 1, tried=tried
         )
         path = f"/webhooks/{endpoint.id}"
-        more = address(path, status=status, before=found[_ROWS - 1].id) if len(found) > _ROWS else None
+        onward = {"status": status, "tried": "yes" if tried else None}
+        more = address(path, **onward, before=found[_ROWS - 1].id) if len(found) > _ROWS else None
         values = {"endpoint": endpoint, "deliveries": found[:_ROWS], "more": more}
-        return Page("webhook.html", {**values, "status": status, "statuses": list(DeliveryStatus)})
+        return Page("webhook.html", {**values, "status": status, "statuses": list(DeliveryStatus), "tried": tried})
 
     async def act(self, visit: Visit) -> Go | Page:
         endpoint_id = visit.request.path_params["id"]

@@ -47,11 +47,13 @@ if (document.querySelector("[data-live]") && button) {
   loop();
 }
 
-// A search that has found nothing yet looks further by itself, until somebody stops it.
+// A search that has found nothing yet looks further by itself, until somebody stops it; letters that are being read are asked for again.
 const further = document.querySelector("[data-go-on]");
 if (further) {
   const going = setTimeout(() => location.replace(further.dataset.goOn), 300);
   const stop = further.querySelector("[data-stay]");
-  stop.hidden = false;
-  stop.addEventListener("click", () => clearTimeout(going));
+  if (stop) {
+    stop.hidden = false;
+    stop.addEventListener("click", () => clearTimeout(going));
+  }
 }

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from itertools import pairwise, takewhile
+from itertools import pairwise
 from statistics import median
 from typing import Final
 
@@ -15,12 +15,11 @@ from pydantic_core import from_json
 
 from forwarder.process.clock import Clock
 from forwarder.topics.codec import header, is_duplicate
-from forwarder.topics.port import ConsumedMessage, Log, Topics
+from forwarder.topics.port import ConsumedMessage, Log, TopicAdmin, Topics
 from forwarder.topics.reading import read_to_end
 
 MINUTES: Final = 30
 """How far back `Flow` looks."""
-_MARKS_AT_ONCE: Final = 6
 _SAMPLE: Final = 2_000
 _LONGEST_SAMPLE: Final = timedelta(minutes=15)
 _LEADING: Final = "reservation."
@@ -28,8 +27,7 @@ _LEADING: Final = "reservation."
 
 @dataclass(frozen=True, slots=True)
 class TopicFlow:
-    """The messages of a topic in each of the last whole minutes, oldest first, and in the last 60 seconds. Of the minutes some are
-    known at first, and more with each read, up to `MINUTES`."""
+    """The messages of a topic in each of the last `MINUTES` whole minutes, oldest first, and in the last 60 seconds."""
 
     by_minute: Sequence[int]
     last_minute: int
@@ -82,34 +80,27 @@ class Flow:
         topics = self._topics
         async with self._log.admin() as admin:
             known = await admin.list()
-            ends = {
-                name: sum(held.stop for held in (await admin.offsets(name)).values())
-                for name in topics.all()
-                if name in known
-            }
-        accepted, results, dead = await asyncio.gather(*(self._topic(each, ends.get(each)) for each in topics.all()))
+            accepted, results, dead = await asyncio.gather(
+                *(self._topic(admin, each) if each in known else _nothing() for each in topics.all())
+            )
         # As far back as some 2,000 results reach at the rate of the last minute.
         reach = timedelta(minutes=_SAMPLE / max(results.last_minute, 1))
         since = self._clock.now() - min(reach, _LONGEST_SAMPLE)
-        outcomes = await self._outcomes(since) if topics.results in ends else {}
+        outcomes = await self._outcomes(since) if topics.results in known else {}
         return FlowNow(accepted, results, dead, outcomes, since)
 
-    async def _topic(self, topic: str, end: int | None) -> TopicFlow:
-        if end is None:
-            return TopicFlow([0] * MINUTES, 0)
+    async def _topic(self, admin: TopicAdmin, topic: str) -> TopicFlow:
         now, passed = self._clock.now(), self._passed[topic]
         whole = now.replace(second=0, microsecond=0)
         marks = [whole - timedelta(minutes=back) for back in range(MINUTES, -1, -1)]
         for old in passed.keys() - set(marks):
             del passed[old]
-        async with self._log.tail(topic) as tail:
-            # The latest first: Kafka takes a time for each, and who looks wants to see something.
-            for mark in [each for each in reversed(marks) if each not in passed][:_MARKS_AT_ONCE]:
-                passed[mark] = sum((await tail.seek_to_time(mark)).values())
-            minute_ago = sum((await tail.seek_to_time(now - timedelta(minutes=1))).values())
-        known = [*takewhile(passed.__contains__, reversed(marks))][::-1]
-        by_minute = [max(passed[later] - passed[earlier], 0) for earlier, later in pairwise(known)]
-        return TopicFlow(by_minute, max(end - minute_ago, 0))
+        missing = [each for each in marks if each not in passed]
+        end = sum(held.stop for held in (await admin.offsets(topic)).values())
+        minute_ago, *found = await admin.offsets_at(topic, [now - timedelta(minutes=1), *missing])
+        passed |= {mark: sum(places.values()) for mark, places in zip(missing, found, strict=True)}
+        by_minute = [max(passed[later] - passed[earlier], 0) for earlier, later in pairwise(marks)]
+        return TopicFlow(by_minute, max(end - sum(minute_ago.values()), 0))
 
     async def _outcomes(self, since: datetime) -> Mapping[str, AccountOutcomes]:
         found: defaultdict[str, AccountOutcomes] = defaultdict(AccountOutcomes)
@@ -122,6 +113,10 @@ class Flow:
                 if left <= 0:
                     break
         return found
+
+
+async def _nothing() -> TopicFlow:
+    return TopicFlow([0] * MINUTES, 0)
 
 
 def _count(found: defaultdict[str, AccountOutcomes], consumed: ConsumedMessage) -> None:

@@ -1,6 +1,7 @@
 """What stands at the moment: how far the groups are behind, and what waits, is in doubt or has failed. For the metrics and for
 operators, who so see the same numbers."""
 
+import asyncio
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -90,7 +91,11 @@ class Accounts(Protocol):
 async def read_lag(log: Log, groups: Sequence[Group], clock: Clock) -> Sequence[GroupLag]:
     """Of each group, whether it has members or not. Raises `LogUnavailable`."""
     async with log.admin() as admin:
-        return [GroupLag(each, await admin.lag(each.topic, group=each.name), clock.now()) for each in groups]
+
+        async def lag_of(group: Group) -> GroupLag:
+            return GroupLag(group, await admin.lag(group.topic, group=group.name), clock.now())
+
+        return await asyncio.gather(*map(lag_of, groups))
 
 
 async def read_work(store: StandingReader, tenancy: Accounts, clock: Clock) -> StandingWork:

@@ -240,7 +240,8 @@ def _of_log(status: DeploymentStatus) -> Iterator[Finding]:
         if lag.messages and (members == 0 or lag.seconds > LATE.total_seconds()):
             nobody = ", and nobody reads" if members == 0 else ""
             says = f"{lag.group.name} is {lag.messages:,} messages and {lag.seconds:,.0f} s behind{nobody}"
-            yield Finding(says, f"start more: forwarder {lag.group.name.removeprefix('forwarder-')}")
+            role = lag.group.name.rpartition("forwarder-")[2]  # before that stands the prefix of its topics
+            yield Finding(says, f"start more: forwarder {role}")
 
 
 def _of_store(status: DeploymentStatus) -> Iterator[Finding]:
@@ -302,7 +303,8 @@ def _of_endpoint(endpoint: EndpointStatus, now: datetime) -> Iterator[Finding]:
     elif endpoint.work is not None and now - endpoint.work.first_due_at > LATE:
         waits = _for(now - endpoint.work.first_due_at)
         says = f"webhook {endpoint.id}: {endpoint.work.pending:,} deliveries wait, the first has been due for {waits}"
-        yield Finding(says, "start more: forwarder notifier")
+        told = f"forwarder webhook deliveries {endpoint.id} --tried"
+        yield Finding(says, f"{told}, which has its answers; where there are none, start more: forwarder notifier")
 
 
 def _for(span: timedelta) -> str:

@@ -31,8 +31,11 @@ class SqlDeliveryLog:
         before: int | None,
         limit: int,
         after: int | None = None,
+        tried: bool = False,
     ) -> Sequence[DeliveryEntry]:
         wanted = select(*ENTRY).where(_row.endpoint_id == endpoint_id)
+        if tried:
+            wanted = wanted.where(_row.attempts != literal_column("'[]'"))
         if status is not None:
             wanted = wanted.where(_row.status == status.value)
         if before is not None:

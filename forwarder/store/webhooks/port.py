@@ -143,8 +143,10 @@ class DeliveryLog(Protocol):
         before: int | None,
         limit: int,
         after: int | None = None,
+        tried: bool = False,
     ) -> Sequence[DeliveryEntry]:
-        """The newest first, with ids below `before`. With `after`, the ones next above that id."""
+        """The newest first, with ids below `before`. With `after`, the ones next above that id. `tried`: only those that were
+        posted at least once, which has to pass over what waits."""
         ...
 
     async def entry(self, endpoint_id: str, delivery_id: int) -> DeliveryEntry | None: ...

@@ -136,6 +136,26 @@ def topic_offsets(path: Path, name: str) -> dict[int, range]:
         return {each: range(first.get(each, head), head) for each, head in sorted(heads(connection, topic).items())}
 
 
+def offsets_at(path: Path, name: str, since_ms: Sequence[int]) -> list[dict[int, int]]:
+    """`offsets_since` of each of these times, in one pass; empty if there is no such topic. Raises `LogUnavailable`."""
+    with reaching_file(f"read {path}"), closing(open_file(path)) as connection:
+        topic = topic_entry(connection, name)
+        if topic is None:
+            return [{} for _ in since_ms]
+        ends = heads(connection, topic)
+        found = [dict(ends) for _ in since_ms]
+        firsts = ", ".join(["min(case when timestamp_ms >= ? then offset end)"] * len(since_ms))
+        rows = connection.execute(
+            f"select partition, {firsts} from messages where topic = ? group by partition",  # noqa: S608 - only placeholders
+            (*since_ms, topic.id),
+        )
+        for partition, *offsets in rows:
+            for places, offset in zip(found, offsets, strict=True):
+                if offset is not None:
+                    places[partition] = offset
+        return found
+
+
 def committed_offsets(path: Path, name: str, group: str) -> dict[int, int]:
     """As `committed`; none if there is no such topic. Raises `LogUnavailable`."""
     with reaching_file(f"read {path}"), closing(open_file(path)) as connection:

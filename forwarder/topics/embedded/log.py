@@ -7,7 +7,7 @@ one consumer.
 import asyncio
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 from forwarder.process.clock import Clock, SystemClock
@@ -18,6 +18,7 @@ from forwarder.topics.embedded.file import (
     group_lag,
     list_topics,
     lock_group,
+    offsets_at,
     topic_offsets,
 )
 from forwarder.topics.embedded.reader import EmbeddedConsumer, EmbeddedReader, EmbeddedTail
@@ -159,6 +160,10 @@ class EmbeddedAdmin:
 
     async def offsets(self, topic: str) -> Mapping[int, range]:
         return await asyncio.to_thread(topic_offsets, self._path, topic)
+
+    async def offsets_at(self, topic: str, moments: Sequence[datetime]) -> Sequence[Mapping[int, int]]:
+        since_ms = [round(each.timestamp() * 1000) for each in moments]
+        return await asyncio.to_thread(offsets_at, self._path, topic, since_ms)
 
     async def settings(self, topic: str) -> Mapping[str, str]:  # noqa: ARG002 - none has any
         return {}

@@ -84,6 +84,22 @@ class KafkaAdmin:
                 first, following = await consumer.beginning_offsets(every), await consumer.end_offsets(every)
         return {each.partition: range(first[each], following[each]) for each in every}
 
+    async def offsets_at(self, topic: str, moments: Sequence[datetime]) -> Sequence[Mapping[int, int]]:
+        since = [max(round(each.timestamp() * 1000), 0) for each in moments]
+        async with reaching_kafka(f"find times in {topic}", within=self._connection.publish_timeout_seconds):
+            count = (await self._existing()).get(topic, 0)
+            every = [TopicPartition(topic, each) for each in range(count)]
+            async with self._offsets_client() as consumer:
+                # The ends first: what is published between the two requests is found by its time.
+                ends = await consumer.end_offsets(every)
+                found = await asyncio.gather(
+                    *(consumer.offsets_for_times(dict.fromkeys(every, each)) for each in since)
+                )
+        return [
+            {place.partition: places[place].offset if places.get(place) else end for place, end in ends.items()}
+            for places in found
+        ]
+
     async def settings(self, topic: str) -> Mapping[str, str]:
         async with reaching_kafka(f"read the settings of {topic}", within=self._connection.publish_timeout_seconds):
             responses = await self._client.describe_configs([ConfigResource(ConfigResourceType.TOPIC, topic)])

@@ -64,6 +64,12 @@ async def test_a_tail_goes_on_from_what_was_taken_at_that_moment(
         later = [each.offset for each in seen[20:] if each.partition == partition]
         assert places[partition] == min(later)
     assert await until_the_end(log, topic, moment) == [*range(20, 40)]
+    ends = {each: sum(one.partition == each for one in seen) for each in range(PARTITIONS)}
+    long_ago, soon = datetime(1969, 1, 1, tzinfo=UTC), datetime.now(UTC) + timedelta(days=1)
+    async with log.admin() as admin:
+        found = await admin.offsets_at(topic, [moment, long_ago, soon])
+        assert found == [places, dict.fromkeys(range(PARTITIONS), 0), ends]
+        assert await admin.offsets_at(f"{topic}.none", [moment, soon]) == [{}, {}]
 
 
 async def test_before_everything_is_the_beginning_and_after_it_the_end(

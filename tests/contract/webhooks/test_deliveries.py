@@ -228,6 +228,7 @@ async def test_the_log_is_read_in_pages_and_by_status(queue: SqlDeliveryQueue, l
     assert [one.event_id for one in (*first, *second)] == [f"event-{number}" for number in (4, 3, 2, 1, 0)]
     found = await log.entries("whk_1", status=DeliveryStatus.DELIVERED, before=None, limit=10)
     assert [one.id for one in found] == [delivery.id]
+    assert await log.entries("whk_1", status=None, before=None, limit=10, tried=True) == found
     assert await log.entry("whk_1", delivery.id) == found[0]
     assert await log.entry("whk_2", delivery.id) is None
 

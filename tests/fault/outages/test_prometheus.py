@@ -342,7 +342,7 @@ async def _a_webhook_fails(night: Night) -> None:
         await night.incident(
             "a webhook's endpoint fails",
             ("ForwarderWebhookBehind", {"endpoint": hook["id"]}),
-            (("webhook", "deliveries", hook["id"]), "500"),
+            (("webhook", "deliveries", hook["id"], "--tried"), "\t500"),
             lambda: night.typed("webhook", "disable", hook["id"]),
         )
 
@@ -352,7 +352,7 @@ async def _worker_gone(night: Night) -> None:
     await night.incident(
         "the worker is gone",
         ("ForwarderNoWorker", {"role": "worker"}),
-        (("status",), "worker"),
+        (("status",), "no worker runs"),
         night.running.start,
     )
 
@@ -368,7 +368,7 @@ async def _lag_grows(night: Night) -> None:
         await night.incident(
             "the lag grows",
             ("ForwarderLag", {"group": "worker"}),
-            (("status",), "behind"),
+            (("status",), "forwarder-worker is "),
             held.rollback,
         )
     finally:

@@ -104,6 +104,18 @@ def test_what_is_unwell_is_said_with_what_mends_it(found: DeploymentStatus, said
     assert status_json(found)["well"] is found.well is not bool(said)
 
 
+async def test_groups_are_those_of_the_deployment(tmp_path: Path) -> None:
+    """As its workers name them: with the prefix of its topics."""
+    settings = settings_of(Environment(data_dir=tmp_path, topic_prefix="staging."))
+    async with open_backend(settings) as backend:
+        await backend.create_topics()
+    async with open_status(settings) as reader:
+        assert [each.name for each in reader.groups] == ["staging.forwarder-worker", "staging.forwarder-notifier"]
+    behind = GroupLag(reader.groups[1], [Lag(0, 12, LONG_AGO)], NOW)
+    (finding,) = replace(WELL, log=replace(LOG, lags=[behind])).findings
+    assert finding.mend == "start more: forwarder notifier"
+
+
 def test_a_terminals_page_has_forty_lines_at_most() -> None:
     many = [stands(f"acc-{number}", ACCOUNTS[1].standing.work, AccountState.PAUSED) for number in range(100)]
     found = replace(WELL, store=replace(STORE, accounts=many))

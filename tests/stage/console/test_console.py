@@ -3,6 +3,7 @@
 import asyncio
 import re
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from html import unescape
@@ -42,7 +43,7 @@ from forwarder.tenancy.port import Account
 from forwarder.tenancy.sql.deployment import request_id_key
 from forwarder.tenancy.sql.directory import CacheTimes, SqlDirectory
 from forwarder.topics.codec import decode_cancellation, encode_submission, header, is_cancellation
-from forwarder.topics.port import Message
+from forwarder.topics.port import Log, Message, Tail
 from forwarder.topics.reading import read_to_end
 from tests.support.memory.clock import ManualClock
 from tests.support.simulator.server import running_simulator
@@ -96,12 +97,19 @@ async def console(data_dir: Path) -> AsyncIterator[Console]:
         await backend.tenancy.add_workspace("casa")
         await backend.tenancy.put_account(Account("casa-1", "casa", "generic", "https://pms.test", ""))
         key, token = await backend.tenancy.add_key("casa", scopes=frozenset[Scope]({"operate"}))
-        # A key that is revoked is remembered for no time at all.
-        directory = SqlDirectory(backend.engine, backend.clock, CacheTimes(known=0.0))
-        served = replace(backend, access=Access(directory, backend.clock, BadTokens(ManualClock(), 60)))
-        transport = httpx.ASGITransport(http_app(await open_console(served), backend.clock), client=("203.0.113.7", 1))
-        async with httpx.AsyncClient(transport=transport, base_url=ORIGIN) as http:
-            yield Console(backend, http, token, key.id)
+        async with visited(backend, token, key.id) as console:
+            yield console
+
+
+@asynccontextmanager
+async def visited(backend: Backend, token: str = "", key_id: str = "") -> AsyncIterator[Console]:
+    """A console of that backend."""
+    # A key that is revoked is remembered for no time at all.
+    directory = SqlDirectory(backend.engine, backend.clock, CacheTimes(known=0.0))
+    served = replace(backend, access=Access(directory, backend.clock, BadTokens(ManualClock(), 60)))
+    transport = httpx.ASGITransport(http_app(await open_console(served), backend.clock), client=("203.0.113.7", 1))
+    async with httpx.AsyncClient(transport=transport, base_url=ORIGIN) as http:
+        yield Console(backend, http, token, key_id)
 
 
 async def taken_in(
@@ -510,10 +518,53 @@ async def test_a_cancellation_goes_the_way_of_a_callers(console: Console) -> Non
     assert (entry.actor, entry.target) == (console.key_id, request_id)
 
 
+async def letters_read(console: Console) -> str:
+    """The page of dead letters, once they are read."""
+    while "are being read" in (shown := await console.http.get("/console/dead-letters")).text:
+        await asyncio.sleep(0.02)  # as its page does
+    return shown.text
+
+
+async def test_dead_letters_are_counted_by_the_store_until_they_are_read(console: Console) -> None:
+    for each in (1, 2, 3):
+        await taken_in(console, each, status=Status.FAILED)
+    held = HeldLog(console.backend.log)
+    async with visited(replace(console.backend, log=held)) as other:
+        await other.sign_in(console.token)
+        shown = (await other.http.get("/console/dead-letters?account=casa-1")).text
+        assert "are being read" in shown
+        assert re.findall(r'<td class="number">([^<]*)</td>', shown) == ["3"]
+        assert unescape(found_in(r'data-go-on="([^"]*)"', shown)) == "/console/dead-letters?account=casa-1"
+        assert "None is failed" in (await other.http.get("/console/dead-letters?account=none")).text
+        held.released.set()
+        assert "The newest 3 of 3" in await letters_read(other)
+
+
+class HeldLog:
+    """A log of which nothing can be read until it is released."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self.released = asyncio.Event()
+        self.publisher, self.consumer, self.admin = log.publisher, log.consumer, log.admin
+
+    @asynccontextmanager
+    async def tail(self, topic: str, *, from_beginning: bool = False) -> AsyncIterator[Tail]:
+        await self.released.wait()
+        async with self._log.tail(topic, from_beginning=from_beginning) as tail:
+            yield tail
+
+
+def found_in(pattern: str, text: str) -> str:
+    found = re.search(pattern, text)
+    assert found is not None, text
+    return found[1]
+
+
 async def test_a_group_of_dead_letters_is_replayed_after_a_preview(console: Console) -> None:
     ids = [await taken_in(console, each, status=Status.FAILED) for each in (1, 2)]
     await console.sign_in()
-    groups = (await console.http.get("/console/dead-letters")).text
+    groups = await letters_read(console)
     (link,) = set(re.findall(r'href="(/console/dead-letters/replay\?account=[^"]+)"', groups))
     preview = await console.http.get(link.replace("&amp;", "&"))
     assert "Replay 2 dead letters?" in preview.text

@@ -205,9 +205,11 @@ class MemoryDeliveries:
         before: int | None,
         limit: int,
         after: int | None = None,
+        tried: bool = False,
     ) -> Sequence[DeliveryEntry]:
         self._require()
         wanted = [one for one in reversed(self.of(endpoint_id)) if status in {None, one.status}]
+        wanted = [one for one in wanted if one.attempts or not tried]
         if after is not None:
             return [one for one in wanted if one.id > after][-limit:]
         return [one for one in wanted if before is None or one.id < before][:limit]
