@@ -3,8 +3,9 @@
     with ForwarderClient(url, token=…, workspace=…, account=…) as client:
         submission = client.submit({…}, wait=10)
 
-`ForwarderClient` and `AsyncForwarderClient` submit, follow, list and cancel; `verify_webhook` tells whether a delivery is the
-service's own. The errors are drawn in `reservation_forwarder_client.problems`. It needs httpx, and nothing else of the forwarder.
+`ForwarderClient` and `AsyncForwarderClient` submit, follow, list and cancel, and manage webhooks; `verify_webhook` tells whether a
+delivery is the service's own. The errors are drawn in `reservation_forwarder_client.problems`. It needs httpx, and nothing else of
+the forwarder.
 """
 
 from reservation_forwarder_client.async_client import AsyncForwarderClient
@@ -17,7 +18,7 @@ from reservation_forwarder_client.bodies import (
     GeneralReservation,
     Guest,
 )
-from reservation_forwarder_client.bulk import BookingEngineItem, GeneralItem, Item
+from reservation_forwarder_client.bulk import BookingEngineItem, GeneralItem, Item, with_keys
 from reservation_forwarder_client.client import ForwarderClient
 from reservation_forwarder_client.listing import Filters, Page
 from reservation_forwarder_client.outcomes import (
@@ -51,13 +52,26 @@ from reservation_forwarder_client.submissions import (
     Submission,
     SubmissionWarning,
 )
-from reservation_forwarder_client.webhooks import WebhookEvent, WebhookInvalid, verify_webhook
+from reservation_forwarder_client.webhooks import (
+    AsyncWebhooks,
+    EventType,
+    Webhook,
+    WebhookAttempt,
+    WebhookChange,
+    WebhookDelivery,
+    WebhookEvent,
+    WebhookInvalid,
+    Webhooks,
+    WebhookSecret,
+    verify_webhook,
+)
 
 __version__ = "0.1.0"
 
 __all__ = [
     "Address",
     "AsyncForwarderClient",
+    "AsyncWebhooks",
     "Attempt",
     "BookingEngineItem",
     "BookingEngineReservation",
@@ -67,6 +81,7 @@ __all__ = [
     "Confirmed",
     "Conflict",
     "DryRun",
+    "EventType",
     "Failed",
     "Fault",
     "Filters",
@@ -96,7 +111,14 @@ __all__ = [
     "SubmissionWarning",
     "Unavailable",
     "Unexpected",
+    "Webhook",
+    "WebhookAttempt",
+    "WebhookChange",
+    "WebhookDelivery",
     "WebhookEvent",
     "WebhookInvalid",
+    "WebhookSecret",
+    "Webhooks",
     "verify_webhook",
+    "with_keys",
 ]

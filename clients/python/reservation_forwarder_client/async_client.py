@@ -3,7 +3,7 @@
 import copy
 from collections.abc import AsyncIterator, Iterable
 from types import TracebackType
-from typing import Self, Unpack
+from typing import Final, Self, Unpack
 
 import httpx
 
@@ -22,6 +22,8 @@ from reservation_forwarder_client.problems import Problem
 from reservation_forwarder_client.records import Reservation
 from reservation_forwarder_client.requests import RetryPolicy
 from reservation_forwarder_client.submissions import DryRun, Submission
+from reservation_forwarder_client.webhooks.management import AsyncWebhooks
+from reservation_forwarder_client.webhooks.operations import WebhookOperations
 
 
 class AsyncForwarderClient:
@@ -29,8 +31,8 @@ class AsyncForwarderClient:
     connections. Any number of calls may be under way at once. `base_url`: where the service is, without `/api`; all of its
     stages, as a proxy puts them together.
 
-    Every call is made again as `retry_policy` allows, where nothing answered, or 429, 502, 503 or 504 did. It raises what
-    `problems` draws. `timeout_seconds`: how long one try may take, beside the time it lets the service wait.
+    Every call that may be repeated is made again as `retry_policy` allows, where nothing answered, or 429, 502, 503 or 504 did. It
+    raises what `problems` draws. `timeout_seconds`: how long one try may take, beside the time it lets the service wait.
     `transport` is httpx's seam: for a proxy, a certificate of your own, or a test without a network.
     """
 
@@ -50,7 +52,10 @@ class AsyncForwarderClient:
         http = httpx.AsyncClient(base_url=base_url, headers=headers, transport=transport, limits=CONNECTIONS)
         clock = clock or AsyncMachineClock()
         self._connection = AsyncConnection(http, timeout_seconds, clock)
-        self._operations = Operations(account, retry_policy or RetryPolicy(), clock)
+        retry_policy = retry_policy or RetryPolicy()
+        self._operations = Operations(account, retry_policy, clock)
+        self.webhooks: Final = AsyncWebhooks(self._connection, WebhookOperations(retry_policy, clock))
+        """The workspace's webhooks."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -109,8 +114,8 @@ class AsyncForwarderClient:
         """Submit `items` in bulks, and tell of each, in their order, whether it was accepted, as soon as its bulk is answered.
 
         One that is refused harms no other. Outcomes are not waited for. Raises `Unavailable` where a bulk is not answered, and
-        `Refused` where it is refused as a whole: what was yielded before is safe; give items keys of your own, and the rest can be
-        sent again.
+        `Refused` where it is refused as a whole: what was yielded before is told of; the error's `items` are the others that were
+        taken, under their keys, to be submitted again. `with_keys` makes the keys before anything is sent.
         """
         for bulk in bulks(items, bulk_size):
             for result in await self._connection.run(self._operations.bulk(bulk)):

@@ -20,8 +20,7 @@ def new_key() -> str:
 
 @dataclass(frozen=True, slots=True)
 class BookingEngineItem:
-    """One reservation of many, as `submit` takes it. Without a key of yours it gets one of the client's, which lasts for this
-    call."""
+    """One reservation of many, as `submit` takes it. Without a key of yours it gets one of the client's, as by `with_keys`."""
 
     reservation: BookingEngineReservation
     idempotency_key: str | None = None
@@ -42,29 +41,48 @@ Item = BookingEngineItem | GeneralItem
 
 @dataclass(frozen=True, slots=True)
 class Bulk:
-    """What is sent at once: its items' keys, in their order, and its body."""
+    """What is sent at once: its items, each under a key, in their order, and its body. `following`: what was taken already and goes
+    with the next one."""
 
-    keys: tuple[str | None, ...]
+    items: tuple[Item, ...]
     body: bytes
+    following: tuple[Item, ...] = ()
+
+    @property
+    def keys(self) -> tuple[str | None, ...]:
+        """The keys of its items."""
+        return tuple(item.idempotency_key for item in self.items)
+
+
+def with_keys(items: Iterable[Item]) -> list[Item]:
+    """The same items, each under a key: its own, or a new one. Keep them before you submit them, and the same can be submitted
+    again, by another process too, and nothing is booked twice."""
+    return [_keyed(item) for item in items]
+
+
+def _keyed(item: Item) -> Item:
+    return item if item.idempotency_key else replace(item, idempotency_key=new_key())
 
 
 def bulks(items: Iterable[Item], max_items: int) -> Iterator[Bulk]:
     """The items, each under a key, in the order given and in bulks that the service takes. Takes no more of `items` than the next
-    bulk needs."""
-    keys: list[str | None] = []
+    bulk needs, but one that is too large for it."""
+    taken: list[Item] = []
     texts: list[bytes] = []
     size = 0
-    for item in items:
-        keyed = replace(item, idempotency_key=item.idempotency_key or new_key())
-        text = json_bytes(_members(keyed))
-        if keys and (len(keys) >= max_items or size + len(text) > _MAX_BYTES):
-            yield Bulk(tuple(keys), _array(texts))
-            keys, texts, size = [], [], 0
-        keys.append(keyed.idempotency_key)
+    for item in map(_keyed, items):
+        text = json_bytes(_members(item))
+        if taken and size + len(text) > _MAX_BYTES:
+            yield Bulk(tuple(taken), _array(texts), (item,))
+            taken, texts, size = [], [], 0
+        taken.append(item)
         texts.append(text)
         size += len(text) + 1  # and a comma
-    if keys:
-        yield Bulk(tuple(keys), _array(texts))
+        if len(taken) >= max_items:
+            yield Bulk(tuple(taken), _array(texts))
+            taken, texts, size = [], [], 0
+    if taken:
+        yield Bulk(tuple(taken), _array(texts))
 
 
 def _members(item: Item) -> Mapping[str, Any]:

@@ -3,7 +3,7 @@
 import copy
 from collections.abc import Iterable, Iterator
 from types import TracebackType
-from typing import Self, Unpack
+from typing import Final, Self, Unpack
 
 import httpx
 
@@ -16,6 +16,8 @@ from reservation_forwarder_client.problems import Problem
 from reservation_forwarder_client.records import Reservation
 from reservation_forwarder_client.requests import RetryPolicy
 from reservation_forwarder_client.submissions import DryRun, Submission
+from reservation_forwarder_client.webhooks.management import Webhooks
+from reservation_forwarder_client.webhooks.operations import WebhookOperations
 
 
 class ForwarderClient:
@@ -37,7 +39,10 @@ class ForwarderClient:
         http = httpx.Client(base_url=base_url, headers=headers, transport=transport, limits=CONNECTIONS)
         clock = clock or MachineClock()
         self._connection = Connection(http, timeout_seconds, clock)
-        self._operations = Operations(account, retry_policy or RetryPolicy(), clock)
+        retry_policy = retry_policy or RetryPolicy()
+        self._operations = Operations(account, retry_policy, clock)
+        self.webhooks: Final = Webhooks(self._connection, WebhookOperations(retry_policy, clock))
+        """The workspace's webhooks."""
 
     def __enter__(self) -> Self:
         return self
@@ -82,7 +87,7 @@ class ForwarderClient:
         return self._connection.run(self._operations.submit(RESERVATIONS, reservation, idempotency_key, wait, deadline))
 
     def submit_many(self, items: Iterable[Item], *, bulk_size: int = MAX_ITEMS) -> Iterator[Submission | Problem]:
-        """Submit `items` in bulks, and tell of each whether it was accepted."""
+        """Submit `items` in bulks, and tell of each whether it was accepted. An error has the `items` that were not told of."""
         for bulk in bulks(items, bulk_size):
             yield from self._connection.run(self._operations.bulk(bulk))
 

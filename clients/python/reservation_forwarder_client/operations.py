@@ -9,7 +9,7 @@ from reservation_forwarder_client import responses
 from reservation_forwarder_client.bodies import Reservable
 from reservation_forwarder_client.bulk import Bulk, new_key
 from reservation_forwarder_client.listing import Filters, Page, parameters_of
-from reservation_forwarder_client.problems import Problem, Refused, Unavailable
+from reservation_forwarder_client.problems import ForwarderError, Problem, Refused, Unavailable
 from reservation_forwarder_client.records import Reservation
 from reservation_forwarder_client.requests import Answer, ApiRequest, Exchange, Pause, RetryPolicy, Steps, Time
 from reservation_forwarder_client.submissions import DryRun, OutcomeTimeout, Submission
@@ -55,9 +55,13 @@ class Operations:
         return replace(submitted, idempotency_key=key)
 
     def bulk(self, bulk: Bulk) -> Steps[list[Submission | Problem]]:
-        """What became of each item of `bulk`."""
-        answer = yield from self._exchange.answer(self._post(f"{RESERVATIONS}/bulk", bulk.body))
-        return responses.results(answer.members, bulk.keys)
+        """What became of each item of `bulk`. An error has the items."""
+        try:
+            answer = yield from self._exchange.answer(self._post(f"{RESERVATIONS}/bulk", bulk.body))
+            return responses.results(answer.members, bulk.keys)
+        except ForwarderError as error:
+            error.items = (*bulk.items, *bulk.following)
+            raise
 
     def dry_run(self, path: str, reservation: Reservable) -> Steps[DryRun]:
         """What would come of it at `path`."""

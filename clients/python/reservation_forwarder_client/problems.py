@@ -21,6 +21,7 @@ from typing import Final
 
 import httpx
 
+from reservation_forwarder_client.bulk import Item
 from reservation_forwarder_client.wire import Malformed, members_of, read
 
 _NO_PROBLEM: Final = "about:blank"
@@ -58,9 +59,11 @@ class Problem:
 
 class ForwarderError(Exception):
     """Whatever the client raises when a call came to nothing. `http_request_id` names the request in the service's log, where that
-    answered: quote it when you ask about it."""
+    answered: quote it when you ask about it. `items`: of `submit_many`, those that were taken and of which nothing was told, each
+    under its key: submit them again, followed by the rest, and none is booked twice."""
 
     http_request_id: str | None = None
+    items: tuple[Item, ...] = ()
 
 
 class Refused(ForwarderError):

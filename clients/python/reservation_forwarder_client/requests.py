@@ -1,8 +1,8 @@
 """Requests, and making them again while that is safe and may help: as steps, which a client that blocks and one that does not
 both take. Pure.
 
-Every request of this client may be repeated: those that read change nothing, a submission carries a key, and cancelling twice
-cancels once.
+Nearly every request of this client may be repeated: those that read change nothing, a submission carries a key, and cancelling
+twice cancels once. What would act twice is made again only after 429, which says that it did nothing.
 """
 
 from collections.abc import Callable, Generator, Mapping
@@ -29,7 +29,8 @@ _RANDOM: Final = SystemRandom()
 
 @dataclass(frozen=True, slots=True)
 class ApiRequest:
-    """One request. `wait_seconds`: for how long the service may take its time before it answers."""
+    """One request. `wait_seconds`: for how long the service may take its time before it answers. `repeatable`: making it twice does
+    what making it once does."""
 
     method: str
     path: str
@@ -37,6 +38,7 @@ class ApiRequest:
     params: Mapping[str, str] = field(default_factory=dict)
     content: bytes | None = None
     wait_seconds: float = 0.0
+    repeatable: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +113,8 @@ class Exchange:
             result = _result((yield request), self._time.now())
             if isinstance(result, httpx.Response):
                 return _answer(result)
+            if not (request.repeatable or isinstance(result, RateLimited)):
+                raise result
             pause = self._retry_policy.pause(tries, self._chance(), result.retry_after)
             if self._time.monotonic() - begun + pause > self._retry_policy.total_seconds:
                 raise result

@@ -1,8 +1,20 @@
 /** The client: the service's operations as methods. */
 
-import { bulks } from "./bulk.js";
-import { OutcomeTimeout, Refused, Unavailable, Unexpected } from "./errors.js";
-import { DEFAULT_RETRIES, machineClock, pauseMs, Requester, type Answer, type ApiRequest, type Clock, type RetryPolicy } from "./requests.js";
+import { bulks, type Bulk } from "./bulk.js";
+import { ForwarderError, OutcomeTimeout, Refused, Unavailable, Unexpected } from "./errors.js";
+import { Webhooks } from "./management.js";
+import {
+  dataOf,
+  DEFAULT_RETRIES,
+  machineClock,
+  pauseMs,
+  queryOf,
+  Requester,
+  type Answer,
+  type ApiRequest,
+  type Clock,
+  type RetryPolicy,
+} from "./requests.js";
 import type {
   BookingEngineReservation,
   Cancelling,
@@ -61,6 +73,8 @@ export interface SubmitOptions extends CallOptions {
 
 /** One integration account of a workspace, as its API key may use it. Any number of calls may be under way at once. */
 export class ForwarderClient {
+  /** The workspace's webhooks. */
+  readonly webhooks: Webhooks;
   private readonly requester: Requester;
   private readonly clock: Clock;
 
@@ -79,6 +93,7 @@ export class ForwarderClient {
       options.fetch ?? globalThis.fetch.bind(globalThis),
       this.clock,
     );
+    this.webhooks = new Webhooks(this.requester);
   }
 
   /** The same client for another integration account of the workspace. */
@@ -101,18 +116,12 @@ export class ForwarderClient {
 
   /**
    * Submit `items` in bulks, and tell of each, in their order, whether it was accepted, as soon as its bulk is answered.
-   * One that is refused harms no other. Throws `Unavailable` where a bulk is not answered: what was yielded before is safe, and
-   * with keys of your own the rest can be sent again.
+   * One that is refused harms no other. Throws `Unavailable` where a bulk is not answered, and `Refused` where it is refused as a
+   * whole: what was yielded before is told of; the error's `items` are the others that were taken, under their keys, to be submitted
+   * again. `withKeys` makes the keys before anything is sent.
    */
   async *submitMany(items: Iterable<Item>, options: CallOptions & { bulkSize?: number } = {}): AsyncGenerator<ItemResult> {
-    for (const bulk of bulks(items, options.bulkSize)) {
-      const answer = await this.post(`${RESERVATIONS}/bulk`, bulk.body, options);
-      const results = dataOf(answer)["results"];
-      if (!Array.isArray(results) || results.length !== bulk.keys.length) {
-        throw new Unexpected(`the answer does not tell of ${bulk.keys.length} items`);
-      }
-      for (const [index, idempotencyKey] of bulk.keys.entries()) yield itemResult(results[index], idempotencyKey);
-    }
+    for (const bulk of bulks(items, options.bulkSize)) yield* await this.submitBulk(bulk, options);
   }
 
   /** What would come of `reservation`; nothing is made of it. */
@@ -200,6 +209,19 @@ export class ForwarderClient {
     }
   }
 
+  private async submitBulk(bulk: Bulk, options: CallOptions): Promise<ItemResult[]> {
+    try {
+      const results = dataOf(await this.post(`${RESERVATIONS}/bulk`, bulk.body, options))["results"];
+      if (!Array.isArray(results) || results.length !== bulk.items.length) {
+        throw new Unexpected(`the answer does not tell of ${bulk.items.length} items`);
+      }
+      return bulk.items.map((item, index) => itemResult(results[index], item.idempotencyKey));
+    } catch (error) {
+      if (error instanceof ForwarderError) error.items = [...bulk.items, ...bulk.following];
+      throw error;
+    }
+  }
+
   private async dryRunAt(path: string, reservation: unknown, options: CallOptions): Promise<DryRun> {
     const query = new URLSearchParams({ dryRun: "true" });
     const answer = await this.post(path, JSON.stringify(reservation), { ...options, query });
@@ -277,17 +299,6 @@ function pageOf(answer: Answer): Page {
   const { data, meta } = answer.members as { data?: Reservation[]; meta?: Omit<Page, "reservations"> };
   if (!Array.isArray(data) || !meta?.cursors) throw new Unexpected("the answer is not a page");
   return { reservations: data, limit: meta.limit, cursors: meta.cursors };
-}
-
-function dataOf(answer: Answer): Record<string, unknown> {
-  const data = answer.members["data"];
-  if (typeof data !== "object" || data === null || Array.isArray(data)) throw new Unexpected("the answer has no data");
-  return data as Record<string, unknown>;
-}
-
-function queryOf(filters: Record<string, unknown>): URLSearchParams {
-  const given = Object.entries(filters).filter(([, value]) => value !== undefined && value !== "");
-  return new URLSearchParams(given.map(([name, value]) => [name, String(value)]));
 }
 
 /** `Prefer` of one who waits so many seconds (RFC 7240); of one who says nothing, none. */

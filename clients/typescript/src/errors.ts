@@ -12,11 +12,16 @@
  *     └── OutcomeTimeout     no outcome yet, after waiting
  */
 
-import type { Problem, Submission } from "./types.js";
+import type { KeyedItem, Problem, Submission } from "./types.js";
 
 export class ForwarderError extends Error {
   /** Names the request in the service's log, where that answered: quote it when you ask about it. */
   httpRequestId: string | undefined;
+  /**
+   * Of `submitMany`: those that were taken and of which nothing was told, each under its key. Submit them again, followed by the rest,
+   * and none is booked twice.
+   */
+  items: readonly KeyedItem[] = [];
 
   constructor(message: string, options?: ErrorOptions) {
     super(message, options);

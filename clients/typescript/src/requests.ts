@@ -1,6 +1,7 @@
 /**
- * Requests, made again while that is safe and may help. Every request of this client may be repeated: those that read change
- * nothing, a submission carries a key, and cancelling twice cancels once.
+ * Requests, made again while that is safe and may help. Nearly every request of this client may be repeated: those that read change
+ * nothing, a submission carries a key, and cancelling twice cancels once. What would act twice is made again only after 429, which
+ * says that it did nothing.
  */
 
 import { errorOf, RateLimited, Unavailable, Unexpected, type ForwarderError } from "./errors.js";
@@ -46,13 +47,15 @@ export const machineClock: Clock = {
 };
 
 export interface ApiRequest {
-  method: "GET" | "POST";
+  method: "GET" | "POST" | "PATCH" | "DELETE";
   path: string;
   headers?: Record<string, string>;
   query?: URLSearchParams;
   body?: string;
   /** For how long the service may take its time before it answers. */
   waitSeconds?: number;
+  /** Making it twice does what making it once does. True unless it is said otherwise. */
+  repeatable?: boolean;
   signal?: AbortSignal;
 }
 
@@ -86,6 +89,7 @@ export class Requester {
     for (let tries = 1; ; tries++) {
       const result = await this.try(request);
       if (!(result instanceof Error)) return result;
+      if (request.repeatable === false && !(result instanceof RateLimited)) throw result;
       const pause = pauseMs(this.retries, tries, Math.random(), result.retryAfterSeconds);
       if (this.clock.monotonic() - begun + pause > this.retries.totalMs) throw result;
       await this.clock.sleep(pause, request.signal);
@@ -145,4 +149,17 @@ function membersOf(answer: Response, body: string): Record<string, unknown> {
 function reason(error: unknown): string {
   if (!(error instanceof Error)) return String(error);
   return error.cause instanceof Error ? `${error.message}: ${error.cause.message}` : error.message;
+}
+
+/** The `data` of an answer. Throws `Unexpected` where it is no object. */
+export function dataOf(answer: Answer): Record<string, unknown> {
+  const data = answer.members["data"];
+  if (typeof data !== "object" || data === null || Array.isArray(data)) throw new Unexpected("the answer has no data");
+  return data as Record<string, unknown>;
+}
+
+/** The parameters that have a value. */
+export function queryOf(parameters: Record<string, unknown>): URLSearchParams {
+  const given = Object.entries(parameters).filter(([, value]) => value !== undefined && value !== "");
+  return new URLSearchParams(given.map(([name, value]) => [name, String(value)]));
 }

@@ -15,6 +15,15 @@ export type DryRun = Schemas["DryRun"];
 export type Cursors = Schemas["Cursors"];
 export type CancellationStatus = Schemas["CancellationStatus"];
 
+export type Webhook = Schemas["Webhook"];
+/** A webhook, and the secret that was just made for it: it is told this once. */
+export type WebhookWithSecret = Schemas["WebhookWithSecret"];
+export type WebhookDelivery = Schemas["WebhookDelivery"];
+export type NewWebhook = Schemas["NewWebhook"];
+/** What is to be changed; what is left out stays as it is. */
+export type WebhookChange = Schemas["WebhookChange"];
+export type DeliveryStatus = Schemas["DeliveryStatus"];
+
 type Query = NonNullable<operations["listReservationsV1"]["parameters"]["query"]>;
 
 /** Which reservations are listed: those to which all of this applies. Without a `status`: what was made and what is under way. */
@@ -27,11 +36,14 @@ export interface Page {
   cursors: Cursors;
 }
 
-/** One reservation of many. Without a key of yours it gets one of the client's, which lasts for this call. */
+/** One reservation of many. Without a key of yours it gets one of the client's, as by `withKeys`. */
 export type Item = (
   | { operation: "booking-engine"; reservation: BookingEngineReservation }
   | { operation: "general"; reservation: GeneralReservation }
 ) & { idempotencyKey?: string; deadlineSeconds?: number };
+
+/** One reservation of many, under its key. */
+export type KeyedItem = Item & { idempotencyKey: string };
 
 /** What an answer says of a submission, and its headers of the answer. */
 export interface Submitted {

@@ -4,6 +4,7 @@ import { test } from "node:test";
 import {
   Conflict,
   ForwarderClient,
+  ForwarderError,
   NotAllowed,
   NotFound,
   OutcomeTimeout,
@@ -11,6 +12,7 @@ import {
   Refused,
   Unavailable,
   Unexpected,
+  withKeys,
   type Item,
   type ItemResult,
 } from "../src/index.js";
@@ -209,3 +211,50 @@ export function misspelt(client: ForwarderClient): void {
   // @ts-expect-error a filter that there is not
   client.reservations({ propertyid: 1 });
 }
+
+test("an error of a bulk has what was taken and nothing was told of: sent again with the rest, all are told of once", async () => {
+  const safe = { success: true, requestId: REQUEST_ID, status: "PENDING" };
+  const answered = (...results: object[]): { status: number; json: unknown } => ({ status: 200, json: { data: { results } } });
+  function* rooms(): Generator<Item> {
+    for (const number of [1, 2, 3, 4, 5]) yield { operation: "booking-engine", reservation: { ...BOOKING, roomId: `R-${number}` } };
+  }
+  for (const [trouble, kind] of [[AWAY, Unavailable], [problem(401, "unauthenticated"), NotAllowed], [answered(), Unexpected]] as const) {
+    const service = new Scripted(answered(safe, safe), trouble, answered(safe, safe, safe));
+    const client = service.client({ totalMs: 0 });
+    const left = rooms();
+    const told: ItemResult[] = [];
+    const submit = async (items: Iterable<Item>, bulkSize: number): Promise<void> => {
+      for await (const one of client.submitMany(items, { bulkSize })) told.push(one);
+    };
+    let unknown: readonly Item[] = [];
+    await assert.rejects(submit(left, 2), (error) => {
+      assert.ok(error instanceof kind && error instanceof ForwarderError);
+      unknown = error.items;
+      return true;
+    });
+    assert.deepEqual(unknown, JSON.parse(service.sent[1]?.body ?? ""));
+    await submit([...unknown, ...left], 9);
+    assert.equal(told.length, 5);
+    const again = JSON.parse(service.sent[2]?.body ?? "") as { reservation: { roomId: string } }[];
+    assert.deepEqual(again.map((one) => one.reservation.roomId), ["R-3", "R-4", "R-5"]);
+    assert.deepEqual(again.slice(0, 2), unknown);
+  }
+});
+
+test("keys can be had before anything is sent, and a lost bulk is sent again under them", async () => {
+  const safe = { success: true, requestId: REQUEST_ID, status: "PENDING" };
+  const items = withKeys([
+    { operation: "booking-engine", reservation: BOOKING, idempotencyKey: "order-1" },
+    { operation: "booking-engine", reservation: BOOKING },
+  ]);
+  const service = new Scripted(new TypeError("fetch failed"), { status: 200, json: { data: { results: [safe, safe] } } });
+  const client = service.client({ totalMs: 0 });
+  await assert.rejects(collected(client.submitMany(items)), (error) => {
+    assert.ok(error instanceof Unavailable);
+    assert.deepEqual(error.items, items);
+    return items[0]?.idempotencyKey === "order-1";
+  });
+  const told = await collected(client.submitMany(items));
+  assert.deepEqual(told.map((one) => one.idempotencyKey), items.map((one) => one.idempotencyKey));
+  assert.equal(service.sent[0]?.body, service.sent[1]?.body);
+});

@@ -92,3 +92,18 @@ test("a bulk tells of each item", { skip }, async () => {
   for await (const one of client().submitMany(items)) told.push(one.accepted || one.problem.code);
   assert.deepEqual(told, [true, "validation_failed"]);
 });
+
+test("a webhook is added, tested, looked at and removed", { skip }, async () => {
+  const { webhooks } = client();
+  const added = await webhooks.add({ url: "https://hooks.example/in", types: ["reservation.confirmed.v1"] });
+  assert.deepEqual((await webhooks.get(added.id)).types, ["reservation.confirmed.v1"]);
+  assert.notEqual((await webhooks.rotate(added.id, { overlapSeconds: 60 })).secret, added.secret);
+  const delivery = await webhooks.delivery(added.id, await webhooks.test(added.id));
+  assert.equal(delivery.type, "webhook.test.v1");
+  await webhooks.change(added.id, { enabled: false });
+  const listed = [];
+  for await (const one of webhooks.list({ pageSize: 1 })) listed.push(one.enabled || one.id);
+  assert.ok(listed.includes(added.id));
+  await webhooks.remove(added.id);
+  await assert.rejects(webhooks.get(added.id), NotFound);
+});

@@ -44,6 +44,9 @@ async def test_the_guides_program_books_and_the_tour_ends(desk: Path, running: M
     together = await asyncio.to_thread(_run, desk, running, "together.py")
     assert together[:3] == ["CONFIRMED"] * 3
     assert sorted(together[3:]) == ["C-0", "C-1", "C-2"]
+    hooks = await asyncio.to_thread(_run, desk, running, "hooks.py", "https://bookings.example/in")
+    assert "whsec_" in hooks[0]
+    assert [line.split()[0] for line in hooks[1:]] == ["webhook.test.v1"]
     tour = await asyncio.to_thread(_run, desk, running, str(CLIENT / "examples" / "demo.py"))
     assert "That was the tour." in tour[-1]
     assert any("CONFIRMED after" in line for line in tour)

@@ -10,6 +10,7 @@ import pytest
 
 from reservation_forwarder_client import (
     AsyncForwarderClient,
+    AsyncWebhooks,
     Confirmed,
     ForwarderClient,
     GeneralItem,
@@ -17,6 +18,7 @@ from reservation_forwarder_client import (
     RetryPolicy,
     Submission,
     Unavailable,
+    Webhooks,
 )
 from tests.support.stages.scripted_service import problem
 from tools.contracts.openapi.response_examples import response_examples
@@ -142,3 +144,4 @@ def test_both_clients_offer_the_same() -> None:
         }
 
     assert offered(ForwarderClient) == offered(AsyncForwarderClient)
+    assert offered(Webhooks) == offered(AsyncWebhooks)

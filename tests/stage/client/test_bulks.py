@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from forwarder.reservation.bulk import MAX_BULK_BYTES
-from reservation_forwarder_client import BookingEngineItem, GeneralItem, Item
+from reservation_forwarder_client import BookingEngineItem, GeneralItem, Item, with_keys
 from reservation_forwarder_client.bulk import bulks
 
 
@@ -58,7 +58,7 @@ def test_only_what_is_asked_for_is_taken() -> None:
             number += 1
 
     next(bulks(endless(), 10))
-    assert len(taken) == 11
+    assert len(taken) == 10
 
 
 def test_each_item_says_which_operation_it_is_of_and_until_when() -> None:
@@ -73,3 +73,18 @@ def test_each_item_says_which_operation_it_is_of_and_until_when() -> None:
         },
         {"operation": "general", "idempotencyKey": "order-2", "reservation": {"propertyId": 1}},
     ]
+
+
+def test_what_was_taken_and_did_not_fit_goes_with_the_next_one_and_is_named_by_the_first() -> None:
+    first, second = bulks(numbered(2, "x" * 4_000_000), 1000)
+    assert first.following == second.items
+    assert len(first.items) == len(second.items) == 1
+
+
+def test_keys_can_be_had_before_anything_is_sent() -> None:
+    kept = with_keys([GeneralItem(numbered_item(1).reservation, "order-1", 300), numbered_item(2)])
+    assert [one.deadline for one in kept] == [300, None]
+    (sent,), (again,) = bulks(kept, 10), bulks(kept, 10)
+    assert sent == again
+    assert sent.keys[0] == "order-1"
+    assert sent.keys[1]

@@ -1,0 +1,32 @@
+"""Webhooks: verifying what arrives at one's address, and managing to which addresses results are posted."""
+
+from reservation_forwarder_client.webhooks.management import AsyncWebhooks, Webhooks
+from reservation_forwarder_client.webhooks.records import (
+    EventType,
+    Webhook,
+    WebhookAttempt,
+    WebhookChange,
+    WebhookDelivery,
+    WebhookSecret,
+)
+from reservation_forwarder_client.webhooks.verification import (
+    TOLERANCE_SECONDS,
+    WebhookEvent,
+    WebhookInvalid,
+    verify_webhook,
+)
+
+__all__ = [
+    "TOLERANCE_SECONDS",
+    "AsyncWebhooks",
+    "EventType",
+    "Webhook",
+    "WebhookAttempt",
+    "WebhookChange",
+    "WebhookDelivery",
+    "WebhookEvent",
+    "WebhookInvalid",
+    "WebhookSecret",
+    "Webhooks",
+    "verify_webhook",
+]

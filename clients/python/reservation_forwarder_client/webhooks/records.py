@@ -1,0 +1,82 @@
+"""Webhooks and their deliveries as the service tells them. Named as in the contract, in snake_case; what this client does not know
+is in `raw`."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Literal, TypedDict
+
+EventType = Literal[
+    "reservation.confirmed.v1",
+    "reservation.rejected.v1",
+    "reservation.failed.v1",
+    "reservation.in_doubt.v1",
+    "reservation.cancelled.v1",
+    "reservation.cancellation_refused.v1",
+    "reservation.cancellation_failed.v1",
+]
+"""What a webhook may be told of."""
+
+
+class WebhookChange(TypedDict, total=False):
+    """What is to be changed; what is left out stays as it is. `types`: None is all, and those to come. `enabled`: False ends what
+    waits to be delivered too."""
+
+    url: str
+    types: Sequence[EventType] | None
+    description: str
+    enabled: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Webhook:
+    """An address to which results of the workspace are posted. `types`: None is all. `disabled_reason`: `gone` (it answered 410),
+    `failing` (nothing reached it for days) or `by_hand`. Until `previous_secret_until` deliveries are signed with the secret before
+    this one too."""
+
+    id: str
+    url: str
+    types: tuple[str, ...] | None
+    description: str
+    enabled: bool
+    disabled_reason: str | None
+    disabled_at: datetime | None
+    created_at: datetime
+    previous_secret_until: datetime | None
+    raw: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class WebhookSecret:
+    """A webhook, and the secret that was just made for it: `whsec_…`, as `verify_webhook` takes it. It is told this once."""
+
+    webhook: Webhook
+    secret: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class WebhookAttempt:
+    """One try to deliver. Either it was answered, with `status`, or `failure` says why not."""
+
+    started_at: datetime
+    duration_ms: int
+    status: int | None
+    failure: str | None
+    detail: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class WebhookDelivery:
+    """One event for one webhook: `PENDING`, `DELIVERED`, `FAILED`, or `STOPPED` because the webhook was disabled while it waited.
+    `event_id` is its `webhook-id` header, the same in every try. `attempts`: the last ones, oldest first."""
+
+    id: int
+    event_id: str
+    type: str
+    status: str
+    created_at: datetime
+    due_at: datetime | None
+    ended_at: datetime | None
+    tries: int
+    attempts: tuple[WebhookAttempt, ...] = ()
+    raw: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
