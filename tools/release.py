@@ -2,6 +2,7 @@
 them as a user does, in new environments outside of this checkout. docs/releasing.md says when.
 """
 
+import json
 import os
 import re
 import shutil
@@ -25,6 +26,7 @@ from forwarder import __version__
 ROOT: Final = Path(__file__).resolve().parents[1]
 DISTRIBUTIONS: Final = (Path(), Path("clients/python"))
 _CHART: Final = Path("deploy/helm/reservation-forwarder/Chart.yaml")
+_TYPESCRIPT: Final = Path("clients/typescript/package.json")
 _LINK: Final = re.compile(r"(!?)\[([^\]]*)\]\((?!https?:|#)([^)\s]+)\)")
 _BUILD: Final = "import sys; from flit_core import buildapi; getattr(buildapi, sys.argv[1])(sys.argv[2])"
 _START_SECONDS: Final = 60
@@ -71,9 +73,10 @@ def check() -> None:
 
 
 def require_one_version() -> None:
-    """Raise `Failed` where forwarder, client and chart have not the same."""
+    """Raise `Failed` where forwarder, clients and chart have not the same."""
     chart = yaml.safe_load((ROOT / _CHART).read_text(encoding="utf-8"))
     found = {f"{_CHART}, version": chart["version"], f"{_CHART}, appVersion": chart["appVersion"]}
+    found[str(_TYPESCRIPT)] = json.loads((ROOT / _TYPESCRIPT).read_text(encoding="utf-8"))["version"]
     for distribution in DISTRIBUTIONS:
         project = _project(distribution)
         if "version" in project["project"]:

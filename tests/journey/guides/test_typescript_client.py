@@ -68,7 +68,7 @@ def _pack(client: Path) -> Path:
     (told,) = json.loads(printed[printed.index("[\n") :])  # after what building it said
     names = {one["path"] for one in told["files"]}
     modules = {path.stem for path in (client / "src").glob("*.ts")}
-    assert names == {"package.json", "README.md"} | {
+    assert names == {"package.json", "README.md", "LICENSE"} | {
         f"dist/{name}{end}" for name in modules for end in (".js", ".d.ts")
     }
     assert "dependencies" not in json.loads((client / "package.json").read_text())
