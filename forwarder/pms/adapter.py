@@ -1,8 +1,8 @@
 """What one kind of PMS has to bring along: an `Adapter`, and how one is made for an account."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, runtime_checkable
 
 from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
@@ -105,13 +105,22 @@ class AdapterKind(Protocol):
 class Kind:
     """An `AdapterKind` that is more than the class of its adapter: what an account can rely on follows from its options.
 
-    `capabilities` and `fields` are those of an account without options; an adapter may have others."""
+    `capabilities`, `limits` and `fields` are those of an account without options; an adapter may have others. `limits_by`: those
+    of an account with these options, where they say; raises nothing."""
 
     make: Callable[[AccountConnection, Clock], Adapter]
     options: type[BaseModel]
     capabilities: Capabilities
     limits: Limits
     fields: FieldTable
+    limits_by: Callable[[Mapping[str, Any]], Limits] | None = field(default=None, kw_only=True)
 
     def __call__(self, connection: AccountConnection, clock: Clock) -> Adapter:
         return self.make(connection, clock)
+
+
+def limits_of(kind: AdapterKind, options: Mapping[str, Any]) -> Limits:
+    """What is published that an account with these options may ask of its PMS."""
+    if isinstance(kind, Kind) and kind.limits_by is not None:
+        return kind.limits_by(options)
+    return kind.limits

@@ -1,13 +1,13 @@
 """Every kind of PMS over one transport, as the worker sees it: a `PmsDirectory` of `Pms`s that raise nothing."""
 
 import ssl
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 from forwarder.observability.tracing.tracer import Tracer
-from forwarder.pms.adapter import Adapter, BatchAdapter
+from forwarder.pms.adapter import Adapter, BatchAdapter, limits_of
 from forwarder.pms.auth.grants import GrantKeeper
 from forwarder.pms.card_data import without_card_data
 from forwarder.pms.encryption import Plaintext, is_encrypted
@@ -168,9 +168,9 @@ class Directory:
     def kinds(self) -> Sequence[str]:
         return sorted(self._registry.kinds)
 
-    def limits(self, kind: str) -> Limits:
+    def limits(self, kind: str, options: Mapping[str, Any]) -> Limits:
         known = self._registry.kinds.get(kind)
-        return Limits() if known is None else known.limits
+        return Limits() if known is None else limits_of(known, options)
 
     def connect(self, connection: AccountConnection) -> Pms:
         check_options(connection.kind, connection.options, self._registry)
@@ -178,7 +178,7 @@ class Directory:
         if self._grants is not None:
             connection = replace(connection, grants=self._grants.under(connection.credential))
         # The second answer to a push's first request would be taken for its next one's.
-        owner = connection.account_id if adapter.limits.requests_per_push == 1 else None
+        owner = connection.account_id if limits_of(adapter, connection.options).requests_per_push == 1 else None
         trust = None if connection.tls == SYSTEM_TLS else trust_of(connection.tls)
         encrypted = is_encrypted(connection.base_url, connection.options)
         way = Way(owner, trust, Plaintext.EVERYTHING if encrypted else self._plaintext, self._traced)

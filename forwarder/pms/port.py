@@ -240,8 +240,8 @@ class PmsDirectory(Protocol):
         """Every registered kind, sorted."""
         ...
 
-    def limits(self, kind: str) -> Limits:
-        """What that kind publishes; no limits for a kind that is not registered."""
+    def limits(self, kind: str, options: Mapping[str, Any]) -> Limits:
+        """What that kind publishes, of an account with these options; no limits for a kind that is not registered."""
         ...
 
     def connect(self, connection: AccountConnection) -> Pms:

@@ -1,8 +1,8 @@
 """PMSs whose requests are spans: one for each thing that is asked of a PMS, below it one for each HTTP request that it takes."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Final, TypeVar, assert_never
+from typing import Any, Final, TypeVar, assert_never
 
 from forwarder.observability.tracing.context import TRACEPARENT, read_trace
 from forwarder.observability.tracing.tracer import Kind, Span, Tracer
@@ -39,8 +39,8 @@ class TracedDirectory:
     def kinds(self) -> Sequence[str]:
         return self._directory.kinds()
 
-    def limits(self, kind: str) -> Limits:
-        return self._directory.limits(kind)
+    def limits(self, kind: str, options: Mapping[str, Any]) -> Limits:
+        return self._directory.limits(kind, options)
 
     def connect(self, connection: AccountConnection) -> Pms:
         about = {"forwarder.account_id": connection.account_id, "forwarder.pms.kind": connection.kind}

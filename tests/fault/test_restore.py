@@ -4,10 +4,11 @@ import asyncio
 import sqlite3
 import uuid
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic_core import from_json
@@ -73,7 +74,7 @@ class Pmss:
     def kinds(self) -> Sequence[str]:
         return ["generic"]
 
-    def limits(self, kind: str) -> Limits:
+    def limits(self, kind: str, options: Mapping[str, Any]) -> Limits:
         return Limits()
 
     def connect(self, connection: AccountConnection) -> "PmsOfAccount":

@@ -1,10 +1,12 @@
 """Runs the conformance kit: on an adapter of this process, against its simulator or any other PMS."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from typing import Any
 
 from forwarder.http.server import serve
+from forwarder.pms.adapter import limits_of
 from forwarder.pms.conformance import CHECKS, Check, Result, Site, examine
 from forwarder.pms.registry import check_options, registered
 from forwarder.process.clock import SystemClock
@@ -22,9 +24,10 @@ def is_simulated(kind: str) -> bool:
     return kind in SITES
 
 
-def pause_for(kind: str) -> float:
-    """Seconds between requests that keep within the limits which a real PMS of that kind publishes."""
-    return max((limit.seconds / limit.requests for limit in registered().kinds[kind].limits.each), default=0.0)
+def pause_for(kind: str, options: Mapping[str, Any]) -> float:
+    """Seconds between requests that keep within the limits which are published of an account of that kind, set so."""
+    limits = limits_of(registered().kinds[kind], options)
+    return max((limit.seconds / limit.requests for limit in limits.each), default=0.0)
 
 
 @asynccontextmanager

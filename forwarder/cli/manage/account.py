@@ -1,7 +1,7 @@
 """`forwarder account …`: integration accounts, each one PMS as one workspace uses it."""
 
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -11,7 +11,7 @@ import typer
 
 from forwarder.assembly.backend import Backend
 from forwarder.assembly.commands.probe import open_prober
-from forwarder.assembly.pms_catalog import pms_kinds
+from forwarder.assembly.pms_catalog import base_url_of_kind, pms_kinds, region_of
 from forwarder.cli.backend import with_backend
 from forwarder.cli.options import credential_from, options_from, tls_from
 from forwarder.cli.output import AsJson, Failed, WrongUsage, say, show_json, show_one, show_rows, show_table
@@ -43,6 +43,10 @@ _COLUMNS = (
 _LONGEST_ID = 200
 _Credential = Annotated[str | None, typer.Option(help="The PMS's credential, stored sealed. Prefer --credential-file.")]
 _CredentialFile = Annotated[Path | None, typer.Option(help="File with the credential; - is standard input.")]
+_Region = Annotated[
+    str | None,
+    typer.Option(help="Of a PMS whose mapping names regions: the one whose base URL is used, in place of --base-url."),
+]
 _Option = Annotated[
     list[str] | None,
     typer.Option(metavar="NAME=VALUE", help="An option of its kind of PMS, JSON or text; repeatable."),
@@ -95,7 +99,10 @@ def commands() -> typer.Typer:
 def add(
     workspace: Annotated[str, typer.Option(help="The workspace it belongs to.")],
     kind: Annotated[str, typer.Option(help="The kind of PMS: one of those that `forwarder adapters list` shows.")],
-    base_url: Annotated[str, typer.Option(help="Where the PMS's API is.")],
+    base_url: Annotated[
+        str | None, typer.Option(help="Where the PMS's API is. By default where its kind's mapping says.")
+    ] = None,
+    region: _Region = None,
     credential: _Credential = None,
     credential_file: _CredentialFile = None,
     option: _Option = None,
@@ -122,8 +129,9 @@ def add(
             f"--id must be without {SHADOW_MARK}, which tells shadows, and without a comma, which parts headers, and of at most "
             f"{_LONGEST_ID} characters."
         )
-    settings = _settings_from(base_url, concurrency, rate, deadline, duplicate_window, skip_checks)
     options = options_from(option, options_file)
+    base_url = _address(kind, options, base_url, region)
+    settings = _settings_from(base_url, concurrency, rate, deadline, duplicate_window, skip_checks)
     account = replace(Account(new_id, workspace, kind, base_url, "", options=options), **settings)
     secret, tls = credential_from(credential, credential_file), tls_from(ca_file, certificate_file, key_file)
     with _options_in_words(kind):
@@ -139,6 +147,7 @@ def change(
     base_url: Annotated[
         str | None, typer.Option(help="Where the PMS's API is. Another host wants the credential again.")
     ] = None,
+    region: _Region = None,
     credential: _Credential = None,
     credential_file: _CredentialFile = None,
     option: _Option = None,
@@ -163,13 +172,15 @@ def change(
     given = credential is not None or credential_file is not None
     options = options_from(option, options_file)
     tls = tls_from(ca_file, certificate_file, key_file)
+    if base_url is not None and region is not None:
+        raise WrongUsage("Give either --base-url or --region.")
     if system_tls and tls != SYSTEM_TLS:
         raise WrongUsage("Give either --system-tls, or the files with which TLS is to be.")
     settings = _settings_from(base_url, concurrency, rate, deadline, duplicate_window, skip_checks)
-    if not (settings or given or option or options_file or system_tls or tls != SYSTEM_TLS):
+    if not (settings or given or region or option or options_file or system_tls or tls != SYSTEM_TLS):
         raise WrongUsage(
             "Say what is to change: --base-url, --ca-file, --certificate-file and --key-file, --concurrency, --credential-file, "
-            "--deadline, --duplicate-window, --option, --options-file, --rate, --skip-checks or --system-tls."
+            "--deadline, --duplicate-window, --option, --options-file, --rate, --region, --skip-checks or --system-tls."
         )
     secret = credential_from(credential, credential_file) if given else None
     with _options_in_words(account_id):
@@ -180,6 +191,7 @@ def change(
                 options=options,
                 all_options=options_file is not None,
                 tls=tls if system_tls or tls != SYSTEM_TLS else None,
+                region=region,
                 **settings,
             )
         )
@@ -187,6 +199,18 @@ def change(
         show_json(_row(changed))
     else:
         say(f"Account {account_id} changed; all processes see it within seconds.")
+
+
+def _address(kind: str, options: Mapping[str, Any], base_url: str | None, region: str | None) -> str:
+    """The base URL that is given, or that the kind's mapping says. Raises `WrongUsage`."""
+    if base_url is not None:
+        if region is not None:
+            raise WrongUsage("Give either --base-url or --region.")
+        return base_url
+    try:
+        return base_url_of_kind(kind, options, region)
+    except BadOptions as error:
+        raise WrongUsage(str(error)) from error
 
 
 def _settings_from(
@@ -317,6 +341,7 @@ def _row(account: Account) -> dict[str, Any]:
         "workspace": account.workspace_id,
         "kind": account.kind,
         "baseUrl": account.base_url,
+        "region": region_of(account.kind, account.options, account.base_url),
         "concurrency": account.concurrency,
         "ratePerSecond": account.rate_per_second,
         "deadlineSeconds": account.deadline_seconds,

@@ -76,6 +76,20 @@ class GrantKeeper(Protocol):
         ...
 
 
+class LentGrant:
+    """`Grants` that has one grant of somebody else's, for who must not renew it: a refresh token that is asked for and lost is lost
+    to its owner too."""
+
+    def __init__(self, grant: Grant | None) -> None:
+        self._grant = grant
+
+    async def current(self, account_id: str) -> Grant | None:  # noqa: ARG002 - the port's
+        return self._grant
+
+    async def renew(self, account_id: str, used: Grant | None, ask: Ask) -> Grant:  # noqa: ARG002 - the port's
+        raise GrantsUnavailable("the access token was lent, and is not renewed here")
+
+
 class MemoryGrants:
     """`Grants` of this process alone, forgotten with it."""
 

@@ -7,6 +7,7 @@ from functools import partial
 from itertools import chain, count
 from typing import Any, Final
 
+from forwarder.pms.adapter import limits_of
 from forwarder.pms.conformance.check import Findings
 from forwarder.pms.conformance.faults import (
     LOST,
@@ -165,13 +166,17 @@ def _always(response: PmsResponse) -> Instead:
 async def leaves_nothing_open(trial: Trial) -> Findings:
     """Connections are used again, where answers name our reference, and given back, whatever became of the exchanges on them; soon
     after the directory was closed none is open."""
-    async with faulty_proxy(trial.site.base_url) as proxy:
+    async with faulty_proxy(trial.site.base_url, trial.site.trust()) as proxy:
         own = trial.beside(proxy)
         async with own.directory(1.0) as directory:
             pms = own.connect(directory=directory)
             created = [await own.create(own.site.booking(), pms) for _ in range(_PUSHES)]
             kept = all(isinstance(each, Confirmed) and each.named for each in created)
-            if kept and trial.adapter.limits.requests_per_push == 1 and proxy.connections > _PUSHES // 2:
+            if (
+                kept
+                and limits_of(trial.adapter, trial.options).requests_per_push == 1
+                and proxy.connections > _PUSHES // 2
+            ):
                 yield f"{_PUSHES} pushes, one after the other, opened {proxy.connections} connections"
             for disruption in (*after(LOST), next(after(SLOW))):
                 await own.disrupted(disruption, None, lambda: own.create(own.site.booking(), pms))

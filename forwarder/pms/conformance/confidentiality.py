@@ -5,7 +5,7 @@ import logging
 import re
 import traceback
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from typing import Any, Final
 
@@ -97,7 +97,13 @@ async def hides_the_credential(trial: Trial) -> Findings:
         captured.add(await trial.create(trial.site.booking(), trial.connect(base_url="http://[half")))
     for line in dict.fromkeys(captured.lines):
         if any(secret in line for secret in secrets):
-            yield f"the credential is in: {line[:60]}…"
+            yield f"the credential is in: {_without(secrets, line)[:60]}…"
+
+
+def _without(secrets: Sequence[str], line: str) -> str:
+    for secret in secrets:
+        line = line.replace(secret, "***")
+    return line
 
 
 @contextmanager

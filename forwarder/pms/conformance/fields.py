@@ -91,11 +91,17 @@ class _Marker:
         return (str(self.value), *self.forms)
 
 
+def _spelt(year: str, month: str, day: str) -> tuple[str, ...]:
+    """A date as PMSs write them: with the day, the month or the year first."""
+    orders = ((day, month, year), (month, day, year), (year, month, day))
+    return tuple(between.join(order) for order in orders for between in ("/", ".", "-", " ", ""))
+
+
 _MARKERS: Final[Mapping[str, Sequence[_Marker]]] = {
     "propertyId": [_Marker("730031")],
     "roomId": [_Marker("730032")],
-    "arrivalDate": [_Marker("2029-08-17", ("17/08/2029",))],
-    "departureDate": [_Marker("2029-08-23", ("23/08/2029",))],
+    "arrivalDate": [_Marker("2029-08-17", _spelt("2029", "08", "17"))],
+    "departureDate": [_Marker("2029-08-23", _spelt("2029", "08", "23"))],
     "arrivalEstimatedTime": [_Marker("22:00", ("22:00:00", "22")), _Marker("22:45", ("22:45:00",)), _Marker("at dusk")],
     "departureEstimatedTime": [_Marker("06:00", ("06:00:00", "6")), _Marker("at dawn")],
     **{f"numberOf{who}": [_Marker(_COUNT)] for who in ("Guests", "Adults", "Infants", "Pets")},

@@ -6,6 +6,7 @@ connections is seen as well: how many there are, and which stay open.
 
 import asyncio
 import socket
+import ssl
 import struct
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -26,7 +27,7 @@ from forwarder.pms.conformance.faults import (
     Reset,
     Silence,
 )
-from forwarder.pms.http.client import Request, Transport
+from forwarder.pms.http.client import Request, Reuse, Transport
 from forwarder.pms.http.connections import ConnectionPool, PoolLimits
 from forwarder.pms.http.errors import NoResponse, NotSent
 
@@ -59,11 +60,12 @@ class FaultyProxy:
     """`url`: where the PMS seems to be. `exchanges` since `begin`, and how many there were in all; `connections` that were taken;
     `trapped`: redirects followed."""
 
-    def __init__(self, base_url: str, pms: Transport) -> None:
+    def __init__(self, base_url: str, pms: Transport, trust: ssl.SSLContext | None = None) -> None:
         parts = urlsplit(base_url)
         self._origin = f"{parts.scheme}://{parts.netloc}"
         self._path = parts.path
         self._pms = pms
+        self._trust = trust
         self._plan: _Plan | None = None
         self._writers: set[asyncio.StreamWriter] = set()
         self.tasks: set[asyncio.Task[Any]] = set()
@@ -146,20 +148,25 @@ class FaultyProxy:
             if name.lower() not in _HOP_BY_HOP
         ]
         deadline = asyncio.get_running_loop().time() + _PMS_SECONDS
+        reuse = None if self._trust is None else Reuse("conformance", self._trust)
         try:
-            response = await self._pms.exchange(Request(asked.method, url, headers, asked.body, query), deadline)
+            request = Request(asked.method, url, headers, asked.body, query)
+            response = await self._pms.exchange(request, deadline, reuse=reuse)
         except (NotSent, NoResponse) as error:
             raise ConnectionAbortedError("the PMS behind the proxy") from error
+        finally:
+            if reuse is not None:
+                reuse.end(keep=True)
         named = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in response.headers]
         kept = tuple((name, value) for name, value in named if name.lower() not in _HOP_BY_HOP)
         return PmsResponse(response.status_code, response.content, kept)
 
 
 @asynccontextmanager
-async def faulty_proxy(base_url: str) -> AsyncIterator[FaultyProxy]:
-    """A proxy to the PMS of that base URL, on a free port of loopback."""
+async def faulty_proxy(base_url: str, trust: ssl.SSLContext | None = None) -> AsyncIterator[FaultyProxy]:
+    """A proxy to the PMS of that base URL, on a free port of loopback. `trust`: what connections to the PMS are secured with."""
     async with ConnectionPool(PoolLimits()) as pms:
-        proxy = FaultyProxy(base_url, pms)
+        proxy = FaultyProxy(base_url, pms, trust)
         server = await asyncio.start_server(proxy.connected, "127.0.0.1", 0)
         proxy.address = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         try:

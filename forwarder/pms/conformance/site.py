@@ -2,6 +2,7 @@
 
 import asyncio
 import secrets
+import ssl
 import time
 from base64 import b32encode
 from collections.abc import Callable, Mapping
@@ -11,6 +12,8 @@ from decimal import Decimal
 from typing import Any, Final
 
 from forwarder.pms.auth.grants import Grants, MemoryGrants
+from forwarder.pms.http.trust import trust_of
+from forwarder.pms.port import SYSTEM_TLS, ClientTls
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.request import CardDetails
 
@@ -87,10 +90,13 @@ class Site:
     `property_id`, `room_id`: where to book, each stay after the other from `first_night` on; without, each stay gets a property of
     its own. `seconds_between`: the pause for each request that a push made, where the PMS limits them. `tidy`: cancel in the end
     what was booked.
+
+    `grants`: where access tokens are kept; `lent`: they are another's, and the only ones that may be used. `hidden`: what must
+    not be shown, besides the credential. `tls`: what the PMS is believed by, and shown.
     """
 
     base_url: str
-    credential: str = "a-credential-of-the-conformance-kit"
+    credential: str = field(default="a-credential-of-the-conformance-kit", repr=False)
     options: Mapping[str, Any] = field(default_factory=dict)
     fields: Mapping[str, Any] = field(default_factory=dict)
     card: CardDetails | None = None
@@ -104,6 +110,9 @@ class Site:
     seconds_between: float = 0.0
     tidy: bool = False
     grants: Grants = field(default_factory=MemoryGrants, repr=False)
+    lent: bool = False
+    hidden: tuple[str, ...] = field(default=(), repr=False)
+    tls: ClientTls = field(default=SYSTEM_TLS, repr=False)
     stays: Stays = field(default_factory=Stays, repr=False)
     pacing: RequestPacing = field(default_factory=RequestPacing, repr=False)
 
@@ -124,6 +133,10 @@ class Site:
             "notes": "Late arrival",
         }
         return Booking(_new_reference(), {**own, **self.fields, **fields}, card or self.card, website_id="site-7")
+
+    def trust(self) -> ssl.SSLContext | None:
+        """What connections to the PMS are secured with; None for what is usual."""
+        return None if self.tls == SYSTEM_TLS else trust_of(self.tls)
 
     def _free(self) -> tuple[str | int, date, timedelta]:
         number = self.stays.next()

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 from unittest import SkipTest
 
 from forwarder.pms.adapter import AdapterKind
-from forwarder.pms.auth.grants import MemoryGrants
+from forwarder.pms.auth.grants import Grants, MemoryGrants
 from forwarder.pms.conformance.faults import LOST, Disruption, after
 from forwarder.pms.conformance.proxy import FaultyProxy, faulty_proxy
 from forwarder.pms.conformance.site import Site
@@ -40,6 +40,7 @@ from forwarder.reservation.outcome import (
     InDoubt,
     LookupOutcome,
     Outcome,
+    Rejected,
 )
 
 R = TypeVar("R")
@@ -142,10 +143,14 @@ class Trial:
             self.site.credential if credential is None else credential,
             pace,
             self.options,
-            # What was granted for the right settings says nothing of the wrong ones.
-            self.site.grants if base_url is None and credential is None else MemoryGrants(),
+            self._grants(base_url, credential),
         )
         return (directory or self._directories["patient"]).connect(connection)
+
+    def _grants(self, base_url: str | None, credential: str | None) -> Grants:
+        """What was granted for the right settings says nothing of the wrong ones; where it is lent there is no other."""
+        right = credential is None and (base_url is None or self.site.lent)
+        return self.site.grants if right else MemoryGrants()
 
     async def create(self, booking: Booking, pms: Pms | None = None) -> Outcome:
         self._asked.append(booking)
@@ -189,7 +194,7 @@ class Trial:
         booking = self.site.booking(**fields)
         outcome = await self.create(booking)
         if not isinstance(outcome, Confirmed):
-            raise Misbehaved(f"a plain create with nothing in its way came to {outcome}")
+            raise Misbehaved(f"a plain create with nothing in its way came to {_said_of(outcome, booking)}")
         return booking, outcome
 
     async def held(self, booking: Booking) -> int | None:
@@ -238,6 +243,16 @@ class Trial:
         return isinstance(found, Absent) or found.reason == CANCELLED_IN_PMS
 
 
+def _said_of(outcome: Outcome, booking: Booking) -> str:
+    """An outcome in words, with what to do where it is about the nights that were asked for."""
+    if not isinstance(outcome, Rejected):
+        return str(outcome)
+    said = f"Rejected, {outcome.problem.code}: {outcome.problem.detail}"
+    if outcome.problem.code != "room_unavailable":
+        return said
+    return f"{said} (property {booking.property_id} from {booking.arrival} on: book where the nights are free)"
+
+
 def looks_alike(found: object) -> bool:
     """Whether a look-up by stay says that there is one, which may be ours."""
     return isinstance(found, Deferred) and found.reason == LOOKS_ALIKE
@@ -246,7 +261,7 @@ def looks_alike(found: object) -> bool:
 @asynccontextmanager
 async def trial(kind: str, adapter: AdapterKind, site: Site) -> AsyncIterator[Trial]:
     """A trial of `adapter`, to be asked anything in this event loop."""
-    async with faulty_proxy(site.base_url) as proxy, Trial(kind, adapter, site, proxy).opened() as opened:
+    async with faulty_proxy(site.base_url, site.trust()) as proxy, Trial(kind, adapter, site, proxy).opened() as opened:
         yield opened
 
 

@@ -34,7 +34,8 @@ class OAuth(Table):
     scope: Text | None = None
     """The scope that is asked for."""
     ended: Condition = Condition(status=frozenset({401}))
-    """How the PMS says that it takes a token no more. An answer that one of the `errors` reads the body of is none of these."""
+    """How the PMS says that it takes a token no more. With `when` it goes before all `errors`; by a status alone, an answer
+    that one of the `errors` reads the body of is none of these."""
     tokens_per_day: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
     """How many tokens a day the PMS gives out: one that was granted too short a while ago is not replaced."""
 

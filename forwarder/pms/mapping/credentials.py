@@ -166,6 +166,7 @@ class _Tokens:
         self._oauth = oauth
         self._client = client
         self._clock = clock
+        self._ended = ended
         base = connection.base_url.rstrip("/")
         self._url = token_url or oauth.token_url.replace("{base}", base).replace("{host}", _origin(base))
         self._authorization = Authorization(
@@ -178,7 +179,10 @@ class _Tokens:
         )
 
     async def send(self, request: Request, send: Send) -> Response:
-        return await self._authorization.send(lambda token: with_headers(request, bearer(token)), send)
+        response = await self._authorization.send(lambda token: with_headers(request, bearer(token)), send)
+        if self._oauth.ended.when and self._ended(response):  # which a rule for all errors would take for a no
+            raise NotSent("pms_unauthorized", "The PMS takes the account's access token no more.")
+        return response
 
     async def _ask(self, latest: Grant | None, send: Send) -> Grant:
         oauth, client = self._oauth, self._client

@@ -290,11 +290,30 @@ class Shown(Table):
     """The first day."""
     departure: JsonPath | None = None
     """The last day."""
+    date_format: Annotated[str, AfterValidator(_date_format)] | None = None
+    """How those two days are shown, such as %d/%m/%Y; else as 2027-01-31, with or without hours behind it."""
     price: JsonPath | None = None
     """The total price, where it is shown as it was sent."""
     email: JsonPath | None = None
     """The guest's e-mail."""
     amounts: Literal["asTheyAre", "minorUnits"] = "asTheyAre"
-    """How the record's amounts are written: in the currency itself, or in its cents."""
+    """How the price and the record's amounts are written: in the currency itself, or in its cents."""
     record: Mapping[RecordName, JsonPath] = Field(default_factory=dict)
     """What of it goes into the record."""
+
+    @model_validator(mode="after")
+    def _dates_that_are_shown(self) -> Self:
+        if self.date_format is not None and self.arrival is None and self.departure is None:
+            raise nonsense("dateFormat: is for `arrival` and `departure`, and neither is there")
+        return self
+
+    def day(self, value: Any) -> str | None:
+        """A day that the PMS shows, as 2027-01-31; None for what is no day in that format."""
+        if not isinstance(value, str):
+            return None
+        try:
+            if self.date_format is not None:
+                return datetime.strptime(value.strip(), self.date_format).date().isoformat()  # noqa: DTZ007 - a day
+            return date.fromisoformat(value[:10]).isoformat()
+        except ValueError:
+            return None

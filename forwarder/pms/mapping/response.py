@@ -120,11 +120,13 @@ def may_have_lost_its_reference(mapping: PmsMapping, item: Any, booking: Booking
 
 
 def hides_what_is_ours(mapping: PmsMapping, item: Any) -> bool:
-    """Whether nothing stands where ours is known by: then nothing can be concluded from its absence."""
+    """Whether nothing stands where ours is known by, or no day that can be read: then nothing can be concluded from its absence."""
     shown = mapping.reservation
-    by_stay = mapping.find is not None and mapping.find.match == "stay"
-    paths = (shown.arrival, shown.departure, shown.email) if by_stay else (shown.reference,)
-    return any(path is None or value_at(item, path) is MISSING for path in paths)
+    if mapping.find is None or mapping.find.match != "stay":
+        return _reference_in(shown, item) is MISSING
+    if shown.email is None or value_at(item, shown.email) is MISSING:
+        return True
+    return None in _days(shown, item)
 
 
 def found(mapping: PmsMapping, ours: Sequence[Any], response: Response, booking: Booking) -> LookupOutcome | Tentative:
@@ -174,9 +176,15 @@ def may_be_ours(mapping: PmsMapping, item: Any, booking: Booking) -> bool:
         return False
     named = {"arrival": shown.arrival, "departure": shown.departure, "price": shown.price, "email": shown.email}
     values = {name: value_at(item, path) for name, path in named.items() if path is not None}
-    if shown.price is not None and shown.amounts == "asTheyAre" and isinstance(values["price"], str):
-        values["price"] = _number(values["price"])
+    values |= dict(zip(("arrival", "departure"), _days(shown, item), strict=True))
+    if shown.price is not None:
+        values["price"] = _in_currency(values["price"], _decimals(shown, item, booking.currency))
     return not _ECHO.contradicts(values, booking)
+
+
+def _days(shown: Shown, item: Any) -> list[str | None]:
+    """Arrival and departure as 2027-01-31; None for what is not shown, or is no day."""
+    return [None if path is None else shown.day(value_at(item, path)) for path in (shown.arrival, shown.departure)]
 
 
 def _reference_in(shown: Shown, item: Any) -> Any:
@@ -194,9 +202,7 @@ def _names_another(text: Any) -> bool:
 
 def _is_alike(shown: Shown, item: Any, booking: Booking) -> bool:
     """Whether days and guest are the same, as far as the PMS shows a guest."""
-    days = [value_at(item, path) for path in (shown.arrival, shown.departure) if path is not None]
-    asked = [booking.fields["arrivalDate"], booking.fields["departureDate"]]
-    if [day[:10] if isinstance(day, str) else day for day in days] != asked:
+    if _days(shown, item) != [booking.fields["arrivalDate"], booking.fields["departureDate"]]:
         return False
     email = MISSING if shown.email is None else value_at(item, shown.email)
     ours = booking.guest.get("email")
@@ -260,13 +266,17 @@ def _decimals(shown: Shown, item: Any, asked_currency: str | None) -> int | None
 def _of_the_record(name: str, value: Any, decimals: int | None) -> Any:
     if name not in _MONEY:
         return value
-    number = None if decimals is None else _number(value)
-    if decimals and number is not None:
-        number = json_number(Decimal(str(number)).scaleb(-decimals))
+    number = _in_currency(value, decimals)
     if name not in _LINES or number is None:
         return number
     total, label, kind = _LINES[name]
     return {total: number, "breakdown": [{"name": label, "type": kind, "total": number}] if number else []}
+
+
+def _in_currency(value: Any, decimals: int | None) -> Any:
+    """An amount of which so many last digits are cents; None where that is not known, or it is none."""
+    number = None if decimals is None else _number(value)
+    return json_number(Decimal(str(number)).scaleb(-decimals)) if decimals and number is not None else number
 
 
 def _number(value: Any) -> Any:

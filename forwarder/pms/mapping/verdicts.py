@@ -6,6 +6,8 @@ from typing import Final
 from forwarder.pms.mapping.evidence import SOURCES, source_of
 from forwarder.pms.mapping.model import PmsMapping
 
+_TAKEN: Final = "room_unavailable"
+
 SHOWN_BY: Final[Mapping[str, tuple[str, ...]]] = {
     "makes-reservations": (
         "auth",
@@ -52,6 +54,11 @@ def _lines(mapping: PmsMapping, verdicts: Mapping[str, str], where: str) -> Iter
 
 
 def _below(mapping: PmsMapping, paths: Sequence[str]) -> Iterator[str]:
+    """The statements that a check shows. Of rules for errors, only that for taken nights, if there is one alone: which of several
+    applied, and whether the others would, no check can tell."""
+    taken = [number for number, rule in enumerate(mapping.create.errors) if rule.becomes == _TAKEN]
     for statement in mapping.statements:
-        if any(statement == path or statement.startswith(f"{path}.") for path in paths):
+        if not any(statement == path or statement.startswith(f"{path}.") for path in paths):
+            continue
+        if ".errors." not in statement or (len(taken) == 1 and statement == f"create.errors.{taken[0]}"):
             yield statement

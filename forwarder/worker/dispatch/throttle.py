@@ -9,10 +9,10 @@ import math
 import random
 import sys
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import structlog
 
@@ -25,6 +25,9 @@ from forwarder.worker.dispatch.token_bucket import TokenBucket, buckets_of
 from forwarder.worker.push_context import Health, HealthSignal
 
 _log = structlog.get_logger(__name__)
+
+Published = Callable[[str, Mapping[str, Any]], Limits]
+"""What a kind of PMS publishes, of an account with these options."""
 
 _NEVER = float("-inf")
 _IDLE: Final = "idle"
@@ -70,12 +73,12 @@ class Admission(NamedTuple):
 class Throttle:
     """One account's. Implements `Pace`, by which the PMS seam reports what it sends and what it is asked."""
 
-    def __init__(self, account: Account, clock: Clock, published: Callable[[str], Limits]) -> None:
+    def __init__(self, account: Account, clock: Clock, published: Published) -> None:
         self._account = account
         self._clock = clock
         self._published = published
         self._breaker = Breaker(clock, _NEVER_OPENS if account.test else None)
-        self._budget = rate_budget_of(clock, published(account.kind), account.rate_per_second)
+        self._budget = rate_budget_of(clock, published(account.kind, account.options), account.rate_per_second)
         self._concurrency = ConcurrencyLimit(account.concurrency)
         self._held_off_until = _NEVER
         self._opened_for: str | None = None
@@ -83,8 +86,13 @@ class Throttle:
     def configure(self, account: Account) -> None:
         """Apply the account's current settings. A repaired address or credential is tried at once."""
         before, self._account = self._account, account
-        if (account.kind, account.rate_per_second) != (before.kind, before.rate_per_second):
-            self._budget = rate_budget_of(self._clock, self._published(account.kind), account.rate_per_second)
+        if (account.kind, account.rate_per_second, account.options) != (
+            before.kind,
+            before.rate_per_second,
+            before.options,
+        ):
+            published = self._published(account.kind, account.options)
+            self._budget = rate_budget_of(self._clock, published, account.rate_per_second)
         if (account.kind, account.base_url, account.credential) != (before.kind, before.base_url, before.credential):
             self._breaker.try_now()
             self._held_off_until = _NEVER
@@ -192,7 +200,7 @@ class Throttle:
 class Throttles:
     """Every account's. `published` returns the limits that a kind of PMS publishes."""
 
-    def __init__(self, clock: Clock, published: Callable[[str], Limits] = lambda _: Limits()) -> None:
+    def __init__(self, clock: Clock, published: Published = lambda *_: Limits()) -> None:
         self._clock = clock
         self._published = published
         self._throttles: dict[str, Throttle] = {}

@@ -63,6 +63,8 @@ async def test_the_mapping_of_the_guide_keeps_its_word() -> None:
     assert "create.body.price_cents" in lines[1]
     assert "find.pages" in lines[1]
     assert not [line for line in lines if "contradicted" in line]
+    assert "create.errors.0" in lines[1]  # the one for taken nights, which were asked for
+    assert "  # still unknown: create.errors.1" in lines
 
 
 def test_what_a_run_contradicts_or_does_not_reach_is_said() -> None:

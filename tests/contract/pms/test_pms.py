@@ -120,7 +120,7 @@ async def test_whoever_minds_the_pace_hears_of_it(site: Site) -> None:
     assert isinstance(await pms.create(site.booking()), Confirmed)  # with an access token, where the kind needs one
     pace.heard.clear()
     assert isinstance(await pms.create(site.booking(3)), Confirmed)
-    assert pace.heard == ["requested"] * site.house.directory.limits(site.kind).requests_per_push
+    assert pace.heard == ["requested"] * site.house.directory.limits(site.kind, {}).requests_per_push
     pace.heard.clear()
     site.go_wrong("throttle", retry_after=42)
     await pms.create(site.booking(2))

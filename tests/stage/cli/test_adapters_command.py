@@ -132,6 +132,17 @@ def test_what_a_kind_would_send_is_shown_and_nothing_is_sent() -> None:
     assert (lacking.returncode, "agencyUid" in lacking.stderr) == (2, True)
 
 
+def test_what_a_mapping_of_ones_own_would_send_goes_where_it_says(tmp_path: Path) -> None:
+    mapping = tmp_path / "map.yaml"
+    mapping.write_text("baseUrl: {eu: https://eu.pms.test/v4}\ncreate: {path: /b, body: {ref: reference}}\n")
+    given = ("try", "generic", "--options-file", str(mapping))
+    assert "POST https://eu.pms.test/v4/b" in _forwarder(*given, "--region", "eu").stdout
+    unnamed = _forwarder(*given)
+    assert (unnamed.returncode, "--region: eu" in unnamed.stderr) == (2, True)
+    mapping.write_text("baseUrl: https://pms.test/v4\ncreate: {path: /b, body: {ref: reference}}\n")
+    assert "POST https://pms.test/v4/b" in _forwarder(*given).stdout
+
+
 def test_a_kind_that_nothing_simulates_needs_a_pms(tmp_path: Path) -> None:
     write_distribution(tmp_path, "acme-fax", "1.0", {"fax": "tests.support.pms.wrong_adapters:CancelsNothing"})
     done = _forwarder("check", "fax", path=tmp_path)

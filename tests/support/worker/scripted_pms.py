@@ -1,6 +1,7 @@
 """A PMS that answers by script, and a pusher that pushes to it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from forwarder.pms.port import AccountConnection, Capabilities, Limits, UnknownKind
 from forwarder.reservation.booking import Booking
@@ -61,7 +62,7 @@ class ScriptedPms:
     def kinds(self) -> list[str]:
         return ["generic"]
 
-    def limits(self, kind: str) -> Limits:
+    def limits(self, kind: str, options: Mapping[str, Any]) -> Limits:
         return Limits()
 
     def connect(self, connection: AccountConnection) -> "ScriptedPms":

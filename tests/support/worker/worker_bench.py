@@ -1,7 +1,7 @@
 """Whole workers on the embedded log and store, with a PMS that answers by hand."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, closing
 from dataclasses import replace
 from pathlib import Path
@@ -92,7 +92,7 @@ class Pms:
     def kinds(self) -> Sequence[str]:
         return ["generic"]
 
-    def limits(self, kind: str) -> Limits:
+    def limits(self, kind: str, options: Mapping[str, Any]) -> Limits:
         return Limits()
 
     def connect(self, connection: AccountConnection) -> "Pms":

@@ -11,7 +11,7 @@ from functools import cached_property
 from http import HTTPStatus
 from typing import Any, ClassVar, Final
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationError, model_validator
 from pydantic_core import to_json
 
 from forwarder.pms.mapping.adapter import MappedAdapter
@@ -275,4 +275,15 @@ def _adapter(connection: AccountConnection, clock: Clock) -> Adapter:
     return MappedAdapter(connection, options.mapping, clock, options.settings)
 
 
-GENERIC: Final = Kind(_adapter, GenericOptions, GenericAdapter.capabilities, GenericAdapter.limits, FIELDS)
+def _limits(options: Mapping[str, Any]) -> Limits:
+    """Those of the mapping; none where it cannot be read, which is said where the account is used."""
+    try:
+        mapping = GenericOptions.model_validate(options).mapping
+    except ValidationError:
+        return GenericAdapter.limits
+    return GenericAdapter.limits if mapping is None else mapping.published_limits
+
+
+GENERIC: Final = Kind(
+    _adapter, GenericOptions, GenericAdapter.capabilities, GenericAdapter.limits, FIELDS, limits_by=_limits
+)

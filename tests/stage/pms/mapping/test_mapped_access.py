@@ -14,6 +14,7 @@ import pytest
 from forwarder.pms.auth.grants import Grant, MemoryGrants
 from forwarder.pms.conformance.fields import unlike_its_table
 from forwarder.pms.http.client import Request
+from forwarder.pms.http.errors import NotSent
 from forwarder.pms.http.response import Response
 from forwarder.pms.kinds.generic.adapter import GENERIC
 from forwarder.pms.mapping.adapter import MappedAdapter
@@ -105,6 +106,26 @@ async def test_a_refusal_in_the_same_status_costs_no_token() -> None:
     assert isinstance(outcome, Rejected)
     assert outcome.problem.code == "room_unavailable"
     assert len(pms.tokens) == 1
+
+
+async def test_a_word_for_a_token_that_has_ended_goes_before_a_rule_for_all_errors() -> None:
+    ended = {"status": [200], "when": {"ok": False, "code": "TOKEN_ENDED"}}
+    create = {
+        **CREATE,
+        "success": {"status": [200], "when": {"ok": True}},
+        "errors": [{"status": [200], "when": {"ok": False}, "becomes": "pms_refused"}],
+    }
+    auth = {**OAUTH, "oauth": {**OAUTH["oauth"], "ended": ended}}
+    no_more = (200, {"ok": False, "code": "TOKEN_ENDED"})
+    pms = Pms(lambda token: (200, {"ok": True, "id": 1}) if token == "t2" else no_more)
+    assert isinstance(await adapter(auth, "me:s3cret", create=create).create(booking(), pms.send), Confirmed)
+    assert pms.used == ["t1", "t2"]
+    never = Pms(lambda _: no_more)
+    with pytest.raises(NotSent) as raised:  # and never a refusal of the booking
+        await adapter(auth, "me:s3cret", create=create).create(booking(), never.send)
+    assert raised.value.reason == "pms_unauthorized"
+    refused = Pms(lambda _: (200, {"ok": False, "code": "TAKEN"}))
+    assert isinstance(await adapter(auth, "me:s3cret", create=create).create(booking(), refused.send), Rejected)
 
 
 async def test_where_tokens_are_few_a_young_one_is_not_replaced() -> None:
@@ -265,3 +286,10 @@ async def test_names_and_counts_by_their_parts_lose_nothing() -> None:
 
 async def _never(request: Request) -> Response:
     raise AssertionError(f"{request.method} was sent")
+
+
+async def test_days_are_found_however_they_are_written() -> None:
+    for form in ("%d.%m.%Y", "%m/%d/%Y", "%Y%m%d", "%d-%m-%Y"):
+        dated = {name: {"field": name, "dateFormat": form} for name in ("arrivalDate", "departureDate")}
+        made = adapter({}, "key", create={"path": "/b", "body": {**dated, "p": "propertyId", "notes": "notes"}})
+        assert not [one async for one in unlike_its_table(made, "hostaway") if "Date" in one], form

@@ -180,6 +180,40 @@ async def test_a_match_by_stay_never_confirms_and_tells_what_is_not_there() -> N
             assert "(9)" in found.detail
 
 
+@pytest.mark.parametrize(
+    ("dates", "first", "last", "expected"),
+    [
+        ({}, "%Y-%m-%dT16:00:00", "%Y-%m-%d", LOOKS_ALIKE),
+        ({"dateFormat": "%d.%m.%Y"}, "%d.%m.%Y", "%d.%m.%Y", LOOKS_ALIKE),
+        ({}, "%d.%m.%Y", "%d.%m.%Y", "pms_scope_too_small"),
+        ({"dateFormat": "%d.%m.%Y"}, "%Y-%m-%d", "%d.%m.%Y", "pms_scope_too_small"),
+    ],
+)
+async def test_nothing_is_concluded_from_days_that_cannot_be_read(
+    dates: dict[str, str], first: str, last: str, expected: str
+) -> None:
+    asked = booking()
+    item = {"id": 9, "state": "Booked", "mail": asked.guest["email"]}
+    item |= {"from": asked.arrival.strftime(first), "to": asked.departure.strftime(last)}
+    mapping = {**BY_STAY, "reservation": {**BY_STAY["reservation"], **dates}}
+    found = await find(mapping, Asked((200, {"data": [item]}), (200, {"data": []})))
+    assert isinstance(found, Deferred)
+    assert found.reason == expected
+
+
+@pytest.mark.parametrize(("cents", "expected"), [(45035, Confirmed), (45036, InDoubt), ("45035", Confirmed)])
+async def test_a_price_in_cents_is_compared_as_an_amount(cents: Any, expected: type) -> None:
+    mapping = {
+        "create": {"path": "/b", "body": {"ref": "reference"}},
+        "reservation": {"price": "cents", "amounts": "minorUnits", "record": {"currency": "currency"}},
+    }
+    priced = booking(totalPrice=450.35, currency="EUR")
+    async with pms_that(
+        Asked((201, {"id": 9, "cents": cents, "currency": "EUR"})), options={"mapping": mapping}
+    ) as pms:
+        assert isinstance(await pms.create(priced), expected)
+
+
 async def create(pms: Asked, mapping: Any = CONFIRMING) -> Any:
     async with pms_that(pms, base_url=BASE, options={"mapping": mapping}) as opened:
         return await opened.create(booking())

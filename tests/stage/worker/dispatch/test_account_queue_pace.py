@@ -136,7 +136,7 @@ async def test_the_throttled_answers_of_a_whole_flight_hold_the_queue_from_pms_t
 
 async def test_a_budget_hears_of_requests_that_the_wire_sends() -> None:
     clock = ManualClock()
-    throttle = Throttles(clock, lambda _: Limits((Limit(20, 10.0),))).of(account())
+    throttle = Throttles(clock, lambda *_: Limits((Limit(20, 10.0),))).of(account())
     empty = httpx.Response(200, json={"data": []})
     async with open_directory(clock, transport=replying(lambda _: empty)) as directory:
         pms = directory.connect(AccountConnection("acc", "generic", "https://pms.test", "", throttle))

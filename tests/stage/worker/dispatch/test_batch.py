@@ -85,7 +85,7 @@ class _Site:
     def __init__(self, limits: Limits | None) -> None:
         self.clock = ManualClock()
         self.pushes = Pushes()
-        self.throttles = Throttles(self.clock, lambda _: limits or Limits())
+        self.throttles = Throttles(self.clock, lambda *_: limits or Limits())
         self.dispatcher = Dispatcher(
             self.clock, self.pushes.run, max_held=1000, throttles=self.throttles, max_per_create=lambda _: 10
         )

@@ -168,15 +168,17 @@ def test_an_accounts_own_rate_stands_in_for_what_its_kind_publishes() -> None:
 
 async def test_what_each_kind_publishes() -> None:
     async with open_directory(ManualClock()) as directory:
-        assert directory.limits("booking-sync") == Limits((Limit(1000, 3600.0),), requests_per_push=2)
-        assert [directory.limits(kind) for kind in ("generic", "website-builder", "fax")] == [Limits()] * 3
+        assert directory.limits("booking-sync", {}) == Limits((Limit(1000, 3600.0),), requests_per_push=2)
+        assert [directory.limits(kind, {}) for kind in ("generic", "website-builder", "fax")] == [Limits()] * 3
+        limited = "limits: [{requests: 300, seconds: 60}]\ncreate: {path: /b, body: {ref: reference}}"
+        assert directory.limits("generic", {"mapping": limited}) == Limits((Limit(300, 60.0),))
+        assert directory.limits("generic", {"mapping": "no mapping"}) == Limits()
 
 
 async def test_queues_keep_to_what_is_published_unless_the_account_says_otherwise() -> None:
     clock, pms = ManualClock(), Pushes()
-    throttles = Throttles(
-        clock, {"slow": Limits((Limit(20, 60.0),), requests_per_push=2), "fast": Limits()}.__getitem__
-    )
+    published = {"slow": Limits((Limit(20, 60.0),), requests_per_push=2), "fast": Limits()}
+    throttles = Throttles(clock, lambda kind, _: published[kind])
     dispatcher = Dispatcher(clock, pms.run, max_held=100, throttles=throttles)
     slow, own, fast = (
         account("slow", kind="slow"),
@@ -194,7 +196,7 @@ async def test_queues_keep_to_what_is_published_unless_the_account_says_otherwis
 
 async def test_further_requests_of_a_push_hold_back_later_ones() -> None:
     clock, pms = ManualClock(), Pushes()
-    throttles = Throttles(clock, lambda _: Limits((Limit(11, 10.0),)))
+    throttles = Throttles(clock, lambda *_: Limits((Limit(11, 10.0),)))
     dispatcher = Dispatcher(clock, pms.run, max_held=100, throttles=throttles)
     dispatcher.offer(account(), [work(1), work(2)])
     await settle()
@@ -210,7 +212,7 @@ async def test_further_requests_of_a_push_hold_back_later_ones() -> None:
 async def test_a_refused_reservation_that_the_pms_never_saw_costs_nothing() -> None:
     clock, pms = ManualClock(), Pushes()
     dispatcher = Dispatcher(
-        clock, pms.run, max_held=100, throttles=Throttles(clock, lambda _: Limits((Limit(10, 3600.0),)))
+        clock, pms.run, max_held=100, throttles=Throttles(clock, lambda *_: Limits((Limit(10, 3600.0),)))
     )
     dispatcher.offer(account(), [work(number) for number in range(1, 51)])
     await settle()

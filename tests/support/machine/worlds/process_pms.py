@@ -23,7 +23,7 @@ class ProcessPmss:
     def kinds(self) -> Sequence[str]:
         return sorted(KINDS)
 
-    def limits(self, kind: str) -> Limits:
+    def limits(self, kind: str, options: Mapping[str, Any]) -> Limits:
         return Limits()
 
     def check(self, kind: str, options: Mapping[str, Any]) -> None:

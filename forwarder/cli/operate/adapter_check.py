@@ -1,0 +1,256 @@
+"""`forwarder adapters check`: whether an adapter keeps its word, at the simulator, at a sandbox, or as an account."""
+
+import asyncio
+import json
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from forwarder.assembly.backend import Backend
+from forwarder.assembly.commands.account_site import NotReached, account_as_given, with_own_credential
+from forwarder.assembly.commands.conformance import CHECKS, Check, Result, Site, is_simulated, pause_for, results
+from forwarder.assembly.pms_catalog import base_url_of_kind, capabilities_of, mapping_of, pms_kinds, try_out
+from forwarder.cli.backend import with_backend
+from forwarder.cli.options import credential_from, options_from
+from forwarder.cli.output import AsJson, Failed, WrongUsage, note, progress, say, show_json, show_rows
+from forwarder.observability.logging import configure_logging
+from forwarder.operations.accounts import account_of
+from forwarder.pms.mapping.verdicts import after_checks
+from forwarder.pms.port import BadOptions
+from forwarder.tenancy.port import CannotOpen
+
+_SOON: Final = timedelta(days=30)
+_MIN_SECRET_LENGTH: Final = 6
+_HIDDEN: Final = "***"
+_MAX_NIGHTS: Final = 120
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """What the command was told of the site."""
+
+    base_url: str | None
+    credential: str | None
+    options: Mapping[str, Any]
+    property_id: str | None
+    room_id: str | None
+    first_night: date
+    calendar: bool
+
+
+def check(
+    kind: Annotated[str, typer.Argument(help="The kind of PMS.")],
+    base_url: Annotated[
+        str | None, typer.Option(help="A test server or sandbox, where bookings are made. By default our simulator.")
+    ] = None,
+    region: Annotated[
+        str | None, typer.Option(help="Instead of --base-url: the region, as the mapping names it.")
+    ] = None,
+    account: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ID",
+            help="Book as this account, with its address, options and credential; what else is given goes before them.",
+        ),
+    ] = None,
+    credential_file: Annotated[
+        Path | None, typer.Option(help="File with that PMS's credential; - is standard input.")
+    ] = None,
+    option: Annotated[list[str] | None, typer.Option(help="NAME=VALUE, an option of its accounts; repeatable.")] = None,
+    options_file: Annotated[
+        Path | None, typer.Option(help="Options in a file, JSON or TOML; or a mapping, YAML.")
+    ] = None,
+    property_id: Annotated[
+        str | None,
+        typer.Option("--property", help="Property to book in. By default 5001 and up; needed with --account."),
+    ] = None,
+    room_id: Annotated[str | None, typer.Option("--room", help="Room to book in.")] = None,
+    first_night: Annotated[
+        datetime | None, typer.Option(formats=["%Y-%m-%d"], help="First night to book. By default in 30 days.")
+    ] = None,
+    calendar: Annotated[bool, typer.Option(help="Whether that PMS refuses nights that are booked already.")] = True,
+    only: Annotated[list[str] | None, typer.Option("--check", help="Run only this check; repeatable.")] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="With --account: book without asking first.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Run the conformance checks on an adapter. Exits 1 if one fails. What it is going to book is said on standard error before
+    anything is sent; an account's PMS is booked in only after a yes. Of a mapping, prints what the checks show of its evidence."""
+    if kind not in pms_kinds():
+        raise WrongUsage(f"There is no PMS kind {kind!r}; there are: {', '.join(pms_kinds())}.")
+    options = options_from(option, options_file)
+    wanted = _Wanted(
+        _address(kind, options, base_url, region),
+        None if credential_file is None else credential_from(None, credential_file),
+        options,
+        property_id,
+        room_id,
+        datetime.now(UTC).date() + _SOON if first_night is None else first_night.date(),
+        calendar,
+    )
+    chosen = _named(only or ())
+    if account is not None:
+        _as_account(kind, account, wanted, chosen, yes=yes, as_json=as_json)
+        return
+    if wanted.base_url is None and not is_simulated(kind):
+        raise WrongUsage(f"Nothing here simulates {kind}: name a test server or a sandbox of it by --base-url.")
+    site = None if wanted.base_url is None else _sandbox(kind, wanted, wanted.base_url)
+    if site is not None:
+        _announce(kind, site, "the credential that was given")
+    configure_logging("debug", "auto")  # the checks read every line
+    _show(kind, site, asyncio.run(_all(kind, site, chosen)), as_json=as_json)
+
+
+def _address(kind: str, options: Mapping[str, Any], base_url: str | None, region: str | None) -> str | None:
+    if region is None:
+        return base_url
+    if base_url is not None:
+        raise WrongUsage("Give either --base-url or --region.")
+    try:
+        return base_url_of_kind(kind, options, region)
+    except BadOptions as error:
+        raise WrongUsage(str(error)) from error
+
+
+def _sandbox(kind: str, wanted: _Wanted, base_url: str) -> Site:
+    return Site(
+        base_url,
+        wanted.credential or "",
+        wanted.options,
+        property_id=wanted.property_id,
+        room_id=wanted.room_id,
+        first_night=wanted.first_night,
+        refuses_taken_nights=wanted.calendar,
+        seconds_between=pause_for(kind, wanted.options),
+        tidy=True,
+    )
+
+
+# --- as an account ---
+
+
+def _as_account(
+    kind: str, account_id: str, wanted: _Wanted, chosen: Sequence[Check], *, yes: bool, as_json: bool
+) -> None:
+    if wanted.property_id is None:
+        raise WrongUsage("With --account, say by --property where may be booked.")
+    known = with_backend(lambda backend: account_of(backend.tenancy, account_id))
+    if known.kind != kind:
+        raise WrongUsage(f"The account {account_id} is of kind {known.kind}, not {kind}.")
+    own = wanted.credential is None
+    try:
+        account = account_as_given(known, wanted.base_url, wanted.options, own_credential=own)
+    except BadOptions as error:
+        raise WrongUsage(str(error)) from error
+    planned = _sandbox(kind, replace(wanted, options=account.options), account.base_url)
+    whose = f"account {account_id} of workspace {account.workspace_id}, with "
+    _announce(kind, planned, whose + ("its own credential" if own else "the credential that was given"))
+    if not yes and not (sys.stdin.isatty() and typer.confirm("Book there?", err=True)):
+        raise Failed("Nothing was sent. Give --yes to book there.")
+
+    async def run(backend: Backend) -> tuple[Site, Sequence[Result]]:
+        async with backend.audit.request("account.check", workspace=account.workspace_id, target=account_id):
+            site = await with_own_credential(backend, account, planned) if own else planned
+            configure_logging("debug", "auto")
+            return site, await _all(kind, site, chosen)
+
+    try:
+        site, done = with_backend(run)
+    except (NotReached, CannotOpen) as error:
+        raise Failed(str(error)) from error
+    _show(kind, site, done, as_json=as_json)
+
+
+# --- what is said before, and after ---
+
+
+def _announce(kind: str, site: Site, whose: str) -> None:
+    """What is going to be booked, and the first request, without credentials."""
+    can, sample = capabilities_of(kind, site.options), site.booking()
+    site.stays.restart()
+    undone = can.cancel and can.find_by_reference and not can.finds_by_stay
+    where = f"property {sample.property_id}, room {sample.room_id}"
+    where += "" if site.property_id is not None else ", and properties with the numbers that follow"
+    note(f"This makes reservations at {site.base_url}, as {whose}.")
+    note(
+        f"Booked are {where}, from {sample.arrival} on: a few hundred short stays, one after the other, of a made-up guest "
+        f"({sample.guest_name}, {sample.guest.get('email')}); never more than about {_MAX_NIGHTS} nights at a time."
+    )
+    note("Some exchanges are broken on purpose, by a proxy on this machine, to see what the adapter makes of it.")
+    note(
+        "What was booked is cancelled after each check."
+        if undone
+        else "It cannot all be found and cancelled again: what is left there is yours to cancel."
+    )
+    tried = try_out(kind, site.base_url, site.options, sample.fields)
+    for request in tried["requests"][:1]:
+        note(f"Each is asked for like this:\n{request['method']} {request['url']}")
+        note("" if request["body"] is None else json.dumps(request["body"], indent=2, ensure_ascii=False))
+
+
+async def _all(kind: str, site: Site | None, checks: Sequence[Check]) -> Sequence[Result]:
+    with progress(len(checks), f"checking {kind}") as advance:
+        done = []
+        try:
+            async for result in results(kind, site, checks):
+                done.append(result)
+                advance(1)
+        except BadOptions as error:
+            raise WrongUsage(str(error)) from error
+        return done
+
+
+def _named(names: Sequence[str]) -> Sequence[Check]:
+    by_name = {check.name: check for check in CHECKS}
+    if unknown := [name for name in names if name not in by_name]:
+        raise WrongUsage(f"There is no check {unknown[0]!r}; there are: {', '.join(by_name)}.")
+    return [by_name[name] for name in names] or CHECKS
+
+
+def _show(kind: str, site: Site | None, done: Sequence[Result], *, as_json: bool) -> None:
+    """What came of it; of a mapping that was tried somewhere, first what that shows of its statements, to be put into its evidence
+    and sent back. Nothing of the site's credential. Raises `Failed` where a check failed."""
+    hidden = _hider_of(site)
+    done = [replace(result, findings=tuple(map(hidden, result.findings))) for result in done]
+    if as_json:
+        show_json([result.as_json() for result in done])
+    else:
+        for line in () if site is None else _evidence(kind, site, done):
+            say(hidden(line))
+        show_rows([row for result in done for row in _lines(result)], ("check", "verdict", "why"), as_json=False)
+    if failed := [result.check.name for result in done if result.verdict == "failed"]:
+        raise Failed(f"{len(failed)} of {len(done)} checks failed: {', '.join(failed)}.")
+
+
+def _evidence(kind: str, site: Site, done: Sequence[Result]) -> Iterator[str]:
+    mapping = mapping_of(kind, site.options)
+    if mapping is not None:
+        where = f"forwarder adapters check at {site.base_url}, {datetime.now(UTC).date()}"
+        yield from after_checks(mapping, {result.check.name: result.verdict for result in done}, where)
+        yield ""
+
+
+def _hider_of(site: Site | None) -> Callable[[str], str]:
+    """What puts the site's credential, and each part of it that may be a secret, out of sight."""
+    credential, more = ("", ()) if site is None else (site.credential, site.hidden)
+    parts = {credential, *re.split(r'[\s:",{}]+', credential), *more}
+    secrets = sorted((part for part in parts if len(part) >= _MIN_SECRET_LENGTH), key=len, reverse=True)
+
+    def hidden(text: str) -> str:
+        for secret in secrets:
+            text = text.replace(secret, _HIDDEN)
+        return text
+
+    return hidden
+
+
+def _lines(result: Result) -> Iterator[Mapping[str, Any]]:
+    first = {"check": result.check.name, "verdict": result.verdict}
+    for finding in result.findings or ("",):
+        yield {**first, "why": finding}
+        first = {}
