@@ -17,8 +17,8 @@ tried at its vendor. A kind is *experimental* where something of how reservation
 known is
 never guessed, but refused, tried again or left in doubt, as is said below.
 
-Whoever has a sandbox can change that: `forwarder adapters check KIND --base-url … --property …`, or `--account ID` for an account that is
-set up, prints what it shows as an `evidence` block to send back.
+Whoever has a sandbox can change that: `forwarder adapters check KIND --base-url … --property …` prints what it shows as an
+`evidence` block to send back; `--account ID` does so as an account that is set up.
 
 """
 _KINDS: Final = PACKAGE / "pms" / "kinds"
