@@ -83,6 +83,7 @@ async def can_be_cancelled(trial: Trial) -> Findings:
 
 async def _cancelled(trial: Trial, disruption: Disruption, at: int) -> Findings:
     booking, before_it = trial.site.booking(), set(asyncio.all_tasks())
+    trial.will_ask(booking)
     trial.proxy.begin(disruption, at)
     push = asyncio.create_task(trial.pms.create(booking))
     await _met_or_done(trial.proxy.met, push)

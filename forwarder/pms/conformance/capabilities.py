@@ -121,6 +121,7 @@ async def creates_batches(trial: Trial) -> Findings:
     size = min(trial.can.max_per_create, 4)
     batch = [trial.site.booking() for _ in range(size - 1)]
     batch.insert(1, rival_of(taken))
+    trial.will_ask(*batch)
     outcomes = await trial.run(trial.pms.create_many(batch), "create_many")
     if len(outcomes) != size:
         yield f"{size} bookings came to {len(outcomes)} outcomes"

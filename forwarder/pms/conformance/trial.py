@@ -152,8 +152,12 @@ class Trial:
         right = credential is None and (base_url is None or self.site.lent)
         return self.site.grants if right else MemoryGrants()
 
+    def will_ask(self, *bookings: Booking) -> None:
+        """They are about to be asked for: what is made of them is cancelled in the end."""
+        self._asked += bookings
+
     async def create(self, booking: Booking, pms: Pms | None = None) -> Outcome:
-        self._asked.append(booking)
+        self.will_ask(booking)
         return await self.run((pms or self.pms).create(booking), "create")
 
     async def find(self, booking: Booking, pms: Pms | None = None) -> LookupOutcome:
