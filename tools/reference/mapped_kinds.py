@@ -6,7 +6,8 @@ from typing import Final
 
 from forwarder.pms.mapping.evidence import SOURCES, counted
 from forwarder.pms.mapping.kind import MappedKind, text_of
-from forwarder.pms.mapping.model import Find, PmsMapping
+from forwarder.pms.mapping.model import PmsMapping
+from forwarder.pms.mapping.operations import Find
 from forwarder.pms.registry import KINDS
 from tools.reference.source import HEAD, PACKAGE, table
 

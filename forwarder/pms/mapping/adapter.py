@@ -14,7 +14,8 @@ from forwarder.pms.mapping.credentials import Credentials
 from forwarder.pms.mapping.fields import DoesNotFit
 from forwarder.pms.mapping.json_path import assembled, value_at
 from forwarder.pms.mapping.lookup import Lookup
-from forwarder.pms.mapping.model import (
+from forwarder.pms.mapping.model import PmsMapping
+from forwarder.pms.mapping.operations import (
     CANCELLED,
     CONFIRMED,
     DEFERRED,
@@ -22,7 +23,6 @@ from forwarder.pms.mapping.model import (
     Cancel,
     Confirm,
     Operation,
-    PmsMapping,
     Show,
 )
 from forwarder.pms.mapping.parts import Rule

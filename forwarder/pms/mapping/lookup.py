@@ -8,7 +8,8 @@ from forwarder.pms.http.client import Request, Send
 from forwarder.pms.http.outcomes import harmless, not_understood, unexpected
 from forwarder.pms.http.response import Response
 from forwarder.pms.mapping.json_path import value_at
-from forwarder.pms.mapping.model import ABSENT, Find, Pages, PmsMapping
+from forwarder.pms.mapping.model import PmsMapping
+from forwarder.pms.mapping.operations import ABSENT, Find, Pages
 from forwarder.pms.mapping.parts import Rule
 from forwarder.pms.mapping.request import Asked
 from forwarder.pms.mapping.response import (

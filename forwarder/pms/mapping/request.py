@@ -12,7 +12,8 @@ from forwarder.pms.http.client import Request, path_segment
 from forwarder.pms.http.response import Headers
 from forwarder.pms.mapping.fields import DoesNotFit, field_value, moved, written
 from forwarder.pms.mapping.json_path import assembled
-from forwarder.pms.mapping.model import Create, FromOption, Operation, PmsMapping
+from forwarder.pms.mapping.model import FromOption, PmsMapping
+from forwarder.pms.mapping.operations import Create, Operation
 from forwarder.pms.mapping.parts import Source, Sources, placeholders
 from forwarder.pms.mapping.unmapped import Unmapped
 from forwarder.reservation.booking import Booking

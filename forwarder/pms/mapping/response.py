@@ -12,7 +12,8 @@ from forwarder.pms.fields import as_text
 from forwarder.pms.http.outcomes import harmless, not_understood
 from forwarder.pms.http.response import Response
 from forwarder.pms.mapping.json_path import MISSING, same, value_at
-from forwarder.pms.mapping.model import Operation, PmsMapping
+from forwarder.pms.mapping.model import PmsMapping
+from forwarder.pms.mapping.operations import Operation
 from forwarder.pms.mapping.parts import Rule, Shown
 from forwarder.pms.matching import Echo
 from forwarder.pms.port import CANCELLED_IN_PMS, LOOKS_ALIKE
