@@ -5,9 +5,10 @@ import asyncio
 import os
 import shutil
 import signal
+import sqlite3
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -78,11 +79,17 @@ def test_every_example_is_run_here() -> None:
 
 
 @asynccontextmanager
-async def running(program: Sequence[str], **environment: str) -> AsyncIterator[asyncio.StreamReader]:
-    """The program, until it is told to end; what it prints."""
-    process = await asyncio.create_subprocess_exec(
-        *program, env={**os.environ, **environment}, stdout=asyncio.subprocess.PIPE
-    )
+async def running(
+    program: Sequence[str], faults: Path | None = None, **environment: str
+) -> AsyncIterator[asyncio.StreamReader]:
+    """The program, until it is told to end; what it prints. What it says of faults goes to the file, if there is one."""
+    with (faults or Path(os.devnull)).open("wb") as file:
+        process = await asyncio.create_subprocess_exec(
+            *program,
+            env={**os.environ, **environment},
+            stdout=asyncio.subprocess.PIPE,
+            stderr=None if faults is None else file,
+        )
     assert process.stdout is not None
     try:
         yield process.stdout
@@ -136,3 +143,31 @@ async def test_a_consumer_handles_each_event_once(site: Site, tmp_path: Path, la
                 third = await line(printed)
     assert [each[0].split(".")[1] for each in (first, second, third)] == ["confirmed", "confirmed", "rejected"]
     assert third[-1] == "room_unavailable"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["distributed"], indirect=True)
+async def test_what_faststream_could_not_handle_it_tries_again(site: Site, tmp_path: Path) -> None:
+    program = await _program("faststream", tmp_path)
+    settings = settings_of(site)
+    topic, path, faults = settings.topics.results, tmp_path / "bookings.db", tmp_path / "faults.txt"
+    known = {
+        "KAFKA": site.settings["FORWARDER_KAFKA_BOOTSTRAP_SERVERS"],
+        "TOPIC": topic,
+        "DATABASE": str(path),
+    }
+    async with open_log(settings.backend, partitions=1) as log:
+        async with log.admin() as admin:
+            await admin.create({topic: 1})
+        async with log.publisher() as publisher, running(program, faults, **known) as printed:
+            await publisher.publish(topic, [changed(EVENTS["confirmed"], event_id="rsv_a.1")])
+            assert (await line(printed))[1] == "rsv_a"
+            with closing(sqlite3.connect(path, isolation_level=None)) as database:
+                database.execute("begin exclusive")
+                later = [changed(EVENTS["confirmed"], event_id=f"rsv_{name}.1") for name in "bc"]
+                await publisher.publish(topic, later)
+                async with asyncio.timeout(PATIENCE_SECONDS):
+                    while "locked" not in faults.read_text():
+                        await asyncio.sleep(0.05)
+                database.execute("rollback")
+            assert [(await line(printed))[1] for _ in range(2)] == ["rsv_b", "rsv_c"]

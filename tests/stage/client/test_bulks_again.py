@@ -10,7 +10,6 @@ import pytest
 
 from forwarder.topics.codec import decode_submission
 from reservation_forwarder_client import (
-    AsyncForwarderClient,
     ForwarderClient,
     ForwarderError,
     GeneralItem,
@@ -24,6 +23,7 @@ from reservation_forwarder_client import (
 )
 from tests.support.memory.clock import ManualClock
 from tests.support.stages import bodies
+from tests.support.stages.client_of_stages import client_of
 from tests.support.stages.http_stages import Stages, stages
 from tests.support.stages.scripted_service import ScriptedService, problem
 from tools.contracts.openapi.response_examples import response_examples
@@ -63,15 +63,7 @@ class LosesAnswers(httpx.AsyncBaseTransport):
 async def test_it_is_sent_again_with_the_rest_and_nothing_is_submitted_twice(house: Stages) -> None:
     left: Iterator[GeneralItem] = map(item, range(5))
     told: list[Submission | Problem] = []
-    client = AsyncForwarderClient(
-        "http://forwarder.test",
-        token="token-alpha",
-        workspace="alpha",
-        account="alpha-1",
-        transport=LosesAnswers(httpx.ASGITransport(house.app)),
-        retry_policy=ONCE,
-        clock=house.clock,
-    )
+    client = client_of(house, LosesAnswers(httpx.ASGITransport(house.app)))
     async with client:
         with pytest.raises(Unavailable) as raised:
             told += [one async for one in client.submit_many(left, bulk_size=2)]

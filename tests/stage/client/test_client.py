@@ -8,7 +8,6 @@ from datetime import date
 from decimal import Decimal
 from typing import cast
 
-import httpx
 import pytest
 
 from forwarder.reservation.outcome import Status as Outcome
@@ -26,17 +25,16 @@ from reservation_forwarder_client import (
     Problem,
     Refused,
     Rejected,
-    RetryPolicy,
     Status,
     Submission,
 )
 from tests.support.memory.clock import settle
 from tests.support.stages import bodies
+from tests.support.stages.client_of_stages import client_of
 from tests.support.stages.http_stages import Stages, stages
 
 BOOKING_ENGINE = cast(BookingEngineReservation, bodies.BOOKING_ENGINE)
 GENERAL = cast(GeneralReservation, bodies.GENERAL)
-NEVER_AGAIN = RetryPolicy(total_seconds=0)
 
 
 @pytest.fixture
@@ -47,15 +45,7 @@ async def house() -> AsyncIterator[Stages]:
 
 @pytest.fixture
 async def client(house: Stages) -> AsyncIterator[AsyncForwarderClient]:
-    async with AsyncForwarderClient(
-        "http://forwarder.test",
-        token="token-alpha",
-        workspace="alpha",
-        account="alpha-1",
-        transport=httpx.ASGITransport(house.app),
-        retry_policy=NEVER_AGAIN,
-        clock=house.clock,
-    ) as built:
+    async with client_of(house) as built:
         yield built
 
 

@@ -8,7 +8,6 @@ import pytest
 
 from forwarder.reservation.record import RESULT_TYPES
 from reservation_forwarder_client import (
-    AsyncForwarderClient,
     AsyncWebhooks,
     Conflict,
     EventType,
@@ -22,6 +21,7 @@ from reservation_forwarder_client import (
     WebhookSecret,
 )
 from tests.support.memory.clock import ManualClock
+from tests.support.stages.client_of_stages import client_of
 from tests.support.stages.http_stages import Stages, stages
 from tests.support.stages.scripted_service import ScriptedService, Step, problem
 from tests.support.stages.webhook_stages import URL, deliveries
@@ -44,15 +44,7 @@ async def house() -> AsyncIterator[Stages]:
 
 @pytest.fixture
 async def webhooks(house: Stages) -> AsyncIterator[AsyncWebhooks]:
-    async with AsyncForwarderClient(
-        "http://forwarder.test",
-        token="token-alpha",
-        workspace="alpha",
-        account="alpha-1",
-        transport=httpx.ASGITransport(house.app),
-        retry_policy=RetryPolicy(total_seconds=0),
-        clock=house.clock,
-    ) as client:
+    async with client_of(house) as client:
         yield client.webhooks
 
 

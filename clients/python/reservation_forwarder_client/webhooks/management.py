@@ -1,11 +1,13 @@
 """Managing a workspace's webhooks: what each operation does is told at `AsyncWebhooks`; `Webhooks` is the same without `async`."""
 
-from collections.abc import AsyncIterator, Iterator, Sequence
-from typing import Unpack
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from functools import partial
+from typing import TypeVar, Unpack
 
 from reservation_forwarder_client.connections import AsyncConnection, Connection
 from reservation_forwarder_client.listing import MAX_PAGE
-from reservation_forwarder_client.webhooks.operations import WebhookOperations
+from reservation_forwarder_client.requests import Steps
+from reservation_forwarder_client.webhooks.operations import Listed, WebhookOperations
 from reservation_forwarder_client.webhooks.records import (
     EventType,
     Webhook,
@@ -13,6 +15,10 @@ from reservation_forwarder_client.webhooks.records import (
     WebhookDelivery,
     WebhookSecret,
 )
+
+_Item = TypeVar("_Item")
+_PageAt = Callable[[str], Steps[Listed[_Item]]]
+"""The page of a list that begins at a cursor."""
 
 
 class AsyncWebhooks:
@@ -35,14 +41,8 @@ class AsyncWebhooks:
 
     async def list(self, *, page_size: int = MAX_PAGE) -> AsyncIterator[Webhook]:
         """Every webhook, in the order in which they were added."""
-        cursor = ""
-        while True:
-            page = await self._connection.run(self._operations.page(cursor, page_size))
-            for webhook in page.items:
-                yield webhook
-            cursor = page.next
-            if not cursor:
-                return
+        async for webhook in self._every(partial(self._operations.page, page_size)):
+            yield webhook
 
     async def get(self, webhook_id: str) -> Webhook:
         """One webhook."""
@@ -70,14 +70,8 @@ class AsyncWebhooks:
         self, webhook_id: str, *, status: str | None = None, page_size: int = MAX_PAGE
     ) -> AsyncIterator[WebhookDelivery]:
         """Its deliveries, the newest first; those of `status` alone, where that is given."""
-        cursor = ""
-        while True:
-            page = await self._connection.run(self._operations.deliveries(webhook_id, status, cursor, page_size))
-            for delivery in page.items:
-                yield delivery
-            cursor = page.next
-            if not cursor:
-                return
+        async for delivery in self._every(partial(self._operations.deliveries, webhook_id, status, page_size)):
+            yield delivery
 
     async def delivery(self, webhook_id: str, delivery_id: int) -> WebhookDelivery:
         """One delivery, with its last attempts."""
@@ -86,6 +80,16 @@ class AsyncWebhooks:
     async def resend(self, webhook_id: str, delivery_id: int) -> WebhookDelivery:
         """Deliver it once more, now, whatever became of it. Raises `Conflict` where the webhook is disabled."""
         return await self._connection.run(self._operations.resend(webhook_id, delivery_id))
+
+    async def _every(self, page_at: _PageAt[_Item]) -> AsyncIterator[_Item]:
+        cursor = ""
+        while True:
+            page = await self._connection.run(page_at(cursor))
+            for item in page.items:
+                yield item
+            cursor = page.next
+            if not cursor:
+                return
 
 
 class Webhooks:
@@ -101,13 +105,7 @@ class Webhooks:
 
     def list(self, *, page_size: int = MAX_PAGE) -> Iterator[Webhook]:
         """Every webhook, in the order in which they were added."""
-        cursor = ""
-        while True:
-            page = self._connection.run(self._operations.page(cursor, page_size))
-            yield from page.items
-            cursor = page.next
-            if not cursor:
-                return
+        return self._every(partial(self._operations.page, page_size))
 
     def get(self, webhook_id: str) -> Webhook:
         """One webhook."""
@@ -133,13 +131,7 @@ class Webhooks:
         self, webhook_id: str, *, status: str | None = None, page_size: int = MAX_PAGE
     ) -> Iterator[WebhookDelivery]:
         """Its deliveries, the newest first."""
-        cursor = ""
-        while True:
-            page = self._connection.run(self._operations.deliveries(webhook_id, status, cursor, page_size))
-            yield from page.items
-            cursor = page.next
-            if not cursor:
-                return
+        return self._every(partial(self._operations.deliveries, webhook_id, status, page_size))
 
     def delivery(self, webhook_id: str, delivery_id: int) -> WebhookDelivery:
         """One delivery, with its last attempts."""
@@ -148,3 +140,12 @@ class Webhooks:
     def resend(self, webhook_id: str, delivery_id: int) -> WebhookDelivery:
         """Deliver it once more, now, whatever became of it."""
         return self._connection.run(self._operations.resend(webhook_id, delivery_id))
+
+    def _every(self, page_at: _PageAt[_Item]) -> Iterator[_Item]:
+        cursor = ""
+        while True:
+            page = self._connection.run(page_at(cursor))
+            yield from page.items
+            cursor = page.next
+            if not cursor:
+                return

@@ -39,7 +39,7 @@ class WebhookOperations:
         body = {"url": url, "types": types, "description": description}
         return _with_secret((yield from self._send("POST", _WEBHOOKS, body, repeatable=False)))
 
-    def page(self, cursor: str, page_size: int) -> Steps[Listed[Webhook]]:
+    def page(self, page_size: int, cursor: str) -> Steps[Listed[Webhook]]:
         """The webhooks, from `cursor` on."""
         return _listed((yield from self._read(_WEBHOOKS, _page(cursor, page_size))), Webhook)
 
@@ -66,7 +66,7 @@ class WebhookOperations:
         return _one(answer, _Queued).delivery_id
 
     def deliveries(
-        self, webhook_id: str, status: str | None, cursor: str, page_size: int
+        self, webhook_id: str, status: str | None, page_size: int, cursor: str
     ) -> Steps[Listed[WebhookDelivery]]:
         """Its deliveries, from `cursor` on."""
         query = _page(cursor, page_size) | ({"status": status} if status else {})
