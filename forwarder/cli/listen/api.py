@@ -13,7 +13,7 @@ from http.client import HTTPException
 from typing import Any, Final
 from urllib.error import HTTPError
 from urllib.parse import urlencode
-from urllib.request import Request, urlopen
+from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 _SECONDS: Final = 10.0
 _MAX_PROBLEM_BYTES: Final = 64 * 1024
@@ -29,6 +29,16 @@ class ApiUnavailable(ApiFault):
 
 class ApiRefused(ApiFault):
     """It answers the same to whoever asks again."""
+
+
+class _NoRedirect(HTTPRedirectHandler):
+    """An API key is for the address that it was given with."""
+
+    def redirect_request(self, *_: Any, **__: Any) -> None:
+        """None: the redirect is an answer like any other."""
+
+
+_OPENER: Final = build_opener(_NoRedirect)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +61,13 @@ class Api:
         }
         address = f"{self.url}{path}" + (f"?{urlencode(query)}" if query else "")
         try:
-            with urlopen(Request(address, headers=headers), timeout=_SECONDS) as answer:  # noqa: S310 - the caller's address
+            with _OPENER.open(Request(address, headers=headers), timeout=_SECONDS) as answer:  # noqa: S310 - the caller's
                 members = json.load(answer)
         except HTTPError as error:
             with error:
                 raise _fault(error) from None
         except (OSError, HTTPException) as error:
-            raise ApiUnavailable(f"no answer from {self.url}: {error}") from error
+            raise ApiUnavailable(f"no answer from {self.url}: {getattr(error, 'reason', error)}") from error
         except ValueError as error:
             raise ApiRefused(f"what answers at {self.url} is not a forwarder: {error}") from error
         if not isinstance(members, dict):

@@ -80,7 +80,7 @@ def test_every_example_is_run_here() -> None:
 
 @asynccontextmanager
 async def running(
-    program: Sequence[str], faults: Path | None = None, **environment: str
+    program: Sequence[str], environment: Mapping[str, str], faults: Path | None = None
 ) -> AsyncIterator[asyncio.StreamReader]:
     """The program, until it is told to end; what it prints. What it says of faults goes to the file, if there is one."""
     with (faults or Path(os.devnull)).open("wb") as file:
@@ -136,10 +136,10 @@ async def test_a_consumer_handles_each_event_once(site: Site, tmp_path: Path, la
             await admin.create({topic: 1})
         async with log.publisher() as publisher:
             await publisher.publish(topic, [confirmed, confirmed, older, unknown, simulated, last])
-            async with running(program, **known) as printed:
+            async with running(program, known) as printed:
                 first, second = await line(printed), await line(printed)
             await publisher.publish(topic, [last, confirmed, changed(EVENTS["rejected"], event_id="rsv_e.1")])
-            async with running(program, **known) as printed:
+            async with running(program, known) as printed:
                 third = await line(printed)
     assert [each[0].split(".")[1] for each in (first, second, third)] == ["confirmed", "confirmed", "rejected"]
     assert third[-1] == "room_unavailable"
@@ -159,7 +159,7 @@ async def test_what_faststream_could_not_handle_it_tries_again(site: Site, tmp_p
     async with open_log(settings.backend, partitions=1) as log:
         async with log.admin() as admin:
             await admin.create({topic: 1})
-        async with log.publisher() as publisher, running(program, faults, **known) as printed:
+        async with log.publisher() as publisher, running(program, known, faults) as printed:
             await publisher.publish(topic, [changed(EVENTS["confirmed"], event_id="rsv_a.1")])
             assert (await line(printed))[1] == "rsv_a"
             with closing(sqlite3.connect(path, isolation_level=None)) as database:

@@ -164,6 +164,7 @@ async def test_an_outage_is_told_and_waited_for_and_a_refusal_ends_it(
         (b"HTTP/1.1 503 -\r\nContent-Length: 0\r\n\r\n", ApiUnavailable, "503"),
         (b"HTTP/1.1 429 Slow\r\nContent-Length: 0\r\n\r\n", ApiUnavailable, "429 Slow"),
         (b'HTTP/1.1 403 -\r\nContent-Length: 28\r\n\r\n{"code":"no","detail":"Not."}', ApiRefused, "403"),
+        (b"HTTP/1.1 302 Found\r\nLocation: /y\r\nContent-Length: 0\r\n\r\n", ApiRefused, "302 Found"),
         (b"HTTP/1.1 200 -\r\nContent-Length: 4\r\n\r\nHey.", ApiRefused, "not a forwarder"),
         (b"HTTP/1.1 200 -\r\nContent-Length: 2\r\n\r\n[]", ApiRefused, "not a forwarder"),
         (b"", ApiUnavailable, "no answer"),
