@@ -28,7 +28,7 @@ from forwarder.store.database import Engine, open_engine
 from forwarder.store.lists.overview import SqlOverview
 from forwarder.store.migrate import migrate, require_current
 from forwarder.store.roles import make_roles
-from forwarder.store.submissions.recorder import SqlRepairs
+from forwarder.store.submissions.repairs import SqlRepairs
 from forwarder.tenancy.access import Access
 from forwarder.tenancy.bad_tokens import BadTokens
 from forwarder.tenancy.port import Sealer, TenancyAdmin

@@ -1,14 +1,10 @@
-"""What was just ingested and is an earlier submission sent again: how it is found, and what becomes of it.
+"""The statements about what was just ingested and is an earlier submission sent again. No I/O.
 
 Ingests take turns, so that the second of two always sees the first; but only in a statement of its own: one that waited for its
-turn does not see what was done meanwhile. So rows are inserted first, looked at then, and taken back where they repeat another,
-within one transaction. Of nearly all batches the look finds nothing, and is all that this costs.
+turn does not see what was done meanwhile. `repeats` says in what order they are carried out.
 """
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from datetime import datetime
+from collections.abc import Sequence
 from functools import cache
 from typing import Any, Final
 
@@ -17,7 +13,6 @@ from sqlalchemy import (
     CompoundSelect,
     Executable,
     FromClause,
-    Row,
     Select,
     and_,
     bindparam,
@@ -33,15 +28,10 @@ from sqlalchemy import (
     union_all,
     update,
 )
-from sqlalchemy.ext.asyncio import AsyncConnection
 
-from forwarder.process.clock import iso
-from forwarder.reservation.duplicates import POSSIBLE, Earlier, NaturalKey
+from forwarder.reservation.duplicates import POSSIBLE
 from forwarder.reservation.outcome import Status
-from forwarder.reservation.submission import Submission
-from forwarder.store.sql import BATCH, DialectName, as_batch, batch_of, key_among, same_key
-from forwarder.store.submissions import cancellations
-from forwarder.store.submissions.work import Arrival, Duplicate
+from forwarder.store.sql import DialectName, batch_of, key_among, same_key
 from forwarder.store.tables import duplicates, parked_cancellations, recognised_by, reservations
 
 _LOOKED_AT: Final[ColumnElement[int]] = literal_column("16")
@@ -126,27 +116,29 @@ def _just_ingested() -> ColumnElement[bool]:
 
 
 @cache
-def _take_back() -> Executable:
+def take_back() -> Executable:
+    """Delete the rows of a batch, just ingested: each is an earlier one sent again."""
     batch = batch_of(reservations.c.id)
     return delete(reservations).where(key_among(reservations.c.id, select(batch.c.id)))
 
 
 @cache
-def _keep() -> Executable:
+def keep() -> Executable:
+    """Note which submissions those were, and whose they are."""
     batch = batch_of(*duplicates.c)
     columns = [column.name for column in duplicates.c]
     return insert(duplicates).from_select(columns, select(*(batch.c[name] for name in columns)))
 
 
 @cache
-def _mark_keyed() -> Executable:
+def mark_keyed() -> Executable:
     """A keyed submission is this one: it takes another key to ask for one more."""
     batch = batch_of(reservations.c.id)
     return update(reservations).where(key_among(reservations.c.id, select(batch.c.id))).values(keyed=true())
 
 
 @cache
-def _refuse() -> Executable:
+def refuse() -> Executable:
     """They reuse a transaction, and never stand."""
     batch = batch_of(reservations.c.id, reservations.c.transaction_of)
     values = {"transaction_of": batch.c.transaction_of, "natural_key": null(), "transaction_key": null()}
@@ -195,194 +187,3 @@ def original_of(request_id: ColumnElement[str]) -> ColumnElement[str]:
 def fingerprint_of(request_id: ColumnElement[str]) -> ColumnElement[str | None]:
     """The fingerprint of a duplicate; NULL for what is none."""
     return select(duplicates.c.fingerprint).where(duplicates.c.request_id == request_id).scalar_subquery()
-
-
-@dataclass(slots=True)
-class Repeats:
-    """Which rows of a batch were sent before. `duplicates`: those that are an earlier submission, by the id of their row; `known`:
-    those of them that were found to be before. `refused`: those that have an earlier one's transaction for something else, with
-    the request id of that one. `keyed`: the rows that a keyed submission repeats."""
-
-    duplicates: dict[int, Duplicate] = field(default_factory=dict)
-    known: set[int] = field(default_factory=set)
-    refused: dict[int, str] = field(default_factory=dict)
-    keyed: set[int] = field(default_factory=set)
-
-
-class DuplicateFinder:
-    """Finds them, for one process. Its methods are called within the transaction that ingests."""
-
-    def __init__(self, dialect: DialectName) -> None:
-        self._look = look(dialect)
-        self._unpark, self._forget_parked = cancellations.unpark(), cancellations.forget_parked()
-        self._note = cancellations.note()
-        self._take_back, self._keep = _take_back(), _keep()
-        self._mark_keyed, self._refuse = _mark_keyed(), _refuse()
-
-    async def settle(
-        self, connection: AsyncConnection, rows: Sequence[Row[Any]], arrived: Mapping[str, Arrival], now: datetime
-    ) -> tuple[Sequence[Row[Any]], Repeats]:
-        """Of the `rows` just ingested those that stay leased, and which were sent before. Cancellations that came before their
-        submissions are noted on them, or on those that they repeat."""
-        ids = [row.id for row in rows]
-        naturals = [arrived[row.request_id].submission.natural for row in rows]
-        among = {"first": min(ids), "last": max(ids)}
-        found = list(await connection.execute(self._look, among))
-        if not found and not _any_alike(naturals):
-            return rows, Repeats()
-        cancelled: dict[int, Row[Any]] = {}
-        if any(row.new_id is None for row in found):  # as it is told that any are parked
-            cancelled = {row.id: row for row in await connection.execute(self._unpark, {"now": now})}
-            await connection.execute(self._forget_parked)
-        repeats = _decide(rows, arrived, found, cancelled)
-        await self._carry_out(connection, repeats)
-        await self._cancel_originals(connection, repeats, arrived, [cancelled[each] for each in cancelled], now)
-        over = repeats.duplicates.keys() | cancelled.keys()
-        return [row for row in rows if row.id not in over], repeats
-
-    async def _carry_out(self, connection: AsyncConnection, repeats: Repeats) -> None:
-        if repeats.duplicates:
-            await connection.execute(self._take_back, {BATCH: _ids(repeats.duplicates)})
-        found_now = [each for row_id, each in repeats.duplicates.items() if row_id not in repeats.known]
-        if found_now:
-            await connection.execute(self._keep, {BATCH: as_batch([_duplicate_row(each) for each in found_now])})
-        if repeats.keyed:
-            await connection.execute(self._mark_keyed, {BATCH: _ids(repeats.keyed)})
-        if repeats.refused:
-            refused = [{"id": row_id, "transaction_of": original} for row_id, original in repeats.refused.items()]
-            await connection.execute(self._refuse, {BATCH: as_batch(refused)})
-
-    async def _cancel_originals(
-        self,
-        connection: AsyncConnection,
-        repeats: Repeats,
-        arrived: Mapping[str, Arrival],
-        cancelled: Sequence[Row[Any]],
-        now: datetime,
-    ) -> None:
-        """Who cancels a duplicate before it was ingested cancels what it repeats."""
-        noted = [
-            {
-                "request_id": repeats.duplicates[row.id].duplicate_of,
-                "account_id": repeats.duplicates[row.id].submission.account_id,
-                "revision": 0,
-                "cancel_requested_at": iso(row.cancel_requested_at),
-                "cancel_reason": row.cancel_reason,
-                "deadline_at": iso(arrived[repeats.duplicates[row.id].submission.request_id].deadline_at),
-            }
-            for row in cancelled
-            if row.id in repeats.duplicates
-        ]
-        if noted:
-            await connection.execute(self._note, {BATCH: as_batch(noted), "now": now})
-
-
-def _any_alike(naturals: Sequence[NaturalKey | None]) -> bool:
-    """Whether two of a batch have the same natural key or transaction."""
-    keys = [each.key for each in naturals if each is not None]
-    transactions = [each.transaction for each in naturals if each is not None and each.transaction is not None]
-    return len({*keys}) < len(keys) or len({*transactions}) < len(transactions)
-
-
-def _decide(
-    rows: Sequence[Row[Any]],
-    arrived: Mapping[str, Arrival],
-    found: Sequence[Row[Any]],
-    cancelled: Mapping[int, Row[Any]],
-) -> Repeats:
-    """Which of the `rows` repeat an earlier one, in the order of their ids."""
-    repeats, candidates = Repeats(), _Candidates()
-    for row in sorted((each for each in found if each.old_id is not None), key=lambda each: each.old_id):
-        candidates.add(row.old_id, _earlier(row))
-    known = {row.new_id: row.original for row in found if row.original is not None}
-    for row in sorted(rows, key=lambda each: each.id):
-        submission = arrived[row.request_id].submission
-        natural = submission.natural
-        if row.id in known:
-            repeats.duplicates[row.id] = Duplicate(submission, known[row.id])
-            repeats.known.add(row.id)
-        elif natural is not None:
-            _decide_one(row.id, submission, natural, candidates, repeats)
-            if row.id not in repeats.duplicates and row.id not in repeats.refused:
-                candidates.add(row.id, _standing(submission, natural, cancelled.get(row.id)))
-    return repeats
-
-
-def _decide_one(
-    row_id: int, submission: Submission, natural: NaturalKey, candidates: "_Candidates", repeats: Repeats
-) -> None:
-    accepted_at = submission.accepted_at
-    for other_id, earlier in candidates.like(natural):
-        if earlier.is_repeated_by(natural, accepted_at):
-            repeats.duplicates[row_id] = Duplicate(submission, earlier.request_id)
-            if natural.keyed:
-                candidates.mark_keyed(other_id)
-                repeats.keyed.add(other_id)
-            return
-    for _, earlier in candidates.like(natural):
-        if earlier.has_its_transaction(natural, accepted_at):
-            repeats.refused[row_id] = earlier.request_id
-            return
-
-
-class _Candidates:
-    """Earlier submissions by the ids of their rows, and those with each natural key or transaction."""
-
-    def __init__(self) -> None:
-        self._known: dict[int, Earlier] = {}
-        self._like: defaultdict[str, list[int]] = defaultdict(list)
-
-    def add(self, row_id: int, earlier: Earlier) -> None:
-        if row_id not in self._known:
-            self._known[row_id] = earlier
-            for key in (earlier.natural_key, earlier.transaction):
-                if key is not None:
-                    self._like[key].append(row_id)
-
-    def like(self, natural: NaturalKey) -> Sequence[tuple[int, Earlier]]:
-        """Those with the natural key or the transaction, newest first."""
-        ids = {*self._like.get(natural.key, ()), *self._like.get(natural.transaction or "", ())}
-        return [(each, self._known[each]) for each in sorted(ids, reverse=True)]
-
-    def mark_keyed(self, row_id: int) -> None:
-        self._known[row_id] = replace(self._known[row_id], keyed=True)
-
-
-def _earlier(row: Row[Any]) -> Earlier:
-    return Earlier(
-        row.request_id,
-        row.natural_key,
-        row.transaction_key,
-        row.keyed,
-        Status(row.status),
-        row.accepted_at,
-        row.cancel_requested_at,
-    )
-
-
-def _standing(submission: Submission, natural: NaturalKey, cancelled: Row[Any] | None) -> Earlier:
-    """A row of this very batch, as others of it see it."""
-    return Earlier(
-        submission.request_id,
-        natural.key,
-        natural.transaction,
-        natural.keyed,
-        Status.PENDING,
-        submission.accepted_at,
-        None if cancelled is None else cancelled.cancel_requested_at,
-    )
-
-
-def _duplicate_row(duplicate: Duplicate) -> dict[str, Any]:
-    submission = duplicate.submission
-    return {
-        "request_id": submission.request_id,
-        "account_id": submission.account_id,
-        "duplicate_of": duplicate.duplicate_of,
-        "accepted_at": iso(submission.accepted_at),
-        "fingerprint": submission.fingerprint,
-    }
-
-
-def _ids(ids: Iterable[int]) -> str:
-    return as_batch([{"id": each} for each in ids])

@@ -1,4 +1,4 @@
-"""The worker's side of the store, and the operators' repairs, in SQL. One `SqlRecorder` serves one process; any number of processes
+"""The worker's side of the store in SQL. One `SqlRecorder` serves one process; any number of processes
 share a database."""
 
 import asyncio
@@ -7,16 +7,16 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Executable, Row, literal, select
+from sqlalchemy import Executable, Row
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from forwarder.process.clock import iso
-from forwarder.reservation.outcome import Status
 from forwarder.store.database import Database
 from forwarder.store.sql import BATCH, as_batch
 from forwarder.store.submissions import cancellations, claims, duplicates, leases, outcomes
 from forwarder.store.submissions.card_keys import insert_card_keys
+from forwarder.store.submissions.repeats import DuplicateFinder, Repeats
 from forwarder.store.submissions.rows import (
     arrival_batch,
     cancellation_row,
@@ -30,7 +30,6 @@ from forwarder.store.submissions.rows import (
 from forwarder.store.submissions.work import (
     UNKNOWN_SAFEGUARDS,
     Arrival,
-    Attempt,
     Backlog,
     CancellationArrival,
     Duplicate,
@@ -41,7 +40,6 @@ from forwarder.store.submissions.work import (
     Work,
     nobody_told,
 )
-from forwarder.store.tables import reservations
 
 _Narrow = Callable[[AsyncConnection, Sequence[Row[Any]]], Awaitable[Sequence[Row[Any]]]]
 """Reduces the rows that a statement leased, within its transaction, to those that stay leased."""
@@ -59,7 +57,7 @@ class SqlRecorder:
         self._owners = claims.owners_of_record_ids()
         self._note, self._park = cancellations.note(), cancellations.park(dialect)
         self._originals, self._superseded = duplicates.originals(), duplicates.superseded()
-        self._repeats = duplicates.DuplicateFinder(dialect)
+        self._repeats = DuplicateFinder(dialect)
         self._claim, self._claim_expired = claims.claim(), claims.claim_expired()
         self._accounts_due, self._backlog = claims.accounts_due(), claims.backlog()
         self._end_leases, self._free_abandoned = leases.end_leases(), leases.free_abandoned()
@@ -99,7 +97,7 @@ class SqlRecorder:
                 on_duplicate(refused_replay)
         # Where a batch has one submission twice, the first was inserted.
         arrived = {arrival.submission.request_id: arrival for arrival in reversed(arrivals)}
-        repeats = duplicates.Repeats()
+        repeats = Repeats()
 
         async def without_repeats(connection: AsyncConnection, rows: Sequence[Row[Any]]) -> Sequence[Row[Any]]:
             nonlocal repeats
@@ -326,62 +324,6 @@ class SqlRecorder:
                 self._uncertain.setdefault(worker_id, set()).update(lost, (row.id for row in leased))
                 raise
             return kept
-
-
-class SqlRepairs:
-    """`Repairs` on PostgreSQL or SQLite."""
-
-    def __init__(self, engine: AsyncEngine) -> None:
-        self._database = Database(engine)
-
-    async def in_doubt(self, request_id: str) -> Work | None:
-        original = duplicates.original_of(literal(request_id))
-        wanted = (reservations.c.request_id == original, reservations.c.status == Status.IN_DOUBT.value)
-        rows = await self._database.read(select(*claims.WORK).where(*wanted))
-        return work_of(rows[0]) if rows else None
-
-    async def settle(self, ended: Ended) -> bool:
-        batch = outcome_batch(self._database.dialect, [ended])
-
-        async def settle(connection: AsyncConnection) -> None:
-            settled = (await connection.execute(outcomes.settle(), batch)).all()
-            if not settled:
-                raise _NothingChanged
-            await connection.execute(outcomes.insert_events(), batch)
-
-        return await self._changes(settle)
-
-    async def make_due(self, work_ids: Collection[int], *, now: datetime) -> int:
-        return len(await self._database.run(claims.make_due(), {BATCH: _ids(work_ids), "now": now}))
-
-    async def reopen(self, work: Work, *, attempts: Sequence[Attempt], now: datetime, deadline_at: datetime) -> bool:
-        row = {
-            "id": work.id,
-            "revision": work.revision,
-            "updated_at": iso(now),
-            "attempts": attempts,
-            "deadline_at": iso(deadline_at),
-        }
-        batch = {BATCH: as_batch([row])}
-
-        async def reopen(connection: AsyncConnection) -> None:
-            if not (await connection.execute(outcomes.reopen(), batch)).all():
-                raise _NothingChanged
-
-        return await self._changes(reopen)
-
-    async def _changes(self, change: Callable[[AsyncConnection], Awaitable[None]]) -> bool:
-        """Whether `change` changed anything; where not, nothing is committed, and so nothing audited as done."""
-        try:
-            async with self._database.transaction() as connection:
-                await change(connection)
-        except _NothingChanged:
-            return False
-        return True
-
-
-class _NothingChanged(Exception):
-    """Takes a transaction back."""
 
 
 def _is_first(ended: Ended) -> bool:

@@ -6,12 +6,9 @@ There is one for each account that this worker has pushed for, a few hundred byt
 """
 
 import math
-import random
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
 import structlog
@@ -21,7 +18,9 @@ from forwarder.pms.port import OVERLOADED, Limits
 from forwarder.process.clock import Clock
 from forwarder.store.processes.port import ThrottleState
 from forwarder.tenancy.port import Account
-from forwarder.worker.dispatch.token_bucket import TokenBucket, buckets_of
+from forwarder.worker.dispatch.breaker import Breaker, BreakerState, Tolerance
+from forwarder.worker.dispatch.concurrency_limit import ConcurrencyLimit
+from forwarder.worker.dispatch.token_bucket import rate_budget_of
 from forwarder.worker.push_context import Health, HealthSignal
 
 _log = structlog.get_logger(__name__)
@@ -33,30 +32,8 @@ _NEVER = float("-inf")
 _IDLE: Final = "idle"
 _UNKNOWN: Final = "unknown"
 _THROTTLED: Final = "pms_throttled"
-_IDLE_SECONDS: Final = 5.0
 _INSTANT = 1e-6
 """Seconds: nearer than clocks are exact."""
-
-_TOLERATED: Final = 0.1
-"""Of a round: more than this share of pushes that found the PMS overloaded is no accident."""
-
-
-class BreakerState(StrEnum):
-    """Of a breaker."""
-
-    CLOSED = "closed"
-    OPEN = "open"
-    HALF_OPEN = "half_open"
-
-
-@dataclass(frozen=True, slots=True)
-class Tolerance:
-    """`failures` in a row open the breaker. Pauses are seconds; they double from the first to the longest, and half of each is
-    random, so that many breakers in front of one PMS do not probe it together."""
-
-    failures: int = 10
-    first_pause: float = 1.0
-    longest_pause: float = 60.0
 
 
 _NEVER_OPENS: Final = Tolerance(failures=sys.maxsize)
@@ -233,194 +210,3 @@ class Throttles:
         }
         others = len(is_open) - len(named)
         metrics.OPEN_BREAKERS.replace(named | ({("other", _UNKNOWN): others} if others else {}))
-
-
-class Breaker:
-    """A circuit breaker: a PMS that fails is left alone for a while, then asked with one push (M. T. Nygard, "Release It!", 2007).
-
-        CLOSED ── failures in a row ──▶ OPEN ── its pause is over ──▶ HALF_OPEN: one push, the probe, is under way
-           ▲                              ▲                               │      │
-           │                              └── it fails: a longer pause ───┘      │
-           └───────────────────── a push that started at any time goes well ─────┘
-
-    A failure counts only where its push started since the breaker last opened: of 64 that were in flight, those that fail after it
-    opened lengthen no pause, and do not open it again once it has closed.
-
-    `jitter` draws evenly from [0, 1).
-    """
-
-    def __init__(
-        self, clock: Clock, tolerance: Tolerance | None = None, jitter: Callable[[], float] = random.random
-    ) -> None:
-        self._clock = clock
-        self._tolerance = tolerance or Tolerance()
-        self._jitter = jitter
-        self._failures = 0
-        self._openings = 0
-        self._pauses = 0
-        self._until = 0.0
-        self.pause = 0.0
-        """Seconds for which it last opened."""
-        self.state = BreakerState.CLOSED
-
-    def delay(self) -> float:
-        """Seconds until a push may start: 0.0 for now, infinity where that depends on the probe."""
-        match self.state:
-            case BreakerState.CLOSED:
-                return 0.0
-            case BreakerState.OPEN:
-                return max(self._until - self._clock.monotonic(), 0.0)
-            case BreakerState.HALF_OPEN:
-                return math.inf
-
-    @property
-    def idle(self) -> bool:
-        """Whether a probe might go, and has not for a while: there is nothing to push."""
-        return self.state is BreakerState.OPEN and self._clock.monotonic() > self._until + _IDLE_SECONDS
-
-    def start(self) -> int:
-        """A push starts, after `delay` returned 0.0. What is returned goes to `end`, once, when the push is over."""
-        if self.state is BreakerState.OPEN:
-            self.state = BreakerState.HALF_OPEN
-        return self._openings
-
-    def end(self, started: int, health: Health) -> None:
-        """A push is over that showed `health`."""
-        if health is Health.WELL:
-            self.state, self._failures, self._pauses = BreakerState.CLOSED, 0, 0
-        elif started == self._openings:
-            self._end_without_success(health)
-
-    def try_now(self) -> None:
-        """The settings have changed: if open, let the probe go at once."""
-        self._until = self._clock.monotonic()
-
-    def _end_without_success(self, health: Health) -> None:
-        if health is Health.FAILING:
-            self._failures += 1
-            if self.state is BreakerState.HALF_OPEN or self._failures >= self._tolerance.failures:
-                self._open()
-        elif self.state is BreakerState.HALF_OPEN:  # The probe showed nothing: another one, at once.
-            self.state = BreakerState.OPEN
-
-    def _open(self) -> None:
-        longest = min(self._tolerance.first_pause * 2.0 ** min(self._pauses, 30), self._tolerance.longest_pause)
-        self.pause = longest * (1.0 + self._jitter()) / 2.0
-        self._until = self._clock.monotonic() + self.pause
-        self._pauses += 1
-        self._openings += 1
-        self.state = BreakerState.OPEN
-
-
-class ConcurrencyLimit:
-    """How many pushes of one account may be in flight now: `limit`, from 1 to `maximum`, by what its PMS turns out to bear.
-
-    Additive increase, multiplicative decrease (D.-M. Chiu, R. Jain, "Analysis of the increase and decrease algorithms for
-    congestion avoidance in computer networks", 1989), with the slow start of V. Jacobson, "Congestion avoidance and control", 1988.
-    The limit is what the account allows until the PMS shows that this is too much for it: one that is merely slow is asked by as
-    many as may be. It is adapted once a round, which is as many pushes as the limit, so that the odd failure lowers nothing.
-    """
-
-    def __init__(self, maximum: int) -> None:
-        self._maximum = maximum
-        self._slow_start_until = maximum
-        self._round = 0
-        self._ended = 0
-        self._overloaded = 0
-        self.limit = maximum
-
-    def allow(self, maximum: int) -> None:
-        """The account allows so many from now on. A limit that was not lowered follows."""
-        lowered = self.limit < self._maximum
-        self._maximum = maximum
-        self.limit = min(self.limit, maximum) if lowered else maximum
-        self._slow_start_until = min(self._slow_start_until, maximum) if lowered else maximum
-
-    def start(self) -> int:
-        """A push starts. What is returned goes to `end`, where the push shows something of the PMS."""
-        return self._round
-
-    def end(self, started: int, *, overloaded: bool) -> bool:
-        """A push is over that found the PMS overloaded, or not. True where that lowered the limit.
-
-        Pushes that started in an earlier round say nothing about the limit of this one.
-        """
-        if started != self._round:
-            return False
-        self._ended += 1
-        self._overloaded += overloaded
-        return self._ended >= self.limit and self._next_round()
-
-    def _next_round(self) -> bool:
-        before = self.limit
-        if self._overloaded > self._ended * _TOLERATED:
-            self.limit = self._slow_start_until = max(before // 2, 1)
-        else:
-            self.limit = min(before * 2 if before < self._slow_start_until else before + 1, self._maximum)
-        self._round += 1
-        self._ended = self._overloaded = 0
-        return self.limit < before
-
-
-class RateBudget:
-    """What an account's pushes may ask of its PMS: a token bucket for each limit. No buckets: as much as they like.
-
-    A push pays in advance, when it starts, for the requests that it usually takes. What it sends beyond that is debited as it is
-    sent, and later pushes wait the longer. So the limit holds to the request where a push sends what it paid for as it starts.
-    A budget belongs to one worker: several workers that serve one account have one each.
-    """
-
-    def __init__(self, buckets: Sequence[TokenBucket] = (), *, per_push: int = 1) -> None:
-        self._buckets = tuple(buckets)
-        self._per_push = per_push
-        self._pushing = 0
-        self._paid = 0
-
-    @property
-    def limits(self) -> bool:
-        """Whether it ever makes a push wait."""
-        return bool(self._buckets)
-
-    @property
-    def in_flight(self) -> int:
-        """Pushes under way."""
-        return self._pushing
-
-    @property
-    def scarcest(self) -> TokenBucket | None:
-        """The one that makes the next push wait for longest, or has the least left; None where none does."""
-        return max(self._buckets, key=lambda each: (each.delay(self._per_push), -each.left), default=None)
-
-    def delay(self) -> float:
-        """Seconds until a push may start."""
-        return max((bucket.delay(self._per_push) for bucket in self._buckets), default=0.0)
-
-    def start(self) -> None:
-        """A push starts."""
-        self._pushing += 1
-        self._paid += self._per_push
-        self._debit(self._per_push)
-
-    def requested(self) -> None:
-        """One of the pushes under way sends a request."""
-        if self._paid > 0:
-            self._paid -= 1
-        else:
-            self._debit(1)
-
-    def end(self, *, attempted: bool) -> None:
-        """A push is over. What a PMS that was not `attempted` was never asked is given back."""
-        self._pushing = max(self._pushing - 1, 0)
-        unused = max(self._paid - self._pushing * self._per_push, 0)
-        self._paid -= unused
-        if not attempted:
-            self._debit(-unused)
-
-    def _debit(self, tokens: int) -> None:
-        for bucket in self._buckets:
-            bucket.debit(tokens)
-
-
-def rate_budget_of(clock: Clock, published: Limits, own_rate: float | None) -> RateBudget:
-    """The budget of an account, by its own rate, or else by what its kind publishes."""
-    return RateBudget(buckets_of(clock, published, own_rate), per_push=published.requests_per_push)

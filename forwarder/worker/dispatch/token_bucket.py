@@ -62,3 +62,67 @@ def _bucket(clock: Clock, limit: Limit, per_push: int) -> TokenBucket:
     # Requests are whole: half a one too many is none too many, and keeps a limit of 1 from refilling never.
     rate = (max(limit.requests - burst, 0.0) + 0.5) / limit.seconds
     return TokenBucket(clock, rate, burst)
+
+
+class RateBudget:
+    """What an account's pushes may ask of its PMS: a token bucket for each limit. No buckets: as much as they like.
+
+    A push pays in advance, when it starts, for the requests that it usually takes. What it sends beyond that is debited as it is
+    sent, and later pushes wait the longer. So the limit holds to the request where a push sends what it paid for as it starts.
+    A budget belongs to one worker: several workers that serve one account have one each.
+    """
+
+    def __init__(self, buckets: Sequence[TokenBucket] = (), *, per_push: int = 1) -> None:
+        self._buckets = tuple(buckets)
+        self._per_push = per_push
+        self._pushing = 0
+        self._paid = 0
+
+    @property
+    def limits(self) -> bool:
+        """Whether it ever makes a push wait."""
+        return bool(self._buckets)
+
+    @property
+    def in_flight(self) -> int:
+        """Pushes under way."""
+        return self._pushing
+
+    @property
+    def scarcest(self) -> TokenBucket | None:
+        """The one that makes the next push wait for longest, or has the least left; None where none does."""
+        return max(self._buckets, key=lambda each: (each.delay(self._per_push), -each.left), default=None)
+
+    def delay(self) -> float:
+        """Seconds until a push may start."""
+        return max((bucket.delay(self._per_push) for bucket in self._buckets), default=0.0)
+
+    def start(self) -> None:
+        """A push starts."""
+        self._pushing += 1
+        self._paid += self._per_push
+        self._debit(self._per_push)
+
+    def requested(self) -> None:
+        """One of the pushes under way sends a request."""
+        if self._paid > 0:
+            self._paid -= 1
+        else:
+            self._debit(1)
+
+    def end(self, *, attempted: bool) -> None:
+        """A push is over. What a PMS that was not `attempted` was never asked is given back."""
+        self._pushing = max(self._pushing - 1, 0)
+        unused = max(self._paid - self._pushing * self._per_push, 0)
+        self._paid -= unused
+        if not attempted:
+            self._debit(-unused)
+
+    def _debit(self, tokens: int) -> None:
+        for bucket in self._buckets:
+            bucket.debit(tokens)
+
+
+def rate_budget_of(clock: Clock, published: Limits, own_rate: float | None) -> RateBudget:
+    """The budget of an account, by its own rate, or else by what its kind publishes."""
+    return RateBudget(buckets_of(clock, published, own_rate), per_push=published.requests_per_push)

@@ -15,7 +15,7 @@ from forwarder.operations.tenancy import AuditedTenancy
 from forwarder.store.audit.chain import chained
 from forwarder.store.audit.port import AuditEntry, AuditFilter, AuditHead, AuditResult, NewEntry
 from forwarder.store.audit.trail import SqlAuditTrail
-from forwarder.store.submissions.recorder import SqlRepairs
+from forwarder.store.submissions.repairs import SqlRepairs
 from forwarder.store.tables import audit as table
 from forwarder.store.tables import audit_head
 from forwarder.tenancy.port import Account, NotKnown, TenancyUnavailable

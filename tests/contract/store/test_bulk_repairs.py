@@ -15,7 +15,8 @@ from forwarder.reservation.outcome import Status
 from forwarder.store.audit.port import AuditFilter
 from forwarder.store.audit.trail import SqlAuditTrail
 from forwarder.store.lists.overview import SqlOverview
-from forwarder.store.submissions.recorder import SqlRecorder, SqlRepairs
+from forwarder.store.submissions.recorder import SqlRecorder
+from forwarder.store.submissions.repairs import SqlRepairs
 from forwarder.tenancy.sql.directory import SqlDirectory
 from tests.support.memory.clock import ManualClock
 from tests.support.store.stored import LATER, arrivals, final, lease, postponed, row

@@ -15,7 +15,8 @@ from forwarder.reservation.cancellation import CancellationRequest, Cancellation
 from forwarder.reservation.outcome import Status
 from forwarder.store.lists.port import StoredSubmission
 from forwarder.store.lists.reader import SqlReader
-from forwarder.store.submissions.recorder import SqlRecorder, SqlRepairs
+from forwarder.store.submissions.recorder import SqlRecorder
+from forwarder.store.submissions.repairs import SqlRepairs
 from forwarder.store.submissions.work import CancellationArrival, NotedCancellation, PmsReservation, Work
 from tests.support.store.stored import (
     DEADLINE,

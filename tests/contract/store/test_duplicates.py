@@ -16,7 +16,8 @@ from forwarder.reservation.duplicates import NaturalKey
 from forwarder.reservation.outcome import Status
 from forwarder.store.lists.overview import SqlOverview
 from forwarder.store.lists.reader import SqlReader
-from forwarder.store.submissions.recorder import SqlRecorder, SqlRepairs
+from forwarder.store.submissions.recorder import SqlRecorder
+from forwarder.store.submissions.repairs import SqlRepairs
 from forwarder.store.submissions.work import Arrival, CancellationArrival, Duplicate, Work
 from forwarder.store.tables import duplicates, reservations
 from tests.support.store.stored import DEADLINE, LATER, arrival, final, lease

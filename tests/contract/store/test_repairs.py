@@ -10,7 +10,8 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.reservation.outcome import Status
 from forwarder.store.lists.overview import SqlOverview
-from forwarder.store.submissions.recorder import SqlRecorder, SqlRepairs
+from forwarder.store.submissions.recorder import SqlRecorder
+from forwarder.store.submissions.repairs import SqlRepairs
 from forwarder.store.submissions.work import Arrival, DeadLetter, OutboxEvent, Work
 from tests.support.store.stored import CARD, DEADLINE, LATER, arrival, arrivals, attempt, final, lease, postponed, row
 from tests.support.worker.works import NOW

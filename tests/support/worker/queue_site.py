@@ -7,8 +7,9 @@ from forwarder.process.clock import Clock
 from forwarder.store.submissions.port import Recorder
 from forwarder.tenancy.port import Directory
 from forwarder.topics.port import Topics
+from forwarder.worker.dispatch.breaker import Tolerance
 from forwarder.worker.dispatch.dispatcher import Dispatcher
-from forwarder.worker.dispatch.throttle import Throttle, Throttles, Tolerance
+from forwarder.worker.dispatch.throttle import Throttle, Throttles
 from forwarder.worker.parts import WorkerParts, WorkerSettings
 from tests.support.memory.clock import ManualClock, settle
 from tests.support.worker.cards import card_parts

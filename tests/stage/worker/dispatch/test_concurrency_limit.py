@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from forwarder.worker.dispatch.throttle import ConcurrencyLimit
+from forwarder.worker.dispatch.concurrency_limit import ConcurrencyLimit
 
 MAXIMUM = 64
 

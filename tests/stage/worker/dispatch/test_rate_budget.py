@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from forwarder.pms.directory import open_directory
 from forwarder.pms.port import Limit, Limits
 from forwarder.worker.dispatch.dispatcher import Dispatcher
-from forwarder.worker.dispatch.throttle import RateBudget, Throttles, rate_budget_of
-from forwarder.worker.dispatch.token_bucket import TokenBucket
+from forwarder.worker.dispatch.throttle import Throttles
+from forwarder.worker.dispatch.token_bucket import RateBudget, TokenBucket, rate_budget_of
 from forwarder.worker.push_context import NOT_ATTEMPTED
 from tests.support.memory.clock import ManualClock, settle
 from tests.support.worker.pushes import Pushes

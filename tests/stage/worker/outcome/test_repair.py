@@ -14,7 +14,8 @@ from forwarder.reservation.outcome import InDoubt, Status
 from forwarder.store.database import Engine, open_engine
 from forwarder.store.lists.port import StoredSubmission
 from forwarder.store.lists.reader import SqlReader
-from forwarder.store.submissions.recorder import SqlRecorder, SqlRepairs
+from forwarder.store.submissions.recorder import SqlRecorder
+from forwarder.store.submissions.repairs import SqlRepairs
 from forwarder.store.submissions.work import Attempt, OutboxEvent, Work
 from tests.support.memory.clock import ManualClock
 from tests.support.store.audited import audit_on

@@ -20,7 +20,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from forwarder.store.database import open_engine
 from forwarder.store.submissions.card_keys import SqlCardKeys
 from forwarder.store.submissions.port import CardKeys, Recorder, Repairs, StoreUnavailable
-from forwarder.store.submissions.recorder import SqlRecorder, SqlRepairs
+from forwarder.store.submissions.recorder import SqlRecorder
+from forwarder.store.submissions.repairs import SqlRepairs
 from forwarder.store.submissions.work import CancellationArrival
 from tests.support.machine.worlds.mishap import Effect, Mishap
 from tests.support.machine.worlds.ownership import Ownership
