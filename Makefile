@@ -45,9 +45,9 @@ format: $(VENV)/.development ## put the sources into their one format
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-# Two cores are what there is at the least, and a third process works while the others wait for what happens elsewhere. They share one
-# Kafka and one PostgreSQL.
-PROCESSES := 3
+# Two cores are what there is at the least. Half of the time a test waits for what happens elsewhere: so twice as many processes.
+# They share one Kafka and one PostgreSQL.
+PROCESSES := 4
 PYTEST := $(BIN)/python -m pytest --numprocesses=$(PROCESSES)
 
 test: $(VENV)/.development ## what shows every guarantee, on every backend that can be had; ARGS='-k worker' selects, PROCESSES=6 is for more cores

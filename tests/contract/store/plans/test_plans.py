@@ -31,12 +31,13 @@ from forwarder.store.submissions import cancellations, claims, leases, outcomes
 from forwarder.store.submissions.recorder import SqlRecorder
 from forwarder.store.tables import parked_cancellations
 from tests.support.backends import only
+from tests.support.machine.profile import PROFILE
 from tests.support.store.stored import lease
 from tests.support.worker.works import NOW
 from tools.generic_plan import generic_plan
 from tools.servers.databases import new_database
 
-_ROWS = 50_000
+_ROWS = 20_000 if PROFILE == "change" else 50_000
 OUTCOME = {"status": "CONFIRMED", "updated_at": NOW, "due_at": NOW, "attempts": [], "possibly_sent": False}
 _FILL = """
 INSERT INTO reservations (request_id, record_id, workspace_id, account_id, partition, operation, property_id, room_id, arrival_date,
@@ -51,7 +52,7 @@ FROM generate_series(1, :rows) AS n
 
 @pytest.fixture(scope="module", params=[pytest.param("never analyzed", marks=pytest.mark.slow), "analyzed"])
 def full_url(request: pytest.FixtureRequest, postgres_url: str, migrated_template: str) -> Iterator[str]:
-    """A database with 50,000 rows of five accounts, a third of them pending, with and without statistics. It stays as it is."""
+    """Thousands of rows of five accounts, a third of them pending, with and without statistics. They stay as they are."""
     with asyncio.Runner() as runner:
         database = new_database(postgres_url, template=migrated_template)
         url = runner.run(database.__aenter__())
