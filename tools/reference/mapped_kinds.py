@@ -1,13 +1,15 @@
 """docs/reference/mapped-kinds.md: the kinds side by side, and by what each statement of those that are mappings is known."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from forwarder.pms.mapping.evidence import SOURCES, counted
+from forwarder.pms.adapter import AdapterKind
+from forwarder.pms.mapping.evidence import SOURCES, counted, source_of
 from forwarder.pms.mapping.kind import MappedKind, text_of
 from forwarder.pms.mapping.model import PmsMapping
 from forwarder.pms.mapping.operations import Find
+from forwarder.pms.port import Limit
 from forwarder.pms.registry import KINDS
 from tools.reference.source import HEAD, PACKAGE, table
 
@@ -15,12 +17,16 @@ _ABOUT: Final = """# Kinds that are mappings
 
 Most kinds are a page of YAML in `forwarder/pms/kinds/mapped`, which [Map a PMS](../guides/map-a-pms.md) explains. None of them was
 tried at its vendor. A kind is *experimental* where something of how reservations are made or found is not known: what is not
-known is
-never guessed, but refused, tried again or left in doubt, as is said below.
+known is never guessed, but refused, tried again or left in doubt, as is said below.
 
 Whoever has a sandbox can change that: `forwarder adapters check KIND --base-url … --property …` prints what it shows as an
 `evidence` block to send back; `--account ID` does so as an account that is set up.
 
+"""
+_STANDING: Final = """
+Every kind passes every check of the conformance kit that applies to it, against its simulation
+([which do not, and why](adapters.md#the-conformance-kit)). Simulations were written from the facts, not from the mappings; what a
+vendor really does, they cannot show.
 """
 _KINDS: Final = PACKAGE / "pms" / "kinds"
 _CODE: Final = {"website-builder": "generic"}
@@ -36,17 +42,26 @@ def mapped_kinds_page() -> str:
     kinds = {name: KINDS[name] for name in sorted(KINDS)}
     rows = [_row(name, kind.mapping) for name, kind in kinds.items() if isinstance(kind, MappedKind)]
     columns = ["kind", "create", "look-up", "cancel", "echo", "paging", "auth", "limits", "known by", "lines of YAML"]
-    coded = [
-        [f"`{name}`", str(_lines_of_code(_CODE.get(name, name.replace("-", "_"))))]
-        for name, kind in kinds.items()
-        if not isinstance(kind, MappedKind)
-    ]
+    coded = [_coded(name, kind) for name, kind in kinds.items() if not isinstance(kind, MappedKind)]
     parts = [HEAD + _ABOUT, table(columns, rows), "\nKinds that have code of their own, with its lines:\n\n"]
-    parts.append(table(["kind", "lines of Python"], coded))
+    parts.append(table(["kind", "after a doubt", "cancel", "echo", "limits", "lines of Python"], coded))
+    parts.append(_STANDING)
     for name, kind in kinds.items():
         if isinstance(kind, MappedKind):
             parts.append("\n" + "\n".join(_section(name, kind.mapping)))
     return "".join(parts)
+
+
+def _coded(name: str, kind: AdapterKind) -> list[str]:
+    can = kind.capabilities
+    after = "sends the key again" if can.idempotent_create else "looks it up" if can.find_by_reference else "asks you"
+    echo = "always" if can.names_reference else "sometimes"
+    lines = str(_lines_of_code(_CODE.get(name, name.replace("-", "_"))))
+    return [f"`{name}`", after, "yes" if can.cancel else "no", echo, _limits(kind.limits.each), lines]
+
+
+def _limits(each: Sequence[Limit]) -> str:
+    return ", ".join(f"{one.requests} in {one.seconds:g} s" for one in each) or "none published"
 
 
 def _row(name: str, mapping: PmsMapping) -> list[str]:
@@ -56,7 +71,7 @@ def _row(name: str, mapping: PmsMapping) -> list[str]:
     cancel = "no" if mapping.cancel is None else f"{mapping.cancel.method} `{mapping.cancel.path}`"
     if mapping.cancel is not None and mapping.cancel.read_back is not None:
         cancel += ", looked at afterwards"
-    limits = ", ".join(f"{one.requests} in {one.seconds:g} s" for one in mapping.limits) or "none published"
+    limits = _limits(mapping.published_limits.each)
     by = ", ".join(f"{by} {count}" for by, count in counted(mapping.evidence, mapping.statements).items())
     known = f"{'experimental: ' if mapping.experimental else ''}{by}"
     lines = str(len(text_of(name).splitlines()))
@@ -88,6 +103,8 @@ def _section(name: str, mapping: PmsMapping) -> Iterator[str]:
         for statement in mapping.evidence
     ]
     yield table(["statements", "known by", "where, and what"], rows)
+    unknown = [path for path in mapping.statements if source_of(mapping.evidence, path) == "unknown"]
+    yield "A sandbox would still have to show: " + ", ".join(f"`{path}`" for path in unknown) + ".\n"
 
 
 def _said(where: str | None, says: str | None) -> str:

@@ -29,6 +29,7 @@ _SOON: Final = timedelta(days=30)
 _MIN_SECRET_LENGTH: Final = 6
 _HIDDEN: Final = "***"
 _MAX_NIGHTS: Final = 120
+_MAX_NAMED: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,6 +224,11 @@ def _show(kind: str, site: Site | None, done: Sequence[Result], *, as_json: bool
         for line in () if site is None else _evidence(kind, site, done):
             say(hidden(line))
         show_rows([row for result in done for row in _lines(result)], ("check", "verdict", "why"), as_json=False)
+    if site is not None and (left := site.stays.left):
+        named = ", ".join(f"{booking.reference} of {booking.arrival}" for booking in left[:_MAX_NAMED])
+        note(
+            f"Not seen to be cancelled, so look there for {len(left)}: {named}{' …' if len(left) > _MAX_NAMED else ''}"
+        )
     if failed := [result.check.name for result in done if result.verdict == "failed"]:
         raise Failed(f"{len(failed)} of {len(done)} checks failed: {', '.join(failed)}.")
 

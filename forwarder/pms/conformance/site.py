@@ -48,17 +48,19 @@ _STAY_IN_ONE_ROOM: Final = timedelta(days=1)  # a calendar is not open for ever
 
 
 class Stays:
-    """Counts the stays of a site from 1, and from 1 again once all were cancelled."""
+    """Counts the stays of a site from 1, and from 1 again once all were cancelled. `left`: those of which that is not known."""
 
     def __init__(self) -> None:
         self._count = 0
+        self.left: list[Booking] = []
 
     def next(self) -> int:
         self._count += 1
         return self._count
 
     def restart(self) -> None:
-        self._count = 0
+        if not self.left:  # whose nights are not free
+            self._count = 0
 
 
 class RequestPacing:

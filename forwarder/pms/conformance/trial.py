@@ -236,9 +236,8 @@ class Trial:
         self.proxy.begin()
         if not (self.can.cancel and self.can.find_by_reference):
             return
-        every = [await self._gone(booking) for booking in self._asked]
-        if all(every):  # else their nights are not free
-            self.site.stays.restart()
+        self.site.stays.left += [booking for booking in self._asked if not await self._gone(booking)]
+        self.site.stays.restart()
 
     async def _gone(self, booking: Booking) -> bool:
         found = await self.find(booking)

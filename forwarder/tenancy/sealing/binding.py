@@ -1,13 +1,17 @@
 """What sealed content is bound to: it stands inside the seal, and content that was moved elsewhere is not used there. Pure."""
 
+import re
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 from pydantic_core import to_json
 
 from forwarder.tenancy.port import Account, Sealer
 
+_ADDRESS: Final = re.compile(r"[a-z]+://[^\s\"'<>{},]+", re.IGNORECASE)
+_SPACE: Final = re.compile(r"\s")
 _PORTS: Final = {"http": 80, "https": 443}
 
 
@@ -17,9 +21,22 @@ def with_credential(account: Account, credential: str, sealer: Sealer) -> Accoun
 
 
 def of_credential(account: Account) -> str:
-    """An account's credential is for its PMS alone: for the origins of its base URL and of the addresses among its options."""
-    addresses = (value for value in account.options.values() if isinstance(value, str) and "://" in value)
-    return _binding("credential", account.id, origin_of(account.base_url), *sorted(map(origin_of, addresses)))
+    """An account's credential is for its PMS alone: for the origins of its base URL and of the addresses among its options, and in
+    texts and tables among them: a mapping says where tokens are asked for."""
+    addresses = {origin_of(address) for address in _addresses(dict(account.options))}
+    return _binding("credential", account.id, origin_of(account.base_url), *sorted(addresses))
+
+
+def _addresses(value: Any) -> Iterator[str]:
+    match value:
+        case dict():
+            for part in value.values():
+                yield from _addresses(part)
+        case list() | tuple():
+            for part in value:
+                yield from _addresses(part)
+        case str() if "://" in value:
+            yield from _ADDRESS.findall(value) if _SPACE.search(value) else [value]
 
 
 def of_client_key(account_id: str) -> str:

@@ -59,6 +59,18 @@ def test_a_credential_is_for_the_origins_that_its_account_had(moved: dict[str, A
     assert (of_credential(replace(ACCOUNT, **moved)) == of_credential(ACCOUNT)) is same
 
 
+@pytest.mark.parametrize("mapping", [dict, str])
+def test_a_credential_is_for_where_the_mapping_asks_for_tokens(mapping: type) -> None:
+    def bound(token_url: str, title: str) -> str:
+        written = f"title: {title}\nauth: {{form: oauth, oauth: {{tokenUrl: {token_url}, scope: all}}}}\n"
+        table = {"title": title, "auth": {"form": "oauth", "oauth": {"tokenUrl": token_url}}}
+        return of_credential(replace(ACCOUNT, options={"mapping": table if mapping is dict else written}))
+
+    own = bound("https://id.example/token", "Harbour")
+    assert bound("https://id.example/other", "Harbour, v2") == own
+    assert bound("https://evil.example/token", "Harbour") != own
+
+
 def test_keys_of_one_secret_are_always_the_same_and_each_for_one_purpose() -> None:
     secret = Secret.from_text(SECRET)
     assert secret == Secret.from_text(SECRET) != Secret.from_text(OLD_SECRET)

@@ -98,6 +98,8 @@ def _typed(value: Any, schema: Mapping[str, Any]) -> Any:
             return [_typed(part, schema["items"]) for part in value.values()]
         case _, dict():
             return {name: _typed(part, schema.get("properties", {}).get(name, {})) for name, part in value.items()}
+        case "array" | "object", str() if value[:1] in ("[", "{"):  # as text, in the query
+            return from_json(value)
         case "integer", str() if re.fullmatch(r"-?\d+", value):
             return int(value)
         case "boolean", "true" | "false":
