@@ -25,7 +25,13 @@ NOT_IN_THE_DOCUMENT = {
     # Of February 2025. The code is in the vendor's newer pages, and pets in what it answers.
     "guesty": [("confirmationCode",), ("numberOfGuests", "numberOfPets")],
 }
-NUMBERED: dict[str, Any] = {"propertyId": 77, "roomId": 77, "numberOfGuests": 3, "numberOfAdults": 2, "numberOfChildren": 1}
+NUMBERED: dict[str, Any] = {
+    "propertyId": 77,
+    "roomId": 77,
+    "numberOfGuests": 3,
+    "numberOfAdults": 2,
+    "numberOfChildren": 1,
+}
 
 
 class Recorded(httpx.AsyncBaseTransport):
