@@ -16,7 +16,7 @@ INSERT INTO webhook_deliveries (endpoint_id, event_id, event_type, body, status,
 SELECT CASE WHEN n % 10 = 0 THEN 'whk_' || n % 500 ELSE 'whk_dead' END, 'event-' || n, 't', repeat('x', 500),
   CASE WHEN n % 2 = 0 THEN 'PENDING' ELSE 'DELIVERED' END, :now, :now,
   CASE WHEN n % 2 = 0 THEN CAST(:now AS timestamptz) + (n % 1000) * interval '1 second' END
-FROM generate_series(1, 50000) AS n
+FROM generate_series(1, 20000) AS n
 """
 
 
@@ -26,9 +26,9 @@ def migrated_postgres_url(new_postgres_url: str) -> str:
     return new_postgres_url
 
 
-@pytest.fixture(params=["never analyzed", "analyzed"])
+@pytest.fixture(params=[pytest.param("never analyzed", marks=pytest.mark.slow), "analyzed"])
 async def full(engine: AsyncEngine, request: pytest.FixtureRequest) -> AsyncEngine:
-    """50,000 deliveries, half of them pending, most of one endpoint."""
+    """20,000 deliveries, half of them pending, most of one endpoint."""
     async with engine.begin() as connection:
         await connection.execute(text("ALTER TABLE webhook_deliveries SET (autovacuum_enabled = off)"))
         await connection.execute(text(_FILL), {"now": NOW})
