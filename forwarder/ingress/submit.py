@@ -25,9 +25,11 @@ from forwarder.ingress.problems import (
 from forwarder.ingress.publish.idempotency import Receipt, receipt_of
 from forwarder.ingress.publish.publisher import SubmissionPublisher
 from forwarder.ingress.receipts import dry_run_response, receipt_response, with_warnings
+from forwarder.observability.logging import tells_usual
 from forwarder.observability.metrics import DEFERRED, submissions
 from forwarder.reservation.checks.fields import MalformedJson, Reading, read_request
 from forwarder.reservation.checks.plausibility import Plausibility, plausibility
+from forwarder.reservation.outcome import Status
 from forwarder.reservation.problems.problem import Problem
 from forwarder.reservation.request import MAX_BODY_BYTES, Operation
 from forwarder.store.submissions.port import StoreUnavailable
@@ -37,6 +39,7 @@ from forwarder.topics.outcomes import DuplicateOf
 _KEY_HELP: Final = (b"link", b'</docs#submitBookingEngineReservation>; rel="help"; title="Idempotency-Key"')
 """Where a caller who sends no Idempotency-Key reads what it does."""
 
+_USUAL: Final = frozenset({Status.PENDING, Status.CONFIRMED})
 
 _log = structlog.get_logger()
 
@@ -181,6 +184,24 @@ class SubmitEndpoint:
     def _confirm(self, accepted: Accepted, caller: Caller, request: HttpRequest) -> Response:
         DEFERRED.count(submissions(self._operation, "accepted"))
         receipt, submission = accepted.receipt, accepted.submission
+        self._tell(accepted, caller, request)
+        # The contract promises a record to callers of the general operation. The other's, who are answered at once, would only
+        # wait longer for it.
+        shown = submission.reservation if self._operation == "general" else None
+        retry_seconds = self._parts.settings.retry_after_seconds
+        origin = self._parts.settings.public_url or request.origin
+        response = receipt_response(receipt, accepted.wait, origin, retry_seconds, shown)
+        if submission.warnings:
+            response = with_warnings(response, submission.warnings)
+        if not submission.keyed and self._publisher.hint.is_due(caller.key_id):
+            response = replace(response, headers=(*response.headers, _KEY_HELP))
+        return response
+
+    def _tell(self, accepted: Accepted, caller: Caller, request: HttpRequest) -> None:
+        receipt, submission = accepted.receipt, accepted.submission
+        usual = receipt.status in _USUAL and not (receipt.duplicate or receipt.replayed or submission.warnings)
+        if usual and not tells_usual(receipt.request_id):
+            return
         self._log.info(
             "submission.accepted",
             request_id=receipt.request_id,
@@ -196,17 +217,6 @@ class SubmitEndpoint:
             wait_seconds=accepted.wait.seconds,
             seconds=round(self._parts.clock.monotonic() - request.started, 6),
         )
-        # The contract promises a record to callers of the general operation. The other's, who are answered at once, would only
-        # wait longer for it.
-        shown = submission.reservation if self._operation == "general" else None
-        retry_seconds = self._parts.settings.retry_after_seconds
-        origin = self._parts.settings.public_url or request.origin
-        response = receipt_response(receipt, accepted.wait, origin, retry_seconds, shown)
-        if submission.warnings:
-            response = with_warnings(response, submission.warnings)
-        if not submission.keyed and self._publisher.hint.is_due(caller.key_id):
-            response = replace(response, headers=(*response.headers, _KEY_HELP))
-        return response
 
     def refuse(self, problem: Problem, caller: Caller | None) -> Response:
         DEFERRED.count(submissions(self._operation, problem.code))

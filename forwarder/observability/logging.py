@@ -11,6 +11,7 @@ import logging
 import sys
 import threading
 import time
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 from datetime import UTC, datetime
@@ -53,8 +54,20 @@ def merge_log_context(_logger: object, _level: str, event: structlog.typing.Even
     return {**_context.get(), **event}
 
 
-def configure_logging(level: str, style: LogFormat) -> None:
-    """Set up structlog and the libraries' loggers. `auto`: pretty on a terminal, JSON elsewhere."""
+_ALL: Final = 2**32
+_usual_below = _ALL
+
+
+def tells_usual(request_id: str) -> bool:
+    """Whether what goes as usual with this submission is told. Every process of a deployment picks the same ones."""
+    return _usual_below == _ALL or zlib.crc32(request_id.encode()) < _usual_below
+
+
+def configure_logging(level: str, style: LogFormat, usual_share: float = 1.0) -> None:
+    """Set up structlog and the libraries' loggers. `auto`: pretty on a terminal, JSON elsewhere. `usual_share`: of how many
+    submissions, from 0 to 1, what goes as usual is told."""
+    global _usual_below  # noqa: PLW0603 - of the process, as all of logging is
+    _usual_below = round(usual_share * _ALL)
     pretty = style == "pretty" or (style == "auto" and sys.stderr.isatty())
     shared: list[structlog.typing.Processor] = [
         merge_log_context,

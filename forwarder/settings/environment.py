@@ -165,6 +165,9 @@ class Environment(AccessVariables, BaseSettings):
     """`debug`, `info`, `warning` or `error`."""
     log_format: LogFormat = "auto"
     """`json`, `pretty`, or `auto`: pretty on a terminal, JSON otherwise."""
+    log_usual_share: Annotated[float, Field(ge=0, le=1)] = 1.0
+    """Of submissions that are accepted and confirmed at the first attempt, the share whose lines are written: 0.01 is one in a
+    hundred, the same ones in all processes. Whatever else becomes of a submission is always written."""
 
     @property
     def plaintext_to_pms(self) -> Plaintext:

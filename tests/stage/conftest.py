@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import structlog
 
+from forwarder.observability.logging import configure_logging
 from forwarder.pms.http.connections import ConnectionPool
 from tests.support.network.transports import SCHEMES, Way
 
@@ -27,6 +28,14 @@ def logging_as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     configure(**before)
     root.handlers[:] = handlers
     root.setLevel(level)
+
+
+@pytest.fixture
+def nothing_usual_is_told() -> Iterator[None]:
+    """Of submissions that go as usual, no lines are written."""
+    configure_logging("info", "json", 0.0)
+    yield
+    configure_logging("info", "json")
 
 
 @pytest.fixture(scope="module", params=SCHEMES)

@@ -81,7 +81,7 @@ def settings_and_logging(level: str | None = None) -> Settings:
     """The settings of the environment, with logging set up as they say."""
     settings = read_settings()
     environment = settings.environment
-    configure_logging(level or environment.log_level, environment.log_format)
+    configure_logging(level or environment.log_level, environment.log_format, environment.log_usual_share)
     if not environment.core_dumps:
         forbid_core_dumps()
     return settings

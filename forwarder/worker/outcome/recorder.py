@@ -16,6 +16,7 @@ import structlog
 from prometheus_client import Counter, Histogram
 
 from forwarder.observability import metrics
+from forwarder.observability.logging import tells_usual
 from forwarder.observability.tracing.context import trace_id_of
 from forwarder.operations.repair.completion import describe
 from forwarder.operations.repair.dead_letter_messages import OTHER, DeadLetterWriter, letter_message
@@ -221,6 +222,9 @@ class OutcomeRecorder:
         """The one wide line about a push, with all that was learnt."""
         account, work, result, decision = push.account, push.work, push.result, push.decision
         if not isinstance(result, PushResult):
+            return
+        usual = recorded and isinstance(decision, Ended) and decision.status is Status.CONFIRMED
+        if usual and len(result.attempts) == 1 and not tells_usual(work.submission.request_id):
             return
         outcome, reason, _ = describe(result.outcome)
         last = result.attempts[-1] if result.attempts else None

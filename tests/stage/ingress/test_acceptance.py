@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from forwarder.ingress.parts import IngressSettings
 from forwarder.topics.codec import decode_submission, header
@@ -175,3 +176,19 @@ async def test_the_address_to_follow_is_the_deployments_own_where_that_is_known(
         for each in shown:
             path = f"/api/v1/vrs/submissions/{each['requestId']}"
             assert each["statusUrl"] == "https://reservations.example.com" + path
+
+
+@pytest.mark.usefixtures("nothing_usual_is_told")
+async def test_what_is_accepted_may_go_untold_but_not_what_is_refused_or_comes_again(house: Stages) -> None:
+    with capture_logs() as logs:
+        await house.client.post(BOOKING_ENGINE_PATH, json=BOOKING_ENGINE)
+        assert logs == []
+        await house.client.post(BOOKING_ENGINE_PATH, json=BOOKING_ENGINE)
+        await house.client.post(BOOKING_ENGINE_PATH, json=BOOKING_ENGINE | {"currency": "EURO"})
+        await house.client.post(BOOKING_ENGINE_PATH, json=BOOKING_ENGINE | {"transactionId": "tx-2", "shoeSize": 43})
+    told = [(entry["event"], entry.get("duplicate"), entry.get("code")) for entry in logs]
+    assert told == [
+        ("submission.accepted", True, None),
+        ("submission.refused", None, "validation_failed"),
+        ("submission.accepted", False, None),
+    ]

@@ -18,6 +18,7 @@ from forwarder.observability.logging import (
     configure_logging,
     json_line,
     log_context,
+    tells_usual,
 )
 from tests.support.cards import MASKED, NUMBER
 
@@ -199,3 +200,16 @@ def test_what_a_loop_left_behind_leaves_with_the_next_line() -> None:
     assert file.writes == []
     lines.info("after the loops")
     assert file.writes == ["last\nlast\nafter the loops\n"]
+
+
+def test_of_what_goes_as_usual_a_share_is_told_and_of_each_submission_all_or_nothing() -> None:
+    names = [f"rsv_{number:032}" for number in range(10_000)]
+    shares = {}
+    for share in (1.0, 0.1, 0.01, 0.0):
+        configure_logging("info", "json", share)
+        shares[share] = {name for name in names if tells_usual(name)}
+    configure_logging("info", "json")
+    assert [len(shares[share]) for share in (1.0, 0.0)] == [10_000, 0]
+    assert 850 < len(shares[0.1]) < 1150
+    assert 70 < len(shares[0.01]) < 130
+    assert shares[0.01] < shares[0.1]

@@ -7,12 +7,15 @@ from typing import cast
 import pytest
 from structlog.testing import capture_logs
 
+from forwarder.operations.repair.completion import with_attempt
 from forwarder.operations.repair.dead_letter_messages import DeadLetterWriter
-from forwarder.reservation.outcome import Deferred
+from forwarder.reservation.outcome import Confirmed, Deferred, Outcome, Rejected
+from forwarder.reservation.problems.problem import Problem
 from forwarder.store.submissions.port import Recorder
 from forwarder.store.submissions.work import Ended, OutboxEvent, Postponed
 from forwarder.topics.port import Topics
 from forwarder.worker.lease import Lease
+from forwarder.worker.outcome.policy import decide
 from forwarder.worker.outcome.recorder import OutboxPublisher, OutcomeRecorder
 from forwarder.worker.parts import WorkerSettings
 from forwarder.worker.push_context import PushContext, PushResult
@@ -31,12 +34,12 @@ class _Store:
         self.bug: Exception | None = None
 
     async def record(
-        self, _worker_id: str, _finals: Sequence[Ended], postponed: Sequence[Postponed]
+        self, _worker_id: str, finals: Sequence[Ended], postponed: Sequence[Postponed]
     ) -> Mapping[int, OutboxEvent]:
         if self.bug is not None:
             raise self.bug
         self.recorded += [each.work_id for each in postponed]
-        return {}
+        return {each.work_id: OutboxEvent(each.work_id, each.event, None, in_turn=True) for each in finals}
 
 
 class _Site:
@@ -48,6 +51,15 @@ class _Site:
         letters = DeadLetterWriter(topics, "workers")
         self.outcomes = OutcomeRecorder(recorder, publisher, letters, self.lease, clock, settings, memory_vault())
         self.released: list[int] = []
+
+    def pushed(self, number: int, *outcomes: Outcome) -> PushContext:
+        """It came to the last of these, an attempt each."""
+        row, attempts = replace(work(number), leased_by=self.lease.worker_id), ()
+        for outcome in outcomes:
+            attempts = with_attempt(attempts, "create", "2027-01-01T00:00:00.000Z", 0.1, outcome)
+        result = PushResult(outcomes[-1], attempts, possibly_sent=False)
+        decision = decide(row, result, now=NOW, quiet_seconds=30.0, jitter=0.0)
+        return PushContext(account(), row, lambda released: self.released.append(released.id), result, decision)
 
     def push(self, number: int, *, leased_by: str | None = None) -> PushContext:
         row = replace(work(number), leased_by=self.lease.worker_id if leased_by is None else leased_by)
@@ -90,3 +102,16 @@ async def test_a_bug_releases_is_logged_and_is_raised_to_who_waits() -> None:
     assert not any(entry.get("recorded") for entry in logs)
     site.store.bug = None
     assert await site.outcomes.record(site.push(3))
+
+
+@pytest.mark.usefixtures("nothing_usual_is_told")
+async def test_what_is_confirmed_at_the_first_attempt_may_go_untold_and_nothing_else() -> None:
+    site = _Site()
+    down, made = Deferred("pms_unavailable", "Down."), Confirmed("pms-1")
+    refused = Rejected(Problem("room_unavailable", "Taken", 409, "These nights are taken."))
+    for push in (site.pushed(1, made), site.pushed(2, down, made), site.pushed(3, down), site.pushed(4, refused)):
+        site.outcomes.enqueue(push)
+    with capture_logs() as logs:
+        await site.outcomes.drain()
+    told = [(entry["reservation_id"], entry["status"]) for entry in logs if entry["event"] == "push.recorded"]
+    assert told == [(2, "CONFIRMED"), (3, "PENDING"), (4, "REJECTED")]
