@@ -12,7 +12,7 @@ from forwarder.operations.repair.dead_letter_messages import DeadLetterWriter
 from forwarder.reservation.outcome import Confirmed, Deferred, Outcome, Rejected
 from forwarder.reservation.problems.problem import Problem
 from forwarder.store.submissions.port import Recorder
-from forwarder.store.submissions.work import Ended, OutboxEvent, Postponed
+from forwarder.store.submissions.work import Attempt, Ended, OutboxEvent, Postponed
 from forwarder.topics.port import Topics
 from forwarder.worker.lease import Lease
 from forwarder.worker.outcome.policy import decide
@@ -54,7 +54,8 @@ class _Site:
 
     def pushed(self, number: int, *outcomes: Outcome) -> PushContext:
         """It came to the last of these, an attempt each."""
-        row, attempts = replace(work(number), leased_by=self.lease.worker_id), ()
+        row = replace(work(number), leased_by=self.lease.worker_id)
+        attempts: tuple[Attempt, ...] = ()
         for outcome in outcomes:
             attempts = with_attempt(attempts, "create", "2027-01-01T00:00:00.000Z", 0.1, outcome)
         result = PushResult(outcomes[-1], attempts, possibly_sent=False)
