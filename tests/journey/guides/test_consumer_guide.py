@@ -162,6 +162,7 @@ async def test_real_events_arrive_both_ways_and_the_guides_commands_work(
     kafka = {
         "KAFKA": settings["FORWARDER_KAFKA_BOOTSTRAP_SERVERS"],
         "TOPIC": f"{settings['FORWARDER_TOPIC_PREFIX']}reservations.results",
+        "GROUP": f"{settings['FORWARDER_TOPIC_PREFIX']}bookings",
     }
     local = {"https://bookings.example/in": f"http://{LOCALHOST}:{port}/in"}
     added = await _typed(deployment, commands["webhook add"], local)

@@ -81,7 +81,7 @@ SCHEMAS: Final[Json] = {"ProblemType": _PROBLEM_TYPE, "Start": _START}
 
 def about_paths() -> Json:
     """Their paths. No credential is asked for."""
-    yaml = {"application/yaml": {"schema": {"type": "string"}}}
+    yaml = {"application/yaml": {"schema": {"type": "object"}}}
     of_problem = {"application/json": {"schema": {"$ref": "#/components/schemas/ProblemType"}}}
     problem = _file("getProblemType", "What a problem means", "HTML, or JSON for `Accept: application/json`.", _HTML)
     problem["responses"]["200"]["content"] |= of_problem
