@@ -64,7 +64,7 @@ async def test_an_operator_sees_and_acts(deployment: Deployment, browser: Browse
     assert await page.title() != "taken"
 
     await page.goto("/console/accounts/generic")
-    await page.get_by_role("button", name="Pause").click()
+    await page.get_by_role("button", name="Pause", exact=True).click()
     await expect(page.get_by_role("status").first).to_contain_text("It is paused")
     await page.goto("/console/audit")
     await expect(page.locator("tbody tr").first).to_contain_text("account.pause")
@@ -94,7 +94,7 @@ async def test_every_page_can_be_read_by_everybody(deployment: Deployment, brows
 
 async def test_it_works_without_scripts(deployment: Deployment, browser: Browser) -> None:
     page, _ = await visitor(browser, deployment, java_script_enabled=False)
-    await page.get_by_role("button", name="Pause").click()
+    await page.get_by_role("button", name="Pause", exact=True).click()
     await expect(page.get_by_role("status").first).to_contain_text("It is paused")
     (account,) = [each for each in await deployment.command("account", "list") if each["id"] == "generic"]
     assert account["paused"] is True
