@@ -76,7 +76,11 @@ async def test_a_mistyped_secret_is_refused_and_what_runs_beside_it_goes_on(depl
     before = await _sql(deployment, "SELECT id, state FROM secrets")
     role = "worker" if "worker" in deployment.processes else "up"
     wrong = {"FORWARDER_SECRET_KEY": MISTYPED}
-    for command in (["account", "list"], ["worker"] if role == "worker" else ["account", "list"], ["migrate"]):
+    for command in (
+        ["account", "list"],
+        ["worker", "--port", "0"] if role == "worker" else ["account", "list"],
+        ["migrate"],
+    ):
         ended = await _typed(deployment, wrong, *command)
         assert ended[0] == 1
         assert Secret.from_text(MISTYPED).id in ended[1]
