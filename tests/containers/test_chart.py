@@ -5,6 +5,7 @@ No cluster is needed. What renders and judges is built from Go modules where it 
 
 import json
 import re
+import secrets
 import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -356,8 +357,8 @@ def write_files(directory: Path, files: Mapping[str, tuple[str, str]]) -> None:
     authority = Authority(directory)
     shown = authority.issue("forwarder", "DNS:localhost")
     keys = {
-        "secret-key": "k" * 32,
-        "earlier-secret-keys": "e" * 32,
+        "secret-key": secrets.token_urlsafe(32),
+        "earlier-secret-keys": secrets.token_urlsafe(32),
         "notifier-key": "0" * 64,
         "sealing-verify-key": "1" * 64,
     }
