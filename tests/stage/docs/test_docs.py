@@ -38,7 +38,6 @@ NOT_EVENTS = (
     | _OF_THE_CHART
     | {"reservations.requests", "reservations.results", "simulator.jsonl"}
 )
-NOT_YET = {"schemas/released"}  # the first release makes it
 MODULE = re.compile(r"(?:forwarder|tools|bench|tests)(?:\.[a-z_0-9]+)+")
 
 
@@ -114,7 +113,7 @@ def _exists(name: str) -> bool:
         return any(_files(name))  # a table of tests names the folder once
     if MODULE.fullmatch(name) and "/" not in name:
         return _is_module(name)
-    if name in NOT_YET or any(mark in name for mark in "<{…"):
+    if any(mark in name for mark in "<{…"):
         return True
     return any(ROOT.glob(name)) or any((ROOT / "forwarder").glob(name))
 
