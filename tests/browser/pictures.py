@@ -180,7 +180,7 @@ async def _take(picture: Picture, browser: Browser, session: StorageState, into:
     context.set_default_timeout(PATIENCE_MS)
     page = await context.new_page()
     await page.goto(f"/console{picture.path}")
-    await page.wait_for_function("!document.querySelector('[data-go-on]')")
+    await page.locator("[data-go-on]").wait_for(state="detached")
     await page.screenshot(path=into / f"{picture.name}.png", full_page=picture.whole)
     await context.close()
 

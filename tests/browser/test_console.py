@@ -82,7 +82,7 @@ async def test_every_page_can_be_read_by_everybody(deployment: Deployment, brows
             answer = await page.goto(f"/console{path}")
             assert answer is not None
             assert answer.status == 200
-            await page.wait_for_function("!document.querySelector('[data-go-on]')")
+            await page.locator("[data-go-on]").wait_for(state="detached")
             assert await page.evaluate("document.documentElement.scrollWidth") <= width, (path, width)
             assert await page.evaluate(UNLABELLED) == [], path
             assert await page.evaluate(TOO_FAINT) == [], (path, scheme)
