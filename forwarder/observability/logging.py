@@ -34,9 +34,10 @@ _context: Final[ContextVar[Mapping[str, str]]] = ContextVar("log_context", defau
 
 
 def bind_log_context(**names: str) -> None:
-    """From now on every line of this task, and of those that it begins, has these `names`. One variable has them all; structlog
-    has one for each, and looks for them among all there are, which a line for each reservation would pay for."""
-    _context.set({**_context.get(), **names})
+    """From now on every line of this task, and of those that it begins, has these `names` and no others: a request that waited
+    behind another on its connection begins with the other's. One variable has them all; structlog has one for each, and looks for
+    them among all there are, which a line for each reservation would pay for."""
+    _context.set(names)
 
 
 @contextlib.contextmanager

@@ -17,6 +17,8 @@ from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 _SECONDS: Final = 10.0
 _MAX_PROBLEM_BYTES: Final = 64 * 1024
+_MAX_PAGE_BYTES: Final = 64 * 1024 * 1024
+"""More than the 200 records of a page have."""
 
 
 class ApiFault(Exception):
@@ -62,7 +64,10 @@ class Api:
         address = f"{self.url}{path}" + (f"?{urlencode(query)}" if query else "")
         try:
             with _OPENER.open(Request(address, headers=headers), timeout=_SECONDS) as answer:  # noqa: S310 - the caller's
-                members = json.load(answer)
+                body = answer.read(_MAX_PAGE_BYTES + 1)
+            if len(body) > _MAX_PAGE_BYTES:
+                raise ApiRefused(f"what answers at {self.url} is not a forwarder: more than {_MAX_PAGE_BYTES:,} bytes")
+            members = json.loads(body)
         except HTTPError as error:
             with error:
                 raise _fault(error) from None

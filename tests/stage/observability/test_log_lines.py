@@ -4,6 +4,7 @@ import asyncio
 import io
 import json
 import logging
+from contextvars import copy_context
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -14,6 +15,7 @@ from forwarder.observability.logging import (
     LineLogger,
     LogFormat,
     Repeats,
+    bind_log_context,
     completed,
     configure_logging,
     json_line,
@@ -53,6 +55,18 @@ def test_what_was_bound_to_the_context_is_in_the_line_unless_it_says_otherwise()
     with log_context(stage="query", worker="w-1"):
         line = _line(event="thing.done", stage="ingress")
     assert (line["stage"], line["worker"]) == ("ingress", "w-1")
+
+
+def test_a_request_that_another_s_task_begins_has_none_of_its_names() -> None:
+    """As the next one on a connection is begun when the response to the one before it is sent."""
+
+    def begun_by_another() -> dict[str, Any]:
+        bind_log_context(http_request_id="req_1", trace_id="4bf9")
+        bind_log_context(http_request_id="req_2")
+        return _line(event="thing.done")
+
+    line = copy_context().run(begun_by_another)
+    assert (line["http_request_id"], line.get("trace_id")) == ("req_2", None)
 
 
 def test_a_failure_is_told_with_its_traceback() -> None:
