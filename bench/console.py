@@ -29,7 +29,7 @@ from bench.ground import judged
 from bench.pages_rows import LAST_UPDATE
 from bench.pages_sites import prepare
 from bench.processes import FORWARDER, Role, local_url, output_of, port_of, running
-from tools.servers.databases import new_database
+from tools.servers.postgres.databases import new_database
 
 _TIMES: Final = 5
 _REST_SECONDS: Final = 4.2

@@ -51,7 +51,7 @@ from forwarder.topics.signing import MessageSigner
 from forwarder.worker.cards.keeper import CardParts
 from forwarder.worker.parts import WorkerParts, WorkerSettings
 from forwarder.worker.service import Worker
-from tools.servers.databases import new_database
+from tools.servers.postgres.databases import new_database
 from tools.servers.real_servers import RealServers
 
 _SECRET = "a secret of this benchmark alone"  # noqa: S105 - as it says

@@ -12,8 +12,8 @@ from aiokafka.admin import NewTopic
 from bench.flows import PARTITIONS, Flow, Ground, lean_pms, plain, topics_under
 from bench.processes import Role, local_url, running
 from bench.scenarios import Scenario
-from tools.servers.databases import new_database
 from tools.servers.ladder import Unavailable
+from tools.servers.postgres.databases import new_database
 
 _METHOD_NOT_ALLOWED = 405
 _CONFIRMED = {

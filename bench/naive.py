@@ -11,7 +11,7 @@ from bench.baseline.settings import Settings
 from bench.flows import PARTITIONS, RESERVATIONS, Flow, Ground, lean_pms, plain, topics_under
 from bench.processes import Role, local_url, port_of, running
 from bench.scenarios import Scenario
-from tools.servers.databases import new_database
+from tools.servers.postgres.databases import new_database
 
 
 @asynccontextmanager

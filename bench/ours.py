@@ -12,7 +12,7 @@ from bench.flows import ACCOUNT, RESERVATIONS, WORKSPACE, Flow, Ground, lean_pms
 from bench.processes import FORWARDER, Role, Running, local_url, output_of, port_of, running
 from bench.scenarios import Scenario
 from forwarder.tenancy.sealing.keys import Secret
-from tools.servers.databases import new_database
+from tools.servers.postgres.databases import new_database
 
 
 def forwarder(ground: Ground, scenario: Scenario) -> AbstractAsyncContextManager[Flow]:

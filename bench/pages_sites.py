@@ -15,7 +15,7 @@ from bench.cpu import Meter
 from bench.flows import ACCOUNT, WORKSPACE, topics_under
 from bench.pages_rows import fill
 from bench.processes import FORWARDER, Role, local_url, output_of, port_of, running
-from tools.servers.databases import new_database
+from tools.servers.postgres.databases import new_database
 from tools.servers.real_servers import RealServers
 
 _SESSIONS = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"

@@ -17,11 +17,11 @@ from forwarder.topics.kafka.log import KafkaLog
 from forwarder.topics.port import Log
 from tests.support.backends import BACKENDS, Backend, missing
 from tests.support.side_by_side import ByFile, Section, longest_first, pass_on, said, say, spread_collecting, take_over
-from tools.servers.databases import EmptiedDatabases, new_database
-from tools.servers.kafka_process import KafkaCluster
+from tools.servers.kafka.process import KafkaCluster
 from tools.servers.ladder import Unavailable
 from tools.servers.lent_servers import Lender
-from tools.servers.postgres_process import PostgresServer
+from tools.servers.postgres.databases import EmptiedDatabases, new_database
+from tools.servers.postgres.process import PostgresServer
 from tools.servers.real_servers import RealServers
 
 _servers = pytest.StashKey[RealServers]()

@@ -21,8 +21,8 @@ from tests.support.browser import CHROMIUM, PATIENCE_MS
 from tests.support.deployment.deployment import Deployment, deploy
 from tests.support.deployment.site import Site, site_settings
 from tests.support.network.receiver import receiver
-from tools.servers.kafka_process import KafkaCluster
-from tools.servers.postgres_process import PostgresServer
+from tools.servers.kafka.process import KafkaCluster
+from tools.servers.postgres.process import PostgresServer
 from tools.servers.reaper import Reaper
 
 _DOWN, _BLIND, _GIVEN_UP = "hotel-lisboa", "seaside-split", "apartments-rome"

@@ -15,7 +15,7 @@ import pytest
 from tests.support.backends import REQUIRE, missing
 from tools.servers.ladder import Unavailable, plan
 from tools.servers.lent_servers import Borrowed, Lender
-from tools.servers.postgres_process import PostgresServer
+from tools.servers.postgres.process import PostgresServer
 from tools.servers.real_servers import FromEnvironment, RealServer
 
 ROOT = Path(__file__).parents[2]

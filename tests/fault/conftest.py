@@ -21,9 +21,9 @@ from tests.support.campaign.report import Report
 from tests.support.campaign.service import Service, open_service
 from tests.support.deployment.site import Site, site_settings
 from tests.support.side_by_side import Section, say
-from tools.servers.kafka_process import KafkaCluster
+from tools.servers.kafka.process import KafkaCluster
 from tools.servers.ladder import Unavailable
-from tools.servers.postgres_process import PostgresServer
+from tools.servers.postgres.process import PostgresServer
 from tools.servers.real_servers import RealServers
 from tools.servers.surroundings import surroundings
 

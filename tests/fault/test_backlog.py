@@ -13,9 +13,9 @@ from tests.support.campaign.service import measured, open_service, put_accounts
 from tests.support.deployment.deployment import PATIENCE_SECONDS, booking
 from tests.support.deployment.site import Site, settings_of, site_settings
 from tools.due_rows import put_due
-from tools.servers.databases import new_database
-from tools.servers.kafka_process import KafkaCluster
-from tools.servers.postgres_process import PostgresServer
+from tools.servers.kafka.process import KafkaCluster
+from tools.servers.postgres.databases import new_database
+from tools.servers.postgres.process import PostgresServer
 from tools.servers.process_memory import peak_megabytes
 from tools.servers.real_servers import RealServers
 

@@ -17,10 +17,10 @@ from tests.support.campaign.service import open_service
 from tests.support.deployment.deployment import PATIENCE_SECONDS, booking
 from tests.support.deployment.site import Site, site_settings
 from tests.support.deployment.small_disk import SmallDisk, small_disk
-from tools.servers.databases import new_database
-from tools.servers.kafka_process import KafkaBroker, KafkaCluster
+from tools.servers.kafka.process import KafkaBroker, KafkaCluster
 from tools.servers.ladder import Unavailable
-from tools.servers.postgres_process import PostgresServer
+from tools.servers.postgres.databases import new_database
+from tools.servers.postgres.process import PostgresServer
 from tools.servers.real_servers import RealServers
 
 _MEGABYTES = 256

@@ -12,7 +12,7 @@ import httpx
 from tests.support.campaign.case import Case
 from tests.support.campaign.flood import Flood
 from tests.support.campaign.service import measured
-from tools.servers.kafka_process import KafkaCluster
+from tools.servers.kafka.process import KafkaCluster
 from tools.servers.process_memory import peak_megabytes
 
 _CALLERS = {"short": 700, "long": 2_200}

@@ -50,7 +50,7 @@ from tests.support.log.signers import SIGNER
 from tests.support.store.audited import audit_on
 from tests.support.worker.cards import card_parts
 from tests.support.worker.worker_bench import SECRET, SETTINGS, fresh, message_of
-from tools.servers.databases import new_database
+from tools.servers.postgres.databases import new_database
 
 PATIENCE_SECONDS = 60.0
 HOUSE_SETTINGS = replace(SETTINGS, lease_seconds=6.0)

@@ -17,9 +17,9 @@ from tests.support.campaign.judge import Expected
 from tests.support.campaign.service import open_service
 from tests.support.deployment.site import Site, site_settings
 from tests.support.network.relay import Relay, relay_to
-from tools.servers.databases import new_database
-from tools.servers.kafka_process import KafkaCluster
-from tools.servers.postgres_process import PostgresServer
+from tools.servers.kafka.process import KafkaCluster
+from tools.servers.postgres.databases import new_database
+from tools.servers.postgres.process import PostgresServer
 from tools.servers.real_servers import RealServers
 
 _PATIENCE_SECONDS = 90.0

@@ -15,7 +15,7 @@ from forwarder.topics.port import LogUnavailable, Message, Topics
 from tests.support.backends import missing, only
 from tests.support.deployment.deployment import Deployment, Site, Typed, booking, deploy
 from tests.support.network.receiver import receiver
-from tools.servers.guarded_kafka import GuardedKafka, guarded_kafka, password_of
+from tools.servers.kafka.guarded import GuardedKafka, guarded_kafka, password_of
 from tools.servers.ladder import Unavailable
 from tools.servers.real_servers import RealServers
 

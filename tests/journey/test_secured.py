@@ -7,10 +7,10 @@ import pytest
 
 from tests.support.backends import missing
 from tests.support.deployment.deployment import Deployment, Site, Typed, booking, deploy, site_settings
+from tools.servers.kafka.secured import PASSWORD, USER, SecuredKafka, secured_kafka
 from tools.servers.ladder import Unavailable
-from tools.servers.postgres_process import PostgresServer, Secured
+from tools.servers.postgres.process import PostgresServer, Secured
 from tools.servers.real_servers import RealServers
-from tools.servers.secured_kafka import PASSWORD, USER, SecuredKafka, secured_kafka
 
 DATABASE_PASSWORD = "database-password"
 

@@ -18,8 +18,8 @@ from typing import Literal, NoReturn
 
 import pytest
 
-from tools.servers.databases import new_database
 from tools.servers.ladder import Unavailable
+from tools.servers.postgres.databases import new_database
 from tools.servers.real_servers import RealServers
 
 Backend = Literal["embedded", "distributed"]

@@ -10,9 +10,9 @@ from functools import cache
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit, urlunsplit
 
-from tools.servers.kafka_process import broker_properties
+from tools.servers.kafka.process import broker_properties
 from tools.servers.ladder import Unavailable
-from tools.servers.postgres_process import DURABLE, NOT_DURABLE
+from tools.servers.postgres.process import DURABLE, NOT_DURABLE
 from tools.servers.server_process import LOCALHOST, free_ports
 
 if TYPE_CHECKING:

@@ -15,11 +15,11 @@ from threading import Lock
 from typing import Protocol, Self
 
 from tools.servers.containers import KafkaInDocker, PostgresInDocker
-from tools.servers.kafka_jars import obstacle as jars_obstacle
-from tools.servers.kafka_process import KafkaCluster
+from tools.servers.kafka.jars import obstacle as jars_obstacle
+from tools.servers.kafka.process import KafkaCluster
 from tools.servers.ladder import Plan, Rung, Unavailable, plan
 from tools.servers.lent_servers import Borrowed
-from tools.servers.postgres_process import PostgresServer, binaries
+from tools.servers.postgres.process import PostgresServer, binaries
 from tools.servers.reaper import Reaper
 from tools.servers.server_process import ServerFailed
 

@@ -6,8 +6,8 @@ import re
 import subprocess
 from collections.abc import Sequence
 
-from tools.servers.kafka_jars import cached_jars
-from tools.servers.postgres_process import binaries
+from tools.servers.kafka.jars import cached_jars
+from tools.servers.postgres.process import binaries
 
 
 def surroundings() -> Sequence[str]:

@@ -23,7 +23,7 @@ from tests.support.backends import missing
 from tests.support.store.stored import arrival, arrivals, final, lease
 from tests.support.worker.works import NOW
 from tools.servers.ladder import Unavailable
-from tools.servers.postgres_process import PostgresServer
+from tools.servers.postgres.process import PostgresServer
 from tools.servers.real_servers import RealServers
 
 SOON = 60.0  # seconds; a bound for failures, not a wait

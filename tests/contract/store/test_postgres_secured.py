@@ -13,7 +13,7 @@ from forwarder.store.submissions.port import StoreUnavailable
 from tests.support.backends import missing
 from tools.servers.certificates import Authority
 from tools.servers.ladder import Unavailable
-from tools.servers.postgres_process import PostgresServer, Secured
+from tools.servers.postgres.process import PostgresServer, Secured
 from tools.servers.real_servers import RealServers
 
 PASSWORD = "database-password"

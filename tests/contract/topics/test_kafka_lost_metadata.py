@@ -18,7 +18,7 @@ from forwarder.topics.kafka.publisher import KafkaPublisher
 from forwarder.topics.kafka.tail import KafkaTail
 from forwarder.topics.port import LogUnavailable
 from tests.support.log.messages import ignore_partitions, new_topic, numbered, numbers, take, until_published
-from tools.servers.kafka_process import KafkaCluster
+from tools.servers.kafka.process import KafkaCluster
 
 
 @pytest.fixture

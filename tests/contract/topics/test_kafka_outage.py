@@ -21,7 +21,7 @@ from tests.support.log.messages import (
     take,
     until_published,
 )
-from tools.servers.kafka_process import KafkaCluster
+from tools.servers.kafka.process import KafkaCluster
 
 PARTITIONS = 6
 LIMIT = 2.0  # seconds; the time limits of the log under test

@@ -21,10 +21,10 @@ from forwarder.topics.port import LogUnavailable, Message
 from tests.support.backends import missing
 from tools.servers.access_tokens import TokenSigner
 from tools.servers.certificates import Authority
-from tools.servers.kafka_process import add_scram_user
+from tools.servers.kafka.process import add_scram_user
+from tools.servers.kafka.secured import PASSWORD, USER, SecuredKafka, secured_kafka
 from tools.servers.ladder import Unavailable
 from tools.servers.real_servers import RealServers
-from tools.servers.secured_kafka import PASSWORD, USER, SecuredKafka, secured_kafka
 
 CLIENT_SECRET = "secret-of-the-client"
 

@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.campaign.case import Case
 from tests.support.deployment.deployment import PATIENCE_SECONDS
-from tools.servers.kafka_process import KafkaCluster
+from tools.servers.kafka.process import KafkaCluster
 
 _LOOK_SECONDS: Final = 0.1
 

@@ -2,7 +2,7 @@
 
 from tests.support.campaign.case import Case
 from tests.support.campaign.judge import Expected
-from tools.servers.postgres_process import PostgresServer
+from tools.servers.postgres.process import PostgresServer
 
 
 async def test_postgresql_killed_and_brought_back(case: Case, postgres: PostgresServer) -> None:

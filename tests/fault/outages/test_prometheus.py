@@ -27,9 +27,9 @@ from tests.support.deployment.prometheus import RULES, Prometheus, alerts_of, qu
 from tests.support.deployment.site import Site, settings_of, site_settings
 from tests.support.network.receiver import receiver
 from tools.servers.certificates import Authority
-from tools.servers.kafka_process import KafkaCluster
+from tools.servers.kafka.process import KafkaCluster
 from tools.servers.ladder import Unavailable
-from tools.servers.postgres_process import PostgresServer
+from tools.servers.postgres.process import PostgresServer
 from tools.servers.real_servers import RealServers
 
 pytestmark = [

@@ -27,7 +27,7 @@ from tests.journey.specification.records import FAILURES, RECORD, STATES
 from tests.journey.specification.requirement import Call, Row
 from tests.support.backends import Backend
 from tests.support.deployment.site import Site, site_settings
-from tools.servers.databases import new_database
+from tools.servers.postgres.databases import new_database
 from tools.servers.real_servers import RealServers
 
 SECTIONS: Mapping[str, Sequence[Row]] = {

@@ -9,7 +9,7 @@ import sys
 import venv
 from pathlib import Path
 
-from tools.servers.kafka_jars import cache_directory
+from tools.servers.kafka.jars import cache_directory
 from tools.servers.ladder import Unavailable
 
 _SECONDS = 300

@@ -10,7 +10,7 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-from tools.servers.kafka_jars import cache_directory
+from tools.servers.kafka.jars import cache_directory
 from tools.servers.ladder import Unavailable
 
 _FETCH_SECONDS = 300

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import yaml
 
-from tools.servers.kafka_jars import cache_directory
+from tools.servers.kafka.jars import cache_directory
 from tools.servers.ladder import Unavailable
 
 CHART: Final = Path(__file__).parents[3] / "deploy" / "helm" / "reservation-forwarder"

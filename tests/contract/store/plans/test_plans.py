@@ -35,7 +35,7 @@ from tests.support.machine.profile import PROFILE
 from tests.support.store.stored import lease
 from tests.support.worker.works import NOW
 from tools.generic_plan import generic_plan
-from tools.servers.databases import new_database
+from tools.servers.postgres.databases import new_database
 
 _ROWS = 20_000 if PROFILE == "change" else 50_000
 OUTCOME = {"status": "CONFIRMED", "updated_at": NOW, "due_at": NOW, "attempts": [], "possibly_sent": False}

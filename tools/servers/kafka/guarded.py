@@ -7,7 +7,7 @@ from typing import Final
 from aiokafka.conn import create_conn
 from aiokafka.protocol.admin import CreateAclsRequest
 
-from tools.servers.kafka_process import KafkaCluster, Listener
+from tools.servers.kafka.process import KafkaCluster, Listener
 from tools.servers.reaper import Reaper
 from tools.servers.server_process import ServerFailed, free_ports
 

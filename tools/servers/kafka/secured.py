@@ -6,7 +6,7 @@ from typing import Final
 
 from tools.servers.access_tokens import TokenSigner
 from tools.servers.certificates import Authority
-from tools.servers.kafka_process import KafkaCluster, Listener, add_scram_user
+from tools.servers.kafka.process import KafkaCluster, Listener, add_scram_user
 from tools.servers.reaper import Reaper
 from tools.servers.server_process import ServerFailed, free_ports
 

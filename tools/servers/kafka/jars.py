@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tools.servers.ladder import Unavailable
 
-POM = Path(__file__).parent / "kafka" / "pom.xml"
+POM = Path(__file__).parent / "pom.xml"
 _FETCH_SECONDS = 300
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TypeVar
 
-from tools.servers.kafka_jars import class_archive, jars
+from tools.servers.kafka.jars import class_archive, jars
 from tools.servers.reaper import Reaper
 from tools.servers.server_process import LOCALHOST, Command, ServerFailed, ServerProcess, free_ports
 
