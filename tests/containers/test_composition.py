@@ -17,7 +17,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.support.deployment.containers import (
+from tests.support.deployment.deployment import booking
+from tests.support.deployment.shipped.containers import (
     RESTART_ENGINE,
     CannotRun,
     Containers,
@@ -25,7 +26,6 @@ from tests.support.deployment.containers import (
     require_engine,
     until,
 )
-from tests.support.deployment.deployment import booking
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3000)]
 

@@ -9,9 +9,9 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from tests.support.machine.corners import CORNERS, live_through
 from tests.support.machine.life import Life
-from tests.support.machine.profile import TIMEOUT_SECONDS, Profile, lives, some
 from tests.support.machine.site import OPERATOR
 from tests.support.machine.worlds.store import Store, opened_store
+from tests.support.profile import TIMEOUT_SECONDS, Profile, lives, some
 
 EXAMPLES: Final[Mapping[str, Mapping[Profile, int]]] = {
     "sqlite": {"change": 2, "full": 50, "long": 2000},

@@ -12,9 +12,9 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.store.database import open_engine
 from tests.contract.test_guarantees import drop_events
-from tests.support.machine.profile import PROFILE, TIMEOUT_SECONDS, Profile, lives
 from tests.support.machine.webhooks import WebhookLife
 from tests.support.machine.worlds.sqlite_at_once import do_at_once
+from tests.support.profile import PROFILE, TIMEOUT_SECONDS, Profile, lives
 
 EXAMPLES: Final[Mapping[str, Mapping[Profile, int]]] = {
     "sqlite": {"change": 10, "full": 30, "long": 3000},

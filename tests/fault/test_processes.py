@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.campaign.case import Case
 from tests.support.campaign.judge import Expected
-from tests.support.deployment.children import children
+from tests.support.deployment.warm import children
 from tools.servers.server_process import ServerProcess
 
 

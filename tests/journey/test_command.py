@@ -16,7 +16,6 @@ import pytest
 
 from tests.support.backends import slow_on
 from tests.support.deployment import warm
-from tests.support.deployment.children import children
 from tests.support.deployment.deployment import Deployment, booking
 from tools.servers.server_process import free_ports
 
@@ -168,7 +167,7 @@ def test_several_processes_share_the_connections_out(tmp_path: Path) -> None:
         with ExitStack() as kept:
             first, _ = _shared_out(parent, port, kept)
             os.kill(first, signal.SIGKILL)
-            _until(lambda: first not in children(parent.pid))
+            _until(lambda: first not in warm.children(parent.pid))
         with ExitStack() as kept:
             assert first not in _shared_out(parent, port, kept)
             parent.send_signal(signal.SIGTERM)
@@ -183,7 +182,7 @@ def _shared_out(parent: warm.WarmProcess, port: int, kept: ExitStack) -> list[in
         client = kept.enter_context(closing(HTTPConnection("127.0.0.1", port)))
         client.request("GET", "/healthz")
         assert client.getresponse().read()
-    processes = children(parent.pid)
+    processes = warm.children(parent.pid)
     established = _sockets(port, _ESTABLISHED)
     counts = [len(established & _open_in(process)) for process in processes]
     assert (sum(counts), len(counts)) == (64, 2)

@@ -25,8 +25,15 @@ import pytest
 import yaml
 
 from tests.support.backends import missing
-from tests.support.deployment.compose_file import COMPOSE_FILE, DEMO_FILE, IN_FILES, Service, read_compose, service
-from tests.support.deployment.proxy_config import local_config, nginx, nginx_command
+from tests.support.deployment.shipped.compose_file import (
+    COMPOSE_FILE,
+    DEMO_FILE,
+    IN_FILES,
+    Service,
+    read_compose,
+    service,
+)
+from tests.support.deployment.shipped.proxy_config import local_config, nginx, nginx_command
 from tools.servers.certificates import Authority
 from tools.servers.ladder import Unavailable
 from tools.servers.real_servers import RealServers

@@ -8,8 +8,8 @@ import httpx
 import pytest
 
 from tests.support.backends import missing
-from tests.support.deployment.compose_file import service
-from tests.support.deployment.proxy_config import ProxyConfig, local_config, nginx, nginx_command
+from tests.support.deployment.shipped.compose_file import service
+from tests.support.deployment.shipped.proxy_config import ProxyConfig, local_config, nginx, nginx_command
 from tools.servers.certificates import Authority
 from tools.servers.ladder import Unavailable
 from tools.servers.real_servers import RealServers

@@ -7,7 +7,7 @@ import pytest
 from forwarder.assembly.commands.conformance import simulated_site
 from forwarder.pms.conformance import CHECKS, Check, averify
 from forwarder.pms.kinds.generic.adapter import GENERIC
-from tests.support.pms.mapped import CLOUDBEDS_LIKE
+from tests.support.pms.kinds.mapped import CLOUDBEDS_LIKE
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=str)

@@ -15,7 +15,7 @@ from forwarder.pms.mapping.verdicts import after_checks
 from forwarder.process.clock import SystemClock
 from forwarder.process.supervision import Stop, bind
 from forwarder.simulator.world import World
-from tests.support.pms.harbour import harbour_app
+from tests.support.pms.kinds.harbour import harbour_app
 
 GUIDE = Path(__file__).resolve().parents[3] / "docs" / "guides" / "map-a-pms.md"
 WAITING = {"keeps-its-time", "leaves-nothing-open"}

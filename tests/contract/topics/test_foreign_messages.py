@@ -41,7 +41,7 @@ from tests.support.log.foreign_batches import STANDS_FOR, Raw, write_batch
 from tests.support.log.foreign_messages import LARGE, every_odd_header, every_odd_member, foreign_to
 from tests.support.log.foreign_site import WORKSPACE, foreign_site
 from tests.support.log.signers import SIGNER
-from tests.support.machine.profile import PROFILE
+from tests.support.profile import PROFILE
 from tests.support.worker.worker_bench import cancellation, fresh, message_of
 from tools.contracts.messages.messages import result_messages
 

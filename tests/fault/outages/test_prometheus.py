@@ -23,7 +23,7 @@ from forwarder.operations.accounts import Accounts
 from forwarder.simulator.sites import SITES
 from tests.support.backends import missing
 from tests.support.deployment.deployment import Deployment, Typed, booking, deploy
-from tests.support.deployment.prometheus import RULES, Prometheus, alerts_of, quick_rules
+from tests.support.deployment.shipped.prometheus import RULES, Prometheus, alerts_of, quick_rules
 from tests.support.deployment.site import Site, settings_of, site_settings
 from tests.support.network.receiver import receiver
 from tools.servers.certificates import Authority

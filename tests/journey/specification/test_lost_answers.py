@@ -15,8 +15,8 @@ from forwarder.reservation.duplicates import DEFAULT_WINDOW_SECONDS
 from tests.journey.specification.client import ReservationService
 from tests.support.backends import only
 from tests.support.deployment.deployment import Deployment
-from tests.support.machine.profile import PROFILE
 from tests.support.network.losing_proxy import LosingProxy, losing_proxy
+from tests.support.profile import PROFILE
 from tests.support.stages.bodies import ABSENT, BOOKING_ENGINE, GENERAL, changed
 
 WANTED = 100 if PROFILE == "change" else 500

@@ -26,7 +26,7 @@ from tests.support.stages.http_stages import Stages, stages
 from tests.support.stages.scripted_service import ScriptedService, Step, problem
 from tests.support.stages.webhook_stages import URL, deliveries
 from tools.contracts.openapi.document import openapi
-from tools.contracts.openapi.webhook_events import webhook_examples
+from tools.contracts.openapi.webhooks.events import webhook_examples
 
 EXAMPLES = webhook_examples()
 ADDED = httpx.Response(201, json=EXAMPLES["webhookAdded"])

@@ -25,8 +25,8 @@ from forwarder.topics.codec import (
 )
 from forwarder.topics.port import Message
 from tests.support.log.foreign_messages import foreign_to
-from tests.support.machine.profile import Profile, lives
-from tests.support.pms.mapped import CLOUDBEDS_LIKE, LODGIFY_LIKE
+from tests.support.pms.kinds.mapped import CLOUDBEDS_LIKE, LODGIFY_LIKE
+from tests.support.profile import Profile, lives
 from tests.support.worker.worker_bench import cancellation, fresh, message_of
 from tools.contracts.messages.messages import result_messages
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from forwarder.pms.http.errors import NoResponse
 from forwarder.pms.http.response import ResponseReader
-from tests.support.machine.profile import Profile, lives
+from tests.support.profile import Profile, lives
 
 MOST = 2_000
 LIVES: Final[Mapping[Profile, int]] = {"change": 100, "full": 8_000, "long": 300_000}

@@ -16,7 +16,7 @@ from forwarder.http.connection_limits import ConnectionLimits
 from forwarder.http.messages import Response
 from forwarder.http.server import serve
 from forwarder.process.supervision import Stop, bind
-from tests.support.machine.profile import Profile, lives
+from tests.support.profile import Profile, lives
 
 LIVES: Final[Mapping[Profile, int]] = {"change": 50, "full": 5_000, "long": 100_000}
 GOOD = b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"

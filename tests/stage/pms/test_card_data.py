@@ -7,7 +7,7 @@ import pytest
 from forwarder.reservation.checks.card_numbers import digits_of
 from forwarder.reservation.outcome import Confirmed
 from tests.support.cards import NUMBER, SPELLINGS
-from tests.support.pms.open_pms import created
+from tests.support.pms.kinds.open_pms import created
 from tests.support.simulator.server import CARD, booking
 
 RECORD: dict[str, Any] = {

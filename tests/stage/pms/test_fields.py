@@ -19,7 +19,7 @@ from forwarder.pms.rehearsal import CREDENTIAL, WITHHELD
 from forwarder.process.clock import SystemClock
 from forwarder.reservation.request import MODELS
 from forwarder.simulator.sites import SITES
-from tests.support.pms.mapped import CLOUDBEDS_LIKE, LODGIFY_LIKE
+from tests.support.pms.kinds.mapped import CLOUDBEDS_LIKE, LODGIFY_LIKE
 from tests.support.simulator.accounts import ACCOUNTS
 from tests.support.simulator.server import booking
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from forwarder.reservation.checks.fields import MalformedJson, read_request
 from forwarder.reservation.problems.problem import Fault
 from forwarder.reservation.request import BookingEngineRequest, GeneralRequest, Operation
-from tests.support.machine.profile import examples
+from tests.support.profile import examples
 from tests.support.stages.bodies import BOOKING_ENGINE, CARD, GENERAL, changed
 
 OPERATIONS: list[Operation] = ["booking-engine", "general"]

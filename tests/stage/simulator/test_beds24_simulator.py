@@ -12,8 +12,8 @@ from forwarder.pms.port import AccountConnection, Pms
 from forwarder.reservation.outcome import Absent, Cancelled, Confirmed, Deferred, Rejected
 from forwarder.simulator.app import simulator_app
 from forwarder.simulator.world import World
-from tests.support.pms.beds24 import open_api
 from tests.support.pms.httpx_transport import in_process
+from tests.support.pms.kinds.beds24 import open_api
 from tests.support.simulator.server import QuickClock, booking
 
 BASE_URL = "https://simulator/acme/beds24/v2"

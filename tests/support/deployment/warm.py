@@ -98,6 +98,12 @@ _lock = Lock()
 """Whoever starts the first processes does so from several threads at once: they are one server's all the same."""
 
 
+def children(pid: int) -> list[int]:
+    """The processes that the process has started and has now, the eldest first; none where the system does not show them."""
+    file = Path(f"/proc/{pid}/task/{pid}/children")
+    return [int(child) for child in file.read_text().split()] if file.exists() else []
+
+
 @cache
 def _server() -> socket.socket:
     ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)

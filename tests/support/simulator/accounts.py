@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from forwarder.pms.conformance import CARD, Site
 from forwarder.simulator.sites import SITES
-from tests.support.pms.mapped import CLOUDBEDS_LIKE
+from tests.support.pms.kinds.mapped import CLOUDBEDS_LIKE
 
 _OAUTH: Final = json.dumps(
     {"clientId": "app-7", "clientSecret": "an-application-secret", "refreshToken": "a-first-refresh-token"}

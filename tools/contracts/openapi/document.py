@@ -20,8 +20,8 @@ from tools.contracts.openapi.response_examples import response_examples
 from tools.contracts.openapi.responses import HEADERS, Json, limited, problem_examples, references, traced
 from tools.contracts.openapi.samples import with_samples
 from tools.contracts.openapi.submitting import submitting_paths
-from tools.contracts.openapi.webhook_events import webhook_events, webhook_examples
-from tools.contracts.openapi.webhooks import webhook_paths, webhook_schemas
+from tools.contracts.openapi.webhooks.events import webhook_events, webhook_examples
+from tools.contracts.openapi.webhooks.operations import webhook_paths, webhook_schemas
 from tools.contracts.record import Problem
 
 VERSION: Final = "1.0.0"

@@ -31,7 +31,7 @@ from forwarder.store.submissions import cancellations, claims, leases, outcomes
 from forwarder.store.submissions.recorder import SqlRecorder
 from forwarder.store.tables import parked_cancellations
 from tests.support.backends import only
-from tests.support.machine.profile import PROFILE
+from tests.support.profile import PROFILE
 from tests.support.store.stored import lease
 from tests.support.worker.works import NOW
 from tools.generic_plan import generic_plan

@@ -8,7 +8,7 @@ import pytest
 
 from forwarder.pms.refusals import REFUSALS
 from forwarder.reservation.outcome import Confirmed, Deferred, InDoubt, Rejected
-from tests.support.pms.open_pms import created, pms_that, refused
+from tests.support.pms.kinds.open_pms import created, pms_that, refused
 from tests.support.simulator.server import CARD, booking
 
 

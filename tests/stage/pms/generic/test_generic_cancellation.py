@@ -7,7 +7,7 @@ from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import Cancelled, CancelOutcome, Confirmed, Deferred, Rejected
 from forwarder.simulator.app import simulator_app
 from tests.support.pms.httpx_transport import in_process
-from tests.support.pms.open_pms import pms_that, response
+from tests.support.pms.kinds.open_pms import pms_that, response
 from tests.support.simulator.client import GENERIC, simulated
 from tests.support.simulator.server import booking
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from forwarder.reservation.outcome import Absent, Confirmed, Deferred
-from tests.support.pms.open_pms import found
+from tests.support.pms.kinds.open_pms import found
 from tests.support.simulator.server import booking
 
 

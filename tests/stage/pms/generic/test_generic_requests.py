@@ -7,7 +7,7 @@ import httpx
 
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import Absent
-from tests.support.pms.open_pms import pms_that, refused
+from tests.support.pms.kinds.open_pms import pms_that, refused
 from tests.support.simulator.server import CARD, booking
 
 

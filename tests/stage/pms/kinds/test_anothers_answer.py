@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from forwarder.reservation.outcome import Confirmed, InDoubt, Outcome
-from tests.support.pms import beds24, booking_sync, cloudbeds, hostaway
 from tests.support.pms.dialogue import Vendor
+from tests.support.pms.kinds import beds24, booking_sync, cloudbeds, hostaway
 
 OURS: Mapping[str, Any] = {"day": "2027-03-01", "last": "2027-03-04", "place": 5001, "email": "maria@example.com"}
 

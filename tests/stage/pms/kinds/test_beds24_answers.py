@@ -6,8 +6,8 @@ import httpx
 import pytest
 
 from forwarder.reservation.outcome import Absent, Cancelled, Confirmed, Deferred, InDoubt, Rejected
-from tests.support.pms.beds24 import a_booking, cancelled, create, create_many, found, listing, made, no, posted
 from tests.support.pms.dialogue import Reply, Vendor, answered
+from tests.support.pms.kinds.beds24 import a_booking, cancelled, create, create_many, found, listing, made, no, posted
 from tests.support.simulator.server import booking
 
 ERROR = {"success": False, "type": "error", "code": 500, "error": "oops"}

@@ -10,7 +10,8 @@ from forwarder.pms.port import BadOptions
 from forwarder.pms.registry import check_options
 from forwarder.reservation.outcome import Cancelled, Confirmed, Deferred, Rejected
 from tests.support.memory.clock import ManualClock
-from tests.support.pms.beds24 import (
+from tests.support.pms.dialogue import Vendor, answered
+from tests.support.pms.kinds.beds24 import (
     BASE_URL,
     NOW,
     STATUSES,
@@ -27,7 +28,6 @@ from tests.support.pms.beds24 import (
     posted,
     token,
 )
-from tests.support.pms.dialogue import Vendor, answered
 from tests.support.simulator.server import CARD, booking
 
 FULL = booking(

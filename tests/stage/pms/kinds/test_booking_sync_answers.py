@@ -4,7 +4,7 @@ import httpx
 import pytest
 
 from forwarder.reservation.outcome import Absent, Cancelled, Confirmed, Deferred, InDoubt, Rejected
-from tests.support.pms.booking_sync import NOW, a_booking, answered, asked_for, booked, cancel, find, listing
+from tests.support.pms.kinds.booking_sync import NOW, a_booking, answered, asked_for, booked, cancel, find, listing
 
 
 async def test_amounts_are_exact() -> None:

@@ -13,7 +13,8 @@ from forwarder.pms.directory import open_directory
 from forwarder.pms.port import AccountConnection
 from forwarder.reservation.outcome import Confirmed, Deferred, InDoubt
 from tests.support.memory.clock import ManualClock
-from tests.support.pms.booking_sync import (
+from tests.support.pms.httpx_transport import replying
+from tests.support.pms.kinds.booking_sync import (
     BASE_URL,
     CLIENT,
     CONNECTION,
@@ -24,7 +25,6 @@ from tests.support.pms.booking_sync import (
     asked_for,
     create,
 )
-from tests.support.pms.httpx_transport import replying
 from tests.support.simulator.server import booking
 
 OAUTH = {"clientId": "app", "clientSecret": "s3cr3t", "refreshToken": "refresh-0"}

@@ -8,7 +8,7 @@ import pytest
 
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import Confirmed, Deferred, InDoubt, Outcome, Rejected
-from tests.support.pms.booking_sync import (
+from tests.support.pms.kinds.booking_sync import (
     CLIENT,
     a_booking,
     answered,

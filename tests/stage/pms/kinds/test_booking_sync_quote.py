@@ -8,7 +8,7 @@ import pytest
 from forwarder.pms.port import BadOptions
 from forwarder.pms.registry import check_options
 from forwarder.reservation.outcome import Absent, Confirmed, Deferred, InDoubt, Rejected
-from tests.support.pms.booking_sync import (
+from tests.support.pms.kinds.booking_sync import (
     CLIENT,
     a_booking,
     answered,

@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from forwarder.reservation.outcome import Deferred, Rejected
-from tests.support.pms.booking_sync import (
+from tests.support.pms.kinds.booking_sync import (
     BASE_URL,
     CLIENT,
     create,

@@ -14,7 +14,7 @@ import pytest
 from forwarder.pms.port import AccountConnection
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import Absent, Confirmed, Deferred
-from tests.support.pms.booking_sync import (
+from tests.support.pms.kinds.booking_sync import (
     CLIENT,
     CONNECTION,
     a_booking,

@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from forwarder.reservation.outcome import Absent, Cancelled, Confirmed, Deferred, InDoubt, Rejected
-from tests.support.pms.cloudbeds import Vendor, answered, cancel, create, find, item, listed, made, no, shown
+from tests.support.pms.kinds.cloudbeds import Vendor, answered, cancel, create, find, item, listed, made, no, shown
 from tests.support.simulator.server import CARD, booking
 
 NO_MORE = "User who approved this connection is not active anymore"

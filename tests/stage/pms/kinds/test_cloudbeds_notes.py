@@ -7,7 +7,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from forwarder.reservation.outcome import Absent, Confirmed, Rejected
-from tests.support.pms.cloudbeds import Vendor, answered, cancel, create, find, item, listed, made, no, shown
+from tests.support.pms.kinds.cloudbeds import Vendor, answered, cancel, create, find, item, listed, made, no, shown
 from tests.support.simulator.server import booking
 
 NOTES = """\

@@ -13,7 +13,7 @@ from forwarder.reservation.outcome import Deferred
 from forwarder.simulator.app import simulator_app
 from forwarder.simulator.world import World
 from tests.support.memory.clock import ManualClock
-from tests.support.pms.cloudbeds import Vendor, answered, cancel, create, find, item, listed, made, no, shown
+from tests.support.pms.kinds.cloudbeds import Vendor, answered, cancel, create, find, item, listed, made, no, shown
 from tests.support.pms.vendor_contracts import contract_document
 from tests.support.pms.vendor_openapi import OpenApi
 from tests.support.simulator.client import NOW

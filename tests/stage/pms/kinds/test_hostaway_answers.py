@@ -7,7 +7,7 @@ import pytest
 
 from forwarder.reservation.outcome import Absent, Cancelled, Confirmed, Deferred, InDoubt, Rejected
 from tests.support.pms.dialogue import Reply, Vendor, answered
-from tests.support.pms.hostaway import a_reservation, cancelled, create, fail, found, listing, success
+from tests.support.pms.kinds.hostaway import a_reservation, cancelled, create, fail, found, listing, success
 from tests.support.simulator.server import CARD, booking
 
 BARE: dict[str, Any] = {"finances": {}}

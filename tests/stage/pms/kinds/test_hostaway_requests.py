@@ -11,7 +11,7 @@ from forwarder.pms.port import BadOptions
 from forwarder.pms.registry import check_options
 from forwarder.reservation.outcome import Absent, Cancelled, Confirmed, Deferred, Rejected
 from tests.support.pms.dialogue import Reply, Vendor, answered
-from tests.support.pms.hostaway import (
+from tests.support.pms.kinds.hostaway import (
     CLIENT,
     TOKEN,
     a_reservation,

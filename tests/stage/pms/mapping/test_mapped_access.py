@@ -24,7 +24,7 @@ from forwarder.process.clock import SystemClock
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import Confirmed, Deferred, Rejected
 from tests.support.memory.clock import ManualClock
-from tests.support.pms.mapped import mapping_of
+from tests.support.pms.kinds.mapped import mapping_of
 from tests.support.simulator.client import NOW
 from tests.support.simulator.server import booking
 

@@ -16,8 +16,8 @@ from forwarder.reservation.outcome import (
     Outcome,
     Rejected,
 )
-from tests.support.pms.mapped import CLOUDBEDS_LIKE, LODGIFY_LIKE
-from tests.support.pms.open_pms import pms_that, response
+from tests.support.pms.kinds.mapped import CLOUDBEDS_LIKE, LODGIFY_LIKE
+from tests.support.pms.kinds.open_pms import pms_that, response
 from tests.support.simulator.server import CARD, booking
 
 OURS = booking().reference

@@ -11,8 +11,8 @@ from forwarder.simulator.app import simulator_app
 from forwarder.simulator.world import World
 from tests.support.memory.clock import ManualClock
 from tests.support.pms.httpx_transport import in_process
-from tests.support.pms.mapped import CLOUDBEDS_LIKE
-from tests.support.pms.open_pms import pms_that
+from tests.support.pms.kinds.mapped import CLOUDBEDS_LIKE
+from tests.support.pms.kinds.open_pms import pms_that
 from tests.support.simulator.client import NOW, SimulatorClient, simulated
 from tests.support.simulator.server import booking
 

@@ -9,8 +9,8 @@ import pytest
 
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import Deferred, Rejected
-from tests.support.pms.mapped import CLOUDBEDS_LIKE, LODGIFY_LIKE
-from tests.support.pms.open_pms import pms_that
+from tests.support.pms.kinds.mapped import CLOUDBEDS_LIKE, LODGIFY_LIKE
+from tests.support.pms.kinds.open_pms import pms_that
 from tests.support.simulator.server import CARD, booking
 
 LEAST: dict[str, Any] = {"create": {"path": "/bookings"}}

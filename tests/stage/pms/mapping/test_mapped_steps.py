@@ -8,7 +8,7 @@ import pytest
 
 from forwarder.pms.port import CANCELLED_IN_PMS, LOOKS_ALIKE
 from forwarder.reservation.outcome import Absent, Cancelled, Confirmed, Deferred, InDoubt, Rejected
-from tests.support.pms.open_pms import pms_that, response
+from tests.support.pms.kinds.open_pms import pms_that, response
 from tests.support.simulator.server import booking
 
 OURS = booking().reference

@@ -11,7 +11,7 @@ from forwarder.pms.mapping.evidence import counted, source_of
 from forwarder.pms.mapping.json_path import MISSING, assembled, clashes, same, value_at
 from forwarder.pms.port import BadOptions, Capabilities
 from forwarder.pms.registry import check_options
-from tests.support.pms.mapped import CLOUDBEDS_LIKE, LODGIFY_LIKE, mapping_of
+from tests.support.pms.kinds.mapped import CLOUDBEDS_LIKE, LODGIFY_LIKE, mapping_of
 
 GUIDE = Path(__file__).resolve().parents[4] / "docs" / "guides" / "map-a-pms.md"
 

@@ -14,7 +14,7 @@ from forwarder.simulator.sites import SITES
 from forwarder.simulator.world import World
 from tests.support.memory.clock import ManualClock
 from tests.support.pms.httpx_transport import HttpxTransport
-from tests.support.pms.open_pms import pms_that
+from tests.support.pms.kinds.open_pms import pms_that
 from tests.support.pms.vendor_contracts import contract_document
 from tests.support.pms.vendor_openapi import OpenApi
 from tests.support.simulator.client import NOW

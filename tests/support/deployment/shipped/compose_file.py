@@ -16,7 +16,7 @@ import yaml
 
 from forwarder.tenancy.sealing.keys import Secret
 
-REPOSITORY: Final = Path(__file__).parents[3]
+REPOSITORY: Final = Path(__file__).parents[4]
 COMPOSE_FILE: Final = REPOSITORY / "docker-compose.yml"
 DEMO_FILE: Final = REPOSITORY / "docker-compose.demo.yml"
 _VARIABLE = re.compile(r"\$\{(?P<name>\w+)(?::-(?P<default>[^}]*)|:\?[^}]*)?\}")

@@ -13,7 +13,7 @@ import crossplane
 from tools.servers.certificates import Certificate
 from tools.servers.server_process import Command
 
-PROXY_CONFIG = Path(__file__).parents[3] / "deploy" / "proxy" / "nginx.conf"
+PROXY_CONFIG = Path(__file__).parents[4] / "deploy" / "proxy" / "nginx.conf"
 _Directive = dict[str, Any]
 
 

@@ -9,9 +9,9 @@ from forwarder.reservation.problems import service, webhooks
 from forwarder.reservation.problems.problem import ProblemType
 from forwarder.reservation.request import MAX_BODY_BYTES
 from tools.contracts.json_schema import schema_of
-from tools.contracts.openapi import webhook_bodies as shapes
 from tools.contracts.openapi.parameters import references
 from tools.contracts.openapi.responses import BODY_PROBLEMS, COMMON_PROBLEMS, Json, needs, problems, success
+from tools.contracts.openapi.webhooks import bodies as shapes
 
 TAG: Final = "Webhooks"
 _PATH: Final = "/api/v1/vrs/webhooks"

@@ -1,0 +1,1 @@
+"""PMSs of each kind as tables of answers. Touch no network."""

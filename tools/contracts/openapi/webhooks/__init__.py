@@ -1,0 +1,1 @@
+"""What the contract says of webhooks: managing them, their bodies, and what is posted to one."""
