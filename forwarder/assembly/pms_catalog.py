@@ -10,9 +10,9 @@ from pydantic import BaseModel
 from forwarder.pms.adapter import AdapterKind
 from forwarder.pms.fields import becomes
 from forwarder.pms.mapping import regions
-from forwarder.pms.mapping.evidence import counted
+from forwarder.pms.mapping.format.evidence import counted
+from forwarder.pms.mapping.format.model import PmsMapping
 from forwarder.pms.mapping.kind import MappedKind
-from forwarder.pms.mapping.model import PmsMapping
 from forwarder.pms.mapping.regions import base_url_in
 from forwarder.pms.port import AccountConnection, Capabilities
 from forwarder.pms.registry import registered

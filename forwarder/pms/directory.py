@@ -9,7 +9,6 @@ from typing import Any, Final
 from forwarder.observability.tracing.tracer import Tracer
 from forwarder.pms.adapter import Adapter, BatchAdapter, limits_of
 from forwarder.pms.auth.grants import GrantKeeper
-from forwarder.pms.card_data import without_card_data
 from forwarder.pms.encryption import Plaintext, is_encrypted
 from forwarder.pms.http.client import PmsClient, PushPolicy, Request, Reuse, Send, Transport, always
 from forwarder.pms.http.connections import ConnectionPool, PoolLimits
@@ -19,6 +18,7 @@ from forwarder.pms.http.response import Response
 from forwarder.pms.http.trust import trust_of
 from forwarder.pms.port import SYSTEM_TLS, AccountConnection, Capabilities, Limits, Pace, Pms, PmsDirectory
 from forwarder.pms.registry import Registry, check_options, registered
+from forwarder.pms.responses.card_data import without_card_data
 from forwarder.pms.traced import TracedDirectory, TracedTransport
 from forwarder.process.clock import Clock
 from forwarder.reservation.booking import Booking

@@ -13,10 +13,10 @@ from forwarder.pms.http.client import Request, Send, bearer, credential_header, 
 from forwarder.pms.http.errors import NoResponse, NotSent
 from forwarder.pms.http.outcomes import gateway_failure, harmless, not_understood, outcome_of, unexpected
 from forwarder.pms.http.response import Headers, Response, bounded, hold_off_asked, read_object, retry_after
-from forwarder.pms.matching import Echo
 from forwarder.pms.port import CANCELLED_IN_PMS, AccountConnection, Capabilities, Limit, Limits
-from forwarder.pms.record import amount, discreet, finances, identifier, record_fields, shortened
-from forwarder.pms.refusals import PRICE_AND_CARD, REFUSALS, Meaning, outcome_of_message, refusal
+from forwarder.pms.responses.matching import Echo
+from forwarder.pms.responses.record import amount, discreet, finances, identifier, record_fields, shortened
+from forwarder.pms.responses.refusals import PRICE_AND_CARD, REFUSALS, Meaning, outcome_of_message, refusal
 from forwarder.process.clock import Clock
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import (

@@ -3,8 +3,8 @@
 from typing import Any, Final
 
 from forwarder.pms.kinds.generic.adapter import KEY_REUSED, NOT_THERE, STILL_WORKING
-from forwarder.pms.record import RecordFields
-from forwarder.pms.refusals import REFUSALS
+from forwarder.pms.responses.record import RecordFields
+from forwarder.pms.responses.refusals import REFUSALS
 from forwarder.reservation.request import BookingEngineRequest, GeneralRequest
 from tools.contracts.json_schema import schema_of
 

@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Final
 
 from forwarder.pms.adapter import AdapterKind
-from forwarder.pms.mapping.evidence import SOURCES, counted, source_of
+from forwarder.pms.mapping.format.evidence import SOURCES, counted, source_of
+from forwarder.pms.mapping.format.model import PmsMapping
+from forwarder.pms.mapping.format.operations import Find
 from forwarder.pms.mapping.kind import MappedKind, text_of
-from forwarder.pms.mapping.model import PmsMapping
-from forwarder.pms.mapping.operations import Find
 from forwarder.pms.port import Limit
 from forwarder.pms.registry import KINDS
 from tools.reference.source import HEAD, PACKAGE, table

@@ -13,8 +13,8 @@ from forwarder.pms.conformance.site import rival_of
 from forwarder.pms.conformance.trial import NotApplicable, Trial, looks_alike
 from forwarder.pms.fields import SentAs
 from forwarder.pms.port import BadOptions
-from forwarder.pms.record import record_fields
 from forwarder.pms.registry import check_options, lacks
+from forwarder.pms.responses.record import record_fields
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import Absent, Cancelled, Confirmed, Deferred, InDoubt, Outcome, Rejected
 

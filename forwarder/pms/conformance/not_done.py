@@ -20,7 +20,7 @@ from forwarder.pms.conformance.faults import (
 )
 from forwarder.pms.conformance.site import rival_of
 from forwarder.pms.conformance.trial import Misbehaved, NotApplicable, Trial, created_under, exchanges
-from forwarder.pms.refusals import REFUSALS
+from forwarder.pms.responses.refusals import REFUSALS
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import Confirmed, Deferred, InDoubt, Outcome, Rejected
 

@@ -7,7 +7,7 @@ Text from the network is shortened and rid of long runs of digits before it is p
 quoted: they may hold a password.
 """
 
-from forwarder.pms.record import shortened
+from forwarder.pms.responses.record import shortened
 
 
 class NotSent(Exception):

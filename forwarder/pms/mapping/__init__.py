@@ -1,1 +1,1 @@
-"""Kind `generic` by a declarative mapping: the model of one, checked as it is loaded, and what speaks by it."""
+"""Kind `generic` by a declarative mapping: what speaks by one. What a mapping may say is in `format`, what its vendor is in `kind`."""

@@ -11,11 +11,10 @@ from forwarder.pms.http.errors import NoResponse, NotSent
 from forwarder.pms.http.outcomes import gateway_failure, harmless, not_understood, outcome_of, unexpected
 from forwarder.pms.http.response import Response, retry_after
 from forwarder.pms.mapping.credentials import Credentials
-from forwarder.pms.mapping.fields import DoesNotFit
-from forwarder.pms.mapping.json_path import assembled, value_at
-from forwarder.pms.mapping.lookup import Lookup
-from forwarder.pms.mapping.model import PmsMapping
-from forwarder.pms.mapping.operations import (
+from forwarder.pms.mapping.format.fields import DoesNotFit
+from forwarder.pms.mapping.format.json_path import assembled, value_at
+from forwarder.pms.mapping.format.model import PmsMapping
+from forwarder.pms.mapping.format.operations import (
     CANCELLED,
     CONFIRMED,
     DEFERRED,
@@ -25,12 +24,13 @@ from forwarder.pms.mapping.operations import (
     Operation,
     Show,
 )
-from forwarder.pms.mapping.parts import Rule
+from forwarder.pms.mapping.format.parts import Rule
+from forwarder.pms.mapping.lookup import Lookup
 from forwarder.pms.mapping.request import Asked, Requests
 from forwarder.pms.mapping.response import Tentative, body_of, decide, made, state_of, words
 from forwarder.pms.mapping.unmapped import Unmapped
 from forwarder.pms.port import AccountConnection, Capabilities
-from forwarder.pms.refusals import PRICE_AND_CARD, refusal
+from forwarder.pms.responses.refusals import PRICE_AND_CARD, refusal
 from forwarder.process.clock import Clock
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import (

@@ -20,7 +20,7 @@ from forwarder.pms.auth.grants import Grant
 from forwarder.pms.http.client import Request, Send, bearer, credential_header, destination_of
 from forwarder.pms.http.errors import NotSent
 from forwarder.pms.http.response import Headers, Response
-from forwarder.pms.mapping.access import Auth, OAuth, Signature, SignedPart
+from forwarder.pms.mapping.format.access import Auth, OAuth, Signature, SignedPart
 from forwarder.pms.port import AccountConnection
 from forwarder.process.clock import Clock
 

@@ -6,9 +6,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from forwarder.pms.adapter import AdapterKind
+from forwarder.pms.mapping.format.model import PmsMapping
+from forwarder.pms.mapping.format.parts import nearest
 from forwarder.pms.mapping.kind import MappedKind
-from forwarder.pms.mapping.model import PmsMapping
-from forwarder.pms.mapping.parts import nearest
 from forwarder.pms.port import BadOptions
 
 

@@ -10,11 +10,11 @@ from pydantic_core import to_json
 from forwarder.pms.fields import as_text
 from forwarder.pms.http.client import Request, path_segment
 from forwarder.pms.http.response import Headers
-from forwarder.pms.mapping.fields import DoesNotFit, field_value, moved, written
-from forwarder.pms.mapping.json_path import assembled
-from forwarder.pms.mapping.model import FromOption, PmsMapping
-from forwarder.pms.mapping.operations import Create, Operation
-from forwarder.pms.mapping.parts import Source, Sources, placeholders
+from forwarder.pms.mapping.format.fields import DoesNotFit, field_value, moved, written
+from forwarder.pms.mapping.format.json_path import assembled
+from forwarder.pms.mapping.format.model import FromOption, PmsMapping
+from forwarder.pms.mapping.format.operations import Create, Operation
+from forwarder.pms.mapping.format.parts import Source, Sources, placeholders
 from forwarder.pms.mapping.unmapped import Unmapped
 from forwarder.reservation.booking import Booking
 

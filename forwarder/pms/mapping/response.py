@@ -11,14 +11,14 @@ from pydantic_core import from_json
 from forwarder.pms.fields import as_text
 from forwarder.pms.http.outcomes import harmless, not_understood
 from forwarder.pms.http.response import Response
-from forwarder.pms.mapping.json_path import MISSING, same, value_at
-from forwarder.pms.mapping.model import PmsMapping
-from forwarder.pms.mapping.operations import Operation
-from forwarder.pms.mapping.parts import Rule, Shown
-from forwarder.pms.matching import Echo
+from forwarder.pms.mapping.format.json_path import MISSING, same, value_at
+from forwarder.pms.mapping.format.model import PmsMapping
+from forwarder.pms.mapping.format.operations import Operation
+from forwarder.pms.mapping.format.parts import Rule, Shown
 from forwarder.pms.port import CANCELLED_IN_PMS, LOOKS_ALIKE
-from forwarder.pms.record import amount, identifier, record_fields
-from forwarder.pms.refusals import refusal
+from forwarder.pms.responses.matching import Echo
+from forwarder.pms.responses.record import amount, identifier, record_fields
+from forwarder.pms.responses.refusals import refusal
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import Absent, Confirmed, Deferred, LookupOutcome, Outcome
 from forwarder.reservation.request import CURRENCY_DECIMALS, json_number

@@ -5,10 +5,10 @@ from typing import Any, Final
 
 from forwarder.pms.fields import SPECIFIED, Fate, FieldTable, InNotes, LeftOut, Refused, SentAs, as_text, value_of
 from forwarder.pms.guests import first_and_last, headcount
-from forwarder.pms.mapping.fields import DERIVED, SAID, field_value
-from forwarder.pms.mapping.model import PmsMapping
-from forwarder.pms.mapping.operations import Create, notes_field
-from forwarder.pms.mapping.parts import Source, placeholders
+from forwarder.pms.mapping.format.fields import DERIVED, SAID, field_value
+from forwarder.pms.mapping.format.model import PmsMapping
+from forwarder.pms.mapping.format.operations import Create, notes_field
+from forwarder.pms.mapping.format.parts import Source, placeholders
 from forwarder.reservation.booking import Booking
 
 _CARD: Final = ("cardDetails.", "card.")

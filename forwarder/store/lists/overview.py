@@ -23,8 +23,8 @@ from forwarder.store.lists.port import (
 )
 from forwarder.store.lists.reader import SqlReader
 from forwarder.store.sql import BATCH, DialectName, as_batch, batch_of, key_among, same_key
-from forwarder.store.submissions.duplicates import original_of, superseded
 from forwarder.store.submissions.rows import attempts_of
+from forwarder.store.submissions.statements.duplicates import original_of, superseded
 from forwarder.store.tables import outbox, reservations
 
 _row = reservations.c

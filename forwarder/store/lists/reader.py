@@ -30,9 +30,9 @@ from forwarder.store.lists import statements
 from forwarder.store.lists.paging import FIRST, ListShape, neighbours, shape_of, sides
 from forwarder.store.lists.port import DEFAULT_FILTERS, Filters, Order, Page, StoredSubmission
 from forwarder.store.sql import BATCH, DialectName, as_batch, batch_of, same_key
-from forwarder.store.submissions.duplicates import fingerprint_of, original_of
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.store.submissions.rows import attempts_of
+from forwarder.store.submissions.statements.duplicates import fingerprint_of, original_of
 from forwarder.store.tables import reservations
 
 _row = reservations.c

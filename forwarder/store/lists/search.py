@@ -30,7 +30,7 @@ from forwarder.reservation.outcome import Status
 from forwarder.store.lists.port import SubmissionFilter
 from forwarder.store.lists.statements import of_each
 from forwarder.store.sql import DialectName, batch_of, distinct, key_among
-from forwarder.store.submissions.duplicates import POSSIBLE_STATUSES
+from forwarder.store.submissions.statements.duplicates import POSSIBLE_STATUSES
 from forwarder.store.tables import recognised_by, reservations
 
 _row = reservations.c

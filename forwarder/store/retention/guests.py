@@ -34,8 +34,8 @@ from forwarder.store.database import Database
 from forwarder.store.retention.port import GuestRecord, ParkedReason, Standing
 from forwarder.store.retention.rows import anonymous_delivery, anonymous_row, guest_record
 from forwarder.store.sql import BATCH, Moment, as_batch, batch_of, distinct, key_among, same_key
-from forwarder.store.submissions.duplicates import original_of
-from forwarder.store.submissions.outcomes import unpublished_of
+from forwarder.store.submissions.statements.duplicates import original_of
+from forwarder.store.submissions.statements.outcomes import unpublished_of
 from forwarder.store.tables import FINISHED_DAY, IS_IDENTIFIABLE, parked_cancellations, reservations, webhook_deliveries
 
 _row = reservations.c

@@ -16,7 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from forwarder.reservation.outcome import Status
 from forwarder.store.database import Database
 from forwarder.store.sql import BATCH, as_batch, batch_of, insert_into, key_among
-from forwarder.store.submissions.outcomes import unpublished_of
+from forwarder.store.submissions.statements.outcomes import unpublished_of
 from forwarder.store.tables import FINISHED_DAY, duplicates, purges, reservations
 
 _row = reservations.c

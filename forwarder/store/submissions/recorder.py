@@ -14,7 +14,6 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from forwarder.process.clock import iso
 from forwarder.store.database import Database
 from forwarder.store.sql import BATCH, as_batch
-from forwarder.store.submissions import cancellations, claims, duplicates, leases, outcomes
 from forwarder.store.submissions.card_keys import insert_card_keys
 from forwarder.store.submissions.repeats import DuplicateFinder, Repeats
 from forwarder.store.submissions.rows import (
@@ -27,6 +26,7 @@ from forwarder.store.submissions.rows import (
     replay_row,
     work_of,
 )
+from forwarder.store.submissions.statements import cancellations, claims, duplicates, leases, outcomes
 from forwarder.store.submissions.work import (
     UNKNOWN_SAFEGUARDS,
     Arrival,

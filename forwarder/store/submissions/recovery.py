@@ -9,8 +9,8 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.store.database import Database
 from forwarder.store.sql import BATCH, as_batch, batch_of, key_among
-from forwarder.store.submissions import outcomes
 from forwarder.store.submissions.rows import outcome_batch
+from forwarder.store.submissions.statements import outcomes
 from forwarder.store.submissions.work import Ended
 from forwarder.store.tables import reservations
 

@@ -10,8 +10,8 @@ from forwarder.process.clock import iso
 from forwarder.reservation.outcome import Status
 from forwarder.store.database import Database
 from forwarder.store.sql import BATCH, as_batch
-from forwarder.store.submissions import claims, duplicates, outcomes
 from forwarder.store.submissions.rows import outcome_batch, work_of
+from forwarder.store.submissions.statements import claims, duplicates, outcomes
 from forwarder.store.submissions.work import Attempt, Ended, Work
 from forwarder.store.tables import reservations
 

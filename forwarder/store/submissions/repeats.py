@@ -18,7 +18,7 @@ from forwarder.reservation.duplicates import Earlier, NaturalKey
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.submission import Submission
 from forwarder.store.sql import BATCH, DialectName, as_batch
-from forwarder.store.submissions import cancellations, duplicates
+from forwarder.store.submissions.statements import cancellations, duplicates
 from forwarder.store.submissions.work import Arrival, Duplicate
 
 

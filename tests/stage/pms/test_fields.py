@@ -10,8 +10,8 @@ from forwarder.pms.conformance.fields import unlike_its_table
 from forwarder.pms.fields import SPECIFIED, FieldTable, InNotes, LeftOut, SentAs, words_for
 from forwarder.pms.kinds.beds24.requests import FIELDS as BEDS24
 from forwarder.pms.kinds.booking_sync.fields import FIELDS as BOOKING_SYNC
+from forwarder.pms.mapping.format.model import PmsMapping
 from forwarder.pms.mapping.kind import MappedKind
-from forwarder.pms.mapping.model import PmsMapping
 from forwarder.pms.mapping.unmapped import table_of
 from forwarder.pms.port import AccountConnection
 from forwarder.pms.registry import KINDS, check_options

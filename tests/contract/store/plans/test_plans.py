@@ -27,8 +27,8 @@ from forwarder.store.lists.reader import (
 )
 from forwarder.store.sql import BATCH, as_batch, batch_with_texts
 from forwarder.store.standing import reader as standing
-from forwarder.store.submissions import cancellations, claims, leases, outcomes
 from forwarder.store.submissions.recorder import SqlRecorder
+from forwarder.store.submissions.statements import cancellations, claims, leases, outcomes
 from forwarder.store.tables import parked_cancellations
 from tests.support.backends import only
 from tests.support.profile import PROFILE

@@ -13,7 +13,7 @@ from sqlalchemy.sql import ClauseElement
 
 from forwarder.store.lists.overview import statuses
 from forwarder.store.sql import batch_of
-from forwarder.store.submissions import cancellations, claims, duplicates, outcomes
+from forwarder.store.submissions.statements import cancellations, claims, duplicates, outcomes
 from forwarder.store.tables import reservations
 from forwarder.store.webhooks import queue as webhook_queue
 from tests.support.backends import only

@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
-from forwarder.pms.refusals import REFUSALS
+from forwarder.pms.responses.refusals import REFUSALS
 from forwarder.reservation.outcome import Confirmed, Deferred, InDoubt, Rejected
 from tests.support.pms.kinds.open_pms import created, pms_that, refused
 from tests.support.simulator.server import CARD, booking

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import yaml
 
-from forwarder.pms.mapping.evidence import counted, source_of
-from forwarder.pms.mapping.json_path import MISSING, assembled, clashes, same, value_at
+from forwarder.pms.mapping.format.evidence import counted, source_of
+from forwarder.pms.mapping.format.json_path import MISSING, assembled, clashes, same, value_at
 from forwarder.pms.port import BadOptions, Capabilities
 from forwarder.pms.registry import check_options
 from tests.support.pms.kinds.mapped import CLOUDBEDS_LIKE, LODGIFY_LIKE, mapping_of

@@ -6,8 +6,8 @@ from typing import Any
 import httpx
 import pytest
 
-from forwarder.pms.mapping.evidence import SOURCES, counted, source_of
-from forwarder.pms.mapping.fields import CARD_FIELDS
+from forwarder.pms.mapping.format.evidence import SOURCES, counted, source_of
+from forwarder.pms.mapping.format.fields import CARD_FIELDS
 from forwarder.pms.mapping.kind import MappedKind, shipped
 from forwarder.pms.port import BadOptions
 from forwarder.pms.registry import KINDS, check_options

@@ -6,7 +6,7 @@ from enum import Enum, auto
 from http import HTTPStatus
 from typing import Final, assert_never
 
-from forwarder.pms.record import discreet
+from forwarder.pms.responses.record import discreet
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import Deferred, InDoubt, Rejected
 from forwarder.reservation.problems import endings

@@ -22,7 +22,7 @@ from sqlalchemy import (
 from sqlalchemy.sql.elements import ColumnElement
 
 from forwarder.store.sql import DialectName, Moment, batch_of, distinct, insert_into, key_among, locked
-from forwarder.store.submissions.claims import HELD, update_of
+from forwarder.store.submissions.statements.claims import HELD, update_of
 from forwarder.store.tables import reservations, workers
 
 _row = reservations.c

@@ -21,8 +21,8 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from forwarder.pms.adapter import NoOptions
-from forwarder.pms.mapping.fields import DATES, FieldName, Written
-from forwarder.pms.mapping.json_path import JsonPath, clashes, same, value_at
+from forwarder.pms.mapping.format.fields import DATES, FieldName, Written
+from forwarder.pms.mapping.format.json_path import JsonPath, clashes, same, value_at
 
 Scalar = StrictStr | StrictBool | StrictInt | StrictFloat
 Text = Annotated[str, Field(min_length=1, max_length=256)]

@@ -6,7 +6,7 @@ from typing import Annotated, Final, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from forwarder.pms.mapping.parts import Condition, HeaderName, Table, Text, nonsense
+from forwarder.pms.mapping.format.parts import Condition, HeaderName, Table, Text, nonsense
 
 SignedPart = Literal["method", "path", "query", "timestamp", "nonce", "bodySha256", "key"]
 """What a signature may be over. `path` is with that of the base URL; `query` has its parameters in the order of their names."""

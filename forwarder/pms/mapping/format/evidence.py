@@ -5,7 +5,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import BeforeValidator, Field
 
-from forwarder.pms.mapping.parts import Table, nearest
+from forwarder.pms.mapping.format.parts import Table, nearest
 
 By = Literal["sandbox", "vendor", "client", "unknown"]
 

@@ -30,8 +30,8 @@ from sqlalchemy import (
 from sqlalchemy.sql.elements import ColumnElement
 
 from forwarder.store.sql import Moment, batch_of, key_among, same_key
-from forwarder.store.submissions.cancellations import CANCEL_REQUESTED, CONFIRMED, PENDING, cancelled_unsent
-from forwarder.store.submissions.claims import HELD, pushing_unless_unsent
+from forwarder.store.submissions.statements.cancellations import CANCEL_REQUESTED, CONFIRMED, PENDING, cancelled_unsent
+from forwarder.store.submissions.statements.claims import HELD, pushing_unless_unsent
 from forwarder.store.tables import outbox, reservations
 
 _IN_DOUBT: ColumnElement[str] = literal_column("'IN_DOUBT'")

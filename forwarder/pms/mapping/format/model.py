@@ -11,12 +11,12 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, Field, model_validator
 from pydantic.alias_generators import to_camel
 
-from forwarder.pms.mapping.access import Auth
-from forwarder.pms.mapping.document import DocumentFault, load_document
-from forwarder.pms.mapping.evidence import Statement, unfounded
-from forwarder.pms.mapping.json_path import JsonPath
-from forwarder.pms.mapping.operations import Cancel, Confirm, Create, Find, Operation
-from forwarder.pms.mapping.parts import HeaderName, HeaderValue, Scalar, Shown, Table, Text, nonsense
+from forwarder.pms.mapping.format.access import Auth
+from forwarder.pms.mapping.format.document import DocumentFault, load_document
+from forwarder.pms.mapping.format.evidence import Statement, unfounded
+from forwarder.pms.mapping.format.json_path import JsonPath
+from forwarder.pms.mapping.format.operations import Cancel, Confirm, Create, Find, Operation
+from forwarder.pms.mapping.format.parts import HeaderName, HeaderValue, Scalar, Shown, Table, Text, nonsense
 from forwarder.pms.port import Capabilities, Limit, Limits
 
 BaseUrl = Annotated[str, Field(pattern=r"^https?://[^\s/?#]+(/[^\s?#]*)?$")]

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from forwarder.pms.mapping.parts import nearest
+from forwarder.pms.mapping.format.parts import nearest
 
 Loc = tuple[int | str, ...]
 M = TypeVar("M", bound=BaseModel)

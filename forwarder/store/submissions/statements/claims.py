@@ -30,7 +30,7 @@ from sqlalchemy import (
 from sqlalchemy.sql.elements import ColumnElement
 
 from forwarder.store.sql import DialectName, Moment, batch_of, distinct, insert_into, key_among, locked, same_key
-from forwarder.store.submissions.cancellations import CONFIRMED, PENDING, cancelled_unsent, ingest_lock
+from forwarder.store.submissions.statements.cancellations import CONFIRMED, PENDING, cancelled_unsent, ingest_lock
 from forwarder.store.tables import reservations, workers
 
 _row = reservations.c

@@ -5,9 +5,9 @@ from typing import Annotated, ClassVar, Final, Literal, Self
 
 from pydantic import Field, model_validator
 
-from forwarder.pms.mapping.fields import CARD_FIELDS, FIELDS, PMS_ID, FieldName
-from forwarder.pms.mapping.json_path import JsonPath, clashes
-from forwarder.pms.mapping.parts import (
+from forwarder.pms.mapping.format.fields import CARD_FIELDS, FIELDS, PMS_ID, FieldName
+from forwarder.pms.mapping.format.json_path import JsonPath, clashes
+from forwarder.pms.mapping.format.parts import (
     Condition,
     HeaderName,
     PathTemplate,
@@ -20,7 +20,7 @@ from forwarder.pms.mapping.parts import (
     options_in,
     placeholders,
 )
-from forwarder.pms.refusals import REFUSALS
+from forwarder.pms.responses.refusals import REFUSALS
 
 DEFERRED: Final = "deferred"
 IN_DOUBT: Final = "in_doubt"
