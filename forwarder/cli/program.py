@@ -50,7 +50,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
         "forwarder.cli.operate.recover:recover",
         "After a restore: bring the database up with what the topics tell, or accept topics that were made anew.",
     ),
-    "purge": ("forwarder.cli.operate.purge:purge", "Delete submissions that were finished before a day."),
+    "purge": ("forwarder.cli.operate.privacy.purge:purge", "Delete submissions that were finished before a day."),
     "migrate": ("forwarder.cli.operate.topics:migrate", "Create or upgrade the database tables."),
 }
 """Each command by its name: where it is, as `load` takes it, and what the list of commands says of it, which is how its own help
@@ -83,10 +83,10 @@ GROUPS: Final[Mapping[str, tuple[str, str]]] = {
         "The audit trail: who did what, and whether it was tampered with.",
     ),
     "retention": (
-        "forwarder.cli.operate.retention:commands",
+        "forwarder.cli.operate.privacy.retention:commands",
         "For how long workspaces keep their guests' data.",
     ),
-    "guests": ("forwarder.cli.operate.guests:commands", "Guests: erase one, wherever its data is."),
+    "guests": ("forwarder.cli.operate.privacy.guests:commands", "Guests: erase one, wherever its data is."),
     "webhook": ("forwarder.cli.manage.webhook:commands", "Webhooks: where a workspace's results are posted."),
 }
 """Groups of commands, as `COMMANDS`: what is named makes the group."""

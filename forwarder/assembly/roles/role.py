@@ -28,7 +28,7 @@ from forwarder.store.processes.register import SqlProcesses
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.tenancy.key_uses import write_uses
 from forwarder.tenancy.port import TenancyUnavailable
-from forwarder.tenancy.sql.key_uses import SqlKeyUses
+from forwarder.tenancy.sql.usage import SqlKeyUses
 from forwarder.topics.outcomes import OutcomeListener
 
 Listening = socket.socket

@@ -10,9 +10,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from forwarder.process.enlistment import tell
 from forwarder.tenancy.key_terms import write_networks, write_scopes
 from forwarder.tenancy.port import Account, AlreadyExists, ApiKey, InUse, KeyTerms, KnownKey, NotKnown, Workspace
-from forwarder.tenancy.sql.database import insert_into, transaction
+from forwarder.tenancy.sql.database import in_utc, insert_into, transaction
 from forwarder.tenancy.sql.deployment import token_key
-from forwarder.tenancy.sql.directory import ACCOUNT, account_of, in_utc, key_of
+from forwarder.tenancy.sql.directory import ACCOUNT, account_of, key_of
 from forwarder.tenancy.sql.tables import (
     api_keys,
     grants,

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 
 from sqlalchemy import Table
 from sqlalchemy.dialects import postgresql, sqlite
@@ -45,6 +46,11 @@ async def transaction(engine: AsyncEngine, *, writes: bool, enlists: bool = True
 def insert_into(engine: AsyncEngine, table: Table) -> postgresql.Insert | sqlite.Insert:
     """An INSERT that can say ON CONFLICT."""
     return postgresql.insert(table) if engine.dialect.name == "postgresql" else sqlite.insert(table)
+
+
+def in_utc(moment: datetime) -> datetime:
+    """What SQLite keeps without saying that it is."""
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 def _described(error: BaseException) -> str:

@@ -5,7 +5,6 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, fields, replace
-from datetime import UTC, datetime
 from typing import Any, Generic, TypeVar
 
 from sqlalchemy import Row, Select, bindparam, select
@@ -17,7 +16,7 @@ from forwarder.reservation.submission import is_test, live_account_id
 from forwarder.tenancy.callers import Caller, caller_valid_until
 from forwarder.tenancy.key_terms import read_networks, read_scopes
 from forwarder.tenancy.port import Account, ApiKey, RateLimit, TenancyUnavailable
-from forwarder.tenancy.sql.database import transaction
+from forwarder.tenancy.sql.database import in_utc, transaction
 from forwarder.tenancy.sql.deployment import token_key
 from forwarder.tenancy.sql.tables import api_keys, integration_accounts
 from forwarder.tenancy.tokens import is_test_token, may_be_ours, token_hash
@@ -219,11 +218,6 @@ def key_of(row: Row[Any]) -> ApiKey:
         None if row.expires_at is None else in_utc(row.expires_at),
         read_networks(row.networks.split()),
     )
-
-
-def in_utc(moment: datetime) -> datetime:
-    """What SQLite keeps without saying that it is."""
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 def account_of(row: Row[Any]) -> Account:

@@ -1,7 +1,6 @@
 """The deployment's secrets as its database knows them: their public halves and how each stands. No secret is in there."""
 
 from collections.abc import Collection, Sequence
-from datetime import UTC, datetime
 
 from sqlalchemy import Row, func, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
@@ -9,7 +8,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from forwarder.tenancy.port import NotKnown
 from forwarder.tenancy.sealing.keys import PublicKeys, Secret
 from forwarder.tenancy.sealing.registry import KnownSecret, SecretState, active_of, check_secrets
-from forwarder.tenancy.sql.database import insert_into, transaction
+from forwarder.tenancy.sql.database import in_utc, insert_into, transaction
 from forwarder.tenancy.sql.tables import secrets
 
 
@@ -93,10 +92,5 @@ async def _all(connection: AsyncConnection) -> list[KnownSecret]:
 def _known(row: Row[tuple[object, ...]]) -> KnownSecret:
     names = ("verify_key", "accounts_key", "webhooks_key", "signature")
     keys = PublicKeys(row.id, *(bytes.fromhex(getattr(row, name)) for name in names))
-    activated_at = None if row.activated_at is None else _in_utc(row.activated_at)
-    return KnownSecret(keys, SecretState(row.state), _in_utc(row.created_at), activated_at)
-
-
-def _in_utc(moment: datetime) -> datetime:
-    """What SQLite keeps without saying that it is."""
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    activated_at = None if row.activated_at is None else in_utc(row.activated_at)
+    return KnownSecret(keys, SecretState(row.state), in_utc(row.created_at), activated_at)

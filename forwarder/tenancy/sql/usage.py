@@ -1,14 +1,15 @@
-"""How much of each key's quota the processes of a deployment used, in SQL: one row per key, one statement per exchange."""
+"""What is counted of API keys, in SQL, a row for each: how much of its quota the processes used, and when it was last used."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Final
 
 from sqlalchemy import ColumnElement, Double, bindparam, func, literal_column
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.tenancy.limits import Consumption
 from forwarder.tenancy.sql.database import insert_into, transaction
-from forwarder.tenancy.sql.tables import key_usage
+from forwarder.tenancy.sql.tables import key_usage, key_uses
 
 Now = Callable[[], ColumnElement[float]]
 """An expression for the time, in seconds; without parameters of its own, so that one statement takes many rows."""
@@ -17,10 +18,12 @@ Now = Callable[[], ColumnElement[float]]
 _POSTGRESQL_TIME: ColumnElement[float] = literal_column("CAST(extract(epoch FROM now()) AS DOUBLE PRECISION)", Double())
 _SQLITE_TIME: ColumnElement[float] = literal_column("((julianday('now') - 2440587.5) * 86400.0)", Double())
 
+_RESOLUTION: Final = timedelta(seconds=60)
+
 
 class SqlUsage:
-    """`Usage` on PostgreSQL or SQLite. Time is the database's, so that the processes' clocks need not agree; only differences
-    count, and one that is negative, because that clock was put back, counts as none."""
+    """`Usage` on PostgreSQL or SQLite: one statement per exchange. Time is the database's, so that the processes' clocks need not
+    agree; only differences count, and one that is negative, because that clock was put back, counts as none."""
 
     def __init__(self, engine: AsyncEngine, now: Now | None = None) -> None:
         self._engine = engine
@@ -64,3 +67,22 @@ class SqlUsage:
 
     def _database_time(self) -> ColumnElement[float]:
         return _POSTGRESQL_TIME if self._postgresql else _SQLITE_TIME
+
+
+class SqlKeyUses:
+    """`UseStore` on PostgreSQL or SQLite. However many processes a key is used at, it is written once a minute."""
+
+    def __init__(self, engine: AsyncEngine) -> None:
+        self._engine = engine
+
+    async def used(self, key_ids: Collection[str], at: datetime) -> None:
+        new = insert_into(self._engine, key_uses).values(key_id=bindparam("key"), used_at=bindparam("at"))
+        newer = new.on_conflict_do_update(
+            index_elements=["key_id"],
+            set_={"used_at": new.excluded.used_at},
+            where=key_uses.c.used_at <= bindparam("earlier"),
+        )
+        # In one order, lest two processes wait for each other's rows.
+        rows = [{"key": key_id, "at": at, "earlier": at - _RESOLUTION} for key_id in sorted(key_ids)]
+        async with transaction(self._engine, writes=True) as connection:
+            await connection.execute(newer, rows)

@@ -12,8 +12,8 @@ from typing import Any
 from aiokafka.errors import KafkaError
 
 from forwarder.process.loading import load
-from forwarder.topics.kafka.refusal import refusal
-from forwarder.topics.kafka.security import KafkaSecurity
+from forwarder.topics.kafka.security.refusal import refusal
+from forwarder.topics.kafka.security.transport import KafkaSecurity
 from forwarder.topics.port import LogUnavailable
 
 _REFUSAL_SECONDS = 5.0
@@ -63,7 +63,9 @@ def secured(security: KafkaSecurity) -> Mapping[str, Any]:
         "sasl_plain_password": security.password,
         "sasl_oauth_token_provider": (
             # An HTTP client is loaded only where one is needed.
-            None if oauth is None else load("forwarder.topics.kafka.oauth:token_provider")(oauth, security.ca_file)
+            None
+            if oauth is None
+            else load("forwarder.topics.kafka.security.oauth:token_provider")(oauth, security.ca_file)
         ),
     }
     return {name: value for name, value in arguments.items() if value is not None}

@@ -6,7 +6,7 @@ from forwarder.topics.kafka.admin import kafka_admin
 from forwarder.topics.kafka.connection import KafkaConnection, secured
 from forwarder.topics.kafka.consumer import kafka_consumer
 from forwarder.topics.kafka.publisher import kafka_publisher
-from forwarder.topics.kafka.security import KafkaSecurity
+from forwarder.topics.kafka.security.transport import KafkaSecurity
 from forwarder.topics.kafka.tail import kafka_tail
 from forwarder.topics.port import Consumer, PartitionsChanged, Publisher, Tail, TopicAdmin
 

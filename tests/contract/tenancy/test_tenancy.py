@@ -21,8 +21,8 @@ from forwarder.tenancy.port import Account, AlreadyExists, InUse, NotKnown, Rate
 from forwarder.tenancy.sql.admin import SqlTenancyAdmin
 from forwarder.tenancy.sql.deployment import request_id_key
 from forwarder.tenancy.sql.directory import CacheTimes, SqlDirectory
-from forwarder.tenancy.sql.key_uses import SqlKeyUses
 from forwarder.tenancy.sql.secrets import SqlSecrets
+from forwarder.tenancy.sql.usage import SqlKeyUses
 from tests.support.memory.clock import ManualClock
 from tests.support.store.stored import NOBODY_LISTENS
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import httpx
 from aiokafka.abc import AbstractTokenProvider
 
-from forwarder.topics.kafka.refusal import NoToken
-from forwarder.topics.kafka.security import OAuthClient
+from forwarder.topics.kafka.security.refusal import NoToken
+from forwarder.topics.kafka.security.transport import OAuthClient
 
 _ASK_SECONDS = 5.0
 _MARGIN_SECONDS = 60.0
