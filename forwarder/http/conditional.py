@@ -1,22 +1,28 @@
-"""Conditional requests (RFC 9110, section 13): what a response is tagged with, and whether a caller has it already. Pure but
-for the form of a response.
+"""Conditional requests (RFC 9110, section 13): what a response is tagged with, and whether a caller has it already. And files that
+stay as they are while the process runs: each is tagged and compressed once, when it is first asked for.
 
 Responses with guests in them stay `no-store`: a tag is for a caller who keeps a record on purpose, where it chose to. A cache
 on the way or in a browser that kept guests' data only to revalidate it would be nobody's choice.
 """
 
+import gzip
 import re
 from base64 import urlsafe_b64encode
 from dataclasses import dataclass
+from functools import cache
 from hashlib import blake2b
+from pathlib import Path
+from typing import Final
 
 from starlette.types import Receive, Scope, Send
 
-from forwarder.http.messages import NO_STORE, Header, Response, added_headers
+from forwarder.http.messages import NO_STORE, Header, Response, added_headers, header_map
 
 _TAG = re.compile(r'(?:W/)?("[!#-~\x80-\xff]*")')
 _TAGS = re.compile(rf"[\t ,]*(?:{_TAG.pattern}[\t ]*(?:,[\t ,]*|$))+")
 _DIGEST_BYTES = 15
+_REFUSED: Final = re.compile(r"gzip\s*;\s*q=0(\.0{0,3})?\s*(,|$)", re.IGNORECASE)
+_TAKEN: Final = re.compile(r"(^|,)\s*(gzip|\*)\s*(;|,|$)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,3 +57,36 @@ def conditional_response(body: bytes, if_none_match: str | None, *headers: Heade
     if if_none_match is not None and matches(if_none_match, tag):
         return NotModified(headers)
     return Response(200, body, headers)
+
+
+@dataclass(frozen=True, slots=True)
+class _Representation:
+    body: bytes
+    tag: str
+
+
+@cache
+def _plain(path: Path) -> _Representation:
+    body = path.read_bytes()
+    return _Representation(body, entity_tag(body))
+
+
+@cache
+def _compressed(path: Path) -> _Representation:
+    # Without the time in it, so that every process has the same tag.
+    body = gzip.compress(_plain(path).body, mtime=0)
+    return _Representation(body, entity_tag(body))
+
+
+def file_response(scope: Scope, path: Path, media_type: bytes, *headers: Header) -> Response | NotModified:
+    """The file, compressed for those who take that; 304 for those who have it. Reads and compresses when the file is asked for the
+    first time, so it is to be called in a thread. Raises `OSError`."""
+    asked = header_map(scope)
+    encodings = asked.get("accept-encoding", "")
+    zipped = _TAKEN.search(encodings) is not None and _REFUSED.search(encodings) is None
+    file = _compressed(path) if zipped else _plain(path)
+    headers = (*headers, (b"etag", file.tag.encode()))
+    if matches(asked.get("if-none-match", ""), file.tag):
+        return NotModified(headers)
+    encoded: tuple[Header, ...] = ((b"content-encoding", b"gzip"),) if zipped else ()
+    return Response(200, file.body, (*headers, *encoded), media_type)

@@ -16,9 +16,8 @@ from pydantic_core import from_json, to_json
 from starlette.requests import Request
 from starlette.routing import Route
 
-from forwarder.http.conditional import NotModified
+from forwarder.http.conditional import NotModified, file_response
 from forwarder.http.messages import JSON, Response, Routes, problem_response
-from forwarder.http.static_files import file_response
 from forwarder.reservation.problems.requests import NOT_FOUND
 
 _PUBLISHED: Final = Path(__file__).parent / "published"

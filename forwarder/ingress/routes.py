@@ -3,7 +3,7 @@
 from starlette.routing import Route
 
 from forwarder.http.messages import Routes
-from forwarder.ingress.bulk import BulkEndpoint
+from forwarder.ingress.bulk.endpoint import BulkEndpoint
 from forwarder.ingress.cancel import CancelEndpoint
 from forwarder.ingress.guard import Guard
 from forwarder.ingress.parts import IngressParts

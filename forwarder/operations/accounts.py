@@ -1,9 +1,10 @@
-"""Integration accounts as operators add and change them: checked for their kind of PMS, credentials sealed. Pausing and resuming
-needs no more than `TenancyAdmin`."""
+"""Integration accounts as operators add and change them: checked for their kind of PMS, credentials sealed. What of them is written
+as text is read here, for the command line and the console alike. Pausing and resuming needs no more than `TenancyAdmin`."""
 
+import math
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
-from typing import Any, TypedDict, Unpack
+from typing import Any, Final, TypedDict, Unpack
 
 from forwarder.pms.auth.shared_grants import credential_digest
 from forwarder.pms.encryption import Plaintext, is_encrypted
@@ -12,8 +13,16 @@ from forwarder.pms.mapping.regions import base_url_in, mapping_of
 from forwarder.pms.port import SYSTEM_TLS, BadOptions, ClientTls
 from forwarder.pms.registry import check_options, registered
 from forwarder.pms.traits import traits_of
+from forwarder.reservation.checks.plausibility import CHECKS
 from forwarder.tenancy.port import Account, NotKnown, Sealer, TenancyAdmin
 from forwarder.tenancy.sealing.binding import of_client_key, of_credential, with_credential
+
+PUBLISHED: Final = "published"
+"""Instead of a rate: the limit that the account's kind of PMS publishes."""
+
+
+class BadTerm(ValueError):
+    """That cannot be. The message says what would, and goes on after the name of the term."""
 
 
 class NotEncrypted(ValueError):
@@ -118,3 +127,38 @@ class Accounts:
 
     async def _with_credential(self, account: Account, credential: str) -> Account:
         return with_credential(account, credential, await self._sealer())
+
+
+def base_url_of(text: str) -> str:
+    """Where the PMS's API is. Raises `BadTerm`."""
+    if not text.startswith(("http://", "https://")):
+        raise BadTerm(f"must begin with http:// or https://; it is {text!r}.")
+    return text.rstrip("/")
+
+
+def rate_of(text: str) -> float | None:
+    """Requests a second; None for what its kind publishes. Raises `BadTerm`."""
+    if text == PUBLISHED:
+        return None
+    try:
+        rate = float(text)
+    except ValueError:
+        rate = 0.0
+    if not 0 < rate < math.inf:
+        raise BadTerm(f"must be a number that is more than 0, or {PUBLISHED} for the kind's published limit.")
+    return rate
+
+
+def checks_of(names: str) -> tuple[str, ...]:
+    """The checks to leave out, with commas between. Raises `BadTerm`."""
+    if names == "none":
+        return ()
+    if names == "all":
+        return CHECKS
+    given = [name.strip() for name in names.split(",")]
+    wrong = [name for name in given if name not in CHECKS]
+    if wrong:
+        raise BadTerm(
+            f"must name checks, and there is no check {wrong[0]!r}; there are: {', '.join(CHECKS)}; or say all, or none."
+        )
+    return tuple(check for check in CHECKS if check in given)

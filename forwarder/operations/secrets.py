@@ -4,8 +4,11 @@ earlier one retired once nothing needs it."""
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
+from forwarder.store.submissions.work import CardKey
+from forwarder.tenancy.port import CannotOpen
+from forwarder.tenancy.sealing.cards import CODE_PURPOSE, NUMBER_PURPOSE
 from forwarder.tenancy.sealing.keys import PublicKeys, Secret, key_id_of
 from forwarder.tenancy.sealing.registry import (
     Keyring,
@@ -16,6 +19,9 @@ from forwarder.tenancy.sealing.registry import (
     active_of,
     check_secrets,
 )
+from forwarder.tenancy.sealing.wrapping import SecretWrapper, WrappedKey
+
+_CARDS: Final = "cards"
 
 
 class StillNeeded(RuntimeError):
@@ -122,3 +128,45 @@ class Secrets:
 def _sealed_to(keys: PublicKeys, counts: Mapping[str, Counter[str]]) -> dict[str, int]:
     ids = (keys.secret_id, key_id_of(keys.accounts_key), key_id_of(keys.webhooks_key))
     return {name: sum(found[key_id] for key_id in ids) for name, found in counts.items()}
+
+
+class WrappedCardKeys(Protocol):
+    """The keys of rows' cards that are kept. Raises `StoreUnavailable`."""
+
+    async def counts(self) -> Counter[str]: ...
+
+    async def of_other_secrets(self, secret_id: str) -> Sequence[CardKey]: ...
+
+    async def rewrap(self, old: CardKey, new: CardKey) -> bool: ...
+
+
+class SealedCardKeys:
+    """The keys of rows' cards, as `Sealed` has it."""
+
+    def __init__(self, keys: WrappedCardKeys) -> None:
+        self._keys = keys
+
+    async def counts(self) -> Mapping[str, Counter[str]]:
+        return {_CARDS: await self._keys.counts()}
+
+    async def reseal(self, keyring: Keyring) -> Mapping[str, Resealed]:
+        wrapper, moved, failed = SecretWrapper(keyring), 0, 0
+        for old in await self._keys.of_other_secrets(keyring.active.id):
+            try:
+                new = _rewrapped(wrapper, old)
+            except CannotOpen:
+                failed += 1
+                continue
+            moved += await self._keys.rewrap(old, new)
+        return {_CARDS: Resealed(moved, failed)}
+
+
+def _rewrapped(wrapper: SecretWrapper, old: CardKey) -> CardKey:
+    request_id = old.request_id
+    purposes = ((old.number_key, f"{NUMBER_PURPOSE} {request_id}"), (old.code_key, f"{CODE_PURPOSE} {request_id}"))
+    number, code = (
+        None if text is None else wrapper.wrap(wrapper.unwrap(WrappedKey(old.secret_id, text), purpose), purpose)
+        for text, purpose in purposes
+    )
+    assert number is not None  # noqa: S101 - every card has one
+    return CardKey(request_id, number.secret_id, number.content, code and code.content, old.expires_at)

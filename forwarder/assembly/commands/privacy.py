@@ -1,9 +1,8 @@
 """Retention, erasing guests, and purging what was finished long ago, for operators."""
 
 from forwarder.assembly.backend import Backend
-from forwarder.operations.erase import Guests
-from forwarder.operations.purge import Purge
-from forwarder.operations.retention import Retention
+from forwarder.operations.privacy.erase import Guests
+from forwarder.operations.privacy.retention import Purge, Retention
 from forwarder.store.retention.guests import SqlGuests
 from forwarder.store.retention.purge import SqlPurge
 from forwarder.tenancy.sql.retention import SqlRetentionPolicies

@@ -15,8 +15,16 @@ from forwarder.assembly.pms_catalog import base_url_of_kind, pms_kinds, region_o
 from forwarder.cli.backend import with_backend
 from forwarder.cli.options import credential_from, options_from, tls_from
 from forwarder.cli.output import AsJson, Failed, WrongUsage, say, show_json, show_one, show_rows, show_table
-from forwarder.operations.account_terms import PUBLISHED, BadTerm, base_url_of, checks_of, rate_of
-from forwarder.operations.accounts import Accounts, AccountSettings, account_of
+from forwarder.operations.accounts import (
+    PUBLISHED,
+    Accounts,
+    AccountSettings,
+    BadTerm,
+    account_of,
+    base_url_of,
+    checks_of,
+    rate_of,
+)
 from forwarder.operations.probe import FAILED, ProbeStep
 from forwarder.pms.port import SYSTEM_TLS, BadOptions
 from forwarder.process.clock import iso

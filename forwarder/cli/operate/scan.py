@@ -12,7 +12,7 @@ from forwarder.assembly.backend import Backend
 from forwarder.cli.backend import stop_on_signal, with_backend
 from forwarder.cli.options import lines_from
 from forwarder.cli.output import AsJson, WrongUsage, note, say, show_json, show_rows
-from forwarder.operations.scan import (
+from forwarder.operations.privacy.scan import (
     Look,
     Scanned,
     cards_in,

@@ -9,8 +9,7 @@ from forwarder.assembly.backend import Backend
 from forwarder.assembly.secrets import required_secrets
 from forwarder.cli.backend import with_backend
 from forwarder.cli.output import AsJson, Failed, say, show_json, show_rows
-from forwarder.operations.card_keys import SealedCardKeys
-from forwarder.operations.secrets import Sealed, Secrets, SecretStatus, StillNeeded
+from forwarder.operations.secrets import Sealed, SealedCardKeys, Secrets, SecretStatus, StillNeeded
 from forwarder.process.clock import iso
 from forwarder.store.submissions.card_keys import SqlCardKeys
 from forwarder.tenancy.sealing.keys import Secret

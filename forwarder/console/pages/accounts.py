@@ -11,8 +11,15 @@ from forwarder.console.parts import ConsoleParts
 from forwarder.console.recent import Recent
 from forwarder.console.responses import Go, Page, address
 from forwarder.http.paging import is_digits
-from forwarder.operations.account_terms import PUBLISHED, BadTerm, base_url_of, checks_of, rate_of
-from forwarder.operations.accounts import AccountSettings, NotEncrypted
+from forwarder.operations.accounts import (
+    PUBLISHED,
+    AccountSettings,
+    BadTerm,
+    NotEncrypted,
+    base_url_of,
+    checks_of,
+    rate_of,
+)
 from forwarder.operations.show.standing import AccountStanding, StandingWork, read_work
 from forwarder.operations.show.throttles import PmsState, pms_states
 from forwarder.pms.port import SYSTEM_TLS, BadOptions, ClientTls

@@ -16,7 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.notifier.events import body_of
 from forwarder.operations.audit import Audit
-from forwarder.operations.erase import GuestQuery, Guests
+from forwarder.operations.privacy.erase import GuestQuery, Guests
 from forwarder.process.clock import iso
 from forwarder.reservation.cancellation import CancellationRequest
 from forwarder.reservation.duplicates import NaturalKey

@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from forwarder.http.conditional import NotModified
+from forwarder.http.conditional import NotModified, file_response
 from forwarder.http.messages import Response
-from forwarder.http.static_files import file_response
 
 TEXT = b"<p>" + b"always the same words " * 200
 NAME = b"text/html"

@@ -9,7 +9,7 @@ from pydantic_core import from_json, to_json
 
 from forwarder.http.fields import Wait
 from forwarder.http.paging import DEFAULT_LIMIT, FIRST
-from forwarder.ingress.bulk import Place, SafeItem, bulk_body
+from forwarder.ingress.bulk.results import Place, SafeItem, bulk_body
 from forwarder.ingress.cancel import Requested, cancellation_response
 from forwarder.ingress.card_text import CardTextCheck
 from forwarder.ingress.dry_run import DryRun, dry_run, rehearsed

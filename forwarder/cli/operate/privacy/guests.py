@@ -9,7 +9,7 @@ from forwarder.assembly.backend import Backend
 from forwarder.assembly.commands.privacy import guests_of
 from forwarder.cli.backend import with_backend
 from forwarder.cli.output import AsJson, Failed, WrongUsage, progress, say, show_json, show_rows
-from forwarder.operations.erase import Found, GuestQuery, TopicRemains, is_phone
+from forwarder.operations.privacy.erase import Found, GuestQuery, TopicRemains, is_phone
 from forwarder.process.clock import iso
 from forwarder.store.retention.port import GuestRecord, Standing
 

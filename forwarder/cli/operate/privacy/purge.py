@@ -10,7 +10,7 @@ from forwarder.assembly.backend import Backend
 from forwarder.assembly.commands.privacy import purge_of, retention_of
 from forwarder.cli.backend import with_backend
 from forwarder.cli.output import AsJson, WrongUsage, progress, say, show_json
-from forwarder.operations.purge import TooRecent
+from forwarder.operations.privacy.retention import TooRecent
 
 
 def purge(

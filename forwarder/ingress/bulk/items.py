@@ -1,15 +1,22 @@
-"""Where one item of a bulk ends and the next begins: in a JSON array, or on the lines of NDJSON. Pure.
+"""The items of a bulk: where one ends and the next begins, in a JSON array or on lines of NDJSON; and what each is read as. Pure.
 
 The reader of an item says whether it is JSON. Where an element of an array ends is guessed, which is right where its reader takes
 it; else elements are told apart by brackets and quotes alone. A body of many megabytes costs no more memory than itself.
 """
 
 import re
-from collections.abc import Callable, Generator, Iterator
-from typing import Final, TypeVar
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import replace
+from typing import Final, NamedTuple, TypeVar
 
-from forwarder.reservation.bulk import MAX_ITEM_BYTES
+from pydantic_core import from_json
+
+from forwarder.ingress.problems import ITEM_TOO_LARGE, invalid_item, malformed_json, validation_failed
+from forwarder.reservation.bulk import MAX_ITEM_BYTES, RESERVATION, ItemReading, read_item
+from forwarder.reservation.checks.card_numbers import find
 from forwarder.reservation.checks.fields import MalformedJson
+from forwarder.reservation.checks.plausibility import Plausibility
+from forwarder.reservation.problems.problem import Fault, Problem
 
 _BLANK: Final = re.compile(rb"[ \t\r\n]*")
 _LINE: Final = re.compile(rb"[^ \t\r\n][^\n]*")
@@ -25,7 +32,18 @@ brackets alone take seconds to count."""
 _LIKELY_LINES: Final = re.compile(rb"[ \t\r\n]*\{[^\n]*\}[ \t\r]*\n[ \t\r\n]*\{")
 _LIKELY_END: Final = re.compile(rb"\}[ \t\r\n]*(,)[ \t\r\n]*\{")
 
+_MAX_KEY: Final = 255
+
 R = TypeVar("R")
+
+
+class Item(NamedTuple):
+    """What a text was read as, how many bytes it has, the key in it, and its line."""
+
+    read: ItemReading | Problem
+    size: int
+    key: str | None = None
+    line: int | None = None
 
 
 def lines(body: bytes) -> Iterator[tuple[int, bytes]]:
@@ -62,6 +80,26 @@ def elements(body: bytes, read: Callable[[bytes], R]) -> Iterator[R | None]:
         yield read(body[begin:end])
     if body[end : end + 1] != b"]" or _end_of_blank(body, end + 1) < len(body):
         raise MalformedJson("there is more after the array")
+
+
+def read_element(text: bytes, check: Plausibility) -> Item:
+    """An element of an array. Raises `MalformedJson`: that spoils the whole document."""
+    size = len(text)
+    if size > MAX_ITEM_BYTES:
+        return Item(ITEM_TOO_LARGE, size)
+    read = read_item(text, check)
+    if isinstance(read, list):
+        return Item(_refused(read), size, _key_in(text))
+    return Item(read, size, read.item.idempotency_key)
+
+
+def read_line(line: tuple[int, bytes], check: Plausibility) -> Item:
+    """A line of NDJSON: a document of its own."""
+    number, text = line
+    try:
+        return read_element(text, check)._replace(line=number)
+    except MalformedJson as error:
+        return Item(malformed_json(str(error), f"line {number}"), len(text), line=number)
 
 
 def _guessed(body: bytes, begin: int, read: Callable[[bytes], R]) -> Generator[R, None, int]:
@@ -104,3 +142,18 @@ def _end_of_element(body: bytes, begin: int) -> Generator[None, None, int]:
 def _end_of_blank(body: bytes, start: int) -> int:
     blank = _BLANK.match(body, start)
     return start if blank is None else blank.end()
+
+
+def _key_in(text: bytes) -> str | None:
+    """The key of an item that is refused, which may be anything: a card number is not sent back."""
+    item = from_json(text)
+    key = item.get("idempotencyKey") if isinstance(item, dict) else None
+    return key if isinstance(key, str) and len(key) <= _MAX_KEY and not find(key) else None
+
+
+def _refused(faults: Sequence[Fault]) -> Problem:
+    """The single operation's own words, where the reservation alone is at fault."""
+    inside = f"{RESERVATION}/"
+    if not all(fault.pointer.startswith(inside) for fault in faults):
+        return invalid_item(faults)
+    return validation_failed([replace(fault, pointer=fault.pointer.removeprefix(RESERVATION)) for fault in faults])

@@ -1,18 +1,40 @@
-"""Deleting submissions that were finished long ago, so that a store does not grow for ever: counted, then deleted a few at a time
-beside the workers, and audited."""
+"""How long what is kept is kept. Guests' data: for each workspace, shown, and set, which is audited; the workers' sweeper carries
+it out. Submissions that were finished long ago: counted, then deleted a few at a time beside the workers, and audited."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import date, datetime, timedelta
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from forwarder.operations.audit import Audit
 from forwarder.process.clock import Clock
 from forwarder.store.audit.port import AuditResult
 from forwarder.store.retention.purge import Purged
+from forwarder.tenancy.retention import RetentionPolicies, RetentionPolicy
 
 MIN_DAYS: Final = 30
 """What was finished less than so many days ago is kept: callers, webhooks and consumers still ask for it."""
 _AT_ONCE: Final = 500
+
+
+class Retention:
+    """Raises `NotKnown`, `TenancyUnavailable`."""
+
+    def __init__(self, policies: RetentionPolicies, audit: Audit) -> None:
+        self._policies = policies
+        self._audit = audit
+
+    async def policies(self, workspace_id: str | None = None) -> Sequence[RetentionPolicy]:
+        """Of one workspace, or all."""
+        return await self._policies.policies(workspace_id)
+
+    async def set(self, workspace_id: str, changes: Mapping[str, Any]) -> RetentionPolicy:
+        """Change what `changes` names: fields of `RetentionPolicy`. The policy as it is then."""
+        async with self._audit.operation("retention.set", workspace=workspace_id, **changes):
+            (policy,) = await self._policies.policies(workspace_id)
+            changed = replace(policy, **changes)
+            await self._policies.set_policy(changed)
+        return changed
 
 
 class TooRecent(ValueError):

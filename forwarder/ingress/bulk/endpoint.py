@@ -7,15 +7,14 @@ apart into items, too many of them, or no log to take them.
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import replace
 from functools import partial
-from typing import Any, Final, Generic, NamedTuple, TypeVar, assert_never
+from typing import Final, Generic, NamedTuple, TypeVar
 
 import structlog
-from pydantic_core import from_json, to_json
 
 from forwarder.http.messages import JSON_BODY, NDJSON_BODY, NO_STORE, BodyFault, HttpRequest, Response
-from forwarder.ingress.bulk_items import begins_array, elements, lines, looks_like_lines
+from forwarder.ingress.bulk.items import Item, begins_array, elements, lines, looks_like_lines, read_element, read_line
+from forwarder.ingress.bulk.results import Place, Result, SafeItem, bulk_body, label_of
 from forwarder.ingress.card_text import CardTextCheck
 from forwarder.ingress.dry_run import DRY_RUN, DryRun, asks_for_dry_run, dry_run, rehearsed
 from forwarder.ingress.guard import ItemLimit
@@ -25,28 +24,23 @@ from forwarder.ingress.parts import IngressParts
 from forwarder.ingress.problems import (
     BULK_MEDIA_TYPE,
     INVALID_BULK_SIZE,
-    ITEM_TOO_LARGE,
     KEYS_OF_ITEMS,
     NDJSON_AS_JSON,
     NOT_AN_ARRAY,
     bulk_too_large,
     implausible,
-    invalid_item,
     malformed_json,
     refusal,
     unread_body,
-    validation_failed,
 )
 from forwarder.ingress.publish.idempotency import Receipt
 from forwarder.ingress.publish.publisher import SubmissionPublisher
-from forwarder.ingress.receipts import receipt_json
 from forwarder.observability.metrics import submissions
 from forwarder.process.loops import TimeSlice, yield_to_loop
-from forwarder.reservation.bulk import MAX_ITEM_BYTES, MAX_ITEMS, RESERVATION, BulkItem, ItemReading, read_item
-from forwarder.reservation.checks.card_numbers import find
+from forwarder.reservation.bulk import MAX_ITEMS, BulkItem, ItemReading
 from forwarder.reservation.checks.fields import MalformedJson, Reading
 from forwarder.reservation.checks.plausibility import Plausibility, plausibility
-from forwarder.reservation.problems.problem import Fault, Problem
+from forwarder.reservation.problems.problem import Problem
 from forwarder.tenancy.callers import Caller
 
 _REHEARSED_BYTES: Final = 4_096
@@ -60,41 +54,8 @@ R_co = TypeVar("R_co", covariant=True)
 Admit = Callable[[int], Problem | None]
 """Whether so many items may come now; the refusal where they may not."""
 
-_MAX_KEY: Final = 255
 _AN_ITEM: Final = 512
 """What an item costs, however short it is, in the bytes of a time slice."""
-
-
-class SafeItem(NamedTuple):
-    """An item that is safe on the log, and its receipt."""
-
-    submission: NewSubmission
-    receipt: Receipt
-
-
-Result = SafeItem | DryRun | Problem
-
-
-class Place(NamedTuple):
-    """By which a caller finds the item of a result: how many came before it, its `line` from 1 on where it came on one, and the key
-    that it was sent with."""
-
-    before: int
-    line: int | None = None
-    key: str | None = None
-
-    def as_json(self) -> dict[str, Any]:
-        line = {} if self.line is None else {"line": self.line}
-        return {"index": self.before, **line, **({} if self.key is None else {"idempotencyKey": self.key})}
-
-
-class _Item(NamedTuple):
-    """What a text was read as, how many bytes it has, the key in it, and its line."""
-
-    read: ItemReading | Problem
-    size: int
-    key: str | None = None
-    line: int | None = None
 
 
 class _Each(NamedTuple, Generic[R_co]):
@@ -217,7 +178,7 @@ class BulkEndpoint:
             return malformed_json(f"at item {len(made) + 1}: {error}")
         return (admit(len(made)) or _Each(made, places)) if made else INVALID_BULK_SIZE
 
-    async def _items(self, request: HttpRequest, check: Plausibility) -> Iterator[_Item | None] | Problem:
+    async def _items(self, request: HttpRequest, check: Plausibility) -> Iterator[Item | None] | Problem:
         """The items, each read when it is asked for; None to let others work. Going through them raises `MalformedJson`."""
         array = request.is_sent_as(JSON_BODY)
         if not array and not request.is_sent_as(NDJSON_BODY):
@@ -228,14 +189,14 @@ class BulkEndpoint:
         if array and not begins_array(body):
             return NDJSON_AS_JSON if looks_like_lines(body) else NOT_AN_ARRAY
         if array:
-            return elements(body, partial(_read, check=check))
-        return map(partial(_read_line, check=check), lines(body))
+            return elements(body, partial(read_element, check=check))
+        return map(partial(read_line, check=check), lines(body))
 
     def _confirm(self, each: _Each[Result], caller: Caller, request: HttpRequest) -> Response:
         results = each.results
         codes = Counter(result.code for result in results if isinstance(result, Problem))
         safe = [result for result in results if isinstance(result, SafeItem)]
-        for label, count in Counter(map(_label, results)).items():
+        for label, count in Counter(map(label_of, results)).items():
             submissions(*label).inc(count)
         _log.info(
             "bulk.answered",
@@ -269,78 +230,5 @@ def _terms_of(item: BulkItem, terms: Terms) -> Terms:
     return Terms(item.idempotency_key, item.deadline_seconds or terms.deadline_seconds, terms.trace)
 
 
-def _read(text: bytes, check: Plausibility) -> _Item:
-    """An element of an array. Raises `MalformedJson`: that spoils the whole document."""
-    size = len(text)
-    if size > MAX_ITEM_BYTES:
-        return _Item(ITEM_TOO_LARGE, size)
-    read = read_item(text, check)
-    if isinstance(read, list):
-        return _Item(_refused(read), size, _key_in(text))
-    return _Item(read, size, read.item.idempotency_key)
-
-
-def _key_in(text: bytes) -> str | None:
-    """The key of an item that is refused, which may be anything: a card number is not sent back."""
-    item = from_json(text)
-    key = item.get("idempotencyKey") if isinstance(item, dict) else None
-    return key if isinstance(key, str) and len(key) <= _MAX_KEY and not find(key) else None
-
-
-def _read_line(line: tuple[int, bytes], check: Plausibility) -> _Item:
-    """A line of NDJSON: a document of its own."""
-    number, text = line
-    try:
-        return _read(text, check)._replace(line=number)
-    except MalformedJson as error:
-        return _Item(malformed_json(str(error), f"line {number}"), len(text), line=number)
-
-
-def _refused(faults: Sequence[Fault]) -> Problem:
-    """The single operation's own words, where the reservation alone is at fault."""
-    inside = f"{RESERVATION}/"
-    if not all(fault.pointer.startswith(inside) for fault in faults):
-        return invalid_item(faults)
-    return validation_failed([replace(fault, pointer=fault.pointer.removeprefix(RESERVATION)) for fault in faults])
-
-
 def _safe(submission: NewSubmission, receipt: Receipt | Problem) -> SafeItem | Problem:
     return receipt if isinstance(receipt, Problem) else SafeItem(submission, receipt)
-
-
-def _label(result: Result) -> tuple[str, str]:
-    match result:
-        case SafeItem():
-            return result.submission.operation, "accepted"
-        case DryRun():
-            return "bulk", "dry_run"
-        case Problem():
-            return "bulk", result.code
-        case _:
-            assert_never(result)
-
-
-def bulk_body(results: Sequence[Result], places: Sequence[Place], origin: str) -> bytes:
-    """The receipt of each item that is safe, the dry run of each that was tried, the problem of each that was refused; and of each,
-    and of all together, whether it is a success."""
-    shown = [{**place.as_json(), **_shown(result, origin)} for place, result in zip(places, results, strict=True)]
-    data = {
-        "accepted": sum(isinstance(result, SafeItem) for result in results),
-        "refused": sum(isinstance(result, Problem) for result in results),
-        "results": shown,
-    }
-    return to_json({"success": all(result["success"] for result in shown), "data": data})
-
-
-def _shown(result: Result, origin: str) -> dict[str, Any]:
-    match result:
-        case SafeItem():
-            shown = {"success": result.receipt.status.success, **receipt_json(result.receipt, origin)}
-            warnings = [warning.as_json() for warning in result.submission.warnings]
-            return {**shown, "warnings": warnings} if warnings else shown
-        case DryRun():
-            return {"success": result.success, **result.as_json()}
-        case Problem():
-            return {"success": False, "problem": result.as_json()}
-        case _:
-            assert_never(result)

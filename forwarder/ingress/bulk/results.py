@@ -1,0 +1,75 @@
+"""What a bulk responds: what became of each item, and by what its caller finds it. Pure."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, assert_never
+
+from pydantic_core import to_json
+
+from forwarder.ingress.dry_run import DryRun
+from forwarder.ingress.message import NewSubmission
+from forwarder.ingress.publish.idempotency import Receipt
+from forwarder.ingress.receipts import receipt_json
+from forwarder.reservation.problems.problem import Problem
+
+
+class SafeItem(NamedTuple):
+    """An item that is safe on the log, and its receipt."""
+
+    submission: NewSubmission
+    receipt: Receipt
+
+
+Result = SafeItem | DryRun | Problem
+"""What became of an item."""
+
+
+class Place(NamedTuple):
+    """By which a caller finds the item of a result: how many came before it, its `line` from 1 on where it came on one, and the key
+    that it was sent with."""
+
+    before: int
+    line: int | None = None
+    key: str | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        line = {} if self.line is None else {"line": self.line}
+        return {"index": self.before, **line, **({} if self.key is None else {"idempotencyKey": self.key})}
+
+
+def label_of(result: Result) -> tuple[str, str]:
+    """The operation and the result that it is counted under."""
+    match result:
+        case SafeItem():
+            return result.submission.operation, "accepted"
+        case DryRun():
+            return "bulk", "dry_run"
+        case Problem():
+            return "bulk", result.code
+        case _:
+            assert_never(result)
+
+
+def bulk_body(results: Sequence[Result], places: Sequence[Place], origin: str) -> bytes:
+    """The receipt of each item that is safe, the dry run of each that was tried, the problem of each that was refused; and of each,
+    and of all together, whether it is a success."""
+    shown = [{**place.as_json(), **_shown(result, origin)} for place, result in zip(places, results, strict=True)]
+    data = {
+        "accepted": sum(isinstance(result, SafeItem) for result in results),
+        "refused": sum(isinstance(result, Problem) for result in results),
+        "results": shown,
+    }
+    return to_json({"success": all(result["success"] for result in shown), "data": data})
+
+
+def _shown(result: Result, origin: str) -> dict[str, Any]:
+    match result:
+        case SafeItem():
+            shown = {"success": result.receipt.status.success, **receipt_json(result.receipt, origin)}
+            warnings = [warning.as_json() for warning in result.submission.warnings]
+            return {**shown, "warnings": warnings} if warnings else shown
+        case DryRun():
+            return {"success": result.success, **result.as_json()}
+        case Problem():
+            return {"success": False, "problem": result.as_json()}
+        case _:
+            assert_never(result)
