@@ -119,11 +119,11 @@ class SqlRecorder:
             rows = await insert(arrivals)
         for duplicate in repeats.duplicates.values():
             on_duplicate(duplicate)
-        held = sorted((row.id, row.request_id) for row in rows if row.leased_by is not None)
+        held = sorted((row.id, row.record_id, row.request_id) for row in rows if row.leased_by is not None)
         created_at, refused = iso(now), repeats.refused
         return [
-            new_work(work_id, arrived[request_id], created_at, worker_id, refused.get(work_id))
-            for work_id, request_id in held
+            new_work(work_id, record_id, arrived[request_id], created_at, worker_id, refused.get(work_id))
+            for work_id, record_id, request_id in held
         ]
 
     async def _with_free_record_ids(self, arrivals: Sequence[Arrival]) -> Sequence[Arrival]:

@@ -34,9 +34,10 @@ MaxPerCreate = Callable[[Account], int]
 
 
 class _Started(NamedTuple):
-    """A push under way: its admission by the throttle, and its rows."""
+    """A push under way: its admission by the throttle, the rooms that are busy with it, and its rows."""
 
     admission: Admission
+    rooms: Sequence[str]
     pushes: Sequence[PushContext]
 
 
@@ -159,12 +160,13 @@ class AccountQueue:
         self._start_what_may()
 
     def _start(self, works: Sequence[Work]) -> None:
-        self._busy_rooms.update(map(room_of, works))
+        rooms = [room_of(work) for work in works]
+        self._busy_rooms.update(rooms)
         self._in_flight += 1
         self._started += len(works)
         self.waiting -= len(works)
         pushes = [PushContext(self.account, work, self._released) for work in works]
-        started = _Started(self._throttle.start(), pushes)
+        started = _Started(self._throttle.start(), rooms, pushes)
         if not self._continuing:
             self._begin(started)
             return
@@ -208,8 +210,7 @@ class AccountQueue:
     def _free(self, started: _Started, signal: HealthSignal) -> None:
         self._throttle.end(started.admission, signal)
         self._in_flight -= 1
-        for push in reversed(started.pushes):
-            room = room_of(push.work)
+        for room in reversed(started.rooms):
             self._busy_rooms.discard(room)
             aside = self._aside.get(room)
             if aside:

@@ -45,6 +45,7 @@ class Dispatcher:
         self._budget = MemoryBudget(rows=max_held)
         self._stopped = False
         self._emptied: asyncio.Future[None] | None = None
+        self._shows_held_soon = False
         self.refill_wanted = asyncio.Event()
         self.partitions: frozenset[int] | None = None
         """Those whose rows may be held here: rows of one room are always with one worker. None while nothing was assigned yet."""
@@ -81,7 +82,7 @@ class Dispatcher:
                 queue.offer(work)
             else:
                 refused.append(work.id)
-        metrics.HELD.set(self.held)
+        self._show_held()
         return refused
 
     def note_more(self, account: Account, *, more: bool = True) -> None:
@@ -163,11 +164,17 @@ class Dispatcher:
 
     def _released(self, queue: AccountQueue, work: Work) -> None:
         self._budget.remove(work.id)
-        metrics.HELD.set(self.held)
+        if not self._shows_held_soon:  # once for all that are released together
+            self._shows_held_soon = True
+            asyncio.get_running_loop().call_soon(self._show_held)
         if queue.running_low:
             self.refill_wanted.set()
         if self._emptied is not None and not self.held and not self._emptied.done():
             self._emptied.set_result(None)
+
+    def _show_held(self) -> None:
+        self._shows_held_soon = False
+        metrics.HELD.set(self.held)
 
 
 class MemoryBudget:

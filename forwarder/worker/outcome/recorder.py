@@ -9,7 +9,7 @@ for that one in the outbox. A failure's dead letter goes out just before its eve
 from collections import Counter as Counting
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import cache
 
 import structlog
@@ -194,9 +194,10 @@ class OutcomeRecorder:
             recorded.clear()
             raise
         finally:
+            now = self._clock.now()
             for push in batch:
                 push.release()
-                self._log(push, recorded=push.work.id in recorded)
+                _log_push(push, now, recorded=push.work.id in recorded)
         await self._destroy_cards([push for push in batch if push.work.submission.card and push.work.id in recorded])
         _count([push for push in batch if push.work.id in recorded])
         return [push.work.id in recorded for push in batch]
@@ -218,32 +219,33 @@ class OutcomeRecorder:
                 final, dead_letter=self._letters.failed(push.work, final, self._failing(push.account.id))
             )
 
-    def _log(self, push: PushContext, *, recorded: bool) -> None:
-        """The one wide line about a push, with all that was learnt."""
-        account, work, result, decision = push.account, push.work, push.result, push.decision
-        if not isinstance(result, PushResult):
-            return
-        usual = recorded and isinstance(decision, Ended) and decision.status is Status.CONFIRMED
-        if usual and len(result.attempts) == 1 and not tells_usual(work.submission.request_id):
-            return
-        outcome, reason, _ = describe(result.outcome)
-        last = result.attempts[-1] if result.attempts else None
-        _log.info(
-            "push.recorded",
-            request_id=work.submission.request_id,
-            reservation_id=work.record_id,
-            account_id=account.id,
-            workspace_id=account.workspace_id,
-            kind=account.kind,
-            status=str(decision.status if isinstance(decision, Ended) else work.status),
-            outcome=outcome,
-            reason=reason,
-            attempts=len(result.attempts),
-            duration_ms=None if last is None else last.duration_ms,
-            age_ms=round((self._clock.now() - work.submission.accepted_at).total_seconds() * 1000),
-            recorded=recorded,
-            trace_id=work.submission.trace and trace_id_of(work.submission.trace),
-        )
+
+def _log_push(push: PushContext, now: datetime, *, recorded: bool) -> None:
+    """The one wide line about a push, with all that was learnt."""
+    account, work, result, decision = push.account, push.work, push.result, push.decision
+    if not isinstance(result, PushResult):
+        return
+    usual = recorded and isinstance(decision, Ended) and decision.status is Status.CONFIRMED
+    if usual and len(result.attempts) == 1 and not tells_usual(work.submission.request_id):
+        return
+    outcome, reason, _ = describe(result.outcome)
+    last = result.attempts[-1] if result.attempts else None
+    _log.info(
+        "push.recorded",
+        request_id=work.submission.request_id,
+        reservation_id=work.record_id,
+        account_id=account.id,
+        workspace_id=account.workspace_id,
+        kind=account.kind,
+        status=str(decision.status if isinstance(decision, Ended) else work.status),
+        outcome=outcome,
+        reason=reason,
+        attempts=len(result.attempts),
+        duration_ms=None if last is None else last.duration_ms,
+        age_ms=round((now - work.submission.accepted_at).total_seconds() * 1000),
+        recorded=recorded,
+        trace_id=work.submission.trace and trace_id_of(work.submission.trace),
+    )
 
 
 def _is_final(decision: Ended | Postponed | None) -> bool:

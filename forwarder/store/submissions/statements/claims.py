@@ -126,7 +126,7 @@ def ingest(dialect: DialectName) -> Executable:
     rows = select(*values.values()).select_from(source).order_by(batch.c.position)
     insert = insert_into(dialect, reservations).from_select(list(values), rows)
     return insert.on_conflict_do_nothing(index_elements=["request_id"]).returning(
-        _row.id, _row.request_id, _row.leased_by
+        _row.id, _row.request_id, _row.record_id, _row.leased_by
     )
 
 
