@@ -1,11 +1,15 @@
-"""Values of options as operators write them: moments; credentials and options of an account, given one by one or in files."""
+"""Groups of options that several commands take; and values as operators write them: moments; credentials and options of an account,
+given one by one or in files."""
 
+import inspect
 import json
 import re
 import sys
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime, timedelta
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +18,27 @@ from forwarder.pms.port import ClientTls
 
 _AGE = re.compile(r"(\d+(?:\.\d+)?)([smhdw])")
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+
+
+def grouped(command: Callable[..., None]) -> Callable[..., None]:
+    """`command` as typer takes it: in the place of each parameter that is a dataclass, a group of options, stand its fields."""
+    asked = inspect.signature(command).parameters
+    groups: dict[str, Any] = {name: each.annotation for name, each in asked.items() if is_dataclass(each.annotation)}
+
+    @wraps(command)
+    def run(**given: Any) -> None:
+        for name, group in groups.items():
+            given[name] = group(**{each.name: given.pop(each.name) for each in fields(group) if each.init})
+        command(**given)
+
+    parameters = [
+        each.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+        for name, own in asked.items()
+        for each in (inspect.signature(groups[name]).parameters.values() if name in groups else [own])
+    ]
+    run.__annotations__ = {each.name: each.annotation for each in parameters}
+    vars(run)["__signature__"] = inspect.Signature(parameters)
+    return run
 
 
 def moment(text: str, option: str, now: datetime) -> datetime:

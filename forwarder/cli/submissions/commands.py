@@ -11,6 +11,7 @@ from pydantic_core import from_json
 from forwarder.assembly.backend import Backend
 from forwarder.assembly.commands.probe import open_look_ups
 from forwarder.cli.backend import with_backend
+from forwarder.cli.options import grouped
 from forwarder.cli.output import (
     AsJson,
     Failed,
@@ -23,19 +24,7 @@ from forwarder.cli.output import (
     while_read,
 )
 from forwarder.cli.submissions import repairs
-from forwarder.cli.submissions.query import (
-    AccountOption,
-    GuestOption,
-    OlderThanOption,
-    PmsIdOption,
-    PropertyOption,
-    ReasonOption,
-    StatusOption,
-    TransactionOption,
-    WorkspaceOption,
-    query_from,
-    row,
-)
+from forwarder.cli.submissions.query import Filters, row
 from forwarder.operations.look_up import LookedUp
 from forwarder.operations.show.search import SubmissionQuery, SubmissionSearch
 from forwarder.operations.show.timeline import History, Step, history_of, seconds_between
@@ -56,16 +45,10 @@ def commands() -> typer.Typer:
     return group
 
 
+@grouped
 def list_submissions(
-    status: StatusOption = None,
-    account: AccountOption = None,
-    workspace: WorkspaceOption = None,
-    reason: ReasonOption = None,
-    older_than: OlderThanOption = None,
-    transaction_id: TransactionOption = None,
-    guest: GuestOption = None,
-    pms_id: PmsIdOption = None,
-    property_id: PropertyOption = None,
+    *,
+    filters: Filters,
     limit: Annotated[int, typer.Option(min=1, help="How many, newest first.")] = 20,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, an object a line, instead of a table.")] = False,
 ) -> None:
@@ -74,17 +57,7 @@ def list_submissions(
     What is given must all be true of them. By account, status, property, PMS id and transaction they are found at once; by guest,
     reason and age those that are left are gone through.
     """
-    query = query_from(
-        status=status,
-        account=account,
-        workspace=workspace,
-        reason=reason,
-        older_than=older_than,
-        transaction_id=transaction_id,
-        guest=guest,
-        pms_id=pms_id,
-        property_id=property_id,
-    )
+    query = filters.query()
     with while_read():
         if as_json:
             with_backend(partial(_print_lines, query, limit))

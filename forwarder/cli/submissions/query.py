@@ -1,5 +1,6 @@
 """Which submissions a command is about, as operators say it; and how one is shown in a list."""
 
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import typer
@@ -11,63 +12,58 @@ from forwarder.process.clock import SystemClock
 from forwarder.reservation.outcome import Status
 from forwarder.store.lists.port import SubmissionSummary
 
-StatusOption = Annotated[
-    str | None,
-    typer.Option(
-        "--status", help="Only of this status, such as PENDING, or of several, with commas. By default of all."
-    ),
-]
-AccountOption = Annotated[str | None, typer.Option("--account", help="Only of this integration account.")]
-WorkspaceOption = Annotated[str | None, typer.Option("--workspace", help="Only of this workspace.")]
-ReasonOption = Annotated[
-    str | None,
-    typer.Option(
-        "--reason", help="Only those whose last try ended for this reason, or that have a problem of this code."
-    ),
-]
-OlderThanOption = Annotated[
-    str | None,
-    typer.Option("--older-than", help="Only those accepted before then: an age such as 30m, 2h, 7d, or ISO 8601."),
-]
-TransactionOption = Annotated[
-    str | None, typer.Option("--transaction-id", help="Only those with this transactionId of their caller's.")
-]
-GuestOption = Annotated[
-    str | None,
-    typer.Option("--guest", help="Only those of this guest: words of the name or e-mail address, or a phone number."),
-]
-PmsIdOption = Annotated[str | None, typer.Option("--pms-id", help="Only what the PMS has under this identifier.")]
-PropertyOption = Annotated[str | None, typer.Option("--property", help="Only of this property.")]
 
+@dataclass(frozen=True, slots=True)
+class Filters:
+    """Which submissions: what is given must all be true of them."""
 
-def query_from(
-    *,
-    status: str | None,
-    account: str | None,
-    workspace: str | None,
-    reason: str | None,
-    older_than: str | None,
-    transaction_id: str | None,
-    guest: str | None,
-    pms_id: str | None,
-    property_id: str | None,
-) -> SubmissionQuery:
-    """What these options ask for. Raises `WrongUsage`."""
-    texts = {"--guest": guest, "--pms-id": pms_id, "--transaction-id": transaction_id, "--reason": reason}
-    for option, text in texts.items():
-        if text is not None and not text.strip():
-            raise WrongUsage(f"{option} takes a text that is not empty.")
-    return SubmissionQuery(
-        frozenset(Status) if status is None else _statuses(status),
-        account_id=account,
-        workspace_id=workspace,
-        property_id=property_id,
-        reason=reason,
-        accepted_before=None if older_than is None else moment(older_than, "--older-than", SystemClock().now()),
-        transaction_id=transaction_id,
-        guest=guest,
-        pms_reservation_id=pms_id,
-    )
+    status: Annotated[
+        str | None,
+        typer.Option(help="Only of this status, such as PENDING, or of several, with commas. By default of all."),
+    ] = None
+    account: Annotated[str | None, typer.Option(help="Only of this integration account.")] = None
+    workspace: Annotated[str | None, typer.Option(help="Only of this workspace.")] = None
+    reason: Annotated[
+        str | None,
+        typer.Option(help="Only those whose last try ended for this reason, or that have a problem of this code."),
+    ] = None
+    older_than: Annotated[
+        str | None,
+        typer.Option(help="Only those accepted before then: an age such as 30m, 2h, 7d, or ISO 8601."),
+    ] = None
+    transaction_id: Annotated[
+        str | None, typer.Option(help="Only those with this transactionId of their caller's.")
+    ] = None
+    guest: Annotated[
+        str | None,
+        typer.Option(help="Only those of this guest: words of the name or e-mail address, or a phone number."),
+    ] = None
+    pms_id: Annotated[str | None, typer.Option(help="Only what the PMS has under this identifier.")] = None
+    property_id: Annotated[str | None, typer.Option("--property", help="Only of this property.")] = None
+
+    def query(self) -> SubmissionQuery:
+        """What these options ask for. Raises `WrongUsage`."""
+        texts = {
+            "--guest": self.guest,
+            "--pms-id": self.pms_id,
+            "--transaction-id": self.transaction_id,
+            "--reason": self.reason,
+        }
+        for option, text in texts.items():
+            if text is not None and not text.strip():
+                raise WrongUsage(f"{option} takes a text that is not empty.")
+        before = self.older_than
+        return SubmissionQuery(
+            frozenset(Status) if self.status is None else _statuses(self.status),
+            account_id=self.account,
+            workspace_id=self.workspace,
+            property_id=self.property_id,
+            reason=self.reason,
+            accepted_before=None if before is None else moment(before, "--older-than", SystemClock().now()),
+            transaction_id=self.transaction_id,
+            guest=self.guest,
+            pms_reservation_id=self.pms_id,
+        )
 
 
 def _statuses(text: str) -> frozenset[Status]:

@@ -1,7 +1,7 @@
 """`forwarder submissions retry|settle|cancel`: what operators decide about submissions, one or many."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, TypeVar, assert_never
@@ -10,22 +10,10 @@ import typer
 
 from forwarder.assembly.backend import Backend
 from forwarder.cli.backend import stop_on_signal, with_backend
-from forwarder.cli.options import text_from
+from forwarder.cli.options import grouped, text_from
 from forwarder.cli.output import AsJson, Failed, WrongUsage, progress, say, show_json
 from forwarder.cli.submissions.bulk import DryRun, RequestIds, Yes, agreed, finish, preview, preview_json, selected
-from forwarder.cli.submissions.query import (
-    AccountOption,
-    GuestOption,
-    OlderThanOption,
-    PmsIdOption,
-    PropertyOption,
-    ReasonOption,
-    StatusOption,
-    TransactionOption,
-    WorkspaceOption,
-    letter_id,
-    query_from,
-)
+from forwarder.cli.submissions.query import Filters, letter_id
 from forwarder.operations.repair.bulk import Plan, Retries, plan_retry
 from forwarder.operations.repair.cancellation import Cancellations, CannotCancel, plan_cancel
 from forwarder.operations.repair.settle import NotInDoubt, Repair, account_deadline_seconds
@@ -45,17 +33,11 @@ T = TypeVar("T")
 # --- trying again now -------------------------------------------------------------------------------------------------
 
 
+@grouped
 def retry(
     request_ids: RequestIds = None,
-    status: StatusOption = None,
-    account: AccountOption = None,
-    workspace: WorkspaceOption = None,
-    reason: ReasonOption = None,
-    older_than: OlderThanOption = None,
-    transaction_id: TransactionOption = None,
-    guest: GuestOption = None,
-    pms_id: PmsIdOption = None,
-    property_id: PropertyOption = None,
+    *,
+    filters: Filters,
     dry_run: DryRun = False,
     yes: Yes = False,
     as_json: AsJson = False,
@@ -64,18 +46,7 @@ def retry(
 
     Paused accounts, rate limits and breakers hold as ever, and a push that may have reached its PMS is still left alone first.
     """
-    query = query_from(
-        status=status,
-        account=account,
-        workspace=workspace,
-        reason=reason,
-        older_than=older_than,
-        transaction_id=transaction_id,
-        guest=guest,
-        pms_id=pms_id,
-        property_id=property_id,
-    )
-    with_backend(partial(_retry, request_ids or [], query, dry_run, yes, as_json))
+    with_backend(partial(_retry, request_ids or [], filters.query(), dry_run, yes, as_json))
 
 
 async def _retry(
@@ -108,22 +79,56 @@ def _preview(groups: Iterator[Mapping[str, str]], plan: Plan[T], doing: str, *, 
 # --- settling ---------------------------------------------------------------------------------------------------------
 
 
-def settle(
-    request_id: Annotated[
-        str | None, typer.Argument(metavar="REQUEST_ID", help="The requestId of its 202: rsv_….")
-    ] = None,
-    confirmed: Annotated[
-        str | None, typer.Option(metavar="PMS_ID", help="The PMS has it, under this identifier.")
-    ] = None,
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What an operator found in the PMS: one of these."""
+
+    confirmed: Annotated[str | None, typer.Option(metavar="PMS_ID", help="The PMS has it, under this identifier.")] = (
+        None
+    )
     not_made: Annotated[
         bool,
         typer.Option(
             "--not-made", help="The PMS does not have it and never will: push it again, until the account's deadline."
         ),
-    ] = False,
+    ] = False
     rejected: Annotated[
         str | None, typer.Option(metavar="REASON", help="The PMS does not have it: give up, for this reason.")
+    ] = None
+
+    def require_one(self) -> None:
+        """Raises `WrongUsage`."""
+        if (self.confirmed is not None) + self.not_made + (self.rejected is not None) != 1:
+            raise WrongUsage("Say what you found in the PMS: --confirmed PMS_ID, or --not-made, or --rejected REASON.")
+        for option, said in (("--confirmed", self.confirmed), ("--rejected", self.rejected)):
+            if said is not None and not said.strip():
+                raise WrongUsage(f"{option} takes a text that is not empty.")
+
+
+@dataclass(frozen=True, slots=True)
+class _ForAudit:
+    """What the audit trail is to say beside."""
+
+    by: Annotated[str, typer.Option(help="Who looked into the PMS, for the audit trail.")] = ""
+    note: Annotated[str, typer.Option(help="What else the audit trail is to say, such as a ticket.")] = ""
+
+    def check(self) -> None:
+        """Raises `WrongUsage`."""
+        for option, value in (("--by", self.by), ("--note", self.note)):
+            if len(value) > _MAX_SAID or "\0" in value:
+                raise WrongUsage(f"{option} has at most {_MAX_SAID} characters, and not the character U+0000.")
+
+    def repair(self, backend: Backend) -> Repair:
+        return Repair(backend.repairs, backend.clock, backend.audit, by=self.by, note=self.note)
+
+
+@grouped
+def settle(
+    request_id: Annotated[
+        str | None, typer.Argument(metavar="REQUEST_ID", help="The requestId of its 202: rsv_….")
     ] = None,
+    *,
+    found: _Found,
     file: Annotated[
         Path | None,
         typer.Option(
@@ -131,33 +136,27 @@ def settle(
             "reason, or JSON with such members, an object a line; - is standard input."
         ),
     ] = None,
-    by: Annotated[str, typer.Option(help="Who looked into the PMS, for the audit trail.")] = "",
-    note: Annotated[str, typer.Option(help="What else the audit trail is to say, such as a ticket.")] = "",
+    audited: _ForAudit,
     dry_run: DryRun = False,
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
     """Settle submissions that are IN_DOUBT. Look into the PMS first: what you say is not checked."""
-    for option, value in (("--by", by), ("--note", note)):
-        if len(value) > _MAX_SAID or "\0" in value:
-            raise WrongUsage(f"{option} has at most {_MAX_SAID} characters, and not the character U+0000.")
-    decisions = [confirmed is not None, not_made, rejected is not None]
+    audited.check()
     if file is not None:
-        if request_id is not None or any(decisions):
+        if request_id is not None or found != _Found():
             raise WrongUsage("Give either --file, or one submission and what you found.")
-        with_backend(partial(_settle_file, _settlements(file), by, note, dry_run, yes, as_json))
+        with_backend(partial(_settle_file, _settlements(file), audited, dry_run, yes, as_json))
         return
     if request_id is None:
         raise WrongUsage("Say which submission, by its REQUEST_ID, or give --file.")
-    if decisions.count(True) != 1:
-        raise WrongUsage("Say what you found in the PMS: --confirmed PMS_ID, or --not-made, or --rejected REASON.")
+    found.require_one()
     if dry_run:
         raise WrongUsage("--dry-run goes with --file.")
-    for option, said in (("--confirmed", confirmed), ("--rejected", rejected)):
-        if said is not None and not said.strip():
-            raise WrongUsage(f"{option} takes a text that is not empty.")
+    _show_one(request_id, *with_backend(partial(_settle, request_id, found, audited)), as_json=as_json)
 
-    status, following = with_backend(partial(_settle, request_id, confirmed, rejected, by, note))
+
+def _show_one(request_id: str, status: Status, following: str, *, as_json: bool) -> None:
     if as_json:
         show_json({"requestId": request_id, "status": status.value, "next": following})
     else:
@@ -176,10 +175,9 @@ def _settlements(file: Path) -> Sequence[Settlement]:
 
 
 async def _settle_file(
-    settlements: Sequence[Settlement], by: str, note: str, dry_run: bool, yes: bool, as_json: bool, backend: Backend
+    settlements: Sequence[Settlement], audited: _ForAudit, dry_run: bool, yes: bool, as_json: bool, backend: Backend
 ) -> None:
-    repair = Repair(backend.repairs, backend.clock, backend.audit, by=by, note=note)
-    settling = Settlements(repair, backend.overview, backend.directory)
+    settling = Settlements(audited.repair(backend), backend.overview, backend.directory)
     plan = await settling.plan(settlements)
     if dry_run:
         _preview(({"decision": each.decision.value} for each in plan.chosen), plan, "settled", as_json=as_json)
@@ -190,17 +188,15 @@ async def _settle_file(
     finish(outcome, plan, "settled", as_json=as_json)
 
 
-async def _settle(
-    request_id: str, confirmed: str | None, rejected: str | None, by: str, note: str, backend: Backend
-) -> tuple[Status, str]:
+async def _settle(request_id: str, found: _Found, audited: _ForAudit, backend: Backend) -> tuple[Status, str]:
     """Its status now, and what happens next."""
-    repair = Repair(backend.repairs, backend.clock, backend.audit, by=by, note=note)
+    repair = audited.repair(backend)
     try:
-        if confirmed is not None:
-            await repair.confirm(request_id, confirmed.strip())
+        if found.confirmed is not None:
+            await repair.confirm(request_id, found.confirmed.strip())
             return Status.CONFIRMED, "A worker publishes its result event within half a minute."
-        if rejected is not None:
-            await repair.reject(request_id, rejected.strip())
+        if found.rejected is not None:
+            await repair.reject(request_id, found.rejected.strip())
             return Status.REJECTED, "A worker publishes its result event within half a minute."
         seconds = await account_deadline_seconds(request_id, backend.overview, backend.directory)
         await repair.push_again(request_id, deadline_seconds=seconds)
@@ -232,49 +228,35 @@ async def _not_in_doubt(backend: Backend, request_id: str) -> Failed:
 # --- cancelling -------------------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True)
+class _Cancelled(Filters):
+    """--reason is why they are cancelled, and there is no --pms-id."""
+
+    reason: Annotated[
+        str | None, typer.Option("--last-reason", help="Only those whose last try ended for this reason.")
+    ] = None
+    pms_id: str | None = field(default=None, init=False)
+
+
+@grouped
 def cancel(
     request_ids: RequestIds = None,
-    reason: Annotated[str | None, typer.Option(help="The reason, which their callers can read.")] = None,
-    status: StatusOption = None,
-    account: AccountOption = None,
-    workspace: WorkspaceOption = None,
-    failed_for: Annotated[
-        str | None, typer.Option("--last-reason", help="Only those whose last try ended for this reason.")
-    ] = None,
-    older_than: OlderThanOption = None,
-    transaction_id: TransactionOption = None,
-    guest: GuestOption = None,
-    property_id: PropertyOption = None,
+    why: Annotated[str | None, typer.Option("--reason", help="The reason, which their callers can read.")] = None,
+    *,
+    filters: _Cancelled,
     dry_run: DryRun = False,
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
     """Cancel submissions: they are not sent any more, or cancelled in their PMS. Asking twice cancels once."""
-    if reason is not None and (len(reason) > MAX_REASON or "\0" in reason):
+    if why is not None and (len(why) > MAX_REASON or "\0" in why):
         raise WrongUsage(f"--reason has at most {MAX_REASON:,} characters, and not the character U+0000.")
-    query = query_from(
-        status=status,
-        account=account,
-        workspace=workspace,
-        reason=failed_for,
-        older_than=older_than,
-        transaction_id=transaction_id,
-        guest=guest,
-        pms_id=None,
-        property_id=property_id,
-    )
+    query = filters.query()
     if request_ids is not None and len(request_ids) == 1 and query == SubmissionQuery() and not dry_run:
-        _cancel_one(request_ids[0], reason, as_json=as_json)
+        (one,) = request_ids
+        _show_one(one, *with_backend(partial(_cancel, one, why)), as_json=as_json)
         return
-    with_backend(partial(_cancel_many, request_ids or [], query, reason, dry_run, yes, as_json))
-
-
-def _cancel_one(request_id: str, reason: str | None, *, as_json: bool) -> None:
-    status, following = with_backend(partial(_cancel, request_id, reason))
-    if as_json:
-        show_json({"requestId": request_id, "status": status.value, "next": following})
-    else:
-        say(f"{request_id} is {status.value}. {following}")
+    with_backend(partial(_cancel_many, request_ids or [], query, why, dry_run, yes, as_json))
 
 
 async def _cancel(request_id: str, reason: str | None, backend: Backend) -> tuple[Status, str]:
