@@ -19,6 +19,7 @@ from forwarder.pms.responses.record import amount, discreet, finances, identifie
 from forwarder.pms.responses.refusals import PRICE_AND_CARD, REFUSALS, Meaning, outcome_of_message, refusal
 from forwarder.process.clock import Clock
 from forwarder.reservation.booking import Booking
+from forwarder.reservation.json_text import json_text
 from forwarder.reservation.outcome import (
     Absent,
     Cancelled,
@@ -94,6 +95,7 @@ __all__ = [
     "hold_off_asked",
     "identifier",
     "json_number",
+    "json_text",
     "no_token",
     "not_understood",
     "outcome_of",

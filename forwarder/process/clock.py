@@ -5,7 +5,7 @@ import time
 from datetime import UTC, datetime
 from typing import Final, Protocol
 
-from pydantic_core import to_json
+import orjson
 
 _TO_THE_MILLISECOND: Final = len('"2027-01-01T00:00:00.000')
 
@@ -45,4 +45,4 @@ def iso(moment: datetime) -> str:
     if not moment.microsecond:
         return moment.isoformat(timespec="milliseconds")[: -len("+00:00")] + "Z"
     # As above, in a third of the time, of what has a fraction of a second: it is then written with six digits, in quotes.
-    return f"{to_json(moment)[1:_TO_THE_MILLISECOND].decode()}Z"
+    return f"{orjson.dumps(moment)[1:_TO_THE_MILLISECOND].decode()}Z"

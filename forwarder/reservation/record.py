@@ -8,11 +8,10 @@ from functools import cached_property
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
-from pydantic_core import to_json
-
 from forwarder.reservation.booking import full_name
 from forwarder.reservation.cancellation import Cancellation, CancellationStatus
 from forwarder.reservation.checks.card_numbers import passes_luhn
+from forwarder.reservation.json_text import json_text
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.request import json_number
 from forwarder.reservation.submission import is_test
@@ -254,10 +253,10 @@ class ResultEvent:
         """`data` as JSON, written once for all readers. NaN and infinity, which JSON lacks, are null."""
         # Within a text its quotes would be escaped: where this is first found is the member itself.
         if [*self.data][-1] == "reservation":  # as nearly always
-            before, _, rest = to_json(self.data, inf_nan_mode="null").partition(_RECORD)
+            before, _, rest = json_text(self.data).partition(_RECORD)
             return SerializedData(before + _RECORD, rest[:-1], b"}")
-        record = to_json(self.data["reservation"], inf_nan_mode="null")
-        before, _, after = to_json({**self.data, "reservation": None}, inf_nan_mode="null").partition(_RECORD + b"null")
+        record = json_text(self.data["reservation"])
+        before, _, after = json_text({**self.data, "reservation": None}).partition(_RECORD + b"null")
         return SerializedData(before + _RECORD, record, after)
 
 

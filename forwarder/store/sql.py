@@ -16,7 +16,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import date, datetime
 from typing import Any, Final, Literal, Self
 
-from pydantic_core import to_json
 from sqlalchemy import (
     ARRAY,
     CTE,
@@ -46,6 +45,7 @@ from sqlalchemy.sql.operators import OperatorType
 from sqlalchemy.types import TypeEngine
 
 from forwarder.process.clock import iso
+from forwarder.reservation.json_text import json_text
 
 DialectName = Literal["postgresql", "sqlite"]
 
@@ -133,7 +133,7 @@ def batch_of(
 def as_batch(rows: Sequence[Mapping[str, Any]]) -> str:
     """The JSON text of `rows`. A PMS may send what JSON has no number for (NaN, infinity), which becomes null, or the character
     that databases take in no text (U+0000), which becomes U+FFFD: one row must not spoil the whole batch."""
-    return _clean(to_json(rows, inf_nan_mode="null"))
+    return _clean(json_text(rows))
 
 
 def batch_with_texts(
@@ -148,7 +148,7 @@ def batch_with_texts(
 
 
 def _with_member(row: Mapping[str, Any], name: str, text: bytes) -> bytes:
-    return b'%s,"%s":%s}' % (to_json(row, inf_nan_mode="null")[:-1], name.encode(), text)
+    return b'%s,"%s":%s}' % (json_text(row)[:-1], name.encode(), text)
 
 
 def _clean(batch: bytes) -> str:

@@ -12,7 +12,6 @@ from http import HTTPStatus
 from typing import Any, ClassVar, Final
 
 from pydantic import Field, ValidationError, model_validator
-from pydantic_core import to_json
 
 from forwarder.pms.mapping.adapter import MappedAdapter
 from forwarder.pms.mapping.format.model import MappingOption
@@ -46,6 +45,7 @@ from forwarder.pms.sdk import (
     harmless,
     identifier,
     json_number,
+    json_text,
     not_understood,
     path_segment,
     read_object,
@@ -161,7 +161,7 @@ def _body(booking: Booking) -> bytes:
         fields["totalPrice"] = json_number(price)
     if booking.card is not None:
         fields["cardDetails"] = booking.card.model_dump(by_alias=True, exclude_none=True)
-    return to_json(fields)
+    return json_text(fields)
 
 
 def _is_cancelled(status: int, body: Mapping[str, Any]) -> bool:

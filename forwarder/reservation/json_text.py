@@ -1,0 +1,21 @@
+"""JSON texts of what is written for each reservation: its record, its rows, the request to its PMS. Pure.
+
+orjson writes them in a third of the time that pydantic takes. What it refuses, and pydantic does not, pydantic writes.
+"""
+
+from typing import Any, Final
+
+import orjson
+from pydantic_core import to_json
+
+_OF_PYDANTIC: Final = orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_DATACLASS
+"""What both would write, and each in its own form."""
+
+
+def json_text(value: Any) -> bytes:
+    """`value` as JSON, byte for byte as pydantic writes it. NaN and infinity, which JSON lacks, are null. Raises what pydantic
+    does for what cannot be written."""
+    try:
+        return orjson.dumps(value, option=_OF_PYDANTIC)
+    except orjson.JSONEncodeError:  # an integer of more than 64 bits, a Decimal, …
+        return to_json(value, inf_nan_mode="null")
