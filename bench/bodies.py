@@ -11,6 +11,11 @@ _NOTES = (
 )
 
 
+def transaction_id(run: str, number: int) -> str:
+    """That of the `number`-th reservation of `run`."""
+    return f"{run}-{number:08d}"
+
+
 def reservation(run: str, number: int) -> bytes:
     """The `number`-th reservation of `run`. Its `transactionId` is unique; no two are for the same nights of a property."""
     lap, place = divmod(number, PROPERTIES)
@@ -26,6 +31,6 @@ def reservation(run: str, number: int) -> bytes:
         f'"line1":"Rua da Prata {number % 400 + 1}","line2":"","postalCode":"1100-{number % 900 + 100}","city":"Lisboa",'
         f'"state":"Lisboa","country":"PT"}}}},"numberOfGuests":3,"numberOfAdults":2,"numberOfChildren":1,'
         f'"numberOfInfants":0,"numberOfPets":0,"totalPrice":{240 + number % 900}.75,"currency":"EUR",'
-        f'"notes":"{_NOTES}","comments":"Second stay","paymentProviderId":"77","transactionId":"{run}-{number:08d}",'
+        f'"notes":"{_NOTES}","comments":"Second stay","paymentProviderId":"77","transactionId":"{transaction_id(run, number)}",'
         f'"status":"CONFIRMED"}}'
     ).encode()

@@ -10,6 +10,7 @@ kafka      the same with the publisher for Kafka, on the broker that `--kafka HO
 
 and of `--bulk N` reservations in one call: `app bulk`, `kafka bulk`. What is counted is the CPU time of this process, user and
 system, so that other work on the machine shows little; the rounds of the layers take turns, and the median of each is told.
+`--shares` tells into which parts of the work the samples of the last layer fell.
 """
 
 import argparse
@@ -21,7 +22,7 @@ import statistics
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, redirect_stderr
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, nullcontext, redirect_stderr
 from datetime import UTC, datetime
 from tempfile import TemporaryFile
 
@@ -31,6 +32,7 @@ from starlette.types import ASGIApp
 from bench.bodies import reservation
 from bench.ingress_alone import ACCOUNT, BULK_PATH, HEADERS, POST_PATH, Nowhere, application, call
 from bench.processes import output_of
+from bench.shares import ACCEPT, Shares
 from forwarder.http.server import serve
 from forwarder.ingress.message import NewSubmission, SubmissionBuilder, Terms
 from forwarder.observability.logging import configure_logging
@@ -131,16 +133,19 @@ async def _layers(stack: AsyncExitStack, arguments: argparse.Namespace) -> dict[
     return {name: layers[name] for name in arguments.layers or layers}
 
 
-async def _measure(arguments: argparse.Namespace) -> dict[str, list[float]]:
-    """CPU microseconds a reservation: of each layer, one figure a round. The first round warms up, and is left out."""
+async def _measure(arguments: argparse.Namespace, shares: Shares | None) -> dict[str, list[float]]:
+    """CPU microseconds a reservation: of each layer, one figure a round. The first round warms up, and is left out. `shares`: takes
+    samples of the last layer."""
     micros: dict[str, list[float]] = {}
     collect_rarely()  # as `supervision` has it for a process that serves
     async with AsyncExitStack() as stack:
         layers = await _layers(stack, arguments)
+        last = list(layers)[-1]
         for number in range(arguments.rounds + 1):
             bodies = [reservation(f"round{number}", each) for each in range(arguments.count)]
             for name, drive in layers.items():
-                seconds = await drive(bodies)
+                with shares.taken() if shares is not None and number and name == last else nullcontext():
+                    seconds = await drive(bodies)
                 if number:
                     micros.setdefault(name, []).append(seconds / len(bodies) * 1e6)
     return micros
@@ -163,16 +168,21 @@ def main() -> None:
     parser.add_argument("--bulk", type=int, default=500, help="reservations in one bulk")
     parser.add_argument("--kafka", metavar="HOST:PORT")
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--shares", action="store_true", help="of the last layer, by part of the work")
     parser.add_argument("layers", nargs="*", help="only these; all where none is named")
     arguments = parser.parse_args()
     with _logging_to_a_file():
-        micros = uvloop.run(_measure(arguments))
+        shares = Shares(ACCEPT) if arguments.shares else None
+        micros = uvloop.run(_measure(arguments, shares))
     if arguments.json:
         print(json.dumps(micros))
         return
     for name, figures in micros.items():
         least, most = min(figures), max(figures)
         print(f"{name:12} {statistics.median(figures):8.1f} µs of CPU a reservation  ({least:.1f} to {most:.1f})")
+    if shares is not None:
+        for part, each in shares.of(statistics.median(list(micros.values())[-1])).items():
+            print(f"  {part:40} {each:6.1f}")
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from bench.bodies import reservation
 from bench.flows import PARTITIONS
 from bench.processes import Role, local_url, port_of, running
-from bench.shares import Shares, sampled
+from bench.shares import DELIVERY, Shares
 from forwarder.ingress.message import NewSubmission, SubmissionBuilder, Terms
 from forwarder.observability import metrics
 from forwarder.observability.logging import configure_logging
@@ -217,7 +217,8 @@ async def _measure(arguments: argparse.Namespace, servers: RealServers, logs: Pa
             await _until_announced(arguments.warm, worker)
             already = _announced()
             before, written = Usage.now(postmaster), await _written(database)
-            with nullcontext() if arguments.no_profile else sampled() as shares:
+            shares = None if arguments.no_profile else Shares(DELIVERY)
+            with nullcontext() if shares is None else shares.taken():
                 await _until_announced(arguments.warm + arguments.count, worker)
                 after = Usage.now(postmaster)
         done = arguments.warm + arguments.count - already

@@ -63,9 +63,9 @@ def plain(url: str) -> str:
 
 @asynccontextmanager
 async def lean_pms(ground: Ground, scenario: Scenario, flow: str) -> AsyncIterator[tuple[Running, str]]:
-    """The PMS of a flow, and its URL."""
+    """The PMS of a flow, and its URL: that in Go where there is one, but it notes no times."""
     url = local_url()
-    if ground.go is not None:
+    if ground.go is not None and not scenario.timed:
         role = Role(
             f"{flow}-pms", ground.go.pms_command(port_of(url), scenario.pms_ms, scenario.pms_errors), {}, f"{url}/count"
         )

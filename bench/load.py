@@ -10,6 +10,7 @@ import json
 import re
 import time
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
@@ -93,19 +94,21 @@ class Load:
         took = self.ended - self.began
         ranked = sorted(self.seconds)
         return {
+            "run": self.run,
             "submissions": self.count,
             "statuses": dict(+self.statuses),
             "began": self.began,
             "seconds": round(took, 4),
             "rate": round(self.count / took, 1),
-            "p50_ms": _percentile_ms(ranked, 0.50),
-            "p99_ms": _percentile_ms(ranked, 0.99),
-            "max_ms": _percentile_ms(ranked, 1.0),
+            "p50_ms": percentile_ms(ranked, 0.50),
+            "p99_ms": percentile_ms(ranked, 0.99),
+            "max_ms": percentile_ms(ranked, 1.0),
             "cpu_us": round(self.cpu_seconds * 1e6 / self.count, 1),
         }
 
 
-def _percentile_ms(ranked: list[float], share: float) -> float:
+def percentile_ms(ranked: Sequence[float], share: float) -> float:
+    """So many of the `ranked` seconds are no longer, in milliseconds."""
     return round(ranked[max(0, round(share * len(ranked)) - 1)] * 1000, 2)
 
 

@@ -8,8 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
+import httpx
+
+from bench.bodies import transaction_id
 from bench.cpu import Meter, engines
 from bench.flows import Flow
+from bench.load import percentile_ms
 from bench.outcomes import Outcomes
 from bench.processes import output_of
 from bench.scenarios import Scenario
@@ -23,9 +27,11 @@ class Measurement:
     """Rates are submissions a second, latencies milliseconds of one request as its sender sees it.
 
     `end_to_end_rate`: from the first request to the last row CONFIRMED; None where nothing was delivered, as is all after it.
-    `made` and `twice` are what the PMS says. `cpu_us`: CPU microseconds a submission, from the first request until all was quiet,
-    by each of the flow's processes, the PMS, Kafka, PostgreSQL, the generator and the bench itself; an engine that is no process of
-    this machine's bench is left out. `elsewhere`: how many processors were busy with something else all the while.
+    `made` and `twice` are what the PMS says. `to_pms_p50_ms`, `to_pms_p99_ms`: from when a submission was due to be sent until
+    the PMS had it; None where it was not timed.
+    `cpu_us`: CPU microseconds a submission, from the first request until all was quiet, by each of the flow's processes, the PMS,
+    Kafka, PostgreSQL, the generator and the bench itself; an engine that is no process of this machine's bench is left out.
+    `elsewhere`: how many processors were busy with something else all the while.
     """
 
     scenario: str
@@ -42,6 +48,8 @@ class Measurement:
     confirmed: int | None = None
     made: int | None = None
     twice: int | None = None
+    to_pms_p50_ms: float | None = None
+    to_pms_p99_ms: float | None = None
 
     def as_json(self) -> dict[str, Any]:
         """Its fields."""
@@ -67,6 +75,7 @@ async def measure(flow: Flow, scenario: Scenario) -> Measurement:
         spent = meter.spent()
         took = time.monotonic() - began
         counts = await outcomes.counts()
+    lags: dict[str, Any] = await _lags(flow, scenario, load) if scenario.timed else {}
     generator = load["cpu_us"] * scenario.submissions / 1e6
     return Measurement(
         scenario=scenario.name,
@@ -78,6 +87,7 @@ async def measure(flow: Flow, scenario: Scenario) -> Measurement:
         max_ms=load["max_ms"],
         cpu_us=_a_submission({**spent, "generator": generator}, scenario.submissions),
         elsewhere=round(max(0.0, spent["machine"] - generator - _measured(spent)) / took, 2),
+        **lags,
         **(_end_to_end(ended - load["began"], scenario.submissions) | counts if scenario.delivers else {}),
     )
 
@@ -94,10 +104,18 @@ def _end_to_end(seconds: float, submissions: int) -> dict[str, Any]:
     return {"end_to_end_rate": round(submissions / seconds, 1), "end_to_end_seconds": round(seconds, 2)}
 
 
+async def _lags(flow: Flow, scenario: Scenario, load: Mapping[str, Any]) -> dict[str, float]:
+    async with httpx.AsyncClient(base_url=flow.pms_url) as http:
+        came = (await http.get("/arrivals", params={"run": load["run"]})).raise_for_status().json()
+    due = {
+        transaction_id(load["run"], each): load["began"] + each / scenario.rate for each in range(scenario.submissions)
+    }
+    ranked = sorted(came[submission] - moment for submission, moment in due.items())
+    return {"to_pms_p50_ms": percentile_ms(ranked, 0.50), "to_pms_p99_ms": percentile_ms(ranked, 0.99)}
+
+
 async def _load(flow: Flow, scenario: Scenario, count: int, rate: int) -> dict[str, Any]:
-    if flow.generator is not None:
-        if rate or scenario.bulk:
-            raise ValueError("the load generator in Go knows neither rates nor bulks")
+    if flow.generator is not None and not (rate or scenario.bulk):  # that one knows neither
         return await flow.generator.post(flow.post_url, count, scenario.connections, flow.headers)
     arguments = ["-n", str(count), "-c", str(scenario.connections), "--rate", str(rate), "--bulk", str(scenario.bulk)]
     return await post(flow.post_url, arguments, flow.headers)

@@ -2,12 +2,14 @@
 
 `POST {any base}/reservations` makes a booking, unless its `Idempotency-Key` was seen before; `GET {any base}/reservations
 ?reference=R` finds one; `GET /count` is the number of bookings made; `GET /stats` tells doubles: bookings that carry the same
-caller's `transactionId`, whatever reference and key they came under. A share of the creations may be refused with 503.
+caller's `transactionId`, whatever reference and key they came under;
+`GET /arrivals?run=R` tells when those of a run came. A share of the creations may be refused with 503.
 """
 
 import argparse
 import json
 import random
+import time
 from collections import Counter
 from dataclasses import dataclass, field
 from urllib.parse import parse_qs
@@ -28,6 +30,7 @@ class LeanPms:
     by_reference: dict[str, int] = field(default_factory=dict)
     references: list[str] = field(default_factory=list)
     by_submission: Counter[str] = field(default_factory=Counter)
+    arrivals: dict[str, float] = field(default_factory=dict)
 
     def answer(self, request: Request) -> tuple[int, bytes]:
         """The whole of its HTTP interface."""
@@ -38,6 +41,8 @@ class LeanPms:
                 return 200, str(self.made).encode()
             case "GET", "/stats":
                 return 200, json.dumps(self._stats()).encode()
+            case "GET", "/arrivals":
+                return 200, json.dumps(self._arrivals(request.query)).encode()
             case "GET", "/healthz":
                 return 200, b'"ok"'
             case _:
@@ -58,7 +63,9 @@ class LeanPms:
         reference = booking.get("reference", "")
         self.by_reference[reference] = self.made
         self.references.append(reference)
-        self.by_submission[booking.get("transactionId") or reference] += 1
+        submission = booking.get("transactionId") or reference
+        self.by_submission[submission] += 1
+        self.arrivals.setdefault(submission, time.monotonic())
         return 201, self._booking(self.made)
 
     def _find(self, request: Request) -> tuple[int, bytes]:
@@ -68,6 +75,11 @@ class LeanPms:
 
     def _booking(self, number: int) -> bytes:
         return b'{"id":%d,"status":"CONFIRMED","reference":"%b"}' % (number, self.references[number - 1].encode())
+
+    def _arrivals(self, query: str) -> dict[str, float]:
+        """When each submission of a run first came, on the monotonic clock that all processes of a machine share."""
+        (run,) = parse_qs(query)["run"]
+        return {submission: came for submission, came in self.arrivals.items() if submission.startswith(f"{run}-")}
 
     def _stats(self) -> dict[str, int]:
         return {

@@ -21,6 +21,12 @@ _CPU = ("ingress", "worker", "Kafka", "PostgreSQL", "PMS", "generator")
 _Figure = Callable[[Measurement], float | None]
 
 
+_LAGS: Sequence[tuple[str, _Figure, str]] = (
+    ("to the PMS, p50, ms", lambda m: m.to_pms_p50_ms, ",.1f"),
+    ("p99, ms", lambda m: m.to_pms_p99_ms, ",.1f"),
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Sheet:
     """A table. The first column is text, the others are figures."""
@@ -61,6 +67,7 @@ def _speed(measurements: Sequence[Measurement]) -> Sheet:
         ("p50, ms", lambda m: m.p50_ms, ",.1f"),
         ("p99, ms", lambda m: m.p99_ms, ",.1f"),
         ("end to end / s", lambda m: m.end_to_end_rate, ",.0f"),
+        *(_LAGS if any(m.to_pms_p99_ms is not None for m in measurements) else ()),
     )
     rows = [
         [

@@ -32,7 +32,7 @@ from tools.servers.server_process import ServerFailed
 _Start = Callable[[Ground, Scenario], AbstractAsyncContextManager[Flow]]
 _FLOWS: Final[Mapping[str, _Start]] = {"forwarder": forwarder, "baseline": naive}
 _PEERS: Final[Mapping[str, _Start]] = {"forwarder": forwarder, "goref-same": goref_same, "goref-bare": goref_bare}
-_OF_PEERS: Final = ("accept", "pms-0", "pms-50-256")
+_OF_PEERS: Final = ("accept", "pms-0", "pms-50-256", "lag")
 _WIDTH: Final = 160  # of the sheets, where there is no terminal that says
 
 

@@ -13,7 +13,8 @@ class Scenario:
     is not 0; `bulk` in one request where that is not 0. The PMS answers after `pms_ms` milliseconds, is asked `in_flight` at a time
     at the most, and answers 503 to a share of `pms_errors`. `worker_processes` 0: nothing is delivered, and accepting alone is
     measured. `embedded`: all of the forwarder in one process on SQLite files, as `forwarder up` runs it; the naive flow stays on
-    Kafka and PostgreSQL. `beside_baseline`: the naive flow has the same thing. `short`: part of the set that is measured unless
+    Kafka and PostgreSQL. `timed`: the PMS notes when each came.
+    `beside_baseline`: the naive flow has the same thing. `short`: part of the set that is measured unless
     told otherwise.
     """
 
@@ -29,6 +30,7 @@ class Scenario:
     pms_ms: int = 0
     pms_errors: float = 0.0
     embedded: bool = False
+    timed: bool = False
     beside_baseline: bool = True
     short: bool = False
 
@@ -70,6 +72,16 @@ SCENARIOS: tuple[Scenario, ...] = (
         beside_baseline=False,  # it gives up what was refused once
     ),
     Scenario("embedded", "end to end, embedded, PMS 0 ms", submissions=10_000, embedded=True, short=True),
+    Scenario("lag", "sender to PMS, 1,000 / s", submissions=10_000, rate=1_000, timed=True, beside_baseline=False),
+    Scenario("pms-200", "PMS 200 ms, 64 in flight", submissions=5_000, pms_ms=200, beside_baseline=False),
+    Scenario(
+        "pms-200-2",
+        "PMS 200 ms, 64 in flight for each of 2 worker processes",
+        submissions=5_000,
+        pms_ms=200,
+        worker_processes=2,
+        beside_baseline=False,
+    ),
     Scenario("workers-2", "end to end, PMS 0 ms, 2 worker processes", worker_processes=2, beside_baseline=False),
 )
 

@@ -14,7 +14,40 @@ from typing import Final
 _EVERY_SECONDS: Final = 0.002
 _REST: Final = "event loop"
 
-_PARTS: Final[Sequence[tuple[str, str]]] = (
+Parts = Sequence[tuple[str, str]]
+"""A piece of a file's path, and the part of the work it belongs to. The first match counts."""
+
+ACCEPT: Final[Parts] = (
+    ("structlog/", "log line"),
+    ("observability/logging.py", "log line"),
+    ("prometheus_client/", "metrics"),
+    ("observability/metrics", "metrics"),
+    ("uvicorn/", "server"),
+    ("http/connection_limits.py", "server"),
+    ("http/server.py", "dispatch, name, measure"),
+    ("ingress/guard.py", "admit, authenticate, limit"),
+    ("tenancy/", "admit, authenticate, limit"),
+    ("checks/plausibility.py", "is it plausible"),
+    ("checks/card_numbers", "card numbers in texts"),
+    ("ingress/card_text.py", "card numbers in texts"),
+    ("reservation/checks/", "parse, validate"),
+    ("reservation/request.py", "parse, validate"),
+    ("reservation/duplicates.py", "identify: id, natural key, fingerprint"),
+    ("reservation/submission.py", "identify: id, natural key, fingerprint"),
+    ("ingress/message.py", "identify: id, natural key, fingerprint"),
+    ("topics/codec", "write the message"),
+    ("topics/signing.py", "sign"),
+    ("topics/kafka/", "publish"),
+    ("topics/publishing.py", "publish"),
+    ("aiokafka/", "publish"),
+    ("ingress/publish/", "known already? publish"),
+    ("ingress/receipts.py", "respond"),
+    ("http/messages.py", "read the body, respond"),
+    ("ingress/", "ingress, other"),
+)
+"""Of one accepted submission."""
+
+DELIVERY: Final[Parts] = (
     ("structlog/", "log line"),
     ("prometheus_client/", "metrics"),
     ("worker/intake/", "intake"),
@@ -35,13 +68,14 @@ _PARTS: Final[Sequence[tuple[str, str]]] = (
     ("sqlalchemy/", "statements"),
     ("asyncpg/", "statements"),
 )
-"""A part of a file's path, and the part of the work it belongs to. The first match counts."""
+"""Of one delivery."""
 
 
 class Shares:
     """Samples by part."""
 
-    def __init__(self) -> None:
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
         self._samples: Counter[str] = Counter()
         self._known: dict[str, str | None] = {}
 
@@ -57,7 +91,7 @@ class Shares:
 
     def _part_of(self, path: str) -> str | None:
         if path not in self._known:
-            self._known[path] = next((part for place, part in _PARTS if place in path), None)
+            self._known[path] = next((part for place, part in self._parts if place in path), None)
         return self._known[path]
 
     def of(self, total: float) -> Mapping[str, float]:
@@ -65,15 +99,13 @@ class Shares:
         count = sum(self._samples.values())
         return {part: total * samples / count for part, samples in self._samples.most_common()}
 
-
-@contextmanager
-def sampled() -> Iterator[Shares]:
-    """Samples the block. In the main thread only."""
-    shares = Shares()
-    before = signal.signal(signal.SIGPROF, shares.sample)
-    signal.setitimer(signal.ITIMER_PROF, _EVERY_SECONDS, _EVERY_SECONDS)
-    try:
-        yield shares
-    finally:
-        signal.setitimer(signal.ITIMER_PROF, 0)
-        signal.signal(signal.SIGPROF, before)
+    @contextmanager
+    def taken(self) -> Iterator[None]:
+        """Takes samples of the block. In the main thread only."""
+        before = signal.signal(signal.SIGPROF, self.sample)
+        signal.setitimer(signal.ITIMER_PROF, _EVERY_SECONDS, _EVERY_SECONDS)
+        try:
+            yield
+        finally:
+            signal.setitimer(signal.ITIMER_PROF, 0)
+            signal.signal(signal.SIGPROF, before)
