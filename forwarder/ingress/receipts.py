@@ -18,6 +18,7 @@ from forwarder.http.messages import (
 from forwarder.ingress.dry_run import DryRun
 from forwarder.ingress.losses import CallerWarning
 from forwarder.ingress.publish.idempotency import Receipt
+from forwarder.reservation.json_text import json_text
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.problems import endings
 from forwarder.reservation.record import pending_record
@@ -82,7 +83,7 @@ def _accepted(receipt: Receipt, origin: str, reservation: bytes | None, *headers
     if reservation is not None:
         shown = _known_record(receipt, reservation) | shown
     location = (b"location", f"{_SUBMISSIONS}{receipt.request_id}".encode())
-    return Response(202, envelope(receipt.status.success, to_json(shown)), (location, NO_STORE, *headers))
+    return Response(202, envelope(receipt.status.success, json_text(shown)), (location, NO_STORE, *headers))
 
 
 def _known_record(receipt: Receipt, reservation: bytes) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Final, Literal, TextIO
 
+import orjson
 import structlog
 from pydantic_core import to_json
 
@@ -168,7 +169,13 @@ def completed(
 
 def json_line(event: structlog.typing.EventDict) -> str:
     """The line of a completed event."""
-    return to_json(event, fallback=str).decode()
+    try:
+        return orjson.dumps(event, option=_AS_PYDANTIC).decode()
+    except orjson.JSONEncodeError:  # an error, a Decimal, …
+        return to_json(event, fallback=str).decode()
+
+
+_AS_PYDANTIC: Final = orjson.OPT_UTC_Z | orjson.OPT_PASSTHROUGH_DATACLASS
 
 
 def _without_cards(_logger: object, _level: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:

@@ -16,6 +16,7 @@ from forwarder.observability.tracing.context import TRACEPARENT, TRACESTATE, rea
 from forwarder.process.clock import iso
 from forwarder.reservation.cancellation import MAX_REASON, CancellationRequest
 from forwarder.reservation.duplicates import MAX_WINDOW_SECONDS, NaturalKey
+from forwarder.reservation.json_text import json_text
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.record import ResultEvent, SubmissionState, can_compose, compose_record
 from forwarder.reservation.request import Operation, SealedCard
@@ -116,7 +117,7 @@ def encode_submission(submission: SubmissionFields, accepted_at: str, reservatio
             envelope["transactionKey"] = natural.transaction
     return Message(
         submission.key.encode(),
-        to_json(envelope)[:-1] + b',"reservation":' + reservation + b"}",
+        json_text(envelope)[:-1] + b',"reservation":' + reservation + b"}",
         event_headers(submission.request_id, _SUBMITTED, accepted_at, submission.request_id, submission.trace),
     )
 

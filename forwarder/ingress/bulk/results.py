@@ -3,12 +3,11 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple, assert_never
 
-from pydantic_core import to_json
-
 from forwarder.ingress.dry_run import DryRun
 from forwarder.ingress.message import NewSubmission
 from forwarder.ingress.publish.idempotency import Receipt
 from forwarder.ingress.receipts import receipt_json
+from forwarder.reservation.json_text import json_text
 from forwarder.reservation.problems.problem import Problem
 
 
@@ -58,7 +57,7 @@ def bulk_body(results: Sequence[Result], places: Sequence[Place], origin: str) -
         "refused": sum(isinstance(result, Problem) for result in results),
         "results": shown,
     }
-    return to_json({"success": all(result["success"] for result in shown), "data": data})
+    return json_text({"success": all(result["success"] for result in shown), "data": data})
 
 
 def _shown(result: Result, origin: str) -> dict[str, Any]:
