@@ -10,7 +10,8 @@ from starlette.requests import Request
 from starlette.routing import Route
 
 from forwarder.http.messages import NO_STORE, Response, Routes, problem_response
-from forwarder.observability.metrics import FAILING_CHECKS, registry
+from forwarder.observability.exposition import registry
+from forwarder.observability.metrics import FAILING_CHECKS
 from forwarder.process.supervision import Stop
 from forwarder.reservation.problems import requests
 

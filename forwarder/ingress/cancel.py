@@ -51,7 +51,8 @@ from forwarder.reservation.cancellation import (
     not_made,
     not_supported,
 )
-from forwarder.reservation.checks.fields import MalformedJson, read_cancellation
+from forwarder.reservation.checks.faults import MalformedJson
+from forwarder.reservation.checks.fields import read_cancellation
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.problems.problem import Problem
 from forwarder.reservation.request import MAX_BODY_BYTES

@@ -27,7 +27,8 @@ from forwarder.ingress.publish.publisher import SubmissionPublisher
 from forwarder.ingress.receipts import dry_run_response, receipt_response, with_warnings
 from forwarder.observability.logging import tells_usual
 from forwarder.observability.metrics import DEFERRED, submissions
-from forwarder.reservation.checks.fields import MalformedJson, Reading, read_request
+from forwarder.reservation.checks.faults import MalformedJson
+from forwarder.reservation.checks.fields import Reading, read_request
 from forwarder.reservation.checks.plausibility import Plausibility, plausibility
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.problems.problem import Problem

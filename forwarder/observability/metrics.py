@@ -7,18 +7,11 @@ the child that `labels()` returns rather than look it up for each message.
 import asyncio
 import atexit
 import functools
-import os
-import platform
-from collections.abc import Iterable
 from typing import Final
 
-from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
-from prometheus_client.metrics_core import Metric
-from prometheus_client.multiprocess import MultiProcessCollector
-from prometheus_client.registry import Collector
+from prometheus_client import Counter, Gauge, Histogram
 
-from forwarder import __version__
-from forwarder.observability.snapshots import ProcessesTogether, SnapshotGauge, SnapshotsOfAll
+from forwarder.observability.snapshots import SnapshotGauge
 
 _FAST = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0, 300.0)
 """Up to the longest that a push, or a caller who waits, may take by the settings."""
@@ -215,58 +208,6 @@ STANDING_READ_AT = SnapshotGauge(
 )
 """`what`: work, from the store; lag, from the log. What could not be read for two minutes is not shown any more."""
 
-_OF_EVERY_ROLE: Final = (BUILD, FAILING_CHECKS, CONNECTIONS, CONNECTIONS_ENDED, REQUEST_SECONDS)
-_WAITS: Final = (WAITING, UNREADABLE_RESULTS)
-_OF_ROLE: Final = {
-    "ingress": (SUBMISSIONS, PUBLISH_SECONDS, BAD_TOKENS, *_WAITS),
-    "query": (BAD_TOKENS, *_WAITS),
-    "worker": (
-        TAKEN_IN,
-        INTAKE_STALLED_SECONDS,
-        HELD,
-        PUSHES,
-        PUSH_SECONDS,
-        BREAKERS,
-        OPEN_BREAKERS,
-        BREAKER_OPENINGS,
-        HOLD_OFFS,
-        WINDOW_CUTS,
-        OUTCOMES,
-        OUTCOME_SECONDS,
-        CANCELLATIONS,
-        CARDS_GONE,
-        CARD_KEYS_MISSING,
-        SEALING_KEYS_DESTROYED,
-        RESULTS_PUBLISHED,
-        DEAD_LETTERS,
-        UNPUBLISHED_RESULTS,
-        PENDING,
-        OLDEST_PENDING_SECONDS,
-        DUE,
-        OLDEST_DUE_SECONDS,
-        IN_DOUBT,
-        OLDEST_IN_DOUBT_SECONDS,
-        OPEN_DEAD_LETTERS,
-        ACCOUNTS,
-        LAG_MESSAGES,
-        LAG_SECONDS,
-        WEBHOOKS_PENDING,
-        WEBHOOKS_OLDEST_DUE_SECONDS,
-        STANDING_READ_AT,
-    ),
-    "simulator": (),
-    "notifier": (
-        BAD_TOKENS,
-        UNREADABLE_RESULTS,
-        WEBHOOKS_QUEUED,
-        WEBHOOK_DELIVERIES,
-        WEBHOOK_SECONDS,
-        WEBHOOK_ENDPOINTS_DISABLED,
-    ),
-}
-"""What each role shows. The others' would be 0 there, as if nothing were amiss."""
-
-
 _DELAY_SECONDS: Final = 0.1
 """For how long an observation may not show in the metrics."""
 
@@ -326,41 +267,3 @@ def submissions(operation: str, answer: str) -> Counter:
 def dead_letters(failure_class: str) -> Counter:
     """`DEAD_LETTERS` of this class."""
     return DEAD_LETTERS.labels(failure_class)
-
-
-def tell_build(role: str, revision: str) -> None:
-    """Show that `role` runs here, and what of it."""
-    BUILD.labels(role, __version__, revision, platform.python_version()).set(1)
-
-
-def registry(role: str | None = None) -> CollectorRegistry:
-    """The registry to expose: of all processes on this port where `PROMETHEUS_MULTIPROC_DIR` is set, else of this one. What `role`
-    shows; of a process that has all roles, everything."""
-    DEFERRED.flush()
-    if "PROMETHEUS_MULTIPROC_DIR" not in os.environ:
-        every = REGISTRY
-    else:
-        every = CollectorRegistry()
-        MultiProcessCollector(every)  # type: ignore[no-untyped-call]
-        every.register(SnapshotsOfAll())
-        every.register(ProcessesTogether())
-    if role not in _OF_ROLE:
-        return every
-    of_role = CollectorRegistry()
-    of_role.register(_Shown(every, role))
-    return of_role
-
-
-class _Shown(Collector):
-    """What a role shows of `registry`; all that is not ours as well."""
-
-    def __init__(self, registry: CollectorRegistry, role: str) -> None:
-        self._registry = registry
-        metrics = (*_OF_EVERY_ROLE, *_OF_ROLE[role])
-        self._names = {described.name for metric in metrics for described in metric.describe()}
-
-    def collect(self) -> Iterable[Metric]:
-        """As the registry does."""
-        for metric in self._registry.collect():
-            if metric.name in self._names or not metric.name.startswith("forwarder_"):
-                yield metric

@@ -7,11 +7,11 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter,
 from pydantic.alias_generators import to_camel
 from pydantic_core import ErrorDetails, from_json
 
+from forwarder.reservation.checks.faults import field_faults
 from forwarder.reservation.checks.fields import (
     UnknownField,
     between_fields,
     cross_faults,
-    field_faults,
     read_exactly,
     refuse_hidden,
     unknown_fields,

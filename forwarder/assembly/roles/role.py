@@ -19,7 +19,7 @@ from forwarder.http.messages import Routes
 from forwarder.http.server import http_app, serve
 from forwarder.http.tls import ServerTls
 from forwarder.http.traced import TracedApp
-from forwarder.observability.metrics import tell_build
+from forwarder.observability.exposition import tell_build
 from forwarder.process.loops import cancel_all, forever
 from forwarder.process.supervision import BACKLOG, Stop, side_by_side
 from forwarder.settings import Settings

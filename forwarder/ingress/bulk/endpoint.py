@@ -38,7 +38,8 @@ from forwarder.ingress.publish.publisher import SubmissionPublisher
 from forwarder.observability.metrics import submissions
 from forwarder.process.loops import TimeSlice, yield_to_loop
 from forwarder.reservation.bulk import MAX_ITEMS, BulkItem, ItemReading
-from forwarder.reservation.checks.fields import MalformedJson, Reading
+from forwarder.reservation.checks.faults import MalformedJson
+from forwarder.reservation.checks.fields import Reading
 from forwarder.reservation.checks.plausibility import Plausibility, plausibility
 from forwarder.reservation.problems.problem import Problem
 from forwarder.tenancy.callers import Caller

@@ -17,7 +17,8 @@ from forwarder.http.paging import PAGE_PARAMETERS, read_cursor, read_limit
 from forwarder.http.query_string import invalid_query, parameters_of
 from forwarder.notifier.webhooks import DEFAULT_OVERLAP_SECONDS, MAX_OVERLAP_SECONDS
 from forwarder.reservation.checks.card_numbers import find
-from forwarder.reservation.checks.fields import MalformedJson, read_object
+from forwarder.reservation.checks.faults import MalformedJson
+from forwarder.reservation.checks.fields import read_object
 from forwarder.reservation.problems import requests
 from forwarder.reservation.problems.problem import Fault, Problem, counted
 from forwarder.reservation.record import RESULT_TYPES

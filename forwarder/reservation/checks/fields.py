@@ -13,24 +13,19 @@ from itertools import islice
 from typing import Any, Final, NamedTuple, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
-from pydantic_core import ErrorDetails, from_json
+from pydantic_core import from_json
 
 from forwarder.reservation.cancellation import CancellationBody
+from forwarder.reservation.checks.faults import MalformedJson, field_faults
 from forwarder.reservation.checks.plausibility import Plausibility
 from forwarder.reservation.problems.problem import Fault
 from forwarder.reservation.request import (
-    CONFIRMED,
     CURRENCY_DECIMALS,
-    CURRENCY_IN_ANY_CASE,
-    EMAIL,
     INEXACT,
     MAX_DECIMALS,
     MAX_NIGHTS,
     MAX_PRICE,
     MODELS,
-    NO_NUL,
-    NOT_BLANK,
-    PRINTABLE,
     Operation,
     ReservationRequest,
     fields_given,
@@ -38,14 +33,9 @@ from forwarder.reservation.request import (
 )
 
 M = TypeVar("M", bound=BaseModel)
-_Place = tuple[int | str, ...]
 
 
 _EMPTY: Final = "it is empty; send one JSON object"
-
-
-class MalformedJson(ValueError):
-    """The body is not a JSON document. The message says where it stops being one."""
 
 
 class UnknownField(NamedTuple):
@@ -198,104 +188,6 @@ def _faults(error: ValidationError, body: bytes, check: Plausibility | None) -> 
     by_pointer = field_faults(error)
     crossed = cross_faults(from_json(body), check)
     return [*by_pointer.values(), *(fault for fault in crossed if fault.pointer not in by_pointer)]
-
-
-def _place(detail: ErrorDetails) -> _Place:
-    return detail["loc"]
-
-
-def field_faults(error: ValidationError, place: Callable[[ErrorDetails], _Place] = _place) -> Mapping[str, Fault]:
-    """The faults of single values, by their pointers. `place` tells the steps to one. Raises `MalformedJson`."""
-    details = error.errors(include_url=False, include_input=False)
-    if details[0]["type"] == "json_invalid":
-        raise MalformedJson(details[0]["ctx"]["error"])
-    by_pointer: dict[str, list[ErrorDetails]] = {}
-    for detail in details:
-        by_pointer.setdefault(_pointer(place(detail)), []).append(detail)
-    return {pointer: _fault(pointer, branches) for pointer, branches in by_pointer.items()}
-
-
-def _pointer(loc: _Place) -> str:
-    # A string-or-number field reports each branch of its union as one more, last step: not a step of the document.
-    steps = [str(step) for step in loc if step not in _BRANCHES and not str(step).startswith(_CHECKED_BRANCH)]
-    return "".join("/" + step.replace("~", "~0").replace("/", "~1") for step in steps)
-
-
-_BRANCHES = {"str", "int", "float", "constrained-str", "constrained-int", "constrained-float"}
-_CHECKED_BRANCH: Final = "function-after["
-_WRONG_TYPES = {
-    "string_type": "a string",
-    "int_type": "a whole number",
-    "float_type": "a number",
-    "bool_type": "true or false",
-    "list_type": "an array",
-}
-
-
-def _fault(pointer: str, branches: list[ErrorDetails]) -> Fault:
-    """A value has one fault, in our words: the limit that it breaks, or else the types that it may have."""
-    for detail in branches:
-        if detail["type"] not in _WRONG_TYPES:
-            return Fault(pointer, *_in_our_words(detail))
-    types = {detail["type"] for detail in branches}
-    if "float_type" in types:
-        types.discard("int_type")
-    expected = " or ".join(words for name, words in _WRONG_TYPES.items() if name in types)
-    return Fault(pointer, "wrong_type", f"must be {expected}")
-
-
-_REQUIRED_SHAPES = {
-    EMAIL: "must be an e-mail address, such as guest@example.com",
-    CURRENCY_IN_ANY_CASE: "must be an ISO 4217 currency code, such as EUR",
-    CONFIRMED: "must be CONFIRMED, in any case, or be left out",
-    NOT_BLANK: "must not be empty, nor contain the character U+0000",
-    NO_NUL: "must not contain the character U+0000",
-    PRINTABLE: "must have printable ASCII characters alone",
-}
-
-
-def _in_our_words(detail: ErrorDetails) -> tuple[str, str]:
-    context: Mapping[str, Any] = detail.get("ctx", {})
-    match detail["type"]:
-        case "missing":
-            return "required", "is required"
-        case "extra_forbidden":
-            return "unknown_field", "is not a field of this operation"
-        case "model_type" | "model_attributes_type" | "dict_type":
-            return "wrong_type", "must be a JSON object"
-        case "inexact_number":
-            return "inexact_number", "must be written in digits alone, or as a string: else it may not be exact"
-        case "decimal_type" | "decimal_parsing" | "finite_number":
-            return "wrong_type", "must be a finite number"
-        case "date_type" | "date_parsing" | "date_from_datetime_parsing":
-            return "invalid_date", "must be a date that exists, written YYYY-MM-DD"
-        case "literal_error" if detail["loc"][-1] == "country":
-            return "invalid_value", _COUNTRY
-        case "literal_error":
-            return "invalid_value", f"must be {context['expected']}"
-        case "string_pattern_mismatch":
-            return "invalid_value", _REQUIRED_SHAPES[context["pattern"]]
-        case kind:
-            return _out_of_bounds(kind, context) or (kind, detail["msg"])
-
-
-_COUNTRY: Final = (
-    "must be one of the ISO 3166-1 alpha-2 codes that this service accepts, in capitals, such as ES: see /docs#Address"
-)
-
-
-def _out_of_bounds(kind: str, context: Mapping[str, Any]) -> tuple[str, str] | None:
-    match kind:
-        case "string_too_long":
-            return "too_long", f"must have at most {context['max_length']} characters"
-        case "string_too_short" | "too_short":
-            return "invalid_value", "must not be empty"
-        case "greater_than_equal" | "greater_than":
-            return "too_small", f"must be at least {int(context.get('ge', context.get('gt')))}"
-        case "less_than_equal" | "less_than":
-            return "too_large", f"must be at most {int(context.get('le', context.get('lt')))}"
-        case _:
-            return None
 
 
 def _date_faults(arrival: date, departure: date) -> list[Fault]:

@@ -11,16 +11,8 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from forwarder.process.clock import Clock, SystemClock
-from forwarder.topics.embedded.file import (
-    Create,
-    NoOp,
-    committed_offsets,
-    group_lag,
-    list_topics,
-    lock_group,
-    offsets_at,
-    topic_offsets,
-)
+from forwarder.topics.embedded.file import Create, NoOp, lock_group
+from forwarder.topics.embedded.offsets import committed_offsets, group_lag, list_topics, offsets_at, topic_offsets
 from forwarder.topics.embedded.reader import EmbeddedConsumer, EmbeddedReader, EmbeddedTail
 from forwarder.topics.embedded.writer import EmbeddedPublisher, EmbeddedWriter, Retention
 from forwarder.topics.port import (

@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from forwarder.topics.embedded import file as embedded_file
 from forwarder.topics.embedded.file import Commit, Create, TopicEntry, open_file, reaching_file
+from forwarder.topics.embedded.offsets import offsets_since
 from forwarder.topics.embedded.writer import EmbeddedWriter
 from forwarder.topics.port import ConsumedMessage
 
@@ -172,7 +173,7 @@ class EmbeddedTail:
 
     async def seek_to_time(self, moment: datetime) -> Mapping[int, int]:
         since_ms = round(moment.timestamp() * 1000)
-        self._reader.next = await self._reader.query(partial(embedded_file.offsets_since, since_ms=since_ms))
+        self._reader.next = await self._reader.query(partial(offsets_since, since_ms=since_ms))
         return dict(self._reader.next)
 
     async def receive(self, *, max_messages: int, wait_seconds: float) -> Sequence[ConsumedMessage]:

@@ -13,7 +13,7 @@ from standardwebhooks.webhooks import Webhook
 from forwarder.notifier.dispatcher import EndpointDispatcher
 from forwarder.notifier.settings import NotifierSettings
 from forwarder.notifier.webhooks import EndpointDisabled, UnknownType
-from forwarder.observability.metrics import registry
+from forwarder.observability.exposition import registry
 from forwarder.store.webhooks.port import DeliveryStatus
 from forwarder.tenancy.port import NotKnown
 from forwarder.tenancy.sealing.binding import of_webhook_secret

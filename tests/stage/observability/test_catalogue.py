@@ -12,7 +12,7 @@ import pytest
 from prometheus_client import Counter, Gauge, Histogram, generate_latest
 
 from forwarder.observability import metrics
-from forwarder.observability.metrics import registry, tell_build
+from forwarder.observability.exposition import registry, tell_build
 from forwarder.observability.snapshots import SnapshotGauge
 
 OURS = {
@@ -70,12 +70,13 @@ def test_a_snapshot_shows_what_it_was_given_last_and_nothing_while_there_is_noth
 _ONE_OF_SEVERAL = """
 import sys
 from forwarder.observability import metrics
+from forwarder.observability.exposition import registry
 metrics.PENDING.replace({("acc", "active"): float(sys.argv[1])})
 print("told", flush=True)
 sys.stdin.readline()
 if sys.argv[1] == "3":
     from prometheus_client import generate_latest
-    print(generate_latest(metrics.registry("worker")).decode(), flush=True)
+    print(generate_latest(registry("worker")).decode(), flush=True)
 """
 
 

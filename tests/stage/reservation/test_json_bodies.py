@@ -7,13 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forwarder.reservation.checks.fields import (
-    MalformedJson,
-    max_names,
-    names_are_unique,
-    read_cancellation,
-    read_request,
-)
+from forwarder.reservation.checks.faults import MalformedJson
+from forwarder.reservation.checks.fields import max_names, names_are_unique, read_cancellation, read_request
 from tests.support.stages.bodies import BOOKING_ENGINE, GENERAL, changed
 
 

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forwarder.reservation.checks.fields import MalformedJson, read_request
+from forwarder.reservation.checks.faults import MalformedJson
+from forwarder.reservation.checks.fields import read_request
 from forwarder.reservation.problems.problem import Fault
 from forwarder.reservation.request import BookingEngineRequest, GeneralRequest, Operation
 from tests.support.profile import examples

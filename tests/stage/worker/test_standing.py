@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from forwarder.observability.metrics import registry
+from forwarder.observability.exposition import registry
 from forwarder.observability.snapshots import SnapshotGauge
 from forwarder.operations.show.standing import Group
 from forwarder.store.standing.port import AccountWork, EndpointWork, FailedWork

@@ -14,7 +14,7 @@ from forwarder.ingress.receipts import receipt_response
 from forwarder.notifier.service import Notifier, NotifierParts
 from forwarder.notifier.settings import NotifierSettings
 from forwarder.notifier.webhooks import Webhooks, WebhooksParts
-from forwarder.observability.metrics import registry
+from forwarder.observability.exposition import registry
 from forwarder.process.clock import SystemClock
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.submission import Submission

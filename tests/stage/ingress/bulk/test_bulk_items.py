@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forwarder.ingress.bulk.items import begins_array, elements, lines
-from forwarder.reservation.checks.fields import MalformedJson
+from forwarder.reservation.checks.faults import MalformedJson
 
 _TEXTS = st.text(st.sampled_from('ab"\\[]{},: \n\té🙂\x7f'), max_size=12)
 _VALUES = st.recursive(
