@@ -59,7 +59,7 @@ from forwarder.reservation.request import MAX_BODY_BYTES
 from forwarder.store.lists.port import StoredSubmission
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.tenancy.callers import Caller
-from forwarder.topics.codec import encode_cancellation
+from forwarder.topics.cancellations import encode_cancellation
 from forwarder.topics.outcomes import DuplicateOf, OutcomeEvent, OutcomeWaiter
 from forwarder.topics.port import LogUnavailable
 

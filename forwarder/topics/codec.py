@@ -1,4 +1,4 @@
-"""Submissions, cancellations and result events as messages of the log: JSON values, CloudEvents 1.0 in Kafka's binary mode.
+"""Submissions and result events as messages of the log: JSON values, CloudEvents 1.0 in Kafka's binary mode.
 
 https://github.com/cloudevents/spec/blob/v1.0.2/cloudevents/bindings/kafka-protocol-binding.md
 https://github.com/cloudevents/spec/blob/v1.0.2/cloudevents/formats/json-format.md for `structured_event`
@@ -13,8 +13,6 @@ from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
 from pydantic_core import from_json, to_json
 
 from forwarder.observability.tracing.context import TRACEPARENT, TRACESTATE, read_trace, trace_headers
-from forwarder.process.clock import iso
-from forwarder.reservation.cancellation import MAX_REASON, CancellationRequest
 from forwarder.reservation.duplicates import MAX_WINDOW_SECONDS, NaturalKey
 from forwarder.reservation.json_text import json_text
 from forwarder.reservation.outcome import Status
@@ -26,7 +24,7 @@ from forwarder.topics.signing import REPLAY_OF
 
 _SOURCE = b"/forwarder"
 _SUBMITTED = b"reservation.submitted.v1"
-_CANCELLATION_REQUESTED = "reservation.cancellation_requested.v1"
+CANCELLATION_REQUESTED = "reservation.cancellation_requested.v1"
 _DUPLICATE = "reservation.duplicate.v1"
 _REQUEST = b',"reservation":'
 """Comes before the request, the last member of an envelope. Inside a string its quotes would be escaped."""
@@ -234,55 +232,9 @@ class _SubmissionEnvelope(BaseModel):
         return NaturalKey(self.naturalKey, self.transactionKey or None, self.duplicateWindowSeconds, self.keyed)
 
 
-def encode_cancellation(request: CancellationRequest) -> Message:
-    """The message for `request`. Two requests to cancel the same revision get the same event id."""
-    requested_at = iso(request.requested_at)
-    value = {
-        "requestId": request.request_id,
-        "integrationAccountId": request.account_id,
-        "requestedAt": requested_at,
-        "reason": request.reason,
-        "revision": request.revision,
-    }
-    event_id = f"{request.request_id}.cancellation.{request.revision}"
-    headers = event_headers(event_id, _CANCELLATION_REQUESTED.encode(), requested_at, request.request_id, request.trace)
-    return Message(request.key.encode(), to_json(value), headers)
-
-
 def is_cancellation(message: Message) -> bool:
     """Whether the type of `message` is a cancellation request."""
-    return header(message.headers, "ce_type") == _CANCELLATION_REQUESTED
-
-
-def decode_cancellation(message: Message) -> CancellationRequest:
-    """The cancellation request in `message`. Raises `Undecodable`."""
-    refuse_unstorable(message, "not a cancellation")
-    try:
-        body = _CancellationEnvelope.model_validate_json(message.value)
-        key = message.key.decode()
-    except ValueError as error:
-        raise Undecodable(f"not a cancellation: {type(error).__name__}") from error
-    return CancellationRequest(
-        request_id=body.requestId,
-        account_id=body.integrationAccountId,
-        key=key,
-        requested_at=body.requestedAt,
-        reason=body.reason,
-        revision=body.revision,
-        trace=trace_of(message.headers),
-    )
-
-
-class _CancellationEnvelope(BaseModel):
-    """The value of the message. Later versions may add members."""
-
-    model_config = ConfigDict(strict=True, extra="ignore")
-
-    requestId: Id  # noqa: N815 - the message's own names
-    integrationAccountId: Id  # noqa: N815
-    requestedAt: Instant  # noqa: N815
-    reason: Annotated[str, Field(max_length=MAX_REASON)] | None
-    revision: Annotated[int, Field(ge=0, lt=10**9)]
+    return header(message.headers, "ce_type") == CANCELLATION_REQUESTED
 
 
 def encode_result(event: ResultEvent) -> Message:

@@ -22,9 +22,9 @@ from forwarder.reservation.submission import Submission
 from forwarder.store.submissions.port import StoreUnavailable, Unstorable
 from forwarder.store.submissions.work import FAILURE_CLASS, Arrival, Duplicate, Work
 from forwarder.tenancy.port import DEFAULT_DEADLINE_SECONDS, Account, TenancyUnavailable
+from forwarder.topics.cancellations import decode_cancellation
 from forwarder.topics.codec import (
     Undecodable,
-    decode_cancellation,
     decode_with_text,
     encode_duplicate,
     header,

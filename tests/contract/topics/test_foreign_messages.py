@@ -32,7 +32,10 @@ from forwarder.process.clock import SystemClock
 from forwarder.reservation.request import SealedCard
 from forwarder.store.database import open_engine
 from forwarder.store.lists.overview import SqlOverview
-from forwarder.topics.codec import Undecodable, encode_cancellation
+from forwarder.topics.cancellations import encode_cancellation
+from forwarder.topics.codec import (
+    Undecodable,
+)
 from forwarder.topics.port import ConsumedMessage, Log, Message, Topics
 from forwarder.topics.reading import read_to_end
 from forwarder.topics.signing import MessageSigner

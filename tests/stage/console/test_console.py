@@ -42,7 +42,12 @@ from forwarder.tenancy.key_terms import Scope, read_networks
 from forwarder.tenancy.port import Account
 from forwarder.tenancy.sql.deployment import request_id_key
 from forwarder.tenancy.sql.directory import CacheTimes, SqlDirectory
-from forwarder.topics.codec import decode_cancellation, encode_submission, header, is_cancellation
+from forwarder.topics.cancellations import decode_cancellation
+from forwarder.topics.codec import (
+    encode_submission,
+    header,
+    is_cancellation,
+)
 from forwarder.topics.port import Log, Message, Tail
 from forwarder.topics.reading import read_to_end
 from tests.support.memory.clock import ManualClock

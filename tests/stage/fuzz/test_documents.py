@@ -15,12 +15,11 @@ from forwarder.pms.mapping.format.document import read_document
 from forwarder.pms.mapping.format.json_path import is_path, value_at
 from forwarder.query.pages import PageRequest, read_page_request
 from forwarder.reservation.request import SealedCard
+from forwarder.topics.cancellations import decode_cancellation, encode_cancellation
 from forwarder.topics.codec import (
     Undecodable,
-    decode_cancellation,
     decode_data,
     decode_submission,
-    encode_cancellation,
     replay_revision,
 )
 from forwarder.topics.port import Message

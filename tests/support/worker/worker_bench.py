@@ -24,7 +24,10 @@ from forwarder.store.submissions.recorder import SqlRecorder
 from forwarder.tenancy.port import Account
 from forwarder.tenancy.sealing.binding import with_credential
 from forwarder.tenancy.sealing.texts import SecretUnsealer, sealer_of
-from forwarder.topics.codec import encode_cancellation, encode_submission
+from forwarder.topics.cancellations import encode_cancellation
+from forwarder.topics.codec import (
+    encode_submission,
+)
 from forwarder.topics.embedded import file as embedded_file
 from forwarder.topics.embedded.log import EmbeddedLog
 from forwarder.topics.port import ConsumedMessage, LogUnavailable, Message, Publisher, Topics
