@@ -11,7 +11,7 @@ from sqlalchemy import Connection, inspect, text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.process.loading import load
-from forwarder.store.database import Database, open_engine, outages_translated
+from forwarder.store.database import Database, UnusableDatabase, open_engine, outages_translated
 
 if TYPE_CHECKING:
     from alembic.config import Config
@@ -79,6 +79,7 @@ def known_revisions() -> frozenset[str]:
 def _upgrade(connection: Connection) -> list[str]:
     """Apply the revisions that are missing, in the transaction of `connection`; which they were, in order."""
     if connection.dialect.name == "postgresql":
+        _require_unicode(connection)
         connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _MIGRATION_LOCK})
     applied: list[str] = []
     if HEAD not in _applied(connection):
@@ -86,6 +87,16 @@ def _upgrade(connection: Connection) -> list[str]:
         config.attributes |= {"connection": connection, "applied": applied}
         load("alembic.command:upgrade")(config, "head")
     return applied
+
+
+def _require_unicode(connection: Connection) -> None:
+    """A PostgreSQL that was set up without a locale makes databases in SQL_ASCII, in which no guest may have an accent."""
+    encoding = connection.scalar(text("SHOW server_encoding"))
+    if encoding != "UTF8":
+        raise UnusableDatabase(
+            f"The database's encoding must be UTF8, and is {encoding}. Make another one: "
+            "createdb --encoding=UTF8 --template=template0 NAME"
+        )
 
 
 def _applied(connection: Connection) -> set[str]:

@@ -12,7 +12,7 @@ from sqlalchemy import Connection, MetaData, inspect, text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.store import tables as store_tables
-from forwarder.store.database import open_engine
+from forwarder.store.database import UnusableDatabase, open_engine
 from forwarder.store.migrate import (
     HEAD,
     NotMigrated,
@@ -26,6 +26,7 @@ from forwarder.store.migrations import versions
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.tenancy.sql import tables as tenancy_tables
 from tests.support.store.stored import NOBODY_LISTENS
+from tools.servers.postgres.databases import new_database
 
 REVISIONS = sorted(file.name[:4] for file in Path(versions.__path__[0]).glob("[0-9]*.py"))
 
@@ -137,3 +138,12 @@ async def test_everything_can_be_taken_back(engine: AsyncEngine) -> None:
 
     async with engine.begin() as connection:
         assert await connection.run_sync(go_back) == ["alembic_version"]
+
+
+async def test_a_database_that_cannot_hold_every_name_gets_no_tables(postgres_url: str) -> None:
+    async with new_database(postgres_url, encoding="SQL_ASCII") as url:
+        with pytest.raises(UnusableDatabase, match=r"must be UTF8, and is SQL_ASCII.*createdb --encoding=UTF8"):
+            await migrate(url)
+        bare = open_engine(url)
+        assert not await is_current(bare)
+        await bare.dispose()

@@ -12,12 +12,12 @@ import asyncpg
 
 
 @asynccontextmanager
-async def new_database(server_url: str, *, template: str | None = None) -> AsyncIterator[str]:
+async def new_database(server_url: str, *, template: str | None = None, encoding: str = "UTF8") -> AsyncIterator[str]:
     """The `postgresql+asyncpg://` URL of a database of one's own; it is dropped at the end, whoever is connected.
 
-    It is empty, or a copy of the database at the URL `template`, to which nobody may be connected meanwhile.
+    It is empty, or a copy of the database at the URL `template`, to which nobody may be connected meanwhile, and has its encoding.
     """
-    url = await _create(server_url, template)
+    url = await _create(server_url, template, encoding)
     try:
         yield url
     finally:
@@ -93,10 +93,11 @@ class EmptiedDatabases:
         return url
 
 
-async def _create(server_url: str, template: str | None) -> str:
+async def _create(server_url: str, template: str | None, encoding: str = "UTF8") -> str:
     name = f"forwarder_{uuid.uuid4().hex[:12]}"
-    copied = "" if template is None else f" template {_name(template)}"
-    await _execute(server_url, f"create database {name}{copied}")
+    # A server that was set up without a locale has none that holds all texts, but makes one that does.
+    copied = f"encoding '{encoding}' template template0" if template is None else f"template {_name(template)}"
+    await _execute(server_url, f"create database {name} {copied}")
     return _with_driver(server_url, database=name)
 
 
