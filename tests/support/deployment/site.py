@@ -4,8 +4,10 @@ import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from forwarder import settings
+from forwarder.process.addresses import is_local
 from forwarder.settings import Environment, Settings
 from tests.support.backends import Backend
 from tools.servers.reaper import Reaper
@@ -38,6 +40,9 @@ def site_settings(backend: Backend, directory: Path, kafka: str | None, database
         return common
     assert kafka is not None
     assert database is not None
+    hosts = (urlsplit(database).hostname, urlsplit(f"//{kafka.partition(',')[0]}").hostname)
+    if not all(host and is_local(host) for host in hosts):  # in a container, say: what the tests write there is nobody's
+        common["FORWARDER_ALLOW_PLAINTEXT"] = "true"
     return {
         **common,
         "FORWARDER_KAFKA_BOOTSTRAP_SERVERS": kafka,

@@ -20,9 +20,9 @@ REPOSITORY: Final = Path(__file__).parents[4]
 COMPOSE_FILE: Final = REPOSITORY / "docker-compose.yml"
 DEMO_FILE: Final = REPOSITORY / "docker-compose.demo.yml"
 _VARIABLE = re.compile(r"\$\{(?P<name>\w+)(?::-(?P<default>[^}]*)|:\?[^}]*)?\}")
-_SECRET = Secret.from_text("a-secret-of-these-tests-alone")
+_SECRET = Secret.from_text("a-secret-of-these-tests-and-of-nothing-else")
 IN_FILES: Final = {
-    "secret_key": "a-secret-of-these-tests-alone",
+    "secret_key": "a-secret-of-these-tests-and-of-nothing-else",
     "earlier_secret_keys": "",
     "sealing_verify_key": _SECRET.verify_key.hex(),
     "notifier_key": _SECRET.webhooks.private_key.hex(),
