@@ -41,7 +41,9 @@ def site_settings(backend: Backend, directory: Path, kafka: str | None, database
     assert kafka is not None
     assert database is not None
     hosts = (urlsplit(database).hostname, urlsplit(f"//{kafka.partition(',')[0]}").hostname)
-    if not all(host and is_local(host) for host in hosts):  # in a container, say: what the tests write there is nobody's
+    if not all(
+        host and is_local(host) for host in hosts
+    ):  # in a container, say: what the tests write there is nobody's
         common["FORWARDER_ALLOW_PLAINTEXT"] = "true"
     return {
         **common,
