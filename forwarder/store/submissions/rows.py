@@ -1,6 +1,6 @@
 """Converts the port's values to rows and back. Pure."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -37,8 +37,8 @@ def arrival_batch(dialect: DialectName, arrivals: Sequence[Arrival]) -> dict[str
 
 def _arrival_row(position: int, arrival: Arrival) -> dict[str, Any]:
     submission = arrival.submission
-    natural = submission.natural
-    row: dict[str, Any] = {
+    card, natural = submission.card, submission.natural
+    row = {
         "position": position,
         "request_id": submission.request_id,
         "record_id": arrival.record_id,
@@ -53,23 +53,17 @@ def _arrival_row(position: int, arrival: Arrival) -> dict[str, Any]:
         "arrival_date": submission.arrival,
         "departure_date": submission.departure,
         "fingerprint": submission.fingerprint,
+        "card": card_row(card),
         "accepted_at": iso(submission.accepted_at),
         "deadline_at": iso(arrival.deadline_at),
+        "trace": submission.trace,
+        "safeguards": arrival.safeguards if arrival.held else None,
         "held": arrival.held,
+        "natural_key": natural and natural.key,
+        "transaction_key": natural and natural.transaction,
         "keyed": natural is not None and natural.keyed,
     }
-    # Of few. What is missing is NULL, and costs the database nothing to read.
-    if submission.card is not None:
-        row["card"] = card_row(submission.card)
-    if submission.trace is not None:
-        row["trace"] = submission.trace
-    if arrival.held:
-        row["safeguards"] = arrival.safeguards
-    if natural is not None:
-        row["natural_key"] = natural.key
-        if natural.transaction is not None:
-            row["transaction_key"] = natural.transaction
-    return row
+    return _given(row)
 
 
 def replay_row(arrival: Arrival) -> dict[str, Any]:
@@ -109,40 +103,35 @@ def outcome_batch(dialect: DialectName, ended: Collection[Ended]) -> dict[str, A
 def _outcome_row(position: int, ended: Ended) -> dict[str, Any]:
     event = ended.event
     before, _, after = event.written
-    row: dict[str, Any] = {
+    row = {
         "position": position,
         "id": ended.work_id,
         "revision": event.revision,
         "status": ended.status,
         "updated_at": event.occurred_at,
+        "due_at": ended.look_at and iso(ended.look_at),
         "attempts": _attempt_rows(ended.attempts),
+        "problem": ended.problem,
         "pms_reservation_id": ended.pms_reservation_id,
+        "cancelled_at": ended.cancelled_at and iso(ended.cancelled_at),
+        "cancel_problem": ended.cancel_problem,
         "cancel_by": ended.cancel_by and iso(ended.cancel_by),
         "request_id": event.request_id,
         "key": event.key,
         "occurred_at": event.occurred_at,
         "before": before.decode(),
         "after": after.decode(),
-    }
-    if event.trace is not None:
-        row["trace"] = event.trace
-    if ended.status is not Status.CONFIRMED or ended.cancel_problem is not None:
-        row |= _seldom(ended)
-    return row
-
-
-def _seldom(ended: Ended) -> dict[str, Any]:
-    """What one that is CONFIRMED never has, unless its cancellation failed. What is missing is NULL, and costs the database nothing
-    to read."""
-    return {
-        "due_at": ended.look_at and iso(ended.look_at),
-        "problem": ended.problem,
-        "cancelled_at": ended.cancelled_at and iso(ended.cancelled_at),
-        "cancel_problem": ended.cancel_problem,
+        "trace": event.trace,
         "dead_letter": ended.dead_letter and asdict(ended.dead_letter),
         "failure_class": ended.dead_letter and ended.dead_letter.failure_class,
         "sent_safeguards": ended.sent_safeguards if ended.status is Status.IN_DOUBT else None,
     }
+    return _given(row)
+
+
+def _given(row: Mapping[str, Any]) -> dict[str, Any]:
+    """`row` without what is None: what is missing is NULL to the database, and costs it nothing to read."""
+    return {name: value for name, value in row.items() if value is not None}
 
 
 def postponed_row(postponed: Postponed) -> dict[str, Any]:
