@@ -17,6 +17,7 @@ import uvicorn
 from starlette.types import Scope
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
+from forwarder.http.gathered_writes import GatheringTransport, TurnEnd
 from forwarder.http.messages import Response, new_request_id, problem_response, with_request_id
 from forwarder.observability.metrics import CONNECTIONS, CONNECTIONS_ENDED
 from forwarder.reservation.problems import requests, service
@@ -66,6 +67,7 @@ class LimitedConfig(uvicorn.Config):
     def __init__(self, app: Any, connections: "Connections", **options: Any) -> None:
         super().__init__(app, http=LimitedProtocol, **options)
         self.connections = connections
+        self.turn_end = TurnEnd()
 
 
 class Limited(Protocol):
@@ -181,7 +183,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._handshake = handshake
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        super().connection_made(cast("asyncio.Transport", transport))
+        super().connection_made(GatheringTransport(cast("asyncio.Transport", transport), self.config.turn_end))
         now = self.loop.time()
         _connections[self.server, self.client] = self
         self._connections = self.config.connections
