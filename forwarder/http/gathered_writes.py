@@ -1,7 +1,7 @@
-"""What a server writes in one turn of the event loop leaves at its end: whatever it is made of, by one system call for each connection.
+"""What a server writes in one turn of the event loop leaves at its end, by one system call for each connection.
 
-The HTTP server writes a response's head and its body apart. As two segments they cost two system calls here, and the client, which
-the first one wakes, two there. And clients that are answered together ask together: turns that serve many cost less for each.
+The HTTP server writes a response's head and its body apart. As two segments they cost two system calls here and two there, since
+the first one wakes the client. And clients that are answered together ask together: a turn that serves many costs less for each.
 Knows nothing of HTTP.
 """
 

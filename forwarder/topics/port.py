@@ -145,7 +145,8 @@ class Consumer(Protocol):
         ...
 
     async def commit(self, messages: Sequence[ConsumedMessage]) -> None:
-        """Durably commit the offset after each of `messages`. A partition lost meanwhile is skipped without an error: its new
+        """Durably commit the offset after each of `messages`: at once or, where one follows the other, within a second, as long as
+        `receive` is called; and before this member leaves. A partition lost meanwhile is skipped without an error: its new
         owner receives those messages again."""
         ...
 

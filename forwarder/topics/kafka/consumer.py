@@ -1,7 +1,9 @@
 """One member of a Kafka consumer group. It commits explicitly, reports its partitions, and joins again after an error."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+import contextlib
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
@@ -12,11 +14,15 @@ from forwarder.topics.kafka.reader import METADATA_SECONDS, CannotRead, KafkaRea
 from forwarder.topics.port import ConsumedMessage, LogUnavailable, PartitionsChanged
 
 _MAX_POLL_INTERVAL_SECONDS = 300.0
+_COMMIT_SECONDS = 0.5
+"""How long offsets may gather until they are committed. A commit costs as much as some dozens of messages, and its caller waits."""
 _HEARTBEATS_PER_SESSION = 10  # a member learns of a rebalance from the reply to a heartbeat
 
 
 class KafkaConsumer:
     """See `port.Consumer`. Rebalances are eager: every member first gives up all of its partitions.
+
+    Offsets are committed twice a second at the most: when that is due, when nothing came, and before the partitions are given up.
 
     A caller that does not call `receive` for five minutes leaves the group: `on_partitions` tells it that it owns nothing,
     others take over, and it joins again with its next `receive`. An outage is `LogUnavailable` after `silence_seconds` of
@@ -27,10 +33,12 @@ class KafkaConsumer:
         self._topic = topic
         self._group = group
         self._connection = connection
-        self._membership = _Membership(on_partitions, self._discard)
+        self._membership = _Membership(on_partitions, self._discard, self._commit_what_is_left)
         self._reader: KafkaReader | None = None
         self._rebalancing_seconds = 0.0
         self._careful = False
+        self._uncommitted: dict[TopicPartition, int] = {}
+        self._commit_at = 0.0
 
     async def receive(self, *, max_messages: int, wait_seconds: float) -> Sequence[ConsumedMessage]:
         if self._reader is not None and not self._reader.usable:
@@ -41,6 +49,8 @@ class KafkaConsumer:
         messages = await self._take(reader, max_messages, wait_seconds)
         if self._reader is not reader:
             return ()
+        if not messages:
+            await self._commit_now()
         generation = self._membership.generation
         await self._membership.assigned()
         return messages if generation == self._membership.generation else ()
@@ -48,15 +58,9 @@ class KafkaConsumer:
     async def commit(self, messages: Sequence[ConsumedMessage]) -> None:
         if self._reader is None:
             return
-        consumer = self._reader.consumer
-        offsets = _next_offsets(messages, consumer.assignment())
-        if not offsets:
-            return
-        async with reaching_kafka(f"commit to {self._topic}", within=self._connection.publish_timeout_seconds):
-            try:
-                await consumer.commit(offsets)
-            except (CommitFailedError, IllegalStateError):
-                return  # a rebalance took the partitions: their new owner delivers those messages again
+        self._uncommitted |= _next_offsets(messages, self._reader.consumer.assignment())
+        if time.monotonic() >= self._commit_at:
+            await self._commit_now()
 
     async def join(self) -> KafkaReader:
         """Join the group. Raises `LogUnavailable`."""
@@ -75,10 +79,27 @@ class KafkaConsumer:
 
     async def leave(self) -> None:
         """Leave the group; others receive what was not committed."""
+        await self._commit_what_is_left()
         reader, self._reader = self._reader, None
         if reader is not None:
             reader.close()
             await stop(reader.consumer, self._connection)
+
+    async def _commit_now(self) -> None:
+        """Commit what is left to commit. Raises `LogUnavailable`."""
+        offsets, self._uncommitted = self._uncommitted, {}
+        if self._reader is None or not offsets:
+            return
+        async with reaching_kafka(f"commit to {self._topic}", within=self._connection.publish_timeout_seconds):
+            # Raised where a rebalance took the partitions: their new owner delivers those messages again.
+            with contextlib.suppress(CommitFailedError, IllegalStateError):
+                await self._reader.consumer.commit(offsets)
+        self._commit_at = time.monotonic() + _COMMIT_SECONDS
+
+    async def _commit_what_is_left(self) -> None:
+        """Before the partitions are given up. What cannot be committed now is delivered again."""
+        with contextlib.suppress(LogUnavailable):
+            await self._commit_now()
 
     async def _assigned(self, wait_seconds: float) -> bool:
         """Whether the partitions are assigned. Raises `LogUnavailable` if the group has been rebalancing for too long."""
@@ -148,12 +169,19 @@ async def kafka_consumer(
 class _Membership(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka has no types
     """The partitions this member owns. Reports them, and holds messages back until the report has been handled.
 
-    `on_revoked` is called as soon as partitions are taken away; `on_partitions` is awaited after it.
+    `before_revoked` is awaited while they are still this member's; `on_revoked` is called as soon as partitions are taken away, and
+    `on_partitions` is awaited after it.
     """
 
-    def __init__(self, on_partitions: PartitionsChanged, on_revoked: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        on_partitions: PartitionsChanged,
+        on_revoked: Callable[[], None],
+        before_revoked: Callable[[], Awaitable[None]],
+    ) -> None:
         self._on_partitions = on_partitions
         self._on_revoked = on_revoked
+        self._before_revoked = before_revoked
         self._owned: frozenset[int] = frozenset()
         self._assigned = asyncio.Event()
         self._failure: Exception | None = None
@@ -185,6 +213,7 @@ class _Membership(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka 
 
     async def on_partitions_revoked(self, _revoked: Collection[TopicPartition]) -> None:
         """Called by aiokafka."""
+        await self._before_revoked()
         await self.lost()
 
     async def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> None:

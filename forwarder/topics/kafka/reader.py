@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.errors import CorruptRecordException, UnsupportedCodecError
 
+from forwarder.process.loops import CROWD
 from forwarder.topics.kafka.connection import KafkaConnection, milliseconds, reaching_kafka
 from forwarder.topics.kafka.internals import abandon_consumer, client_of, metadata_task, retrieve_exception
 from forwarder.topics.port import UNREADABLE, ConsumedMessage, LogUnavailable, Message
@@ -34,6 +35,7 @@ CannotRead = (CorruptRecordException, UnsupportedCodecError, UnicodeDecodeError)
 """What aiokafka raises for a batch it cannot read: its two implementations (C, Python) differ."""
 _CANCEL_SECONDS = 1.0
 _RETURN_SECONDS = 0.05  # for aiokafka to return empty-handed after its own time-out
+_NEWER_MILLISECONDS = 5  # for what is on the broker already
 _PROBE_MILLISECONDS = 50  # for a record of one partition to come, where each is asked on its own
 
 
@@ -98,8 +100,14 @@ class KafkaReader:
     async def _fetch_records(self, max_messages: int, wait_seconds: float) -> _Records:
         if self._careful_reads:
             return await self._fetch_carefully(max_messages, wait_seconds)
-        batches: _Records = await self.consumer.getmany(timeout_ms=milliseconds(wait_seconds), max_records=max_messages)
-        return batches
+        ready: _Records = await self.consumer.getmany(timeout_ms=milliseconds(wait_seconds), max_records=max_messages)
+        count = sum(map(len, ready.values()))
+        if not CROWD <= count < max_messages:
+            return ready
+        # aiokafka fetched these as soon as it was last asked, and of their partitions nothing since. What came meanwhile is fetched
+        # now, and need not wait for the caller to come again.
+        newer = await self.consumer.getmany(timeout_ms=_NEWER_MILLISECONDS, max_records=max_messages - count)
+        return {each: [*ready.get(each, ()), *newer.get(each, ())] for each in (ready | newer)}
 
     async def _fetch_carefully(self, max_messages: int, wait_seconds: float) -> _Records:
         """One record at a time, so that an error costs no other record."""

@@ -2,14 +2,14 @@
 
 import asyncio
 import itertools
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
 from forwarder.topics.kafka.log import KafkaLog
-from forwarder.topics.port import Consumer, LogUnavailable, Message, Publisher, Tail
+from forwarder.topics.port import ConsumedMessage, Consumer, LogUnavailable, Message, Publisher, Tail
 from tests.support.log.messages import (
     SOON,
     Tally,
@@ -52,6 +52,15 @@ async def until_unavailable(source: Consumer | Tail) -> None:
                 return
 
 
+async def uncommittable(consumer: Consumer, received: Sequence[ConsumedMessage]) -> None:
+    """Fails unless a commit raises `LogUnavailable` once one is due."""
+    with pytest.raises(LogUnavailable):
+        async with asyncio.timeout(LIMIT + 2):
+            while True:
+                await consumer.commit(received)
+                await asyncio.sleep(0)
+
+
 async def unavailable(attempt: Awaitable[object]) -> None:
     """Fails unless `attempt` raises `LogUnavailable` not long after the limit."""
     with pytest.raises(LogUnavailable):
@@ -78,7 +87,7 @@ async def test_with_no_broker_everything_is_unavailable_in_time_and_all_parts_re
         await asyncio.to_thread(kafka_to_kill.kill)
         await asyncio.gather(
             unavailable(publisher.publish(beside, numbered(1))),
-            unavailable(consumer.commit(received)),
+            uncommittable(consumer, received),
             unavailable(admin.lag(topic, group="g")),
             unavailable(tail.seek_to_end()),
             unavailable(admin.list()),
