@@ -22,7 +22,7 @@ from forwarder.topics.port import Message
 from forwarder.topics.publishing import partition_of
 
 _BURST = 3  # messages sent together; with fewer there is little to share
-_ENOUGH = 24  # messages that make a request worth its cost: waiting for more would only delay these
+_ENOUGH = 40  # messages that make a request worth its cost: waiting for more would only delay these
 
 
 class _Batch:

@@ -16,7 +16,7 @@ from tests.support.log.messages import SOON, new_topic, numbered, numbers, take
 
 FOR_EVER = 3600.0
 BURST = 3
-ENOUGH = 24
+ENOUGH = 40
 PARTITIONS = 4
 ELSEWHERE = next(
     key
