@@ -10,7 +10,8 @@ from forwarder.reservation.checks.card_numbers import CardNumbersInText, find, m
 from forwarder.reservation.checks.plausibility import CARD_LIKE_IDS
 from forwarder.reservation.problems import requests
 from forwarder.reservation.problems.problem import Fault, Problem
-from forwarder.reservation.request import ReservationRequest
+from forwarder.reservation.request import BookingEngineRequest
+from forwarder.reservation.usual import AnyRequest, UsualRequest
 
 _MAY_LOOK_LIKE_CARDS: Final = frozenset({"/propertyId", "/roomId", "/paymentProviderId", "/transactionId"})
 _IDENTIFIERS: Final = _MAY_LOOK_LIKE_CARDS | {"/paymentProviderKey", "/promotionCode", "/guest/email"}
@@ -23,7 +24,7 @@ class Checked(NamedTuple):
     """A request and its published form, without card numbers in texts. `refused`: where there were some, and they are not masked
     alone."""
 
-    request: ReservationRequest
+    request: AnyRequest
     published: bytes
     refused: Problem | None = None
 
@@ -35,7 +36,7 @@ class CardTextCheck:
 
     policy: CardNumbersInText = "refuse"
 
-    def check(self, request: ReservationRequest, published: bytes, skipped: Collection[str]) -> Checked:
+    def check(self, request: AnyRequest, published: bytes, skipped: Collection[str]) -> Checked:
         """`published`: the form of `request` that is published, in which only the digits that a card may show are left."""
         if not may_hold_any(published):  # as nearly always
             return Checked(request, published)
@@ -48,7 +49,7 @@ class CardTextCheck:
             return text
         return _refusal(faults) if self.policy == "refuse" else mask(text)
 
-    def _look(self, request: ReservationRequest, published: bytes, skipped: Collection[str]) -> Checked:
+    def _look(self, request: AnyRequest, published: bytes, skipped: Collection[str]) -> Checked:
         document: dict[str, Any] = from_json(published)
         shown_card = document.pop("cardDetails", None)
         faults = [fault for pointer, text in _texts(document, "") for fault in _faults(text, pointer)]
@@ -57,7 +58,8 @@ class CardTextCheck:
         if not faults:
             return Checked(request, published)
         cleaned = _masked(document, "", {fault.pointer for fault in faults})
-        clean = type(request).model_validate(cleaned)
+        model = BookingEngineRequest if isinstance(request, UsualRequest) else type(request)
+        clean = model.model_validate(cleaned)
         if shown_card is not None:
             clean = clean.model_copy(update={"card_details": getattr(request, "card_details", None)})
             cleaned["cardDetails"] = shown_card

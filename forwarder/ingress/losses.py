@@ -7,7 +7,7 @@ from forwarder.http.query_string import nearest
 from forwarder.pms.port import AccountConnection, Loss, Preview
 from forwarder.reservation.checks.card_numbers import mask
 from forwarder.reservation.checks.fields import UnknownField
-from forwarder.reservation.request import ReservationRequest
+from forwarder.reservation.usual import AnyRequest, given
 from forwarder.tenancy.port import Account
 
 _MAX_ACCOUNTS: Final = 4_096
@@ -35,7 +35,7 @@ class Losses:
         self._known: dict[str, tuple[Account, Sequence[Loss]]] = {}
 
     def warnings(
-        self, account: Account, request: ReservationRequest, unknown: Sequence[UnknownField] = ()
+        self, account: Account, request: AnyRequest, unknown: Sequence[UnknownField] = ()
     ) -> tuple[CallerWarning, ...]:
         """What of `request` does not reach the account's PMS, and what was `unknown` in its body."""
         known = self._known.get(account.id)
@@ -56,13 +56,13 @@ def connection_to(account: Account) -> AccountConnection:
     return AccountConnection(account.id, account.kind, account.base_url, "", options=account.options)
 
 
-def _warnings(kind: str, losses: Sequence[Loss], request: ReservationRequest) -> tuple[CallerWarning, ...]:
+def _warnings(kind: str, losses: Sequence[Loss], request: AnyRequest) -> tuple[CallerWarning, ...]:
     card = getattr(request, "card_details", None)
     lost = [loss for loss in losses if card is not None or not loss.field.startswith(_CARD)]
     if not lost:
         return ()  # as nearly always: nothing is written out
-    given = request.model_dump(by_alias=True, exclude_none=True)
-    found = (_of_field(kind, loss) for loss in lost if _is_lost(loss, given))
+    fields = given(request)
+    found = (_of_field(kind, loss) for loss in lost if _is_lost(loss, fields))
     return tuple(dict.fromkeys(found))
 
 

@@ -25,10 +25,10 @@ from forwarder.reservation.request import (
     BookingEngineRequest,
     CardDetails,
     Operation,
-    ReservationRequest,
     SealedCard,
 )
 from forwarder.reservation.submission import MAX_DEADLINE_SECONDS, RequestIds, fingerprint, key_of
+from forwarder.reservation.usual import AnyRequest, UsualRequest, write_usual
 from forwarder.tenancy.callers import Caller
 from forwarder.tenancy.port import Account, CardSealer
 from forwarder.tenancy.sealing.binding import of_card
@@ -152,7 +152,7 @@ class SubmissionBuilder:
         self,
         caller: Caller,
         operation: Operation,
-        request: ReservationRequest,
+        request: AnyRequest,
         terms: Terms,
         *,
         now: datetime,
@@ -193,7 +193,7 @@ class SubmissionBuilder:
         )
 
     def _natural_key(
-        self, account: Account, operation: Operation, request: ReservationRequest, *, keyed: bool
+        self, account: Account, operation: Operation, request: AnyRequest, *, keyed: bool
     ) -> NaturalKey | None:
         """By what it is recognised when it comes again; None where the account does not want that, and it has no transaction."""
         window_seconds, transaction = account.duplicate_window_seconds, transaction_of(request)
@@ -226,14 +226,16 @@ def refused_by_rules(account: Account, reservation: bytes, card: CardDetails | N
     return refusal(traits, from_json(reservation), card, now)
 
 
-def card_of(request: ReservationRequest) -> CardDetails | None:
+def card_of(request: AnyRequest) -> CardDetails | None:
     """The card that came with the request. The general operation takes none."""
     return request.card_details if isinstance(request, BookingEngineRequest) else None
 
 
-def published_form(request: ReservationRequest, card: CardDetails | None) -> bytes:
+def published_form(request: AnyRequest, card: CardDetails | None) -> bytes:
     """The request as JSON: its fields in one order, in the forms in which they came, without those that are null; and of the card
     the masked number alone."""
+    if isinstance(request, UsualRequest):
+        return write_usual(request)
     if card is None:
         return request.model_dump_json(by_alias=True, exclude_none=True).encode()
     rest = request.model_dump_json(by_alias=True, exclude_none=True, exclude={"card_details"}).encode()
@@ -241,7 +243,7 @@ def published_form(request: ReservationRequest, card: CardDetails | None) -> byt
     return rest[:-1] + b',"cardDetails":' + to_json(shown) + b"}"
 
 
-def canonical_form(request: ReservationRequest, published: bytes) -> bytes:
+def canonical_form(request: AnyRequest, published: bytes) -> bytes:
     """The same bytes for all requests that mean the same, from one's `published` form: numbers are text in the fields that take
     either, since 1 there is "1"."""
     for name, given in (

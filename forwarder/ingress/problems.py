@@ -8,7 +8,8 @@ from forwarder.reservation.bulk import MAX_ITEM_BYTES, MAX_ITEMS
 from forwarder.reservation.checks.plausibility import Plausibility
 from forwarder.reservation.problems import requests, service
 from forwarder.reservation.problems.problem import Fault, Problem, counted
-from forwarder.reservation.request import MAX_BODY_BYTES, ReservationRequest
+from forwarder.reservation.request import MAX_BODY_BYTES
+from forwarder.reservation.usual import AnyRequest
 
 _NOTHING_ACCEPTED = "Nothing was accepted. Send the same request again in a moment"
 
@@ -69,7 +70,7 @@ def validation_failed(faults: Sequence[Fault]) -> Problem:
     return requests.VALIDATION_FAILED.problem(counted("request", faults), faults=faults)
 
 
-def implausible(check: Plausibility, request: ReservationRequest) -> Problem | None:
+def implausible(check: Plausibility, request: AnyRequest) -> Problem | None:
     """The refusal of what a request of the right form cannot mean."""
     faults = check.faults(request)
     return validation_failed(faults) if faults else None

@@ -11,7 +11,8 @@ from typing import Final
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.problems import requests
 from forwarder.reservation.problems.problem import Problem
-from forwarder.reservation.request import BookingEngineRequest, Operation, ReservationRequest
+from forwarder.reservation.request import GeneralRequest, Operation
+from forwarder.reservation.usual import AnyRequest
 from forwarder.reservation.value import value
 
 DEFAULT_WINDOW_SECONDS: Final = 300
@@ -81,7 +82,7 @@ def transaction_reused(request_id: str) -> Problem:
     )
 
 
-def content_of(operation: Operation, request: ReservationRequest) -> bytes:
+def content_of(operation: Operation, request: AnyRequest) -> bytes:
     """What tells a request from others, as bytes to be hashed: how names, addresses, numbers and identifiers are written does not
     matter. No card."""
     guest, price = request.guest, request.total_price
@@ -106,7 +107,7 @@ _BETWEEN: Final = " \0 "
 """No text of a request has this character."""
 
 
-def transaction_of(request: ReservationRequest) -> str:
+def transaction_of(request: AnyRequest) -> str:
     """The transaction that the request names; empty where it names none."""
-    given = request.transaction_id if isinstance(request, BookingEngineRequest) else None
+    given = None if isinstance(request, GeneralRequest) else request.transaction_id
     return "" if given is None else given.strip()

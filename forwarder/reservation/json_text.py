@@ -1,4 +1,5 @@
-"""JSON texts of what is written for each reservation: its message, receipt, record and rows, the request to its PMS. Pure.
+"""JSON texts: of what is written for each reservation (its message, receipt, record and rows, the request to its PMS), and how many
+names there are in one. Pure.
 
 orjson writes them in a third of the time that pydantic takes. What it refuses, and pydantic does not, pydantic writes.
 """
@@ -19,3 +20,11 @@ def json_text(value: Any) -> bytes:
         return orjson.dumps(value, option=_OF_PYDANTIC)
     except orjson.JSONEncodeError:  # an integer of more than 64 bits, a Decimal, …
         return to_json(value, inf_nan_mode="null")
+
+
+_BLANK: Final = b" \t\r\n"
+
+
+def max_names(document: bytes) -> int:
+    """An upper bound of the names in all its objects, found without parsing it; exact if no text in it looks like a name."""
+    return document.translate(None, _BLANK).count(b'":')

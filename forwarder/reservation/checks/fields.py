@@ -18,6 +18,7 @@ from pydantic_core import from_json
 from forwarder.reservation.cancellation import CancellationBody
 from forwarder.reservation.checks.faults import MalformedJson, field_faults
 from forwarder.reservation.checks.plausibility import Plausibility
+from forwarder.reservation.json_text import max_names
 from forwarder.reservation.problems.problem import Fault
 from forwarder.reservation.request import (
     CURRENCY_DECIMALS,
@@ -31,6 +32,7 @@ from forwarder.reservation.request import (
     fields_given,
     without_noise,
 )
+from forwarder.reservation.usual import AnyRequest, read_usual
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -50,13 +52,15 @@ class UnknownField(NamedTuple):
 class Reading(NamedTuple):
     """A request, and what its body has beside it."""
 
-    request: ReservationRequest
+    request: AnyRequest
     unknown: Sequence[UnknownField] = ()
 
 
 def read_request(operation: Operation, body: bytes, check: Plausibility | None = None) -> Reading | list[Fault]:
     """The request in `body`, or its faults: all of them, each with its JSON Pointer. Where there are any, those that `check` finds
     are named with them; alone they leave it a request. Raises `MalformedJson`."""
+    if operation == "booking-engine" and (usual := read_usual(body)) is not None:
+        return between_fields(usual, check) or Reading(usual)
     model = MODELS[operation]
     read_json: Callable[[bytes], ReservationRequest] = model.model_validate_json
     try:
@@ -134,7 +138,7 @@ def _fields(model: type[BaseModel]) -> Mapping[str, type[BaseModel] | None]:
     return found
 
 
-def between_fields(request: ReservationRequest, check: Plausibility | None) -> list[Fault]:
+def between_fields(request: AnyRequest, check: Plausibility | None) -> list[Fault]:
     """The faults between the fields of a request whose single values are right; where there are any, with those of `check`."""
     faults = _date_faults(request.arrival_date, request.departure_date) + _price_faults(
         request.total_price, request.currency
@@ -238,16 +242,8 @@ def _decimal(price: object) -> Decimal | None:
     return without_noise(Decimal(str(price)))
 
 
-_BLANK: Final = b" \t\r\n"
-
-
 class _Twice(Exception):
     """An object has one name twice."""
-
-
-def max_names(document: bytes) -> int:
-    """An upper bound of the names in all its objects, found without parsing it; exact if no text in it looks like a name."""
-    return document.translate(None, _BLANK).count(b'":')
 
 
 def names_are_unique(document: bytes) -> bool:

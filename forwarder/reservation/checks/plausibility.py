@@ -8,7 +8,8 @@ from datetime import date, datetime, timedelta
 from typing import Any, Final, NamedTuple
 
 from forwarder.reservation.problems.problem import Fault
-from forwarder.reservation.request import MAX_GUESTS, ReservationRequest, whole
+from forwarder.reservation.request import MAX_GUESTS, whole
+from forwarder.reservation.usual import AnyRequest
 
 PAST_ARRIVAL: Final = "past-arrival"
 GUEST_COUNTS: Final = "guest-counts"
@@ -46,7 +47,7 @@ class Plausibility(NamedTuple):
     earliest_arrival: date | None
     skipped: Collection[str] = ()
 
-    def faults(self, request: ReservationRequest) -> list[Fault]:
+    def faults(self, request: AnyRequest) -> list[Fault]:
         """What `request` cannot mean."""
         guest = request.guest
         said = _Said(

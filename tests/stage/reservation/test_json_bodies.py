@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forwarder.reservation.checks.faults import MalformedJson
-from forwarder.reservation.checks.fields import max_names, names_are_unique, read_cancellation, read_request
+from forwarder.reservation.checks.fields import names_are_unique, read_cancellation, read_request
+from forwarder.reservation.json_text import max_names
 from tests.support.stages.bodies import BOOKING_ENGINE, GENERAL, changed
 
 
