@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import Annotated, Final, Literal, NamedTuple
 
+import msgspec
+from msgspec import Meta, Struct
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.alias_generators import to_camel
 from pydantic_core import ErrorDetails, from_json
@@ -17,6 +19,7 @@ from forwarder.reservation.checks.fields import (
     unknown_fields,
 )
 from forwarder.reservation.checks.plausibility import Plausibility
+from forwarder.reservation.json_text import max_names
 from forwarder.reservation.problems.problem import Fault
 from forwarder.reservation.request import (
     MAX_BODY_BYTES,
@@ -27,6 +30,7 @@ from forwarder.reservation.request import (
     whole,
 )
 from forwarder.reservation.submission import MAX_DEADLINE_SECONDS
+from forwarder.reservation.usual import UsualRequest, decoded, is_usual
 
 MAX_ITEMS: Final = 1_000
 MAX_BULK_BYTES: Final = 8 * 1024 * 1024
@@ -62,9 +66,26 @@ class GeneralItem(_Item):
     reservation: GeneralRequest
 
 
-BulkItem = BookingEngineItem | GeneralItem
+class UsualItem(Struct, frozen=True, rename="camel", gc=False, kw_only=True):
+    """As `BookingEngineItem`, of a usual request."""
 
-_ITEM: Final[TypeAdapter[BulkItem]] = TypeAdapter(Annotated[BulkItem, Field(discriminator="operation")])
+    operation: Literal["booking-engine"]
+    reservation: UsualRequest
+    idempotency_key: Annotated[str, Meta(min_length=1, max_length=255, pattern=r"\A[ -~]*\Z")] | None = None
+    deadline_seconds: Annotated[int, Meta(ge=1, le=MAX_DEADLINE_SECONDS)] | None = None
+
+    @property
+    def names(self) -> int:
+        """How many it has beside those of its reservation."""
+        return 2 + (self.idempotency_key is not None) + (self.deadline_seconds is not None)
+
+
+BulkItem = BookingEngineItem | GeneralItem | UsualItem
+
+_USUAL: Final = msgspec.json.Decoder(UsualItem)
+_ITEM: Final[TypeAdapter[BookingEngineItem | GeneralItem]] = TypeAdapter(
+    Annotated[BookingEngineItem | GeneralItem, Field(discriminator="operation")]
+)
 
 
 class ItemReading(NamedTuple):
@@ -77,15 +98,22 @@ class ItemReading(NamedTuple):
 def read_item(text: bytes, check: Plausibility | None = None) -> ItemReading | list[Fault]:
     """The item in `text`, or its faults: all of them, each with its JSON Pointer into the item. Where there are any, those that
     `check` finds are named with them. Raises `MalformedJson`."""
+    usual = decoded(_USUAL, text)
+    if usual is not None and is_usual(usual.reservation, max_names(text) - usual.names):
+        return _checked(ItemReading(usual), check)
     try:
         # Past the adapter's own `validate_json`, which does nothing but this.
-        item: BulkItem = read_exactly(_ITEM.validator.validate_json, _ITEM.validator.validate_python, text)
+        item = read_exactly(_ITEM.validator.validate_json, _ITEM.validator.validate_python, text)
     except ValidationError as error:
         return _faults(error, text, check)
     skipped = refuse_hidden(text, len(item.model_fields_set) + fields_given(item.reservation))
     unknown = unknown_fields(type(item.reservation), from_json(text)["reservation"]) if skipped else ()
-    faults = between_fields(item.reservation, check)
-    return [_in_item(fault) for fault in faults] or ItemReading(item, unknown)
+    return _checked(ItemReading(item, unknown), check)
+
+
+def _checked(read: ItemReading, check: Plausibility | None) -> ItemReading | list[Fault]:
+    faults = between_fields(read.item.reservation, check)
+    return [_in_item(fault) for fault in faults] or read
 
 
 def _faults(error: ValidationError, text: bytes, check: Plausibility | None) -> list[Fault]:

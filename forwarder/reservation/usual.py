@@ -7,7 +7,7 @@ have to be told apart, and has no card, whose reading is not what it costs.
 
 from datetime import date
 from decimal import Decimal
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
 from msgspec import Meta, Struct
@@ -92,28 +92,41 @@ class UsualRequest(Struct, frozen=True, rename="camel", omit_defaults=True, gc=F
 AnyRequest = ReservationRequest | UsualRequest
 """A request that was read, in whatever way."""
 
+T = TypeVar("T")
+
 _DECODER: Final = msgspec.json.Decoder(UsualRequest)
 _ENCODER: Final = msgspec.json.Encoder()
 _NUL: Final = b"\\u0000"
 
 
 def read_usual(body: bytes) -> UsualRequest | None:
-    """The request in `body`; None where that has not this form, or has names beside it: one that there is not, or one twice."""
-    if _NUL in body:  # no database takes it
+    """The request in `body`; None where that has not this form."""
+    request = decoded(_DECODER, body)
+    return request if request is not None and is_usual(request, max_names(body)) else None
+
+
+def decoded(decoder: msgspec.json.Decoder[T], document: bytes) -> T | None:
+    """What `document` is to `decoder`; None where it is something else, or has in it what no database takes."""
+    if _NUL in document:
         return None
     try:
-        request = _DECODER.decode(body)
+        return decoder.decode(document)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
+
+
+def is_usual(request: UsualRequest, names: int) -> bool:
+    """Whether a request that was just decoded of an object with so many `names` is all of it, with a price that is exact. Where its
+    object has more, it may have one that there is not, or one twice. A whole price is written as one from now on."""
     price = request.written_price
     if type(price) is float:
         if price == 0.0:  # of which there are two
-            return None
+            return False
         if price.is_integer():
             msgspec.structs.force_setattr(request, "written_price", int(price))
         elif "." not in repr(price)[-1 - MAX_DECIMALS :]:  # noise of floating point, perhaps
-            return None
-    return request if max_names(body) == _names(request) else None
+            return False
+    return names == _names(request)
 
 
 def write_usual(request: UsualRequest) -> bytes:

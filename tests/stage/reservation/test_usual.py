@@ -11,6 +11,8 @@ from pydantic import BaseModel
 
 from forwarder.ingress.message import canonical_form, published_form
 from forwarder.reservation import usual
+from forwarder.reservation.bulk import BookingEngineItem, ItemReading, UsualItem, read_item
+from forwarder.reservation.checks.faults import MalformedJson
 from forwarder.reservation.checks.fields import between_fields, read_request, refuse_hidden
 from forwarder.reservation.duplicates import content_of
 from forwarder.reservation.request import Address, BookingEngineRequest, Guest, fields_given
@@ -91,6 +93,43 @@ def _same_as_pydantic(body: bytes) -> None:
     assert content_of("booking-engine", read) == content_of("booking-engine", plain)
     assert between_fields(read, None) == between_fields(plain, None)
     assert usual.given(read) == json.loads(written)
+
+
+@settings(max_examples=examples(500))
+@given(CHANGES, st.none() | st.text(max_size=260) | st.text("ab ~", min_size=1), st.none() | NUMBERS, st.booleans())
+def test_an_item_of_a_bulk_is_read_as_by_pydantic(
+    changes: list[tuple[str, Any]], key: str | None, seconds: float | None, given_both: bool
+) -> None:
+    body: Any = BOOKING_ENGINE
+    for path, value in changes:
+        body = changed(body, path, value)
+    terms = {"idempotencyKey": key, "deadlineSeconds": seconds}
+    terms = terms if given_both else {name: value for name, value in terms.items() if value is not None}
+    text = json.dumps({"operation": "booking-engine", "reservation": body, **terms}).encode()
+    item = _read_item(text)
+    if not isinstance(item, UsualItem):
+        return
+    plain = BookingEngineItem.model_validate_json(text)
+    assert write_usual(item.reservation) == published_form(plain.reservation, None)
+    assert (item.idempotency_key, item.deadline_seconds) == (plain.idempotency_key, plain.deadline_seconds)
+    assert not refuse_hidden(text, len(plain.model_fields_set) + fields_given(plain.reservation))
+
+
+def _read_item(text: bytes) -> object:
+    try:
+        read = read_item(text)
+    except MalformedJson:
+        return None
+    return read.item if isinstance(read, ItemReading) else None
+
+
+def test_a_usual_item_has_a_key_and_a_deadline_or_none() -> None:
+    item = {"operation": "booking-engine", "reservation": BOOKING_ENGINE}
+    for terms in ({}, {"idempotencyKey": "a"}, {"idempotencyKey": "a", "deadlineSeconds": 60}):
+        assert isinstance(_read_item(json.dumps(item | terms).encode()), UsualItem)
+    for beside in ({"idempotencyKey": None}, {"deadlineSeconds": 60.0}):
+        assert isinstance(_read_item(json.dumps(item | beside).encode()), BookingEngineItem)
+    assert _read_item(json.dumps(item)[:-1].encode() + b',"operation":"booking-engine"}') is None
 
 
 @pytest.mark.parametrize(
