@@ -11,7 +11,7 @@ import functools
 import re
 import socket
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Iterator, Mapping
 from functools import partial
 from http import HTTPStatus
 from itertools import chain
@@ -77,10 +77,9 @@ class _Application:
         self._clock = clock
         self._log = _log.bind()
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         if scope["type"] != "http":
-            await self._framework(scope, receive, send)
-            return
+            return self._framework(scope, receive, send)
         request_id, trace_id = _names(scope)
         named = (b"request-id", request_id)
         scope[ADDED] = (named, _CLOSE) if self._leaving.is_set() else (named,)
@@ -89,11 +88,11 @@ class _Application:
         else:
             bind_log_context(http_request_id=request_id.decode(), trace_id=trace_id)
         if _head_bytes(scope) > MAX_HEAD_BYTES:
-            await HEAD_TOO_LARGE(scope, receive, send)
-        elif (endpoint := self._direct.get((scope["method"], scope["path"]))) is not None:
-            await self._respond_directly(endpoint, scope, receive, send)
-        else:
-            await self._route(scope, receive, send)
+            return HEAD_TOO_LARGE(scope, receive, send)
+        endpoint = self._direct.get((scope["method"], scope["path"]))
+        if endpoint is None:
+            return self._route(scope, receive, send)
+        return self._respond_directly(endpoint, scope, receive, send)
 
     async def _respond_directly(self, endpoint: DirectEndpoint, scope: Scope, receive: Receive, send: Send) -> None:
         started, status = self._clock.monotonic(), 0

@@ -5,7 +5,7 @@
 
 import functools
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final, Protocol
 
 from starlette import types
@@ -14,7 +14,6 @@ from forwarder.http.messages import DirectEndpoint, HttpRequest, Response, clien
 from forwarder.http.query_string import refuse_unknown
 from forwarder.ingress.parts import IngressParts
 from forwarder.ingress.problems import OVERLOADED, TENANCY_UNAVAILABLE, TEST_MODE_UNAVAILABLE
-from forwarder.process.clock import Clock
 from forwarder.reservation.problems import requests
 from forwarder.reservation.problems.problem import Problem
 from forwarder.reservation.request import MAX_BODY_BYTES
@@ -49,55 +48,26 @@ class Guard:
 
     def __init__(self, parts: IngressParts) -> None:
         settings = parts.settings
-        self._admission = Admission(max_requests=settings.max_requests, max_bytes=settings.max_bytes)
+        self.admission = Admission(max_requests=settings.max_requests, max_bytes=settings.max_bytes)
         self._access = parts.access
-        self._callers = parts.access.new_cache()
-        self._limits = parts.limits
-        self._clock = parts.clock
+        self.callers = parts.access.new_cache()
+        self.limits = parts.limits
+        self.clock = parts.clock
         self._test_mode = settings.test_mode
 
     @property
     def max_bytes(self) -> int:
         """How long a body may be and still find a place."""
-        return self._admission.max_bytes
+        return self.admission.max_bytes
 
     def of(
         self, endpoint: Endpoint, scope: Scope, *, max_bytes: int = MAX_BODY_BYTES, limited: bool = True
     ) -> DirectEndpoint:
         """`endpoint`, for keys that have `scope`. `max_bytes`: the longest body that it reads. Unless `limited`, it applies the
         limits of keys itself."""
-        return _Guarded(self, endpoint, scope, max_bytes, limited=limited, clock=self._clock)
+        return _Guarded(self, endpoint, scope, max_bytes, limited)
 
-    async def respond(
-        self, endpoint: Endpoint, request: HttpRequest, scope: Scope, max_bytes: int, *, limited: bool
-    ) -> Response:
-        """The response of `endpoint`, or the refusal that keeps the request from it."""
-        body_bytes = request.max_body_bytes(max_bytes)
-        if not self._admission.enter(body_bytes):
-            return endpoint.refuse(OVERLOADED, None)
-        try:
-            caller = self._callers.find(request.fields, request.started) or await self._caller(request)
-            if isinstance(caller, Problem):
-                # A flood of tokens is told once: `BadTokens` does.
-                return problem_response(caller) if caller.code == _FLOOD else endpoint.refuse(caller, None)
-            if caller.networks or scope not in caller.scopes:
-                refused = forbidden(caller, scope, client_address(request.scope))
-                if refused is not None:
-                    return endpoint.refuse(refused, caller)
-            if request.scope["query_string"]:
-                misspelt = refuse_unknown(request.scope, endpoint.parameters)
-                if misspelt is not None:
-                    return endpoint.refuse(misspelt, caller)
-            allowance = self._limits.take(caller.key_id, caller.limit) if limited else None
-            if allowance is None:
-                return await endpoint.respond(caller, request)
-            if not allowance.admitted:
-                return with_allowance(endpoint.refuse(rate_limited(allowance), caller), allowance)
-            return with_allowance(await endpoint.respond(caller, request), allowance)
-        finally:
-            self._admission.leave(body_bytes)
-
-    async def _caller(self, request: HttpRequest) -> Caller | Problem:
+    async def caller(self, request: HttpRequest) -> Caller | Problem:
         """Who calls, and for which integration account."""
         try:
             caller = await self._access.caller(request.headers, client_address(request.scope))
@@ -106,22 +76,51 @@ class Guard:
         if isinstance(caller, Caller) and caller.account.test and not self._test_mode:
             return TEST_MODE_UNAVAILABLE
         if isinstance(caller, Caller):
-            self._callers.remember(request.fields, caller)
+            self.callers.remember(request.fields, caller)
         return caller
 
 
-@dataclass(frozen=True, slots=True)
 class _Guarded:
-    guard: Guard
-    endpoint: Endpoint
-    scope: Scope
-    max_bytes: int
-    limited: bool
-    clock: Clock
+    """One endpoint behind the guard."""
+
+    def __init__(self, guard: Guard, endpoint: Endpoint, scope: Scope, max_bytes: int, limited: bool) -> None:  # noqa: FBT001 - as above
+        self._guard = guard
+        self._endpoint = endpoint
+        self._scope = scope
+        self._max_bytes = max_bytes
+        self._limited = limited
 
     async def respond(self, scope: types.Scope, receive: types.Receive) -> Response:
-        request = HttpRequest(scope, receive, self.clock.monotonic())
-        return await self.guard.respond(self.endpoint, request, self.scope, self.max_bytes, limited=self.limited)
+        """The response of the endpoint, or the refusal that keeps the request from it."""
+        guard, endpoint = self._guard, self._endpoint
+        request = HttpRequest(scope, receive, guard.clock.monotonic())
+        body_bytes = request.max_body_bytes(self._max_bytes)
+        if not guard.admission.enter(body_bytes):
+            return endpoint.refuse(OVERLOADED, None)
+        try:
+            caller = guard.callers.find(request.fields, request.started) or await guard.caller(request)
+            if isinstance(caller, Problem):
+                # A flood of tokens is told once: `BadTokens` does.
+                return problem_response(caller) if caller.code == _FLOOD else endpoint.refuse(caller, None)
+            refused = self._refusal(caller, scope)
+            if refused is not None:
+                return endpoint.refuse(refused, caller)
+            allowance = guard.limits.take(caller.key_id, caller.limit) if self._limited else None
+            if allowance is None:
+                return await endpoint.respond(caller, request)
+            if not allowance.admitted:
+                return with_allowance(endpoint.refuse(rate_limited(allowance), caller), allowance)
+            return with_allowance(await endpoint.respond(caller, request), allowance)
+        finally:
+            guard.admission.leave(body_bytes)
+
+    def _refusal(self, caller: Caller, scope: types.Scope) -> Problem | None:
+        """Why this caller may not do that, or what of the query is misspelt."""
+        if caller.networks or self._scope not in caller.scopes:
+            refused = forbidden(caller, self._scope, client_address(scope))
+            if refused is not None:
+                return refused
+        return refuse_unknown(scope, self._endpoint.parameters) if scope["query_string"] else None
 
     async def __call__(self, scope: types.Scope, receive: types.Receive, send: types.Send) -> None:
         response = await self.respond(scope, receive)

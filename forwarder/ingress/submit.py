@@ -12,7 +12,7 @@ from forwarder.http.messages import JSON_BODY, BodyFault, HttpRequest, Response
 from forwarder.ingress.card_text import CardTextCheck
 from forwarder.ingress.dry_run import DRY_RUN, DryRun, asks_for_dry_run, dry_run, rehearsed
 from forwarder.ingress.losses import Losses
-from forwarder.ingress.message import NewSubmission, SubmissionBuilder, read_terms
+from forwarder.ingress.message import NewSubmission, SubmissionBuilder, Terms, read_terms
 from forwarder.ingress.parts import IngressParts
 from forwarder.ingress.problems import (
     UNSUPPORTED_MEDIA_TYPE,
@@ -77,7 +77,14 @@ class SubmitEndpoint:
 
     async def _accept(self, caller: Caller, request: HttpRequest) -> Accepted | Problem:
         """Make the submission safe, and wait for its outcome where the caller does."""
-        submission = await self._build(caller, request)
+        terms = read_terms(request)
+        if isinstance(terms, Problem):
+            return terms
+        body = await self._body(request)
+        if isinstance(body, Problem):
+            return body
+        submission = self._build(caller, terms, body)
+        del body  # an unsealed card stays in memory no longer than it must
         if isinstance(submission, Problem):
             return submission
         wait = self._wait(request)
@@ -87,14 +94,10 @@ class SubmitEndpoint:
             receipt = await self._publisher.publish(submission)
         return receipt if isinstance(receipt, Problem) else Accepted(submission, receipt, wait)
 
-    async def _build(self, caller: Caller, request: HttpRequest) -> NewSubmission | Problem:
-        """Apart from `_accept`, which then waits for the log: an unsealed card stays in memory no longer than it must."""
-        terms = read_terms(request)
-        if isinstance(terms, Problem):
-            return terms
+    def _build(self, caller: Caller, terms: Terms, body: bytes) -> NewSubmission | Problem:
         now = self._parts.clock.now()
         check = plausibility(now, caller.account.skipped_checks)
-        read = await self._read(request, check)
+        read = self._read(body, check)
         if isinstance(read, Problem):
             return read
         reservation, unknown = read
@@ -105,13 +108,14 @@ class SubmitEndpoint:
         warnings = self._losses.warnings(caller.account, reservation, unknown)
         return built._replace(warnings=warnings) if warnings else built
 
-    async def _read(self, request: HttpRequest, check: Plausibility) -> Reading | Problem:
-        """What the body asks for, right in its form."""
+    async def _body(self, request: HttpRequest) -> bytes | Problem:
         if not request.is_sent_as(JSON_BODY):
             return UNSUPPORTED_MEDIA_TYPE
         body = await request.body(MAX_BODY_BYTES, self._parts.settings.body_seconds)
-        if isinstance(body, BodyFault):
-            return unread_body(body)
+        return unread_body(body) if isinstance(body, BodyFault) else body
+
+    def _read(self, body: bytes, check: Plausibility) -> Reading | Problem:
+        """What the body asks for, right in its form."""
         try:
             read = read_request(self._operation, body, check)
         except MalformedJson as error:
@@ -173,9 +177,12 @@ class SubmitEndpoint:
         terms = read_terms(request)
         if isinstance(terms, Problem):
             return terms
+        body = await self._body(request)
+        if isinstance(body, Problem):
+            return body
         now = self._parts.clock.now()
         check = plausibility(now, caller.account.skipped_checks)
-        read = await self._read(request, check)
+        read = self._read(body, check)
         if isinstance(read, Problem):
             return read
         refused = implausible(check, read.request)
