@@ -1,15 +1,20 @@
-"""JSON texts of what is written for each reservation: its message, receipt, record and rows, the request to its PMS. Pure.
+"""JSON texts of what is written and read for each reservation: its message, receipt, record and rows, the request to its PMS and
+what that answers. Pure.
 
-orjson writes them in a third of the time that pydantic takes. What it refuses, and pydantic does not, pydantic writes.
+orjson writes them in a third of the time that pydantic takes. What it refuses, and pydantic does not, pydantic writes. msgspec
+reads them in half of the time, and unlike orjson keeps integers of any size.
 """
 
 from typing import Any, Final
 
+import msgspec
 import orjson
 from pydantic_core import to_json
 
 _OF_PYDANTIC: Final = orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_DATACLASS
 """What both would write, and each in its own form."""
+
+_READER: Final[msgspec.json.Decoder[Any]] = msgspec.json.Decoder()
 
 
 def json_text(value: Any) -> bytes:
@@ -19,3 +24,12 @@ def json_text(value: Any) -> bytes:
         return orjson.dumps(value, option=_OF_PYDANTIC)
     except orjson.JSONEncodeError:  # an integer of more than 64 bits, a Decimal, …
         return to_json(value, inf_nan_mode="null")
+
+
+def read_json(text: bytes) -> Any:
+    """What `text` holds; of two members of one name the last. Raises `ValueError` for what is no JSON, such as NaN or half of a
+    surrogate pair, and for numbers that are too large and arrays that nest too deeply to be read."""
+    try:
+        return _READER.decode(text)
+    except RecursionError as error:
+        raise ValueError("it nests too deeply") from error

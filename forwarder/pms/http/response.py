@@ -20,10 +20,10 @@ from http import HTTPStatus
 from typing import Any, Final
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
-from pydantic_core import from_json
 
 from forwarder.http.fields import read_retry_after
 from forwarder.pms.http.errors import NoResponse, broke_protocol, connection_lost
+from forwarder.reservation.json_text import read_json
 
 Headers = Sequence[tuple[bytes, bytes]]
 """Names and values as they are sent."""
@@ -82,7 +82,7 @@ class Response:
 def read_object(response: Response) -> dict[str, Any] | None:
     """The JSON object in the body, None where it holds anything else."""
     try:
-        body = from_json(response.content, allow_inf_nan=False)
+        body = read_json(response.content)
     except ValueError:
         return None
     return body if isinstance(body, dict) else None
