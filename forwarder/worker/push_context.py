@@ -106,6 +106,8 @@ class Safeguards:
 
     def common_with(self, other: "Safeguards") -> "Safeguards":
         """What both have: of two pushes what either may be asked about; of a push and the current settings what is of use now."""
+        if self is other:  # as nearly always
+            return self
         if self.endpoint != other.endpoint:
             return NO_SAFEGUARDS
         return Safeguards(self.endpoint, self.key and other.key, self.reference and other.reference)
@@ -150,6 +152,7 @@ class HealthSignal:
 
 
 NOT_ATTEMPTED: Final = HealthSignal(Health.NOT_ATTEMPTED)
+_WELL: Final = HealthSignal(Health.WELL)
 
 
 def health_signal(work: Work, result: PushResult) -> HealthSignal:
@@ -161,7 +164,7 @@ def health_signal(work: Work, result: PushResult) -> HealthSignal:
     if last.action == "prepare":
         return NOT_ATTEMPTED
     if last.outcome in _RESPONSES:
-        return HealthSignal(Health.WELL)
+        return _WELL
     if last.reason in NOT_ABOUT_THE_PMS:
         return HealthSignal(Health.UNKNOWN)
     return HealthSignal(Health.FAILING, last.reason or "")

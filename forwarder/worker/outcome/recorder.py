@@ -70,10 +70,9 @@ class OutboxPublisher:
 
     def publish_soon(self, events: Sequence[OutboxEvent]) -> None:
         """Publish with the next batch. While the log is away only so many are kept in memory; the outbox has them all."""
-        for event in events:
-            if self._in_turn(event) and self._in_memory < _MAX_IN_MEMORY:
-                self._in_memory += 1
-                self._batches.post(event)
+        soon = [event for event in events if self._in_turn(event)][: _MAX_IN_MEMORY - self._in_memory]
+        self._in_memory += len(soon)
+        self._batches.post(*soon)
 
     def _in_turn(self, entry: OutboxEvent) -> bool:
         """Whether those before it of its submission are published; each of them went out in its turn."""
@@ -103,9 +102,8 @@ class OutboxPublisher:
         except LogUnavailable as error:
             _log.warning("results.left_in_outbox", count=len(events), error=str(error))
         else:
-            for entry in events:
-                self._published.add((entry.event.request_id, entry.event.revision))
-                self._to_delete.post(entry)
+            self._published.update([(entry.event.request_id, entry.event.revision) for entry in events])
+            self._to_delete.post(*events)
         finally:
             self._in_memory -= len(events)
         return [None] * len(events)
@@ -116,7 +114,7 @@ class OutboxPublisher:
         except StoreUnavailable as error:
             _log.warning("results.left_in_outbox", count=len(events), error=str(error))
         finally:
-            self._published.difference_update((entry.event.request_id, entry.event.revision) for entry in events)
+            self._published.difference_update([(entry.event.request_id, entry.event.revision) for entry in events])
         return [None] * len(events)
 
     async def _publish_now(self, events: Sequence[OutboxEvent]) -> None:
