@@ -12,6 +12,8 @@ from enum import Enum
 from functools import lru_cache
 from typing import Final, TypeVar
 
+from msgspec import Struct
+
 from forwarder.pms.port import LEASE_LOST, NOT_ABOUT_THE_PMS, Capabilities
 from forwarder.reservation.outcome import CancelOutcome, Deferred, LookupOutcome, Outcome
 from forwarder.reservation.value import value
@@ -23,8 +25,7 @@ _T = TypeVar("_T", bound=Outcome | LookupOutcome | CancelOutcome)
 _RESPONSES = {"confirmed", "rejected", "absent", "cancelled"}
 
 
-@value(frozen=True, slots=True)
-class PushResult:
+class PushResult(Struct, frozen=True):
     """What a push came to. `attempts` are the last there were, earlier ones first; `possibly_sent`: one of them may have been made.
 
     `checkable`: the PMS can be asked again about that one, by key or by look-up; `findable`: by look-up. `sent_safeguards`: what
@@ -43,8 +44,7 @@ def _not_held(_work: Work) -> None:
     """Nothing to release: no queue holds it."""
 
 
-@dataclass(slots=True, eq=False)
-class PushContext:
+class PushContext(Struct, eq=False):
     """One row on its way, for one account. `result` is what the push came to, or what ended it: `LeaseLost`, or a bug.
     `decision` is what is to be recorded of it."""
 

@@ -27,6 +27,7 @@ from forwarder.pms.http.errors import NoResponse, NotSent, invalid_address
 from forwarder.pms.http.response import MAX_RESPONSE_BYTES, Headers, Response, hold_off_asked, may_ask_for_pause
 from forwarder.pms.port import UNPACED, Pace
 from forwarder.process.clock import Clock
+from forwarder.reservation.value import value
 
 _PORTS: Final = {"http": 80, "https": 443}
 _TOKEN = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -42,7 +43,7 @@ _OF_A_QUERY: Final = "!$%&'()*+,;:@/?=~[]"
 """What stands in a query as it is; an encoded one has nothing else."""
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Request:
     """`url` is without its query, which comes encoded. `Host` and `Content-Length` are added as it is sent. What may hold a
     credential, a card or the guest is not in its `repr`."""

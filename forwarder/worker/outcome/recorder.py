@@ -14,6 +14,7 @@ from functools import cache
 
 import structlog
 from prometheus_client import Counter, Histogram
+from structlog.typing import FilteringBoundLogger
 
 from forwarder.observability import metrics
 from forwarder.observability.logging import tells_usual
@@ -192,10 +193,10 @@ class OutcomeRecorder:
             recorded.clear()
             raise
         finally:
-            now = self._clock.now()
+            now, log = self._clock.now(), _log.bind()  # once: to find out how to log costs as much as to do it
             for push in batch:
                 push.release()
-                _log_push(push, now, recorded=push.work.id in recorded)
+                _log_push(log, push, now, recorded=push.work.id in recorded)
         await self._destroy_cards([push for push in batch if push.work.submission.card and push.work.id in recorded])
         _count([push for push in batch if push.work.id in recorded])
         return [push.work.id in recorded for push in batch]
@@ -218,7 +219,7 @@ class OutcomeRecorder:
             )
 
 
-def _log_push(push: PushContext, now: datetime, *, recorded: bool) -> None:
+def _log_push(log: FilteringBoundLogger, push: PushContext, now: datetime, *, recorded: bool) -> None:
     """The one wide line about a push, with all that was learnt."""
     account, work, result, decision = push.account, push.work, push.result, push.decision
     if not isinstance(result, PushResult):
@@ -228,7 +229,7 @@ def _log_push(push: PushContext, now: datetime, *, recorded: bool) -> None:
         return
     outcome, reason, _ = describe(result.outcome)
     last = result.attempts[-1] if result.attempts else None
-    _log.info(
+    log.info(
         "push.recorded",
         request_id=work.submission.request_id,
         reservation_id=work.record_id,

@@ -65,8 +65,7 @@ class PushPipeline:
 
     def _may_start(self, push: PushContext) -> bool:
         work = push.work
-        quiet_seconds = self._quiet_periods.seconds_left(work)
-        if quiet_seconds > 0.0:
+        if work.possibly_sent and (quiet_seconds := self._quiet_periods.seconds_left(work)) > 0.0:
             push.decision = self._leave_alone(work, quiet_seconds)
             self._outcomes.enqueue(push)
             return False
