@@ -6,6 +6,8 @@ from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from msgspec import Struct
+
 from forwarder.observability.tracing.tracer import Tracer
 from forwarder.pms.adapter import Adapter, BatchAdapter, limits_of
 from forwarder.pms.auth.grants import GrantKeeper
@@ -55,59 +57,51 @@ async def _refuse(_: Request) -> Response:
     raise _not_encrypted("No credential and no reservation is sent")
 
 
-class ConnectedPms:
+class ConnectedPms(Struct, frozen=True, eq=False):
     """A `Pms`: an adapter and what sends its requests, which go by `pace`.
 
     What creates goes over connections that the account keeps, if it may. What looks up or cancels goes over new ones: nothing in
     "there is none" shows whose answer it is.
     """
 
-    def __init__(
-        self, adapter: Adapter, client: PmsClient, pace: Pace, way: "Way", held: Callable[[], bool] = always
-    ) -> None:
-        self._adapter = adapter
-        self._client = client
-        self._pace = pace
-        self._way = way
-        self._held = held
+    adapter: Adapter
+    client: PmsClient
+    pace: Pace
+    way: Way
+    held: Callable[[], bool] = always
 
     @property
     def capabilities(self) -> Capabilities:
-        return self._adapter.capabilities
+        return self.adapter.capabilities
 
     def while_held(self, held: Callable[[], bool]) -> "ConnectedPms":
-        return ConnectedPms(self._adapter, self._client, self._pace, self._way, held)
+        return ConnectedPms(self.adapter, self.client, self.pace, self.way, held)
 
     async def create(self, booking: Booking) -> Outcome:
-        return without_card_data(await self._create(booking), booking)
-
-    async def _create(self, booking: Booking) -> Outcome:
-        if booking.card is not None and not self._way.for_cards:
+        if booking.card is not None and not self.way.for_cards:
             return _card_not_encrypted()
-        reuse, named = Reuse(self._way.owner, self._way.trust), False
+        reuse, named = Reuse(self.way.owner, self.way.trust), False
+        outcome: Outcome
         try:
-            outcome = await self._adapter.create(booking, self._send(reuse, booking))
+            outcome = await self.adapter.create(booking, self._send(reuse, booking))
             named = isinstance(outcome, Confirmed) and outcome.named
         except (NotSent, NoResponse) as failure:
-            return outcome_of(failure)
+            outcome = outcome_of(failure)
         finally:
             reuse.end(keep=named)
-        if (
-            isinstance(outcome, Confirmed)
-            and not named
-            and (reuse.reused or self._adapter.capabilities.names_reference)
-        ):
+        may_be_anothers = reuse.reused or self.adapter.capabilities.names_reference
+        if may_be_anothers and isinstance(outcome, Confirmed) and not named:
             return InDoubt("pms_reference_missing", "The PMS answered without our reference, which it always names.")
-        return outcome
+        return without_card_data(outcome, booking)
 
     async def create_many(self, bookings: Sequence[Booking]) -> Sequence[Outcome]:
-        if not isinstance(self._adapter, BatchAdapter):
+        if not isinstance(self.adapter, BatchAdapter):
             return [await self.create(booking) for booking in bookings]
-        if not self._way.for_cards and any(booking.card is not None for booking in bookings):
+        if not self.way.for_cards and any(booking.card is not None for booking in bookings):
             return [_card_not_encrypted()] * len(bookings)
         try:
             with self._alone(bookings[0]) as send:
-                outcomes = await self._adapter.create_many(bookings, send)
+                outcomes = await self.adapter.create_many(bookings, send)
         except (NotSent, NoResponse) as failure:
             outcomes = [outcome_of(failure)] * len(bookings)
         if len(outcomes) != len(bookings):  # an adapter's bug, for its caller to see
@@ -117,7 +111,7 @@ class ConnectedPms:
     async def find(self, booking: Booking) -> LookupOutcome:
         try:
             with self._alone(booking) as send:
-                found = await self._adapter.find(booking, send)
+                found = await self.adapter.find(booking, send)
         except (NotSent, NoResponse) as failure:
             found = harmless(outcome_of(failure))
         return without_card_data(found, booking)
@@ -125,7 +119,7 @@ class ConnectedPms:
     async def cancel(self, booking: Booking, pms_reservation_id: str) -> CancelOutcome:
         try:
             with self._alone(booking) as send:
-                outcome = await self._adapter.cancel(booking, pms_reservation_id, send)
+                outcome = await self.adapter.cancel(booking, pms_reservation_id, send)
         except (NotSent, NoResponse) as failure:
             outcome = harmless(outcome_of(failure))
         return without_card_data(outcome, booking)
@@ -133,16 +127,16 @@ class ConnectedPms:
     @contextmanager
     def _alone(self, about: Booking) -> Iterator[Send]:
         """A way to send requests each of which has a connection of its own."""
-        reuse = Reuse(None, self._way.trust)
+        reuse = Reuse(None, self.way.trust)
         try:
             yield self._send(reuse, about)
         finally:
             reuse.end(keep=False)
 
     def _send(self, reuse: Reuse, about: Booking) -> Send:
-        if self._way.bears is Plaintext.NOTHING:
+        if self.way.bears is Plaintext.NOTHING:
             return _refuse
-        return self._client.push(self._pace, self._held, reuse, about.trace if self._way.traced else None)
+        return self.client.push(self.pace, self.held, reuse, about.trace if self.way.traced else None)
 
 
 class Directory:

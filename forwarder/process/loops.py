@@ -183,16 +183,17 @@ class Batcher(Generic[T, R]):
     async def submit(self, item: T) -> R:
         """The result for `item`, once its batch is through. Giving up waiting does not take the item back."""
         future: asyncio.Future[R] = asyncio.get_running_loop().create_future()
-        self._enter(item, future)
+        self._waiting.append((item, future))
+        self._start()
         return await future
 
-    def post(self, item: T) -> None:
-        """As `submit`, for whom the result is all the same."""
-        self._enter(item, None)
+    def post(self, *items: T) -> None:
+        """As `submit`, for whom the results are all the same."""
+        self._waiting += [(item, None) for item in items]
+        self._start()
 
-    def _enter(self, item: T, future: asyncio.Future[R] | None) -> None:
-        self._waiting.append((item, future))
-        if self._runner is None:
+    def _start(self) -> None:
+        if self._runner is None and self._waiting:
             self._runner = detached(self._run())
 
     async def drain(self) -> None:

@@ -72,7 +72,8 @@ def full_name(guest: Mapping[str, Any]) -> str:
 
 def apply_rules(traits: Traits, submission: Submission, card: CardDetails | None, now: datetime) -> Booking | Problem:
     """The booking to push to a PMS with these `traits`, every rule applied, or the refusal."""
-    refused = refusal(traits, submission.reservation, card, now)
+    asks_nothing = card is None and traits.concern_card_alone  # as nearly always
+    refused = None if asks_nothing else refusal(traits, submission.reservation, card, now)
     if refused is not None:
         return replace(refused, request_id=submission.request_id)
     return booking_of(traits, submission.request_id, submission.reservation, card, submission.trace)

@@ -8,6 +8,8 @@ from functools import cached_property
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
+from msgspec import Struct
+
 from forwarder.reservation.booking import full_name
 from forwarder.reservation.cancellation import Cancellation, CancellationStatus
 from forwarder.reservation.checks.card_numbers import passes_luhn
@@ -32,8 +34,7 @@ _FROM_THE_PMS = frozenset(
 """Fields that the PMS decides; all others are as they were requested."""
 
 
-@value(frozen=True, slots=True)
-class SubmissionState:
+class SubmissionState(Struct, frozen=True):
     """A submission at one moment: all that its record needs besides the request. `pms_record`: the fields that the PMS gave."""
 
     id: int

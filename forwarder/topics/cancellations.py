@@ -1,8 +1,9 @@
 """Requests to cancel as messages of the log: JSON values, CloudEvents as in `codec`. May touch `codec`, nothing else of topics."""
 
-from typing import Annotated
+from typing import Annotated, Final
 
-from pydantic import BaseModel, ConfigDict, Field
+from msgspec import Meta, Struct
+from msgspec.json import Decoder
 from pydantic_core import to_json
 
 from forwarder.process.clock import iso
@@ -13,6 +14,7 @@ from forwarder.topics.codec import (
     Instant,
     Undecodable,
     event_headers,
+    instant,
     refuse_unstorable,
     trace_of,
 )
@@ -38,28 +40,29 @@ def decode_cancellation(message: Message) -> CancellationRequest:
     """The cancellation request in `message`. Raises `Undecodable`."""
     refuse_unstorable(message, "not a cancellation")
     try:
-        body = _CancellationEnvelope.model_validate_json(message.value)
-        key = message.key.decode()
-    except ValueError as error:
+        body = _ENVELOPE.decode(message.value)
+        requested_at, key = instant(body.requestedAt), message.key.decode()
+    except (ValueError, RecursionError) as error:
         raise Undecodable(f"not a cancellation: {type(error).__name__}") from error
     return CancellationRequest(
         request_id=body.requestId,
         account_id=body.integrationAccountId,
         key=key,
-        requested_at=body.requestedAt,
+        requested_at=requested_at,
         reason=body.reason,
         revision=body.revision,
         trace=trace_of(message.headers),
     )
 
 
-class _CancellationEnvelope(BaseModel):
+class _CancellationEnvelope(Struct, frozen=True):
     """The value of the message. Later versions may add members."""
-
-    model_config = ConfigDict(strict=True, extra="ignore")
 
     requestId: Id  # noqa: N815 - the message's own names
     integrationAccountId: Id  # noqa: N815
     requestedAt: Instant  # noqa: N815
-    reason: Annotated[str, Field(max_length=MAX_REASON)] | None
-    revision: Annotated[int, Field(ge=0, lt=10**9)]
+    reason: Annotated[str, Meta(max_length=MAX_REASON)] | None
+    revision: Annotated[int, Meta(ge=0, lt=10**9)]
+
+
+_ENVELOPE: Final = Decoder(_CancellationEnvelope)

@@ -9,12 +9,13 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final, Protocol
 
-from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
+from msgspec import Meta, Raw, Struct
+from msgspec.json import Decoder
 from pydantic_core import from_json, to_json
 
 from forwarder.observability.tracing.context import TRACEPARENT, TRACESTATE, read_trace, trace_headers
 from forwarder.reservation.duplicates import MAX_WINDOW_SECONDS, NaturalKey
-from forwarder.reservation.json_text import json_text
+from forwarder.reservation.json_text import json_text, read_json
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.record import ResultEvent, SubmissionState, can_compose, compose_record
 from forwarder.reservation.request import Operation, SealedCard
@@ -26,9 +27,6 @@ _SOURCE = b"/forwarder"
 _SUBMITTED = b"reservation.submitted.v1"
 CANCELLATION_REQUESTED = "reservation.cancellation_requested.v1"
 _DUPLICATE = "reservation.duplicate.v1"
-_REQUEST = b',"reservation":'
-"""Comes before the request, the last member of an envelope. Inside a string its quotes would be escaped."""
-
 _NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 """U+0000 in JSON, which databases refuse: after an even number of backslashes, because after an odd number it is plain text.
 The ingress lets none through."""
@@ -44,15 +42,17 @@ _LARGEST_INTEGER: Final = 2**63
 _FIRST_YEAR, _LAST_YEAR = 1970, 8999
 
 
-def _in_range(moment: datetime) -> datetime:
-    """Deadlines are added to it, and the sum must stay a valid date."""
+Id = Annotated[str, Meta(min_length=1, max_length=MAX_ID)]
+Instant = Annotated[datetime, Meta(tz=True)]
+
+
+def instant(moment: datetime) -> datetime:
+    """`moment` in UTC. Raises `ValueError` where it is out of range: deadlines are added to it, and the sum must stay a valid
+    date."""
     if not _FIRST_YEAR <= moment.year <= _LAST_YEAR:
         raise ValueError("out of range")
-    return moment
+    return moment if moment.tzinfo is UTC else moment.astimezone(UTC)
 
-
-Id = Annotated[str, Field(min_length=1, max_length=MAX_ID)]
-Instant = Annotated[AwareDatetime, AfterValidator(_in_range)]
 
 TEST_MODE = ("ce_test", b"true")
 """The header of a test mode event: a CloudEvents extension attribute."""
@@ -126,11 +126,14 @@ def decode_submission(message: Message) -> Submission:
     return decode_with_text(message)[0]
 
 
-def decode_with_text(message: Message) -> tuple[Submission, bytes | None]:
-    """Like `decode_submission`, with the JSON text of its request if the message contains it unchanged, else None."""
+def decode_with_text(message: Message) -> tuple[Submission, bytes]:
+    """Like `decode_submission`, with the JSON text of its request as the message has it."""
     refuse_unstorable(message, "not a submission")
     try:
-        body, reservation, text = _decode_parts(message.value) or _decode_whole(message.value)
+        body = _ENVELOPE.decode(message.value)
+        text = bytes(body.reservation)
+        reservation = read_json(text)
+        # What is no object has no members, and is refused here.
         _require_ids(reservation["propertyId"], reservation.get("roomId"))
         card = None if body.card is None else SealedCard(body.card.keyId, body.card.sealed)
         submission = Submission(
@@ -138,7 +141,7 @@ def decode_with_text(message: Message) -> tuple[Submission, bytes | None]:
             workspace_id=body.workspaceId,
             account_id=body.integrationAccountId,
             operation=body.operation,
-            accepted_at=body.acceptedAt.astimezone(UTC),
+            accepted_at=instant(body.acceptedAt),
             reservation=reservation,
             fingerprint=body.fingerprint,
             card=card,
@@ -150,36 +153,9 @@ def decode_with_text(message: Message) -> tuple[Submission, bytes | None]:
             # Reads everything that the worker will read of the request.
             compose_record(reservation, SubmissionState(0, submission.request_id, Status.PENDING, "", ""))
             _ = (submission.room_id, submission.key)
-    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as error:
         raise Undecodable(f"not a submission: {type(error).__name__}") from error
     return submission, text
-
-
-_Parts = tuple["_SubmissionEnvelope", dict[str, Any], bytes | None]
-
-
-def _decode_parts(value: bytes) -> _Parts | None:
-    """The envelope, the request and the request's text, if the request is the last member, as we write it; else None. That each
-    part is valid JSON by itself is the proof."""
-    head, member, rest = value.partition(_REQUEST)
-    if not member or not rest.endswith(b"}"):
-        return None
-    text = rest[:-1]
-    try:
-        request = from_json(text, allow_inf_nan=False)
-        return (
-            (_SubmissionEnvelope.model_validate_json(head + b"}"), request, text) if isinstance(request, dict) else None
-        )
-    except ValueError:
-        return None
-
-
-def _decode_whole(value: bytes) -> _Parts:
-    """Parse the value as a whole, its members in any order. Raises `ValueError`."""
-    reservation = from_json(value, allow_inf_nan=False)["reservation"]
-    if not isinstance(reservation, dict):
-        raise TypeError("a request is a JSON object")
-    return _SubmissionEnvelope.model_validate_json(value), reservation, None
 
 
 def _require_ids(property_id: object, room_id: object) -> None:
@@ -200,15 +176,13 @@ def replay_revision(message: Message, submission: Submission) -> int | None:
     return int(revision) if ours else None
 
 
-class _SealedCard(BaseModel):
+class _SealedCard(Struct, frozen=True):
     keyId: Id  # noqa: N815 - the message's own name
     sealed: str
 
 
-class _SubmissionEnvelope(BaseModel):
-    """The value of the message without the request. Later versions may add members."""
-
-    model_config = ConfigDict(strict=True, extra="ignore")
+class _SubmissionEnvelope(Struct, frozen=True):
+    """The value of the message, the request as its text. Later versions may add members."""
 
     requestId: Id  # noqa: N815 - the message's own names
     workspaceId: Id  # noqa: N815
@@ -217,12 +191,13 @@ class _SubmissionEnvelope(BaseModel):
     acceptedAt: Instant  # noqa: N815
     fingerprint: Id
     card: _SealedCard | None
+    reservation: Raw
     # 0, which no message may carry, if the caller set none and the member is missing.
-    deadlineSeconds: Annotated[int, Field(ge=1, le=MAX_DEADLINE_SECONDS)] = 0  # noqa: N815
+    deadlineSeconds: Annotated[int, Meta(ge=1, le=MAX_DEADLINE_SECONDS)] = 0  # noqa: N815
     # Missing where it is not recognised by what it asks for.
     naturalKey: Id = ""  # noqa: N815
     transactionKey: Id = ""  # noqa: N815
-    duplicateWindowSeconds: Annotated[int, Field(ge=0, le=MAX_WINDOW_SECONDS)] = 0  # noqa: N815
+    duplicateWindowSeconds: Annotated[int, Meta(ge=0, le=MAX_WINDOW_SECONDS)] = 0  # noqa: N815
     keyed: bool = False
 
     @property
@@ -230,6 +205,9 @@ class _SubmissionEnvelope(BaseModel):
         if not self.naturalKey:
             return None
         return NaturalKey(self.naturalKey, self.transactionKey or None, self.duplicateWindowSeconds, self.keyed)
+
+
+_ENVELOPE: Final = Decoder(_SubmissionEnvelope)
 
 
 def is_cancellation(message: Message) -> bool:

@@ -12,6 +12,8 @@ from enum import Enum
 from functools import lru_cache
 from typing import Final, TypeVar
 
+from msgspec import Struct
+
 from forwarder.pms.port import LEASE_LOST, NOT_ABOUT_THE_PMS, Capabilities
 from forwarder.reservation.outcome import CancelOutcome, Deferred, LookupOutcome, Outcome
 from forwarder.reservation.value import value
@@ -23,8 +25,7 @@ _T = TypeVar("_T", bound=Outcome | LookupOutcome | CancelOutcome)
 _RESPONSES = {"confirmed", "rejected", "absent", "cancelled"}
 
 
-@value(frozen=True, slots=True)
-class PushResult:
+class PushResult(Struct, frozen=True):
     """What a push came to. `attempts` are the last there were, earlier ones first; `possibly_sent`: one of them may have been made.
 
     `checkable`: the PMS can be asked again about that one, by key or by look-up; `findable`: by look-up. `sent_safeguards`: what
@@ -43,8 +44,7 @@ def _not_held(_work: Work) -> None:
     """Nothing to release: no queue holds it."""
 
 
-@dataclass(slots=True, eq=False)
-class PushContext:
+class PushContext(Struct, eq=False):
     """One row on its way, for one account. `result` is what the push came to, or what ended it: `LeaseLost`, or a bug.
     `decision` is what is to be recorded of it."""
 
@@ -106,6 +106,8 @@ class Safeguards:
 
     def common_with(self, other: "Safeguards") -> "Safeguards":
         """What both have: of two pushes what either may be asked about; of a push and the current settings what is of use now."""
+        if self is other:  # as nearly always
+            return self
         if self.endpoint != other.endpoint:
             return NO_SAFEGUARDS
         return Safeguards(self.endpoint, self.key and other.key, self.reference and other.reference)
@@ -150,6 +152,7 @@ class HealthSignal:
 
 
 NOT_ATTEMPTED: Final = HealthSignal(Health.NOT_ATTEMPTED)
+_WELL: Final = HealthSignal(Health.WELL)
 
 
 def health_signal(work: Work, result: PushResult) -> HealthSignal:
@@ -161,7 +164,7 @@ def health_signal(work: Work, result: PushResult) -> HealthSignal:
     if last.action == "prepare":
         return NOT_ATTEMPTED
     if last.outcome in _RESPONSES:
-        return HealthSignal(Health.WELL)
+        return _WELL
     if last.reason in NOT_ABOUT_THE_PMS:
         return HealthSignal(Health.UNKNOWN)
     return HealthSignal(Health.FAILING, last.reason or "")

@@ -19,13 +19,15 @@ from typing import Final, NamedTuple, Protocol
 from urllib.parse import quote, unquote_to_bytes
 
 import httpx
+from msgspec import Struct
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, wait_random_exponential
 
 from forwarder.observability.tracing.context import TRACEPARENT, trace_headers
 from forwarder.pms.http.errors import NoResponse, NotSent, invalid_address
-from forwarder.pms.http.response import MAX_RESPONSE_BYTES, Headers, Response, hold_off_asked
+from forwarder.pms.http.response import MAX_RESPONSE_BYTES, Headers, Response, hold_off_asked, may_ask_for_pause
 from forwarder.pms.port import UNPACED, Pace
 from forwarder.process.clock import Clock
+from forwarder.reservation.value import value
 
 _PORTS: Final = {"http": 80, "https": 443}
 _TOKEN = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -41,7 +43,7 @@ _OF_A_QUERY: Final = "!$%&'()*+,;:@/?=~[]"
 """What stands in a query as it is; an encoded one has nothing else."""
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Request:
     """`url` is without its query, which comes encoded. `Host` and `Content-Length` are added as it is sent. What may hold a
     credential, a card or the guest is not in its `repr`."""
@@ -141,7 +143,8 @@ def encoded(request: Request, destination: Destination) -> bytes:
     values = [value for _, value in headers]
     if form.left_out:
         values = [value for place, value in enumerate(values) if place not in form.left_out]
-    head = form.text % (_target(destination, request.query), *values)
+    target = _target(destination, request.query) if request.query else destination.target
+    head = form.text % (target, *values)
     if not form.lines == head.count(b"\n") == head.count(b"\r") or b"\0" in head:
         raise invalid_address("A header of the request is not one that HTTP can carry.")
     last = b""
@@ -153,8 +156,6 @@ def encoded(request: Request, destination: Destination) -> bytes:
 
 
 def _target(destination: Destination, query: str) -> bytes:
-    if not query:
-        return destination.target
     return b"%b?%b" % (destination.target.partition(b"?")[0], quote(query, safe=_OF_A_QUERY).encode("ascii"))
 
 
@@ -292,51 +293,40 @@ class PmsClient:
         more is `NotSent`. `reuse` is to be ended after it. `trace`: what each request's `traceparent` says."""
         if self._loop is None:
             self._loop = asyncio.get_running_loop()  # once: it is a system call
-        return _Push(self._transport, self._clock, self._policy, self._loop, pace, held, reuse, trace).send
+        deadline = self._loop.time() + self._policy.push_seconds
+        return _Push(self._transport, self._clock, self._policy, self._loop, deadline, pace, held, reuse, trace).send
 
 
-class _Push:
-    __slots__ = ("_clock", "_deadline", "_held", "_loop", "_pace", "_policy", "_reuse", "_trace", "_transport")
-
-    def __init__(
-        self,
-        transport: Transport,
-        clock: Clock,
-        policy: PushPolicy,
-        loop: asyncio.AbstractEventLoop,
-        pace: Pace,
-        held: Callable[[], bool],
-        reuse: Reuse | None,
-        trace: str | None,
-    ) -> None:
-        self._transport = transport
-        self._clock = clock
-        self._policy = policy
-        self._loop = loop
-        self._deadline = loop.time() + policy.push_seconds
-        self._pace = pace
-        self._held = held
-        self._reuse = reuse
-        self._trace = trace
+class _Push(Struct, frozen=True, eq=False):
+    transport: Transport
+    clock: Clock
+    policy: PushPolicy
+    loop: asyncio.AbstractEventLoop
+    deadline: float
+    pace: Pace
+    held: Held
+    reuse: Reuse | None
+    trace: str | None
 
     async def send(self, request: Request) -> Response:
-        if self._trace is not None:
-            request = with_trace(request, self._trace)
+        if self.trace is not None:
+            request = with_trace(request, self.trace)
         # tenacity comes in only when a try has failed: entering it costs about as much CPU as an exchange.
+        self._begin()
         try:
-            return await self._exchange(request)
+            response = await self.transport.exchange(request, self.deadline, self.held, self.reuse)
         except NotSent as error:
             if not error.passing:
                 raise
-            first = error
-        return await self._send_again(request, first)
+            response = await self._send_again(request, error)
+        return self._received(response)
 
     async def _send_again(self, request: Request, first: NotSent) -> Response:
         tries = AsyncRetrying(
-            sleep=self._clock.sleep,
+            sleep=self.clock.sleep,
             stop=self._enough,
             wait=wait_random_exponential(
-                multiplier=self._policy.max_pause_seconds / 2, max=self._policy.max_pause_seconds
+                multiplier=self.policy.max_pause_seconds / 2, max=self.policy.max_pause_seconds
             ),
             retry=retry_if_exception(lambda error: isinstance(error, NotSent) and error.passing),
             reraise=True,
@@ -345,21 +335,22 @@ class _Push:
             with attempt:
                 if attempt.retry_state.attempt_number == 1:
                     raise first  # that try is behind us: it counts, and has its pause
-                return await self._exchange(request)
+                self._begin()
+                return await self.transport.exchange(request, self.deadline, self.held, self.reuse)
         raise first
 
     def _enough(self, state: RetryCallState) -> bool:
-        too_late = self._loop.time() + state.upcoming_sleep >= self._deadline
-        return too_late or state.attempt_number >= self._policy.max_tries
+        too_late = self.loop.time() + state.upcoming_sleep >= self.deadline
+        return too_late or state.attempt_number >= self.policy.max_tries
 
-    async def _exchange(self, request: Request) -> Response:
-        if self._loop.time() >= self._deadline:
+    def _begin(self) -> None:
+        if self.loop.time() >= self.deadline:
             raise NotSent("push_timed_out", "The time for one push had run out before this was sent.")
-        self._pace.requested()
-        response = await self._transport.exchange(request, self._deadline, self._held, self._reuse)
-        seconds = hold_off_asked(response, self._clock.now())
-        if seconds > 0.0:
-            self._pace.hold_off(seconds)
+        self.pace.requested()
+
+    def _received(self, response: Response) -> Response:
+        if may_ask_for_pause(response) and (seconds := hold_off_asked(response, self.clock.now())) > 0.0:
+            self.pace.hold_off(seconds)
         if len(response.content) > MAX_RESPONSE_BYTES:
             raise NoResponse("pms_answer_too_large", f"The PMS answered with more than {MAX_RESPONSE_BYTES} bytes.")
         return response

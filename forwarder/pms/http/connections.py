@@ -81,9 +81,10 @@ class Connection(Securable):
 
     def is_reusable(self) -> bool:
         """After an exchange: whether the next may use it."""
-        open_still = self._pending is None and not self._transport.is_closing()
+        if self._pending is not None or self._transport.is_closing() or not self._reader.reusable:
+            return False
         # A response that came before all of its request had left: what reads the rest, if anything, is not known.
-        return open_still and self._reader.reusable and not self._waiting_to_leave()
+        return not (self._transport.get_write_buffer_size() or self._underneath.get_write_buffer_size())
 
     def is_fit(self) -> bool:
         """Between two exchanges: whether it stands, and nothing has come over it, not even an end that the loop has yet to see."""
@@ -142,9 +143,6 @@ class Connection(Securable):
             self._fail(connection_lost(f"the connection was lost: {exc}"))
         self._reader.close()
         self._on_lost(self)
-
-    def _waiting_to_leave(self) -> int:
-        return self._transport.get_write_buffer_size() + self._underneath.get_write_buffer_size()
 
     def _fail(self, error: NoResponse | NotSent) -> None:
         if self._pending is not None:

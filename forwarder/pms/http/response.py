@@ -14,16 +14,17 @@ import math
 import re
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 from http import HTTPStatus
 from typing import Any, Final
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
-from pydantic_core import from_json
 
 from forwarder.http.fields import read_retry_after
 from forwarder.pms.http.errors import NoResponse, broke_protocol, connection_lost
+from forwarder.reservation.json_text import read_json
+from forwarder.reservation.value import value
 
 Headers = Sequence[tuple[bytes, bytes]]
 """Names and values as they are sent."""
@@ -60,7 +61,7 @@ _REMAINING = re.compile(rb";\s*r=(\d{1,15})\s*(?:;|$)")
 _RESETS_IN = re.compile(rb";\s*t=(\d{1,15})\s*(?:;|$)")
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Response:
     """A whole response: `content` is decoded. `headers` are as they came, in their order."""
 
@@ -82,7 +83,7 @@ class Response:
 def read_object(response: Response) -> dict[str, Any] | None:
     """The JSON object in the body, None where it holds anything else."""
     try:
-        body = from_json(response.content, allow_inf_nan=False)
+        body = read_json(response.content)
     except ValueError:
         return None
     return body if isinstance(body, dict) else None
@@ -101,6 +102,11 @@ def bounded(seconds: float) -> float:
     return min(max(seconds, 0.0), MAX_WAIT_SECONDS)
 
 
+def may_ask_for_pause(response: Response) -> bool:
+    """Whether there is anything in it by which a PMS asks for a pause; nearly always there is not."""
+    return response.status_code in _BUSY or not _NAMES.isdisjoint([name.lower() for name, _ in response.headers])
+
+
 def hold_off_asked(response: Response, now: datetime) -> float:
     """Seconds until the PMS takes requests again, at most `MAX_WAIT_SECONDS`; 0.0 where it asks for no pause."""
     asked = (retry_after(response, now) or 0.0) if response.status_code in _BUSY else 0.0
@@ -111,9 +117,9 @@ def hold_off_asked(response: Response, now: datetime) -> float:
 
 def _limit_headers(response: Response) -> dict[bytes, bytes]:
     headers: dict[bytes, bytes] = {}
-    for name, value in response.headers:
+    for name, text in response.headers:
         if (known := name.lower()) in _NAMES:
-            headers[known] = b",".join((headers[known], value)) if known in headers else value
+            headers[known] = b",".join((headers[known], text)) if known in headers else text
     return headers
 
 
@@ -236,15 +242,15 @@ class ResponseReader:
         if self._status < _FIRST_FINAL:
             return
         self._in_body = True
-        for name, value in self._headers:
+        for name, text in self._headers:
             match name.lower():
                 case b"content-length":
                     self._framed = True
-                    self._announced(value)
+                    self._announced(text)
                 case b"transfer-encoding":
                     self._framed = True
                 case b"content-encoding":
-                    self._coding = value.strip().lower()
+                    self._coding = text.strip().lower()
         if self._bodiless:
             self._whole, self.reusable = True, False  # the parser waits for a body
 

@@ -50,8 +50,9 @@ def _arrival_row(position: int, arrival: Arrival) -> dict[str, Any]:
         "operation": submission.operation,
         "property_id": submission.property_id,
         "room_id": submission.room_id,
-        "arrival_date": submission.arrival,
-        "departure_date": submission.departure,
+        # As texts: one date among them, and pydantic would have to write the whole batch.
+        "arrival_date": submission.arrival.isoformat(),
+        "departure_date": submission.departure.isoformat(),
         "fingerprint": submission.fingerprint,
         "card": card_row(card),
         "accepted_at": iso(submission.accepted_at),

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
+from msgspec import Struct
+
 from forwarder.reservation.cancellation import CancellationRequest
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.record import ResultEvent, record_id_of
@@ -250,8 +252,7 @@ class Backlog:
     oldest_due_at: datetime | None
 
 
-@value(frozen=True, slots=True)
-class OutboxEvent:
+class OutboxEvent(Struct, frozen=True):
     """An event that was recorded and is not known to be published, and its dead letter. Ids are in the order of recording.
 
     `in_turn`: the earlier events of its submission are known to be published.

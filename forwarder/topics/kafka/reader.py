@@ -197,7 +197,9 @@ def _unreadable(partition: TopicPartition, offset: int, error: Exception) -> Con
 def _messages(batches: _Records) -> Iterator[ConsumedMessage]:
     for records in batches.values():
         for record in records:
+            headers = tuple(record.headers)
             # Each of them may be null in Kafka, but not here.
-            headers = tuple((name, value or b"") for name, value in record.headers)
+            if None in [value for _, value in headers]:
+                headers = tuple([(name, value or b"") for name, value in headers])
             message = Message(record.key or b"", record.value or b"", headers)
             yield ConsumedMessage(record.topic, record.partition, record.offset, record.timestamp, message)

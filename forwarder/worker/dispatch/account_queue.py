@@ -143,7 +143,11 @@ class AccountQueue:
             else:
                 # Whether a PMS is well again is found out with one.
                 max_together = 1 if throttle.blocked else self._max_per_create(self.account)
-                self._start(take_together(self._waiting, self._busy_rooms, max_together))
+                if max_together == 1:
+                    self._start([self._waiting.popleft()], [room])
+                else:
+                    works = take_together(self._waiting, self._busy_rooms, max_together)
+                    self._start(works, [room_of(work) for work in works])
 
     def _resume_in(self, seconds: float) -> None:
         if seconds < math.inf:  # otherwise the end of the push that is waited for continues the queue
@@ -159,8 +163,7 @@ class AccountQueue:
         self._pause = None
         self._start_what_may()
 
-    def _start(self, works: Sequence[Work]) -> None:
-        rooms = [room_of(work) for work in works]
+    def _start(self, works: Sequence[Work], rooms: Sequence[str]) -> None:
         self._busy_rooms.update(rooms)
         self._in_flight += 1
         self._started += len(works)
@@ -223,7 +226,8 @@ class AccountQueue:
 
 def room_of(work: Work) -> str:
     """The room, within its account: at most one push at a time is in flight for it."""
-    return f"{work.submission.property_id}\0{work.submission.room_id}"
+    submission = work.submission
+    return f"{submission.property_id}\0{submission.room_id}"
 
 
 def take_together(waiting: deque[Work], busy_rooms: Collection[str], max_together: int) -> list[Work]:
@@ -231,7 +235,7 @@ def take_together(waiting: deque[Work], busy_rooms: Collection[str], max_togethe
     before another that has waited longer."""
     first = waiting.popleft()
     taken = [first]
-    if max_together == 1 or not _goes_with_others(first):
+    if not _goes_with_others(first):
         return taken
     passed_over: list[Work] = []
     rooms = {room_of(first)}

@@ -97,7 +97,9 @@ class Throttle:
     @property
     def blocked(self) -> bool:
         """Whether the PMS is being left alone."""
-        return self._breaker.state is not BreakerState.CLOSED or self._held_off() > 0.0
+        if self._breaker.state is not BreakerState.CLOSED:
+            return True
+        return self._held_off_until != _NEVER and self._held_off() > 0.0
 
     @property
     def limit(self) -> int:

@@ -101,7 +101,8 @@ class RateBudget:
         """A push starts."""
         self._pushing += 1
         self._paid += self._per_push
-        self._debit(self._per_push)
+        if self._buckets:
+            self._debit(self._per_push)
 
     def requested(self) -> None:
         """One of the pushes under way sends a request."""

@@ -73,12 +73,9 @@ class _Allotment:
     """One account's part of a batch: how many of its rows may be held now, and what their pushes carry. No account: none."""
 
     account: Account | None
+    deadline_seconds: int = DEFAULT_DEADLINE_SECONDS
     room: int = 0
     safeguards: str | None = None
-
-    @property
-    def deadline_seconds(self) -> int:
-        return DEFAULT_DEADLINE_SECONDS if self.account is None else self.account.deadline_seconds
 
     def take(self) -> bool:
         """Whether one more row may be held; it is counted then."""
@@ -196,7 +193,8 @@ class Intake:
                 allotments[account_id] = _Allotment(None)
             else:
                 room = self._dispatcher.room_for(account) if self._lease.held() else 0
-                allotments[account_id] = _Allotment(account, room, self._dispatcher.safeguards(account))
+                safeguards = self._dispatcher.safeguards(account)
+                allotments[account_id] = _Allotment(account, account.deadline_seconds, room, safeguards)
         return allotments
 
     def _arrival(self, received: _Received, allotment: _Allotment) -> Arrival:

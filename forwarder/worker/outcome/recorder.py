@@ -14,6 +14,7 @@ from functools import cache
 
 import structlog
 from prometheus_client import Counter, Histogram
+from structlog.typing import FilteringBoundLogger
 
 from forwarder.observability import metrics
 from forwarder.observability.logging import tells_usual
@@ -70,10 +71,9 @@ class OutboxPublisher:
 
     def publish_soon(self, events: Sequence[OutboxEvent]) -> None:
         """Publish with the next batch. While the log is away only so many are kept in memory; the outbox has them all."""
-        for event in events:
-            if self._in_turn(event) and self._in_memory < _MAX_IN_MEMORY:
-                self._in_memory += 1
-                self._batches.post(event)
+        soon = [event for event in events if self._in_turn(event)][: _MAX_IN_MEMORY - self._in_memory]
+        self._in_memory += len(soon)
+        self._batches.post(*soon)
 
     def _in_turn(self, entry: OutboxEvent) -> bool:
         """Whether those before it of its submission are published; each of them went out in its turn."""
@@ -103,9 +103,8 @@ class OutboxPublisher:
         except LogUnavailable as error:
             _log.warning("results.left_in_outbox", count=len(events), error=str(error))
         else:
-            for entry in events:
-                self._published.add((entry.event.request_id, entry.event.revision))
-                self._to_delete.post(entry)
+            self._published.update([(entry.event.request_id, entry.event.revision) for entry in events])
+            self._to_delete.post(*events)
         finally:
             self._in_memory -= len(events)
         return [None] * len(events)
@@ -116,7 +115,7 @@ class OutboxPublisher:
         except StoreUnavailable as error:
             _log.warning("results.left_in_outbox", count=len(events), error=str(error))
         finally:
-            self._published.difference_update((entry.event.request_id, entry.event.revision) for entry in events)
+            self._published.difference_update([(entry.event.request_id, entry.event.revision) for entry in events])
         return [None] * len(events)
 
     async def _publish_now(self, events: Sequence[OutboxEvent]) -> None:
@@ -194,10 +193,10 @@ class OutcomeRecorder:
             recorded.clear()
             raise
         finally:
-            now = self._clock.now()
+            now, log = self._clock.now(), _log.bind()  # once: to find out how to log costs as much as to do it
             for push in batch:
                 push.release()
-                _log_push(push, now, recorded=push.work.id in recorded)
+                _log_push(log, push, now, recorded=push.work.id in recorded)
         await self._destroy_cards([push for push in batch if push.work.submission.card and push.work.id in recorded])
         _count([push for push in batch if push.work.id in recorded])
         return [push.work.id in recorded for push in batch]
@@ -220,7 +219,7 @@ class OutcomeRecorder:
             )
 
 
-def _log_push(push: PushContext, now: datetime, *, recorded: bool) -> None:
+def _log_push(log: FilteringBoundLogger, push: PushContext, now: datetime, *, recorded: bool) -> None:
     """The one wide line about a push, with all that was learnt."""
     account, work, result, decision = push.account, push.work, push.result, push.decision
     if not isinstance(result, PushResult):
@@ -230,7 +229,7 @@ def _log_push(push: PushContext, now: datetime, *, recorded: bool) -> None:
         return
     outcome, reason, _ = describe(result.outcome)
     last = result.attempts[-1] if result.attempts else None
-    _log.info(
+    log.info(
         "push.recorded",
         request_id=work.submission.request_id,
         reservation_id=work.record_id,

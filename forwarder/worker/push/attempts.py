@@ -6,6 +6,7 @@ from functools import cache
 from typing import TypeVar
 
 import structlog
+from msgspec import Struct
 from prometheus_client import Counter, Histogram
 
 from forwarder.observability import metrics
@@ -19,22 +20,21 @@ _log = structlog.get_logger(__name__)
 R = TypeVar("R", Outcome, LookupOutcome, CancelOutcome)
 
 
-class Attempts:
-    """What was tried with one submission, `earlier` attempts first. Each exchange with the PMS is timed, noted and counted."""
+class Attempts(Struct, eq=False):
+    """What was tried with one submission: `all`, earlier attempts first. Each exchange with the PMS is timed, noted and counted."""
 
-    def __init__(self, clock: Clock, kind: str, request_id: str, earlier: tuple[Attempt, ...]) -> None:
-        self._clock = clock
-        self._kind = kind
-        self._request_id = request_id
-        self.all = earlier
+    clock: Clock
+    kind: str
+    request_id: str
+    all: tuple[Attempt, ...]
 
     async def make(self, action: str, asking: Awaitable[R], after_a_bug: Callable[[str, str], R]) -> R:
         """What `asking` comes to. An adapter's bug costs one row, not all: it is `after_a_bug`, of a reason and a detail."""
-        began = self._clock.now(), self._clock.monotonic()
+        began = self.clock.now(), self.clock.monotonic()
         try:
             outcome = await asking
         except Exception as error:  # noqa: BLE001 - as said
-            _log.exception("adapter.failed", action=action, request_id=self._request_id)
+            _log.exception("adapter.failed", action=action, request_id=self.request_id)
             outcome = after_a_bug("adapter_failed", type(error).__name__)
         self.note(action, began, outcome)
         return outcome
@@ -42,9 +42,9 @@ class Attempts:
     def note(self, action: str, began: tuple[datetime, float], outcome: AnyOutcome) -> None:
         """That `action` came to `outcome` now. `began`: when, on the wall and on the monotonic clock."""
         started_at, since = began
-        seconds = self._clock.monotonic() - since
+        seconds = self.clock.monotonic() - since
         self.all = with_attempt(self.all, action, iso(started_at), seconds, outcome)
-        pushes, took = _pushes(self._kind, action, self.all[-1].outcome)
+        pushes, took = _pushes(self.kind, action, self.all[-1].outcome)
         pushes.inc()
         took.observe(seconds)
 

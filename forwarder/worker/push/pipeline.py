@@ -4,10 +4,8 @@ may it start → push (rules, look-up, create or cancel) → decide → record
 """
 
 import random
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import Awaitable, Sequence
 from datetime import timedelta
-from typing import Final
 
 import structlog
 
@@ -34,8 +32,6 @@ from forwarder.worker.push_context import (
 
 _log = structlog.get_logger(__name__)
 
-_UNTRACED: Final = nullcontext()
-
 _AFTER_A_BUG = timedelta(minutes=5)
 _MAX_REMEMBERED = 100_000
 
@@ -57,23 +53,19 @@ class PushPipeline:
         self._quiet_seconds = quiet_seconds
         self._quiet_periods = QuietPeriods(clock, quiet_seconds)
 
-    async def run(self, pushes: Sequence[PushContext]) -> HealthSignal:
+    def run(self, pushes: Sequence[PushContext]) -> Awaitable[HealthSignal]:
         """Push these rows once, in one request; what that showed of the PMS. What each came to is recorded from then on, and each
         is released when it is. Raises nothing that one row could be the cause of."""
         trace = pushes[0].work.submission.trace
-        with _UNTRACED if trace is None else log_context(trace_id=trace_id_of(trace)):
-            ready = [push for push in pushes if self._may_start(push)]
-            if not ready:
-                return NOT_ATTEMPTED
-            signal = await self._push(ready)
-            for push in ready:
-                self._conclude(push)
-            return signal
+        return self._run(pushes) if trace is None else self._run_traced(pushes, trace)
+
+    async def _run_traced(self, pushes: Sequence[PushContext], trace: str) -> HealthSignal:
+        with log_context(trace_id=trace_id_of(trace)):
+            return await self._run(pushes)
 
     def _may_start(self, push: PushContext) -> bool:
         work = push.work
-        quiet_seconds = self._quiet_periods.seconds_left(work)
-        if quiet_seconds > 0.0:
+        if work.possibly_sent and (quiet_seconds := self._quiet_periods.seconds_left(work)) > 0.0:
             push.decision = self._leave_alone(work, quiet_seconds)
             self._outcomes.enqueue(push)
             return False
@@ -83,22 +75,26 @@ class PushPipeline:
             return False
         return True
 
-    async def _push(self, pushes: Sequence[PushContext]) -> HealthSignal:
+    async def _run(self, pushes: Sequence[PushContext]) -> HealthSignal:
         account = pushes[0].account
+        ready = [push for push in pushes if self._may_start(push)]
+        if not ready:
+            return NOT_ATTEMPTED
         results: Sequence[PushResult | Exception]
         try:
-            if len(pushes) == 1:
-                results = [await self._pusher.push(account, pushes[0].work)]
+            if len(ready) == 1:
+                results = [await self._pusher.push(account, ready[0].work)]
             else:
-                results = await self._batch_pusher.push(account, [push.work for push in pushes])
-            pairs = zip(pushes, results, strict=True)
+                results = await self._batch_pusher.push(account, [push.work for push in ready])
+            pairs = zip(ready, results, strict=True)
             signal = combined_signal(
                 [health_signal(push.work, result) for push, result in pairs if isinstance(result, PushResult)]
             )
         except Exception as error:  # noqa: BLE001 - these rows are at stake, not the worker
-            results, signal = [error] * len(pushes), NOT_ATTEMPTED
-        for push, result in zip(pushes, results, strict=True):
+            results, signal = [error] * len(ready), NOT_ATTEMPTED
+        for push, result in zip(ready, results, strict=True):
             push.result = result
+            self._conclude(push)
         return signal
 
     def _conclude(self, push: PushContext) -> None:

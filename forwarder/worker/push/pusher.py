@@ -93,13 +93,12 @@ class Pusher:
         self._pace = pace
         self._connected: dict[str, _ConnectedAccount] = {}
 
-    async def push(self, account: Account, work: Work) -> PushResult:
+    def push(self, account: Account, work: Work) -> Awaitable[PushResult]:
         """Push `work` once to `account`'s PMS, or cancel there what was made of it. Raises `LeaseLost` where that was no longer
         this worker's to do."""
-        if work.cancellation is not None and work.status is Status.PENDING and not work.possibly_sent:
-            return PushResult(Cancelled(), work.attempts, possibly_sent=False)
-        if work.submission.card is None:  # as nearly always
-            return await self._push(account, work)
+        return self._push(account, work) if work.submission.card is None else self._push_with_card(account, work)
+
+    async def _push_with_card(self, account: Account, work: Work) -> PushResult:
         try:
             result = await self._push(account, work)
         except LeaseLost:
@@ -124,12 +123,16 @@ class Pusher:
             _log.warning("card.code_not_put_back", request_id=request_id, error=str(error))
 
     async def _push(self, account: Account, work: Work) -> PushResult:
-        prepared = await self.prepare(account, work)
+        if work.cancellation is not None and work.status is Status.PENDING and not work.possibly_sent:
+            return PushResult(Cancelled(), work.attempts, possibly_sent=False)
+        card = None if work.submission.card is None else await self._open_card(account, work)
+        prepared = self._prepared(account, work, card)
         if isinstance(prepared, PushResult):
             return prepared
         if work.pms_reservation is not None:
             return await self._cancel(account, prepared, work.pms_reservation)
-        run = PushRun(self.before_sending, self._clock, account.kind, prepared)
+        attempts = Attempts(self._clock, account.kind, prepared.booking.reference, work.attempts)
+        run = PushRun(prepared, attempts, self._clock, self.before_sending)
         if work.possibly_sent or work.cancellation is not None or work.status is Status.IN_DOUBT:
             return await run.resume()
         return await run.create()  # as nearly always
@@ -137,6 +140,9 @@ class Pusher:
     async def prepare(self, account: Account, work: Work) -> PreparedPush | PushResult:
         """What a push needs; or what became of `work`, where that is decided before anything is sent."""
         card = None if work.submission.card is None else await self._open_card(account, work)
+        return self._prepared(account, work, card)
+
+    def _prepared(self, account: Account, work: Work, card: CardDetails | Deferred | None) -> PreparedPush | PushResult:
         prepared = self._prepare(account, work, card)
         if isinstance(prepared, Rejected):
             return PushResult(prepared, work.attempts, possibly_sent=False)

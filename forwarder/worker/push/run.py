@@ -11,6 +11,8 @@ have made, to have something that can be cancelled.
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple, assert_never
 
+from msgspec import Struct
+
 from forwarder.pms.port import CANCELLED_IN_PMS, Pms
 from forwarder.process.clock import Clock
 from forwarder.reservation.booking import Booking
@@ -51,37 +53,32 @@ class PreparedPush(NamedTuple):
     instead: Rejected | Deferred | None = None
 
 
-class PushRun:
-    """One push, and the attempts it makes."""
+class PushRun(Struct, eq=False):
+    """One push, and the attempts it makes. `sent_safeguards`: what an earlier push carried."""
 
-    def __init__(self, before_sending: BeforeSending, clock: Clock, kind: str, prepared: PreparedPush) -> None:
-        self._before_sending = before_sending
-        self._clock = clock
-        self._pms = prepared.pms
-        self._booking = prepared.booking
-        self._instead = prepared.instead
-        self._work = prepared.work
-        self._attempts = Attempts(clock, kind, prepared.booking.reference, prepared.work.attempts)
-        self._current = prepared.safeguards
-        self._sent_safeguards = NO_SAFEGUARDS
+    prepared: PreparedPush
+    attempts: Attempts
+    clock: Clock
+    before_sending: BeforeSending
+    sent_safeguards: Safeguards = NO_SAFEGUARDS
 
     async def create(self) -> PushResult:
         """Create it: nothing was sent of it before."""
-        return self._result(await self._create(), self._current)
+        return self._result(await self._create(), self.prepared.safeguards)
 
     async def resume(self) -> PushResult:
         """What may have been made before, or is to be cancelled: ask about that first."""
-        maybe_made = self._work.possibly_sent or self._work.status is Status.IN_DOUBT
-        self._sent_safeguards = read_safeguards(self._work.sent_safeguards)
-        if self._work.cancellation is not None:
+        maybe_made = self.prepared.work.possibly_sent or self.prepared.work.status is Status.IN_DOUBT
+        self.sent_safeguards = read_safeguards(self.prepared.work.sent_safeguards)
+        if self.prepared.work.cancellation is not None:
             return await self._look_before_cancelling(maybe_made=maybe_made)
         if not maybe_made:
             return await self.create()
-        if self._instead is not None:
-            return await self._look_up(self._instead)
+        if self.prepared.instead is not None:
+            return await self._look_up(self.prepared.instead)
         if self._late():
             return await self._look_up(too_late())
-        if self._work.status is Status.IN_DOUBT:
+        if self.prepared.work.status is Status.IN_DOUBT:
             return await self._look_up(Deferred("not_made", "The PMS had not made it, and it is not sent again."))
         if self._usable.key:
             return await self._create_again()
@@ -90,50 +87,50 @@ class PushRun:
     @property
     def _usable(self) -> Safeguards:
         """What the earlier push carried that the PMS can be asked by now."""
-        return self._sent_safeguards.common_with(self._current)
+        return self.sent_safeguards.common_with(self.prepared.safeguards)
 
     def _late(self) -> bool:
-        return self._clock.now() >= self._work.deadline_at
+        return self.clock.now() >= self.prepared.work.deadline_at
 
     async def _create_again(self) -> PushResult:
         """Send it again under the key that the earlier push carried: both together make one."""
         outcome = await self._create()
-        sent_safeguards = self._usable if isinstance(outcome, InDoubt) else self._sent_safeguards
+        sent_safeguards = self._usable if isinstance(outcome, InDoubt) else self.sent_safeguards
         return self._result(outcome, sent_safeguards, still_possibly_sent=True)
 
     async def _look_before_cancelling(self, *, maybe_made: bool) -> PushResult:
         """Find out whether there is something to cancel."""
         if not maybe_made:
             return self._result(Cancelled(), NO_SAFEGUARDS)
-        only_by_key = self._usable.key and not self._usable.reference and self._instead is None
-        if only_by_key and not self._late() and self._work.status is Status.PENDING:
+        only_by_key = self._usable.key and not self._usable.reference and self.prepared.instead is None
+        if only_by_key and not self._late() and self.prepared.work.status is Status.PENDING:
             return await self._create_again()
         return await self._look_up(Cancelled())
 
     async def _look_up(self, if_absent: Outcome | Cancelled | None = None) -> PushResult:
         """Look it up. Where it was surely not made it comes to `if_absent`; without that it is created."""
         if not self._usable.reference:
-            return self._result(_cannot_be_checked(self._current), self._sent_safeguards)
+            return self._result(_cannot_be_checked(self.prepared.safeguards), self.sent_safeguards)
         found = await self._find()
         match found:
             case Confirmed():
                 return self._result(found, NO_SAFEGUARDS)
-            case Deferred(reason) if reason == CANCELLED_IN_PMS and self._work.cancellation is not None:
+            case Deferred(reason) if reason == CANCELLED_IN_PMS and self.prepared.work.cancellation is not None:
                 return self._result(Cancelled(), NO_SAFEGUARDS)
             case Deferred():
-                return self._result(found, self._sent_safeguards, still_possibly_sent=True)
+                return self._result(found, self.sent_safeguards, still_possibly_sent=True)
             case Absent():
                 pass
             case _:
                 assert_never(found)
         outcome = await self._create() if if_absent is None else if_absent
         if not isinstance(outcome, Rejected):
-            return self._result(outcome, self._current)
+            return self._result(outcome, self.prepared.safeguards)
         # The no may be to ourselves: an earlier push that came through only now holds these nights.
         late = await self._find()
         if isinstance(late, Absent):
             return self._result(outcome, NO_SAFEGUARDS)
-        return self._result(late, self._sent_safeguards, still_possibly_sent=True)
+        return self._result(late, self.sent_safeguards, still_possibly_sent=True)
 
     def _result(
         self, outcome: Outcome | Cancelled, sent_safeguards: Safeguards, *, still_possibly_sent: bool = False
@@ -141,10 +138,10 @@ class PushRun:
         """What the push came to by `outcome`. `sent_safeguards`: what the one carried that is left in doubt, if one is.
         `still_possibly_sent`: an earlier one may have been made, unless `outcome` settles that."""
         possibly_sent = isinstance(outcome, InDoubt) or (still_possibly_sent and isinstance(outcome, Deferred))
-        usable = sent_safeguards.common_with(self._current)
+        usable = sent_safeguards.common_with(self.prepared.safeguards)
         return PushResult(
             outcome,
-            self._attempts.all,
+            self.attempts.all,
             possibly_sent,
             bool(usable),
             usable.reference,
@@ -155,14 +152,14 @@ class PushRun:
         """Ask the PMS to make it, unless it is too late for that."""
         if self._late():
             return too_late()
-        await self._before_sending(self._work, self._current)
+        await self.before_sending(self.prepared.work, self.prepared.safeguards)
         # What a failing adapter sent is not known.
-        outcome: Outcome = await self._attempts.make("create", self._pms.create(self._booking), InDoubt)
+        outcome: Outcome = await self.attempts.make("create", self.prepared.pms.create(self.prepared.booking), InDoubt)
         return while_leased(outcome)
 
     async def _find(self) -> LookupOutcome:
-        await self._before_sending(self._work, self._current)
-        found: LookupOutcome = await self._attempts.make("find", self._pms.find(self._booking), Deferred)
+        await self.before_sending(self.prepared.work, self.prepared.safeguards)
+        found: LookupOutcome = await self.attempts.make("find", self.prepared.pms.find(self.prepared.booking), Deferred)
         return while_leased(found)
 
 

@@ -1,4 +1,4 @@
-"""JSON texts are written by two libraries, the fast one where it can: nobody sees which."""
+"""JSON texts are written by two libraries, the fast one where it can, and read by a third: nobody sees which."""
 
 import math
 import struct
@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from functools import partial
 from random import Random
 from typing import Any
 from uuid import UUID
@@ -15,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
-from forwarder.reservation.json_text import json_text
+from forwarder.reservation.json_text import json_text, read_json
 from forwarder.reservation.outcome import Status
 
 
@@ -102,3 +103,88 @@ def test_what_is_deep_is_written() -> None:
 def test_what_cannot_be_written_is_an_error_of_pydantics(value: object) -> None:
     with pytest.raises(PydanticSerializationError):
         json_text(value)
+
+
+@given(_values)
+def test_it_is_read_as_pydantic_reads_it(value: Any) -> None:
+    text = _by_pydantic(value)
+    assert read_json(text) == from_json(text)
+    assert repr(read_json(text)) == repr(from_json(text))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(
+            b"12345678901234567890123456789",
+            b"-9223372036854775809",
+            b"18446744073709551616",
+            b"-0",
+            b"-0.0",
+            b"1E5",
+            b"1e-400",
+            b"1e400",
+            b"-1e999",
+        ),
+        *(
+            b"0.1234567890123456789",
+            b"123456789.12345678901234567e5",
+            b"9007199254740993.0",
+            b"2.2250738585072011e-308",
+        ),
+        *(
+            b'{"a":1,"a":2}',
+            b" [1 , 2]\n",
+            b'"\\u0000"',
+            b'"\\ud83d\\ude00"',
+            b'"\xef\xbf\xbe"',
+            b'"\\/"',
+            b"{}",
+            b"[]",
+            b'""',
+            b"null",
+        ),
+    ],
+)
+def test_odd_texts_are_read_alike(text: bytes) -> None:
+    assert repr(read_json(text)) == repr(from_json(text))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(
+            b"",
+            b" ",
+            b"NaN",
+            b"Infinity",
+            b"-Infinity",
+            b"01",
+            b"1.",
+            b".5",
+            b"+1",
+            b"1 2",
+            b"{",
+            b'{"a":1,}',
+            b"[1,]",
+            b"{1:2}",
+            b"'a'",
+        ),
+        *(
+            b'"\\ud800"',
+            b'"\\ude00\\ud83d"',
+            b'"\xff"',
+            b'"\xed\xa0\x80"',
+            b'"\x01"',
+            b'"\t"',
+            b"\xef\xbb\xbf1",
+            b'"\\x"',
+            b"9" * 5000,
+        ),
+        b"[" * 150_000 + b"]" * 150_000,
+    ],
+)
+def test_what_pydantic_refuses_is_refused(text: bytes) -> None:
+    for read in (read_json, partial(from_json, allow_inf_nan=False)):
+        with pytest.raises(ValueError):  # noqa: PT011 - of several libraries
+            read(text)

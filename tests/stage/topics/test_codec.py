@@ -2,11 +2,14 @@
 
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import pytest
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+from pydantic.alias_generators import to_camel
 from pydantic_core import from_json, to_json
 
+from forwarder.reservation.duplicates import MAX_WINDOW_SECONDS
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.record import EVENT_TYPES, ResultEvent, result_data
 from forwarder.reservation.request import SealedCard
@@ -87,8 +90,11 @@ NESTED = {"later": {"requestId": "rsv_2", "reservation": {"propertyId": 9}}}
         to_json(from_json(_encode(SUBMISSION).value), indent=1),
     ],
 )
-def test_where_it_is_not_the_last_member_it_is_read_with_the_rest(value: bytes) -> None:
-    assert decode_with_text(Message(b"", value)) == (replace(SUBMISSION, trace=None), None)
+def test_wherever_it_stands_its_text_is_what_was_written(value: bytes) -> None:
+    decoded, text = decode_with_text(Message(b"", value))
+    assert decoded == replace(SUBMISSION, trace=None)
+    assert from_json(text) == BOOKING_ENGINE
+    assert text in value
 
 
 def test_of_two_requests_in_one_message_the_last_counts() -> None:
@@ -201,6 +207,116 @@ def test_a_submission_that_the_worker_could_not_use(path: str, wrong: Any) -> No
     with pytest.raises(Undecodable) as caught:
         decode_submission(Message(b"", to_json(value)))
     assert "4111" not in str(caught.value)
+
+
+class Card(BaseModel):
+    model_config = ConfigDict(alias_generator=to_camel)
+
+    key_id: Annotated[str, Field(min_length=1, max_length=256)]
+    sealed: str
+
+
+class Envelope(BaseModel):
+    """What an envelope may hold, as pydantic has it: the plain form of what the codec reads."""
+
+    model_config = ConfigDict(strict=True, extra="ignore", alias_generator=to_camel)
+
+    request_id: Annotated[str, Field(min_length=1, max_length=256)]
+    workspace_id: Annotated[str, Field(min_length=1, max_length=256)]
+    integration_account_id: Annotated[str, Field(min_length=1, max_length=256)]
+    operation: Literal["booking-engine", "general"]
+    accepted_at: AwareDatetime
+    fingerprint: Annotated[str, Field(min_length=1, max_length=256)]
+    card: Card | None
+    deadline_seconds: Annotated[int, Field(ge=1, le=MAX_DEADLINE_SECONDS)] = 0
+    natural_key: Annotated[str, Field(min_length=1, max_length=256)] = ""
+    transaction_key: Annotated[str, Field(min_length=1, max_length=256)] = ""
+    duplicate_window_seconds: Annotated[int, Field(ge=0, le=MAX_WINDOW_SECONDS)] = 0
+    keyed: bool = False
+
+
+ODD = [
+    *(
+        b"null",
+        b"true",
+        b"false",
+        b"0",
+        b"1",
+        b"-1",
+        b"60.0",
+        b"1e2",
+        b"1.5",
+        b"1e400",
+        b"604801",
+        b"-0",
+        b"12345678901234567890",
+    ),
+    *(
+        b"[]",
+        b"{}",
+        b'""',
+        b'"a"',
+        b'"60"',
+        b'"true"',
+        b'"\xff"',
+        b'"\\ud800"',
+        b'"\\ud83d\\ude00"',
+        b'"\t"',
+        b"NaN",
+        b"Infinity",
+        b"01",
+    ),
+    *(b'"%s"' % (b"x" * length) for length in (256, 257)),
+    b'"%s"' % ("é" * 256).encode(),
+    *(
+        b'"general"',
+        b'"booking-engine"',
+        b'"Booking-Engine"',
+        b'{"keyId":"k","sealed":""}',
+        b'{"keyId":"k","sealed":"","more":1}',
+    ),
+    *(
+        b'{"keyId":"","sealed":""}',
+        b'{"keyId":"k","sealed":1}',
+        b'"2027-01-01T00:00:00Z"',
+        b'"2027-01-01T00:00:00.123456Z"',
+    ),
+    *(
+        b'"2027-01-01T00:00:00+02:00"',
+        b'"2027-01-01T00:00:00"',
+        b'"2027-02-30T00:00:00Z"',
+        b'"2027-01-01T25:00:00Z"',
+        b'"2027-01-01"',
+    ),
+]
+
+
+@pytest.mark.parametrize("field", [to_camel(name) for name in Envelope.model_fields])
+def test_an_envelope_is_read_as_strictly_as_by_pydantic(field: str) -> None:
+    others = {name: each for name, each in from_json(_encode(SUBMISSION).value).items() if name != field}
+    for odd in ODD:
+        if (field, odd) == ("acceptedAt", b'"60"'):
+            continue  # pydantic takes it for seconds since 1970; nobody writes that
+        value = b'{"%s":%s,%s' % (field.encode(), odd, to_json(others)[1:])
+        try:
+            wanted = Envelope.model_validate_json(value)
+        except ValueError:
+            with pytest.raises(Undecodable):
+                decode_submission(Message(b"", value))
+            continue
+        read = decode_submission(Message(b"", value))
+        natural = read.natural
+        assert read.request_id == wanted.request_id
+        assert (read.workspace_id, read.account_id) == (wanted.workspace_id, wanted.integration_account_id)
+        assert (read.operation, read.accepted_at) == (wanted.operation, wanted.accepted_at)
+        assert (read.fingerprint, read.deadline_seconds) == (wanted.fingerprint, wanted.deadline_seconds or None)
+        assert (read.card and (read.card.key_id, read.card.sealed)) == (
+            wanted.card and (wanted.card.key_id, wanted.card.sealed)
+        )
+        assert (natural.key if natural else "") == wanted.natural_key
+        if natural is not None:
+            assert (natural.transaction or "", natural.keyed) == (wanted.transaction_key, wanted.keyed)
+            assert natural.window_seconds == wanted.duplicate_window_seconds
 
 
 @pytest.mark.parametrize("number", [b"NaN", b"Infinity", b"-Infinity"])

@@ -168,7 +168,7 @@ async def test_secrets_are_in_nothing_that_can_be_written_down() -> None:
     vendor = Vendor(granted(), ENDED, answered(401, {"error": "invalid_grant"}))
     async with open_directory(ManualClock(NOW), transport=replying(vendor)) as directory:
         pms = directory.connect(account())
-        written = [repr(pms), repr(await pms.create(booking())), repr(vars(pms._adapter))]  # type: ignore[attr-defined]  # noqa: SLF001
+        written = [repr(pms), repr(await pms.create(booking())), repr(vars(pms.adapter))]  # type: ignore[attr-defined]
     assert not [line for line in written for secret in ("s3cr3t", "refresh-0", "access-1") if secret in line]
 
 
