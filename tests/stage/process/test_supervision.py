@@ -10,6 +10,15 @@ import pytest
 from forwarder.process.supervision import SHARED_ADDRESS, Stop, run_until_signalled
 
 
+@pytest.fixture(autouse=True)
+def policy_is_given_back() -> Iterator[None]:
+    """The tests' own process is not one that serves."""
+    before = os.sched_getscheduler(0) if hasattr(os, "sched_getscheduler") else None
+    yield
+    if before is not None:
+        os.sched_setscheduler(0, before, os.sched_param(0))
+
+
 @pytest.fixture
 def parents_end(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     """Standard input is a parent's pipe: the end that its death closes."""
@@ -45,3 +54,33 @@ def test_a_child_whose_parent_has_ended_stops_and_hears_of_it_once(
 
     run_until_signalled(main)
     assert _Counted.times == 1
+
+
+@pytest.mark.skipif(not hasattr(os, "SCHED_BATCH"), reason="this system has no such policy")
+def test_it_interrupts_no_other_process_when_something_comes_for_it() -> None:
+    policies: list[int] = []
+
+    async def main(_stop: Stop) -> None:
+        policies.append(os.sched_getscheduler(0))
+
+    thresholds = gc.get_threshold()
+    run_until_signalled(main)
+    gc.set_threshold(*thresholds)
+    assert policies == [os.SCHED_BATCH]
+
+
+@pytest.mark.skipif(not hasattr(os, "SCHED_BATCH"), reason="this system has no such policy")
+def test_where_the_policy_is_forbidden_it_runs_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    def forbidden(*_arguments: object) -> None:
+        raise PermissionError
+
+    async def main(_stop: Stop) -> None:
+        ran.append(True)
+
+    ran: list[bool] = []
+    monkeypatch.setattr("os.sched_setscheduler", forbidden)
+    thresholds = gc.get_threshold()
+    run_until_signalled(main)
+    monkeypatch.undo()
+    gc.set_threshold(*thresholds)
+    assert ran == [True]
