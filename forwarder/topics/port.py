@@ -145,9 +145,9 @@ class Consumer(Protocol):
         ...
 
     async def commit(self, messages: Sequence[ConsumedMessage]) -> None:
-        """Durably commit the offset after each of `messages`: at once or, where one follows the other, within a second, as long as
-        `receive` is called; and before this member leaves. A partition lost meanwhile is skipped without an error: its new
-        owner receives those messages again."""
+        """Have the offset after each of `messages` committed, durably: within a second, as long as `receive` is called, and before
+        this member leaves. A partition lost meanwhile is skipped without an error: its new owner receives those messages again.
+        Raises `LogUnavailable` where this commit, or the one before it, could not be made; what was not committed comes again."""
         ...
 
 

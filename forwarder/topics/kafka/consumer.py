@@ -9,20 +9,22 @@ from contextlib import asynccontextmanager
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
 from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError
 
+from forwarder.process.loops import detached
 from forwarder.topics.kafka.connection import KafkaConnection, connecting, milliseconds, reaching_kafka
 from forwarder.topics.kafka.reader import METADATA_SECONDS, CannotRead, KafkaReader, stop
 from forwarder.topics.port import ConsumedMessage, LogUnavailable, PartitionsChanged
 
 _MAX_POLL_INTERVAL_SECONDS = 300.0
 _COMMIT_SECONDS = 0.5
-"""How long offsets may gather until they are committed. A commit costs as much as some dozens of messages, and its caller waits."""
+"""How long offsets may gather until they are committed. A commit costs as much as some dozens of messages."""
 _HEARTBEATS_PER_SESSION = 10  # a member learns of a rebalance from the reply to a heartbeat
 
 
 class KafkaConsumer:
     """See `port.Consumer`. Rebalances are eager: every member first gives up all of its partitions.
 
-    Offsets are committed twice a second at the most: when that is due, when nothing came, and before the partitions are given up.
+    Offsets are committed twice a second at the most: when that is due, behind the caller's back; when nothing came; and before the
+    partitions are given up. What a commit failed with, the next one raises.
 
     A caller that does not call `receive` for five minutes leaves the group: `on_partitions` tells it that it owns nothing,
     others take over, and it joins again with its next `receive`. An outage is `LogUnavailable` after `silence_seconds` of
@@ -38,6 +40,7 @@ class KafkaConsumer:
         self._rebalancing_seconds = 0.0
         self._careful = False
         self._uncommitted: dict[TopicPartition, int] = {}
+        self._committing: asyncio.Task[None] | None = None
         self._commit_at = 0.0
 
     async def receive(self, *, max_messages: int, wait_seconds: float) -> Sequence[ConsumedMessage]:
@@ -50,7 +53,7 @@ class KafkaConsumer:
         if self._reader is not reader:
             return ()
         if not messages:
-            await self._commit_now()
+            await self._commit_all()
         generation = self._membership.generation
         await self._membership.assigned()
         return messages if generation == self._membership.generation else ()
@@ -59,8 +62,12 @@ class KafkaConsumer:
         if self._reader is None:
             return
         self._uncommitted |= _next_offsets(messages, self._reader.consumer.assignment())
-        if time.monotonic() >= self._commit_at:
-            await self._commit_now()
+        if self._committing is None:
+            if time.monotonic() >= self._commit_at:
+                self._committing = detached(self._commit_now())
+        elif self._committing.done():
+            committed, self._committing = self._committing, None
+            await committed
 
     async def join(self) -> KafkaReader:
         """Join the group. Raises `LogUnavailable`."""
@@ -96,10 +103,17 @@ class KafkaConsumer:
                 await self._reader.consumer.commit(offsets)
         self._commit_at = time.monotonic() + _COMMIT_SECONDS
 
+    async def _commit_all(self) -> None:
+        """Return when nothing is left to commit. Raises `LogUnavailable`."""
+        committing, self._committing = self._committing, None
+        if committing is not None:
+            await committing
+        await self._commit_now()
+
     async def _commit_what_is_left(self) -> None:
         """Before the partitions are given up. What cannot be committed now is delivered again."""
         with contextlib.suppress(LogUnavailable):
-            await self._commit_now()
+            await self._commit_all()
 
     async def _assigned(self, wait_seconds: float) -> bool:
         """Whether the partitions are assigned. Raises `LogUnavailable` if the group has been rebalancing for too long."""
