@@ -6,7 +6,11 @@ Knows nothing of HTTP.
 """
 
 import asyncio
-from typing import Any
+from typing import Any, Final
+
+_LARGE: Final = 16 * 1024
+_MAX_PIECES: Final = 16
+"""What is larger, or has more pieces, is sent at once: so the transport sees soon enough that its client reads too slowly."""
 
 
 class TurnEnd:
@@ -41,6 +45,8 @@ class GatheringTransport(asyncio.Transport):
         if not self._held:
             self._turn_end.add(self)
         self._held.append(bytes(data))
+        if len(data) > _LARGE or len(self._held) > _MAX_PIECES:
+            self.send_held()
 
     def send_held(self) -> None:
         """Hand what is held to the system."""
