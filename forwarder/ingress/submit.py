@@ -77,14 +77,11 @@ class SubmitEndpoint:
 
     async def _accept(self, caller: Caller, request: HttpRequest) -> Accepted | Problem:
         """Make the submission safe, and wait for its outcome where the caller does."""
-        terms = read_terms(request)
-        if isinstance(terms, Problem):
-            return terms
-        body = await self._body(request)
-        if isinstance(body, Problem):
-            return body
-        submission = self._build(caller, terms, body)
-        del body  # an unsealed card stays in memory no longer than it must
+        received = await self._received(request)
+        if isinstance(received, Problem):
+            return received
+        submission = self._build(caller, *received)
+        del received  # an unsealed card stays in memory no longer than it must
         if isinstance(submission, Problem):
             return submission
         wait = self._wait(request)
@@ -108,11 +105,15 @@ class SubmitEndpoint:
         warnings = self._losses.warnings(caller.account, reservation, unknown)
         return built._replace(warnings=warnings) if warnings else built
 
-    async def _body(self, request: HttpRequest) -> bytes | Problem:
+    async def _received(self, request: HttpRequest) -> tuple[Terms, bytes] | Problem:
+        """The terms and the body."""
+        terms = read_terms(request)
+        if isinstance(terms, Problem):
+            return terms
         if not request.is_sent_as(JSON_BODY):
             return UNSUPPORTED_MEDIA_TYPE
         body = await request.body(MAX_BODY_BYTES, self._parts.settings.body_seconds)
-        return unread_body(body) if isinstance(body, BodyFault) else body
+        return unread_body(body) if isinstance(body, BodyFault) else (terms, body)
 
     def _read(self, body: bytes, check: Plausibility) -> Reading | Problem:
         """What the body asks for, right in its form."""
@@ -174,15 +175,12 @@ class SubmitEndpoint:
 
     async def _try_out(self, caller: Caller, request: HttpRequest) -> DryRun | Problem:
         """What would come of the submission, were it accepted."""
-        terms = read_terms(request)
-        if isinstance(terms, Problem):
-            return terms
-        body = await self._body(request)
-        if isinstance(body, Problem):
-            return body
+        received = await self._received(request)
+        if isinstance(received, Problem):
+            return received
         now = self._parts.clock.now()
         check = plausibility(now, caller.account.skipped_checks)
-        read = self._read(body, check)
+        read = self._read(received[1], check)
         if isinstance(read, Problem):
             return read
         refused = implausible(check, read.request)

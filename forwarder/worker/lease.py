@@ -47,7 +47,7 @@ class Lease:
 
     def covers(self, work: Work) -> bool:
         """True while nobody else can have taken over `work`: it was leased under this very lease, which is still held."""
-        return work.leased_by == self.worker_id and self._clock.monotonic() < self._ends
+        return work.leased_by == self.worker_id and self.held()
 
     async def renew(self) -> bool:
         """Extend the lease. False when it was lost: this is then a new worker, with a new id, that holds nothing yet.

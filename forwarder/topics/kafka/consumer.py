@@ -16,7 +16,7 @@ from forwarder.topics.port import ConsumedMessage, LogUnavailable, PartitionsCha
 
 _MAX_POLL_INTERVAL_SECONDS = 300.0
 _COMMIT_SECONDS = 0.5
-"""How long offsets may gather until they are committed. A commit costs as much as some dozens of messages."""
+"""How long offsets may gather until they are committed."""
 _HEARTBEATS_PER_SESSION = 10  # a member learns of a rebalance from the reply to a heartbeat
 
 
@@ -94,13 +94,19 @@ class KafkaConsumer:
 
     async def _commit_now(self) -> None:
         """Commit what is left to commit. Raises `LogUnavailable`."""
-        offsets, self._uncommitted = self._uncommitted, {}
-        if self._reader is None or not offsets:
+        noted, self._uncommitted = self._uncommitted, {}
+        if self._reader is None:
+            return
+        consumer = self._reader.consumer
+        owned = consumer.assignment()
+        # One that went meanwhile would keep all the others from being committed.
+        offsets = {partition: offset for partition, offset in noted.items() if partition in owned}
+        if not offsets:
             return
         async with reaching_kafka(f"commit to {self._topic}", within=self._connection.publish_timeout_seconds):
             # Raised where a rebalance took the partitions: their new owner delivers those messages again.
             with contextlib.suppress(CommitFailedError, IllegalStateError):
-                await self._reader.consumer.commit(offsets)
+                await consumer.commit(offsets)
         self._commit_at = time.monotonic() + _COMMIT_SECONDS
 
     async def _commit_all(self) -> None:
@@ -146,6 +152,7 @@ class KafkaConsumer:
         await self._membership.lost()
 
     def _discard(self) -> None:
+        self._uncommitted = {}  # whoever owns the partitions next may commit more of them
         if self._reader is not None:
             self._reader.discard()
 
