@@ -105,8 +105,8 @@ $(VENV)/.audit: requirements-audit.lock | $(VENV)/.created
 	@$(PIP) install --require-hashes --requirement requirements-audit.lock
 	@touch $@
 
-$(VENV)/.client: clients/python/pyproject.toml $(VENV)/.runtime
-	@$(PIP) install --no-deps --no-index --no-build-isolation --editable clients/python
+$(VENV)/.client: clients/python/pyproject.toml pms-kit/pyproject.toml $(VENV)/.runtime
+	@$(PIP) install --no-deps --no-index --no-build-isolation --editable clients/python --editable pms-kit
 	@touch $@
 
 $(VENV)/.created:

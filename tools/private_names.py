@@ -32,7 +32,10 @@ from typing import Any, Final
 
 ROOT: Final = Path(__file__).parent.parent
 ALLOWED: Final = Path(__file__).with_name("private_names.toml")
-_OWN_PACKAGES: Final = frozenset({"forwarder", "tests", "tools", "bench", "reservation_forwarder_client"})
+_OWN_PACKAGES: Final = frozenset(
+    {"forwarder", "tests", "tools", "bench", "reservation_forwarder_client", "forwarder_pms_kit"}
+)
+_ELSEWHERE: Final = {"reservation_forwarder_client": "clients/python", "forwarder_pms_kit": "pms-kit"}
 _DUNDER: Final = re.compile(r"__\w+__")
 _STRING_FUNCTIONS: Final = frozenset({"getattr", "setattr", "hasattr", "delattr", "attrgetter", "patch", "delitem"})
 
@@ -155,7 +158,7 @@ def _defined_by(module: str) -> frozenset[str]:
 
 @cache
 def _read_own(module: str) -> _Module:
-    path = (ROOT / "clients/python" if module.startswith("reservation_") else ROOT) / module.replace(".", "/")
+    path = ROOT / _ELSEWHERE.get(module.partition(".")[0], "") / module.replace(".", "/")
     file = path.with_suffix(".py") if path.with_suffix(".py").exists() else path / "__init__.py"
     return _read(file.read_text() if file.exists() else "")
 

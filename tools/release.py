@@ -24,7 +24,7 @@ import yaml
 from forwarder import __version__
 
 ROOT: Final = Path(__file__).resolve().parents[1]
-DISTRIBUTIONS: Final = (Path(), Path("clients/python"))
+DISTRIBUTIONS: Final = (Path(), Path("clients/python"), Path("pms-kit"))
 _CHART: Final = Path("deploy/helm/reservation-forwarder/Chart.yaml")
 _TYPESCRIPT: Final = Path("clients/typescript/package.json")
 _LINK: Final = re.compile(r"(!?)\[([^\]]*)\]\((?!https?:|#)([^)\s]+)\)")
@@ -52,7 +52,7 @@ def build(
     ],
     out: Annotated[Path, typer.Option(help="Where the files go.")] = ROOT / "dist",
 ) -> None:
-    """Make a wheel and a source distribution of the forwarder, and of its Python client."""
+    """Make a wheel and a source distribution of the forwarder, of its Python client and of the kit for authors of adapters."""
     for path in built(home, out):
         print(path)
 
@@ -62,8 +62,10 @@ def check() -> None:
     require_one_version()
     with tempfile.TemporaryDirectory() as directory:
         out = Path(directory) / "dist"
-        server, client = [each for each in built("https://git.example.com/forwarder", out) if each.suffix == ".whl"]
-        tried(server, client, Path(directory) / "away")
+        server, client, kit = [
+            each for each in built("https://git.example.com/forwarder", out) if each.suffix == ".whl"
+        ]
+        tried(server, client, kit, Path(directory) / "away")
         uv = shutil.which("uv")
         if uv is None:
             print("uv is not installed: `uv tool run` was not tried.")
@@ -89,7 +91,7 @@ def require_one_version() -> None:
 
 
 def built(home: str, out: Path) -> list[Path]:
-    """The files, each wheel made from its source distribution; the forwarder's, then the client's."""
+    """The files, each wheel made from its source distribution; the forwarder's, then the client's, then the kit's."""
     out.mkdir(parents=True, exist_ok=True)
     made = []
     for distribution in DISTRIBUTIONS:
@@ -146,8 +148,9 @@ def absolute_links(text: str, where: Path, home: str) -> str:
     return _LINK.sub(absolute, text)
 
 
-def tried(server: Path, client: Path, away: Path) -> None:
-    """Install both in `away`, start the forwarder there, type what its banner says, book by the client. Raises `Failed`."""
+def tried(server: Path, client: Path, kit: Path, away: Path) -> None:
+    """Install them in `away`, start the forwarder there, type what its banner says, book by the client; then check an adapter,
+    without and with the kit. Raises `Failed`."""
     bin_of = {path: _environment(path, away / path.name.partition("-")[0]) for path in (server, client)}
     forwarder = bin_of[server] / "forwarder"
     work = away / "work"
@@ -166,6 +169,12 @@ def tried(server: Path, client: Path, away: Path) -> None:
         program.write_text(_CLIENT, encoding="utf-8")
         said = _run([bin_of[client] / "python", program], work, settings)
         _require("the client's booking", "CONFIRMED" in said, said)
+    asked: list[str | Path] = [forwarder, "adapters", "check", "hostaway", "--check", "makes-reservations"]
+    refused = subprocess.run(asked, cwd=work, env=_clean(), capture_output=True, text=True, check=False)
+    _require("what a check says without the kit", "pip install forwarder-pms-kit" in refused.stderr, refused.stderr)
+    _run([bin_of[server] / "python", "-m", "pip", "--disable-pip-version-check", "install", "--quiet", kit], work)
+    said = _run(asked, work)
+    _require("a check with the kit", "passed" in said, said)
 
 
 def _commands(banner: str) -> list[str]:

@@ -1,7 +1,7 @@
 """What the author of an adapter imports, inside this project and outside it. Nothing else is meant for them; this is kept stable.
 
 A kind of PMS is a class that `Adapter` describes. See docs/guides/write-an-adapter.md for one written from nothing, and
-`forwarder.pms.conformance` for what holds it to its word.
+`forwarder_pms_kit.conformance` for what holds it to its word.
 """
 
 from forwarder.pms.adapter import Adapter, AdapterKind, BatchAdapter, Kind, NoOptions, RehearsingAdapter, StandIn

@@ -11,6 +11,8 @@
 Any bearer credential is let in but `wrong`. What a booking carries may ask for an outcome of its own: `magic` has the values.
 """
 
+from collections.abc import Sequence
+
 from pydantic import ValidationError
 from pydantic_core import to_json
 from starlette.applications import Starlette
@@ -23,37 +25,21 @@ from forwarder.http.health import health_routes
 from forwarder.http.messages import Response, problem_response
 from forwarder.reservation.problems.problem import Problem
 from forwarder.simulator.faults import Faults
-from forwarder.simulator.kinds.beds24 import beds24_routes
 from forwarder.simulator.kinds.booking_sync import booking_sync_routes
-from forwarder.simulator.kinds.cloudbeds import cloudbeds_routes
-from forwarder.simulator.kinds.hostaway import hostaway_routes
-from forwarder.simulator.kinds.hosted.guesty import guesty_routes
-from forwarder.simulator.kinds.hosted.hospitable import hospitable_routes
-from forwarder.simulator.kinds.hosted.hostfully import hostfully_routes
-from forwarder.simulator.kinds.hosted.hostify import hostify_routes
-from forwarder.simulator.kinds.hosted.lodgify import lodgify_routes
-from forwarder.simulator.kinds.hosted.smoobu import smoobu_routes
-from forwarder.simulator.kinds.hosted.uplisting import uplisting_routes
 from forwarder.simulator.kinds.open_pms import open_pms_routes
 from forwarder.simulator.world import World
 
+SimulatorApp = Starlette
 
-def simulator_app(world: World) -> Starlette:
-    """The application over `world`, which stays the caller's to close. It may be mounted below a path."""
+
+def simulator_app(world: World, vendors: Sequence[BaseRoute] = ()) -> SimulatorApp:
+    """The application over `world`, which stays the caller's to close. It may be mounted below a path. `vendors`: routes of further
+    kinds, tried first; `forwarder_pms_kit.simulators` has them."""
     return Starlette(
         routes=[
-            *beds24_routes(world),
-            *hostaway_routes(world),
-            *guesty_routes(world),
-            *hospitable_routes(world),
-            *hostfully_routes(world),
-            *hostify_routes(world),
-            *lodgify_routes(world),
-            *smoobu_routes(world),
-            *uplisting_routes(world),
+            *vendors,
             *open_pms_routes(world),
             *booking_sync_routes(world),
-            *cloudbeds_routes(world),
             *_developers_routes(world),
             *health_routes({}, "simulator"),
         ],
@@ -61,9 +47,9 @@ def simulator_app(world: World) -> Starlette:
     )
 
 
-def simulator_below(path: str, world: World) -> BaseRoute:
+def simulator_below(path: str, app: SimulatorApp) -> BaseRoute:
     """The application as one route of another, below `path`."""
-    return Mount(path, app=simulator_app(world))
+    return Mount(path, app=app)
 
 
 def _developers_routes(world: World) -> list[BaseRoute]:

@@ -4,11 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-_UNKNOWN: Final[Mapping[str, Any]] = {"propertyId": "unknown", "roomId": "unknown"}
-_UNWELCOME: Final[Mapping[str, Any]] = {"guest": {"name": "Maria Gonzalez", "email": "maria@refused.example"}}
-
-_BY_WORDS: Final[Mapping[str, Mapping[str, Any]]] = {"pms_refused": _UNWELCOME}
-_NUMBERS: Final[Mapping[str, Mapping[str, Any]]] = {**_BY_WORDS, "property_not_found": _UNKNOWN}
+UNKNOWN_PROPERTY: Final[Mapping[str, Any]] = {"propertyId": "unknown", "roomId": "unknown"}
+UNWELCOME_GUEST: Final[Mapping[str, Any]] = {"guest": {"name": "Maria Gonzalez", "email": "maria@refused.example"}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,24 +19,14 @@ class SimulatedSite:
     credential: str = "a-simulated-credential"
     options: Mapping[str, Any] = field(default_factory=dict)
     refusals: Mapping[str, Mapping[str, Any]] = field(
-        default_factory=lambda: {"property_not_found": _UNKNOWN, "guest_refused": _UNWELCOME}
+        default_factory=lambda: {"property_not_found": UNKNOWN_PROPERTY, "guest_refused": UNWELCOME_GUEST}
     )
     keeps_reference: bool = True
 
 
 SITES: Final[Mapping[str, SimulatedSite]] = {
-    "beds24": SimulatedSite("beds24/v2"),
     "booking-sync": SimulatedSite("booking-sync/api/v3"),
-    "cloudbeds": SimulatedSite("cloudbeds/api/v1.3", options={"sourceId": "ss-7-1"}),
     "generic": SimulatedSite("generic"),
-    "hostaway": SimulatedSite("hostaway/v1"),
     "website-builder": SimulatedSite("website-builder"),
-    "guesty": SimulatedSite("guesty/v1", refusals=_BY_WORDS),
-    "hospitable": SimulatedSite("hospitable/v2", refusals=_BY_WORDS),
-    "hostfully": SimulatedSite("hostfully/api/v3.2", options={"agencyUid": "a-7"}, refusals=_BY_WORDS),
-    "hostify": SimulatedSite("hostify", refusals=_NUMBERS),
-    "lodgify": SimulatedSite("lodgify", refusals=_NUMBERS),
-    "smoobu": SimulatedSite("smoobu/api", credential="a-simulated-key:a-simulated-secret", refusals=_NUMBERS),
-    "uplisting": SimulatedSite("uplisting", options={"clientId": "c-7"}, refusals=_BY_WORDS, keeps_reference=False),
 }
-"""Every kind that the simulator speaks."""
+"""The kinds that the forwarder simulates by itself: for test keys, `forwarder up` and `forwarder simulate`."""

@@ -17,9 +17,9 @@ from starlette.types import Receive, Scope, Send
 from forwarder.assembly.backend import open_backend
 from forwarder.operations.accounts import Accounts
 from forwarder.process.clock import SystemClock
-from forwarder.simulator.app import simulator_app
 from forwarder.simulator.world import World
 from forwarder.tenancy.port import Account
+from forwarder_pms_kit.simulators import simulator_app
 from tests.support.backends import Backend, slow_on
 from tests.support.deployment.deployment import PATIENCE_SECONDS, Deployment, Site, booking, deploy
 from tests.support.deployment.site import settings_of

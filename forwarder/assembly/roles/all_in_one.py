@@ -11,6 +11,7 @@ from forwarder.assembly.roles.ingress import open_ingress
 from forwarder.assembly.roles.notifier import open_webhook_api
 from forwarder.assembly.roles.query import open_query
 from forwarder.assembly.roles.role import Listening, open_outcomes, open_role_backend, serve_role
+from forwarder.assembly.roles.simulator import simulated_pms
 from forwarder.assembly.roles.worker import lesser_worker_checks, open_worker, worker_checks
 from forwarder.assembly.webhooks import open_notifier
 from forwarder.http.contract import contract_routes
@@ -57,7 +58,7 @@ async def run_everything(settings: Settings, listening: Listening, stop: Stop, r
                 *operators,
                 *health_routes(checks, metrics_token=settings.metrics_token, lesser=lesser_worker_checks(worker)),
             ]
-            simulated = simulator_below(_SIMULATOR, world)
+            simulated = simulator_below(_SIMULATOR, simulated_pms(world))
             if aside is None:
                 routes.append(simulated)
             else:

@@ -6,12 +6,13 @@ from typing import get_args
 import structlog
 from pydantic import ValidationError
 
+from forwarder.assembly.kit import of_kit
 from forwarder.assembly.roles.role import Listening
 from forwarder.http.server import serve
 from forwarder.process.clock import SystemClock
 from forwarder.process.supervision import Stop
 from forwarder.settings import BadSettings
-from forwarder.simulator.app import simulator_app
+from forwarder.simulator.app import SimulatorApp, simulator_app
 from forwarder.simulator.faults import Faults, Mode
 from forwarder.simulator.world import World
 
@@ -28,8 +29,14 @@ def simulated_world(*, delay_ms: float, fault: str, fault_rate: float, calendars
     return World(SystemClock(), calendars=calendars, journal=state, faults=faults)
 
 
+def simulated_pms(world: World) -> SimulatorApp:
+    """The simulated PMSs over `world`: with the vendors' APIs where forwarder-pms-kit is installed, else without them."""
+    app: SimulatorApp = (of_kit("simulators:simulator_app") or simulator_app)(world)
+    return app
+
+
 async def run_simulator(world: World, listening: Listening, stop: Stop) -> None:
     """Serve simulated PMSs until `stop`."""
     _log.info("process.listening", role="simulate", port=listening.getsockname()[1])
     with world:
-        await serve(simulator_app(world), listening, stop, grace_seconds=1.0)
+        await serve(simulated_pms(world), listening, stop, grace_seconds=1.0)

@@ -4,12 +4,12 @@ import json
 from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
+from forwarder.assembly.kit import HOW_TO_INSTALL, of_kit
 from forwarder.assembly.pms_catalog import adapters, fields, pms_kinds, try_out
-from forwarder.cli.operate.adapter_check import check
 from forwarder.cli.options import options_from
 from forwarder.cli.output import AsJson, Failed, WrongUsage, say, show_json, show_rows
 from forwarder.observability.logging import configure_logging
@@ -17,6 +17,7 @@ from forwarder.pms.port import BadOptions
 
 _COLUMNS = ("kind", "after a doubt", "cancel", "at once", "requests", "known by", "from")
 _MOST_CHOICES = 4
+_ANYTHING: Final[Any] = {"context_settings": {"allow_extra_args": True, "ignore_unknown_options": True}}
 _SOON = timedelta(days=30)
 _OPTION_COLUMNS = ("kind", "option", "type", "required", "description")
 
@@ -27,8 +28,14 @@ def commands() -> typer.Typer:
     group.command("list")(list_adapters)
     group.command("fields")(show_fields)
     group.command("try")(try_kind)
-    group.command("check")(check)
+    kit = of_kit("command:check")
+    group.command("check", **({} if kit else _ANYTHING))(kit or check_without_kit)
     return group
+
+
+def check_without_kit() -> None:
+    """Run the conformance checks on an adapter. Needs forwarder-pms-kit, which is not installed."""
+    raise Failed(f"The checks are a distribution of their own, which is not installed: {HOW_TO_INSTALL}")
 
 
 def list_adapters(as_json: AsJson = False) -> None:

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from forwarder.assembly.commands.conformance import simulated_site
-from forwarder.pms.conformance import CHECKS, Site, averify, behaviour, examine
-from forwarder.pms.conformance.site import Stays
-from forwarder.pms.conformance.trial import trial
 from forwarder.pms.kinds.generic.adapter import GenericAdapter
 from forwarder.reservation.outcome import Confirmed
+from forwarder_pms_kit.conformance import CHECKS, Site, averify, behaviour, examine
+from forwarder_pms_kit.conformance.site import Stays
+from forwarder_pms_kit.conformance.trial import trial
+from forwarder_pms_kit.runs import simulated_site
 from tests.support.pms.wrong_adapters import (
     CAUGHT_BY,
     GRACE_SECONDS,

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from forwarder.assembly.commands.conformance import simulated_site
-from forwarder.pms.conformance import CHECKS, Check, averify
 from forwarder.pms.kinds.generic.adapter import GENERIC
+from forwarder_pms_kit.conformance import CHECKS, Check, averify
+from forwarder_pms_kit.runs import simulated_site
 from tests.support.pms.kinds.mapped import CLOUDBEDS_LIKE
 
 

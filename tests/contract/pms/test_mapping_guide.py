@@ -7,14 +7,14 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from forwarder.http.server import serve
-from forwarder.pms.conformance import CHECKS, Site, examine
 from forwarder.pms.kinds.generic.adapter import GENERIC
 from forwarder.pms.mapping.format.document import load_document
 from forwarder.pms.mapping.format.model import PmsMapping
-from forwarder.pms.mapping.verdicts import after_checks
 from forwarder.process.clock import SystemClock
 from forwarder.process.supervision import Stop, bind
 from forwarder.simulator.world import World
+from forwarder_pms_kit.conformance import CHECKS, Site, examine
+from forwarder_pms_kit.verdicts import after_checks
 from tests.support.pms.kinds.harbour import harbour_app
 
 GUIDE = Path(__file__).resolve().parents[3] / "docs" / "guides" / "map-a-pms.md"

@@ -7,9 +7,9 @@ from contextlib import AsyncExitStack
 import pytest
 import pytest_asyncio
 
-from forwarder.assembly.commands.conformance import simulated_site
-from forwarder.pms.conformance import CHECKS, Check, Site, averify
 from forwarder.pms.registry import KINDS
+from forwarder_pms_kit.conformance import CHECKS, Check, Site, averify
+from forwarder_pms_kit.runs import simulated_site
 from tests.support.simulator.accounts import ACCOUNTS, SimulatedAccount
 
 WAITING = {"keeps-its-time", "leaves-nothing-open"}

@@ -20,7 +20,7 @@ from aiokafka import AIOKafkaProducer
 
 from forwarder.assembly.backend import open_backend
 from forwarder.operations.accounts import Accounts
-from forwarder.simulator.sites import SITES
+from forwarder_pms_kit.simulators import SITES
 from tests.support.backends import missing
 from tests.support.deployment.deployment import Deployment, Typed, booking, deploy
 from tests.support.deployment.shipped.prometheus import RULES, Prometheus, alerts_of, quick_rules

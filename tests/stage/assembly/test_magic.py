@@ -20,6 +20,7 @@ from forwarder.reservation.outcome import Absent, Confirmed, Deferred, InDoubt, 
 from forwarder.simulator.magic import DOWN_SECONDS, MAGIC, SLOW_SECONDS, Effect, effect_of
 from forwarder.simulator.world import World
 from forwarder.tenancy.port import Account
+from forwarder_pms_kit.simulators import SITES
 from tests.support.simulator.server import QuickClock, Simulator, booking, running_simulator
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -162,13 +163,15 @@ async def test_whatever_else_is_asked_for_is_confirmed(house: House, kind: str) 
 
 
 async def test_one_that_finds_the_pms_down_keeps_back_those_in_the_same_request(house: House) -> None:
-    trial = Trial("beds24", "number", house)
+    trial, site = Trial("beds24", "number", house), SITES["beds24"]
     house.simulator.world.reset()
     several = [booking(1, roomId=8001), trial.booking(Effect.DOWN), trial.booking(Effect.SLOW)]
-    assert all(isinstance(outcome, Deferred) for outcome in await trial.pms.create_many(several))
+    address = f"{house.simulator.url}/{trial.name}/{site.path}"
+    pms = house.directory.connect(AccountConnection(trial.name, "beds24", address, site.credential))
+    assert all(isinstance(outcome, Deferred) for outcome in await pms.create_many(several))
     assert trial.made == 0
     house.clock.ahead += DOWN_SECONDS
-    assert all(isinstance(outcome, Confirmed) for outcome in await trial.pms.create_many(several))
+    assert all(isinstance(outcome, Confirmed) for outcome in await pms.create_many(several))
 
 
 async def test_two_who_are_slow_do_not_wait_for_one_another(house: House) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from forwarder.operations.repair.cancellation import takes_cancellations
 from forwarder.pms.registry import registered
-from forwarder.simulator.sites import SITES
+from forwarder_pms_kit.simulators import SITES
 from tests.support.memory.clock import ManualClock
 from tests.support.worker.works import account
 

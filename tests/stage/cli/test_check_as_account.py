@@ -14,8 +14,8 @@ import pytest_asyncio
 from forwarder.http.server import serve
 from forwarder.process.clock import SystemClock
 from forwarder.process.supervision import Stop, bind
-from forwarder.simulator.app import simulator_app
 from forwarder.simulator.world import World
+from forwarder_pms_kit.simulators import simulator_app
 from tests.support.deployment import warm
 
 SECRET = "very-s3cret-of-acme"

@@ -23,7 +23,7 @@ PMS = ("forwarder.pms.http", "forwarder.pms.kinds", "forwarder.pms.options", "ht
 
 NOBODYS = (
     "alembic",
-    "forwarder.pms.conformance",
+    "forwarder_pms_kit.conformance",
     "forwarder.simulator.app",
     "opentelemetry",
     "tools.contracts.openapi.document",

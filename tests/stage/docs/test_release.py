@@ -19,9 +19,9 @@ def test_all_that_is_released_has_one_version() -> None:
 
 def test_every_distribution_has_the_one_licence_as_a_file_of_its_own() -> None:
     """No link: a builder refuses what is outside of what it builds."""
-    copy = ROOT / "clients" / "python" / "LICENSE"
-    assert not copy.is_symlink()
-    assert copy.read_bytes() == (ROOT / "LICENSE").read_bytes()
+    for copy in (ROOT / "clients" / "python" / "LICENSE", ROOT / "pms-kit" / "LICENSE"):
+        assert not copy.is_symlink()
+        assert copy.read_bytes() == (ROOT / "LICENSE").read_bytes()
 
 
 def test_links_of_a_readme_lead_to_the_released_sources() -> None:
@@ -41,9 +41,11 @@ def distributions(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 def test_wheels_have_all_of_the_package_and_say_what_they_are(distributions: list[Path]) -> None:
     wheels = [path for path in distributions if path.suffix == ".whl"]
-    assert len(distributions) == 4
+    assert len(distributions) == 6
     for wheel, package in zip(
-        wheels, (ROOT / "forwarder", ROOT / "clients/python/reservation_forwarder_client"), strict=True
+        wheels,
+        (ROOT / "forwarder", ROOT / "clients/python/reservation_forwarder_client", ROOT / "pms-kit/forwarder_pms_kit"),
+        strict=True,
     ):
         with zipfile.ZipFile(wheel) as archive:
             names = set(archive.namelist())
@@ -64,9 +66,9 @@ def test_wheels_have_all_of_the_package_and_say_what_they_are(distributions: lis
 @pytest.mark.timeout(900)
 def test_they_work_where_nothing_of_this_checkout_is(distributions: list[Path], tmp_path: Path) -> None:
     """Installed in new environments: the version, `forwarder up`, each command of its banner, the client, Ctrl-C."""
-    server, client = (path for path in distributions if path.suffix == ".whl")
+    server, client, kit = (path for path in distributions if path.suffix == ".whl")
     try:
-        tried(server, client, tmp_path)
+        tried(server, client, kit, tmp_path)
     except Failed as why:
         if "No matching distribution" in str(why) or "Could not find a version" in str(why):
             pytest.skip(f"no registry: {why}")

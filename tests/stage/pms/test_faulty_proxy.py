@@ -6,11 +6,11 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from forwarder.pms.conformance.faults import TRAP, Close, Disruption, Drip, Fault, Noise, Reset, Silence, say
-from forwarder.pms.conformance.proxy import FaultyProxy, faulty_proxy
 from forwarder.pms.http.connections import ConnectionPool, PoolLimits
 from forwarder.pms.http.errors import NoResponse
 from forwarder.pms.http.response import Response
+from forwarder_pms_kit.conformance.faults import TRAP, Close, Disruption, Drip, Fault, Noise, Reset, Silence, say
+from forwarder_pms_kit.conformance.proxy import FaultyProxy, faulty_proxy
 from tests.support.network.patience import once_met
 from tests.support.network.raw_server import Caller, raw_server
 from tests.support.network.transports import ask

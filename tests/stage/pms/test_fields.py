@@ -5,8 +5,6 @@ from typing import Any
 
 import pytest
 
-from forwarder.pms.conformance import Site
-from forwarder.pms.conformance.fields import unlike_its_table
 from forwarder.pms.fields import SPECIFIED, FieldTable, InNotes, LeftOut, SentAs, words_for
 from forwarder.pms.kinds.beds24.requests import FIELDS as BEDS24
 from forwarder.pms.kinds.booking_sync.fields import FIELDS as BOOKING_SYNC
@@ -18,7 +16,9 @@ from forwarder.pms.registry import KINDS, check_options
 from forwarder.pms.rehearsal import CREDENTIAL, WITHHELD
 from forwarder.process.clock import SystemClock
 from forwarder.reservation.request import MODELS
-from forwarder.simulator.sites import SITES
+from forwarder_pms_kit.conformance import Site
+from forwarder_pms_kit.conformance.fields import unlike_its_table
+from forwarder_pms_kit.simulators import SITES
 from tests.support.pms.kinds.mapped import CLOUDBEDS_LIKE, LODGIFY_LIKE
 from tests.support.simulator.accounts import ACCOUNTS
 from tests.support.simulator.server import booking

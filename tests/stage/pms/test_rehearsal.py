@@ -11,7 +11,7 @@ from forwarder.pms.rehearsal import rehearse
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import Rejected
 from forwarder.reservation.request import CardDetails
-from forwarder.simulator.sites import SITES
+from forwarder_pms_kit.simulators import SITES
 from tests.support.memory.clock import ManualClock
 from tests.support.simulator.client import NOW
 from tests.support.simulator.server import CARD, booking

@@ -10,8 +10,8 @@ import pytest
 from forwarder.pms.directory import open_directory
 from forwarder.pms.port import AccountConnection, Pms
 from forwarder.reservation.outcome import Absent, Cancelled, Confirmed, Deferred, Rejected
-from forwarder.simulator.app import simulator_app
 from forwarder.simulator.world import World
+from forwarder_pms_kit.simulators import simulator_app
 from tests.support.pms.httpx_transport import in_process
 from tests.support.pms.kinds.beds24 import open_api
 from tests.support.simulator.server import QuickClock, booking

@@ -9,8 +9,8 @@ from forwarder.pms.auth.grants import Grant, MemoryGrants
 from forwarder.pms.directory import open_directory
 from forwarder.pms.port import AccountConnection, Pms
 from forwarder.reservation.outcome import Absent, Cancelled, Confirmed, Deferred, Rejected
-from forwarder.simulator.app import simulator_app
 from forwarder.simulator.world import World
+from forwarder_pms_kit.simulators import simulator_app
 from tests.support.pms.httpx_transport import in_process
 from tests.support.simulator.server import QuickClock, booking
 

@@ -10,9 +10,9 @@ from pydantic_core import from_json
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from forwarder.process.clock import SystemClock
-from forwarder.simulator.app import simulator_app
 from forwarder.simulator.faults import Faults
 from forwarder.simulator.world import World
+from forwarder_pms_kit.simulators import simulator_app
 from tests.support.simulator.server import served
 
 _PATIENCE_SECONDS = 90.0

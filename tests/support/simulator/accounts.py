@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from forwarder.pms.conformance import CARD, Site
-from forwarder.simulator.sites import SITES
+from forwarder_pms_kit.conformance import CARD, Site
+from forwarder_pms_kit.simulators import SITES
 from tests.support.pms.kinds.mapped import CLOUDBEDS_LIKE
 
 _OAUTH: Final = json.dumps(

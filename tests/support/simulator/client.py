@@ -7,8 +7,8 @@ from typing import Any
 
 import httpx
 
-from forwarder.simulator.app import simulator_app
 from forwarder.simulator.world import World
+from forwarder_pms_kit.simulators import simulator_app
 from tests.support.memory.clock import ManualClock
 
 NOW = datetime(2027, 1, 1, tzinfo=UTC)

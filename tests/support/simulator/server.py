@@ -13,10 +13,9 @@ from forwarder.process.clock import Clock, SystemClock
 from forwarder.process.supervision import bind
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.request import CardDetails
-from forwarder.simulator.app import simulator_app
 from forwarder.simulator.faults import Faults
-from forwarder.simulator.sites import SITES
 from forwarder.simulator.world import World
+from forwarder_pms_kit.simulators import SITES, simulator_app
 
 CARD = CardDetails.model_validate(
     {

@@ -5,7 +5,7 @@ import pytest
 
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import Cancelled, CancelOutcome, Confirmed, Deferred, Rejected
-from forwarder.simulator.app import simulator_app
+from forwarder_pms_kit.simulators import simulator_app
 from tests.support.pms.httpx_transport import in_process
 from tests.support.pms.kinds.open_pms import pms_that, response
 from tests.support.simulator.client import GENERIC, simulated

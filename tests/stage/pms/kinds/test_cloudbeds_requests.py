@@ -10,8 +10,8 @@ from forwarder.pms.port import BadOptions
 from forwarder.pms.registry import check_options
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import Deferred
-from forwarder.simulator.app import simulator_app
 from forwarder.simulator.world import World
+from forwarder_pms_kit.simulators import simulator_app
 from tests.support.memory.clock import ManualClock
 from tests.support.pms.kinds.cloudbeds import Vendor, answered, cancel, create, find, item, listed, made, no, shown
 from tests.support.pms.vendor_contracts import contract_document

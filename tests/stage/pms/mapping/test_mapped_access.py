@@ -12,7 +12,6 @@ from urllib.parse import parse_qs
 import pytest
 
 from forwarder.pms.auth.grants import Grant, MemoryGrants
-from forwarder.pms.conformance.fields import unlike_its_table
 from forwarder.pms.http.client import Request
 from forwarder.pms.http.errors import NotSent
 from forwarder.pms.http.response import Response
@@ -23,6 +22,7 @@ from forwarder.pms.registry import check_options
 from forwarder.process.clock import SystemClock
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import Confirmed, Deferred, Rejected
+from forwarder_pms_kit.conformance.fields import unlike_its_table
 from tests.support.memory.clock import ManualClock
 from tests.support.pms.kinds.mapped import mapping_of
 from tests.support.simulator.client import NOW

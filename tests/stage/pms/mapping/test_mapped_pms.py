@@ -7,8 +7,8 @@ import pytest
 from forwarder.pms.port import Pms
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import Absent, Cancelled, Confirmed, Deferred, InDoubt, Rejected
-from forwarder.simulator.app import simulator_app
 from forwarder.simulator.world import World
+from forwarder_pms_kit.simulators import simulator_app
 from tests.support.memory.clock import ManualClock
 from tests.support.pms.httpx_transport import in_process
 from tests.support.pms.kinds.mapped import CLOUDBEDS_LIKE

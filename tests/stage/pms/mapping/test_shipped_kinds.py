@@ -13,7 +13,7 @@ from forwarder.pms.port import BadOptions
 from forwarder.pms.registry import KINDS, check_options
 from forwarder.pms.traits import traits_of
 from forwarder.reservation.outcome import Absent, Confirmed, Deferred, InDoubt, Rejected
-from forwarder.simulator.sites import SITES
+from forwarder_pms_kit.simulators import SITES
 from tests.support.pms.kinds.open_pms import pms_that, response
 from tests.support.simulator.server import booking
 

@@ -9,9 +9,8 @@ import pytest
 from pydantic_core import from_json, to_json
 
 from forwarder.reservation.outcome import Cancelled, Confirmed
-from forwarder.simulator.app import simulator_app
-from forwarder.simulator.sites import SITES
 from forwarder.simulator.world import World
+from forwarder_pms_kit.simulators import SITES, simulator_app
 from tests.support.memory.clock import ManualClock
 from tests.support.pms.httpx_transport import HttpxTransport
 from tests.support.pms.kinds.open_pms import pms_that

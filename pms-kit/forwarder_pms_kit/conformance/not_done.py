@@ -8,8 +8,11 @@ from typing import Final
 
 from pydantic_core import to_json
 
-from forwarder.pms.conformance.check import Findings
-from forwarder.pms.conformance.faults import (
+from forwarder.pms.responses.refusals import REFUSALS
+from forwarder.reservation.booking import Booking
+from forwarder.reservation.outcome import Confirmed, Deferred, InDoubt, Outcome, Rejected
+from forwarder_pms_kit.conformance.check import Findings
+from forwarder_pms_kit.conformance.faults import (
     ASKED_SECONDS,
     NOT_LET_IN,
     NOT_THERE,
@@ -18,11 +21,8 @@ from forwarder.pms.conformance.faults import (
     before,
     say,
 )
-from forwarder.pms.conformance.site import rival_of
-from forwarder.pms.conformance.trial import Misbehaved, NotApplicable, Trial, created_under, exchanges
-from forwarder.pms.responses.refusals import REFUSALS
-from forwarder.reservation.booking import Booking
-from forwarder.reservation.outcome import Confirmed, Deferred, InDoubt, Outcome, Rejected
+from forwarder_pms_kit.conformance.site import rival_of
+from forwarder_pms_kit.conformance.trial import Misbehaved, NotApplicable, Trial, created_under, exchanges
 
 _ADDRESSES: Final = (
     "nonsense",

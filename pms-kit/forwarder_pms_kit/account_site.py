@@ -14,11 +14,11 @@ from forwarder.assembly.roles.worker import grants_of
 from forwarder.operations.connections import connection_of
 from forwarder.operations.probe import FAILED
 from forwarder.pms.auth.grants import LentGrant
-from forwarder.pms.conformance import Site
 from forwarder.pms.port import BadOptions
 from forwarder.pms.registry import check_options
 from forwarder.tenancy.port import Account
 from forwarder.tenancy.sealing.binding import of_credential
+from forwarder_pms_kit.conformance import Site
 
 
 class NotReached(Exception):

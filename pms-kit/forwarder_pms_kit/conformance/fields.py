@@ -13,8 +13,6 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from pydantic_core import from_json
 
 from forwarder.pms.adapter import Adapter
-from forwarder.pms.conformance.check import Findings
-from forwarder.pms.conformance.trial import Trial
 from forwarder.pms.fields import SPECIFIED, FieldTable, InNotes, LeftOut, Refused, SentAs, line_of, words_for
 from forwarder.pms.http.client import Request
 from forwarder.pms.port import AccountConnection
@@ -23,6 +21,8 @@ from forwarder.pms.traits import traits_of
 from forwarder.process.clock import SystemClock
 from forwarder.reservation.booking import Booking, booking_of
 from forwarder.reservation.request import CardDetails
+from forwarder_pms_kit.conformance.check import Findings
+from forwarder_pms_kit.conformance.trial import Trial
 
 _CARD: Final = "cardDetails."
 _POSITION: Final = re.compile(r"\[\d+\]|\.\d+(?=\.|$)")

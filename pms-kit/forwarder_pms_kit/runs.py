@@ -7,14 +7,13 @@ from typing import Any
 
 from forwarder.http.server import serve
 from forwarder.pms.adapter import limits_of
-from forwarder.pms.conformance import CHECKS, Check, Result, Site, examine
 from forwarder.pms.registry import check_options, registered
 from forwarder.process.clock import SystemClock
 from forwarder.process.supervision import Stop, bind
 from forwarder.reservation.booking import Booking
-from forwarder.simulator.app import simulator_app
-from forwarder.simulator.sites import SITES
 from forwarder.simulator.world import World
+from forwarder_pms_kit.conformance import CHECKS, Check, Result, Site, examine
+from forwarder_pms_kit.simulators import SITES, simulator_app
 
 __all__ = ["CHECKS", "Check", "Result", "Site", "is_simulated", "pause_for", "results", "simulated_site"]
 

@@ -10,9 +10,6 @@ from unittest import SkipTest
 
 from forwarder.pms.adapter import AdapterKind
 from forwarder.pms.auth.grants import Grants, MemoryGrants
-from forwarder.pms.conformance.faults import LOST, Disruption, after
-from forwarder.pms.conformance.proxy import FaultyProxy, faulty_proxy
-from forwarder.pms.conformance.site import Site
 from forwarder.pms.directory import open_directory
 from forwarder.pms.encryption import Plaintext
 from forwarder.pms.fields import FieldTable
@@ -42,6 +39,9 @@ from forwarder.reservation.outcome import (
     Outcome,
     Rejected,
 )
+from forwarder_pms_kit.conformance.faults import LOST, Disruption, after
+from forwarder_pms_kit.conformance.proxy import FaultyProxy, faulty_proxy
+from forwarder_pms_kit.conformance.site import Site
 
 R = TypeVar("R")
 

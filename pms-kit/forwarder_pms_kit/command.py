@@ -13,17 +13,17 @@ from typing import Annotated, Any, Final
 import typer
 
 from forwarder.assembly.backend import Backend
-from forwarder.assembly.commands.account_site import NotReached, account_as_given, with_own_credential
-from forwarder.assembly.commands.conformance import CHECKS, Check, Result, Site, is_simulated, pause_for, results
 from forwarder.assembly.pms_catalog import base_url_of_kind, capabilities_of, mapping_of, pms_kinds, try_out
 from forwarder.cli.backend import with_backend
 from forwarder.cli.options import credential_from, options_from
 from forwarder.cli.output import AsJson, Failed, WrongUsage, note, progress, say, show_json, show_rows
 from forwarder.observability.logging import configure_logging
 from forwarder.operations.accounts import account_of
-from forwarder.pms.mapping.verdicts import after_checks
 from forwarder.pms.port import BadOptions
 from forwarder.tenancy.port import CannotOpen
+from forwarder_pms_kit.account_site import NotReached, account_as_given, with_own_credential
+from forwarder_pms_kit.runs import CHECKS, Check, Result, Site, is_simulated, pause_for, results
+from forwarder_pms_kit.verdicts import after_checks
 
 _SOON: Final = timedelta(days=30)
 _MIN_SECRET_LENGTH: Final = 6

@@ -12,11 +12,11 @@ from typing import Any, Final
 from pydantic_core import from_json, to_json
 from structlog.testing import capture_logs
 
-from forwarder.pms.conformance.check import Findings
-from forwarder.pms.conformance.faults import LOST, PUT_OFF, UNREADABLE, after, before, of_body, say
-from forwarder.pms.conformance.site import CARD
-from forwarder.pms.conformance.trial import Trial
 from forwarder.reservation.outcome import Confirmed
+from forwarder_pms_kit.conformance.check import Findings
+from forwarder_pms_kit.conformance.faults import LOST, PUT_OFF, UNREADABLE, after, before, of_body, say
+from forwarder_pms_kit.conformance.site import CARD
+from forwarder_pms_kit.conformance.trial import Trial
 
 _NUMBER: Final = (CARD.card_number or "").replace(" ", "")
 _SPELLINGS: Final = (_NUMBER, CARD.card_number or "", "-".join(re.findall("....", _NUMBER)))

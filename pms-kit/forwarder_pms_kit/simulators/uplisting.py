@@ -14,8 +14,8 @@ from starlette.routing import BaseRoute
 from forwarder.http.messages import Response
 from forwarder.simulator.bookings import Made
 from forwarder.simulator.http import Guard
-from forwarder.simulator.kinds.hosted.common import HostedPms, No, Stay, answer, asked_for, failing_as, routes_of
 from forwarder.simulator.world import World
+from forwarder_pms_kit.simulators.common import HostedPms, No, Stay, answer, asked_for, failing_as, routes_of
 
 _PER_PAGE = 50
 

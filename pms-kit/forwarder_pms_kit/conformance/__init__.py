@@ -25,7 +25,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Final
 
 from forwarder.pms.adapter import AdapterKind
-from forwarder.pms.conformance.behaviour import (
+from forwarder_pms_kit.conformance.behaviour import (
     can_be_cancelled,
     keeps_its_time,
     leaves_nothing_open,
@@ -33,7 +33,7 @@ from forwarder.pms.conformance.behaviour import (
     stops_when_told,
     takes_no_answer_of_another,
 )
-from forwarder.pms.conformance.capabilities import (
+from forwarder_pms_kit.conformance.capabilities import (
     cancels,
     creates_batches,
     creates_idempotently,
@@ -44,16 +44,16 @@ from forwarder.pms.conformance.capabilities import (
     makes_reservations,
     opens_nothing_by_itself,
 )
-from forwarder.pms.conformance.check import Check, Result, check, result_of
-from forwarder.pms.conformance.confidentiality import hides_cards, hides_the_credential
-from forwarder.pms.conformance.doubt import (
+from forwarder_pms_kit.conformance.check import Check, Result, check, result_of
+from forwarder_pms_kit.conformance.confidentiality import hides_cards, hides_the_credential
+from forwarder_pms_kit.conformance.doubt import (
     cancels_truly,
     doubts_what_it_cannot_know,
     doubts_what_may_be_made,
     looks_up_truly,
 )
-from forwarder.pms.conformance.fields import sends_what_it_declares
-from forwarder.pms.conformance.not_done import (
+from forwarder_pms_kit.conformance.fields import sends_what_it_declares
+from forwarder_pms_kit.conformance.not_done import (
     follows_no_redirect,
     puts_off_what_was_not_done,
     refuses_by_its_codes,
@@ -61,8 +61,8 @@ from forwarder.pms.conformance.not_done import (
     survives_wrong_settings,
     tells_nothing_of_the_guest,
 )
-from forwarder.pms.conformance.site import CARD, Site
-from forwarder.pms.conformance.trial import NotApplicable, trial
+from forwarder_pms_kit.conformance.site import CARD, Site
+from forwarder_pms_kit.conformance.trial import NotApplicable, trial
 
 __all__ = ["CARD", "CHECKS", "Check", "NotApplicable", "Result", "Site", "averify", "examine", "verify"]
 

@@ -8,8 +8,10 @@ from itertools import chain, count
 from typing import Any, Final
 
 from forwarder.pms.adapter import limits_of
-from forwarder.pms.conformance.check import Findings
-from forwarder.pms.conformance.faults import (
+from forwarder.reservation.booking import Booking
+from forwarder.reservation.outcome import Cancelled, Confirmed, Deferred
+from forwarder_pms_kit.conformance.check import Findings
+from forwarder_pms_kit.conformance.faults import (
     LOST,
     SLOW,
     Again,
@@ -21,10 +23,8 @@ from forwarder.pms.conformance.faults import (
     before,
     of_body,
 )
-from forwarder.pms.conformance.proxy import faulty_proxy
-from forwarder.pms.conformance.trial import GRACE_SECONDS, SHORT_SECONDS, Trial, created_under, exchanges
-from forwarder.reservation.booking import Booking
-from forwarder.reservation.outcome import Cancelled, Confirmed, Deferred
+from forwarder_pms_kit.conformance.proxy import faulty_proxy
+from forwarder_pms_kit.conformance.trial import GRACE_SECONDS, SHORT_SECONDS, Trial, created_under, exchanges
 
 _SETTLING_SECONDS: Final = 5.0
 _IDLE_SECONDS: Final = 10.0  # idle connections end by themselves, after `Connections.idle_seconds`

@@ -15,7 +15,10 @@ from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from forwarder.pms.conformance.faults import (
+from forwarder.pms.http.client import Request, Reuse, Transport
+from forwarder.pms.http.connections import ConnectionPool, PoolLimits
+from forwarder.pms.http.errors import NoResponse, NotSent
+from forwarder_pms_kit.conformance.faults import (
     TRAP,
     Again,
     Close,
@@ -27,9 +30,6 @@ from forwarder.pms.conformance.faults import (
     Reset,
     Silence,
 )
-from forwarder.pms.http.client import Request, Reuse, Transport
-from forwarder.pms.http.connections import ConnectionPool, PoolLimits
-from forwarder.pms.http.errors import NoResponse, NotSent
 
 _HOP_BY_HOP: Final = {"connection", "content-length", "host", "keep-alive", "transfer-encoding", "accept-encoding"}
 _PMS_SECONDS: Final = 30.0

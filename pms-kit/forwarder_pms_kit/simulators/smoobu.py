@@ -17,8 +17,8 @@ from starlette.types import ASGIApp
 from forwarder.http.messages import Response
 from forwarder.simulator.bookings import Made
 from forwarder.simulator.http import Guard, Handler
-from forwarder.simulator.kinds.hosted.common import HostedPms, No, Stay, answer, asked_for, failing_as, routes_of
 from forwarder.simulator.world import World
+from forwarder_pms_kit.simulators.common import HostedPms, No, Stay, answer, asked_for, failing_as, routes_of
 
 _SECRET = b"a-simulated-secret"
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")

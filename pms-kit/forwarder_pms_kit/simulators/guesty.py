@@ -10,8 +10,8 @@ from starlette.routing import BaseRoute, Route
 from forwarder.http.messages import Response
 from forwarder.simulator.bookings import Made
 from forwarder.simulator.http import Guard, bearer_of
-from forwarder.simulator.kinds.hosted.common import HostedPms, No, Stay, answer, asked_for, failing_as, routes_of
 from forwarder.simulator.world import World
+from forwarder_pms_kit.simulators.common import HostedPms, No, Stay, answer, asked_for, failing_as, routes_of
 
 _DAY_SECONDS = 86_400
 

@@ -5,11 +5,11 @@ from functools import partial
 from itertools import chain
 from typing import Final
 
-from forwarder.pms.conformance.check import Findings
-from forwarder.pms.conformance.faults import LOST, NOT_THERE, UNREADABLE, Disruption, after, before
-from forwarder.pms.conformance.trial import Creation, NotApplicable, Trial, created_under, exchanges
 from forwarder.pms.port import LOOKS_ALIKE
 from forwarder.reservation.outcome import Absent, Cancelled, Confirmed, Deferred, InDoubt, LookupOutcome, Outcome
+from forwarder_pms_kit.conformance.check import Findings
+from forwarder_pms_kit.conformance.faults import LOST, NOT_THERE, UNREADABLE, Disruption, after, before
+from forwarder_pms_kit.conformance.trial import Creation, NotApplicable, Trial, created_under, exchanges
 
 _WAITS: Final = frozenset({"pms_still_working", LOOKS_ALIKE})
 """A hold that ends by itself, say; and what an operator looks at."""

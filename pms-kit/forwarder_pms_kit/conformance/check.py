@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from forwarder.pms.conformance.trial import Misbehaved, NotApplicable, Trial
+from forwarder_pms_kit.conformance.trial import Misbehaved, NotApplicable, Trial
 
 Findings = AsyncIterator[str]
 Verdict = Literal["passed", "failed", "not applicable"]

@@ -1,0 +1,16 @@
+"""forwarder-pms-kit, a distribution of its own, where it is installed: the only place that looks for it."""
+
+from importlib.util import find_spec
+from typing import Any
+
+from forwarder import __version__
+from forwarder.process.loading import load
+
+HOW_TO_INSTALL = f"pip install forwarder-pms-kit=={__version__}"
+
+
+def of_kit(name: str) -> Any | None:
+    """What `name` names in the kit, written as `load` takes it; None where the kit is not installed."""
+    if find_spec("forwarder_pms_kit") is None:
+        return None
+    return load(f"forwarder_pms_kit.{name}")
