@@ -135,3 +135,10 @@ def test_a_bug_has_no_exit_code_of_its_own() -> None:
 def test_only_what_is_called_is_more_than_listed() -> None:
     assert isinstance(program(["key", "list"]).registered_groups[0].typer_instance, typer.Typer)
     assert not program(["--help"]).registered_groups
+
+
+def test_without_the_kit_a_check_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("forwarder.assembly.kit.find_spec", lambda _name: None)
+    asked = CliRunner().invoke(program(["adapters"]), ["adapters", "check", "hostaway", "--check", "cancels"])
+    assert isinstance(asked.exception, Failed)
+    assert "pip install forwarder-pms-kit==" in str(asked.exception)
