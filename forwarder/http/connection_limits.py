@@ -1,6 +1,6 @@
 """What a client may use of a server before anything is known of it: connections, time, and bytes that are no part of a body.
 
-`LimitedProtocol` is uvicorn's HTTP protocol with these limits; `Connections` are those of one server, which looks through them once
+`LimitedProtocol` is uvicorn's HTTP protocol with these limits, and with what else it lacks; `Connections` are those of one server, which looks through them once
 a second. May touch uvicorn, through the callbacks of asyncio and httptools and what it tells of a connection's state. Knows no
 routes. The application has limits of its own, which answer with a problem: the size of a head, and the size and time of a body.
 """
@@ -8,17 +8,29 @@ routes. The application has limits of its own, which answer with a problem: the 
 import asyncio
 import math
 import resource
-from collections import Counter
+from collections import Counter, deque
+from collections.abc import Sequence
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Any, Final, Protocol, cast
 
+import httptools
 import structlog
 import uvicorn
 from starlette.types import Scope
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
+from forwarder.http.framing import HeadFault, authority_of, head_fault
 from forwarder.http.gathered_writes import GatheringTransport, TurnEnd
-from forwarder.http.messages import Response, new_request_id, problem_response, with_request_id
+from forwarder.http.messages import (
+    HALF_CLOSED,
+    PROBLEM_JSON,
+    Header,
+    Response,
+    new_request_id,
+    problem_response,
+    with_request_id,
+)
 from forwarder.observability.metrics import CONNECTIONS, CONNECTIONS_ENDED
 from forwarder.reservation.problems import requests, service
 
@@ -30,7 +42,14 @@ HEAD_TOO_LARGE: Final = problem_response(
     (b"connection", b"close"),
 )
 
+MAX_QUEUED: Final = 16
+"""Requests of one connection that are parsed and unanswered."""
+
 _log = structlog.get_logger()
+
+_HEAD_END: Final = b"\r\n\r\n"
+_MAX_UNPARSED_BYTES: Final = 1024 * 1024
+"""Reading stops when requests are held; a loop may still hand over what it has read."""
 
 _SWEEP_SECONDS: Final = 1.0
 _ROOM_SECONDS: Final = 0.1
@@ -160,9 +179,13 @@ class Connections:
 class LimitedProtocol(HttpToolsProtocol):
     """One connection.
 
-    Of the head of a request, of what frames a body's chunks and of trailers a parser holds any length. So bytes are counted from
-    the last that moved the request on, in whole pieces as they are read: the piece that moves it on is not counted. Trailers are
-    not read: what they would say was not there when the request was admitted.
+    The parser buffers heads, chunk framing and trailers without limit. So bytes are counted from the last that moved the request
+    on, in whole pieces as they are read: the piece that moves it on is not counted. Trailers are not read: what they would say was
+    not there when the request was admitted.
+
+    Responses leave in the order of their requests, also one that refuses malformed bytes after a good request. Of what a client
+    sends ahead, `MAX_QUEUED` requests are parsed; the rest waits unparsed, and reading stops. An upgrade is ignored, as RFC 9110
+    (7.8) has it for one that is not supported: the request is served as if it had not asked for one.
     """
 
     config: LimitedConfig
@@ -177,6 +200,11 @@ class LimitedProtocol(HttpToolsProtocol):
     _began = math.inf
     _unread_bytes = 0
     _unread_until = math.inf
+    _unparsed = b""
+    _head_without_upgrade: bytes | None = None
+    _fault: HeadFault | None = None
+    _eof = False
+    _last_words = b""
 
     def take_over(self, handshake: Limited) -> None:
         """Once it is made, it counts in place of that."""
@@ -186,6 +214,7 @@ class LimitedProtocol(HttpToolsProtocol):
         super().connection_made(GatheringTransport(cast("asyncio.Transport", transport), self.config.turn_end))
         now = self.loop.time()
         _connections[self.server, self.client] = self
+        self._requests: deque[RequestResponseCycle] = deque()  # unanswered, in their order
         self._connections = self.config.connections
         if self._handshake is not None:
             self._connections.remove(self._handshake)
@@ -196,7 +225,9 @@ class LimitedProtocol(HttpToolsProtocol):
             self.end("refused", _TOO_MANY)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._open = False
+        self._open, self._unparsed = False, b""
+        for cycle in self._requests:  # the library tells only the newest
+            _disconnect(cycle)
         _connections.pop((self.server, self.client), None)
         self._connections.remove(self)
         super().connection_lost(exc)
@@ -204,16 +235,81 @@ class LimitedProtocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         if not self._open:
             return
+        if self.timeout_keep_alive_task is not None:
+            self.timeout_keep_alive_task.cancel()
+            self.timeout_keep_alive_task = None
         self._moved_on = False
-        super().data_received(data)
-        if self._moved_on:
+        if self._unparsed:
+            self._hold(self._unparsed + data)
+        elif data.count(_HEAD_END) < MAX_QUEUED - len(self._requests):
+            self._feed(data)
+        else:
+            self._parse(data)
+        if self._moved_on or not self._open:
             self._stalled_bytes = 0
             return
         self._stalled_bytes += len(data)
         if self._deadline == math.inf:  # blank lines before a request
             self._deadline = self.loop.time() + self._limits.head_seconds
-        if self._stalled_bytes > MAX_HEAD_BYTES:
+        if self._stalled_bytes > MAX_HEAD_BYTES and not self._unparsed:
             self.end("too_large", _TOO_LARGE)
+
+    def eof_received(self) -> bool:
+        """A client that closes its sending side still gets the responses to what it sent. With TLS both sides close."""
+        if self.scheme == "https":
+            return False
+        self._eof = True
+        if self._open and not self._unparsed:
+            self._finish()
+        return not self.transport.is_closing()
+
+    def _parse(self, data: bytes) -> None:
+        """As many requests as may be queued, and hold the rest."""
+        start = 0
+        while self._open and start < len(data):
+            room = MAX_QUEUED - len(self._requests)
+            if room <= 0:
+                self._hold(data[start:])
+                return
+            end = start
+            for _ in range(room):
+                end = data.find(_HEAD_END, end) + len(_HEAD_END)
+                if end < len(_HEAD_END):
+                    end = len(data)
+                    break
+            self._feed(data[start:end])
+            start = end
+
+    def _hold(self, data: bytes) -> None:
+        self._unparsed, self._moved_on = data, True
+        self.flow.pause_reading()
+        if len(data) > _MAX_UNPARSED_BYTES:
+            self.end("too_large", _TOO_LARGE)
+
+    def _go_on(self) -> None:
+        """Parse of what is held."""
+        data, self._unparsed = self._unparsed, b""
+        self._parse(data)
+        if self._open and not self._unparsed:
+            if self._eof:
+                self._finish()
+            elif not self.pipeline:
+                self.flow.resume_reading()
+
+    def _feed(self, data: bytes) -> None:
+        try:
+            while data:
+                try:
+                    self.parser.feed_data(data)
+                    return
+                except httptools.HttpParserUpgrade as upgrade:
+                    data = data[upgrade.args[0] :]
+                    head, self._head_without_upgrade = self._head_without_upgrade, None
+                    self.parser.feed_data(head or b"")
+        except httptools.HttpParserError:
+            fault = self._fault or _MALFORMED
+            refusal = Response(fault.status, fault.detail.encode(), media_type=b"text/plain; charset=utf-8")
+            self.end("malformed", _LastWords(refusal, fault.status.phrase.encode()))
 
     def on_message_begin(self) -> None:
         self._moved_on = self._in_head = True
@@ -222,9 +318,23 @@ class LimitedProtocol(HttpToolsProtocol):
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
+        method, version = self.parser.get_method(), self.parser.get_http_version()
+        self._fault = head_fault(method, version, self.url, self.headers)
+        if self._fault is not None:
+            raise ValueError(self._fault.detail)  # which ends the parsing
+        if self.parser.should_upgrade():
+            lines = [b"%b: %b" % line for line in self.headers if line[0] != b"upgrade"]
+            start = b"%b %b HTTP/%b" % (method, self.url, version.encode())
+            self._head_without_upgrade = b"\r\n".join((start, *lines, b"", b""))
+            return
+        if version == "1.0":
+            self.expect_100_continue = False
+        if self.url[:1] != b"/" and (authority := authority_of(self.url)):
+            self.headers[:] = [line for line in self.headers if line[0] != b"host"] + [(b"host", authority)]
         self._moved_on, self._in_head, self._in_body = True, False, True
         self._deadline = self.loop.time() + self._limits.body_seconds + _SWEEP_SECONDS
         super().on_headers_complete()
+        self._requests.append(self.cycle)
         self.headers = []  # trailers go here, and nobody reads them
 
     def on_chunk_header(self) -> None:
@@ -235,15 +345,29 @@ class LimitedProtocol(HttpToolsProtocol):
         super().on_body(body)
 
     def on_message_complete(self) -> None:
+        if self._head_without_upgrade is not None:
+            return
         self._moved_on, self._in_body = True, False
         self._deadline = math.inf
         self._connections.spoke(self)
         super().on_message_complete()
 
+    def on_response_complete(self) -> None:
+        self._requests.popleft()
+        super().on_response_complete()
+        if self.transport.is_closing():
+            return
+        if self._unparsed:
+            self.flow.pause_reading()
+            if len(self._requests) == MAX_QUEUED // 2 or not self._requests:
+                self.loop.call_soon(self._go_on)
+        elif not self._open and not self._requests:
+            self._say_last(self._last_words)
+
     @property
     def idle_since(self) -> float:
         """When the last request began, if its response was read and none came since, on the event loop's clock; else infinity."""
-        busy = self._in_head or self._in_body or self._responding or self.transport.get_write_buffer_size()
+        busy = self._in_head or self._in_body or self._requests or self.transport.get_write_buffer_size()
         return math.inf if busy else self._began
 
     def check(self, now: float) -> None:
@@ -253,22 +377,40 @@ class LimitedProtocol(HttpToolsProtocol):
         self._check_writing(now)
 
     def end(self, reason: str, last: "_LastWords | None" = None) -> None:
-        """End the connection, for a `reason` that is counted; what was written before is sent."""
+        """End the connection, for a `reason` that is counted: requests that came whole are answered, then `last` is sent."""
         self._connections.count_end(reason)
-        self._open, self._deadline = False, math.inf
-        if last is not None and not self._responding:
+        words = b""
+        if last is not None:
             request_id = new_request_id()
             _log.debug("connection.refused", reason=reason, http_request_id=request_id.decode())
-            self.transport.write(last.said(request_id))
+            words = last.said(request_id, self.server_state.default_headers)
+        self._finish(words)
+
+    def _finish(self, last: bytes = b"") -> None:
+        self._open, self._deadline, self._unparsed = False, math.inf, b""
+        if self._in_body and self._requests:  # the newest request did not come whole
+            cycle = self._requests.pop()
+            if self.pipeline:
+                self.pipeline.popleft()
+            elif cycle.response_started:
+                last = b""
+            _disconnect(cycle)
+        if self._eof:
+            for cycle in self._requests:
+                cycle.scope["state"][HALF_CLOSED] = True
+                cycle.message_event.set()
+        if self._requests:
+            self._last_words = last
+            return
+        self._say_last(last)
+
+    def _say_last(self, last: bytes) -> None:
+        if last:
+            self.transport.write(last)
         self.transport.close()
 
-    @property
-    def _responding(self) -> bool:
-        cycle = cast("RequestResponseCycle | None", self.cycle)  # none before the first request, whatever its type says
-        return cycle is not None and not cycle.response_complete
-
     def _check_reading(self, now: float) -> None:
-        if self._responding and (self.pipeline or not self._in_body):
+        if self._requests and (self.pipeline or not self._in_body):
             # What came waits for the response to an earlier request, which is not its client's doing.
             self._deadline = now + self._limits.head_seconds
         elif self._in_head:
@@ -283,6 +425,12 @@ class LimitedProtocol(HttpToolsProtocol):
         elif now >= self._unread_until:
             self._connections.count_end("unread")
             self.transport.abort()
+
+
+def _disconnect(cycle: RequestResponseCycle) -> None:
+    """Tell the application that its client has left, unless it has responded."""
+    cycle.disconnected = not cycle.response_complete
+    cycle.message_event.set()
 
 
 def connection_of(scope: Scope) -> asyncio.Transport | None:
@@ -305,9 +453,9 @@ class _LastWords:
         self._response = response
         self._head = b"HTTP/1.1 %d %b" % (response.status, reason)
 
-    def said(self, request_id: bytes) -> bytes:
+    def said(self, request_id: bytes, default_headers: Sequence[Header]) -> bytes:
         response = self._response
-        body = with_request_id(response.body, request_id)
+        body = with_request_id(response.body, request_id) if response.media_type is PROBLEM_JSON else response.body
         lines = [
             self._head,
             b"connection: close",
@@ -315,10 +463,13 @@ class _LastWords:
             b"content-type: " + response.media_type,
             b"content-length: %d" % len(body),
         ]
-        lines += [name + b": " + value for name, value in response.headers if name != b"connection"]
+        lines += [
+            name + b": " + value for name, value in (*default_headers, *response.headers) if name != b"connection"
+        ]
         return b"\r\n".join((*lines, b"", body))
 
 
+_MALFORMED: Final = HeadFault("Invalid HTTP request received.")
 _TOO_LARGE: Final = _LastWords(HEAD_TOO_LARGE, b"Request Header Fields Too Large")
 _TIMED_OUT: Final = _LastWords(
     problem_response(requests.HEAD_TIMED_OUT.problem("The rest of the target and headers did not come in time.")),

@@ -8,9 +8,13 @@ Knows nothing of HTTP.
 import asyncio
 from typing import Any, Final
 
+import structlog
+
 _LARGE: Final = 16 * 1024
 _MAX_PIECES: Final = 16
 """What is larger, or has more pieces, is sent at once: so the transport sees soon enough that its client reads too slowly."""
+
+_log = structlog.get_logger(__name__)
 
 
 class TurnEnd:
@@ -28,12 +32,17 @@ class TurnEnd:
     def _send(self) -> None:
         due, self._due = self._due, []
         for transport in due:
-            transport.send_held()
+            try:
+                transport.send_held()
+            except Exception:  # noqa: BLE001 - one connection's failure must not keep the responses of the others
+                _log.warning("connection.write_failed", exc_info=True)
+                transport.abort()
 
 
 class GatheringTransport(asyncio.Transport):
     """A connection's own transport, but for when it sends: at the end of the turn. Closing sends first what is held; aborting drops
-    it, as it drops what the system has not taken yet."""
+    it, as it drops what the system has not taken yet. Once the connection is closing, what is written is dropped: its client may
+    reset it at any time."""
 
     def __init__(self, transport: asyncio.Transport, turn_end: TurnEnd) -> None:
         super().__init__()
@@ -51,12 +60,14 @@ class GatheringTransport(asyncio.Transport):
     def send_held(self) -> None:
         """Hand what is held to the system."""
         held, self._held = self._held, []
-        if held:
+        if held and not self._transport.is_closing():
             self._transport.write(b"".join(held))
 
     def close(self) -> None:
-        self.send_held()
-        self._transport.close()
+        try:
+            self.send_held()
+        finally:
+            self._transport.close()
 
     def abort(self) -> None:
         self._held = []

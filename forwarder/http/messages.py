@@ -92,9 +92,8 @@ class HttpRequest:
             return BodyFault.TIMED_OUT
 
     async def client_left(self) -> None:
-        """Return when the client has left. To be awaited after the body."""
-        while (await self.receive())["type"] != "http.disconnect":
-            pass
+        """Return when the client has left, or has closed its sending side. To be awaited after the body."""
+        await client_left(self.scope, self.receive)
 
 
 async def _read_body(receive: Receive, max_bytes: int) -> bytes | BodyFault:
@@ -106,6 +105,14 @@ async def _read_body(receive: Receive, max_bytes: int) -> bytes | BodyFault:
         chunk, more = _chunk(await receive())
         body += chunk
     return bytes(body) if len(body) <= max_bytes else BodyFault.TOO_LARGE
+
+
+async def client_left(scope: Scope, receive: Receive) -> bool:
+    """Return True when the client has left, False when it has closed its sending side: it may still read, so it is answered, but
+    without further waiting, for nobody can see whether it does. To be awaited after the body."""
+    if HALF_CLOSED in scope.get("state", ()):
+        return False
+    return (await receive())["type"] == "http.disconnect"
 
 
 def _chunk(message: Message) -> tuple[bytes, bool]:
@@ -187,6 +194,8 @@ PROBLEM_JSON: Final = b"application/problem+json"
 ADDED: Final = "forwarder.added_headers"
 """Where in its scope a request has the headers that the application adds to its response: first the id by which that and the log
 lines of the request are found."""
+HALF_CLOSED: Final = "forwarder.half_closed"
+"""In a request's state once its client has closed its sending side."""
 NO_STORE: Final = (b"cache-control", b"no-store")
 """For responses with guests in them: no cache on the way may keep them."""
 

@@ -285,7 +285,6 @@ async def serve(
         access_log=False,
         log_config=None,
         server_header=False,
-        date_header=False,
         proxy_headers=bool(trusted_proxies),
         forwarded_allow_ips=trusted_proxies,
         backlog=BACKLOG,

@@ -10,7 +10,7 @@ from starlette.requests import ClientDisconnect, Request
 
 from forwarder.http.conditional import NotModified, conditional_response, entity_tag, matches
 from forwarder.http.fields import Wait, read_wait
-from forwarder.http.messages import Response, header_map
+from forwarder.http.messages import Response, client_left, header_map
 from forwarder.query.parts import QueryParts
 from forwarder.query.status import untaken_status, write_status
 from forwarder.reservation.outcome import Status
@@ -55,13 +55,14 @@ class _Poll:
         self.if_none_match = headers.get("if-none-match")
         self.prefer = headers.get("prefer")
         self.left = False
-        self._receive = request.receive
+        self._request = request
+        self._body_left = True
 
     async def gone(self) -> None:
         """Return when the caller has left."""
-        while (await self._receive())["type"] != "http.disconnect":
-            pass
-        self.left = True
+        while self._body_left:
+            self._body_left = (await self._request.receive()).get("more_body", False)
+        self.left = await client_left(self._request.scope, self._request.receive)
 
 
 class LongPoll:

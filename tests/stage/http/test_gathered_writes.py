@@ -22,6 +22,9 @@ class _Sent(asyncio.Transport):
     def abort(self) -> None:
         self.ended = "aborted"
 
+    def is_closing(self) -> bool:
+        return self.ended != ""
+
     def get_write_buffer_size(self) -> int:
         return 5
 
