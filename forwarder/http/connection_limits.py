@@ -11,7 +11,6 @@ import resource
 from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from http import HTTPStatus
 from typing import Any, Final, Protocol, cast
 
 import httptools
@@ -301,11 +300,12 @@ class LimitedProtocol(HttpToolsProtocol):
             while data:
                 try:
                     self.parser.feed_data(data)
-                    return
                 except httptools.HttpParserUpgrade as upgrade:
                     data = data[upgrade.args[0] :]
                     head, self._head_without_upgrade = self._head_without_upgrade, None
                     self.parser.feed_data(head or b"")
+                else:
+                    return
         except httptools.HttpParserError:
             fault = self._fault or _MALFORMED
             refusal = Response(fault.status, fault.detail.encode(), media_type=b"text/plain; charset=utf-8")

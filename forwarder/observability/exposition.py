@@ -32,6 +32,7 @@ from forwarder.observability.metrics import (
     INTAKE_STALLED_SECONDS,
     LAG_MESSAGES,
     LAG_SECONDS,
+    LOG_LINES_DROPPED,
     OLDEST_DUE_SECONDS,
     OLDEST_IN_DOUBT_SECONDS,
     OLDEST_PENDING_SECONDS,
@@ -62,7 +63,7 @@ from forwarder.observability.metrics import (
 )
 from forwarder.observability.snapshots import ProcessesTogether, SnapshotsOfAll
 
-_OF_EVERY_ROLE: Final = (BUILD, FAILING_CHECKS, CONNECTIONS, CONNECTIONS_ENDED, REQUEST_SECONDS)
+_OF_EVERY_ROLE: Final = (BUILD, FAILING_CHECKS, CONNECTIONS, CONNECTIONS_ENDED, REQUEST_SECONDS, LOG_LINES_DROPPED)
 _WAITS: Final = (WAITING, UNREADABLE_RESULTS)
 _OF_ROLE: Final = {
     "ingress": (SUBMISSIONS, PUBLISH_SECONDS, BAD_TOKENS, *_WAITS),

@@ -15,12 +15,14 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 from datetime import UTC, datetime
-from typing import Final, Literal, TextIO
+from typing import Final, Literal
 
 import orjson
 import structlog
 from pydantic_core import to_json
 
+from forwarder.observability.log_writer import LineFile, WriterThread, unblocked
+from forwarder.process.printable import OBEYED, printable
 from forwarder.reservation.checks.card_numbers import mask_all
 
 LogFormat = Literal["auto", "json", "pretty"]
@@ -83,14 +85,17 @@ def configure_logging(level: str, style: LogFormat, usual_share: float = 1.0) ->
         if pretty
         else structlog.processors.JSONRenderer(serializer=_json)
     )
-    lines = LineLogger(sys.stderr)
+    file = unblocked(sys.stderr)
+    if isinstance(file, WriterThread):
+        atexit.register(file.drain)
+    lines = LineLogger(file)
     structlog.configure(
-        processors=[*shared, renderer] if pretty else [completed],
+        processors=[*shared, _printable, renderer] if pretty else [completed],
         wrapper_class=structlog.make_filtering_bound_logger(level),
         logger_factory=lambda *_names: lines,
         cache_logger_on_first_use=True,
     )
-    _route_libraries(level, shared, renderer)
+    _route_libraries(level, file, shared, renderer)
 
 
 class LineLogger:
@@ -104,7 +109,7 @@ class LineLogger:
     iteration either.
     """
 
-    def __init__(self, file: TextIO) -> None:
+    def __init__(self, file: LineFile) -> None:
         self._file = file
         self._lock = threading.Lock()
         self._held: list[str | structlog.typing.EventDict] = []
@@ -168,11 +173,14 @@ def completed(
 
 
 def json_line(event: structlog.typing.EventDict) -> str:
-    """The line of a completed event."""
+    """The line of a completed event. What a terminal would obey is escaped in it."""
     try:
-        return orjson.dumps(event, option=_AS_PYDANTIC).decode()
+        line = orjson.dumps(event, option=_AS_PYDANTIC).decode()
     except orjson.JSONEncodeError:  # an error, a Decimal, …
-        return to_json(event, fallback=str).decode()
+        line = to_json(event, fallback=str).decode()
+    if line.isascii() and "\x7f" not in line:
+        return line
+    return OBEYED.sub(lambda found: f"\\u{ord(found[0]):04x}", line)
 
 
 _AS_PYDANTIC: Final = orjson.OPT_UTC_Z | orjson.OPT_PASSTHROUGH_DATACLASS
@@ -181,6 +189,10 @@ _AS_PYDANTIC: Final = orjson.OPT_UTC_Z | orjson.OPT_PASSTHROUGH_DATACLASS
 def _without_cards(_logger: object, _level: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
     masked: structlog.typing.EventDict = mask_all(event)
     return masked
+
+
+def _printable(_logger: object, _level: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    return {name: printable(said) if isinstance(said, str) else said for name, said in event.items()}
 
 
 def _json(event: structlog.typing.EventDict, **_options: object) -> str:
@@ -210,14 +222,14 @@ class Repeats(logging.Filter):
 
 
 def _route_libraries(
-    level: str, shared: list[structlog.typing.Processor], renderer: structlog.typing.Processor
+    level: str, file: LineFile, shared: list[structlog.typing.Processor], renderer: structlog.typing.Processor
 ) -> None:
-    handler = logging.StreamHandler(sys.stderr)
+    handler = logging.StreamHandler(file)
     handler.addFilter(Repeats())
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=[*shared, structlog.stdlib.add_logger_name],
-            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer],
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, _printable, renderer],
         )
     )
     logging.basicConfig(

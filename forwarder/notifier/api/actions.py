@@ -23,7 +23,7 @@ from forwarder.store.webhooks.port import DeliveryAttempt, DeliveryEntry
 from forwarder.tenancy.port import NotKnown
 from forwarder.tenancy.webhooks import Endpoint
 
-_ID: Final = re.compile(r"whk_[A-Za-z0-9_-]{1,64}")
+ENDPOINT_ID: Final = re.compile(r"whk_[A-Za-z0-9_-]{1,64}")
 
 
 class NoDelivery(LookupError):
@@ -199,7 +199,7 @@ def _moment(moment: datetime | None) -> str | None:
 def _id(request: Request) -> str:
     """The webhook id in the path. Raises `NotKnown` if it has another form, without asking the database."""
     endpoint_id: str = request.path_params["id"]
-    if not _ID.fullmatch(endpoint_id):
+    if not ENDPOINT_ID.fullmatch(endpoint_id):
         raise NotKnown("no webhook has such an id")
     return endpoint_id
 

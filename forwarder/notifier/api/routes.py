@@ -11,10 +11,11 @@ from starlette.routing import Route
 from forwarder.http.messages import Response, Routes, client_address, header_map, problem_response
 from forwarder.http.paging import PAGE_PARAMETERS
 from forwarder.http.query_string import refuse_unknown
-from forwarder.notifier.api.actions import DeliveryActions, NoDelivery, WebhookActions
+from forwarder.notifier.api.actions import ENDPOINT_ID, DeliveryActions, NoDelivery, WebhookActions
 from forwarder.notifier.api.requests import DELIVERY_PARAMETERS, invalid
 from forwarder.notifier.webhooks import EndpointDisabled, Webhooks
 from forwarder.operations.audit import Actor, acting_as
+from forwarder.reservation.checks.card_numbers import find
 from forwarder.reservation.problems import requests, service, webhooks
 from forwarder.reservation.problems.problem import Fault, Problem
 from forwarder.store.submissions.port import StoreUnavailable
@@ -128,12 +129,18 @@ def _log_change(action: str, key: ApiKey | Problem, request: Request, result: Re
     _log.info(
         "webhook.managed",
         action=action,
-        endpoint_id=request.path_params.get("id"),
+        endpoint_id=_endpoint_id(request),
         workspace_id=known and known.workspace_id,
         key_id=known and known.id,
         status=result.status,
         code=result.code if isinstance(result, Problem) else None,
     )
+
+
+def _endpoint_id(request: Request) -> str | None:
+    """Only what has the form of one: a path may hold anything, a card number too."""
+    named = request.path_params.get("id", "")
+    return named if ENDPOINT_ID.fullmatch(named) and not find(named) else None
 
 
 def problem_of(error: Refusal) -> Problem:

@@ -1,0 +1,122 @@
+"""Writes log lines to a file whose reader may stall: a thread of its own does, so that nothing else ever waits for the reader."""
+
+import os
+import select
+import threading
+import time
+from collections import deque
+from typing import Final, Protocol, TextIO
+
+import structlog
+
+from forwarder.observability.metrics import LOG_LINES_DROPPED
+
+MAX_WAITING_CHARACTERS: Final = 4 * 1024 * 1024
+"""What waits for a reader at the most. What is logged beyond it is dropped and counted."""
+FLUSH_SECONDS: Final = 2.0
+_GATHER_SECONDS: Final = 0.01
+"""How long lines wait for others, to be written in one piece. To wake a thread costs more than to write a line."""
+
+_log = structlog.get_logger(__name__)
+
+
+class LineFile(Protocol):
+    """What whole lines are written to."""
+
+    def write(self, text: str, /) -> int: ...
+
+    def flush(self) -> None: ...
+
+
+def unblocked(file: TextIO) -> LineFile:
+    """`file` written to by a thread; itself where it has no descriptor, and so no reader who could stall."""
+    try:
+        return WriterThread(file.fileno())
+    except (OSError, ValueError):
+        return file
+
+
+class WriterThread:
+    """Takes lines at once, and writes them to `descriptor` within `_GATHER_SECONDS`, or as soon as its reader reads. Keeps their
+    order. For any thread. The system's own calls are used: a buffer's lock would be held while a write blocks, and Python takes that
+    lock at its end."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = os.dup(descriptor)  # stays ours, whoever closes the other
+        self._waiting: deque[str | threading.Event] = deque()
+        self._characters = 0
+        self._due = threading.Event()
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._dropped = 0
+
+    def write(self, text: str) -> int:
+        """Take lines. They are dropped, and counted, where too much waits already."""
+        with self._lock:
+            if self._characters + len(text) > MAX_WAITING_CHARACTERS:
+                lines = text.count("\n")
+                self._dropped += lines
+                LOG_LINES_DROPPED.inc(lines)
+                return len(text)
+            self._characters += len(text)
+            self._waiting.append(text)
+        self._wake()
+        return len(text)
+
+    def flush(self) -> None:
+        """Nothing to do: what was taken is written soon."""
+
+    def drain(self, seconds: float = FLUSH_SECONDS) -> None:
+        """Return once everything is written that was taken, at the latest after so many seconds."""
+        if self._waiting or self._characters:
+            written = threading.Event()
+            self._waiting.append(written)
+            self._wake()
+            written.wait(seconds)
+
+    def _wake(self) -> None:
+        if self._due.is_set():
+            return
+        self._due.set()
+        with self._lock:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="log-writer", daemon=True)
+                self._thread.start()
+
+    def _run(self) -> None:
+        while True:
+            self._due.wait()
+            time.sleep(_GATHER_SECONDS)
+            self._due.clear()
+            self._write_waiting()
+            with self._lock:
+                dropped, self._dropped = self._dropped, 0
+            if dropped:
+                _log.warning("log.lines_dropped", lines=dropped)
+
+    def _write_waiting(self) -> None:
+        while self._waiting:
+            pieces: list[str] = []
+            written: list[threading.Event] = []
+            while self._waiting and not written:
+                piece = self._waiting.popleft()
+                (pieces if isinstance(piece, str) else written).append(piece)  # type: ignore[arg-type]
+            text = "".join(pieces)
+            if not self._write(text.encode("utf-8", "backslashreplace")):
+                LOG_LINES_DROPPED.inc(text.count("\n"))
+            with self._lock:
+                self._characters -= len(text)
+            for each in written:
+                each.set()
+
+    def _write(self, data: bytes) -> bool:
+        """Whether all of it was written; not where its reader is gone, or the disk is full."""
+        rest = memoryview(data)
+        while rest:
+            try:
+                rest = rest[os.write(self._descriptor, rest) :]
+            except BlockingIOError:  # another process has set the file so
+                select.select([], [self._descriptor], [])
+            except OSError:
+                return False
+        return True
