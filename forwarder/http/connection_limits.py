@@ -303,6 +303,7 @@ class LimitedProtocol(HttpToolsProtocol):
                 except httptools.HttpParserUpgrade as upgrade:
                     data = data[upgrade.args[0] :]
                     head, self._head_without_upgrade = self._head_without_upgrade, None
+                    self.parser = httptools.HttpRequestParser(self)  # the other one has ended if the request says close
                     self.parser.feed_data(head or b"")
                 else:
                     return
