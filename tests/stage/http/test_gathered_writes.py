@@ -79,3 +79,20 @@ async def test_closing_sends_what_is_held_and_aborting_drops_it() -> None:
     aborted.abort()
     await asyncio.sleep(0)
     assert (of_aborted.pieces, of_aborted.ended) == ([], "aborted")
+
+
+async def test_a_connection_that_fails_takes_nobody_s_response() -> None:
+    class Failing(_Sent):
+        def write(self, data: bytes | bytearray | memoryview) -> None:
+            raise RuntimeError("the handle is closed")
+
+    turn_end, bad, good, closing = TurnEnd(), Failing(), _Sent(), _Sent()
+    connections = [GatheringTransport(sent, turn_end) for sent in (bad, closing, good)]
+    for connection in connections:
+        connection.write(b"a")
+    closing.ended = "closed"
+    await asyncio.sleep(0)
+    assert (bad.ended, closing.pieces, good.pieces) == ("aborted", [], [b"a"])
+    connections[2].write(b"b")
+    await asyncio.sleep(0)
+    assert good.pieces == [b"a", b"b"]

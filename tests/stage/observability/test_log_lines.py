@@ -82,6 +82,18 @@ def test_a_card_in_the_words_of_an_error_is_masked() -> None:
     assert (said["error"], said["count"]) == (f"cvv *** of {MASKED}", 4)
 
 
+@pytest.mark.parametrize("style", ["json", "pretty"])
+def test_what_a_terminal_would_obey_is_escaped(capsys: pytest.CaptureFixture[str], style: LogFormat) -> None:
+    configure_logging("info", style)
+    said = "a\u202eb\x9b2J\x7f\x1b]0;x\x07\u2028"
+    structlog.get_logger().info("thing.done", path=said)
+    logging.getLogger("library").warning("failed with %s", said)
+    written = capsys.readouterr().err
+    assert not set(said) & set(written) - set("ab2J]0;x\x1b")  # pretty lines have colours of their own
+    if style == "json":
+        assert json.loads(written.splitlines()[0])["path"] == said
+
+
 def test_what_a_library_says_again_and_again_is_one_line_every_ten_seconds_with_a_count() -> None:
     now, told = 0.0, io.StringIO()
     logger, handler = logging.getLogger("a.library"), logging.StreamHandler(told)
