@@ -1,7 +1,7 @@
 """What a client may use of a server before anything is known of it: connections, time, and bytes that are no part of a body.
 
-`LimitedProtocol` is uvicorn's HTTP protocol with these limits, and with what else it lacks; `Connections` are those of one server, which looks through them once
-a second. May touch uvicorn, through the callbacks of asyncio and httptools and what it tells of a connection's state. Knows no
+`LimitedProtocol` is uvicorn's HTTP protocol with these limits, and with what else it lacks; `Connections` are those of one server,
+which looks through them once a second. May touch uvicorn, through the callbacks of asyncio and httptools and what it tells of a connection's state. Knows no
 routes. The application has limits of its own, which answer with a problem: the size of a head, and the size and time of a body.
 """
 
@@ -253,7 +253,7 @@ class LimitedProtocol(HttpToolsProtocol):
         if self._stalled_bytes > MAX_HEAD_BYTES and not self._unparsed:
             self.end("too_large", _TOO_LARGE)
 
-    def eof_received(self) -> bool:
+    def eof_received(self) -> bool:  # type: ignore[override] - asyncio asks for it, uvicorn has none
         """A client that closes its sending side still gets the responses to what it sent. With TLS both sides close."""
         if self.scheme == "https":
             return False

@@ -112,7 +112,8 @@ async def client_left(scope: Scope, receive: Receive) -> bool:
     without further waiting, for nobody can see whether it does. To be awaited after the body."""
     if HALF_CLOSED in scope.get("state", ()):
         return False
-    return (await receive())["type"] == "http.disconnect"
+    message = await receive()
+    return bool(message["type"] == "http.disconnect")
 
 
 def _chunk(message: Message) -> tuple[bytes, bool]:

@@ -38,8 +38,10 @@ def unblocked(file: TextIO) -> LineFile:
 
 class WriterThread:
     """Takes lines at once, and writes them to `descriptor` within `_GATHER_SECONDS`, or as soon as its reader reads. Keeps their
-    order. For any thread. The system's own calls are used: a buffer's lock would be held while a write blocks, and Python takes that
-    lock at its end."""
+    order. For any thread.
+
+    It calls `os.write` itself: a buffered file would hold its lock while a write blocks, and Python takes that lock when it ends.
+    """
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = os.dup(descriptor)  # stays ours, whoever closes the other

@@ -226,6 +226,28 @@ async def test_a_form_of_another_site_changes_nothing(console: Console) -> None:
     assert large.status_code == 413
 
 
+async def test_a_cookie_is_found_among_others_and_an_endless_one_is_read_once(console: Console) -> None:
+    signed_in = await console.sign_in()
+    value = signed_in.headers["set-cookie"].partition("=")[2].partition(";")[0]
+    console.http.cookies.clear()
+    quoted = 'a="' + '\\"' * 15_000 + '"'  # seconds, where each of them is looked for from the beginning
+    for cookies, status in (
+        (f"console_session={value}", 200),
+        (f'other=1;console_session="{value}"; last', 200),
+        (f"{quoted}; console_session={value}", 200),
+        (f"xconsole_session={value}", 303),
+        (f"console_session={value}x", 303),
+        ("console_session", 303),
+        ("; =;;\xe9=\xff", 303),
+    ):
+        page = await console.http.get("/console", headers={"Cookie": cookies.encode("latin-1")})
+        assert page.status_code == status, cookies[:80]
+
+
+async def test_a_form_from_an_origin_that_is_no_address_is_not_taken(console: Console) -> None:
+    assert (await console.sign_in(Origin="http://[")).status_code == 403
+
+
 async def test_browsers_are_told_to_keep_and_run_nothing(console: Console) -> None:
     signed_in = await console.sign_in()
     cookie = signed_in.headers["set-cookie"]

@@ -75,7 +75,7 @@ REFUSED = {
     + b"Connection: Upgrade\r\nUpgrade: h2c\r\nTransfer-Encoding: xchunked\r\n\r\n"
     + END,
 }
-INVALID_HOSTS = (
+INVALID_HOSTS: tuple[bytes, ...] = (
     b"a b",
     b"a/b",
     b"evil.test/../x?y#",
@@ -143,7 +143,8 @@ async def test_a_refusal_says_why_and_has_a_date_and_an_id() -> None:
 
 
 async def test_a_host_that_is_none_is_refused_and_one_that_is_one_is_taken() -> None:
-    refused, taken = {}, {}
+    refused: dict[bytes, bytes] = {}
+    taken: dict[bytes, bytes] = {}
     async with served(App()) as port:
         for host in (*INVALID_HOSTS, *VALID_HOSTS):
             sent = b"GET / HTTP/1.1\r\nHost: " + host + b"\r\nConnection: close\r\n\r\n"

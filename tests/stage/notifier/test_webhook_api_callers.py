@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+import structlog
 
 from forwarder.tenancy.port import ApiKey
 from tests.support.stages.http_stages import HEADERS, OTHER_WORKSPACE, Stages
@@ -144,3 +145,13 @@ async def test_head_is_answered_wherever_get_is(house: Stages) -> None:
     await deliveries(house, hook, 1)
     for path in (PATH, f"{PATH}/{hook}", f"{PATH}/{hook}/deliveries", f"{PATH}/{hook}/deliveries/1"):
         assert (await house.client.head(path)).status_code == 200
+
+
+@pytest.mark.parametrize("named", ["4242424242424242", "whk_4242424242424242", "%1b%5d0;owned%07%0aforged%e2%80%ae"])
+async def test_what_is_no_webhook_s_id_is_not_logged(house: Stages, named: str) -> None:
+    with structlog.testing.capture_logs() as logged:
+        await house.client.delete(f"{PATH}/{named}")
+    (line,) = [each for each in logged if each["event"] == "webhook.managed"]
+    assert line["endpoint_id"] is None
+    assert "4242424242424242" not in str(logged)
+    assert "owned" not in str(logged)
