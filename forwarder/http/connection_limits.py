@@ -1,8 +1,9 @@
 """What a client may use of a server before anything is known of it: connections, time, and bytes that are no part of a body.
 
 `LimitedProtocol` is uvicorn's HTTP protocol with these limits, and with what else it lacks; `Connections` are those of one server,
-which looks through them once a second. May touch uvicorn, through the callbacks of asyncio and httptools and what it tells of a connection's state. Knows no
-routes. The application has limits of its own, which answer with a problem: the size of a head, and the size and time of a body.
+which looks through them once a second. May touch uvicorn, through the callbacks of asyncio and httptools and what it tells of a
+connection's state. Knows no routes. The application has limits of its own, which answer with a problem: the size of a head, and
+the size and time of a body.
 """
 
 import asyncio
