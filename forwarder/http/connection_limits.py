@@ -17,7 +17,6 @@ from typing import Any, Final, Protocol, cast
 import httptools
 import structlog
 import uvicorn
-from starlette.types import Scope
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from forwarder.http.framing import HeadFault, authority_of, head_fault
@@ -31,6 +30,7 @@ from forwarder.http.messages import (
     problem_response,
     with_request_id,
 )
+from forwarder.http.open_connections import OPEN
 from forwarder.observability.metrics import CONNECTIONS, CONNECTIONS_ENDED
 from forwarder.reservation.problems import requests, service
 
@@ -60,10 +60,6 @@ _IDLE_SECONDS: Final = 1.0
 
 _OWN_FILES: Final = 64
 """Files of the process that are no client's: log, store, PMSs."""
-
-
-_connections: Final[dict[tuple[object, object], "LimitedProtocol"]] = {}
-"""Those of all servers of this process, by the server's address and the client's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +209,7 @@ class LimitedProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(GatheringTransport(cast("asyncio.Transport", transport), self.config.turn_end))
         now = self.loop.time()
-        _connections[self.server, self.client] = self
+        OPEN[self.server, self.client] = self.transport
         self._requests: deque[RequestResponseCycle] = deque()  # unanswered, in their order
         self._connections = self.config.connections
         if self._handshake is not None:
@@ -228,7 +224,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._open, self._unparsed = False, b""
         for cycle in self._requests:  # the library tells only the newest
             _disconnect(cycle)
-        _connections.pop((self.server, self.client), None)
+        OPEN.pop((self.server, self.client), None)
         self._connections.remove(self)
         super().connection_lost(exc)
 
@@ -254,7 +250,7 @@ class LimitedProtocol(HttpToolsProtocol):
         if self._stalled_bytes > MAX_HEAD_BYTES and not self._unparsed:
             self.end("too_large", _TOO_LARGE)
 
-    def eof_received(self) -> bool:  # type: ignore[override] - asyncio asks for it, uvicorn has none
+    def eof_received(self) -> bool:  # type: ignore[override]  # as asyncio has it
         """A client that closes its sending side still gets the responses to what it sent. With TLS both sides close."""
         if self.scheme == "https":
             return False
@@ -433,13 +429,6 @@ def _disconnect(cycle: RequestResponseCycle) -> None:
     """Tell the application that its client has left, unless it has responded."""
     cycle.disconnected = not cycle.response_complete
     cycle.message_event.set()
-
-
-def connection_of(scope: Scope) -> asyncio.Transport | None:
-    """The connection over which a request came; None where it came over none that is open in this process."""
-    server, client = scope.get("server"), scope.get("client")
-    connection = _connections.get((server, client)) if client else None
-    return None if connection is None else connection.transport
 
 
 def _open_files() -> int:

@@ -9,8 +9,8 @@ from typing import Any, Final
 from pydantic_core import from_json, to_json
 from starlette.types import Receive, Scope, Send
 
-from forwarder.http.connection_limits import connection_of
 from forwarder.http.messages import Response
+from forwarder.http.open_connections import connection_of
 from forwarder.process.clock import Clock
 from forwarder.process.loops import first_of
 

@@ -240,7 +240,7 @@ async def test_a_cookie_is_found_among_others_and_an_endless_one_is_read_once(co
         ("console_session", 303),
         ("; =;;\xe9=\xff", 303),
     ):
-        page = await console.http.get("/console", headers={"Cookie": cookies.encode("latin-1")})
+        page = await console.http.get("/console", headers=[(b"Cookie", cookies.encode("latin-1"))])
         assert page.status_code == status, cookies[:80]
 
 
