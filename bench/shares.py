@@ -24,6 +24,7 @@ ACCEPT: Final[Parts] = (
     ("observability/metrics", "metrics"),
     ("uvicorn/", "server"),
     ("http/connection_limits.py", "server"),
+    ("http/framing.py", "server"),
     ("http/gathered_writes.py", "server"),
     ("http/server.py", "dispatch, name, measure"),
     ("ingress/guard.py", "admit, authenticate, limit"),
