@@ -1,14 +1,42 @@
-"""Header fields with a grammar of their own: what `Prefer` asks for (RFC 7240), and what `Retry-After` says, whoever sent it.
-Pure."""
+"""Header fields with a grammar of their own: what `Prefer` asks for (RFC 7240); and of RFC 9110 `Retry-After`, HTTP dates and the
+charset of a `Content-Type`. Nothing here raises, whatever the sender wrote. Pure."""
 
-import math
+import codecs
 import re
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
+from datetime import UTC, datetime, timedelta
+from typing import Final
 from urllib.request import parse_http_list
 
+from forwarder.reservation.parsing import number
+
 _SECONDS = re.compile(r'([0-9]{1,18})|"([0-9]{1,18})"')
+_DIGITS: Final = re.compile(r"[0-9]+")
+
+MAX_RETRY_AFTER: Final = 2.0**31
+"""Seconds that a longer `Retry-After` counts as: 68 years, the bound that RFC 9111 sets for such numbers."""
+
+_MAX_DATE_LENGTH: Final = 64
+_MONTHS: Final = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+_TIME: Final = r"(?P<hour>[0-9]{1,2}):(?P<minute>[0-9]{2})(?::(?P<second>[0-9]{2}))?"
+_ZONE: Final = r"(?:\s+(?:GMT|UTC|UT|Z|(?P<sign>[+-])(?P<hours>[0-9]{2}):?(?P<minutes>[0-5][0-9])))?"
+_DATES: Final = tuple(
+    re.compile(form, re.ASCII | re.IGNORECASE)
+    for form in (
+        # Sun, 06 Nov 1994 08:49:37 GMT; Sunday, 06-Nov-94 08:49:37 GMT
+        rf"(?:[a-z]+,\s*)?(?P<day>[0-9]{{1,2}})[\s-](?P<month>[a-z]{{3}})[\s-](?P<year>[0-9]{{4}}|[0-9]{{2}})\s+{_TIME}{_ZONE}",
+        # Sun Nov  6 08:49:37 1994
+        rf"[a-z]+\s+(?P<month>[a-z]{{3}})\s+(?P<day>[0-9]{{1,2}})\s+{_TIME}{_ZONE}\s+(?P<year>[0-9]{{4}})",
+    )
+)
+_YEARS_AHEAD: Final = 50
+"""A year of two digits that seems further ahead is a past one (RFC 9110, section 5.6.7)."""
+
+_CHARSET: Final = re.compile(r';\s*charset\s*=\s*"?([A-Za-z0-9._:+-]{1,40})', re.ASCII | re.IGNORECASE)
+_TEXT: Final = re.compile(
+    r"ascii|utf-(8|16|32)(-[bl]e)?|iso8859-\d+|cp125\d|gb\d+|gbk|big5|shift_jis|euc_(jp|kr)|koi8-[ru]"
+)
+"""The codecs that a body may be in: Python has others, which are no charsets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,24 +63,50 @@ def read_wait(prefer: str, default: Wait, max_seconds: int) -> Wait:
 
 
 def read_retry_after(text: str, now: datetime) -> float | None:
-    """The seconds that `Retry-After` says (RFC 9110, section 10.2.3), as a number or until a date; negative where that is
-    over, None for what is neither."""
-    seconds = _number(text)
-    return _seconds_until(text, now) if seconds is None else seconds
+    """The seconds that `Retry-After` says (RFC 9110, section 10.2.3), as a number or until a date; at most `MAX_RETRY_AFTER`,
+    negative for what is past, None for what is neither."""
+    text = text.strip()
+    seconds = MAX_RETRY_AFTER if _DIGITS.fullmatch(text) and len(text.lstrip("0")) > 10 else number(text)  # noqa: PLR2004 - of 2**31
+    if seconds is None and (moment := read_http_date(text, now)) is not None:
+        seconds = (moment - now).total_seconds()
+    return None if seconds is None else min(seconds, MAX_RETRY_AFTER)
 
 
-def _number(text: str) -> float | None:
-    try:
-        number = float(text)
-    except ValueError:
+def read_http_date(text: str, now: datetime) -> datetime | None:
+    """The moment in any of the three forms of RFC 9110, section 5.6.7, also with a numeric zone or none, which is UTC; None for
+    anything else. `now` tells the century of a year that has two digits."""
+    found = (
+        next(filter(None, (form.fullmatch(text) for form in _DATES)), None) if len(text) <= _MAX_DATE_LENGTH else None
+    )
+    if found is None or found["month"].lower() not in _MONTHS:
         return None
-    return number if math.isfinite(number) else None
-
-
-def _seconds_until(http_date: str, now: datetime) -> float | None:
+    year = int(found["year"])
+    if len(found["year"]) == 2:  # noqa: PLR2004 - digits
+        year += now.year - now.year % 100
+        year -= 100 * (year > now.year + _YEARS_AHEAD)
     try:
-        moment = parsedate_to_datetime(http_date)
-    except ValueError:
+        moment = datetime(
+            year,
+            _MONTHS.index(found["month"].lower()) + 1,
+            int(found["day"]),
+            int(found["hour"]),
+            int(found["minute"]),
+            min(int(found["second"] or 0), 59),  # a leap second
+            tzinfo=UTC,
+        )
+        if found["sign"]:
+            offset = timedelta(hours=int(found["hours"]), minutes=int(found["minutes"]))
+            moment += -offset if found["sign"] == "+" else offset
+    except (ValueError, OverflowError):
         return None
-    # "-0000" makes a date without a zone; HTTP dates are GMT.
-    return ((moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - now).total_seconds()
+    return moment
+
+
+def charset_of(content_type: str) -> str | None:
+    """The codec of the charset that a `Content-Type` names; None where it names none, or none of texts."""
+    named = _CHARSET.search(content_type)
+    try:
+        codec = None if named is None else codecs.lookup(named[1]).name
+    except (LookupError, ValueError):
+        return None
+    return codec if codec is not None and _TEXT.fullmatch(codec) else None

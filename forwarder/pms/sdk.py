@@ -31,6 +31,7 @@ from forwarder.reservation.outcome import (
     Outcome,
     Rejected,
 )
+from forwarder.reservation.parsing import day, days_later, decimal, whole_number
 from forwarder.reservation.problems.problem import Problem
 from forwarder.reservation.request import CardDetails, json_number
 
@@ -86,6 +87,9 @@ __all__ = [
     "bounded",
     "country_code",
     "credential_header",
+    "day",
+    "days_later",
+    "decimal",
     "discreet",
     "finances",
     "first_and_last",
@@ -107,4 +111,5 @@ __all__ = [
     "retry_after",
     "shortened",
     "unexpected",
+    "whole_number",
 ]

@@ -17,6 +17,7 @@ from forwarder.observability.tracing.context import TRACEPARENT, TRACESTATE, rea
 from forwarder.reservation.duplicates import MAX_WINDOW_SECONDS, NaturalKey
 from forwarder.reservation.json_text import json_text, read_json
 from forwarder.reservation.outcome import Status
+from forwarder.reservation.parsing import whole_number
 from forwarder.reservation.record import ResultEvent, SubmissionState, can_compose, compose_record
 from forwarder.reservation.request import Operation, SealedCard
 from forwarder.reservation.submission import MAX_DEADLINE_SECONDS, Submission, is_test
@@ -172,8 +173,7 @@ def replay_revision(message: Message, submission: Submission) -> int | None:
     if event_id is None:
         return None
     request_id, _, revision = event_id.rpartition(".")
-    ours = request_id == submission.request_id and revision.isdecimal() and len(revision) <= _REVISION_DIGITS
-    return int(revision) if ours else None
+    return whole_number(revision, _REVISION_DIGITS) if request_id == submission.request_id else None
 
 
 class _SealedCard(Struct, frozen=True):

@@ -14,7 +14,7 @@ WebhookInvalid         reservation_forwarder_client.webhooks
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from typing import Final
@@ -25,6 +25,8 @@ from reservation_forwarder_client.bulk import Item
 from reservation_forwarder_client.wire import Malformed, members_of, read
 
 _NO_PROBLEM: Final = "about:blank"
+_MAX_RETRY_AFTER: Final = 2.0**31
+_MAX_DATE_LENGTH: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,11 +150,19 @@ def problem_of(answer: httpx.Response) -> Problem:
 
 
 def retry_after(answer: httpx.Response, now: datetime) -> float | None:
-    """The seconds that `Retry-After` names, by number or by date (RFC 9110, section 10.2.3); None without a valid one."""
+    """The seconds that `Retry-After` names, by number or by date (RFC 9110, section 10.2.3), at most 68 years; None without a valid
+    one."""
     text = answer.headers.get("retry-after", "").strip()
-    if text.isdecimal():
-        return float(text)
+    if text.isascii() and text.isdecimal():
+        return min(float(text), _MAX_RETRY_AFTER)
     try:
-        return max((parsedate_to_datetime(text) - now).total_seconds(), 0.0)
-    except (ValueError, TypeError):
+        moment = parsedate_to_datetime(text[:_MAX_DATE_LENGTH])
+        seconds = ((moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - now).total_seconds()
+    except (
+        ValueError,
+        TypeError,
+        LookupError,
+        ArithmeticError,
+    ):  # what the standard library raises for dates that are none
         return None
+    return min(max(seconds, 0.0), _MAX_RETRY_AFTER)

@@ -24,7 +24,11 @@ def members_of(body: bytes) -> _Members:
     """The members of a JSON object; decimals as they are written. Raises `Malformed`."""
     try:
         members = json.loads(body, parse_float=Decimal)
-    except ValueError as error:
+    except (
+        ValueError,
+        ArithmeticError,
+        RecursionError,
+    ) as error:  # an exponent that Decimal refuses, too deep a nesting
         raise Malformed(f"not JSON: {error}") from error
     if not isinstance(members, dict):
         raise Malformed(f"a JSON object was expected, not {type(members).__name__}")

@@ -114,11 +114,20 @@ function kindOf(answer: Response, problem: Problem, again: number | undefined): 
   }
 }
 
+/** Seconds that a longer `Retry-After` counts as: timers have no room for more. */
+const MAX_RETRY_AFTER = 2_000_000;
+
+function isProblem(members: unknown): members is Problem {
+  if (typeof members !== "object" || members === null) return false;
+  const { code, errors = [] } = members as { code?: unknown; errors?: unknown };
+  return typeof code === "string" && Array.isArray(errors) && errors.every((fault) => typeof fault === "object" && fault !== null);
+}
+
 /** The problem that is answered; where it is none, such as a proxy's own page, one made of the status alone. */
 function problemOf(answer: Response, body: string): Problem {
   try {
     const members: unknown = JSON.parse(body);
-    if (typeof members === "object" && members !== null && "code" in members) return members as Problem;
+    if (isProblem(members)) return members;
   } catch {
     // Not JSON.
   }
@@ -128,9 +137,10 @@ function problemOf(answer: Response, body: string): Problem {
 /** The seconds that `Retry-After` names, by number or by date; undefined without a valid one. */
 function retryAfterSeconds(answer: Response, now: number): number | undefined {
   const text = answer.headers.get("retry-after")?.trim() ?? "";
-  if (/^\d+$/.test(text)) return Number(text);
-  const at = Date.parse(text);
-  return Number.isNaN(at) ? undefined : Math.max((at - now) / 1000, 0);
+  if (/^\d+$/.test(text)) return Math.min(Number(text), MAX_RETRY_AFTER);
+  // Date.parse takes "1.5" for a day in January; a date in a header begins with a name of a day.
+  const at = /^[A-Za-z]/.test(text) ? Date.parse(text) : Number.NaN;
+  return Number.isNaN(at) ? undefined : Math.min(Math.max((at - now) / 1000, 0), MAX_RETRY_AFTER);
 }
 
 function told(problem: Problem): string {

@@ -9,6 +9,7 @@ from typing import Any, Final
 from forwarder.operations.repair.dead_letter_messages import unread_place
 from forwarder.reservation.cancellation import CancellationRequest
 from forwarder.reservation.outcome import Status
+from forwarder.reservation.parsing import moment, whole_number
 from forwarder.reservation.record import RESULT_TYPES
 from forwarder.reservation.submission import Submission
 from forwarder.topics.cancellations import decode_cancellation
@@ -135,7 +136,8 @@ class RecoveryCheck:
 
     def _outcome(self, consumed: ConsumedMessage) -> PublishedOutcome | None:
         request_id, _, revision = (header(consumed.message.headers, "ce_id") or "").rpartition(".")
-        if not revision.isdecimal() or len(revision) > _REVISION_DIGITS:
+        number = whole_number(revision, _REVISION_DIGITS)
+        if number is None:
             return None
         try:
             data = decode_data(consumed.message)
@@ -146,7 +148,7 @@ class RecoveryCheck:
             return None
         if not isinstance(data.get("reservation"), dict) or data.get("status") not in _STATUSES or occurred_at is None:
             return None
-        return PublishedOutcome(request_id, int(revision), Status(data["status"]), occurred_at, consumed, data)
+        return PublishedOutcome(request_id, number, Status(data["status"]), occurred_at, consumed, data)
 
     async def behind(self, outcomes: Sequence[PublishedOutcome]) -> Sequence[PublishedOutcome]:
         """Those of them that the store has not recorded."""
@@ -160,7 +162,4 @@ class RecoveryCheck:
 
 def _moment(outcome: PublishedOutcome) -> datetime:
     """When it came about; what has no such time is taken for the newest."""
-    try:
-        return datetime.fromisoformat(outcome.occurred_at).astimezone(UTC)
-    except ValueError:
-        return datetime.max.replace(tzinfo=UTC)
+    return moment(outcome.occurred_at) or datetime.max.replace(tzinfo=UTC)

@@ -19,6 +19,7 @@ from forwarder.process.clock import Clock
 from forwarder.process.loops import by_halves
 from forwarder.reservation.cancellation import CancellationRequest
 from forwarder.reservation.outcome import Status
+from forwarder.reservation.parsing import moment
 from forwarder.reservation.record import ResultEvent
 from forwarder.reservation.submission import Submission
 from forwarder.store.audit.port import AuditResult
@@ -275,12 +276,12 @@ class Recovery:
             work_id,
             status,
             (),
-            datetime.fromisoformat(outcome.occurred_at),
+            moment(outcome.occurred_at) or now,
             event,
             record.get("pmsReservationId"),
             record.get("problem"),
             look_at=now if in_doubt else None,
-            cancelled_at=datetime.fromisoformat(cancelled_at) if cancelled_at else None,
+            cancelled_at=(moment(cancelled_at) or now) if cancelled_at else None,
             cancel_problem=(data.get("cancellation") or {}).get("problem") if status is Status.CONFIRMED else None,
             cancel_by=now + timedelta(seconds=await self._deadline_seconds(account_id)),
             sent_safeguards=await self._safeguards(account_id) if in_doubt else "",

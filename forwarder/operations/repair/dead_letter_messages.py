@@ -11,6 +11,7 @@ from typing import Final
 from pydantic_core import to_json
 
 from forwarder.process.clock import iso
+from forwarder.reservation.parsing import whole_number
 from forwarder.store.submissions.work import FAILURE_CLASS, DeadLetter, Ended, Work
 from forwarder.tenancy.sealing.cards import GONE
 from forwarder.topics.codec import encode_submission
@@ -130,10 +131,10 @@ class DeadLetterWriter:
 def unread_place(letter: Message) -> tuple[int, int] | None:
     """Partition and offset of the message that became `letter` because it could not be read, or stored; None of any other."""
     headers = {name: value.decode("utf-8", "replace") for name, value in letter.headers}
-    place = [headers.get(f"{_PREFIX}original-{name}", "") for name in ("partition", "offset")]
-    if headers.get(FAILURE_CLASS) != UNDECODABLE or not all(each.isdecimal() for each in place):
+    partition, offset = (whole_number(headers.get(f"{_PREFIX}original-{name}", "")) for name in ("partition", "offset"))
+    if headers.get(FAILURE_CLASS) != UNDECODABLE or partition is None or offset is None:
         return None
-    return int(place[0]), int(place[1])
+    return partition, offset
 
 
 def letter_message(letter: DeadLetter) -> Message:

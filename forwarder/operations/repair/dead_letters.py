@@ -11,6 +11,7 @@ from typing import Any
 from forwarder.operations.repair.dead_letter_messages import CUT, FORGED, UNDECODABLE, replayed
 from forwarder.process.clock import iso
 from forwarder.reservation.outcome import Status
+from forwarder.reservation.parsing import unix_moment, whole_number
 from forwarder.store.lists.port import Overview
 from forwarder.store.submissions.work import FAILURE_CLASS
 from forwarder.topics.codec import Undecodable, decode_data, header
@@ -193,10 +194,7 @@ def letter_of(consumed: ConsumedMessage) -> Letter:
 
 def _moment(milliseconds: int) -> datetime:
     """The log may let its writers set the time: then it can be anything."""
-    try:
-        return datetime.fromtimestamp(milliseconds / 1000, UTC)
-    except (OverflowError, OSError, ValueError):
-        return datetime.fromtimestamp(0, UTC)
+    return unix_moment(milliseconds / 1000) or datetime.fromtimestamp(0, UTC)
 
 
 def _original_place(consumed: ConsumedMessage) -> str:
@@ -220,7 +218,7 @@ def _account(value: Mapping[str, Any], message: Message) -> str:
 
 
 def _number(text: str | None) -> int | None:
-    return int(text) if text is not None and text.isdecimal() and len(text) <= _DIGITS else None
+    return None if text is None else whole_number(text, _DIGITS)
 
 
 def _state(letter: Letter, failed: Collection[tuple[str, int]]) -> LetterState:

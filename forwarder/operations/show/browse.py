@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from forwarder.reservation.checks.card_numbers import mask
+from forwarder.reservation.parsing import unix_moment
 from forwarder.topics.codec import Undecodable, decode_data, header
 from forwarder.topics.port import ConsumedMessage, Log
 from forwarder.topics.reading import read_to_end
@@ -109,7 +110,4 @@ def _text(text: str) -> str:
 
 def _moment(milliseconds: int) -> datetime:
     """The log may let its writers set the time: then it can be anything."""
-    try:
-        return datetime.fromtimestamp(milliseconds / 1000, UTC)
-    except (OverflowError, OSError, ValueError):
-        return datetime.fromtimestamp(0, UTC)
+    return unix_moment(milliseconds / 1000) or datetime.fromtimestamp(0, UTC)

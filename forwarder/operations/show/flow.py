@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from itertools import pairwise
 from statistics import median
 from typing import Final
@@ -14,6 +14,7 @@ from typing import Final
 from pydantic_core import from_json
 
 from forwarder.process.clock import Clock
+from forwarder.reservation.parsing import moment, unix_moment
 from forwarder.topics.codec import header, is_duplicate
 from forwarder.topics.port import ConsumedMessage, Log, TopicAdmin, Topics
 from forwarder.topics.reading import read_to_end
@@ -126,14 +127,14 @@ def _count(found: defaultdict[str, AccountOutcomes], consumed: ConsumedMessage) 
         return
     account = found[message.key.decode("utf-8", "replace").partition(":")[0]]
     account.kinds[kind.removeprefix(_LEADING).rpartition(".")[0]] += 1
-    if (began := _created_at(message.value)) is not None:
-        ended = datetime.fromtimestamp(consumed.timestamp_ms / 1000, UTC)
+    began, ended = _created_at(message.value), unix_moment(consumed.timestamp_ms / 1000)
+    if began is not None and ended is not None:
         account.seconds.append(max((ended - began).total_seconds(), 0.0))
 
 
 def _created_at(value: bytes) -> datetime | None:
     """When the submission was taken in; None of what is not ours."""
     try:
-        return datetime.fromisoformat(from_json(value)["reservation"]["createdAt"])
+        return moment(from_json(value)["reservation"]["createdAt"])
     except (ValueError, KeyError, TypeError):
         return None

@@ -10,7 +10,8 @@
 A header that cannot be read, or makes no sense, is ignored: the PMS will say so again.
 """
 
-import math
+import codecs
+import json
 import re
 import zlib
 from collections.abc import Mapping, Sequence
@@ -21,9 +22,10 @@ from typing import Any, Final
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
-from forwarder.http.fields import read_retry_after
+from forwarder.http.fields import charset_of, read_retry_after
 from forwarder.pms.http.errors import NoResponse, broke_protocol, connection_lost
 from forwarder.reservation.json_text import read_json
+from forwarder.reservation.parsing import number, whole_number
 from forwarder.reservation.value import value
 
 Headers = Sequence[tuple[bytes, bytes]]
@@ -79,11 +81,41 @@ class Response:
         values = self.header_values(name)
         return ", ".join(values) if values else None
 
+    @property
+    def json_text(self) -> bytes:
+        """The content for a reader of JSON: in UTF-8, without a byte order mark. Halves of surrogate pairs, and bytes that are not
+        of its charset, are U+FFFD: they must not make a confirmation unreadable."""
+        content = self.content
+        if content.isascii() and b"\\ud" not in content and b"\\uD" not in content:  # as nearly always
+            return content
+        text = _decoded_text(content.removeprefix(codecs.BOM_UTF8), charset_of(self.header("content-type") or ""))
+        return _ESCAPE.sub(_without_lone_surrogate, text).encode("utf-8", "replace")
+
+
+_ESCAPE: Final = re.compile(
+    r"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(?P<lone>u[dD][89a-fA-F][0-9a-fA-F]{2})|.)",
+    re.DOTALL,
+)
+
+
+def _decoded_text(content: bytes, charset: str | None) -> str:
+    """JSON is UTF-8, whatever the header says (RFC 8259, section 8.1); what cannot be is in the charset that is declared, or in
+    UTF-16 or UTF-32 where its first bytes show that."""
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        detected = json.detect_encoding(content)
+        return content.decode(charset or detected if detected.startswith("utf-8") else detected, "replace")
+
+
+def _without_lone_surrogate(escape: re.Match[str]) -> str:
+    return escape[0] if escape["lone"] is None else "\ufffd"
+
 
 def read_object(response: Response) -> dict[str, Any] | None:
     """The JSON object in the body, None where it holds anything else."""
     try:
-        body = read_json(response.content)
+        body = read_json(response.json_text)
     except ValueError:
         return None
     return body if isinstance(body, dict) else None
@@ -133,7 +165,7 @@ def _of_standard(headers: Mapping[bytes, bytes]) -> float:
 
 
 def _of_pair(headers: Mapping[bytes, bytes], remaining: bytes, reset: bytes, now: datetime) -> float:
-    left, resets = _number(headers.get(remaining)), _number(headers.get(reset))
+    left, resets = (number(headers.get(name, b"").decode("latin-1").strip()) for name in (remaining, reset))
     if left is None or left >= 1.0 or resets is None:
         return 0.0
     return _sensible(resets if resets < _FIRST_UNIX_TIME else resets - now.timestamp())
@@ -141,14 +173,6 @@ def _of_pair(headers: Mapping[bytes, bytes], remaining: bytes, reset: bytes, now
 
 def _sensible(seconds: float) -> float:
     return seconds if 0.0 < seconds <= _ABSURD_SECONDS else 0.0
-
-
-def _number(text: bytes | None) -> float | None:
-    try:
-        number = float(text or b"")
-    except ValueError:
-        return None
-    return number if math.isfinite(number) else None
 
 
 class ResponseReader:
@@ -268,8 +292,9 @@ class ResponseReader:
         self.reusable = self.reusable and parser.should_keep_alive()
 
     def _announced(self, value: bytes) -> None:
-        if not self._bodiless and self._status not in _BODILESS and int(value) > self._max_bytes:
-            self._refuse(connection_lost(f"a response of {value.decode('latin-1')} bytes"))
+        size = whole_number(value.decode("latin-1").strip())
+        if not self._bodiless and self._status not in _BODILESS and (size is None or size > self._max_bytes):
+            self._refuse(connection_lost(f"a response of {value[:20].decode('latin-1')} bytes"))
 
     def _refuse(self, error: NoResponse) -> None:
         self._refused = error

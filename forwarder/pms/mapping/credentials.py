@@ -204,7 +204,7 @@ class _Tokens:
 
     def _granted(self, response: Response, refresh_token: str | None) -> Grant:
         try:
-            token = _Token.model_validate_json(response.content)
+            token = _Token.model_validate_json(response.json_text)
         except ValidationError:
             raise NotSent("pms_answer_not_understood", "The authorization server's answer holds no token.") from None
         now, life = self._clock.now(), token.expires_in

@@ -120,7 +120,10 @@ def _next(pages: Pages, items: list[Any], body: Any, number: int, seen: int) -> 
 
 def _linked(request: Request, link: str) -> Request | None:
     """The same question at the address that the PMS gave; None for one that is elsewhere, where the credential must not go."""
-    before, after = urlsplit(request.url), urlsplit(link)
+    try:
+        before, after = urlsplit(request.url), urlsplit(link)
+    except ValueError:
+        return None
     if link.startswith("?"):
         return Request(request.method, request.url, request.headers, query=after.query)
     if not after.scheme and not after.netloc and link.startswith("/"):

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import Any, Final
 
 from pydantic_core import from_json
@@ -21,6 +20,7 @@ from forwarder.pms.responses.record import amount, identifier, record_fields
 from forwarder.pms.responses.refusals import refusal
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import Absent, Confirmed, Deferred, LookupOutcome, Outcome
+from forwarder.reservation.parsing import decimal
 from forwarder.reservation.request import CURRENCY_DECIMALS, json_number
 
 _LINES: Final = {
@@ -37,7 +37,7 @@ _MONEY: Final = {"totalPrice", "totalPaid", "remainingBalance", *_LINES}
 def body_of(response: Response) -> Any:
     """The JSON in the body; `MISSING` where it is none."""
     try:
-        return from_json(response.content, allow_inf_nan=False)
+        return from_json(response.json_text, allow_inf_nan=False)
     except ValueError:
         return MISSING
 
@@ -277,7 +277,8 @@ def _of_the_record(name: str, value: Any, decimals: int | None) -> Any:
 def _in_currency(value: Any, decimals: int | None) -> Any:
     """An amount of which so many last digits are cents; None where that is not known, or it is none."""
     number = None if decimals is None else _number(value)
-    return json_number(Decimal(str(number)).scaleb(-decimals)) if decimals and number is not None else number
+    exact = decimal(number) if decimals else None
+    return number if exact is None or decimals is None else json_number(exact.scaleb(-decimals))
 
 
 def _number(value: Any) -> Any:

@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import date
 from decimal import Decimal
 from typing import Any, Final
 
 from forwarder.reservation.booking import Booking
+from forwarder.reservation.parsing import day, decimal
 
 _CENT: Final = Decimal("0.01")
 _MAX_AMOUNT: Final = Decimal(10**12)
@@ -32,17 +32,13 @@ class Echo:
 
 
 def _other_day(shown: object, asked: str) -> bool:
-    try:
-        return isinstance(shown, str) and date.fromisoformat(shown[:10]).isoformat() != asked
-    except ValueError:
-        return False
+    seen = day(shown)
+    return seen is not None and seen.isoformat() != asked
 
 
 def _other_price(shown: object, booking: Booking) -> bool:
-    if isinstance(shown, bool) or not isinstance(shown, int | float):
-        return False
-    asked, price = booking.total_price, Decimal(str(shown))
-    return asked is not None and abs(price) <= _MAX_AMOUNT and abs(price - asked) >= _CENT
+    asked, price = booking.total_price, None if isinstance(shown, str) else decimal(shown)
+    return asked is not None and price is not None and abs(price) <= _MAX_AMOUNT and abs(price - asked) >= _CENT
 
 
 def _other_email(shown: object, asked: object) -> bool:

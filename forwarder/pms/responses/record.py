@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
 
 from forwarder.reservation.booking import Booking
+from forwarder.reservation.parsing import decimal
 from forwarder.reservation.request import CardDetails, json_number
 
 MAX_DETAIL = 500
@@ -124,13 +125,13 @@ _FIELD_NAMES: Final = frozenset(to_camel(name) for name in RecordFields.model_fi
 
 
 def identifier(value: object) -> str | None:
-    """A reservation's id, which is a number or a text, as text; None for anything else."""
+    """A reservation's id, which is a number or a text, as text; None for anything else, and for a text that came damaged."""
     if isinstance(value, bool) or not isinstance(value, int | str):
         return None
     if isinstance(value, int) and abs(value) > _MAX_ID:  # which text may refuse to hold
         return None
     text = str(value)
-    return text if 0 < len(text) <= _MAX_ID_LENGTH and "\0" not in text else None
+    return text if 0 < len(text) <= _MAX_ID_LENGTH and "\0" not in text and "\ufffd" not in text else None
 
 
 def record_fields(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -166,13 +167,8 @@ def _given(fields: dict[str, Any]) -> dict[str, Any]:
 
 def amount(text: object) -> Decimal | None:
     """A decimal amount that a PMS wrote as text, exactly; None for anything that is not one."""
-    if not isinstance(text, str):
-        return None
-    try:
-        value = Decimal(text)
-    except ArithmeticError:
-        return None
-    return value if value.is_finite() and abs(value) <= _MAX_AMOUNT else None
+    value = decimal(text) if isinstance(text, str) else None
+    return value if value is not None and abs(value) <= _MAX_AMOUNT else None
 
 
 def finances(price: Decimal | None, paid: Decimal | None, left: Decimal | None) -> dict[str, Any]:

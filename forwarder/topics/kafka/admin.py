@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
@@ -17,6 +17,7 @@ from aiokafka.errors import (
     for_code,
 )
 
+from forwarder.reservation.parsing import unix_moment
 from forwarder.topics.kafka.connection import KafkaConnection, connecting, milliseconds, reaching_kafka
 from forwarder.topics.kafka.reader import CannotRead, stop
 from forwarder.topics.port import Lag, TopicState
@@ -205,7 +206,8 @@ async def _appended_at(
         left = max(deadline - asyncio.get_running_loop().time(), 0.0)
         with suppress(*CannotRead):
             for records in (await consumer.getmany(place, timeout_ms=milliseconds(left), max_records=1)).values():
-                found[place] = datetime.fromtimestamp(records[0].timestamp / 1000, UTC)
+                if (appended := unix_moment(records[0].timestamp / 1000)) is not None:
+                    found[place] = appended
     return found
 
 

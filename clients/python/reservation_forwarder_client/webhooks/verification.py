@@ -64,7 +64,7 @@ def verify_webhook(
         message_id, sent_at, signatures = (said[f"webhook-{name}"] for name in ("id", "timestamp", "signature"))
     except KeyError as missing:
         raise WebhookInvalid(f"the header {missing} is missing") from None
-    signed = f"{message_id}.{sent_at}.".encode() + payload
+    signed = f"{message_id}.{sent_at}.".encode(errors="surrogatepass") + payload
     if not _is_signed(signed, signatures, keys):
         raise WebhookInvalid("no signature is of this secret")
     _require_recent(sent_at, time.time() if now is None else now, tolerance_seconds)
@@ -85,14 +85,14 @@ def _is_signed(signed: bytes, signatures: str, keys: Sequence[bytes]) -> bool:
     """Every pair is compared: nothing ends early."""
     expected = [base64.b64encode(hmac.digest(key, signed, "sha256")) for key in keys]
     versions = (one.partition(",") for one in signatures.split())
-    given = [value.encode() for version, _, value in versions if version == _VERSION]
+    given = [value.encode(errors="surrogatepass") for version, _, value in versions if version == _VERSION]
     return any([hmac.compare_digest(one, other) for one in expected for other in given])  # noqa: C419 - all of them
 
 
 def _require_recent(sent_at: str, now: float, tolerance_seconds: float) -> None:
-    if not sent_at.isdecimal():
+    if not (sent_at.isascii() and sent_at.isdecimal()):
         raise WebhookInvalid("its timestamp is no unix time")
-    if abs(now - int(sent_at)) > tolerance_seconds:
+    if abs(now - float(sent_at)) > tolerance_seconds:
         raise WebhookInvalid(
             "it was not sent just now: an old delivery that somebody repeats, or a clock that is wrong"
         )

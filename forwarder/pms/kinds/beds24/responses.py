@@ -85,7 +85,7 @@ class _Token(BaseModel):
 def token_in(response: Response) -> tuple[str, int] | None:
     """The access token in the body and the seconds for which it is good; None where there is none."""
     try:
-        token = _Token.model_validate_json(response.content)
+        token = _Token.model_validate_json(response.json_text)
     except ValidationError:
         return None
     return token.token, token.expiresIn
@@ -94,7 +94,7 @@ def token_in(response: Response) -> tuple[str, int] | None:
 def posted_in(response: Response, items: int, reference_field: str) -> list[Posted | None] | None:
     """What the body says of each item, None for those of which it is not clear; None where it does not hold so many."""
     try:
-        items_in = from_json(response.content, allow_inf_nan=False)
+        items_in = from_json(response.json_text, allow_inf_nan=False)
     except ValueError:
         return None
     if not isinstance(items_in, list) or len(items_in) != items:
@@ -119,7 +119,7 @@ def _text(value: object) -> str:
 def page_in(response: Response, reference_field: str) -> Page | None:
     """The bookings in the body; None where it does not hold a page of them."""
     try:
-        listing = _Listing.model_validate_json(response.content)
+        listing = _Listing.model_validate_json(response.json_text)
     except ValidationError:
         return None
     shown = [_shown(booking, reference_field) for booking in listing.data]

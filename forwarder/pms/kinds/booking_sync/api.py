@@ -31,6 +31,7 @@ from forwarder.pms.sdk import (
     no_token,
     outcome_of,
     unexpected,
+    whole_number,
 )
 
 MEDIA_TYPE: Final = b"application/vnd.api+json"
@@ -100,8 +101,8 @@ class BookingSyncApi:
 
     def _until_reset(self, response: Response) -> float | None:
         """Seconds until the unix time in `X-RateLimit-Reset`."""
-        reset = response.header("x-ratelimit-reset") or ""
-        return bounded(int(reset) - self._clock.now().timestamp()) if reset.isdecimal() else None
+        reset = whole_number(response.header("x-ratelimit-reset") or "")
+        return None if reset is None else bounded(reset - self._clock.now().timestamp())
 
     async def _renew(self, latest: Grant | None, send: Send) -> Grant:
         """Exchange the latest refresh token, or the credential's own where none was granted yet."""
@@ -127,7 +128,7 @@ class BookingSyncApi:
 
     def _grant_in(self, response: Response, refresh_token: str) -> Grant:
         try:
-            token = _Token.model_validate_json(response.content)
+            token = _Token.model_validate_json(response.json_text)
         except ValidationError:
             raise NotSent("pms_answer_not_understood", "The authorization server's answer holds no token.") from None
         life = token.expires_in

@@ -17,6 +17,7 @@ from forwarder.pms.sdk import (
     Response,
     Send,
     harmless,
+    whole_number,
 )
 
 _PER_PAGE: Final = 100
@@ -85,5 +86,5 @@ def _around(booking: Booking, page: int) -> str:
 
 def _pages(response: Response) -> int:
     """How many there are; where the PMS does not say, more than are read: an empty page then ends the list."""
-    total = response.header("x-total-pages") or ""
-    return int(total) if total.isdecimal() else _MOST_PAGES + 1
+    total = whole_number(response.header("x-total-pages") or "")
+    return _MOST_PAGES + 1 if total is None else total

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from forwarder.pms.sdk import Booking, Response, amount
+from forwarder.pms.sdk import Booking, Response, amount, decimal
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +32,9 @@ class NotFree:
 def quote_in(response: Response, booking: Booking) -> Quote | NotFree | None:
     """The quote in the body; None where it does not hold a list of rentals with this one's price, or an empty one."""
     try:
-        body = json.loads(response.content, parse_float=Decimal)
+        body = json.loads(response.json_text, parse_float=Decimal)
         rentals = body["rentals"]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, ArithmeticError, RecursionError):
         return None
     if rentals == []:
         return NotFree()
@@ -83,9 +83,8 @@ def _tax(tax: Mapping[str, Any]) -> dict[str, Any]:
 
 def _amount(value: object) -> Decimal | None:
     """An amount that is a number here, where everything else of BookingSync writes it as a text."""
-    if isinstance(value, bool):
-        return None
-    return amount(format(value, "f") if isinstance(value, Decimal) else str(value))
+    exact = decimal(value)
+    return None if exact is None else amount(format(exact, "f"))
 
 
 def in_one_language(name: object) -> str:

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from datetime import date
 from decimal import Decimal
 from typing import Any, Final
 
@@ -16,6 +15,7 @@ from forwarder.pms.sdk import (
     Echo,
     Response,
     amount,
+    day,
     finances,
     json_number,
     read_object,
@@ -74,9 +74,8 @@ class SyncBooking(BaseModel):
 
     def may_be_on(self, booking: Booking) -> bool:
         """Whether it has some of the nights of `booking`, or does not say which nights it has."""
-        try:
-            arrival, departure = (date.fromisoformat(moment[:10]) for moment in (self.start_at, self.end_at))
-        except (TypeError, ValueError):
+        arrival, departure = day(self.start_at), day(self.end_at)
+        if arrival is None or departure is None:
             return True
         return arrival < booking.departure and departure > booking.arrival
 
@@ -168,7 +167,7 @@ class _Rentals(BaseModel):
 def client_id_in(response: Response) -> int | None:
     """The id of the one client in the body; None where it is not that."""
     try:
-        return _Clients.model_validate_json(response.content).clients[0].id
+        return _Clients.model_validate_json(response.json_text).clients[0].id
     except ValidationError:
         return None
 
@@ -176,7 +175,7 @@ def client_id_in(response: Response) -> int | None:
 def payment_id_in(response: Response) -> int | None:
     """The id of the one payment in the body; None where it is not that."""
     try:
-        return _Payments.model_validate_json(response.content).payments[0].id
+        return _Payments.model_validate_json(response.json_text).payments[0].id
     except ValidationError:
         return None
 
@@ -184,7 +183,7 @@ def payment_id_in(response: Response) -> int | None:
 def rental_id_in(response: Response) -> int | None:
     """The id of the one rental in the body; None where it is not that."""
     try:
-        return _Rentals.model_validate_json(response.content).rentals[0].id
+        return _Rentals.model_validate_json(response.json_text).rentals[0].id
     except ValidationError:
         return None
 
@@ -192,7 +191,7 @@ def rental_id_in(response: Response) -> int | None:
 def bookings_in(response: Response) -> list[SyncBooking] | None:
     """The bookings in the body; None where it does not hold a list of them."""
     try:
-        return _Bookings.model_validate_json(response.content).bookings
+        return _Bookings.model_validate_json(response.json_text).bookings
     except ValidationError:
         return None
 

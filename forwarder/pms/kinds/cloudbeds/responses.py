@@ -2,11 +2,19 @@
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from decimal import Decimal
 from http import HTTPStatus
 from typing import Any, Final
 
-from forwarder.pms.sdk import PRICE_AND_CARD, Meaning, Response, amount, json_number, read_object, record_fields
+from forwarder.pms.sdk import (
+    PRICE_AND_CARD,
+    Meaning,
+    Response,
+    amount,
+    decimal,
+    json_number,
+    read_object,
+    record_fields,
+)
 
 # The vendor documents the first three of these messages (Common API errors & How to handle); it publishes no list of the others,
 # so that words are looked for that may be expected in them.
@@ -118,10 +126,8 @@ def _one_line(total_name: str, name: str, kind: str, value: object) -> dict[str,
 
 def _number(value: object) -> float | int | None:
     """An amount, which Cloudbeds writes as a number, and in places as a text."""
-    if isinstance(value, bool):
-        return None
-    exact = Decimal(str(value)) if isinstance(value, int | float) else amount(value)
-    return None if exact is None or not exact.is_finite() else json_number(exact)
+    exact = amount(value) if isinstance(value, str) else decimal(value)
+    return None if exact is None else json_number(exact)
 
 
 def message_of(body: Mapping[str, Any]) -> str:

@@ -1,13 +1,22 @@
 """What Hostaway is asked: bodies and queries. Pure."""
 
 import re
-from datetime import timedelta
 from typing import Any, Final
 from urllib.parse import urlencode
 
 from pydantic_core import to_json
 
-from forwarder.pms.sdk import Booking, FieldTable, InNotes, LeftOut, Refused, SentAs, country_code, json_number
+from forwarder.pms.sdk import (
+    Booking,
+    FieldTable,
+    InNotes,
+    LeftOut,
+    Refused,
+    SentAs,
+    country_code,
+    days_later,
+    json_number,
+)
 
 PER_PAGE: Final = 100
 _DIRECT: Final = 2000
@@ -147,8 +156,8 @@ def lookup_query(booking: Booking, listing_id: int, after_id: int | None) -> str
     first and last days count. In an order that does not change while pages are read, unlike the usual one (last updated)."""
     query = {
         "listingId": listing_id,
-        "arrivalStartDate": (booking.arrival - timedelta(days=1)).isoformat(),
-        "arrivalEndDate": (booking.arrival + timedelta(days=1)).isoformat(),
+        "arrivalStartDate": days_later(booking.arrival, -1).isoformat(),
+        "arrivalEndDate": days_later(booking.arrival, 1).isoformat(),
         "sortOrder": "arrivalDate",
         "limit": PER_PAGE,
     }

@@ -13,7 +13,16 @@ from typing import Annotated, Any, Final
 from pydantic import BaseModel, Field, StrictInt, StrictStr, ValidationError
 
 from forwarder.pms.kinds.hostaway.requests import REFERENCE_FIELD
-from forwarder.pms.sdk import PRICE_AND_CARD, Meaning, Response, finances, json_number, read_object, record_fields
+from forwarder.pms.sdk import (
+    PRICE_AND_CARD,
+    Meaning,
+    Response,
+    decimal,
+    finances,
+    json_number,
+    read_object,
+    record_fields,
+)
 
 HELD: Final = frozenset({"new", "modified", "confirmed", "ownerStay"})
 GONE: Final = frozenset({"cancelled", "declined", "expired"})
@@ -87,7 +96,7 @@ class _Token(BaseModel):
 def token_in(response: Response) -> Token | None:
     """The token in the body; None where there is none."""
     try:
-        token = _Token.model_validate_json(response.content)
+        token = _Token.model_validate_json(response.json_text)
     except ValidationError:
         return None
     return Token(token.access_token, token.expires_in)
@@ -129,7 +138,7 @@ def reservation_in(result: object) -> ShownReservation | None:
 
 def _record(reservation: Mapping[str, Any]) -> dict[str, Any]:
     """What of section 2.5's record is in it."""
-    price, left = _decimal(reservation.get("totalPrice")), _decimal(reservation.get("remainingBalance"))
+    price, left = _number(reservation.get("totalPrice")), _number(reservation.get("remainingBalance"))
     paid = price - left if price is not None and left is not None else None
     lines = [line for line in _objects(reservation.get("financeField")) if _counts(line)]
     return record_fields(
@@ -162,7 +171,7 @@ def _part(lines: Sequence[Mapping[str, Any]], of_type: str, total_name: str, our
     amounts = [
         (str(line.get("title") or line.get("name") or our_type), amount)
         for line in lines
-        if line.get("type") == of_type and (amount := _decimal(line.get("total"))) is not None
+        if line.get("type") == of_type and (amount := _number(line.get("total"))) is not None
     ]
     if not amounts:
         return None
@@ -170,9 +179,9 @@ def _part(lines: Sequence[Mapping[str, Any]], of_type: str, total_name: str, our
     return {total_name: json_number(sum((amount for _, amount in amounts), Decimal())), "breakdown": breakdown}
 
 
-def _decimal(value: object) -> Decimal | None:
+def _number(value: object) -> Decimal | None:
     """A JSON number, exactly as it was written."""
-    return None if isinstance(value, bool) or not isinstance(value, int | float) else Decimal(str(value))
+    return None if isinstance(value, str) else decimal(value)
 
 
 def meaning_of(words: str) -> Meaning | str:

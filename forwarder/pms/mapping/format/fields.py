@@ -1,7 +1,7 @@
 """The fields of a booking by the names that a mapping gives them, and how their values are written. Pure."""
 
 from collections.abc import Mapping
-from datetime import date, timedelta
+from datetime import date
 from decimal import Decimal
 from difflib import get_close_matches
 from typing import Annotated, Any, Final, Literal
@@ -13,6 +13,7 @@ from pydantic_core import PydanticCustomError
 from forwarder.pms.fields import as_text
 from forwarder.pms.guests import first_and_last, headcount
 from forwarder.reservation.booking import Booking
+from forwarder.reservation.parsing import days_later, decimal
 from forwarder.reservation.request import (
     CURRENCY_DECIMALS,
     Address,
@@ -119,7 +120,7 @@ def _of_the_card(card: CardDetails | None) -> Mapping[str, Any]:
 
 def moved(value: Any, days: int) -> str:
     """The day that comes `days` after."""
-    return (date.fromisoformat(str(value)) + timedelta(days=days)).isoformat()
+    return days_later(date.fromisoformat(str(value)), days).isoformat()
 
 
 def written(booking: Booking, name: str, value: Any, form: Written | None, date_format: str | None) -> Any:
@@ -150,11 +151,8 @@ def _minor_units(booking: Booking, name: str, value: Any) -> int:
 
 def _number(name: str, value: Any, form: str) -> Decimal:
     wanted = "a whole number" if form == "integer" else "a number"
-    try:
-        number = Decimal(str(value))
-    except ArithmeticError as error:
-        raise DoesNotFit(name, wanted) from error
+    number = decimal(value)
     # What a number would not give back as it was: "00123", "1e5".
-    if not number.is_finite() or (isinstance(value, str) and format(number, "f") != value):
+    if number is None or (isinstance(value, str) and format(number, "f") != value):
         raise DoesNotFit(name, wanted)
     return number

@@ -9,12 +9,14 @@ from pathlib import Path
 import httpx
 from aiokafka.abc import AbstractTokenProvider
 
+from forwarder.reservation.parsing import decimal
 from forwarder.topics.kafka.security.refusal import NoToken
 from forwarder.topics.kafka.security.transport import OAuthClient
 
 _ASK_SECONDS = 5.0
 _MARGIN_SECONDS = 60.0
 _DEFAULT_LIFE_SECONDS = 300.0  # where the server does not say when a token ends
+_LONGEST_LIFE_SECONDS = 366 * 24 * 3600.0
 
 
 def token_provider(oauth: OAuthClient | Path, ca_file: Path | None) -> AbstractTokenProvider:
@@ -85,7 +87,8 @@ def _granted(response: httpx.Response) -> tuple[str, float]:
         )
     try:
         answer = response.json()
-        token, life = answer["access_token"], float(answer.get("expires_in") or _DEFAULT_LIFE_SECONDS)
-    except (ValueError, TypeError, KeyError, AttributeError):
+        token = answer["access_token"]
+        life = decimal(answer.get("expires_in"))
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         raise NoToken(f"{response.url} answers without an access_token: is it the token endpoint?") from None
-    return str(token), life
+    return str(token), _DEFAULT_LIFE_SECONDS if life is None or life <= 0 else min(float(life), _LONGEST_LIFE_SECONDS)
