@@ -102,7 +102,7 @@ def options_from(given: Sequence[str] | None, file: Path | None) -> dict[str, An
 def _value(text: str) -> Any:
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text
 
 
@@ -112,7 +112,7 @@ def _table(file: Path) -> dict[str, Any]:
         return {"mapping": _mapping(file, text)}
     try:
         table = tomllib.loads(text) if file.suffix == ".toml" else json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise WrongUsage(f"{file} cannot be read as {'TOML' if file.suffix == '.toml' else 'JSON'}: {error}") from error
     if not isinstance(table, dict):
         raise WrongUsage(f"{file} holds no table of options.")

@@ -66,7 +66,7 @@ def read_retry_after(text: str, now: datetime) -> float | None:
     """The seconds that `Retry-After` says (RFC 9110, section 10.2.3), as a number or until a date; at most `MAX_RETRY_AFTER`,
     negative for what is past, None for what is neither."""
     text = text.strip()
-    seconds = MAX_RETRY_AFTER if _DIGITS.fullmatch(text) and len(text.lstrip("0")) > 10 else number(text)  # noqa: PLR2004 - of 2**31
+    seconds = float(text) if _DIGITS.fullmatch(text) else number(text)
     if seconds is None and (moment := read_http_date(text, now)) is not None:
         seconds = (moment - now).total_seconds()
     return None if seconds is None else min(seconds, MAX_RETRY_AFTER)

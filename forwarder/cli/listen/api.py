@@ -73,7 +73,7 @@ class Api:
                 raise _fault(error) from None
         except (OSError, HTTPException) as error:
             raise ApiUnavailable(f"no answer from {self.url}: {getattr(error, 'reason', error)}") from error
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ApiRefused(f"what answers at {self.url} is not a forwarder: {error}") from error
         if not isinstance(members, dict):
             raise ApiRefused(f"what answers at {self.url} is not a forwarder")
@@ -91,5 +91,5 @@ def _told(error: HTTPError) -> str:
     try:
         problem = json.loads(error.read(_MAX_PROBLEM_BYTES))
         return f"{problem['code']}: {problem['detail']}"
-    except (OSError, HTTPException, ValueError, LookupError, TypeError):
+    except (OSError, HTTPException, ValueError, LookupError, TypeError, RecursionError):
         return str(error.reason)

@@ -169,7 +169,7 @@ def _whole(name: str, text: str, *, least: int, most: int = 10**_DIGITS - 1) -> 
 def _options(text: str) -> dict[str, Any]:
     try:
         options = json.loads(text or "{}")
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise BadTerm(f"The options are no JSON ({error}).") from None
     if not isinstance(options, dict):
         raise BadTerm("The options are a JSON object, such as {}.")

@@ -94,7 +94,7 @@ def _json_lines(text: str) -> Iterator[tuple[int, Mapping[str, Any] | str]]:
         if line.strip():
             try:
                 yield number, json.loads(line)
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 yield number, f"not JSON: {error}"
 
 
