@@ -20,7 +20,7 @@ from forwarder.pms.http.response import Response
 from forwarder.pms.http.trust import trust_of
 from forwarder.pms.port import SYSTEM_TLS, AccountConnection, Capabilities, Limits, Pace, Pms, PmsDirectory
 from forwarder.pms.registry import Registry, check_options, registered
-from forwarder.pms.responses.card_data import without_card_data
+from forwarder.pms.responses.card_data import clean
 from forwarder.pms.traced import TracedDirectory, TracedTransport
 from forwarder.process.clock import Clock
 from forwarder.reservation.booking import Booking
@@ -92,7 +92,7 @@ class ConnectedPms(Struct, frozen=True, eq=False):
         may_be_anothers = reuse.reused or self.adapter.capabilities.names_reference
         if may_be_anothers and isinstance(outcome, Confirmed) and not named:
             return InDoubt("pms_reference_missing", "The PMS answered without our reference, which it always names.")
-        return without_card_data(outcome, booking)
+        return await clean(outcome, booking)
 
     async def create_many(self, bookings: Sequence[Booking]) -> Sequence[Outcome]:
         if not isinstance(self.adapter, BatchAdapter):
@@ -106,7 +106,7 @@ class ConnectedPms(Struct, frozen=True, eq=False):
             outcomes = [outcome_of(failure)] * len(bookings)
         if len(outcomes) != len(bookings):  # an adapter's bug, for its caller to see
             return outcomes
-        return [without_card_data(outcome, booking) for outcome, booking in zip(outcomes, bookings, strict=True)]
+        return [await clean(outcome, booking) for outcome, booking in zip(outcomes, bookings, strict=True)]
 
     async def find(self, booking: Booking) -> LookupOutcome:
         try:
@@ -114,7 +114,7 @@ class ConnectedPms(Struct, frozen=True, eq=False):
                 found = await self.adapter.find(booking, send)
         except (NotSent, NoResponse) as failure:
             found = harmless(outcome_of(failure))
-        return without_card_data(found, booking)
+        return await clean(found, booking)
 
     async def cancel(self, booking: Booking, pms_reservation_id: str) -> CancelOutcome:
         try:
@@ -122,7 +122,7 @@ class ConnectedPms(Struct, frozen=True, eq=False):
                 outcome = await self.adapter.cancel(booking, pms_reservation_id, send)
         except (NotSent, NoResponse) as failure:
             outcome = harmless(outcome_of(failure))
-        return without_card_data(outcome, booking)
+        return await clean(outcome, booking)
 
     @contextmanager
     def _alone(self, about: Booking) -> Iterator[Send]:

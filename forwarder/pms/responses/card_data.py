@@ -1,5 +1,6 @@
-"""The last step of an outcome on its way from an adapter: what the PMS said, without card numbers and security codes. Pure."""
+"""The last step of an outcome on its way from an adapter: what the PMS said, without card numbers and security codes."""
 
+import asyncio
 import re
 from dataclasses import replace
 from typing import Any, Final, TypeVar
@@ -13,8 +14,17 @@ from forwarder.reservation.outcome import Absent, Cancelled, Confirmed, Deferred
 O = TypeVar("O", bound=Confirmed | Rejected | Deferred | InDoubt | Absent | Cancelled)  # noqa: E741 - an outcome
 
 _DIGIT: Final = re.compile("[0-9]")
+_LARGE_RECORD: Final = 16 * 1024
+"""Bytes of a record that take some 20 ms to look through at the worst."""
 _ADDRESS: Final = "paymentUrl"
 """Where the guest pays: if it were changed because it looks like something, nobody could."""
+
+
+async def clean(outcome: O, booking: Booking) -> O:
+    """As `without_card_data`; in a thread where there is so much to look through that others would wait for the loop."""
+    if isinstance(outcome, Confirmed) and outcome.record and len(to_json(outcome.record)) > _LARGE_RECORD:
+        return await asyncio.to_thread(without_card_data, outcome, booking)
+    return without_card_data(outcome, booking)
 
 
 def without_card_data(outcome: O, booking: Booking) -> O:

@@ -13,14 +13,17 @@ an issuer's beginning and length by chance is taken for a card's: of random numb
 
 import re
 import unicodedata
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import zip_longest
+from bisect import bisect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import accumulate
 from typing import Any, Final, Literal, NamedTuple
 
 from pydantic_core import from_json
 
 MIN_DIGITS: Final = 13
 MAX_DIGITS: Final = 19
+MAX_EXAMINED: Final = 64 * 1024
+"""Characters of a text that are looked through. A request, and the record of a reservation, have no text of that length."""
 
 # Where numbering plans (ITU-T E.164) have numbers of a card's length, in +43, +46 and +49, Visa's old 13 digits do not count.
 _ISSUED: Final = re.compile(
@@ -43,6 +46,8 @@ _NO_ISSUER: Final = "017"
 """Digits that no issuer's numbers begin with."""
 
 _MAX_GAP: Final = 8
+_LONGEST_SPELT: Final = MAX_DIGITS + (MAX_DIGITS - 1) * _MAX_GAP + 64
+"""Characters of a number with everything between its digits, its expiry and its code."""
 _MAX_GROUPS_AFTER: Final = 3
 _MAX_DIGITS_AFTER: Final = 4
 _PRINTED: Final = frozenset(
@@ -52,6 +57,8 @@ _PRINTED: Final = frozenset(
     }
 )
 """In what groups cards are printed and typed."""
+_MANY_GROUPS: Final = 40
+"""From so many groups on it pays to look at all their digits first."""
 _MIN_PRINTED: Final = 4
 """Digits in the first of them, at least."""
 
@@ -116,6 +123,8 @@ def is_card_number(digits: str) -> bool:
 
 
 _ZERO: Final = ord("0")
+_VALUES: Final = bytes.maketrans(b"0123456789", bytes(range(10)))
+_DOUBLED_VALUES: Final = bytes.maketrans(b"0123456789", bytes((0, 2, 4, 6, 8, 1, 3, 5, 7, 9)))
 _DOUBLED: Final = str.maketrans("0123456789", "0246813579")
 """Of each digit the sum of the digits of its double."""
 
@@ -198,13 +207,11 @@ def may_hold_any(document: bytes) -> bool:
         b"\\" in document and b'\\"' in document
     ):  # texts do not end where they seem to; one byte is found faster than two
         return True
-    at = digits.find(_ENOUGH)
-    while at >= 0:
-        number = digits.count(b'"', 0, at)
-        if _holds(document.split(b'"', number + 1)[number]):
+    if _ENOUGH in digits:
+        texts = document.split(b'"')
+        enough = [number for number, found in enumerate(digits.split(b'"')) if len(found) >= MIN_DIGITS]
+        if any(_holds(texts[number]) for number in enough):
             return True
-        end = digits.find(b'"', at)
-        at = -1 if end < 0 else digits.find(_ENOUGH, end)
     lowered = document.lower()
     return b"cv" in lowered and any(name in lowered for name in _NAMES_OF_CODES)
 
@@ -217,25 +224,56 @@ def _holds(content: bytes) -> bool:
 
 def may_hold(text: str) -> bool:
     """Whether it is worth looking closer."""
+    if len(text) > MAX_EXAMINED:
+        return True
     text = plain(text)
-    enough = _groups_may_be_number(_GROUP.findall(text)) or _NAME_OF_CODE.search(text) or _LIKE_AN_IBAN.search(text)
+    enough = (
+        next(_numbers_by_digits(_GROUP.findall(text)), None) is not None
+        or _NAME_OF_CODE.search(text)
+        or _LIKE_AN_IBAN.search(text)
+    )
     return bool(enough) and _HEXADECIMAL.fullmatch(text) is None
 
 
-def _groups_may_be_number(groups: Sequence[str]) -> bool:
-    """Whether some that follow each other have the digits of a card number, whatever is between them: a necessary condition, by
-    which identifiers with many digits, which are many, are passed over."""
-    for at, first in enumerate(groups):
-        if first[0] in _NO_ISSUER:
+def _numbers_by_digits(groups: Sequence[str]) -> Iterator[tuple[int, int]]:
+    """First and last of each run of groups whose digits make a card number, whatever is between them, in their order. In linear
+    time: from each group no more than seven lengths are tried."""
+    digits = "".join(groups)
+    if len(digits) < MIN_DIGITS:
+        return
+    if len(groups) == 1:  # as nearly always
+        if len(digits) <= MAX_DIGITS and is_card_number(digits):
+            yield 0, 0
+        return
+    passes = _luhn_of_parts(digits) if len(groups) > _MANY_GROUPS else lambda start, end: passes_luhn(digits[start:end])
+    ends = list(accumulate(map(len, groups)))
+    shortest = 0
+    for first, group in enumerate(groups):
+        start = ends[first] - len(group)
+        while shortest < len(ends) and ends[shortest] - start < MIN_DIGITS:
+            shortest += 1
+        if group[0] in _NO_ISSUER:
             continue
-        digits = ""
-        for end in range(at, len(groups)):
-            digits += groups[end]
-            if len(digits) > MAX_DIGITS:
+        for last in range(shortest, len(ends)):
+            end = ends[last]
+            if end - start > MAX_DIGITS:
                 break
-            if len(digits) >= MIN_DIGITS and is_card_number(digits):
-                return True
-    return False
+            if passes(start, end) and _ISSUED.fullmatch(digits, start, end):
+                yield first, last
+
+
+def _luhn_of_parts(digits: str) -> Callable[[int, int], bool]:
+    """`passes_luhn` for many parts of `digits`, each from a start to an end, by the difference of two sums."""
+    once, doubled = digits.encode().translate(_VALUES), digits.encode().translate(_DOUBLED_VALUES)
+    even, odd = bytearray(once), bytearray(once)  # the digits at even, or at odd, places count once
+    even[1::2], odd[0::2] = doubled[1::2], doubled[0::2]
+    sums = [[0, *(total % 10 for total in accumulate(counted))] for counted in (odd, even)]
+
+    def passes(start: int, end: int) -> bool:
+        total = sums[end & 1]  # the last digit counts once
+        return total[end] == total[start]
+
+    return passes
 
 
 # --- a close look ---
@@ -252,32 +290,70 @@ def plain(text: str) -> str:
 
 
 def find(text: str) -> Sequence[Found]:
-    """Every card number and security code in `text`, in their order, none over another."""
+    """Every card number and security code in `text`, in their order, none over another. What is beyond `MAX_EXAMINED` is not
+    examined: if there is a digit in it, it counts as one number."""
+    if len(text) > MAX_EXAMINED:
+        return _with_the_rest(find(text[:MAX_EXAMINED]), text)
     digits = plain(text)
-    groups = _groups(_without_others(digits))
-    found = list(_numbers(groups))
+    found = list(_numbers(_Groups(_without_others(digits))))
     codes = list(_CODE_BY_NAME.finditer(digits))
     if found:
         codes += _CODE_BESIDE_NUMBER.finditer(digits)
     for code in codes:
         start, end = next(code.span(name) for name, given in code.groupdict().items() if given is not None)
-        if not any(start < each.end and each.start < end for each in found):
-            found.append(Found(start, end, "security_code"))
-    return sorted(found)
+        place = bisect(found, (start,))
+        if not (place and found[place - 1].end > start) and not (place < len(found) and found[place].start < end):
+            found.insert(place, Found(start, end, "security_code"))
+    return found
 
 
-class _Group(NamedTuple):
-    """Digits that stand together, and what is between them and the next."""
+def _with_the_rest(found: Sequence[Found], text: str) -> Sequence[Found]:
+    """`found` before the last `_LONGEST_SPELT` characters that were examined, in which a number may begin; and the rest as one."""
+    begin = MAX_EXAMINED - _LONGEST_SPELT
+    kept = [each for each in found if each.start < begin]
+    if kept:
+        begin = max(begin, kept[-1].end)
+    has_digits = _GROUP.search(text, begin) or _FOREIGN_DIGIT.search(text, begin)
+    return [*kept, Found(begin, len(text), "card_number")] if has_digits else kept
 
-    start: int
-    digits: str
-    gap: str
-    joined: bool
-    """Whether they may be one number with the next."""
-    goes_on: bool
-    """Whether the next is in the same row of numbers: no letter is between."""
-    called: bool
-    """Whether a `+` is before them, as in phone numbers."""
+
+class _Groups:
+    """The groups of digits in a text, and what is between them."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self.spans = [match.span() for match in _GROUP.finditer(text)]
+        self.digits = [text[start:end] for start, end in self.spans]
+
+    def gap(self, at: int) -> str:
+        """What is between this group and the next; empty after the last."""
+        return self._text[self.spans[at][1] : self.spans[at + 1][0]] if at + 1 < len(self.spans) else ""
+
+    def joined(self, at: int) -> bool:
+        """Whether this group may be one number with the next."""
+        gap = self.gap(at)
+        return 0 < len(gap) <= _MAX_GAP and _BARRIER not in gap and _ASTERISKS not in gap
+
+    def goes_on(self, at: int) -> bool:
+        """Whether the next is in the same row of numbers: no letter is between."""
+        return self.joined(at) and not any(map(str.isalpha, self.gap(at)))
+
+    def called(self, at: int) -> bool:
+        """Whether a `+` is before this group, as in phone numbers."""
+        start = self.spans[at][0]
+        return _CALLED.search(self._text, max(0, start - 2), start) is not None
+
+    def after(self, at: int) -> int:
+        """How many groups from `at` on are said in one breath with the number before: its expiry and its code."""
+        count = 0
+        while (
+            count < _MAX_GROUPS_AFTER
+            and at + count < len(self.spans)
+            and self.goes_on(at + count - 1)
+            and len(self.digits[at + count]) <= _MAX_DIGITS_AFTER
+        ):
+            count += 1
+        return count
 
 
 def _without_others(text: str) -> str:
@@ -296,73 +372,29 @@ def _without_iban(found: re.Match[str]) -> str:
     return found[0]
 
 
-def _groups(text: str) -> list[_Group]:
-    matches = list(re.finditer(r"[0-9]+", text))
-    groups = []
-    for match, following in zip_longest(matches, matches[1:]):
-        gap = "" if following is None else text[match.end() : following.start()]
-        joined = 0 < len(gap) <= _MAX_GAP and _BARRIER not in gap and _ASTERISKS not in gap
-        called = _CALLED.search(text, max(0, match.start() - 2), match.start()) is not None
-        goes_on = joined and not any(map(str.isalpha, gap))
-        groups.append(_Group(match.start(), match[0], gap, joined, goes_on, called))
-    return groups
-
-
-def _numbers(groups: Sequence[_Group]) -> Iterator[Found]:
-    at, new_row = 0, True
-    while at < len(groups):
-        count = _number_at(groups, at, new_row=new_row)
-        if not count:
-            new_row = not groups[at].goes_on
-            at += 1
+def _numbers(groups: _Groups) -> Iterator[Found]:
+    free = 0
+    for first, last in _numbers_by_digits(groups.digits):
+        if first < free or not _is_spelt(groups, first, last, new_row=first == free or not groups.goes_on(first - 1)):
             continue
-        last = groups[at + count - 1]
-        yield Found(groups[at].start, last.start + len(last.digits), "card_number")
-        at += count
-        for group in groups[at : at + _after(groups, at)]:
-            yield Found(group.start, group.start + len(group.digits), "security_code")
-        at += _after(groups, at)
-        new_row = True
+        yield Found(groups.spans[first][0], groups.spans[last][1], "card_number")
+        free = last + 1 + groups.after(last + 1)
+        for start, end in groups.spans[last + 1 : free]:
+            yield Found(start, end, "security_code")
 
 
-def _after(groups: Sequence[_Group], at: int) -> int:
-    """How many groups from `at` on are said in one breath with the number before: its expiry and its code."""
-    count = 0
-    while (
-        count < _MAX_GROUPS_AFTER
-        and at + count < len(groups)
-        and groups[at + count - 1].goes_on
-        and len(groups[at + count].digits) <= _MAX_DIGITS_AFTER
-    ):
-        count += 1
-    return count
-
-
-def _number_at(groups: Sequence[_Group], at: int, *, new_row: bool) -> int:
-    """How many groups from `at` on are a card number; 0 if none."""
-    digits, begins_printed = "", len(groups[at].digits) >= _MIN_PRINTED
-    if not (begins_printed or new_row):
-        return 0
-    for end in range(at, len(groups)):
-        digits += groups[end].digits
-        if len(digits) > MAX_DIGITS:
-            break
-        if len(digits) >= MIN_DIGITS and is_card_number(digits) and _is_spelt(groups, at, end, new_row=new_row):
-            return end - at + 1
-        if not (groups[end].joined if begins_printed else groups[end].goes_on):
-            break
-    return 0
-
-
-def _is_spelt(groups: Sequence[_Group], at: int, end: int, *, new_row: bool) -> bool:
-    """Whether these groups look like one number."""
-    within, sizes = groups[at:end], tuple(len(group.digits) for group in groups[at : end + 1])
-    if groups[at].called and sum(sizes) <= _MAX_PHONE_DIGITS:
+def _is_spelt(groups: _Groups, first: int, last: int, *, new_row: bool) -> bool:
+    """Whether these groups look like one number. `new_row`: nothing before them is in the same row of numbers."""
+    within, sizes = range(first, last), tuple(map(len, groups.digits[first : last + 1]))
+    begins_printed = sizes[0] >= _MIN_PRINTED
+    if not (begins_printed or new_row) or not all(map(groups.joined if begins_printed else groups.goes_on, within)):
         return False
-    if not all(group.goes_on for group in within):
-        return len(within) > 1 and len({group.gap.casefold() for group in within}) == 1 and sizes in _PRINTED
+    if groups.called(first) and sum(sizes) <= _MAX_PHONE_DIGITS:
+        return False
+    if not all(map(groups.goes_on, within)):
+        return len(within) > 1 and len({groups.gap(at).casefold() for at in within}) == 1 and sizes in _PRINTED
     if not within or sizes in _PRINTED:
         return True
-    after = end + 1 + _after(groups, end + 1)
-    alone = new_row and not groups[at].called and (after == len(groups) or not groups[after - 1].goes_on)
-    return alone and (max(sizes) == 1 or not any(_ENDS_NUMBERS.search(group.gap) for group in within))
+    after = last + 1 + groups.after(last + 1)
+    alone = new_row and not groups.called(first) and (after == len(groups.spans) or not groups.goes_on(after - 1))
+    return alone and (max(sizes) == 1 or not any(_ENDS_NUMBERS.search(groups.gap(at)) for at in within))

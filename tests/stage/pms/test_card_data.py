@@ -1,9 +1,12 @@
 """A PMS that repeats a card, in whatever spelling: nothing of it is in the outcome."""
 
+import threading
 from typing import Any
 
 import pytest
 
+from forwarder.pms.responses import card_data
+from forwarder.pms.responses.card_data import without_card_data
 from forwarder.reservation.checks.card_numbers import digits_of
 from forwarder.reservation.outcome import Confirmed
 from tests.support.cards import NUMBER, SPELLINGS
@@ -69,3 +72,21 @@ async def test_the_card_that_was_sent_is_known_however_its_digits_are_strewn() -
 async def test_a_security_code_is_masked_by_its_name() -> None:
     outcome = await created(201, {"id": 5, "notes": "cvv 987, door 987"})
     assert outcome == Confirmed("5", {"notes": "cvv ***, door 987"})
+
+
+async def test_a_large_record_is_looked_through_beside_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads = set()
+
+    def noting(outcome: Any, asked: Any) -> Any:
+        threads.add(threading.current_thread() is threading.main_thread())
+        return without_card_data(outcome, asked)
+
+    monkeypatch.setattr(card_data, "without_card_data", noting)
+    line = {"name": "4 " * 128, "type": f"for {NUMBER}", "total": 1}
+    large = Confirmed("R1", {"finances": {"fee": {"totalFee": 1, "breakdown": [line] * 200}}})
+    cleaned = await card_data.clean(large, booking())
+    assert cleaned == without_card_data(large, booking())
+    assert NUMBER not in str(cleaned)
+    assert threads == {False}
+    await card_data.clean(Confirmed("R1", {"notes": "ok"}), booking())
+    assert threads == {False, True}

@@ -1,14 +1,27 @@
 """Card numbers in free text: found in whatever spelling, and little else taken for one."""
 
 import random
-import time
+import sys
 from collections.abc import Callable
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pydantic_core import to_json
 
-from forwarder.reservation.checks.card_numbers import digits_of, find, mask, mask_all, may_hold, may_hold_any
+from forwarder.reservation.checks.card_numbers import (
+    MAX_EXAMINED,
+    digits_of,
+    find,
+    mask,
+    mask_all,
+    may_hold,
+    may_hold_any,
+)
+from tests.support import plain_card_search
 from tests.support.cards import MASKED, NUMBER, SPELLINGS
+from tests.support.profile import lives
 
 CARDS = (
     *("4222222222222", "30569309025904", "378282246310005", "5555555555554444", "2223000048400011", "6011111111111117"),
@@ -77,12 +90,147 @@ def test_masking_goes_to_any_depth_and_leaves_what_holds_none_the_same() -> None
     assert mask_all(clean := {"notes": ["ok"]}) is clean
 
 
-@pytest.mark.parametrize("piece", ["4 ", "4\u200b", "4x", "4-1x", "4111-", "2026-1", "DE89 ", "cvv ", "٤"])
-def test_no_text_takes_long(piece: str) -> None:
-    text = piece * (10_000 // len(piece))
-    began = time.process_time()
-    find(text)
-    assert time.process_time() - began < 2.0  # some 10 ms, on a machine that has nothing else to do
+# --- what it takes ---
+
+
+class CountedBytes(bytes):
+    """Counts the bytes that are gone through: all of them for each call."""
+
+    gone_through = 0
+
+
+def _counted(name: str) -> Callable[..., Any]:
+    def method(self: bytes, *arguments: Any) -> Any:
+        CountedBytes.gone_through += len(self)
+        result = getattr(bytes, name)(self, *arguments)
+        return CountedBytes(result) if isinstance(result, bytes) else result
+
+    return method
+
+
+for _name in ("translate", "split", "count", "find", "lower"):
+    setattr(CountedBytes, _name, _counted(_name))
+
+
+DENSE = (
+    "4 ",
+    "4\u200b",
+    "4x",
+    "4-1x",
+    "4111-",
+    "2026-1",
+    "DE89 ",
+    "cvv ",
+    "٤",
+    "4111 1111 1111 1111 cvv 123 ",
+    "1.",
+    "9/9/",
+    "+4 ",
+    "\U0001f3e0",
+)
+
+
+@pytest.mark.parametrize("piece", DENSE)
+def test_a_document_of_twice_the_length_takes_twice_the_work(piece: str) -> None:
+    def work(texts: int) -> int:
+        document = CountedBytes(to_json({f"n{number}": piece * (256 // len(piece)) for number in range(texts)}))
+        CountedBytes.gone_through = 0
+        may_hold_any(document)
+        return CountedBytes.gone_through
+
+    assert work(400) <= 2.2 * work(200)
+
+
+@pytest.mark.parametrize("piece", DENSE)
+def test_a_text_of_twice_the_length_takes_twice_the_steps(piece: str) -> None:
+    def steps(length: int) -> int:
+        calls = 0
+
+        def count(_frame: object, _event: str, _argument: object) -> None:
+            nonlocal calls
+            calls += 1
+
+        text = piece * (length // len(piece))
+        sys.setprofile(count)
+        try:
+            find(text)
+            may_hold(text)
+        finally:
+            sys.setprofile(None)
+        return calls
+
+    assert steps(16_000) <= 2.2 * steps(8_000) + 100
+    assert steps(16_000) <= 40 * 16_000
+    assert steps(64 * MAX_EXAMINED) <= 2 * steps(MAX_EXAMINED) + 100, "what is beyond is not examined"
+
+
+@pytest.mark.parametrize("spelt", ["4111 1111 1111 1111", "\n".join(NUMBER)])
+def test_no_digit_of_a_number_is_left_where_the_examined_part_of_a_text_ends(spelt: str) -> None:
+    for before in (0, MAX_EXAMINED - 400, *range(MAX_EXAMINED - 40, MAX_EXAMINED + 2, 3), 3 * MAX_EXAMINED):
+        text = "x" * before + " " + spelt + " " + "y" * (2 * MAX_EXAMINED)
+        assert may_hold(text)
+        assert digits_of(mask(text)) in ("", digits_of(MASKED))
+
+
+def test_a_long_text_without_a_digit_is_left_as_it_is() -> None:
+    assert mask(text := "word " * MAX_EXAMINED) is text
+
+
+# --- the plain form finds the same ---
+
+_PIECES = (
+    *(
+        "4111 1111 1111 1111",
+        NUMBER,
+        "378282246310005",
+        "3782 822463 10005",
+        "4111x1111x1111x1111",
+        "6304000000000000000",
+        "4222222222222",
+    ),
+    *(
+        " ",
+        "-",
+        ".",
+        "/",
+        ",",
+        "x",
+        "+",
+        "cvv 123",
+        "cvc: 1234",
+        "card code 987",
+        "12/31",
+        "DE89370400440532013000",
+        "2027-01-01",
+        "15:30",
+    ),
+    *(
+        "4",
+        "41",
+        "411",
+        "5555",
+        "0049",
+        "٤",
+        "\u200b",
+        "\n",
+        '"',
+        "**",
+        "is",
+        "4.123456",
+        "550e8400-e29b-41d4-a716-446655440000",
+        "no 7 ",
+    ),
+)
+_drawn = st.lists(st.sampled_from(_PIECES) | st.text("0123456789", max_size=6), max_size=30).map("".join)
+
+
+@lives({"change": 1_500, "full": 20_000, "long": 500_000})
+@given(_drawn | st.text("0123456789 -x4", max_size=120))
+def test_what_is_found_is_what_the_plain_search_finds(text: str) -> None:
+    assert list(find(text)) == list(plain_card_search.find(text))
+    assert may_hold(text) == plain_card_search.may_hold(text)
+    document = to_json({"a": text, "b": [text, "4 4"], "c": "x"})
+    assert may_hold_any(document) == plain_card_search.may_hold_any(document)
 
 
 # --- how often something else is taken for a card ---
