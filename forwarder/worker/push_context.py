@@ -22,6 +22,9 @@ from forwarder.tenancy.port import Account
 
 _T = TypeVar("_T", bound=Outcome | LookupOutcome | CancelOutcome)
 
+_ASKED_ABOUT_ONE: Final = {"find", "cancel"}
+_REFUSED_REQUEST: Final = "pms_refused_request"
+"""A bare 4xx: of a look-up or a cancellation it says that the PMS will not do this, and nothing about its health."""
 _RESPONSES = {"confirmed", "rejected", "absent", "cancelled"}
 
 
@@ -165,7 +168,7 @@ def health_signal(work: Work, result: PushResult) -> HealthSignal:
         return NOT_ATTEMPTED
     if last.outcome in _RESPONSES:
         return _WELL
-    if last.reason in NOT_ABOUT_THE_PMS:
+    if last.reason in NOT_ABOUT_THE_PMS or (last.action in _ASKED_ABOUT_ONE and last.reason == _REFUSED_REQUEST):
         return HealthSignal(Health.UNKNOWN)
     return HealthSignal(Health.FAILING, last.reason or "")
 

@@ -4,6 +4,8 @@ Bounded concurrency, its account's throttle (a circuit breaker, a rate budget, w
 flight for each room, so that two callers never race for the same nights. Held rows wait here in the order of their coming; rows of
 a busy room stand aside without holding up the others.
 
+Reservations and cancellations share all of that but the breaker: while one of the two is left alone, the other goes on.
+
 Where one request can ask the PMS for several reservations, what waits goes together, as one push: rows of different rooms of which
 nothing was sent yet. What is in doubt, or is to be cancelled, goes alone. Nothing waits for others to come: a batch is what waits
 when its turn comes.
@@ -72,6 +74,9 @@ class AccountQueue:
         self._next: _Started | None = None
         self._started = 0
         self._pause: asyncio.Task[None] | None = None
+        self._put_off: dict[bool, deque[Work]] = {True: deque(), False: deque()}  # by whether they cancel
+        self._breaker_pauses: dict[bool, asyncio.Task[None]] = {}
+        self._cancelling = 0
         self._stopped = False
         self.waiting = 0
         """Held rows whose push has not started."""
@@ -91,8 +96,8 @@ class AccountQueue:
 
     @property
     def running_low(self) -> bool:
-        """Whether it has room while the store has more."""
-        return self.more_in_store and self.waiting < self.account.concurrency
+        """Whether it has room while the store has more. What waits for the breaker of cancellations takes no reservation's room."""
+        return self.more_in_store and self.waiting - len(self._put_off[True]) < self.account.concurrency
 
     def configure(self, account: Account) -> None:
         """Apply the account's current settings."""
@@ -109,11 +114,13 @@ class AccountQueue:
 
     def withdraw(self, unwanted: Callable[[Work], bool]) -> list[Work]:
         """Give back the rows that have not started and for which `unwanted` is true."""
-        everything = [*self._waiting, *(work for works in self._aside.values() for work in works)]
+        aside = [*self._put_off.values(), *self._aside.values()]
+        everything = [*self._waiting, *(work for works in aside for work in works)]
         withdrawn = [work for work in everything if unwanted(work)]
         if not withdrawn:
             return []
         self._waiting = deque(work for work in self._waiting if not unwanted(work))
+        self._put_off = {lane: deque(w for w in works if not unwanted(w)) for lane, works in self._put_off.items()}
         remaining = {room: deque(w for w in works if not unwanted(w)) for room, works in self._aside.items()}
         self._aside = {room: works for room, works in remaining.items() if works}
         self.waiting -= len(withdrawn)
@@ -127,33 +134,63 @@ class AccountQueue:
 
     def _continue(self) -> None:
         """What is waited for may have come about before its time."""
-        if self._pause is not None and self._throttle.delay() == 0.0:
+        if self._pause is not None and self._throttle.pace_delay() == 0.0:
             self._end_pause()
         self._start_what_may()
 
     def _start_what_may(self) -> None:
         throttle = self._throttle
+        for cancelling, put_off in self._put_off.items():
+            if put_off and (delay := self._lane_delay(cancelling=cancelling)) > 0.0:
+                self._look_again_in(delay, cancelling=cancelling)
+            elif put_off:
+                self._waiting.extendleft(reversed(put_off))  # they have waited longer
+                put_off.clear()
+                if cancelling in self._breaker_pauses:
+                    self._breaker_pauses.pop(cancelling).cancel()
         while self._waiting and self._in_flight < throttle.limit and not self._stopped and self._pause is None:
-            room = room_of(self._waiting[0])
+            room, cancelling = room_of(self._waiting[0]), self._waiting[0].cancellation is not None
             if room in self._busy_rooms:
                 self._aside.setdefault(room, deque()).append(self._waiting.popleft())
-            elif (delay := throttle.delay()) > 0.0:
+            elif (delay := self._lane_delay(cancelling=cancelling)) > 0.0:
+                self._put_off[cancelling].append(self._waiting.popleft())
+                self._look_again_in(delay, cancelling=cancelling)
+            elif (delay := throttle.pace_delay()) > 0.0:
                 self._resume_in(delay)
                 return
             else:
                 # Whether a PMS is well again is found out with one.
                 max_together = 1 if throttle.blocked else self._max_per_create(self.account)
-                if max_together == 1:
+                if max_together == 1 or cancelling:
                     self._start([self._waiting.popleft()], [room])
                 else:
                     works = take_together(self._waiting, self._busy_rooms, max_together)
                     self._start(works, [room_of(work) for work in works])
+
+    def _lane_delay(self, *, cancelling: bool) -> float:
+        """Seconds until one more reservation, or cancellation, may start, as far as that depends on others of its like."""
+        if cancelling and self._cancelling >= max(self._throttle.limit // 2, 1):
+            return math.inf  # slow cancellations leave half of what may be in flight to reservations
+        return self._throttle.breaker_delay(cancelling=cancelling)
+
+    def _look_again_in(self, seconds: float, *, cancelling: bool) -> None:
+        if seconds < math.inf and cancelling not in self._breaker_pauses:
+            self._breaker_pauses[cancelling] = asyncio.create_task(
+                self._look_again_after(seconds, cancelling=cancelling)
+            )
+
+    async def _look_again_after(self, seconds: float, *, cancelling: bool) -> None:
+        await self._clock.sleep(seconds)
+        del self._breaker_pauses[cancelling]
+        self._start_what_may()
 
     def _resume_in(self, seconds: float) -> None:
         if seconds < math.inf:  # otherwise the end of the push that is waited for continues the queue
             self._pause = asyncio.create_task(self._resume_after(seconds))
 
     def _end_pause(self) -> None:
+        while self._breaker_pauses:
+            self._breaker_pauses.popitem()[1].cancel()
         if self._pause is not None:
             self._pause.cancel()
             self._pause = None
@@ -169,7 +206,9 @@ class AccountQueue:
         self._started += len(works)
         self.waiting -= len(works)
         pushes = [PushContext(self.account, work, self._released) for work in works]
-        started = _Started(self._throttle.start(), rooms, pushes)
+        cancelling = works[0].cancellation is not None
+        self._cancelling += cancelling
+        started = _Started(self._throttle.start(cancelling=cancelling), rooms, pushes)
         if not self._continuing:
             self._begin(started)
             return
@@ -213,6 +252,7 @@ class AccountQueue:
     def _free(self, started: _Started, signal: HealthSignal) -> None:
         self._throttle.end(started.admission, signal)
         self._in_flight -= 1
+        self._cancelling -= started.admission.cancelling
         for room in reversed(started.rooms):
             self._busy_rooms.discard(room)
             aside = self._aside.get(room)

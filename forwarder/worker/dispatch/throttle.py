@@ -1,5 +1,5 @@
 """An account's throttle: when its next push may start, by its circuit breaker, its rate budget, and what its PMS asked for; and
-how many may be in flight.
+how many may be in flight. There are two breakers, one for reservations and one for cancellations; what operators see is the first.
 
 A throttle outlives its account queue: an account that had nothing to push for a while keeps its breaker and its budget.
 There is one for each account that this worker has pushed for, a few hundred bytes each.
@@ -41,10 +41,11 @@ _NEVER_OPENS: Final = Tolerance(failures=sys.maxsize)
 
 
 class Admission(NamedTuple):
-    """When a push started, as its breaker and its concurrency limit count."""
+    """When a push started, as its breaker and its concurrency limit count. `cancelling`: it cancels a reservation."""
 
     breaker: int
     round: int
+    cancelling: bool = False
 
 
 class Throttle:
@@ -54,7 +55,7 @@ class Throttle:
         self._account = account
         self._clock = clock
         self._published = published
-        self._breaker = Breaker(clock, _NEVER_OPENS if account.test else None)
+        self._breaker, self._cancel_breaker = (Breaker(clock, _NEVER_OPENS if account.test else None) for _ in range(2))
         self._budget = rate_budget_of(clock, published(account.kind, account.options), account.rate_per_second)
         self._concurrency = ConcurrencyLimit(account.concurrency)
         self._held_off_until = _NEVER
@@ -72,6 +73,7 @@ class Throttle:
             self._budget = rate_budget_of(self._clock, published, account.rate_per_second)
         if (account.kind, account.base_url, account.credential) != (before.kind, before.base_url, before.credential):
             self._breaker.try_now()
+            self._cancel_breaker.try_now()
             self._held_off_until = _NEVER
         self._concurrency.allow(account.concurrency)
 
@@ -122,25 +124,39 @@ class Throttle:
         )
 
     def delay(self) -> float:
-        """Seconds until a push may start: 0.0 for now, infinity where that depends on one that is under way."""
-        if self.blocked or self._budget.limits:
-            delay = max(self._breaker.delay(), self._held_off(), self._budget.delay())
+        """Seconds until a push that makes a reservation may start: 0.0 for now, infinity where that depends on one that is under
+        way."""
+        return max(self.breaker_delay(cancelling=False), self.pace_delay())
+
+    def breaker_delay(self, *, cancelling: bool) -> float:
+        """The same for the breaker alone. Cancellations have their own: a PMS that refuses them may well take reservations, and
+        what a reservation waits for is never the probe of a cancellation."""
+        delay = (self._cancel_breaker if cancelling else self._breaker).delay()
+        return delay if delay > _INSTANT else 0.0
+
+    def pace_delay(self) -> float:
+        """The same for the rate budget and for what the PMS asked for: they are of the whole account."""
+        if self._held_off_until != _NEVER or self._budget.limits:
+            delay = max(self._held_off(), self._budget.delay())
             return delay if delay > _INSTANT else 0.0
         return 0.0
 
-    def start(self) -> Admission:
-        """A push starts, after `delay` returned 0.0. What is returned goes to `end`, once, when the PMS has answered."""
+    def start(self, *, cancelling: bool = False) -> Admission:
+        """A push starts, after both delays were 0.0. What is returned goes to `end`, once, when the PMS has answered."""
         self._budget.start()
-        return Admission(self._breaker.start(), self._concurrency.start())
+        breaker = self._cancel_breaker if cancelling else self._breaker
+        return Admission(breaker.start(), self._concurrency.start(), cancelling)
 
     def end(self, admission: Admission, signal: HealthSignal) -> None:
         """A push is over that showed this of the PMS."""
         self._budget.end(attempted=signal.health is not Health.NOT_ATTEMPTED)
-        before = self._breaker.state
-        self._breaker.end(admission.breaker, signal.health)
-        if self._breaker.state is not before:
-            self._log_change(signal)
-        if signal.health is Health.WELL or (signal.health is Health.FAILING and not self._account.test):
+        breaker = self._cancel_breaker if admission.cancelling else self._breaker
+        before = breaker.state
+        breaker.end(admission.breaker, signal.health)
+        if breaker.state is not before:
+            self._log_change(breaker, signal, cancelling=admission.cancelling)
+        failed = signal.health is Health.FAILING and not self._account.test and not admission.cancelling
+        if signal.health is Health.WELL or failed:
             self._adapt(admission.round, signal)
 
     def requested(self) -> None:
@@ -165,15 +181,15 @@ class Throttle:
                 "concurrency_limit.lowered", account_id=self._account.id, kind=kind, in_flight=self._concurrency.limit
             )
 
-    def _log_change(self, signal: HealthSignal) -> None:
-        account_id, kind = self._account.id, self._account.kind
-        if self._breaker.state is BreakerState.CLOSED:
-            _log.info("breaker.closed", account_id=account_id, kind=kind)
+    def _log_change(self, breaker: Breaker, signal: HealthSignal, *, cancelling: bool) -> None:
+        about = {"account_id": self._account.id, "kind": self._account.kind, "cancellations": cancelling}
+        if breaker.state is BreakerState.CLOSED:
+            _log.info("breaker.closed", **about)
         elif signal.health is Health.FAILING:
-            pause = round(self._breaker.pause, 3)
-            self._opened_for = signal.reason
-            metrics.BREAKER_OPENINGS.labels(kind).inc()
-            _log.warning("breaker.opened", account_id=account_id, kind=kind, reason=signal.reason, pause_seconds=pause)
+            if not cancelling:
+                self._opened_for = signal.reason
+            metrics.BREAKER_OPENINGS.labels(self._account.kind).inc()
+            _log.warning("breaker.opened", **about, reason=signal.reason, pause_seconds=round(breaker.pause, 3))
 
 
 class Throttles:

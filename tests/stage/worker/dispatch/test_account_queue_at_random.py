@@ -34,9 +34,9 @@ def _watch(throttle: Throttle, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     under_way: set[int] = set()
     start, end, breaker = throttle.start, throttle.end, throttle._breaker  # noqa: SLF001
 
-    def watched_start() -> Admission:
+    def watched_start(*, cancelling: bool = False) -> Admission:
         probe = breaker.state is BreakerState.OPEN
-        admission = start()
+        admission = start(cancelling=cancelling)
         if probe:
             assert admission.breaker not in under_way
             under_way.add(admission.breaker)

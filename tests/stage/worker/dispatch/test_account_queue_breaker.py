@@ -9,6 +9,7 @@ import pytest
 from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
 
+from forwarder.store.submissions.work import NotedCancellation, Work
 from forwarder.worker.push_context import NOT_ATTEMPTED, Health, HealthSignal
 from tests.support.memory.clock import settle
 from tests.support.worker.pushes import DOWN
@@ -269,3 +270,86 @@ def _breakers(site: QueueSite) -> tuple[float, float]:
     )
     assert named == is_open
     return is_open, idle
+
+
+# --- cancellations have a breaker of their own ---
+
+
+def _cancellations(first: int, count: int) -> list[Work]:
+    asked = NotedCancellation("2027-01-01T00:00:00.000Z")
+    return [replace(work(number), cancellation=asked) for number in range(first, first + count)]
+
+
+@pytest.mark.parametrize("signal", [DOWN, HealthSignal(Health.FAILING, "pms_timed_out"), HealthSignal(Health.UNKNOWN)])
+async def test_a_reservation_goes_at_once_after_cancellations_that_failed(signal: HealthSignal) -> None:
+    site = _site(concurrency=TEN)
+    site.dispatcher.offer(site.account, _cancellations(1, 20))
+    await settle()
+    while site.pushes.under_way:
+        await site.pushes.answer(signal=signal)
+    assert site.throttle.delay() == 0.0
+    site.dispatcher.offer(site.account, [work(100)])
+    await settle()
+    assert site.pushes.started[-1] == 100
+    assert not site.throttle.blocked
+
+
+async def test_cancellations_that_fail_are_left_alone_and_probed_while_reservations_go() -> None:
+    site = _site(concurrency=TEN)
+    site.dispatcher.offer(site.account, _cancellations(1, 40))
+    await settle()
+    while site.pushes.under_way:
+        await site.pushes.answer(signal=DOWN)
+    tried = len(site.pushes.started)
+    assert tried < 20, "their breaker is open"
+    for number in range(100, 110):
+        site.dispatcher.offer(site.account, [work(number)])
+        await settle()
+        assert number in site.pushes.under_way
+        await site.pushes.answer(number)
+    await site.clock.advance(1.0)
+    (probe,) = site.pushes.under_way
+    assert probe <= 40, "the probe is a cancellation, and no reservation waits for it"
+    site.dispatcher.offer(site.account, [work(200)])
+    await settle()
+    assert 200 in site.pushes.under_way
+    await site.pushes.answer(probe)
+    while site.pushes.under_way:
+        await site.pushes.answer()
+    assert set(site.pushes.started) == {*range(1, 41), *range(100, 110), 200}
+    assert site.pushes.started.count(probe) == 1
+
+
+async def test_cancellations_go_while_reservations_fail_and_are_not_the_probe() -> None:
+    site = _site(concurrency=TEN)
+    await site.open_breaker()
+    await site.offer(3)
+    site.dispatcher.offer(site.account, _cancellations(100, 2))
+    await settle()
+    assert set(site.pushes.under_way) == {100, 101}
+    await site.pushes.answer()
+    assert site.throttle.blocked, "a cancellation that went well says nothing of reservations"
+    await site.clock.advance(1.0)
+    assert set(site.pushes.under_way) == {TEN + 1}
+
+
+async def test_cancellations_that_take_long_leave_half_of_what_may_be_in_flight() -> None:
+    site = _site(concurrency=4)
+    site.dispatcher.offer(site.account, _cancellations(1, 10))
+    await settle()
+    assert set(site.pushes.under_way) == {1, 2}
+    site.dispatcher.offer(site.account, [work(number) for number in range(100, 103)])
+    await settle()
+    assert set(site.pushes.under_way) == {1, 2, 100, 101}
+    await site.pushes.answer(1, 100)
+    assert set(site.pushes.under_way) == {2, 3, 101, 102}
+
+
+async def test_what_is_put_off_can_be_withdrawn() -> None:
+    site = _site(concurrency=TEN)
+    site.dispatcher.offer(site.account, _cancellations(1, 40))
+    await settle()
+    while site.pushes.under_way:
+        await site.pushes.answer(signal=DOWN)
+    await site.dispatcher.stop(0.0)
+    assert site.dispatcher.held == 0

@@ -1,5 +1,6 @@
 """What a push tells of its PMS, by what was last seen of it."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
@@ -7,14 +8,15 @@ import pytest
 
 import forwarder.pms
 from forwarder.operations.repair.completion import describe
-from forwarder.pms.http.outcomes import outcome_of
+from forwarder.pms.http.outcomes import outcome_of, unexpected
+from forwarder.pms.http.response import Response
 from forwarder.pms.port import CANCELLED_IN_PMS, LEASE_LOST, LOOKS_ALIKE, NOT_ABOUT_THE_PMS
 from forwarder.reservation.outcome import Confirmed, Deferred, InDoubt, Outcome, Rejected
 from forwarder.reservation.problems.problem import Problem
 from forwarder.store.submissions.work import Attempt, Work
 from forwarder.worker.push_context import NOT_ATTEMPTED, Health, HealthSignal, PushResult, health_signal
 from tests.support.pms.httpx_transport import failure_of
-from tests.support.worker.works import work
+from tests.support.worker.works import NOW, work
 
 BEFORE = Attempt(1, "create", "2027-01-01T00:00:00.000Z", 5, "deferred", "pms_unavailable", "Down.")
 REFUSED = Rejected(Problem("room_unavailable", "Taken", 409, "These nights are taken.", None))
@@ -68,6 +70,15 @@ def test_what_it_did_not_do_shows_it_failing(reason: str) -> None:
 def test_what_speaks_of_one_reservation_or_of_us_says_nothing(reason: str) -> None:
     outcome = Deferred(reason, "")
     assert _found(work(), outcome, _attempt(outcome, 1)).health is Health.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("action", "health"), [("cancel", Health.UNKNOWN), ("find", Health.UNKNOWN), ("create", Health.FAILING)]
+)
+def test_a_refused_cancellation_or_look_up_says_nothing_of_the_pms(action: str, health: Health) -> None:
+    """A PMS without an endpoint for it answers 404 or 405, and takes reservations."""
+    outcome = unexpected(Response(404), NOW)
+    assert _found(work(), outcome, replace(_attempt(outcome, 1), action=action)).health is health
 
 
 def test_those_reasons_are_ones_that_the_seam_gives() -> None:
