@@ -7,18 +7,30 @@ have it post to what only that network can reach (https://owasp.org/www-communit
 import asyncio
 import socket
 import threading
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 from typing import Final
 from urllib.parse import SplitResult, urlsplit
 
 from forwarder.webhooks.port import BadTarget
 
+_GLOBAL_UNICAST: Final = IPv6Network("2000::/3")
 _NAT64: Final = IPv6Network("64:ff9b::/96")
+_TRANSLATED: Final = (_NAT64, IPv6Network("::ffff:0:0/96"), IPv6Network("2002::/16"), IPv6Network("2001::/32"))
+"""Addresses that stand for the IPv4 address in them."""
+_INNER_IPV4: Final = tuple(map(IPv4Network, ("192.0.0.0/24", "192.88.99.0/24", "168.63.129.16/32")))
+"""Not public, though `is_global` says so: protocols' own, 6to4 relays, the platform's address inside Azure."""
+_INNER_IPV6: Final = tuple(map(IPv6Network, ("2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20")))
 _IPV4_BITS: Final = 0xFFFFFFFF
+_ISATAP: Final = 0x5EFE
+_UNIVERSAL: Final = 0x0200_0000
+"""The bit of an interface's identifier that says whether it is unique in the world."""
+MAX_LOOK_UPS: Final = 32
+"""Threads that look up names, of each of two kinds."""
+_MAX_KNOWN: Final = 10_000
 MAX_URL: Final = 2000
 _PORTS: Final = {"http": 80, "https": 443}
 _LIMIT_SECONDS: Final = 5.0
@@ -38,8 +50,9 @@ class AddressRule:
         """Whether that IP address may be connected to."""
         if self.private:
             return True
-        effective = _effective(address)
-        return (self.loopback and effective.is_loopback) or (scheme == "https" and _is_public(effective))
+        # After "%" comes the name of a network interface.
+        parsed = ip_address(address.partition("%")[0])
+        return (self.loopback and parsed.is_loopback) or (scheme == "https" and _is_public(parsed))
 
     def may_allow(self, scheme: str) -> bool:
         """Whether there is any address that may be connected to by `scheme`."""
@@ -47,31 +60,42 @@ class AddressRule:
 
 
 def _is_public(address: IPv4Address | IPv6Address) -> bool:
-    local = isinstance(address, IPv6Address) and address.is_site_local
-    return address.is_global and not address.is_multicast and not address.is_reserved and not local
+    """Whether it is an address of the public internet, and so is every IPv4 address that it embeds: a router may deliver there."""
+    if isinstance(address, IPv4Address):
+        return (
+            address.is_global
+            and not address.is_multicast
+            and not address.is_reserved
+            and not _is_in(address, _INNER_IPV4)
+        )
+    embedded = _embedded(address)
+    outer = address in _GLOBAL_UNICAST and address.is_global and not _is_in(address, _INNER_IPV6)
+    return (outer or _is_in(address, _TRANSLATED)) and all(map(_is_public, embedded))
 
 
-def _effective(address: str) -> IPv4Address | IPv6Address:
-    """The address itself, or the IPv4 address embedded in an IPv6 one: a router may deliver there."""
-    # After "%" comes the name of a network interface.
-    parsed = ip_address(address.partition("%")[0])
-    if isinstance(parsed, IPv4Address):
-        return parsed
-    if parsed in _NAT64:
-        return IPv4Address(int(parsed) & _IPV4_BITS)
-    inner = parsed.ipv4_mapped or parsed.sixtofour or (parsed.teredo and parsed.teredo[1])
-    return inner or parsed
+def _is_in(address: IPv4Address | IPv6Address, networks: Iterable[IPv4Network | IPv6Network]) -> bool:
+    return any(address in network for network in networks)
+
+
+def _embedded(address: IPv6Address) -> Sequence[IPv4Address]:
+    """IPv4-mapped, NAT64 (RFC 6052), 6to4, Teredo (its server and its client), ISATAP in any network (RFC 5214)."""
+    last = IPv4Address(int(address) & _IPV4_BITS)
+    if address.ipv4_mapped or address in _NAT64 or int(address) >> 32 & ~_UNIVERSAL & _IPV4_BITS == _ISATAP:
+        return (last,)
+    return address.teredo or ((address.sixtofour,) if address.sixtofour else ())
 
 
 class Resolver:
-    """`Resolve` with the machine's resolver, within 5 s.
+    """`Resolve` with the machine's resolver, within 5 s; one look-up of a name at a time, shared by all who wait for it.
 
-    Each look-up has a thread of its own, shared by all who wait for that name: a thread pool would fill up with names whose servers
-    do not answer, and delay all the others.
+    A name whose servers do not answer occupies a thread for long. So names that were found the last time have threads of their own,
+    as many as all others together have: whoever registers many such names delays others like them, and no more.
     """
 
     def __init__(self) -> None:
-        self._pending: dict[tuple[str, int], asyncio.Future[Sequence[str]]] = {}
+        self._pending: dict[str, asyncio.Task[Sequence[str]]] = {}
+        self._known: dict[str, None] = {}  # in the order of their last look-up
+        self._threads = {known: asyncio.Semaphore(MAX_LOOK_UPS) for known in (False, True)}
 
     async def __call__(self, host: str, port: int) -> Sequence[str]:
         """The addresses. Raises `OSError`."""
@@ -79,28 +103,47 @@ class Resolver:
             return [str(ip_address(host))]
         except ValueError:
             pass
-        addresses = self._pending.get((host, port)) or self._start(host, port)
+        addresses = self._pending.get(host)
+        if addresses is None:
+            addresses = self._pending[host] = asyncio.create_task(self._find(host, port))
+            addresses.add_done_callback(partial(self._end, host))
         async with asyncio.timeout(_LIMIT_SECONDS):
             return await asyncio.shield(addresses)
 
-    def _start(self, host: str, port: int) -> asyncio.Future[Sequence[str]]:
-        loop = asyncio.get_running_loop()
-        addresses: asyncio.Future[Sequence[str]] = loop.create_future()
-        self._pending[host, port] = addresses
-        addresses.add_done_callback(partial(self._end, host, port))
+    async def _find(self, host: str, port: int) -> Sequence[str]:
+        threads = self._threads[host in self._known]
+        async with asyncio.timeout(_LIMIT_SECONDS):
+            await threads.acquire()
+        try:
+            result = await _in_a_thread(host, port)
+        finally:
+            threads.release()
+        self._known.pop(host, None)
+        if isinstance(result, OSError):
+            raise result
+        self._known[host] = None
+        if len(self._known) > _MAX_KNOWN:
+            del self._known[next(iter(self._known))]
+        return result
 
-        def look_up() -> None:
-            result = _look_up(host, port)
-            with suppress(RuntimeError):  # the loop was closed meanwhile: nobody waits
-                loop.call_soon_threadsafe(_resolve_future, addresses, result)
-
-        threading.Thread(target=look_up, name="resolve", daemon=True).start()
-        return addresses
-
-    def _end(self, host: str, port: int, addresses: asyncio.Future[Sequence[str]]) -> None:
-        del self._pending[host, port]
+    def _end(self, host: str, addresses: asyncio.Task[Sequence[str]]) -> None:
+        del self._pending[host]
         if not addresses.cancelled():
             addresses.exception()  # retrieved, so that asyncio does not report it if nobody waits any more
+
+
+async def _in_a_thread(host: str, port: int) -> Sequence[str] | OSError:
+    """A daemon, unlike the threads of an executor: a look-up that hangs does not keep the process from ending."""
+    loop = asyncio.get_running_loop()
+    found: asyncio.Future[Sequence[str] | OSError] = loop.create_future()
+
+    def look_up() -> None:
+        result = _look_up(host, port)
+        with suppress(RuntimeError):  # the loop was closed meanwhile: nobody waits
+            loop.call_soon_threadsafe(lambda: found.done() or found.set_result(result))
+
+    threading.Thread(target=look_up, name="resolve", daemon=True).start()
+    return await found
 
 
 def _look_up(host: str, port: int) -> Sequence[str] | OSError:
@@ -108,16 +151,9 @@ def _look_up(host: str, port: int) -> Sequence[str] | OSError:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except OSError as error:
         return error
-    except UnicodeError:  # a label is too long, or empty
+    except ValueError:  # a label is too long, or empty; a character that no name has
         return OSError("not a host name")
     return list(dict.fromkeys(str(entry[4][0]) for entry in found))
-
-
-def _resolve_future(addresses: asyncio.Future[Sequence[str]], result: Sequence[str] | OSError) -> None:
-    if isinstance(result, OSError):
-        addresses.set_exception(result)
-    else:
-        addresses.set_result(result)
 
 
 class ResolvedTargets:
@@ -135,12 +171,13 @@ class ResolvedTargets:
         try:
             addresses = await self._find(host, parts.port or _PORTS[parts.scheme])
         except OSError:
-            return
-        if any(self._rule.allows(parts.scheme, address) for address in addresses):
+            addresses = ()
+        if self._rule.private or any(self._rule.allows(parts.scheme, address) for address in addresses):
             return
         if any(self._rule.allows("https", address) for address in addresses):
             raise BadTarget("https_needed", "The address must begin with https://.")
-        raise BadTarget("address_not_public", f"{host} does not lead to an address of the public internet.")
+        # The same for a name that leads inside and for one that leads nowhere: the answer would tell which names exist inside.
+        raise BadTarget("address_not_public", f"{host} does not resolve to an address of the public internet now.")
 
 
 def _parsed(url: str) -> SplitResult:

@@ -48,6 +48,6 @@ class Targets(Protocol):
     """Which URLs may be posted to."""
 
     async def check(self, url: str) -> None:
-        """Raise `BadTarget` if the URL, or the address its host resolves to now, may not be posted to. A host that does not resolve
-        now is accepted: addresses are checked again with every connection."""
+        """Raise `BadTarget` if the URL, or the address its host resolves to now, may not be posted to, or if it does not resolve.
+        Addresses are checked again with every connection."""
         ...
