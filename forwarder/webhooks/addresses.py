@@ -140,10 +140,15 @@ async def _in_a_thread(host: str, port: int) -> Sequence[str] | OSError:
     def look_up() -> None:
         result = _look_up(host, port)
         with suppress(RuntimeError):  # the loop was closed meanwhile: nobody waits
-            loop.call_soon_threadsafe(lambda: found.done() or found.set_result(result))
+            loop.call_soon_threadsafe(_resolve_future, found, result)
 
     threading.Thread(target=look_up, name="resolve", daemon=True).start()
     return await found
+
+
+def _resolve_future(found: asyncio.Future[Sequence[str] | OSError], result: Sequence[str] | OSError) -> None:
+    if not found.done():
+        found.set_result(result)
 
 
 def _look_up(host: str, port: int) -> Sequence[str] | OSError:

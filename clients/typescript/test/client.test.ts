@@ -67,6 +67,26 @@ test("it comes again no sooner than it is told, by number or by date", async () 
   }
 });
 
+test("a Retry-After that cannot be kept, or cannot be read, is a wait of bounded length or none", async () => {
+  for (const [again, seconds] of [
+    ["9".repeat(400), 2_000_000],
+    ["Fri, 31 Dec 9999 23:59:59 GMT", 2_000_000],
+    ["Mon, 01 Jan 99999999999999999999 00:00:00 GMT", undefined],
+    ["1.5", undefined],
+    ["soon", undefined],
+  ] as const) {
+    const service = new Scripted(...Array.from({ length: 40 }, () => problem(429, "rate_limited", { "Retry-After": again })));
+    await assert.rejects(service.client().submission(REQUEST_ID), (error: unknown) => {
+      return error instanceof RateLimited && error.retryAfterSeconds === seconds;
+    });
+  }
+});
+
+test("a problem of another shape is one of the status alone", async () => {
+  const service = new Scripted(problem(422, "x", {}, { errors: 5 }));
+  await assert.rejects(service.client().submission(REQUEST_ID), (error: unknown) => error instanceof Refused && error.problem.code === "");
+});
+
 test("pauses are drawn from a range that doubles up to a bound", () => {
   const policy = { totalMs: 0, firstMs: 500, maxMs: 6_000 };
   assert.deepEqual(

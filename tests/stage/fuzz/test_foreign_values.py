@@ -314,7 +314,7 @@ def reading_functions() -> Iterator[tuple[str, ModuleType, Callable[..., Any], t
                 yield f"{module.__name__}.{name}", module, function, tuple(SCALARS[each] for each in others)
 
 
-READING: Final = {name: found for name, *found in reading_functions()}
+READING: Final = {name: (module, function, others) for name, module, function, others in reading_functions()}
 
 
 def words_in(module: ModuleType) -> list[str]:
@@ -397,7 +397,7 @@ def test_a_field_is_written_for_a_pms_or_does_not_fit(text: str, form: Any) -> N
 def test_a_confirmation_is_understood_whatever_one_of_its_texts_is_encoded_in(body: bytes, content_type: str) -> None:
     answer = Response(201, [(b"Content-Type", content_type.encode())], body)
     for read in (response.read_object, mapping_response.body_of):
-        understood = read(answer)
+        understood: Any = read(answer)
         assert understood["id"] == "R1"
         assert understood["guest"].startswith(("Jos", "A", "\\ud83d", "\U0001f3e0"))
 
