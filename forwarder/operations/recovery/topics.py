@@ -6,13 +6,13 @@ somebody is told of it.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from forwarder.operations.audit import Audit
 from forwarder.process.clock import iso
 from forwarder.store.submissions.recovery import SqlPlaces
-from forwarder.topics.port import Log
+from forwarder.topics.port import Log, moment_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,4 +61,4 @@ class TopicCheck:
         async with self._log.tail(self._topic, from_beginning=True) as tail:
             found = await tail.receive(max_messages=500, wait_seconds=5.0)
         first = min((each.timestamp_ms for each in found), default=None)
-        return None if first is None else datetime.fromtimestamp(first / 1000, UTC)
+        return None if first is None else moment_of(first)

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from itertools import pairwise
 from statistics import median
 from typing import Final
@@ -15,7 +15,7 @@ from pydantic_core import from_json
 
 from forwarder.process.clock import Clock
 from forwarder.topics.codec import header, is_duplicate
-from forwarder.topics.port import ConsumedMessage, Log, TopicAdmin, Topics
+from forwarder.topics.port import ConsumedMessage, Log, TopicAdmin, Topics, moment_of
 from forwarder.topics.reading import read_to_end
 
 MINUTES: Final = 30
@@ -127,7 +127,7 @@ def _count(found: defaultdict[str, AccountOutcomes], consumed: ConsumedMessage) 
     account = found[message.key.decode("utf-8", "replace").partition(":")[0]]
     account.kinds[kind.removeprefix(_LEADING).rpartition(".")[0]] += 1
     if (began := _created_at(message.value)) is not None:
-        ended = datetime.fromtimestamp(consumed.timestamp_ms / 1000, UTC)
+        ended = moment_of(consumed.timestamp_ms)
         account.seconds.append(max((ended - began).total_seconds(), 0.0))
 
 

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
@@ -18,8 +18,8 @@ from aiokafka.errors import (
 )
 
 from forwarder.topics.kafka.connection import KafkaConnection, connecting, milliseconds, reaching_kafka
-from forwarder.topics.kafka.reader import CannotRead, stop
-from forwarder.topics.port import Lag, TopicState
+from forwarder.topics.kafka.reader import CannotRead, fetched, stop
+from forwarder.topics.port import Lag, TopicState, moment_of
 
 _REPLICAS = 3
 _IN_SYNC = 2
@@ -203,9 +203,9 @@ async def _appended_at(
     deadline = asyncio.get_running_loop().time() + _OLDEST_SECONDS
     for place in places:
         left = max(deadline - asyncio.get_running_loop().time(), 0.0)
-        with suppress(*CannotRead):
-            for records in (await consumer.getmany(place, timeout_ms=milliseconds(left), max_records=1)).values():
-                found[place] = datetime.fromtimestamp(records[0].timestamp / 1000, UTC)
+        with suppress(CannotRead):
+            for records in (await fetched(consumer, place, timeout_ms=milliseconds(left), max_records=1)).values():
+                found[place] = moment_of(records[0].timestamp)
     return found
 
 
