@@ -115,6 +115,9 @@ class _SilentTopic:
         await asyncio.sleep(wait_seconds)
         return []
 
+    async def positions(self) -> Mapping[int, int]:
+        return {}
+
 
 def application(publisher: Publisher, topic: str = "reservations.requests") -> ASGIApp:
     """The application of an ingress process."""

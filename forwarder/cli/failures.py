@@ -14,7 +14,7 @@ from forwarder.tenancy.port import AlreadyExists, InUse, NotKnown, TenancyUnavai
 from forwarder.tenancy.sealing.keys import NotTrusted
 from forwarder.tenancy.sealing.registry import UnknownSecret
 from forwarder.tenancy.sql.secrets import NoSecretYet
-from forwarder.topics.port import LogUnavailable
+from forwarder.topics.port import LogUnavailable, MessageTooLarge
 
 _WRONG = (BadSettings, NotEncrypted, WrongUsage)
 _FAILED = (
@@ -35,6 +35,7 @@ _FAILED = (
     StoreUnavailable,
     TenancyUnavailable,
     LogUnavailable,
+    MessageTooLarge,
 )
 
 

@@ -39,6 +39,7 @@ from forwarder.ingress.problems import (
     UNSUPPORTED_MEDIA_TYPE,
     malformed_json,
     refusal,
+    too_large_for_log,
     unread_body,
     validation_failed,
 )
@@ -61,7 +62,7 @@ from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.tenancy.callers import Caller
 from forwarder.topics.cancellations import encode_cancellation
 from forwarder.topics.outcomes import DuplicateOf, OutcomeEvent, OutcomeWaiter
-from forwarder.topics.port import LogUnavailable
+from forwarder.topics.port import LogUnavailable, MessageTooLarge
 
 _log = structlog.get_logger()
 
@@ -224,6 +225,8 @@ class CancelEndpoint:
                     await self._parts.publisher.publish(self._parts.requests_topic, (message,))
         except LogUnavailable:
             return LOG_UNAVAILABLE
+        except MessageTooLarge as error:
+            return too_large_for_log(error.sizes[0], error.limit)
         finally:
             self._in_flight -= 1
         return None

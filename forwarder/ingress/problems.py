@@ -55,6 +55,14 @@ KEYS_OF_ITEMS: Final = requests.INVALID_KEY.problem(
 _UNREAD: Final = frozenset({BODY_TOO_LARGE.code, BODY_TIMED_OUT.code})
 
 
+def too_large_for_log(size: int, limit: int | None) -> Problem:
+    """The deployment's log takes no message of `size` bytes, which a request has with what the forwarder adds to it."""
+    takes = "less" if limit is None else f"at most {limit}"
+    return requests.BODY_TOO_LARGE.problem(
+        f"With what is added to it the request has {size} bytes, and this deployment takes {takes}. Nothing was accepted of it."
+    )
+
+
 def unread_body(fault: BodyFault, too_large: Problem = BODY_TOO_LARGE) -> Problem:
     """Why a body was not read."""
     return too_large if fault is BodyFault.TOO_LARGE else BODY_TIMED_OUT

@@ -22,7 +22,7 @@ from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.store.webhooks.port import DeliveryQueue
 from forwarder.tenancy.port import TenancyUnavailable, Unsealer
 from forwarder.tenancy.webhooks import EndpointReader
-from forwarder.topics.port import Log, LogUnavailable, Topics
+from forwarder.topics.port import Consumer, Log, LogUnavailable, Topics
 from forwarder.webhooks.port import Sender
 
 _log = structlog.get_logger(__name__)
@@ -53,7 +53,7 @@ class Notifier:
         self._parts = parts
         settings, clock, queue, endpoints = parts.settings, parts.clock, parts.queue, parts.endpoints
         self._stopping = False
-        self._consuming = False
+        self._consumer: Consumer | None = None
         self._outages = {"webhook_events": Outage("webhook_events", clock)}
         """Of loops whose step does not return while all is well."""
         backoff = Backoff(clock, settings)
@@ -64,7 +64,12 @@ class Notifier:
 
     def consuming(self) -> bool:
         """Whether the results topic is being read: ready to work."""
-        return self._consuming
+        return self._consumer is not None
+
+    @property
+    def unreadable(self) -> Mapping[int, int]:
+        """See `Consumer.unreadable`."""
+        return {} if self._consumer is None else self._consumer.unreadable
 
     async def run(self, stop: asyncio.Event) -> None:
         """Work until `stop` is set, then stop cleanly. Only bugs raise; outages are waited out."""
@@ -100,13 +105,13 @@ class Notifier:
         async with parts.log.consumer(
             parts.topics.results, group=parts.settings.group, on_partitions=_any_partitions
         ) as consumer:
-            self._consuming = True
+            self._consumer = consumer
             try:
                 while True:
                     await self._intake.ingest_next(consumer)
                     self._outages["webhook_events"].over()
             finally:
-                self._consuming = False
+                self._consumer = None
 
     async def _sweep(self) -> None:
         """Find deliveries that nobody posts yet: retries, and what other notifiers queued or left behind."""

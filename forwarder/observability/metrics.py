@@ -31,7 +31,8 @@ FAILING_CHECKS = SnapshotGauge(
     ["check"],
 )
 """`check`: log (Kafka can be written to), store (PostgreSQL answers), consuming (the worker or notifier reads its topic),
-store_in_step_with_topics (the store has what the topics say was done), topics_in_step_with_store (and they what it says)."""
+topic_readable (it can read what the topic has), store_in_step_with_topics (the store has what the topics say was done),
+topics_in_step_with_store (and they what it says)."""
 
 SUBMISSIONS = Counter("forwarder_submissions_total", "Submissions answered by the ingress.", ["operation", "answer"])
 """`operation`: those that create, cancel, and bulk for what of a bulk is of neither. `answer`: accepted, dry_run, or the problem's

@@ -61,7 +61,8 @@ class Environment(AccessVariables, BaseSettings):
     """Its key (PEM), without a password."""
     database_url: str | None = None
     """PostgreSQL: `postgresql://user:password@host:5432/name?sslmode=verify-full&sslrootcert=/path/ca.pem`. `sslcert`, `sslkey` and
-    the rest are libpq's."""
+    the rest are libpq's. Several servers: `postgresql://user:password@host1:5432,host2:5432/name`; the first that can be written to
+    is used, unless `target_session_attrs` says otherwise."""
     database_url_file: Path | None = None
     """A file with the URL, instead of `FORWARDER_DATABASE_URL`."""
     database_password: SecretStr | None = None

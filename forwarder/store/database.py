@@ -8,8 +8,10 @@ disk, or timed out) or `Unstorable` (it rejects the values it was given). What a
 """
 
 import asyncio
+import os
 import sqlite3
 import ssl
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, nullcontext
 from functools import partial
@@ -18,7 +20,8 @@ from typing import Any, cast
 from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
-from sqlalchemy import Connection, CursorResult, Executable, Row, event, make_url
+from sqlalchemy import URL, Connection, CursorResult, Executable, Row, event, make_url
+from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.exc import ArgumentError, DBAPIError, InvalidatePoolError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolExhausted
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
@@ -28,6 +31,7 @@ from forwarder.process.enlistment import to_be_written
 from forwarder.store.sessions import DriverError, DriverStatement, Sessions, driver_statement
 from forwarder.store.sql import DialectName
 from forwarder.store.submissions.port import StoreUnavailable, Unstorable
+from forwarder.store.transport import names_session_attrs
 
 # --- opening ----------------------------------------------------------------------------------------------------------
 
@@ -39,6 +43,7 @@ _SQLITE = ("sqlite", "sqlite+aiosqlite")
 _OLDEST_SQLITE = (3, 35, 0)
 _SQLITE_CONNECTIONS = 5
 _CONNECT_SECONDS = 5.0
+_CANCEL_SECONDS = 2.0
 _POOL_SECONDS = 10.0
 _BUSY_SECONDS = 10.0
 
@@ -51,6 +56,17 @@ _PLANNING = {
 }
 """How PostgreSQL is to plan. Every large table has an index for every query. But plans are kept, and one may be made while a table
 is nearly empty, or its statistics say so: then reading all of it looks cheap."""
+
+_SESSION = {
+    # Statements rely on seeing what others committed before them, and SQL texts on these; a database or role may default otherwise.
+    "default_transaction_isolation": "read committed",
+    "default_transaction_deferrable": "off",
+    "TimeZone": "UTC",
+    "standard_conforming_strings": "on",
+}
+
+_DURABLE = """SELECT set_config('synchronous_commit', 'on', false)
+ WHERE current_setting('synchronous_commit') NOT IN ('on', 'remote_apply')"""
 
 READING = {"plan_cache_mode": "force_generic_plan"} | _PLANNING
 """The same for `sessions`, whose statements are written for one plan for all parameters. By itself PostgreSQL takes that plan for
@@ -85,7 +101,9 @@ def open_engine(
     """An engine for `postgresql://…`, `sqlite:///path` or a path. Connects on first use; `dispose` it at the end.
 
     PostgreSQL: a `PostgresqlEngine`; at most `pool_size` connections, and as many for `sessions`; each statement bounded by
-    `command_seconds` (None: unbounded); commits are durable before they return; connections that the server closed are replaced.
+    `command_seconds` (None: unbounded); commits are durable before they return; transactions are READ COMMITTED, whatever the
+    database's default; connections that the server closed, or that lead to a server that is read-only now, are replaced. Only a
+    server that can be written to is connected to, unless the URL says otherwise (`target_session_attrs`).
     SQLite: one file in WAL mode, commits synced to disk; `begin()` takes the write lock at once, unless the connection has the
     execution option `postgresql_readonly`. Raises `UnusableDatabase`.
     """
@@ -105,19 +123,24 @@ def open_engine(
 def _open_postgresql(
     url: str, pool_size: int, command_seconds: float | None, application_name: str
 ) -> PostgresqlEngine:
+    # The server's own limits come after the driver's: they are for what the driver could not cancel any more. 0 is none.
+    limit = f"{command_seconds + _CANCEL_SECONDS:.0f}s" if command_seconds else "0"
     server_settings = {
         "application_name": application_name,
-        "synchronous_commit": "on",
-        # A process that is stopped within a transaction must not keep its locks.
+        **_SESSION,
+        # A process that was cut off, or is stopped within a transaction, must not keep its locks.
+        "statement_timeout": limit,
+        "lock_timeout": limit,
         "idle_in_transaction_session_timeout": "10s" if command_seconds else "0",
         **_PLANNING,
     }
     # asyncpg parses the URL itself, so that libpq's parameters work: sslmode, several hosts, target_session_attrs.
     connect = partial(
-        asyncpg.connect,
-        urlunsplit(urlsplit(url)._replace(scheme="postgresql")),
+        _connect,
+        _with_each_first(url),
         timeout=_CONNECT_SECONDS,
         command_timeout=command_seconds,
+        target_session_attrs=None if names_session_attrs(url, os.environ) else "read-write",
         server_settings=server_settings,
     )
     connect_to_read = partial(connect, server_settings={**server_settings, **READING})
@@ -131,7 +154,56 @@ def _open_postgresql(
         hide_parameters=True,
     )
     event.listen(engine.sync_engine, "checkout", _refuse_closed)
+    event.listen(engine.sync_engine, "handle_error", _end_useless_connection)
     return PostgresqlEngine(engine, Sessions(connect_to_read, pool_size))
+
+
+def _with_each_first(url: str) -> deque[str]:
+    parts = urlsplit(url)._replace(scheme="postgresql")
+    user, at, servers = parts.netloc.rpartition("@")
+    hosts, urls = deque(servers.split(",")), deque[str]()
+    for _ in tuple(hosts):
+        urls.append(urlunsplit(parts._replace(netloc=f"{user}{at}{','.join(hosts)}")))
+        hosts.rotate(-1)
+    return urls
+
+
+async def _connect(urls: deque[str], **options: Any) -> asyncpg.Connection:
+    """A session whose commits are durable. Where the server asks for more than that (`remote_apply`), it keeps it. `urls`: of the
+    same servers, each of them first in one; in the order in which they are tried."""
+    connection = await _answered(urls, options)
+    try:
+        await connection.execute(_DURABLE)
+    except BaseException:
+        connection.terminate()
+        raise
+    return connection
+
+
+async def _answered(urls: deque[str], options: Mapping[str, Any]) -> asyncpg.Connection:
+    left = len(urls)
+    while True:
+        left -= 1
+        try:
+            connection: asyncpg.Connection = await asyncpg.connect(urls[0], **options)
+        except asyncpg.TargetServerAttributeNotMatched as error:
+            raise ConnectionRefusedError(
+                "none of the servers in FORWARDER_DATABASE_URL can be written to now"
+            ) from error
+        except TimeoutError:
+            # asyncpg goes on to the next server only if one refuses: the first, whose machine is gone, would take all of the time.
+            urls.rotate(-1)
+            if not left:
+                raise
+        else:
+            return connection
+
+
+def _end_useless_connection(context: ExceptionContext) -> None:
+    """The pool replaces all of its connections where the server behind one of them is not the right one any more, whichever
+    statement, or COMMIT, was told so."""
+    if _sqlstate(context.original_exception).startswith(_ELSEWHERE_SQLSTATES):
+        context.is_disconnect = True
 
 
 def _refuse_closed(connection: Any, _record: Any, _proxy: Any) -> None:
@@ -157,7 +229,7 @@ def _open_sqlite(path: Path) -> AsyncEngine:
             f"SQLite {oldest} or newer is needed (for RETURNING); this Python has {sqlite3.sqlite_version}."
         )
     engine = create_async_engine(
-        f"sqlite+aiosqlite:///{path}",
+        URL.create("sqlite+aiosqlite", database=str(path)),  # no text: a path may have ?, # and %
         connect_args={"timeout": _BUSY_SECONDS},
         pool_size=_SQLITE_CONNECTIONS,
         max_overflow=0,
@@ -269,19 +341,32 @@ def _rows(result: CursorResult[Any]) -> Sequence[Row[Any]]:
 # --- errors -----------------------------------------------------------------------------------------------------------
 
 _NOT_LET_IN = "28"  # not this user, or not with this password or certificate
-_OUTAGE_SQLSTATES = (
+_ELSEWHERE_SQLSTATES = (
     "08",  # connection exception
     "25006",  # read-only transaction: a standby, during a failover
-    _NOT_LET_IN,  # whoever is to mend that need not stop us
     "25P03",  # idle-in-transaction time-out
+    "25P04",  # transaction time-out
+    "3D000",  # no such database: dropped, and perhaps being restored
+    "3F000",  # no such schema
+    "42P01",  # no such table: the same, before it is migrated
+    "57P",  # shutdown, crash of another session, starting up, database dropped, idle for too long
+)
+"""Of errors after which another connection may lead to a server that can do the work."""
+
+_OUTAGE_SQLSTATES = (
+    *_ELSEWHERE_SQLSTATES,
+    _NOT_LET_IN,  # whoever is to mend that need not stop us
     "40",  # rolled back: serialisation failure, deadlock
     "53",  # insufficient resources: disk full, out of memory, too many connections
-    "55P03",  # lock not available
-    "57",  # operator intervention: shutdown, crash of another session, starting up, cancelled
+    "55",  # lock not available, or an object that is in use or not in the right state
+    "57",  # operator intervention: cancelled
     "58",  # system error: input or output
+    "F0",  # its configuration file
+    "XX",  # internal error, data corrupted
 )
-# BUSY, LOCKED, NOMEM, READONLY, INTERRUPT, IOERR, FULL, CANTOPEN, PROTOCOL: https://sqlite.org/rescode.html
-_OUTAGE_SQLITE_CODES = frozenset({5, 6, 7, 8, 9, 10, 13, 14, 15})
+# BUSY, LOCKED, NOMEM, READONLY, INTERRUPT, IOERR, CORRUPT, FULL, CANTOPEN, PROTOCOL, NOTADB: https://sqlite.org/rescode.html
+_OUTAGE_SQLITE_CODES = frozenset({5, 6, 7, 8, 9, 10, 11, 13, 14, 15, 26})
+_SQLITE_NO_TABLE = "no such table"  # it has no code of its own
 
 _VALUE_SQLSTATES = (
     "22",  # data exception: no such character, number or date
@@ -310,14 +395,20 @@ def outages_translated() -> Iterator[None]:
         raise StoreUnavailable(_described(error)) from error
 
 
+def _sqlstate(error: BaseException | None) -> str:
+    """What PostgreSQL calls it; empty where it did not say so."""
+    return getattr(error, "sqlstate", None) or ""
+
+
 def _says_outage(error: BaseException | None) -> bool:
-    sqlstate: str = getattr(error, "sqlstate", None) or ""
     sqlite_code: int = getattr(error, "sqlite_errorcode", None) or 0
-    return sqlstate.startswith(_OUTAGE_SQLSTATES) or sqlite_code & 0xFF in _OUTAGE_SQLITE_CODES
+    if sqlite_code and str(error).startswith(_SQLITE_NO_TABLE):
+        return True
+    return _sqlstate(error).startswith(_OUTAGE_SQLSTATES) or sqlite_code & 0xFF in _OUTAGE_SQLITE_CODES
 
 
 def _says_unstorable(error: BaseException | None) -> bool:
-    sqlstate: str = getattr(error, "sqlstate", None) or ""
+    sqlstate = _sqlstate(error)
     sqlite_code: int = getattr(error, "sqlite_errorcode", None) or 0
     # asyncpg raises its DataError, a ValueError, for values that it cannot encode.
     refused_by_driver = error is not None and isinstance(error.__cause__, ValueError)
@@ -336,7 +427,7 @@ def _described(error: BaseException) -> str:
             f"PostgreSQL's certificate is not trusted ({error.verify_message}): sslrootcert in FORWARDER_DATABASE_URL must hold "
             "the authority that signed it, and the host be one that it names"
         )
-    if (getattr(error, "sqlstate", None) or "").startswith(_NOT_LET_IN):
+    if _sqlstate(error).startswith(_NOT_LET_IN):
         why = str(error).splitlines()[0]
         return f"PostgreSQL lets us not in ({why}): check the user, password and certificate in FORWARDER_DATABASE_URL"
     return f"{type(error).__name__}: {error}".splitlines()[0]

@@ -11,6 +11,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 _MODES: Final = ("disable", "allow", "prefer", "require", "verify-ca", "verify-full")
 _ENCRYPTED: Final = _MODES[3:]
 _VERIFIED: Final = _MODES[4:]
+_SESSION_ATTRS: Final = (("target_session_attrs", "PGTARGETSESSIONATTRS"), ("service", "PGSERVICE"))
 
 
 class BadTransport(ValueError):
@@ -43,6 +44,12 @@ def transport_of(url: str, environment: Mapping[str, str]) -> Transport:
     service = "(of the service)" if query.get("service") or environment.get("PGSERVICE") else ""
     hosts = unquote(parts.netloc.rpartition("@")[2]) or query.get("host") or service or environment.get("PGHOST") or ""
     return Transport(tuple(_host(each) for each in hosts.split(",") if each), mode in _ENCRYPTED)
+
+
+def names_session_attrs(url: str, environment: Mapping[str, str]) -> bool:
+    """Whether the URL, or libpq's own variables, say which kind of server to connect to, or name a service, whose file may."""
+    query = parse_qs(urlsplit(url).query)
+    return any(query.get(name) or environment.get(variable) for name, variable in _SESSION_ATTRS)
 
 
 def _host(address: str) -> str:

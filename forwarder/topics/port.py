@@ -2,17 +2,19 @@
 
 Exception
 ├── LogUnavailable       the only one a caller must expect; each backend translates its driver's errors into it, in one place
-│   └── GroupBusy        embedded only: another process is the group's one consumer
+│   ├── GroupBusy        embedded only: another process is the group's one consumer
+│   └── LogUnreadable    Kafka only: this process cannot read what the brokers have, such as a batch in a codec that it lacks
 └── ValueError
-    └── MessageTooLarge  a bug of the caller, which limits the size of what it writes
+    └── MessageTooLarge  the topic takes no message of that size
 """
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
+from forwarder.reservation.parsing import unix_moment
 from forwarder.reservation.value import value
 
 Headers = tuple[tuple[str, bytes], ...]
@@ -32,8 +34,22 @@ class GroupBusy(LogUnavailable):
     """The embedded log allows one consumer for each group and topic, and there already is one."""
 
 
+class LogUnreadable(LogUnavailable):
+    """A message is there, and this process cannot read it: the message says where, why, and what to do. Nothing is skipped."""
+
+
 class MessageTooLarge(ValueError):
-    """The message can never be stored. Nothing was published."""
+    """The topic does not take some of the messages, however often they are sent. All others of the call are published.
+
+    `sizes`: of each that was refused, by its place in the call, in bytes. `limit`: how many the topic takes in a message with all
+    that is around it, where the log says so.
+    """
+
+    def __init__(self, sizes: Mapping[int, int], limit: int | None) -> None:
+        takes = "less" if limit is None else f"at most {limit:,}"
+        super().__init__(f"a message has {max(sizes.values()):,} bytes, and its topic takes {takes}")
+        self.sizes = sizes
+        self.limit = limit
 
 
 @value(frozen=True, slots=True)
@@ -54,21 +70,30 @@ class Message:
 
 
 def refuse_too_large(messages: Sequence[Message]) -> None:
-    """Raise `MessageTooLarge` if one of `messages` is."""
-    for message in messages:
-        if message.size > MAX_MESSAGE_BYTES:
-            raise MessageTooLarge(
-                f"a message of {message.size:,} bytes is over the log's limit of {MAX_MESSAGE_BYTES:,}"
-            )
+    """Raise `MessageTooLarge` if no backend takes one of `messages`."""
+    refused = too_large(messages)
+    if refused is not None:
+        raise refused
+
+
+def too_large(messages: Sequence[Message]) -> MessageTooLarge | None:
+    """Which of `messages` no backend takes; None where it takes all of them."""
+    sizes = {index: message.size for index, message in enumerate(messages) if message.size > MAX_MESSAGE_BYTES}
+    return MessageTooLarge(sizes, MAX_MESSAGE_BYTES) if sizes else None
 
 
 UNREADABLE = "unreadable"
-"""The header of an empty message that stands in for one its backend cannot read. Its value is the class of the error."""
+"""The header of an empty message that stands in for one that no process can read. Its value is the class of the error."""
+
+
+def moment_of(milliseconds: int) -> datetime:
+    """In UTC. The log may let its writers set the time, and then it can be anything: what is no moment is 1970."""
+    return unix_moment(milliseconds / 1000) or datetime.fromtimestamp(0, UTC)
 
 
 @value(frozen=True, slots=True)
 class ConsumedMessage:
-    """A message and its place in the log. `timestamp_ms` is when the log appended it, in milliseconds since 1970."""
+    """A message and its place in the log. `timestamp_ms` is when the log appended it, in milliseconds since 1970 (`moment_of`)."""
 
     topic: str
     partition: int
@@ -121,7 +146,8 @@ class Publisher(Protocol):
         """Return once every in-sync replica has all of `messages` (embedded: once they are synced to disk).
 
         Concurrent calls share batches. Messages of one call and one key are stored in order and once each, even if the driver
-        had to retry. Raises `LogUnavailable` if this was not acknowledged within the publisher's time limit.
+        had to retry. Raises `LogUnavailable` if this was not acknowledged within the publisher's time limit; else
+        `MessageTooLarge` if the topic refused some of them for their size: all others are stored.
         """
         ...
 
@@ -142,6 +168,12 @@ class Consumer(Protocol):
 
         Starts after the group's last commit, or at the beginning if it has none.
         """
+        ...
+
+    @property
+    def unreadable(self) -> Mapping[int, int]:
+        """Of each partition that this process cannot read at present, the offset at which it waits. The other partitions go on, and
+        so does this one as soon as it can be read."""
         ...
 
     async def commit(self, messages: Sequence[ConsumedMessage]) -> None:
@@ -168,7 +200,12 @@ class Tail(Protocol):
         ...
 
     async def receive(self, *, max_messages: int, wait_seconds: float) -> Sequence[ConsumedMessage]:
-        """See `Consumer.receive`."""
+        """See `Consumer.receive`. Raises `LogUnreadable`, again and again, while one of the partitions cannot be read here."""
+        ...
+
+    async def positions(self) -> Mapping[int, int]:
+        """For each partition, the offset after what was received, and after what follows it and is no message (Kafka's transaction
+        markers)."""
         ...
 
 

@@ -60,7 +60,7 @@ async def _until(
         empty_reads = 0 if batch else empty_reads + 1
         if empty_reads == _MAX_EMPTY_READS:
             raise LogUnavailable(f"{topic}: the last messages of {len(left)} of its partitions did not come")
-        left = _after(left, batch) if batch else await _still_held(left, admin, topic)
+        left = _after(left, batch) if batch else await _still_ahead(left, tail, admin, topic)
         if found := [each for each in batch if each.offset < ends.get(each.partition, 0)]:
             yield found
 
@@ -71,7 +71,12 @@ def _after(left: Mapping[int, int], batch: Sequence[ConsumedMessage]) -> dict[in
     return {partition: end for partition, end in left.items() if reached.get(partition, 0) < end}
 
 
-async def _still_held(left: Mapping[int, int], admin: TopicAdmin, topic: str) -> dict[int, int]:
-    """The ends of partitions that still have messages before them: the others were deleted while this was reading."""
-    held = await admin.offsets(topic)
-    return {partition: end for partition, end in left.items() if partition in held and held[partition].start < end}
+async def _still_ahead(left: Mapping[int, int], tail: Tail, admin: TopicAdmin, topic: str) -> dict[int, int]:
+    """The ends of partitions that still have messages before them. In the others they were deleted while this was reading, or
+    what is left is no message."""
+    reached, held = await tail.positions(), await admin.offsets(topic)
+    return {
+        partition: end
+        for partition, end in left.items()
+        if partition in held and max(held[partition].start, reached.get(partition, 0)) < end
+    }

@@ -5,7 +5,7 @@ sender's in the one trace, and linked to it as well: between the two a message m
 """
 
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 
@@ -108,6 +108,10 @@ class TracedConsumer:
         self.give_up()
         received = await self._consumer.receive(max_messages=max_messages, wait_seconds=wait_seconds)
         return [self._begun(each) for each in received]
+
+    @property
+    def unreadable(self) -> Mapping[int, int]:
+        return self._consumer.unreadable
 
     async def commit(self, messages: Sequence[ConsumedMessage]) -> None:
         try:

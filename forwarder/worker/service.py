@@ -15,7 +15,7 @@ from forwarder.process.loops import Batcher, Outage, cancel_all, forever, keep_t
 from forwarder.store.processes.port import ThrottleState
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.tenancy.port import TenancyUnavailable
-from forwarder.topics.port import LogUnavailable
+from forwarder.topics.port import Consumer, LogUnavailable
 from forwarder.worker.cards.keeper import CardKeeper
 from forwarder.worker.cards.vault import CardVault
 from forwarder.worker.dispatch.dispatcher import Dispatcher
@@ -79,7 +79,7 @@ class Worker:
         self._intake = Intake(parts, self._dispatcher, self._lease, letters, self._watch, cards)
         self._outages = {"intake": Outage("intake", clock)}
         """Of loops whose step does not return while all is well."""
-        self._consuming = False
+        self._consumer: Consumer | None = None
         self._teller = (
             None
             if parts.standing is None
@@ -93,7 +93,12 @@ class Worker:
 
     def consuming(self) -> bool:
         """True while the requests topic is being read and the lease is held: ready to do its work."""
-        return self._consuming and not self._watch.stalled and self._lease.held()
+        return self._consumer is not None and not self._watch.stalled and self._lease.held()
+
+    @property
+    def unreadable(self) -> Mapping[int, int]:
+        """See `Consumer.unreadable`."""
+        return {} if self._consumer is None else self._consumer.unreadable
 
     @property
     def worker_id(self) -> str:
@@ -202,14 +207,14 @@ class Worker:
         async with parts.log.consumer(
             parts.topics.requests, group=parts.settings.group, on_partitions=self._on_partitions
         ) as consumer:
-            self._consuming = True
+            self._consumer = consumer
             try:
                 while True:
                     await self._intake.ingest_next(consumer)
                     self._watch.went_on()
                     self._outages["intake"].over()
             finally:
-                self._consuming = False
+                self._consumer = None
 
     async def _on_partitions(self, partitions: frozenset[int]) -> None:
         """Rows that have not started go with their partition: all of them when a rebalance begins, since nobody knows yet who will

@@ -3,7 +3,14 @@
 from contextlib import AsyncExitStack
 
 from forwarder.assembly.backend import Backend
-from forwarder.assembly.roles.role import Listening, consuming_check, lame_duck, open_role_backend, serve_role, then_set
+from forwarder.assembly.roles.role import (
+    Listening,
+    consuming_checks,
+    lame_duck,
+    open_role_backend,
+    serve_role,
+    then_set,
+)
 from forwarder.assembly.webhooks import open_notifier, webhooks_of
 from forwarder.http.contract import contract_routes
 from forwarder.http.health import health_routes
@@ -22,7 +29,7 @@ async def run_notifier(settings: Settings, listening: Listening, stop: Stop) -> 
             pass  # a log that does not let us in is no outage to be waited out
         notifier = await open_notifier(stack, backend)
         routes = [*await open_webhook_api(backend), *contract_routes()]
-        checks = {"consuming": consuming_check(notifier), "store": SqlReader(backend.engine).ready}
+        checks = {**consuming_checks(notifier), "store": SqlReader(backend.engine).ready}
         health = health_routes(checks, "notifier", settings.metrics_token, leaving=stop)
         closing, done = await stack.enter_async_context(lame_duck(backend, stop)), Stop()
 

@@ -3,7 +3,7 @@
 import asyncio
 import secrets
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import replace
 from typing import Final, Protocol
@@ -45,6 +45,9 @@ class Consuming(Protocol):
 
     def consuming(self) -> bool: ...
 
+    @property
+    def unreadable(self) -> Mapping[int, int]: ...
+
 
 async def open_role_backend(stack: AsyncExitStack, settings: Settings, role: str) -> Backend:
     """The backend of a process that is `role`, traced where that is wanted. Raises as `open_backend`."""
@@ -52,13 +55,16 @@ async def open_role_backend(stack: AsyncExitStack, settings: Settings, role: str
     return await stack.enter_async_context(open_backend(settings, tracer=tracer))
 
 
-def consuming_check(stage: Consuming) -> Check:
-    """Whether `stage` consumes, for the health routes."""
+def consuming_checks(stage: Consuming) -> Mapping[str, Check]:
+    """For the health routes: whether `stage` consumes, and whether this process can read what its topic has."""
 
-    async def check() -> bool:
+    async def consuming() -> bool:
         return stage.consuming()
 
-    return check
+    async def readable() -> bool:
+        return not stage.unreadable
+
+    return {"consuming": consuming, "topic_readable": readable}
 
 
 async def open_outcomes(stack: AsyncExitStack, backend: Backend, stop: Stop) -> OutcomeListener:

@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack
 from forwarder.assembly.backend import Backend
 from forwarder.assembly.cards import card_parts
 from forwarder.assembly.commands.recovery import recovery_check, topic_check
-from forwarder.assembly.roles.role import Listening, consuming_check, open_role_backend, serve_role, then_set
+from forwarder.assembly.roles.role import Listening, consuming_checks, open_role_backend, serve_role, then_set
 from forwarder.assembly.secrets import required_keyring
 from forwarder.http.health import Check, health_routes
 from forwarder.operations.show.standing import Group
@@ -97,13 +97,13 @@ def standing_parts(backend: Backend) -> StandingParts:
 
 
 def worker_checks(backend: Backend, worker: Worker) -> Mapping[str, Check]:
-    """Whether it consumes, whether its store answers, and whether that has all that the topics say was done."""
+    """Whether it consumes, can read its topic, has a store that answers, and whether that has all that the topics say was done."""
 
     async def in_step() -> bool:
         return worker.in_step
 
     return {
-        "consuming": consuming_check(worker),
+        **consuming_checks(worker),
         "store": SqlReader(backend.engine).ready,
         "store_in_step_with_topics": in_step,
     }

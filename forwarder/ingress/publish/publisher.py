@@ -1,18 +1,22 @@
 """Publishes submissions to the log, and waits for its acknowledgement; but not what was published before."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
+
+import structlog
 
 from forwarder.ingress.message import NewSubmission
 from forwarder.ingress.parts import IngressParts
-from forwarder.ingress.problems import LOG_UNAVAILABLE, OVERLOADED, STORE_UNAVAILABLE
+from forwarder.ingress.problems import LOG_UNAVAILABLE, OVERLOADED, STORE_UNAVAILABLE, too_large_for_log
 from forwarder.ingress.publish.duplicates import KeyHint, RecentSubmissions
 from forwarder.ingress.publish.idempotency import Attempt, IdempotencyCache, Receipt
 from forwarder.observability.metrics import DEFERRED, PUBLISH_SECONDS
 from forwarder.process.loops import TimeSlice, yield_to_loop
 from forwarder.reservation.problems.problem import Problem
 from forwarder.store.submissions.port import StoreUnavailable
-from forwarder.topics.port import LogUnavailable, Message
+from forwarder.topics.port import LogUnavailable, Message, MessageTooLarge
+
+_log = structlog.get_logger(__name__)
 
 
 class SubmissionPublisher:
@@ -41,7 +45,7 @@ class SubmissionPublisher:
         if not isinstance(found, Attempt):
             return found
         with found:
-            problem = await self._send((submission.message(found.accepted_at),))
+            problem = await self._send_one(submission.message(found.accepted_at))
             return problem or Receipt(submission.request_id, found.acknowledged())
 
     async def _publish_keyless(self, submission: NewSubmission) -> Receipt | Problem:
@@ -49,7 +53,7 @@ class SubmissionPublisher:
         known = None if earlier is None else await self._recent.decide(submission, earlier)
         if known is not None:
             return known
-        problem = await self._send((submission.message(submission.accepted_at),))
+        problem = await self._send_one(submission.message(submission.accepted_at))
         if problem is not None:
             return problem
         self._recent.remember(submission)
@@ -109,8 +113,16 @@ class SubmissionPublisher:
                 message = messages.setdefault(submission.request_id, submission.message(accepted_at))
                 if time_slice.used_up(len(message.value)):
                     await yield_to_loop()
-        problem = await self._send([*messages.values()]) if messages else None
-        return problem or [self._receipt(*each) for each in zip(submissions, results, strict=True)]
+        refused = await self._send([*messages.values()]) if messages else {}
+        if isinstance(refused, Problem):
+            return refused
+        problems = {request_id: refused[index] for index, request_id in enumerate(messages) if index in refused}
+        return [
+            # One that repeats another of this bulk shares its fate.
+            problems.get(found.request_id if isinstance(found, Receipt) else submission.request_id)
+            or self._receipt(submission, found)
+            for submission, found in zip(submissions, results, strict=True)
+        ]
 
     def _receipt(self, submission: NewSubmission, found: Receipt | Problem | Attempt | None) -> Receipt | Problem:
         """Of one of a bulk that is safe now."""
@@ -119,7 +131,12 @@ class SubmissionPublisher:
             return Receipt(submission.request_id, submission.accepted_at)
         return Receipt(submission.request_id, found.acknowledged()) if isinstance(found, Attempt) else found
 
-    async def _send(self, messages: Sequence[Message]) -> Problem | None:
+    async def _send_one(self, message: Message) -> Problem | None:
+        refused = await self._send((message,))
+        return refused if isinstance(refused, Problem) else refused.get(0)
+
+    async def _send(self, messages: Sequence[Message]) -> Mapping[int, Problem] | Problem:
+        """The problem that kept all of `messages` from the log; else those of single ones, by their places."""
         if self._in_flight + len(messages) > self._max_in_flight:
             return OVERLOADED
         self._in_flight += len(messages)
@@ -128,7 +145,10 @@ class SubmissionPublisher:
             await self._publisher.publish(self._requests_topic, [self._signer.signed(each) for each in messages])
         except LogUnavailable:
             return LOG_UNAVAILABLE
+        except MessageTooLarge as error:
+            _log.error("message.too_large", limit=error.limit, bytes=max(error.sizes.values()), count=len(error.sizes))
+            return {index: too_large_for_log(size, error.limit) for index, size in error.sizes.items()}
         finally:
             self._in_flight -= len(messages)
             DEFERRED.observe(PUBLISH_SECONDS, self._clock.monotonic() - began)
-        return None
+        return {}

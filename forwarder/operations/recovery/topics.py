@@ -11,9 +11,8 @@ from typing import Any
 
 from forwarder.operations.audit import Audit
 from forwarder.process.clock import iso
-from forwarder.reservation.parsing import unix_moment
 from forwarder.store.submissions.recovery import SqlPlaces
-from forwarder.topics.port import Log
+from forwarder.topics.port import Log, moment_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,4 +61,4 @@ class TopicCheck:
         async with self._log.tail(self._topic, from_beginning=True) as tail:
             found = await tail.receive(max_messages=500, wait_seconds=5.0)
         first = min((each.timestamp_ms for each in found), default=None)
-        return None if first is None else unix_moment(first / 1000)
+        return None if first is None else moment_of(first)

@@ -4,18 +4,18 @@ store, and shown. Of a card nothing is shown but that there was one: it is `gone
 from collections.abc import AsyncGenerator, AsyncIterator, Collection, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
 from forwarder.operations.repair.dead_letter_messages import CUT, FORGED, UNDECODABLE, replayed
 from forwarder.process.clock import iso
 from forwarder.reservation.outcome import Status
-from forwarder.reservation.parsing import unix_moment, whole_number
+from forwarder.reservation.parsing import whole_number
 from forwarder.store.lists.port import Overview
 from forwarder.store.submissions.work import FAILURE_CLASS
 from forwarder.topics.codec import Undecodable, decode_data, header
-from forwarder.topics.port import MAX_MESSAGE_BYTES, ConsumedMessage, Log, Message
+from forwarder.topics.port import MAX_MESSAGE_BYTES, ConsumedMessage, Log, Message, moment_of
 from forwarder.topics.reading import read_to_end
 from forwarder.topics.signing import EVENT_ID
 
@@ -179,7 +179,7 @@ def letter_of(consumed: ConsumedMessage) -> Letter:
     return Letter(
         id=event_id if known_event else _original_place(consumed),
         place=(consumed.partition, consumed.offset),
-        set_aside_at=_moment(consumed.timestamp_ms),
+        set_aside_at=moment_of(consumed.timestamp_ms),
         account=_account(value, consumed.message),
         failure_class=header(headers, FAILURE_CLASS) or UNDECODABLE,
         reason=header(headers, "dlt-exception-class") or "",
@@ -190,11 +190,6 @@ def letter_of(consumed: ConsumedMessage) -> Letter:
         whole=header(headers, CUT) is None and replayed(consumed.message).size <= MAX_MESSAGE_BYTES,
         had_card=known_event and value.get("card") is not None,
     )
-
-
-def _moment(milliseconds: int) -> datetime:
-    """The log may let its writers set the time: then it can be anything."""
-    return unix_moment(milliseconds / 1000) or datetime.fromtimestamp(0, UTC)
 
 
 def _original_place(consumed: ConsumedMessage) -> str:

@@ -81,7 +81,8 @@ class Replay:
             await audit.note(operation, AuditResult.DONE)
 
     async def run(self, letters: AsyncIterable[Sequence[Message]], on_published: OnPublished) -> None:
-        """Put `letters` back in their order. Raises `LogUnavailable`: then the last few may or may not be back."""
+        """Put `letters` back in their order. Raises `LogUnavailable`, `MessageTooLarge`: then some of the last
+        few may be back."""
         at_once = max(1, int(self._rate / _STEPS_A_SECOND))
         async for some in letters:
             for first in range(0, len(some), at_once):

@@ -4,13 +4,12 @@ there is something."""
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Final
 
 from forwarder.reservation.checks.card_numbers import mask
-from forwarder.reservation.parsing import unix_moment
 from forwarder.topics.codec import Undecodable, decode_data, header
-from forwarder.topics.port import ConsumedMessage, Log
+from forwarder.topics.port import ConsumedMessage, Log, moment_of
 from forwarder.topics.reading import read_to_end
 
 HIDDEN: Final = "(hidden)"
@@ -76,7 +75,7 @@ def _seen(consumed: ConsumedMessage) -> SeenMessage:
     return SeenMessage(
         partition=consumed.partition,
         offset=consumed.offset,
-        at=_moment(consumed.timestamp_ms),
+        at=moment_of(consumed.timestamp_ms),
         key=_text(message.key.decode("utf-8", "replace")),
         kind=header(message.headers, "ce_type") or "",
         size=message.size,
@@ -106,8 +105,3 @@ def _masked(name: str, value: Any) -> Any:
 
 def _text(text: str) -> str:
     return mask(text[:_MAX_TEXT])
-
-
-def _moment(milliseconds: int) -> datetime:
-    """The log may let its writers set the time: then it can be anything."""
-    return unix_moment(milliseconds / 1000) or datetime.fromtimestamp(0, UTC)

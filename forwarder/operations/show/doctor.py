@@ -12,7 +12,7 @@ from forwarder.process.clock import Clock
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.tenancy.port import Account, KnownKey, TenancyUnavailable, Workspace
 from forwarder.tenancy.sealing.registry import UnknownSecret
-from forwarder.topics.port import Log, LogUnavailable, Topics, TopicState
+from forwarder.topics.port import MAX_MESSAGE_BYTES, Log, LogUnavailable, Topics, TopicState
 
 Verdict = Literal["ok", "warning", "failed", "not tried"]
 
@@ -20,6 +20,7 @@ _STEP_SECONDS: Final = 20.0
 _SKEW: Final = timedelta(seconds=2)
 _LONGEST_SKEW: Final = timedelta(seconds=30)
 _SAFE_REPLICAS: Final = 3
+_BROKERS_DEFAULT_BYTES = 1_048_588
 _SHORTEST_RETENTION: Final = timedelta(days=1)
 
 
@@ -132,6 +133,10 @@ def _topic_faults(name: str, state: TopicState, settings: Mapping[str, str], par
     if settings.get("message.timestamp.type") != "LogAppendTime":
         says = "messages have their senders' times: lag in seconds, and reading since a moment, go by the brokers'"
         yield Step(step, "warning", says, f"{alter} message.timestamp.type=LogAppendTime")
+    taken = int(settings.get("max.message.bytes", MAX_MESSAGE_BYTES))
+    if taken < MAX_MESSAGE_BYTES:
+        says = f"takes messages of up to {taken:,} bytes: requests that make larger ones are refused, larger results wait for ever"
+        yield Step(step, "failed", says, f"{alter} max.message.bytes={_BROKERS_DEFAULT_BYTES}")
     kept = int(settings.get("retention.ms", "-1"))
     if 0 <= kept < _SHORTEST_RETENTION / timedelta(milliseconds=1):
         says = f"messages are kept for {kept / 3_600_000:g} hours: longer outages of all workers lose what is on it"

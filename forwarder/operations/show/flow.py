@@ -14,9 +14,9 @@ from typing import Final
 from pydantic_core import from_json
 
 from forwarder.process.clock import Clock
-from forwarder.reservation.parsing import moment, unix_moment
+from forwarder.reservation.parsing import moment
 from forwarder.topics.codec import header, is_duplicate
-from forwarder.topics.port import ConsumedMessage, Log, TopicAdmin, Topics
+from forwarder.topics.port import ConsumedMessage, Log, TopicAdmin, Topics, moment_of
 from forwarder.topics.reading import read_to_end
 
 MINUTES: Final = 30
@@ -127,8 +127,8 @@ def _count(found: defaultdict[str, AccountOutcomes], consumed: ConsumedMessage) 
         return
     account = found[message.key.decode("utf-8", "replace").partition(":")[0]]
     account.kinds[kind.removeprefix(_LEADING).rpartition(".")[0]] += 1
-    began, ended = _created_at(message.value), unix_moment(consumed.timestamp_ms / 1000)
-    if began is not None and ended is not None:
+    if (began := _created_at(message.value)) is not None:
+        ended = moment_of(consumed.timestamp_ms)
         account.seconds.append(max((ended - began).total_seconds(), 0.0))
 
 

@@ -94,7 +94,7 @@ BODY_TOO_LARGE: Final = ProblemType(
     "body_too_large",
     "The body is too large",
     413,
-    "The body is longer than the service reads. The connection is closed.",
+    "The body is longer than the service reads, and the connection is closed; or longer than the deployment's Kafka topic takes.",
     "Shorten the longest texts, such as `notes` and `comments`.",
 )
 BODY_TIMED_OUT: Final = ProblemType(

@@ -33,10 +33,11 @@ async def transaction(engine: AsyncEngine, *, writes: bool, enlists: bool = True
                 await enlisted.write(connection)
     except (PoolExhausted, OSError) as error:  # OSError is also every TimeoutError and ConnectionError
         raise TenancyUnavailable(_described(error)) from error
-    except (IntegrityError, NotSupportedError, ProgrammingError):
-        raise
     except DBAPIError as error:
-        if (getattr(error.orig, "sqlstate", None) or "").startswith(_OUR_MISTAKES):
+        # The engine says of which errors the server is to blame rather than the statement, whatever their class.
+        ours = isinstance(error, IntegrityError | NotSupportedError | ProgrammingError)
+        ours = ours or (getattr(error.orig, "sqlstate", None) or "").startswith(_OUR_MISTAKES)
+        if ours and not error.connection_invalidated:
             raise
         raise TenancyUnavailable(_described(error.orig or error)) from error
     if enlisted is not None:

@@ -7,9 +7,8 @@ from contextlib import closing
 from datetime import datetime
 from pathlib import Path
 
-from forwarder.reservation.parsing import unix_moment
 from forwarder.topics.embedded.file import TopicEntry, committed, heads, open_file, reaching_file, topic_entry
-from forwarder.topics.port import Lag
+from forwarder.topics.port import Lag, moment_of
 
 
 def list_topics(path: Path) -> dict[str, int]:
@@ -77,7 +76,7 @@ def _appended_at(connection: sqlite3.Connection, topic: TopicEntry, partition: i
         (topic.id, partition, offset),
     )
     found = rows.fetchone()
-    return None if found is None else unix_moment(found[0] / 1000)
+    return None if found is None else moment_of(found[0])
 
 
 def first_offsets(connection: sqlite3.Connection, topic: TopicEntry) -> dict[int, int]:

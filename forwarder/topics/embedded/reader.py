@@ -135,6 +135,10 @@ class EmbeddedConsumer:
     async def receive(self, *, max_messages: int, wait_seconds: float) -> Sequence[ConsumedMessage]:
         return await self._reader.take(max_messages, wait_seconds)
 
+    @property
+    def unreadable(self) -> Mapping[int, int]:
+        return {}
+
     async def commit(self, messages: Sequence[ConsumedMessage]) -> None:
         offsets: dict[int, int] = {}
         for message in messages:
@@ -178,3 +182,6 @@ class EmbeddedTail:
 
     async def receive(self, *, max_messages: int, wait_seconds: float) -> Sequence[ConsumedMessage]:
         return await self._reader.take(max_messages, wait_seconds)
+
+    async def positions(self) -> Mapping[int, int]:
+        return dict(self._reader.next)

@@ -28,7 +28,7 @@ from forwarder.topics.embedded.file import (
     reaching_file,
     writing,
 )
-from forwarder.topics.port import LogUnavailable, Message, refuse_too_large
+from forwarder.topics.port import LogUnavailable, Message, too_large
 from forwarder.topics.publishing import RecentFailure
 
 _READY_SECONDS = 0.8
@@ -244,16 +244,18 @@ class EmbeddedPublisher:
         self._failure = RecentFailure()
 
     async def publish(self, topic: str, messages: Sequence[Message]) -> None:
-        refuse_too_large(messages)
-        if not messages:
-            return
-        append = Append(topic, [entry_of(message) for message in messages])
-        try:
-            await self._writer.execute(append, within=self._time_limit)
-        except LogUnavailable:
-            self._failure.record_failure()
-            raise
-        self._failure.record_success()
+        refused = too_large(messages)
+        sizes = {} if refused is None else refused.sizes
+        entries = [entry_of(message) for index, message in enumerate(messages) if index not in sizes]
+        if entries:
+            try:
+                await self._writer.execute(Append(topic, entries), within=self._time_limit)
+            except LogUnavailable:
+                self._failure.record_failure()
+                raise
+            self._failure.record_success()
+        if refused is not None:
+            raise refused
 
     async def ready(self) -> bool:
         if self._failure.recent():

@@ -8,16 +8,16 @@ import asyncio
 import copy
 from asyncio import Future
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 from aiokafka import AIOKafkaProducer
-from aiokafka.errors import KafkaError
+from aiokafka.errors import KafkaError, MessageSizeTooLargeError, RecordListTooLargeError
 
 from forwarder.process.loops import detached
-from forwarder.topics.kafka.internals import metadata_task, retrieve_exception
+from forwarder.topics.kafka.internals import metadata_task, retrieve_exception, take_back_numbers
 from forwarder.topics.port import Message
 from forwarder.topics.publishing import partition_of
 
@@ -25,21 +25,32 @@ _BURST = 3  # messages sent together; with fewer there is little to share
 _ENOUGH = 40  # messages that make a request worth its cost: waiting for more would only delay these
 
 
+_TooLarge = (MessageSizeTooLargeError, RecordListTooLargeError)
+"""What brokers refuse a batch with that is larger than the topic, or its segments, may have: nothing of it is stored."""
+
+
 class _Batch:
     """Messages for one partition, until they are acknowledged. `builder` is aiokafka's."""
 
     def __init__(self, builder: Any, loop: asyncio.AbstractEventLoop) -> None:
         self.builder = builder
+        self.messages: list[Message] = []
+        self.refused: set[int] = set()
+        """By `id`, those of its messages that are too large for the topic."""
         self._loop = loop
         self._waiters: list[Future[None]] = []
 
     def add(self, message: Message) -> bool:
         """Whether there was room for it. There always is for the first message."""
         headers = list(message.headers)
-        return self.builder.append(timestamp=None, key=message.key, value=message.value, headers=headers) is not None
+        if self.builder.append(timestamp=None, key=message.key, value=message.value, headers=headers) is None:
+            return False
+        self.messages.append(message)
+        return True
 
     def acknowledged(self) -> Future[None]:
-        """Done when the whole batch is acknowledged, or failed with its error. The caller may cancel this future."""
+        """Done when the whole batch is acknowledged, but for those that are `refused`, or failed with its error. The caller may
+        cancel this future."""
         waiter: Future[None] = self._loop.create_future()
         self._waiters.append(waiter)
         return waiter
@@ -92,8 +103,9 @@ class BatchAccumulator:
         """False once the producer has lost its metadata task: it would learn of no new leader any more."""
         return not self._metadata_task.done()
 
-    def enqueue(self, topic: str, message: Message) -> Future[None] | None:
-        """Done when `message` is acknowledged; fails with the error of its batch, or with `TimeoutError` after `limit_seconds`.
+    def enqueue(self, topic: str, message: Message) -> tuple[_Batch, Future[None]] | None:
+        """The batch that `message` goes with, and a future that is done when it is acknowledged, or among the batch's `refused`;
+        fails with the error of its batch, or with `TimeoutError` after `limit_seconds`.
 
         None if it cannot be enqueued without waiting first: then nothing was enqueued, and `publish` has to be used.
         """
@@ -105,10 +117,11 @@ class BatchAccumulator:
             return None
         acknowledged = batch.acknowledged()
         self._timeouts.start(acknowledged)
-        return acknowledged
+        return batch, acknowledged
 
-    async def publish(self, topic: str, messages: Sequence[Message]) -> None:
-        """Return once all of `messages` are acknowledged; those of one key are stored in order.
+    async def publish(self, topic: str, messages: Sequence[Message]) -> Collection[int]:
+        """Return once all of `messages` are acknowledged, or refused for their size: the ids of those. Those of one key are stored
+        in order.
 
         If it is cancelled, some of them may still be published. Raises `KafkaError`.
         """
@@ -123,6 +136,7 @@ class BatchAccumulator:
                     joined[batch] = batch.acknowledged()
             for acknowledged in joined.values():
                 await acknowledged
+            return {each for batch in joined for each in batch.refused}
         except BaseException:
             for acknowledged in joined.values():
                 if not acknowledged.cancel():
@@ -206,14 +220,58 @@ class BatchAccumulator:
             future.add_done_callback(partial(self._on_response, queue, batch))
 
     def _on_response(self, queue: _PartitionQueue, batch: _Batch, future: Future[Any]) -> None:
-        # A cancelled future has no exception: whether the batch was stored is unknown, as after any failure.
-        self._complete(queue, batch, KafkaError("cancelled") if future.cancelled() else future.exception())
+        error = _error_of(future)
+        if isinstance(error, _TooLarge):
+            task = detached(self._send_in_pieces(queue, batch))
+            self._sends.add(task)
+            task.add_done_callback(self._sends.discard)
+        else:
+            self._complete(queue, batch, error)
+
+    async def _send_in_pieces(self, queue: _PartitionQueue, whole: _Batch) -> None:
+        """After `whole` was refused for its size: one half of it after the other, until each message that is refused is alone. It
+        stays the one in flight meanwhile, so that the order is kept."""
+        take_back_numbers(self.producer, queue.topic, queue.partition, len(whole.messages))
+        pieces, error = deque([whole.messages]), None
+        try:
+            while pieces:
+                messages = pieces.popleft()
+                if messages is not whole.messages and await self._are_stored(queue, messages):
+                    continue
+                if len(messages) == 1:
+                    whole.refused.add(id(messages[0]))
+                    continue
+                middle = len(messages) // 2
+                pieces.extendleft((messages[middle:], messages[:middle]))
+        except Exception as failure:  # noqa: BLE001 - as in `_send`
+            error = failure
+        self._complete(queue, whole, error)
+
+    async def _are_stored(self, queue: _PartitionQueue, messages: Sequence[Message]) -> bool:
+        """Whether the brokers took these as one batch; False where that is still too large."""
+        batch = _Batch(self.producer.create_batch(), self._loop)
+        for message in messages:
+            batch.add(message)
+        future = await self.producer.send_batch(batch.builder, queue.topic, partition=queue.partition)
+        await asyncio.wait([future])
+        error = _error_of(future)
+        if isinstance(error, _TooLarge):
+            take_back_numbers(self.producer, queue.topic, queue.partition, len(messages))
+            return False
+        if error is not None:
+            raise error
+        return True
 
     def _complete(self, queue: _PartitionQueue, batch: _Batch, error: BaseException | None) -> None:
         queue.in_flight = None
         batch.complete(error)
         if queue.filling is not None:
             self._schedule_send()
+
+
+def _error_of(future: Future[Any]) -> BaseException | None:
+    """A cancelled future has no exception: whether its batch was stored is unknown, as after any failure."""
+    return KafkaError("cancelled") if future.cancelled() else future.exception()
 
 
 class Timeouts:

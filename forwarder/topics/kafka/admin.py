@@ -17,10 +17,9 @@ from aiokafka.errors import (
     for_code,
 )
 
-from forwarder.reservation.parsing import unix_moment
 from forwarder.topics.kafka.connection import KafkaConnection, connecting, milliseconds, reaching_kafka
-from forwarder.topics.kafka.reader import CannotRead, stop
-from forwarder.topics.port import Lag, TopicState
+from forwarder.topics.kafka.reader import CannotRead, fetched, stop
+from forwarder.topics.port import Lag, TopicState, moment_of
 
 _REPLICAS = 3
 _IN_SYNC = 2
@@ -204,10 +203,9 @@ async def _appended_at(
     deadline = asyncio.get_running_loop().time() + _OLDEST_SECONDS
     for place in places:
         left = max(deadline - asyncio.get_running_loop().time(), 0.0)
-        with suppress(*CannotRead):
-            for records in (await consumer.getmany(place, timeout_ms=milliseconds(left), max_records=1)).values():
-                if (appended := unix_moment(records[0].timestamp / 1000)) is not None:
-                    found[place] = appended
+        with suppress(CannotRead):
+            for records in (await fetched(consumer, place, timeout_ms=milliseconds(left), max_records=1)).values():
+                found[place] = moment_of(records[0].timestamp)
     return found
 
 

@@ -12,7 +12,7 @@ from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError
 from forwarder.process.loops import detached
 from forwarder.topics.kafka.connection import KafkaConnection, connecting, milliseconds, reaching_kafka
 from forwarder.topics.kafka.reader import METADATA_SECONDS, CannotRead, KafkaReader, stop
-from forwarder.topics.port import ConsumedMessage, LogUnavailable, PartitionsChanged
+from forwarder.topics.port import ConsumedMessage, LogUnavailable, LogUnreadable, PartitionsChanged
 
 _MAX_POLL_INTERVAL_SECONDS = 300.0
 _COMMIT_SECONDS = 0.5
@@ -68,6 +68,10 @@ class KafkaConsumer:
         elif self._committing.done():
             committed, self._committing = self._committing, None
             await committed
+
+    @property
+    def unreadable(self) -> Mapping[int, int]:
+        return {} if self._reader is None else self._reader.unreadable
 
     async def join(self) -> KafkaReader:
         """Join the group. Raises `LogUnavailable`."""
@@ -136,6 +140,8 @@ class KafkaConsumer:
         async with reaching_kafka(f"receive from {self._topic}", within=limit):
             try:
                 return await reader.take(max_messages, wait_seconds)
+            except LogUnreadable:
+                return []  # `unreadable` says so, and the other partitions go on
             except CannotRead:
                 # What it had fetched is delivered again, from the last commit.
                 self._careful = True

@@ -1,7 +1,8 @@
 """Every use of aiokafka's private names, each with its reason. Nothing else in this project uses one.
 
 aiokafka has no way to give up: `stop` waits for brokers without a limit, stops half-way if a fetch fails meanwhile, and raises
-before it has closed any connection if the client's own metadata task has failed. Nor does it say that this task has failed.
+before it has closed any connection if the client's own metadata task has failed. Nor does it say that this task has failed. And its
+idempotent producer is of no more use for a partition once a batch was refused, be it for its size alone.
 `tests/stage/test_kafka_internals.py` fails if a release changes one of these names; pyproject.toml has the upper bound.
 """
 
@@ -10,7 +11,7 @@ import logging
 from asyncio import Future, Task
 from typing import Any
 
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.client import AIOKafkaClient
 
 _log = logging.getLogger(__name__)
@@ -38,6 +39,14 @@ def make_closable(client: AIOKafkaClient) -> None:
     if task is not None and task.done():
         retrieve_exception(task)
         client._sync_task = None  # noqa: SLF001
+
+
+def take_back_numbers(producer: AIOKafkaProducer, topic: str, partition: int, count: int) -> None:
+    """After the brokers refused a batch of `count` messages as a whole, the only one in flight to its partition: the next batch
+    gets its numbers. Otherwise they would take it for one that comes out of order."""
+    manager = producer._txn_manager  # noqa: SLF001
+    if manager is not None:
+        manager.increment_sequence_number(TopicPartition(topic, partition), -count)
 
 
 async def abandon_producer(producer: AIOKafkaProducer, *, within: float) -> None:

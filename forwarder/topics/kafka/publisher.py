@@ -2,23 +2,27 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Collection, Sequence
+from contextlib import asynccontextmanager, suppress
 
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError, KafkaTimeoutError, UnknownTopicOrPartitionError
 
 from forwarder.topics.kafka.accumulator import BatchAccumulator
+from forwarder.topics.kafka.admin import kafka_admin
 from forwarder.topics.kafka.connection import KafkaConnection, connecting, milliseconds, reaching_kafka, unavailable
 from forwarder.topics.kafka.internals import abandon_producer, make_closable
-from forwarder.topics.port import MAX_MESSAGE_BYTES, LogUnavailable, Message, refuse_too_large
+from forwarder.topics.port import MAX_MESSAGE_BYTES, LogUnavailable, Message, MessageTooLarge, too_large
 from forwarder.topics.publishing import RecentFailure
 
 _log = logging.getLogger(__name__)
-_BATCH_BYTES = 256 * 1024  # for one partition; well below the 1 MB a broker takes, and the limit of what can queue up
+_BATCH_BYTES = (
+    256 * 1024
+)  # for one partition; well below the 1 MB a broker takes by default, and the limit of what can queue up
 _PROTOCOL_BYTES = 16 * 1024
 _READY_SECONDS = 0.8
 _PAUSE_SECONDS = 0.010
+_LIMIT_SECONDS = 60.0
 
 
 class KafkaPublisher:
@@ -35,18 +39,41 @@ class KafkaPublisher:
         self._starting = asyncio.Lock()
         self._closing: set[asyncio.Task[None]] = set()
         self._failure = RecentFailure()
+        self._limits: dict[str, tuple[int | None, float]] = {}
 
     async def publish(self, topic: str, messages: Sequence[Message]) -> None:
-        refuse_too_large(messages)
+        never = too_large(messages)
+        sizes = {} if never is None else dict(never.sizes)
+        sent = [each for index, each in enumerate(messages) if index not in sizes] if sizes else messages
+        refused = await self._send(topic, sent) if sent else ()
+        sizes |= {index: each.size for index, each in enumerate(messages) if id(each) in refused} if refused else {}
+        if sizes:
+            raise MessageTooLarge(sizes, await self._limit_of(topic) if refused else MAX_MESSAGE_BYTES)
+
+    async def _send(self, topic: str, messages: Sequence[Message]) -> Collection[int]:
+        """The ids of those that were refused for their size. Raises `LogUnavailable`."""
         try:
-            if not await self._publish_one(topic, messages):
+            refused = await self._publish_one(topic, messages)
+            if refused is None:
                 async with reaching_kafka(_doing(topic), within=self._connection.publish_timeout_seconds):
-                    await self._publish_all(await self.accumulator(), topic, messages)
+                    refused = await self._publish_all(await self.accumulator(), topic, messages)
         except LogUnavailable:
             self._replace_if_unusable()
             self._failure.record_failure()
             raise
         self._failure.record_success()
+        return refused
+
+    async def _limit_of(self, topic: str) -> int | None:
+        """How many bytes the brokers take for `topic`, as they said within the last minute; None where they do not say."""
+        now = asyncio.get_running_loop().time()
+        limit, asked_at = self._limits.get(topic, (None, -_LIMIT_SECONDS))
+        if now - asked_at >= _LIMIT_SECONDS:
+            with suppress(LogUnavailable, KeyError, ValueError):
+                async with kafka_admin(self._connection, None) as admin:
+                    limit = int((await admin.settings(topic))["max.message.bytes"])
+            self._limits[topic] = (limit, now)
+        return limit
 
     async def ready(self) -> bool:
         if self._failure.recent():
@@ -76,25 +103,26 @@ class KafkaPublisher:
         if self._closing:
             await asyncio.wait(self._closing)
 
-    async def _publish_one(self, topic: str, messages: Sequence[Message]) -> bool:
-        """The fast path of most calls: one message that joins a batch at once needs no timer of its own. False if it cannot."""
+    async def _publish_one(self, topic: str, messages: Sequence[Message]) -> Collection[int] | None:
+        """The fast path of most calls: one message that joins a batch at once needs no timer of its own. None if it cannot."""
         self._replace_if_unusable()
         accumulator = self._accumulator
-        acknowledged = (
-            accumulator.enqueue(topic, messages[0]) if accumulator is not None and len(messages) == 1 else None
-        )
-        if accumulator is None or acknowledged is None:
-            return False
+        enqueued = accumulator.enqueue(topic, messages[0]) if accumulator is not None and len(messages) == 1 else None
+        if accumulator is None or enqueued is None:
+            return None
+        batch, acknowledged = enqueued
         try:
             await acknowledged
         except (KafkaError, OSError) as error:
             self._replace_after(error, accumulator)
             raise unavailable(_doing(topic), self._connection.publish_timeout_seconds, error) from error
-        return True
+        return batch.refused
 
-    async def _publish_all(self, accumulator: BatchAccumulator, topic: str, messages: Sequence[Message]) -> None:
+    async def _publish_all(
+        self, accumulator: BatchAccumulator, topic: str, messages: Sequence[Message]
+    ) -> Collection[int]:
         try:
-            await accumulator.publish(topic, messages)
+            return await accumulator.publish(topic, messages)
         except KafkaError as error:
             self._replace_after(error, accumulator)
             raise

@@ -2,10 +2,14 @@
 
 aiokafka does not report an outage: it retries, and returns nothing.
 
-For a batch that it cannot read (a header name that is not UTF-8, a codec that is not installed) aiokafka raises the same error for
-ever, and loses the records of other partitions that it had fetched. So after the first such error the owner starts again with a
-`careful` reader, which asks for one record of one partition at a time: then an error costs no other record, and its place is known.
-There, an empty message is delivered instead of each record that stays unreadable.
+For a batch that it cannot read aiokafka raises the same error for ever, and loses the records of other partitions that it had
+fetched. So after the first such error the owner starts again with a `careful` reader, which asks for one record of one partition
+at a time: then an error costs no other record, and its place is known. What follows depends on the error:
+
+- A header name that is not UTF-8 is the record's own fault, and no other process could read it either: an empty message is
+  delivered in its place.
+- Anything else (a codec that is not installed, a version that the driver does not know, a checksum that does not match) is an
+  outage of this process. The partition waits at that offset, the others go on, and it is tried again every few seconds.
 """
 
 import asyncio
@@ -13,14 +17,16 @@ import logging
 import time
 from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import cast
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
-from aiokafka.errors import CorruptRecordException, UnsupportedCodecError
+from aiokafka.errors import ConsumerStoppedError, CorruptRecordException, KafkaError, UnsupportedCodecError
 
 from forwarder.process.loops import CROWD
 from forwarder.topics.kafka.connection import KafkaConnection, milliseconds, reaching_kafka
 from forwarder.topics.kafka.internals import abandon_consumer, client_of, metadata_task, retrieve_exception
-from forwarder.topics.port import UNREADABLE, ConsumedMessage, LogUnavailable, Message
+from forwarder.topics.port import UNREADABLE, ConsumedMessage, LogUnavailable, LogUnreadable, Message
 
 METADATA_SECONDS = 15.0
 """How soon a new partition, or a topic that was missing, is noticed. aiokafka's default is five minutes."""
@@ -31,12 +37,53 @@ _NO_PARTITION = None
 _CAREFUL_READS = 1_000  # readable records in a row after which a reader is careful no more
 _TRIES = 3  # a broken connection may corrupt a batch once
 
-CannotRead = (CorruptRecordException, UnsupportedCodecError, UnicodeDecodeError)
-"""What aiokafka raises for a batch it cannot read: its two implementations (C, Python) differ."""
 _CANCEL_SECONDS = 1.0
 _RETURN_SECONDS = 0.05  # for aiokafka to return empty-handed after its own time-out
 _NEWER_MILLISECONDS = 5  # for what is on the broker already
 _PROBE_MILLISECONDS = 50  # for a record of one partition to come, where each is asked on its own
+_AGAIN_SECONDS = 5.0  # between two tries to read what could not be read here
+_AGAIN_MILLISECONDS = (
+    1_000  # for its record to come: a request for other partitions may be under way, and takes half of it
+)
+_CODEC_MISSING = "the package cramjam is missing from this process's environment: install what requirements.lock names"
+_DAMAGED = (
+    "its batch is damaged, or of a kind that this version cannot read. Compare the replicas of the partition; to give the batch "
+    "up, stop the group and move its offset behind it with kafka-consumer-groups --reset-offsets"
+)
+
+
+class CannotRead(Exception):
+    """Aiokafka cannot read the next batch of a partition. The cause is its own error."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(repr(error))
+        self.name = type(error).__name__
+        # The Python implementation wraps what the one in C raises.
+        self.by_content = isinstance(error, UnicodeDecodeError) or isinstance(error.__cause__, UnicodeDecodeError)
+        self.remedy = _CODEC_MISSING if isinstance(error, UnsupportedCodecError) else _DAMAGED
+
+
+async def fetched(
+    consumer: AIOKafkaConsumer, *partitions: TopicPartition, timeout_ms: int, max_records: int
+) -> _Records:
+    """As `getmany`. Raises `CannotRead`; `KafkaError` for anything that is not about the content of a batch."""
+    try:
+        return cast(_Records, await consumer.getmany(*partitions, timeout_ms=timeout_ms, max_records=max_records))
+    except (CorruptRecordException, UnsupportedCodecError) as error:
+        raise CannotRead(error) from error
+    except (KafkaError, ConsumerStoppedError):
+        raise
+    except Exception as error:  # each codec has errors of its own
+        raise CannotRead(error) from error
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """Where a partition waits until it can be read, and when to try again, by the loop's clock."""
+
+    offset: int
+    error: CannotRead
+    again_at: float
 
 
 class KafkaReader:
@@ -47,6 +94,9 @@ class KafkaReader:
         self._careful_reads = _CAREFUL_READS if careful else 0
         self._failures: dict[TopicPartition, tuple[int, int]] = {}
         """For each partition, an offset and how often it could not be read."""
+        self._waiting: dict[TopicPartition, _Waiting] = {}
+        self._failed: list[TopicPartition] = []
+        """Of those, the ones that were tried since the caller last learnt of it."""
         self._connection = connection
         self._metadata_task = metadata_task(client_of(consumer))
         self._fetch: asyncio.Task[_Records] | None = None
@@ -60,10 +110,16 @@ class KafkaReader:
         them for ever."""
         return not self._metadata_task.done()
 
+    @property
+    def unreadable(self) -> Mapping[int, int]:
+        """See `port.Consumer`."""
+        return {each.partition: waiting.offset for each, waiting in self._waiting.items()}
+
     async def take(self, max_messages: int, wait_seconds: float) -> list[ConsumedMessage]:
         """The next messages; empty when none came within `wait_seconds`.
 
-        Raises `LogUnavailable` if no broker has answered for one of the partitions during `silence_seconds` of waiting.
+        Raises `LogUnavailable` if no broker has answered for one of the partitions during `silence_seconds` of waiting;
+        `LogUnreadable`, for each try, where one cannot be read here and the others have nothing; `CannotRead` unless it is careful.
         May be cancelled without losing a message.
         """
         if not self._fetched:
@@ -73,6 +129,10 @@ class KafkaReader:
     def discard(self) -> None:
         """Drop what was fetched and not yet taken: its partitions are being given up."""
         self._fetched.clear()
+        for partition in self._waiting.keys() & self.consumer.assignment():
+            self.consumer.resume(partition)
+        self._waiting.clear()
+        self._failed.clear()
         if self._fetch is not None and self._fetch.done():
             self._fetch = None
 
@@ -94,20 +154,30 @@ class KafkaReader:
             self._fetch = None
             self._fetched.extend(_messages(fetch.result()))
         self._count_silence(loop.time() - began)
-        if not self._fetched:
-            await self._raise_if_silent()
+        if self._fetched:
+            return
+        failed, self._failed = [each for each in self._failed if each in self._waiting], []
+        if failed:
+            waiting = self._waiting[failed[0]]
+            raise LogUnreadable(
+                f"{failed[0].topic}: partition {failed[0].partition} cannot be read from offset {waiting.offset} on "
+                f"({waiting.error}): {waiting.error.remedy}"
+            )
+        await self._raise_if_silent()
 
     async def _fetch_records(self, max_messages: int, wait_seconds: float) -> _Records:
+        if self._waiting and (readable := await self._try_again(max_messages)):
+            return readable
         if self._careful_reads:
             return await self._fetch_carefully(max_messages, wait_seconds)
-        ready: _Records = await self.consumer.getmany(timeout_ms=milliseconds(wait_seconds), max_records=max_messages)
+        ready = await fetched(self.consumer, timeout_ms=milliseconds(wait_seconds), max_records=max_messages)
         count = sum(map(len, ready.values()))
         if not CROWD <= count < max_messages:
             return ready
         # aiokafka fetched these as soon as it was last asked, and of their partitions nothing since. What came meanwhile is fetched
         # now, and need not wait for the caller to come again.
-        newer = await self.consumer.getmany(timeout_ms=_NEWER_MILLISECONDS, max_records=max_messages - count)
-        return {each: [*ready.get(each, ()), *newer.get(each, ())] for each in (ready | newer)}
+        newer = await fetched(self.consumer, timeout_ms=_NEWER_MILLISECONDS, max_records=max_messages - count)
+        return {each: [*ready.get(each, ()), *newer.get(each, ())] for each in {**ready, **newer}}
 
     async def _fetch_carefully(self, max_messages: int, wait_seconds: float) -> _Records:
         """One record at a time, so that an error costs no other record."""
@@ -115,7 +185,7 @@ class KafkaReader:
         wait = milliseconds(wait_seconds)
         try:
             for _ in range(max_messages):
-                batches = await self.consumer.getmany(timeout_ms=wait, max_records=1)
+                batches = await fetched(self.consumer, timeout_ms=wait, max_records=1)
                 if not batches:
                     break
                 for partition, records in batches.items():
@@ -129,29 +199,78 @@ class KafkaReader:
 
     async def _find_unreadable(self) -> _Records:
         """Aiokafka does not say which partition its error is about: ask each on its own."""
-        found: dict[TopicPartition, list[ConsumerRecord]] = {}
-        for partition in sorted(self.consumer.assignment()):
+        found: dict[TopicPartition, Sequence[ConsumerRecord]] = {}
+        for partition in sorted(self.consumer.assignment() - self._waiting.keys()):
             try:
-                found |= await self.consumer.getmany(partition, timeout_ms=_PROBE_MILLISECONDS, max_records=1)
+                found |= await fetched(self.consumer, partition, timeout_ms=_PROBE_MILLISECONDS, max_records=1)
             except CannotRead as error:
-                found[partition] = await self._skip(partition, error)
+                found[partition] = await self._skip_or_wait(partition, error)
         return found
 
-    async def _skip(self, partition: TopicPartition, error: Exception) -> list[ConsumerRecord]:
-        """A record marked unreadable in place of the next one of `partition`; none while another try may still read it."""
+    async def _skip_or_wait(self, partition: TopicPartition, error: CannotRead) -> Sequence[ConsumerRecord]:
+        """A record marked unreadable in place of the next one of `partition`, where that is its own fault. None while another try
+        may still read it, and where the partition waits from now on."""
         offset = await self.consumer.position(partition)
         known, failures = self._failures.get(partition, (offset, 0))
         failures = failures + 1 if known == offset else 1
         self._failures[partition] = (offset, failures)
         if failures < _TRIES:
             return []
-        _log.error("kafka record unreadable", extra={"partition": partition, "offset": offset, "error": repr(error)})
-        self.consumer.seek(partition, offset + 1)
-        return [_unreadable(partition, offset, error)]
+        topic, number = partition.topic, partition.partition
+        if error.by_content:
+            _log.error(
+                "record.unreadable",
+                extra={"topic": topic, "partition": number, "offset": offset, "error": str(error)},
+            )
+            self.consumer.seek(partition, offset + 1)
+            return [_unreadable(partition, offset, error)]
+        _log.error(
+            "partition.unreadable",
+            extra={
+                "topic": topic,
+                "partition": number,
+                "offset": offset,
+                "error": str(error),
+                "remedy": error.remedy,
+            },
+        )
+        self._wait(partition, offset, error)
+        return []
+
+    def _wait(self, partition: TopicPartition, offset: int, error: CannotRead) -> None:
+        self.consumer.pause(partition)
+        self._waiting[partition] = _Waiting(offset, error, asyncio.get_running_loop().time() + _AGAIN_SECONDS)
+        self._failed.append(partition)
+
+    async def _try_again(self, max_messages: int) -> _Records:
+        """The next records of partitions that waited until now."""
+        now = asyncio.get_running_loop().time()
+        for partition in [each for each, waiting in self._waiting.items() if waiting.again_at <= now]:
+            waiting = self._waiting[partition]
+            self.consumer.resume(partition)
+            try:
+                found = await fetched(
+                    self.consumer, partition, timeout_ms=_AGAIN_MILLISECONDS, max_records=max_messages
+                )
+            except CannotRead as error:
+                self._wait(partition, waiting.offset, error)
+                continue
+            position = await self.consumer.position(partition)
+            if not found and position < (self.consumer.highwater(partition) or position + 1):
+                self._wait(partition, waiting.offset, waiting.error)  # no answer yet
+                continue
+            del self._waiting[partition]
+            _log.info(
+                "partition.readable_again",
+                extra={"topic": partition.topic, "partition": partition.partition, "offset": waiting.offset},
+            )
+            if found:
+                return found
+        return {}
 
     def _count_silence(self, waited: float) -> None:
         """Count the waiting time for every partition that no broker has answered for meanwhile."""
-        assigned = self.consumer.assignment()
+        assigned = self.consumer.assignment() - self._waiting.keys()
         last_polls = {partition: self.consumer.last_poll_timestamp(partition) for partition in assigned}
         silent = [each for each in assigned if each in self._last_polls and last_polls[each] == self._last_polls[each]]
         counted = silent if assigned else [_NO_PARTITION]
@@ -187,9 +306,9 @@ async def stop(consumer: AIOKafkaConsumer, connection: KafkaConnection) -> None:
         await abandon_consumer(consumer)
 
 
-def _unreadable(partition: TopicPartition, offset: int, error: Exception) -> ConsumerRecord:
+def _unreadable(partition: TopicPartition, offset: int, error: CannotRead) -> ConsumerRecord:
     """Delivered in place of a record that cannot be read. Its time is now: the record's own is unknown."""
-    headers = ((UNREADABLE, type(error).__name__.encode()),)
+    headers = ((UNREADABLE, error.name.encode()),)
     now = time.time_ns() // 1_000_000
     return ConsumerRecord(partition.topic, partition.partition, offset, now, 0, None, None, None, -1, -1, headers)
 

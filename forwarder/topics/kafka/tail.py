@@ -60,6 +60,11 @@ class KafkaTail:
             self._next[message.partition] = message.offset + 1
         return messages
 
+    async def positions(self) -> Mapping[int, int]:
+        reader = self._reader or await self.open()
+        async with reaching_kafka(f"read {self._topic}", within=self._connection.request_timeout_seconds):
+            return {each.partition: await reader.consumer.position(each) for each in reader.consumer.assignment()}
+
     async def open(self) -> KafkaReader:
         """Assign all partitions: from where they were left, else from the end or the beginning. Raises `LogUnavailable`."""
         consumer = self._new_consumer()

@@ -187,7 +187,7 @@ async def test_a_mistake_of_ours_is_no_outage_and_shows_no_guest(engine: AsyncEn
     recorder = SqlRecorder(engine)
     await lease(recorder, "w1")
     async with engine.begin() as connection:
-        await connection.execute(text("DROP TABLE reservations"))
+        await connection.execute(text("ALTER TABLE reservations RENAME COLUMN request_id TO request_number"))
     with pytest.raises(SQLAlchemyError) as caught:
         await recorder.ingest("w1", [arrival(1, notes="for Zoe alone")], now=NOW)
     assert "Zoe" not in f"{caught.value}{caught.value.__cause__}"
@@ -206,3 +206,15 @@ def test_a_sqlite_without_returning_is_refused(monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setattr(sqlite3, "sqlite_version_info", (3, 34, 1))
     with pytest.raises(UnusableDatabase, match=r"3\.35"):
         open_engine(tmp_path / "store.sqlite3")
+
+
+@pytest.mark.parametrize("name", ["a?1", "a#b", "100%", "da ta", "%3F", "a&b=c", "é:@"])
+async def test_the_file_is_where_the_path_says_whatever_characters_it_has(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name / "store.sqlite3"
+    path.parent.mkdir()
+    await migrate(path)
+    opened = open_engine(path)
+    await lease(SqlRecorder(opened), "w1")
+    await opened.dispose()
+    assert path.exists()
+    assert [each.name for each in tmp_path.iterdir()] == [name]

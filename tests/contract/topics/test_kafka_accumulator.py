@@ -52,7 +52,7 @@ def patient(producer: AIOKafkaProducer) -> BatchAccumulator:
 def add(batches: BatchAccumulator, topic: str, count: int, *, first: int = 0, keys: int = 50) -> Sequence[Future[None]]:
     added = [batches.enqueue(topic, message) for message in numbered(count, first=first, keys=keys)]
     assert None not in added
-    return [each for each in added if each is not None]
+    return [each[1] for each in added if each is not None]
 
 
 async def acknowledged(added: Sequence[Future[None]]) -> None:
@@ -88,7 +88,7 @@ async def test_enough_of_one_partition_leave_as_soon_as_it_is_free(producer: AIO
     enough = add(batches, topic, ENOUGH, keys=1)
     # A crowd for another partition, which leaves before them.
     others = [batches.enqueue(topic, Message(ELSEWHERE, b"%d" % each)) for each in range(BURST)]
-    await acknowledged([*on_their_way, *enough, *(each for each in others if each)])
+    await acknowledged([*on_their_way, *enough, *(each[1] for each in others if each)])
     assert None not in others
 
 

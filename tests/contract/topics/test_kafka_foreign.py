@@ -1,15 +1,20 @@
 """What other programs may write to a topic of Kafka's, and a reader of ours gets past: nulls, and what its driver cannot read."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
+from datetime import UTC
 
 import pytest
+from aiokafka import AIOKafkaProducer
 
 from forwarder.topics.kafka.log import KafkaLog
-from forwarder.topics.port import ConsumedMessage, Consumer, Message
-from tests.support.log.foreign_batches import STANDS_FOR, Raw, write_batch
-from tests.support.log.messages import ignore_partitions, lag, new_topic, nothing_more, numbered, take
+from forwarder.topics.port import ConsumedMessage, Consumer, Message, moment_of
+from forwarder.topics.reading import read_to_end
+from tests.support.log.foreign_batches import STANDS_FOR, Raw, topic_with, write_batch
+from tests.support.log.messages import SOON, ignore_partitions, lag, new_topic, nothing_more, numbered, take
 
 PARTITIONS = 2
+ANY_TIME = {"message.timestamp.before.max.ms": str(2**63 - 1), "message.timestamp.after.max.ms": str(2**63 - 1)}
 UNREADABLE: Raw = (b"k", b"foreign", [(STANDS_FOR, b"x")])
 
 
@@ -97,3 +102,39 @@ async def test_after_it_reading_goes_on_as_ever(log: KafkaLog, topic: str, write
         for first in range(0, 3000, 1000):
             await publisher.publish(topic, numbered(1000, first=first))
             assert len(await take(consumer, 1000)) == 1000
+
+
+async def test_a_topic_that_ends_with_what_is_no_message_is_read_to_its_end(
+    log: KafkaLog, kafka_bootstrap: str, topic: str
+) -> None:
+    """The markers of a transaction, committed or aborted: they have offsets, and are never delivered."""
+    key = b"k"
+    async with AIOKafkaProducer(bootstrap_servers=kafka_bootstrap, transactional_id=topic) as producer:
+        async with producer.transaction():
+            await producer.send_and_wait(topic, b"committed", key=key)
+        await producer.begin_transaction()
+        await producer.send_and_wait(topic, b"aborted", key=key)
+        await producer.abort_transaction()
+    async with asyncio.timeout(SOON):
+        read = [each.message.value async for batch in read_to_end(log, topic) for each in batch]
+    assert read[0] == b"committed"
+
+
+@pytest.mark.parametrize("milliseconds", [0, 1, 2**62, 10**15])
+async def test_senders_may_set_any_time(log: KafkaLog, kafka_bootstrap: str, milliseconds: int) -> None:
+    topic = await topic_with(kafka_bootstrap, 1, {"message.timestamp.type": "CreateTime", **ANY_TIME})
+    async with AIOKafkaProducer(bootstrap_servers=kafka_bootstrap) as producer:
+        await producer.send_and_wait(topic, b"v", key=b"k", timestamp_ms=milliseconds)
+    async with log.tail(topic, from_beginning=True) as tail:
+        (came,) = await take(tail, 1)
+    assert moment_of(came.timestamp_ms).tzinfo is UTC
+    async with log.admin() as admin:
+        (behind,) = await admin.lag(topic, group="g")
+    assert behind.messages == 1
+
+
+async def test_names_of_headers_may_come_twice(log: KafkaLog, topic: str, write: Write) -> None:
+    await write(0, (b"k", b"v", [("h", b"1"), ("h", b"2")]))
+    async with log.tail(topic, from_beginning=True) as tail:
+        (came,) = await take(tail, 1)
+    assert came.message.headers == (("h", b"1"), ("h", b"2"))

@@ -6,7 +6,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 
 import pytest
-from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
 from forwarder.topics.kafka.log import KafkaLog
 from forwarder.topics.port import ConsumedMessage, Consumer, LogUnavailable, Message, Publisher, Tail
@@ -15,7 +14,6 @@ from tests.support.log.messages import (
     Tally,
     ignore_partitions,
     new_topic,
-    nothing_more,
     numbered,
     numbers,
     take,
@@ -157,27 +155,6 @@ async def test_leaving_does_not_wait_for_brokers_that_are_gone(
             await unanswered
     finally:
         await asyncio.to_thread(kafka_to_kill.brokers[0].resume)
-
-
-async def test_a_producer_that_the_brokers_refuse_is_replaced(
-    log: KafkaLog, kafka_to_kill: KafkaCluster, topic: str
-) -> None:
-    strict = f"{topic}.strict"
-    admin = AIOKafkaAdminClient(bootstrap_servers=kafka_to_kill.bootstrap_servers)
-    await admin.start()
-    await admin.create_topics([NewTopic(strict, 1, 1, topic_configs={"max.message.bytes": "2000"})])
-    await admin.close()
-    async with log.publisher() as publisher:
-        await publisher.publish(strict, numbered(1))
-        for _ in range(3):
-            await unavailable(publisher.publish(strict, [Message(b"key", b"x" * 4000)]))
-            await publisher.publish(strict, numbered(3))
-        too_big_together = [publisher.publish(strict, [Message(b"key", b"x" * 1500)]) for _ in range(5)]
-        await asyncio.gather(*(unavailable(each) for each in too_big_together))
-        await publisher.publish(strict, numbered(3))
-    async with log.tail(strict, from_beginning=True) as tail:
-        assert len(await take(tail, 13)) == 13
-        assert await nothing_more(tail)
 
 
 async def test_of_what_is_acknowledged_while_a_leader_dies_none_is_lost_or_doubled(

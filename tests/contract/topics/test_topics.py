@@ -167,11 +167,14 @@ async def test_the_biggest_message_passes_and_a_bigger_one_is_refused(
 ) -> None:
     biggest = Message(b"key", b"x" * (MAX_MESSAGE_BYTES - 119), (("header", b"y" * 100),))
     assert biggest.size == MAX_MESSAGE_BYTES
+    too_big, small = Message(b"key", biggest.value + b"x", biggest.headers), Message(b"key", b"1")
+    with pytest.raises(MessageTooLarge) as refused:
+        await publisher.publish(topic, [small, too_big, biggest])
+    assert (refused.value.sizes, refused.value.limit) == ({1: MAX_MESSAGE_BYTES + 1}, MAX_MESSAGE_BYTES)
     with pytest.raises(MessageTooLarge):
-        await publisher.publish(topic, [Message(b"key", biggest.value + b"x", biggest.headers)])
-    await publisher.publish(topic, [biggest])
+        await publisher.publish(topic, [too_big])
     async with member(log, topic) as consumer:
-        assert (await take(consumer, 1))[0].message == biggest
+        assert [each.message for each in await take(consumer, 2)] == [small, biggest]
         assert await nothing_more(consumer)
 
 

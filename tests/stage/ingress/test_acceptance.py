@@ -126,6 +126,19 @@ async def test_without_the_log_nothing_is_accepted(house: Stages) -> None:
     assert (await house.client.post(BOOKING_ENGINE_PATH, json=BOOKING_ENGINE)).status_code == 202
 
 
+@pytest.mark.parametrize("headers", [{}, {"Idempotency-Key": "one"}])
+async def test_what_is_too_large_for_the_topic_is_refused_for_good_with_the_limit(
+    house: Stages, headers: dict[str, str]
+) -> None:
+    house.log.max_bytes = 100
+    answer = await house.client.post(BOOKING_ENGINE_PATH, json=BOOKING_ENGINE, headers=headers)
+    _assert_problem(answer, 413, "body_too_large")
+    assert "at most 100" in answer.json()["detail"]
+    assert "retry-after" not in answer.headers
+    house.log.max_bytes = 100_000
+    assert (await house.client.post(BOOKING_ENGINE_PATH, json=BOOKING_ENGINE, headers=headers)).status_code == 202
+
+
 async def test_without_the_directory_nothing_is_accepted(house: Stages) -> None:
     house.directory.away = True
     answer = await house.client.post(BOOKING_ENGINE_PATH, json=BOOKING_ENGINE)

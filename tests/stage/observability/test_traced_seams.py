@@ -118,6 +118,10 @@ class Delivering:
     async def receive(self, *, max_messages: int, wait_seconds: float) -> Sequence[ConsumedMessage]:
         return self.batches.pop(0)
 
+    @property
+    def unreadable(self) -> Mapping[int, int]:
+        return {}
+
     async def commit(self, messages: Sequence[ConsumedMessage]) -> None:
         if self.away:
             raise LogUnavailable("away")

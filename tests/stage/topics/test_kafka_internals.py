@@ -7,13 +7,18 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.client import AIOKafkaClient
 from aiokafka.consumer.fetcher import Fetcher
 from aiokafka.consumer.group_coordinator import GroupCoordinator, NoGroupCoordinator
+from aiokafka.producer.message_accumulator import MessageAccumulator
 from aiokafka.producer.sender import Sender
+from aiokafka.producer.transaction_manager import TransactionManager
 
 USES = [
     (AIOKafkaClient.bootstrap, "self._sync_task = create_task(self._md_synchronizer())"),
     (AIOKafkaClient.close, "await self._sync_task"),
     (AIOKafkaProducer.__init__, "self._sender = Sender("),
     (AIOKafkaProducer.__init__, "self._closed = False"),
+    (AIOKafkaProducer.__init__, "self._txn_manager = TransactionManager("),
+    (TransactionManager.increment_sequence_number, "seq = self._sequence_numbers[tp] + increment"),
+    (MessageAccumulator, "self._txn_manager.increment_sequence_number(batch.tp, batch.record_count)"),
     (AIOKafkaProducer.stop, "await self._sender.close()"),
     (AIOKafkaProducer.__del__, "if self._closed is False"),
     (Sender.close, "self._sender_task.cancel()"),

@@ -1,10 +1,12 @@
-"""What other programs write to Kafka: record batches that no producer of ours would make."""
+"""What others bring to Kafka: topics of their settings, record batches that no producer of ours would make."""
 
 import asyncio
 import struct
-from collections.abc import Sequence
+import uuid
+from collections.abc import Mapping, Sequence
 
 from aiokafka import AIOKafkaProducer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.client import AIOKafkaClient
 from aiokafka.errors import NoError, for_code
 from aiokafka.protocol.produce import ProduceRequest
@@ -34,6 +36,17 @@ async def write_batch(bootstrap_servers: str, topic: str, partition: int, record
             assert error.retriable, error  # the leader of a new partition is not ready at once
             await asyncio.sleep(_RETRY_SECONDS)
             await producer.client.force_metadata_update()
+
+
+async def topic_with(bootstrap_servers: str, partitions: int, settings: Mapping[str, str]) -> str:
+    """A topic that nobody else has, set up as an operator may set it up."""
+    name = f"test.{uuid.uuid4().hex[:12]}"
+    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap_servers)
+    await admin.start()
+    response = await admin.create_topics([NewTopic(name, partitions, 1, topic_configs=dict(settings))])
+    await admin.close()
+    assert [error[1] for error in response.topic_errors] == [0], response
+    return name
 
 
 async def _produce(client: AIOKafkaClient, topic: str, partition: int, batch: bytes) -> int:

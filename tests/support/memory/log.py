@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from forwarder.process.clock import Clock
-from forwarder.topics.port import ConsumedMessage, LogUnavailable, Message
+from forwarder.topics.port import MAX_MESSAGE_BYTES, ConsumedMessage, LogUnavailable, Message, MessageTooLarge
 
 
 class MemoryLog:
@@ -15,6 +15,7 @@ class MemoryLog:
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
         self.away = False
+        self.max_bytes = MAX_MESSAGE_BYTES
         self.acknowledging = asyncio.Event()
         self.acknowledging.set()
         self.topics: defaultdict[str, list[Message]] = defaultdict(list)
@@ -26,8 +27,11 @@ class MemoryLog:
         await self._notify()
         await self.acknowledging.wait()
         self.require()
-        self.topics[topic] += messages
+        sizes = {index: each.size for index, each in enumerate(messages) if each.size > self.max_bytes}
+        self.topics[topic] += [each for index, each in enumerate(messages) if index not in sizes]
         await self._notify()
+        if sizes:
+            raise MessageTooLarge(sizes, self.max_bytes)
 
     async def holds(self, topic: str, count: int) -> None:
         """Return once so many messages were stored."""
@@ -88,6 +92,9 @@ class MemoryTail:
         found = self._log.topics[self._topic][first : first + max_messages]
         self._next += len(found)
         return [ConsumedMessage(self._topic, 0, first + index, 0, message) for index, message in enumerate(found)]
+
+    async def positions(self) -> Mapping[int, int]:
+        return {0: self._next}
 
     async def _wait(self, seconds: float) -> None:
         arrived = asyncio.ensure_future(self._log.holds(self._topic, self._next + 1))

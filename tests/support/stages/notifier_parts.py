@@ -1,6 +1,6 @@
 """A notifier's parts in memory, on a clock that is moved by hand."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 
@@ -29,6 +29,10 @@ class Batches:
 
     async def receive(self, *, max_messages: int, wait_seconds: float) -> Sequence[ConsumedMessage]:
         return self.waiting.pop(0) if self.waiting else ()
+
+    @property
+    def unreadable(self) -> Mapping[int, int]:
+        return {}
 
     async def commit(self, deliveries: Sequence[ConsumedMessage]) -> None:
         self.committed.append(deliveries)

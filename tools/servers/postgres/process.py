@@ -173,7 +173,7 @@ class PostgresServer:
             name="PostgreSQL",
             arguments=[str(self._binaries / "postgres"), "-D", str(self._data), *options],
             log=self._home / "postgres.log",
-            ready="database system is ready to accept connections",
+            ready="database system is ready to accept",
             stop_signal=signal.SIGINT,
             user=self._user,
         )

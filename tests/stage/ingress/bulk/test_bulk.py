@@ -470,3 +470,15 @@ async def test_who_calls_is_asked_first(house: Stages, headers: dict[str, str]) 
     answer = await _send(house, [SMALL], headers=headers)
     assert answer.status_code in {401, 403, 404}
     assert not house.requests
+
+
+async def test_an_item_that_is_too_large_for_the_topic_is_refused_alone(house: Stages) -> None:
+    """And so are those that repeat it."""
+    small, large = _keyed("a", comments="x"), _keyed("b", comments="x" * 5_000)
+    repeated = {**ENGINE, "reservation": changed(BOOKING_ENGINE, "notes", "x" * 5_000)}
+    house.log.max_bytes = 4_000
+    results = await _results(house, [small, large, repeated, repeated, _keyed("c", comments="y")])
+    refused = ["body_too_large"] * 3
+    assert [each.get("problem", {}).get("code") for each in results] == [None, *refused, None]
+    house.log.max_bytes = 100_000
+    assert not any("problem" in each for each in await _results(house, [small, large, repeated]))

@@ -4,7 +4,7 @@ Messages of one partition keep their order; a commit goes back as readily as for
 """
 
 from collections import defaultdict
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -174,6 +174,10 @@ class GroupConsumer:
             return found
         await self._process.clock.sleep(wait_seconds)
         return self._log.take(self.member, max_messages) if self.member.told == self.member.assigned else ()
+
+    @property
+    def unreadable(self) -> Mapping[int, int]:
+        return {}
 
     async def commit(self, deliveries: Sequence[ConsumedMessage]) -> None:
         async with self._steps.step("commit"):
