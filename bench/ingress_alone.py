@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from starlette.types import ASGIApp, Message
 
+from forwarder.http.admission import Admission
 from forwarder.http.health import health_routes
 from forwarder.http.server import http_app
 from forwarder.ingress.parts import IngressParts
@@ -136,8 +137,9 @@ def application(publisher: Publisher, topic: str = "reservations.requests") -> A
         preview=lambda: Previews(clock),
         limits=RateLimits(clock),
         audit=memory_audit(clock),
+        admission=(admission := Admission()),
     )
-    return http_app([*ingress_routes(parts), *health_routes({})], clock)
+    return http_app([*ingress_routes(parts), *health_routes({})], clock, admission=admission)
 
 
 async def call(app: ASGIApp, path: str, body: bytes) -> None:

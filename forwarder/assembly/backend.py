@@ -16,6 +16,7 @@ from forwarder.assembly.secrets import (
     trusted_keys,
 )
 from forwarder.assembly.test_mode import Shadows
+from forwarder.http.admission import Admission
 from forwarder.observability.tracing.tracer import Tracer
 from forwarder.operations.audit import Audit
 from forwarder.operations.tenancy import AuditedTenancy
@@ -61,6 +62,7 @@ class Backend:
     engine: Engine
     directory: SqlDirectory
     access: Access
+    admission: Admission
     tenancy: TenancyAdmin
     overview: SqlOverview
     repairs: SqlRepairs
@@ -164,6 +166,7 @@ async def open_backend(
                 engine=engine,
                 directory=directory,
                 access=Access(directory, clock, BadTokens(clock, environment.bad_tokens_per_minute)),
+                admission=settings.admission(),
                 tenancy=AuditedTenancy(SqlTenancyAdmin(engine), audit),
                 overview=SqlOverview(engine),
                 repairs=SqlRepairs(engine),

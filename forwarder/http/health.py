@@ -3,6 +3,7 @@
 import asyncio
 import hmac
 from collections.abc import Awaitable, Callable, Mapping
+from typing import Final
 
 from prometheus_client.exposition import choose_encoder
 from pydantic_core import to_json
@@ -17,6 +18,9 @@ from forwarder.reservation.problems import requests
 
 Check = Callable[[], Awaitable[bool]]
 """True when the part that it asks can do its work now. One that raises, or takes too long, counts as False."""
+
+ALWAYS_ANSWERED: Final = frozenset({"/healthz", "/readyz", "/metrics"})
+"""Whatever else is under way: an overloaded process is not a dead one."""
 
 _CHECK_SECONDS = 2.0
 _NOT_FOR_ALL = requests.UNAUTHENTICATED.problem(

@@ -16,8 +16,12 @@ from starlette.requests import ClientDisconnect
 from starlette.routing import BaseRoute
 from starlette.types import Message, Receive, Scope, Send
 
+from forwarder.http.admission import Place, place_of
+from forwarder.reservation.problems import service
 from forwarder.reservation.problems.problem import Problem
 from forwarder.reservation.value import value
+
+_SAFE_METHODS: Final = frozenset({"GET", "HEAD"})
 
 Header = tuple[bytes, bytes]
 """A header's line as ASGI has it."""
@@ -39,6 +43,7 @@ class BodyFault(Enum):
 
     TOO_LARGE = auto()
     TIMED_OUT = auto()
+    NO_ROOM = auto()
 
 
 class HttpRequest:
@@ -75,34 +80,42 @@ class HttpRequest:
         fields = self.fields
         return _declares(media_type, fields.get(b"content-type", b""), fields.get(b"content-encoding", b"identity"))
 
-    def max_body_bytes(self, max_bytes: int) -> int:
-        """How long its body may turn out: as long as it is declared, but `max_bytes` at the most, beyond which it is not read."""
-        declared = self.fields.get(b"content-length", b"")
-        return min(int(declared), max_bytes) if declared.isdigit() else max_bytes
-
     async def body(self, max_bytes: int, within_seconds: float) -> bytes | BodyFault:
         """The whole body: `TOO_LARGE` as soon as it is seen to be longer than `max_bytes`, `TIMED_OUT` where it takes longer than
-        `within_seconds` to come. Raises `ClientDisconnect`."""
-        declared = self.fields.get(b"content-length", b"")
-        if declared.isdigit() and int(declared) > max_bytes:
+        `within_seconds` to come, `NO_ROOM` where its caller may not send that many bytes now. The bytes received so far count
+        against the request's `Place`, not those declared. Raises `ClientDisconnect`."""
+        written = self.fields.get(b"content-length", b"")
+        declared, place = int(written) if written.isdigit() else 0, place_of(self.scope)
+        if declared > max_bytes:
             return BodyFault.TOO_LARGE
+        if declared > LARGE_BYTES and place is not None and not place.may_receive(declared):
+            return BodyFault.NO_ROOM
         try:
-            return await wait_within(within_seconds, _read_body(self.receive, max_bytes))
+            return await wait_within(within_seconds, _read_body(self.receive, max_bytes, place))
         except TimeoutError:
             return BodyFault.TIMED_OUT
+
+    def leave_place(self) -> None:
+        """What it sent is safe: its place, and the bytes of its body, are free for others. What it waits for is counted elsewhere."""
+        if (place := place_of(self.scope)) is not None:
+            place.leave()
 
     async def client_left(self) -> None:
         """Return when the client has left, or has closed its sending side. To be awaited after the body."""
         await client_left(self.scope, self.receive)
 
 
-async def _read_body(receive: Receive, max_bytes: int) -> bytes | BodyFault:
+async def _read_body(receive: Receive, max_bytes: int, place: Place | None) -> bytes | BodyFault:
     chunk, more = _chunk(await receive())
+    if place is not None and not place.received(len(chunk)):
+        return BodyFault.NO_ROOM
     if not more:  # most come in one piece
         return chunk if len(chunk) <= max_bytes else BodyFault.TOO_LARGE
     body = bytearray(chunk)
     while more and len(body) <= max_bytes:
         chunk, more = _chunk(await receive())
+        if place is not None and not place.received(len(chunk)):
+            return BodyFault.NO_ROOM
         body += chunk
     return bytes(body) if len(body) <= max_bytes else BodyFault.TOO_LARGE
 
@@ -197,6 +210,9 @@ ADDED: Final = "forwarder.added_headers"
 lines of the request are found."""
 HALF_CLOSED: Final = "forwarder.half_closed"
 """In a request's state once its client has closed its sending side."""
+LARGE_BYTES: Final = 64 * 1024
+"""A response of more bytes is sent in pieces of so many, and counted while its client reads it; a request that declares more is
+refused before its body is read, where there is no room for it."""
 NO_STORE: Final = (b"cache-control", b"no-store")
 """For responses with guests in them: no cache on the way may keep them."""
 
@@ -224,19 +240,43 @@ class Response:
     headers: tuple[Header, ...] = ()
     media_type: bytes = JSON
 
-    async def __call__(self, scope: Scope, _receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send it, with the `Request-Id` that the application gave to the request, which a problem says in its body too."""
         body, added = self.body, added_headers(scope)
         if added and self.media_type is PROBLEM_JSON:
             body = with_request_id(body, added[0][1])
+        if len(body) > LARGE_BYTES:
+            await self._send_large(body, scope, receive, send)
+            return
+        await send(self._start(len(body), added))
+        await send({"type": "http.response.body", "body": body})
+
+    def _start(self, size: int, added: Sequence[Header]) -> Message:
         headers = [
             (b"content-type", self.media_type),
-            (b"content-length", b"%d" % len(body)),
+            (b"content-length", b"%d" % size),
             *self.headers,
             *added,
         ]
-        await send({"type": "http.response.start", "status": self.status, "headers": headers})
-        await send({"type": "http.response.body", "body": body})
+        return {"type": "http.response.start", "status": self.status, "headers": headers}
+
+    async def _send_large(self, body: bytes, scope: Scope, receive: Receive, send: Send) -> None:
+        """In pieces, each as soon as the client has read the one before, and counted until the last. Where the caller has too many
+        unread responses already, what was only read is refused instead; what has taken effect is told."""
+        place = place_of(scope)
+        if place is not None and not place.hold_response(len(body), refusable=scope["method"] in _SAFE_METHODS):
+            await _too_much_unread()(scope, receive, send)
+            return
+        if place is not None:
+            place.leave()
+        try:
+            await send(self._start(len(body), added_headers(scope)))
+            for at in range(0, len(body), LARGE_BYTES):
+                more = at + LARGE_BYTES < len(body)
+                await send({"type": "http.response.body", "body": body[at : at + LARGE_BYTES], "more_body": more})
+        finally:
+            if place is not None:
+                place.response_read()
 
 
 _ID_BITS: Final = 96
@@ -265,6 +305,15 @@ def problem_response(problem: Problem, *headers: Header, retry_after_seconds: in
         case HTTPStatus.TOO_MANY_REQUESTS if problem.retry_after is not None:
             headers = (*headers, retry_after(problem.retry_after))
     return Response(problem.status, problem_body(problem.as_json()), headers, PROBLEM_JSON)
+
+
+@functools.cache
+def _too_much_unread() -> Response:
+    return problem_response(
+        service.OVERLOADED.problem(
+            "Earlier responses to this caller have not been read yet. Read them, then ask again."
+        )
+    )
 
 
 def with_request_id(body: bytes, request_id: bytes) -> bytes:

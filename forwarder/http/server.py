@@ -27,6 +27,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from forwarder.http.admission import PLACE, Admission
 from forwarder.http.connection_limits import (
     HEAD_TOO_LARGE,
     MAX_HEAD_BYTES,
@@ -35,7 +36,16 @@ from forwarder.http.connection_limits import (
     LimitedConfig,
     LimitedProtocol,
 )
-from forwarder.http.messages import ADDED, DirectEndpoint, Response, Routes, new_request_id, problem_response
+from forwarder.http.health import ALWAYS_ANSWERED
+from forwarder.http.messages import (
+    ADDED,
+    DirectEndpoint,
+    Response,
+    Routes,
+    client_address,
+    new_request_id,
+    problem_response,
+)
 from forwarder.http.tls import SecuredListener, ServerTls
 from forwarder.observability.logging import bind_log_context
 from forwarder.observability.metrics import DEFERRED, REQUEST_SECONDS
@@ -51,24 +61,29 @@ _NAMING_FIELDS: Final = _REQUEST_ID_FIELDS | {_TRACEPARENT}
 _SANE_REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _CLOSE: Final = (b"connection", b"close")
+_OVERLOADED: Final = problem_response(service.OVERLOADED.problem("Send the same request again in a moment."), _CLOSE)
 _CLIENT_GONE = 499
 """The status that is counted, and seen by nobody, when the client left before a response."""
 
 _log = structlog.get_logger()
 
 
-def http_app(routes: Routes, clock: Clock, *, leaving: Stop | None = None) -> ASGIApp:
+def http_app(
+    routes: Routes, clock: Clock, *, leaving: Stop | None = None, admission: Admission | None = None
+) -> ASGIApp:
     """One application of these routes. Every error that leaves it is a problem; every request is measured by its route. Once
-    `leaving` is set, each response ends its connection, so that its client opens the next one elsewhere."""
-    return _Application(routes, clock, leaving or Stop())
+    `leaving` is set, each response ends its connection, so that its client opens the next one elsewhere. Each request takes a place
+    of `admission`; a `DirectEndpoint` takes it itself, once it knows its caller."""
+    return _Application(routes, clock, leaving or Stop(), admission or Admission())
 
 
 class _Application:
     """A `DirectEndpoint` at an address without parameters is found in a table; the framework routes all other requests: what it
     does for each costs more than some responses."""
 
-    def __init__(self, routes: Routes, clock: Clock, leaving: Stop) -> None:
+    def __init__(self, routes: Routes, clock: Clock, leaving: Stop, admission: Admission) -> None:
         self._leaving = leaving
+        self._admission = admission
         self._direct = _direct_endpoints(routes)
         handlers: dict[Any, Any] = {HTTPException: _refused}
         self._framework = _Framework(routes=routes, exception_handlers=handlers)
@@ -119,8 +134,12 @@ class _Application:
                 status = message["status"]
             await send(message)
 
+        address = client_address(scope)
+        always = scope["path"] in ALWAYS_ANSWERED
+        place = self._admission.uncounted(address) if always else self._admission.enter_unknown(address)
+        scope[PLACE] = place
         try:
-            await self._framework(scope, receive, noting)
+            await (self._framework if place is not None else _OVERLOADED)(scope, receive, noting)
         except ClientDisconnect:
             status = _CLIENT_GONE
         except Exception as error:
@@ -129,6 +148,8 @@ class _Application:
                 raise
             await _internal_error(scope)(scope, receive, noting)
         finally:
+            if place is not None:
+                place.leave()
             route = scope.get("route")
             template = "unmatched" if route is None else getattr(route, "path", "other")
             self._measure(template, scope["method"] if scope["method"] in _METHODS else "other", status, started)

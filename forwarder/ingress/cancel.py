@@ -45,6 +45,7 @@ from forwarder.ingress.problems import (
 )
 from forwarder.observability.metrics import PUBLISH_SECONDS, submissions
 from forwarder.operations.audit import Actor, acting_as
+from forwarder.process.shares import Shares
 from forwarder.reservation.cancellation import (
     CancellationBody,
     CancellationRequest,
@@ -101,7 +102,7 @@ class CancelEndpoint:
     def __init__(self, parts: IngressParts) -> None:
         self._parts = parts
         self._card_text = CardTextCheck(parts.settings.card_numbers_in_text)
-        self._in_flight = 0
+        self._in_flight = Shares(parts.settings.max_in_flight)
 
     async def respond(self, caller: Caller, request: HttpRequest) -> Response:
         requested = await self._accept(caller, request)
@@ -121,8 +122,9 @@ class CancelEndpoint:
             if request_id is None:
                 return NO_SUBMISSION
             ends = _Ends()
-            async with self._expecting(request_id, wait, ends) as expected:
+            async with self._expecting(caller, request_id, wait, ends) as expected:
                 requested = await self._ask(caller, request, request_id, body, wait, ends)
+                request.leave_place()
                 if expected is None or isinstance(requested, Problem) or requested.settled is not None:
                     return requested
                 left = wait.seconds - (self._parts.clock.monotonic() - request.started)
@@ -164,8 +166,12 @@ class CancelEndpoint:
         stored = await self._parts.reader.submission(caller.account.id, given)
         return given if stored is None else stored.request_id
 
-    def _expecting(self, request_id: str, wait: Wait, ends: _Ends) -> AbstractAsyncContextManager[OutcomeWaiter | None]:
-        return self._parts.outcomes.expecting(request_id, ends) if wait.seconds else _NOBODY_WAITS
+    def _expecting(
+        self, caller: Caller, request_id: str, wait: Wait, ends: _Ends
+    ) -> AbstractAsyncContextManager[OutcomeWaiter | None]:
+        if not wait.seconds:
+            return _NOBODY_WAITS
+        return self._parts.outcomes.expecting(request_id, ends, party=caller.workspace_id)
 
     async def _ask(
         self, caller: Caller, request: HttpRequest, request_id: str, body: CancellationBody, wait: Wait, ends: _Ends
@@ -210,9 +216,8 @@ class CancelEndpoint:
         )
 
     async def _publish(self, cancellation: CancellationRequest, caller: Caller) -> Problem | None:
-        if self._in_flight >= self._parts.settings.max_in_flight:
+        if not self._in_flight.take(caller.workspace_id):
             return OVERLOADED
-        self._in_flight += 1
         try:
             async with self._parts.audit.request(
                 "submission.cancel",
@@ -228,7 +233,7 @@ class CancelEndpoint:
         except MessageTooLarge as error:
             return too_large_for_log(error.sizes[0], error.limit)
         finally:
-            self._in_flight -= 1
+            self._in_flight.give_back(caller.workspace_id)
         return None
 
     def _confirm(self, requested: Requested, caller: Caller, request: HttpRequest) -> Response:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from forwarder.http.admission import Admission
 from forwarder.operations.audit import Audit
 from forwarder.pms.port import Preview
 from forwarder.process.clock import Clock
@@ -25,20 +26,18 @@ class IngressSettings:
     `max_wait_seconds`: the most that `Prefer: wait=N` is given.
     `retry_after_seconds`: when callers should come again, for an outcome or because something is away.
     `body_seconds`: how long a body may take to come.
-    `max_requests`, `max_bytes`: requests under way, those who wait included, and the bytes of their bodies; what is beyond is
-    refused. `max_in_flight`: submissions handed to the log and not yet acknowledged; one more is refused. At least as many as
-    a bulk has. `max_keys_remembered`: idempotency keys of which the payload is remembered until the worker has taken it in.
-    `test_mode`: whether there is a simulator for test keys. `card_numbers_in_text`: what becomes of them.
-    `public_url`: scheme and host by which callers come; empty for those that each of them wrote.
+    `max_in_flight`: submissions handed to the log and not yet acknowledged, of which each workspace has its share; at least six
+    times as many as a bulk has, so that one workspace's bulks leave room for another's. `max_keys_remembered`: idempotency keys of
+    which the payload is remembered until the worker has taken it in. `test_mode`: whether there is a simulator for test keys.
+    `card_numbers_in_text`: what becomes of them. `public_url`: scheme and host by which callers come; empty for those that each of
+    them wrote.
     """
 
     wait_seconds: float = 10.0
     max_wait_seconds: int = 60
     retry_after_seconds: int = 1
     body_seconds: float = 10.0
-    max_requests: int = 5_000
-    max_bytes: int = 32 * 1024 * 1024
-    max_in_flight: int = 2_000
+    max_in_flight: int = 6_000
     max_keys_remembered: int = 20_000
     test_mode: bool = False
     card_numbers_in_text: CardNumbersInText = "refuse"
@@ -47,9 +46,9 @@ class IngressSettings:
 
 @dataclass(frozen=True, slots=True)
 class IngressParts:
-    """The ports of the ingress. `requests_topic` is where submissions go, signed. `can_cancel`: whether an account's PMS takes
-    cancellations. `preview`: what an account's PMS would be asked; adapters are loaded with the first use. `limits` are those of
-    API keys."""
+    """The ports of the ingress, and the `admission` of its process. `requests_topic` is where submissions go, signed. `can_cancel`:
+    whether an account's PMS takes cancellations. `preview`: what an account's PMS would be asked; adapters are loaded with the
+    first use. `limits` are those of API keys."""
 
     publisher: Publisher
     signer: MessageSigner
@@ -64,4 +63,5 @@ class IngressParts:
     preview: Callable[[], Preview]
     limits: RateLimits
     audit: Audit
+    admission: Admission
     settings: IngressSettings = IngressSettings()

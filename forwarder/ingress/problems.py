@@ -17,6 +17,9 @@ LOG_UNAVAILABLE: Final = service.LOG_UNAVAILABLE.problem(
     f"{_NOTHING_ACCEPTED}; with an Idempotency-Key it is made at most once.",
 )
 OVERLOADED: Final = service.OVERLOADED.problem(f"{_NOTHING_ACCEPTED}.")
+NO_ROOM_FOR_BODY: Final = service.OVERLOADED.problem(
+    f"Your workspace is sending as many bytes at once as it may. {_NOTHING_ACCEPTED}."
+)
 CARDS_UNAVAILABLE: Final = service.CARDS_UNAVAILABLE.problem(f"{_NOTHING_ACCEPTED}, or without the card.")
 STORE_UNAVAILABLE: Final = service.STORE_UNAVAILABLE.problem(
     f"{_NOTHING_ACCEPTED}, under the same key.",
@@ -65,7 +68,13 @@ def too_large_for_log(size: int, limit: int | None) -> Problem:
 
 def unread_body(fault: BodyFault, too_large: Problem = BODY_TOO_LARGE) -> Problem:
     """Why a body was not read."""
-    return too_large if fault is BodyFault.TOO_LARGE else BODY_TIMED_OUT
+    match fault:
+        case BodyFault.TOO_LARGE:
+            return too_large
+        case BodyFault.TIMED_OUT:
+            return BODY_TIMED_OUT
+        case BodyFault.NO_ROOM:
+            return NO_ROOM_FOR_BODY
 
 
 def malformed_json(where: str, what: str = "body") -> Problem:
@@ -107,5 +116,6 @@ def key_reused(request_id: str) -> Problem:
 def refusal(problem: Problem, retry_after_seconds: int) -> Response:
     """The response to a submission that was not accepted."""
     # The rest of such a body is not read, so the connection cannot be used again.
-    headers = ((b"connection", b"close"),) if problem.code in _UNREAD else ()
+    unread = problem.code in _UNREAD or problem is NO_ROOM_FOR_BODY
+    headers = ((b"connection", b"close"),) if unread else ()
     return problem_response(problem, *headers, retry_after_seconds=retry_after_seconds)

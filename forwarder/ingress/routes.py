@@ -16,12 +16,12 @@ def ingress_routes(parts: IngressParts) -> Routes:
     """The routes of both operations, of bulks of them, and of cancellation. They share the bounds on what is under way, and one
     memory of recent keys."""
     guard, publisher = Guard(parts), SubmissionPublisher(parts)
-    # Longer than all bodies together may be, a bulk would never find a place.
-    bulk = BulkEndpoint(parts, publisher, max_bytes=min(MAX_BULK_BYTES, guard.max_bytes))
+    # Longer than a workspace's share, a bulk would never be admitted.
+    bulk = BulkEndpoint(parts, publisher, max_bytes=min(MAX_BULK_BYTES, parts.admission.bodies.largest))
     endpoints = {
         "/booking-engine": guard.of(SubmitEndpoint("booking-engine", parts, publisher), "submit"),
         "": guard.of(SubmitEndpoint("general", parts, publisher), "submit"),
-        "/bulk": guard.of(bulk, "submit", max_bytes=bulk.max_bytes, limited=False),
+        "/bulk": guard.of(bulk, "submit", limited=False),
         "/{id}/cancel": guard.of(CancelEndpoint(parts), "cancel"),
     }
     return [

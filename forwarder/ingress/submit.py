@@ -124,8 +124,10 @@ class SubmitEndpoint:
         return validation_failed(read) if isinstance(read, list) else read
 
     async def _publish_and_wait(self, submission: NewSubmission, wait: Wait, request: HttpRequest) -> Receipt | Problem:
-        async with self._parts.outcomes.expecting(submission.request_id) as expected:
+        outcomes, party, size = self._parts.outcomes, submission.workspace_id, len(submission.reservation)
+        async with outcomes.expecting(submission.request_id, party=party, size=size) as expected:
             receipt = await self._publisher.publish(submission)
+            request.leave_place()
             if expected is None or isinstance(receipt, Problem) or receipt.settled is not None:
                 return receipt
             if receipt.request_id == submission.request_id:
@@ -133,13 +135,16 @@ class SubmitEndpoint:
                 if not isinstance(heard, DuplicateOf):
                     return receipt._replace(settled=heard)
                 receipt = receipt._replace(request_id=heard.request_id, duplicate=True)
-        return await self._wait_for_original(submission.account_id, receipt, wait, request)
+        return await self._wait_for_original(submission, receipt, wait, request)
 
-    async def _wait_for_original(self, account_id: str, receipt: Receipt, wait: Wait, request: HttpRequest) -> Receipt:
+    async def _wait_for_original(
+        self, submission: NewSubmission, receipt: Receipt, wait: Wait, request: HttpRequest
+    ) -> Receipt:
         """The receipt of the submission that was sent again, with its outcome as soon as it has one."""
-        async with self._parts.outcomes.expecting(receipt.request_id) as expected:
+        outcomes, party, size = self._parts.outcomes, submission.workspace_id, len(submission.reservation)
+        async with outcomes.expecting(receipt.request_id, party=party, size=size) as expected:
             try:
-                stored = await self._parts.reader.submission(account_id, receipt.request_id)
+                stored = await self._parts.reader.submission(submission.account_id, receipt.request_id)
             except StoreUnavailable:
                 return receipt
             if stored is not None:

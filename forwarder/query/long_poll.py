@@ -8,12 +8,14 @@ from dataclasses import dataclass
 
 from starlette.requests import ClientDisconnect, Request
 
+from forwarder.http.admission import place_of
 from forwarder.http.conditional import NotModified, conditional_response, entity_tag, matches
 from forwarder.http.fields import Wait, read_wait
 from forwarder.http.messages import Response, client_left, header_map
 from forwarder.query.parts import QueryParts
 from forwarder.query.status import untaken_status, write_status
 from forwarder.reservation.outcome import Status
+from forwarder.tenancy.callers import Caller
 from forwarder.topics.outcomes import OutcomeEvent
 
 _NO_WAIT = Wait(0)
@@ -48,9 +50,11 @@ class _Later:
 class _Poll:
     """One caller, who asks for one submission."""
 
-    def __init__(self, account_id: str, request_id: str, request: Request) -> None:
+    def __init__(self, caller: Caller, request_id: str, request: Request) -> None:
         headers = header_map(request.scope)
-        self.account_id = account_id
+        self.account_id = caller.account.id
+        self.workspace_id = caller.workspace_id
+        self.place = place_of(request.scope)
         self.request_id = request_id
         self.if_none_match = headers.get("if-none-match")
         self.prefer = headers.get("prefer")
@@ -71,9 +75,9 @@ class LongPoll:
     def __init__(self, parts: QueryParts) -> None:
         self._parts = parts
 
-    async def respond(self, account_id: str, request_id: str, request: Request) -> Response | NotModified | None:
+    async def respond(self, caller: Caller, request_id: str, request: Request) -> Response | NotModified | None:
         """The status, from the moment of acceptance on; None where the account has no such submission."""
-        poll = _Poll(account_id, request_id, request)
+        poll = _Poll(caller, request_id, request)
         wait = self._wait(poll)
         seen = await self._look(poll)
         if seen is None:
@@ -96,7 +100,7 @@ class LongPoll:
             later = _Later(seen.revision)
             # The place to wait is taken before the look, so that what comes after the look is not missed.
             awaited = seen.duplicate_of or poll.request_id
-            async with self._parts.outcomes.expecting(awaited, later) as expected:
+            async with self._parts.outcomes.expecting(awaited, later, party=poll.workspace_id) as expected:
                 seen = await self._look(poll) or seen
                 left = end - self._parts.clock.monotonic()
                 if seen.is_news(poll.if_none_match) or left <= 0:
@@ -106,6 +110,8 @@ class LongPoll:
                 if awaited != (seen.duplicate_of or poll.request_id):
                     continue  # it has just turned out whose outcome it is
                 later.revision = seen.revision
+                if poll.place is not None:
+                    poll.place.leave()  # from now on it is counted as one that waits
                 heard = await expected.within(left, poll.gone)
             if poll.left:
                 raise ClientDisconnect

@@ -7,6 +7,7 @@ from typing import Final
 from starlette.requests import Request
 from starlette.routing import Route
 
+from forwarder.http.admission import place_of
 from forwarder.http.conditional import NotModified, conditional_response
 from forwarder.http.messages import (
     NO_STORE,
@@ -36,6 +37,7 @@ _REQUEST_ID = re.compile(r"rsv_[a-z2-7]{32}")
 _SCOPE: Final[Scope] = "read"
 _LIST_PATHS = ("/api/vrs/reservations", "/api/v1/vrs/reservations")
 
+_OVERLOADED = service.OVERLOADED.problem("Ask again in a moment.")
 _STORE_UNAVAILABLE = service.STORE_UNAVAILABLE.problem("Ask again in a moment; nothing is lost.")
 _TENANCY_UNAVAILABLE = service.TENANCY_UNAVAILABLE.problem("Ask again in a moment.")
 _NO_SUBMISSION = requests.SUBMISSION_NOT_FOUND.problem(
@@ -46,8 +48,8 @@ _NO_RESERVATION = requests.RESERVATION_NOT_FOUND.problem("This integration accou
 _POST_ALONE = problem_response(requests.METHOD_NOT_ALLOWED.problem("This path takes POST."), (b"allow", b"POST"))
 """At paths of the ingress that look as if they named a reservation."""
 
-_Read = Callable[[str, Request], Awaitable[Response | NotModified | Problem]]
-"""Reads the response to a request of one integration account."""
+_Read = Callable[[Caller, Request], Awaitable[Response | NotModified | Problem]]
+"""Reads the response to a request of a caller, who sees one integration account."""
 
 
 def query_routes(parts: QueryParts) -> Routes:
@@ -92,7 +94,10 @@ class _Queries:
             caller = await self._caller(request)
             if isinstance(caller, Problem):
                 return caller
-            return refuse_unknown(request.scope, parameters) or await read(caller.account.id, request)
+            place = place_of(request.scope)
+            if place is not None and not place.claim(caller.workspace_id):
+                return _OVERLOADED
+            return refuse_unknown(request.scope, parameters) or await read(caller, request)
         except TenancyUnavailable:
             return _TENANCY_UNAVAILABLE
         except StoreUnavailable:
@@ -111,27 +116,27 @@ class _Queries:
             return forbidden(caller, _SCOPE, client_address(request.scope)) or caller
         return caller
 
-    async def status(self, account_id: str, request: Request) -> Response | NotModified | Problem:
+    async def status(self, caller: Caller, request: Request) -> Response | NotModified | Problem:
         """Where a submission stands, from the moment of its acceptance."""
         request_id = request.path_params["request_id"]
         if not _REQUEST_ID.fullmatch(request_id):
             return _NO_SUBMISSION
-        return await self._long_poll.respond(account_id, request_id, request) or _NO_SUBMISSION
+        return await self._long_poll.respond(caller, request_id, request) or _NO_SUBMISSION
 
-    async def page(self, account_id: str, request: Request) -> Response | Problem:
+    async def page(self, caller: Caller, request: Request) -> Response | Problem:
         """A page of the account's reservations, those that the filters let through."""
         asked = read_page_request(parameters_of(request.scope))
         if isinstance(asked, Problem):
             return asked
         page = await self._reader.page(
-            account_id, cursor=asked.cursor, limit=asked.limit, filters=asked.filters, order=asked.order
+            caller.account.id, cursor=asked.cursor, limit=asked.limit, filters=asked.filters, order=asked.order
         )
         return Response(200, write_page(page, asked.limit), (NO_STORE,))
 
-    async def reservation(self, account_id: str, request: Request) -> Response | NotModified | Problem:
+    async def reservation(self, caller: Caller, request: Request) -> Response | NotModified | Problem:
         """One reservation, in the envelope of section 2.5."""
         reservation_id = positive(request.path_params["id"], LARGEST_ID)
-        stored = reservation_id and await self._reader.reservation(account_id, reservation_id)
+        stored = reservation_id and await self._reader.reservation(caller.account.id, reservation_id)
         if not stored:
             return _NO_RESERVATION
         body = envelope(stored.status.success, stored.record.encode())

@@ -124,9 +124,13 @@ class Environment(AccessVariables, BaseSettings):
     max_wait_seconds: Annotated[int, Field(ge=0, le=300)] = 60
     """The longest `Prefer: wait=N`."""
     max_requests: Annotated[int, Field(ge=1)] = 5000
-    """Submissions that one ingress process handles at once, waiting callers included. Above it: 503 with `Retry-After`."""
-    max_request_bytes: Annotated[int, Field(ge=MAX_BODY_BYTES)] = 32 * 1024 * 1024
-    """The same limit for the bytes of their bodies. It also limits a bulk, which is never larger than 8 MiB."""
+    """Requests that one process handles at once; callers waiting for an outcome are not counted. One workspace gets two thirds at
+    the most. Above it: 503 with `Retry-After`."""
+    max_request_bytes: Annotated[int, Field(ge=MAX_BODY_BYTES)] = 48 * 1024 * 1024
+    """The same limit for the bytes received of their bodies, until they are safe. It also limits a bulk, which is never larger than
+    8 MiB."""
+    max_response_bytes: Annotated[int, Field(ge=1024 * 1024)] = 64 * 1024 * 1024
+    """The same limit for responses of more than 64 KiB that clients are still reading."""
     max_connections: Annotated[int, Field(ge=1)] = 8192
     """Connections of HTTP clients that one process holds; never more than it may open files. Those without a request make room."""
     max_connections_per_address: Annotated[int, Field(ge=1)] = 4096

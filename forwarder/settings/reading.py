@@ -9,11 +9,13 @@ from typing import Final
 
 from pydantic import ValidationError
 
+from forwarder.http.admission import Admission
 from forwarder.http.connection_limits import ConnectionLimits
 from forwarder.http.tls import TlsFiles
 from forwarder.notifier.settings import GROUP as NOTIFIER_GROUP
 from forwarder.notifier.settings import NotifierSettings
 from forwarder.process.supervision import SHARED_ADDRESS
+from forwarder.reservation.request import MAX_BODY_BYTES
 from forwarder.settings.backend import Distributed, Embedded, backend_of
 from forwarder.settings.environment import PREFIX, BadSettings, Environment, secret, variable
 from forwarder.settings.inbound import check_tls, tls_files
@@ -88,6 +90,16 @@ class Settings:
             max_per_address=environment.max_connections_per_address,
             head_seconds=environment.head_seconds,
             body_seconds=environment.body_seconds,
+        )
+
+    def admission(self) -> Admission:
+        """What a process takes on over HTTP at a time, with nothing taken yet."""
+        environment = self.environment
+        return Admission(
+            max_requests=environment.max_requests,
+            # So much that a workspace's share has room for a body of the greatest length.
+            max_body_bytes=max(environment.max_request_bytes, 2 * MAX_BODY_BYTES),
+            max_response_bytes=environment.max_response_bytes,
         )
 
     @property

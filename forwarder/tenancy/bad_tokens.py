@@ -11,14 +11,12 @@ from typing import Final
 import structlog
 
 from forwarder.observability.metrics import BAD_TOKENS
+from forwarder.process.addresses import client_of
 from forwarder.process.clock import Clock
-from forwarder.tenancy.key_terms import read_address
 
 DEFAULT_PER_MINUTE: Final = 60
 
 _WINDOW_SECONDS: Final = 60.0
-_HOST_BITS: Final = 64
-"""Of an IPv6 address: those that a client chooses."""
 
 _log = structlog.get_logger(__name__)
 
@@ -36,7 +34,7 @@ class BadTokens:
 
     def count(self, address: str) -> int | None:
         """Count one from `address`. Where that were too many, it is not counted: seconds until it would be."""
-        now, source = self._clock.monotonic(), _source(address)
+        now, source = self._clock.monotonic(), client_of(address)
         full_at = max(self._full_at.pop(source, now), now)
         too_soon = full_at + self._interval - now - _WINDOW_SECONDS
         self._full_at[source] = full_at if too_soon > 0 else full_at + self._interval
@@ -62,11 +60,3 @@ class _Report:
         if now >= self._due:
             _log.warning("tokens.throttled", address=address, since_last=self._count)
             self._count, self._due = 0, now + _WINDOW_SECONDS
-
-
-def _source(address: str) -> object:
-    """What counts as one client."""
-    read = read_address(address)
-    if read is None:
-        return None
-    return read if read.version == 4 else int(read) >> _HOST_BITS  # noqa: PLR2004 - the version of IP

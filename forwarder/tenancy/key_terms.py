@@ -3,13 +3,13 @@
 import re
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import Final, Literal, TypeAlias, get_args
+
+from forwarder.process.addresses import read_address
 
 Scope: TypeAlias = Literal["submit", "read", "cancel", "webhooks", "operate"]
 Scopes: TypeAlias = frozenset[Scope]
-Address: TypeAlias = IPv4Address | IPv6Address
 Network: TypeAlias = IPv4Network | IPv6Network
 
 SCOPES: Final[Sequence[Scope]] = get_args(Scope)
@@ -82,16 +82,6 @@ def read_networks(words: Iterable[str]) -> tuple[Network, ...]:
 def write_networks(networks: Sequence[Network]) -> str:
     """With spaces between, as it is stored."""
     return " ".join(map(str, networks))
-
-
-@lru_cache(maxsize=4096)
-def read_address(text: str) -> Address | None:
-    """The address; an IPv4 address within IPv6 as itself. None for what is no address."""
-    try:
-        address = ip_address(text)
-    except ValueError:
-        return None
-    return getattr(address, "ipv4_mapped", None) or address
 
 
 def is_within(address: str, networks: Sequence[Network]) -> bool:

@@ -5,7 +5,7 @@ the end of the topic, before the submission is published, so that its outcome ca
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +16,7 @@ from pydantic_core import to_json
 from forwarder.observability.metrics import UNREADABLE_RESULTS, WAITING
 from forwarder.process.clock import Clock
 from forwarder.process.loops import Outage, first_of
+from forwarder.process.shares import Shares
 from forwarder.reservation.outcome import Status
 from forwarder.topics.codec import Undecodable, decode_data, header, is_duplicate, subject
 from forwarder.topics.port import ConsumedMessage, LogUnavailable, Message, Tail
@@ -23,6 +24,7 @@ from forwarder.topics.port import ConsumedMessage, LogUnavailable, Message, Tail
 _BATCH = 1_000
 _RECEIVE_SECONDS = 1.0
 _PAUSE_SECONDS = 0.5
+_PLACE_BYTES = 8 * 1024
 _START_SECONDS = 2.0
 """How long the first waiter waits for the tail to start before its submission is published anyway."""
 
@@ -63,7 +65,8 @@ _Waiter = tuple[asyncio.Future[Heard | None], OutcomeFilter]
 
 
 class OutcomeListener:
-    """Gives outcomes to waiters, of which there may be `max_waiting` at a time. Nobody can wait unless `run` is running.
+    """Gives outcomes to waiters, of which there may be `max_waiting` at a time, shared among the parties that wait. Nobody can wait
+    unless `run` is running.
 
     `linger_seconds`: how long the tail goes on after the last waiter left, so that a few callers do not restart it each time.
     """
@@ -72,7 +75,7 @@ class OutcomeListener:
         self._tail = tail
         self._clock = clock
         self._outage = Outage("waiters", clock)
-        self._max_waiting = max_waiting
+        self.places = Shares(max_waiting)
         self._linger_seconds = linger_seconds
         self._waiting: dict[str, list[_Waiter]] = {}
         self._count = 0
@@ -101,11 +104,18 @@ class OutcomeListener:
 
     @asynccontextmanager
     async def expecting(
-        self, request_id: str, matches: OutcomeFilter = lambda _: True
+        self,
+        request_id: str,
+        matches: OutcomeFilter = lambda _: True,
+        *,
+        party: Hashable = None,
+        size: int = 0,
     ) -> AsyncIterator["OutcomeWaiter | None"]:
         """A waiter for the first event of the submission for which `matches` is true, or for the news that it is a duplicate; the
-        block publishes what causes it. None if nobody can wait now."""
-        if not self._running or self._count >= self._max_waiting:
+        block publishes what causes it. None if nobody can wait now, or `party` has its share of waiters. `size`: bytes that are
+        kept in memory for it meanwhile; it counts as one waiter more for each 8 KiB."""
+        places = 1 + size // _PLACE_BYTES
+        if not self._running or not self.places.take(party, places):
             yield None
             return
         future: asyncio.Future[Heard | None] = asyncio.get_running_loop().create_future()
@@ -116,6 +126,7 @@ class OutcomeListener:
             yield OutcomeWaiter(future, self._clock)
         finally:
             self._unregister(request_id, waiter)
+            self.places.give_back(party, places)
 
     def _register(self, request_id: str, waiter: _Waiter) -> None:
         self._waiting.setdefault(request_id, []).append(waiter)

@@ -65,12 +65,11 @@ async def open_ingress(
         preview=cache(lambda: load(_PREVIEW)(backend.clock)),
         limits=limits,
         audit=backend.audit,
+        admission=backend.admission,
         settings=IngressSettings(
             environment.wait_seconds,
             environment.max_wait_seconds,
             body_seconds=environment.body_seconds,
-            max_requests=environment.max_requests,
-            max_bytes=environment.max_request_bytes,
             test_mode=environment.simulator_url is not None,
             card_numbers_in_text=environment.card_numbers_in_text,
             public_url=environment.public_url,

@@ -140,7 +140,7 @@ async def serve_role(
     tell_build(role, backend.settings.environment.revision)
     _log.info("process.listening", role=role, port=listening.getsockname()[1])
     routes = announcing(routes)
-    app = http_app(routes, backend.clock, leaving=leaving)
+    app = http_app(routes, backend.clock, leaving=leaving, admission=backend.admission)
     if backend.tracer is not None:
         app = TracedApp(app, routes, backend.tracer)
     settings = backend.settings

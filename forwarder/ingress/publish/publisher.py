@@ -12,6 +12,7 @@ from forwarder.ingress.publish.duplicates import KeyHint, RecentSubmissions
 from forwarder.ingress.publish.idempotency import Attempt, IdempotencyCache, Receipt
 from forwarder.observability.metrics import DEFERRED, PUBLISH_SECONDS
 from forwarder.process.loops import TimeSlice, yield_to_loop
+from forwarder.process.shares import Shares
 from forwarder.reservation.problems.problem import Problem
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.topics.port import LogUnavailable, Message, MessageTooLarge
@@ -21,7 +22,7 @@ _log = structlog.get_logger(__name__)
 
 class SubmissionPublisher:
     """Publishes submissions to the log. No more than `max_in_flight` are not yet acknowledged, in however few requests they
-    came."""
+    came, and of these each workspace has its share."""
 
     def __init__(self, parts: IngressParts) -> None:
         self._publisher = parts.publisher
@@ -30,9 +31,8 @@ class SubmissionPublisher:
         self._idempotency = IdempotencyCache(parts.reader, parts.settings.max_keys_remembered)
         self._recent = RecentSubmissions(parts.reader, parts.settings.max_keys_remembered)
         self.hint = KeyHint()
-        self._max_in_flight = parts.settings.max_in_flight
         self._clock = parts.clock
-        self._in_flight = 0
+        self._in_flight = Shares(parts.settings.max_in_flight)
 
     async def publish(self, submission: NewSubmission) -> Receipt | Problem:
         """Publish it, unless its idempotency key, or what it asks for, says that this was done before."""
@@ -45,7 +45,7 @@ class SubmissionPublisher:
         if not isinstance(found, Attempt):
             return found
         with found:
-            problem = await self._send_one(submission.message(found.accepted_at))
+            problem = await self._send_one(submission.workspace_id, submission.message(found.accepted_at))
             return problem or Receipt(submission.request_id, found.acknowledged())
 
     async def _publish_keyless(self, submission: NewSubmission) -> Receipt | Problem:
@@ -53,7 +53,7 @@ class SubmissionPublisher:
         known = None if earlier is None else await self._recent.decide(submission, earlier)
         if known is not None:
             return known
-        problem = await self._send_one(submission.message(submission.accepted_at))
+        problem = await self._send_one(submission.workspace_id, submission.message(submission.accepted_at))
         if problem is not None:
             return problem
         self._recent.remember(submission)
@@ -113,7 +113,7 @@ class SubmissionPublisher:
                 message = messages.setdefault(submission.request_id, submission.message(accepted_at))
                 if time_slice.used_up(len(message.value)):
                     await yield_to_loop()
-        refused = await self._send([*messages.values()]) if messages else {}
+        refused = await self._send(submissions[0].workspace_id, [*messages.values()]) if messages else {}
         if isinstance(refused, Problem):
             return refused
         problems = {request_id: refused[index] for index, request_id in enumerate(messages) if index in refused}
@@ -131,15 +131,14 @@ class SubmissionPublisher:
             return Receipt(submission.request_id, submission.accepted_at)
         return Receipt(submission.request_id, found.acknowledged()) if isinstance(found, Attempt) else found
 
-    async def _send_one(self, message: Message) -> Problem | None:
-        refused = await self._send((message,))
+    async def _send_one(self, workspace_id: str, message: Message) -> Problem | None:
+        refused = await self._send(workspace_id, (message,))
         return refused if isinstance(refused, Problem) else refused.get(0)
 
-    async def _send(self, messages: Sequence[Message]) -> Mapping[int, Problem] | Problem:
+    async def _send(self, workspace_id: str, messages: Sequence[Message]) -> Mapping[int, Problem] | Problem:
         """The problem that kept all of `messages` from the log; else those of single ones, by their places."""
-        if self._in_flight + len(messages) > self._max_in_flight:
+        if not self._in_flight.take(workspace_id, len(messages)):
             return OVERLOADED
-        self._in_flight += len(messages)
         began = self._clock.monotonic()
         try:
             await self._publisher.publish(self._requests_topic, [self._signer.signed(each) for each in messages])
@@ -149,6 +148,6 @@ class SubmissionPublisher:
             _log.error("message.too_large", limit=error.limit, bytes=max(error.sizes.values()), count=len(error.sizes))
             return {index: too_large_for_log(size, error.limit) for index, size in error.sizes.items()}
         finally:
-            self._in_flight -= len(messages)
+            self._in_flight.give_back(workspace_id, len(messages))
             DEFERRED.observe(PUBLISH_SECONDS, self._clock.monotonic() - began)
         return {}

@@ -19,7 +19,7 @@ from forwarder.notifier.webhooks import DEFAULT_OVERLAP_SECONDS, MAX_OVERLAP_SEC
 from forwarder.reservation.checks.card_numbers import find
 from forwarder.reservation.checks.faults import MalformedJson
 from forwarder.reservation.checks.fields import read_object
-from forwarder.reservation.problems import requests
+from forwarder.reservation.problems import requests, service
 from forwarder.reservation.problems.problem import Fault, Problem, counted
 from forwarder.reservation.record import RESULT_TYPES
 from forwarder.reservation.request import MAX_BODY_BYTES, NO_NUL, whole
@@ -31,8 +31,11 @@ _NOTHING_CHANGED: Final = "Nothing was changed"
 _UNSUPPORTED_MEDIA_TYPE: Final = requests.UNSUPPORTED_MEDIA_TYPE.problem(
     "The body must be JSON in UTF-8, not compressed, sent with Content-Type: application/json."
 )
-_BODY_TOO_LARGE: Final = requests.BODY_TOO_LARGE.problem(f"The body must have at most {MAX_BODY_BYTES} bytes.")
-_BODY_TIMED_OUT: Final = requests.BODY_TIMED_OUT.problem(f"{_NOTHING_CHANGED}.")
+_UNREAD: Final = {
+    BodyFault.TOO_LARGE: requests.BODY_TOO_LARGE.problem(f"The body must have at most {MAX_BODY_BYTES} bytes."),
+    BodyFault.TIMED_OUT: requests.BODY_TIMED_OUT.problem(f"{_NOTHING_CHANGED}."),
+    BodyFault.NO_ROOM: service.OVERLOADED.problem(f"{_NOTHING_CHANGED}. Send the same request again in a moment."),
+}
 
 MAX_URL: Final = 2000
 
@@ -147,7 +150,7 @@ async def read_request_body(request: Request, model: type[Body], *, optional: bo
     received = HttpRequest(request.scope, request.receive)
     content = await received.body(MAX_BODY_BYTES, _BODY_SECONDS)
     if isinstance(content, BodyFault):
-        return _BODY_TOO_LARGE if content is BodyFault.TOO_LARGE else _BODY_TIMED_OUT
+        return _UNREAD[content]
     if optional and not content:
         content = b"{}"
     elif not received.is_sent_as(JSON_BODY):

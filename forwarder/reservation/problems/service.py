@@ -15,9 +15,10 @@ LOG_UNAVAILABLE: Final = ProblemType(
 )
 OVERLOADED: Final = ProblemType(
     "overloaded",
-    "Too many submissions at once",
+    "The server is at capacity",
     503,
-    "The process that was asked has as much under way as it takes on. Nothing was accepted.",
+    "The process has as many requests, bytes of bodies or unread responses under way as it takes on, or your workspace has its "
+    "share of them. Nothing was accepted.",
     "Send the same request again after `Retry-After` seconds, and fewer at one time.",
 )
 TOO_MANY_CONNECTIONS: Final = ProblemType(

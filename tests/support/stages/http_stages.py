@@ -10,6 +10,7 @@ import httpx
 from pydantic_core import from_json, to_json
 from starlette.types import ASGIApp
 
+from forwarder.http.admission import Admission
 from forwarder.http.contract import contract_routes
 from forwarder.http.server import http_app
 from forwarder.ingress.parts import IngressParts, IngressSettings
@@ -96,8 +97,9 @@ class MemoryDirectory:
 class Stages:
     """The application and everything under it."""
 
-    def __init__(self, settings: IngressSettings, *, max_waiting: int) -> None:
+    def __init__(self, settings: IngressSettings, *, max_waiting: int, admission: Admission) -> None:
         self.clock = ManualClock()
+        self.admission = admission
         self.log = MemoryLog(self.clock)
         self.reader = MemoryReader()
         self.trail = MemoryTrail()
@@ -124,6 +126,7 @@ class Stages:
             preview=lambda: Previews(self.clock),
             limits=RateLimits(self.clock),
             audit=Audit(self.trail, self.clock),
+            admission=admission,
             settings=settings,
         )
         query = QueryParts(self.access, self.reader, self.ids, self.outcomes, self.clock)
@@ -133,7 +136,7 @@ class Stages:
         )
         hooks = webhook_routes(WebhookApiParts(self.access, Webhooks(webhooks)))
         self.routes = [*ingress_routes(ingress), *query_routes(query), *hooks, *contract_routes()]
-        self.app: ASGIApp = http_app(self.routes, self.clock)
+        self.app: ASGIApp = http_app(self.routes, self.clock, admission=admission)
         self.client = httpx.AsyncClient(
             transport=httpx.ASGITransport(self.app), base_url="http://forwarder.test", headers=HEADERS | NAMED
         )
@@ -226,9 +229,11 @@ class Stages:
 
 
 @asynccontextmanager
-async def stages(settings: IngressSettings | None = None, *, max_waiting: int = 100) -> AsyncIterator[Stages]:
+async def stages(
+    settings: IngressSettings | None = None, *, max_waiting: int = 100, admission: Admission | None = None
+) -> AsyncIterator[Stages]:
     """The stages, running; stopped and closed afterwards."""
-    built = Stages(settings or IngressSettings(), max_waiting=max_waiting)
+    built = Stages(settings or IngressSettings(), max_waiting=max_waiting, admission=admission or Admission())
     following = asyncio.create_task(built.outcomes.run())
     await asyncio.sleep(0)
     async with built.client:

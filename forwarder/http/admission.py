@@ -1,0 +1,118 @@
+"""How much one process takes on over HTTP at a time: requests, bytes of their bodies, and bytes of responses that are being read.
+
+Each is divided by `Shares`: among workspaces once it is known who calls, before that among client addresses. What exceeds a share
+is refused with `overloaded`, so memory stays bounded and one caller's requests are never refused because of another's. Health
+routes take no place. Connections, heads and idle time have limits of their own (`connection_limits`).
+"""
+
+from collections.abc import Hashable
+from typing import Final
+
+from starlette.types import Scope
+
+from forwarder.process.addresses import client_of
+from forwarder.process.shares import Shares
+
+PLACE: Final = "forwarder.place"
+"""Where in its scope a request has its `Place`."""
+
+_STRANGERS_SHARE: Final = 4
+
+
+class Admission:
+    """The budgets of one process. `max_requests`: under way; a quarter as many whose callers are not known yet. `max_body_bytes`:
+    received and not safe yet, of all bodies together. `max_response_bytes`: of responses over 64 KiB whose clients are still
+    reading."""
+
+    def __init__(
+        self,
+        *,
+        max_requests: int = 5_000,
+        max_body_bytes: int = 48 * 1024 * 1024,
+        max_response_bytes: int = 64 * 1024 * 1024,
+    ) -> None:
+        self.requests = Shares(max_requests)
+        self.strangers = Shares(max(max_requests // _STRANGERS_SHARE, 1))
+        self.bodies = Shares(max_body_bytes)
+        self.responses = Shares(max_response_bytes)
+        self.strangers_responses = Shares(max_response_bytes // _STRANGERS_SHARE)
+
+    def enter(self, workspace: str) -> "Place | None":
+        """A place for a request of this workspace; None where it has all that it may have."""
+        return Place(self, workspace, self.requests, self.responses) if self.requests.take(workspace) else None
+
+    def enter_unknown(self, address: str) -> "Place | None":
+        """A place for a request from this address, until its caller is known: see `Place.claim`."""
+        party = client_of(address)
+        return Place(self, party, self.strangers, self.strangers_responses) if self.strangers.take(party) else None
+
+    def uncounted(self, address: str) -> "Place":
+        """For a request that is always answered. Its response is counted all the same."""
+        return Place(self, client_of(address), None, self.strangers_responses)
+
+
+class Place:
+    """What one request has of the budgets. `counted`: those that it is one request of."""
+
+    __slots__ = ("_admission", "_body_bytes", "_counted", "_party", "_response_bytes", "_responses")
+
+    def __init__(self, admission: Admission, party: Hashable, counted: Shares | None, responses: Shares) -> None:
+        self._admission = admission
+        self._party = party
+        self._counted = counted
+        self._responses = responses
+        self._body_bytes = 0
+        self._response_bytes = 0
+
+    def claim(self, workspace: str) -> bool:
+        """From now on it is a request of this workspace; False where that has all that it may have, and `leave` is still due."""
+        if not self._admission.requests.take(workspace):
+            return False
+        self.leave()
+        self._party, self._counted, self._responses = workspace, self._admission.requests, self._admission.responses
+        return True
+
+    def may_receive(self, size: int) -> bool:
+        """Whether a body of so many bytes could be received now. None of them is held yet."""
+        return self._admission.bodies.fits(self._party, size)
+
+    def received(self, size: int) -> bool:
+        """Hold so many more bytes of its body; False where that is too much."""
+        if not self._admission.bodies.take(self._party, size):
+            return False
+        self._body_bytes += size
+        return True
+
+    def leave(self) -> None:
+        """Give back its place and the bytes of its body, once: what it was sent is safe, or it was refused. Waiting for an outcome,
+        and a response that is being read, are counted elsewhere."""
+        if self._body_bytes:
+            self._admission.bodies.give_back(self._party, self._body_bytes)
+            self._body_bytes = 0
+        if self._counted is not None:
+            self._counted.give_back(self._party)
+            self._counted = None
+
+    def hold_response(self, size: int, *, refusable: bool) -> bool:
+        """Hold so many bytes of its response, with what was held for it before; False where that is too much. What has taken effect
+        must be told, so it is not refused: it overdraws."""
+        more = size - self._response_bytes
+        if more > 0:
+            if not self._responses.take(self._party, more):
+                if refusable:
+                    return False
+                self._responses.overdraw(self._party, more)
+            self._response_bytes = size
+        return True
+
+    def response_read(self) -> None:
+        """The client has read its response, or has gone."""
+        if self._response_bytes:
+            self._responses.give_back(self._party, self._response_bytes)
+            self._response_bytes = 0
+
+
+def place_of(scope: Scope) -> Place | None:
+    """The place that a request has; None outside of an application."""
+    place: Place | None = scope.get(PLACE)
+    return place

@@ -1,0 +1,58 @@
+"""A bounded quantity (bytes, requests, messages) that several parties hold at a time, none of them so much that others get nothing.
+
+Dynamic thresholds, as shared-memory switches divide their buffers (Choudhury and Hahne, "Dynamic queue length thresholds for
+shared-memory packet switches", 1998): a party may hold at most twice what stays free. A single party may therefore hold two thirds
+of the total; `n` parties at their limit hold 2/(2n+1) each, and 1/(2n+1) stays free for those that hold little or nothing. No party
+is configured, and nothing is reserved for parties that do not exist.
+"""
+
+from collections.abc import Hashable
+from typing import Final
+
+_TIMES_FREE: Final = 2
+
+
+class Shares:
+    """`total` of something. `held` and `free` are for tests and figures."""
+
+    __slots__ = ("_held", "free", "total")
+
+    def __init__(self, total: int) -> None:
+        self.total = self.free = total
+        self._held: dict[Hashable, int] = {}
+
+    @property
+    def largest(self) -> int:
+        """The most that one party can hold, which it can while no other holds anything."""
+        return self.total * _TIMES_FREE // (_TIMES_FREE + 1)
+
+    def held(self, party: Hashable) -> int:
+        return self._held.get(party, 0)
+
+    def fits(self, party: Hashable, amount: int) -> bool:
+        """Whether `take` would succeed. A party that holds nothing may take whatever is free, so that totals of one or two work."""
+        held, free = self._held.get(party, 0), self.free - amount
+        return free >= 0 and (not held or held + amount <= _TIMES_FREE * free)
+
+    def take(self, party: Hashable, amount: int = 1) -> bool:
+        """Give `amount` more to `party`, to be given back; False, and nothing is given, where that exceeds its share."""
+        held, free = self._held.get(party, 0), self.free - amount
+        if free < 0 or (held and held + amount > _TIMES_FREE * free):
+            return False
+        self._held[party] = held + amount
+        self.free = free
+        return True
+
+    def overdraw(self, party: Hashable, amount: int) -> None:
+        """As `take`, where it is too late to refuse."""
+        self._held[party] = self._held.get(party, 0) + amount
+        self.free -= amount
+
+    def give_back(self, party: Hashable, amount: int = 1) -> None:
+        """What `take` gave, all of it or a part."""
+        left = self._held[party] - amount
+        self.free += amount
+        if left:
+            self._held[party] = left
+        else:
+            del self._held[party]
