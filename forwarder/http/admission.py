@@ -105,8 +105,9 @@ class Place:
             self._response_bytes = size
         return True
 
-    def response_read(self) -> None:
-        """The client has read its response, or has gone."""
+    def end(self) -> None:
+        """Give back all that it has: the client has read its response, or has gone."""
+        self.leave()
         if self._response_bytes:
             self._responses.give_back(self._party, self._response_bytes)
             self._response_bytes = 0

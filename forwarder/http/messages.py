@@ -96,7 +96,7 @@ class HttpRequest:
             return BodyFault.TIMED_OUT
 
     def leave_place(self) -> None:
-        """What it sent is safe: its place, and the bytes of its body, are free for others. What it waits for is counted elsewhere."""
+        """What it sent is safe: free its place and the bytes of its body. Waiting for an outcome is counted elsewhere."""
         if (place := place_of(self.scope)) is not None:
             place.leave()
 
@@ -269,14 +269,10 @@ class Response:
             return
         if place is not None:
             place.leave()
-        try:
-            await send(self._start(len(body), added_headers(scope)))
-            for at in range(0, len(body), LARGE_BYTES):
-                more = at + LARGE_BYTES < len(body)
-                await send({"type": "http.response.body", "body": body[at : at + LARGE_BYTES], "more_body": more})
-        finally:
-            if place is not None:
-                place.response_read()
+        await send(self._start(len(body), added_headers(scope)))
+        for at in range(0, len(body), LARGE_BYTES):
+            more = at + LARGE_BYTES < len(body)
+            await send({"type": "http.response.body", "body": body[at : at + LARGE_BYTES], "more_body": more})
 
 
 _ID_BITS: Final = 96

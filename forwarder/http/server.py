@@ -27,7 +27,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from forwarder.http.admission import PLACE, Admission
+from forwarder.http.admission import PLACE, Admission, Place
 from forwarder.http.connection_limits import (
     HEAD_TOO_LARGE,
     MAX_HEAD_BYTES,
@@ -123,6 +123,9 @@ class _Application:
             status = response.status
             await response(scope, receive, send)
         finally:
+            place: Place | None = scope.get(PLACE)
+            if place is not None:
+                place.end()
             self._measure(scope["path"], scope["method"], status, started)
 
     async def _route(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -149,7 +152,7 @@ class _Application:
             await _internal_error(scope)(scope, receive, noting)
         finally:
             if place is not None:
-                place.leave()
+                place.end()
             route = scope.get("route")
             template = "unmatched" if route is None else getattr(route, "path", "other")
             self._measure(template, scope["method"] if scope["method"] in _METHODS else "other", status, started)

@@ -1,4 +1,4 @@
-"""What every request to the ingress passes before an endpoint responds: who calls, a place of its workspace, the limit of its key."""
+"""What every request to the ingress passes before its endpoint: authentication, admission, the limit of its key."""
 
 from collections.abc import Collection
 from dataclasses import replace

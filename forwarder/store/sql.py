@@ -25,6 +25,7 @@ from sqlalchemy import (
     Date,
     DateTime,
     Dialect,
+    Integer,
     ScalarSelect,
     Select,
     Table,
@@ -97,6 +98,24 @@ def _utc_day_on_postgresql(element: utc_day, compiler: SQLCompiler, **options: A
 @compiles(utc_day, "sqlite")
 def _utc_day_on_sqlite(element: utc_day, compiler: SQLCompiler, **options: Any) -> str:
     return f"substr({compiler.process(element.clauses, **options)}, 1, 10)"
+
+
+class octets(FunctionElement[int]):  # noqa: N801 - as `utc_day`
+    """How many bytes a text has. PostgreSQL does not read it for that."""
+
+    name = "octets"
+    type = Integer()
+    inherit_cache = True
+
+
+@compiles(octets, "postgresql")
+def _octets_on_postgresql(element: octets, compiler: SQLCompiler, **options: Any) -> str:
+    return f"octet_length({compiler.process(element.clauses, **options)})"
+
+
+@compiles(octets, "sqlite")
+def _octets_on_sqlite(element: octets, compiler: SQLCompiler, **options: Any) -> str:
+    return f"length(CAST({compiler.process(element.clauses, **options)} AS BLOB))"
 
 
 # --- batches ----------------------------------------------------------------------------------------------------------

@@ -5,13 +5,16 @@ item's fault concerns another. What concerns all is refused as a whole, and then
 apart into items, too many of them, or no log to take them.
 """
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from typing import Final, Generic, NamedTuple, TypeVar
+from weakref import WeakValueDictionary
 
 import structlog
 
+from forwarder.http.admission import place_of
 from forwarder.http.messages import JSON_BODY, NDJSON_BODY, NO_STORE, BodyFault, HttpRequest, Response
 from forwarder.ingress.bulk.items import Item, begins_array, elements, lines, looks_like_lines, read_element, read_line
 from forwarder.ingress.bulk.results import Place, Result, SafeItem, bulk_body, label_of
@@ -27,6 +30,7 @@ from forwarder.ingress.problems import (
     KEYS_OF_ITEMS,
     NDJSON_AS_JSON,
     NOT_AN_ARRAY,
+    OVERLOADED,
     bulk_too_large,
     implausible,
     malformed_json,
@@ -54,6 +58,9 @@ R_co = TypeVar("R_co", covariant=True)
 
 Admit = Callable[[int], Problem | None]
 """Whether so many items may come now; the refusal where they may not."""
+
+RESULT_BYTES: Final = 512
+"""Room that is held for each item's result before anything is accepted, as a response that its client does not read takes it."""
 
 _AN_ITEM: Final = 512
 """What an item costs, however short it is, in the bytes of a time slice."""
@@ -83,6 +90,7 @@ class BulkEndpoint:
         self._settings = parts.settings
         self._preview = parts.preview
         self._losses = Losses(parts.preview)
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def respond(self, caller: Caller, request: HttpRequest) -> Response:
         limit = ItemLimit(self._limits, caller)
@@ -120,7 +128,7 @@ class BulkEndpoint:
             warnings = self._losses.warnings(caller.account, item.reservation, read.unknown)
             return built._replace(warnings=warnings) if warnings else built
 
-        built = await self._each(request, admit, check, build)
+        built = await self._each(caller, request, admit, check, build)
         if isinstance(built, Problem):
             return built
         new = [each for each in built.results if isinstance(each, NewSubmission)]
@@ -144,7 +152,7 @@ class BulkEndpoint:
             reading = Reading(read.item.reservation, read.unknown)
             return refused or dry_run(caller.account, reading, now, self._losses, self._card_text)
 
-        tried = await self._each(request, admit, check, try_out)
+        tried = await self._each(caller, request, admit, check, try_out)
         if isinstance(tried, Problem):
             return tried
         preview, time_slice = self._preview(), TimeSlice()
@@ -156,11 +164,30 @@ class BulkEndpoint:
         return _Each(results, tried.places)
 
     async def _each(
-        self, request: HttpRequest, admit: Admit, check: Plausibility, make: Callable[[ItemReading], T | Problem]
+        self,
+        caller: Caller,
+        request: HttpRequest,
+        admit: Admit,
+        check: Plausibility,
+        make: Callable[[ItemReading], T | Problem],
     ) -> _Each[T | Problem] | Problem:
+        """Each item made, one bulk of a workspace at a time: so however many it sends, others get the event loop as often."""
         items = await self._items(request, check)
         if isinstance(items, Problem):
             return items
+        turn = self._turns.setdefault(caller.workspace_id, asyncio.Lock())
+        async with turn:
+            each = await self._made(items, make)
+        if isinstance(each, Problem):
+            return each
+        place = place_of(request.scope)
+        if place is not None and not place.hold_response(RESULT_BYTES * len(each.results), refusable=True):
+            return OVERLOADED
+        return admit(len(each.results)) or each
+
+    async def _made(
+        self, items: Iterator[Item | None], make: Callable[[ItemReading], T | Problem]
+    ) -> _Each[T | Problem] | Problem:
         made: list[T | Problem] = []
         places: list[Place] = []
         time_slice = TimeSlice()
@@ -177,7 +204,7 @@ class BulkEndpoint:
                     await yield_to_loop()
         except MalformedJson as error:
             return malformed_json(f"at item {len(made) + 1}: {error}")
-        return (admit(len(made)) or _Each(made, places)) if made else INVALID_BULK_SIZE
+        return _Each(made, places) if made else INVALID_BULK_SIZE
 
     async def _items(self, request: HttpRequest, check: Plausibility) -> Iterator[Item | None] | Problem:
         """The items, each read when it is asked for; None to let others work. Going through them raises `MalformedJson`."""

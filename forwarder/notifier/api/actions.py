@@ -18,7 +18,7 @@ from forwarder.notifier.api.requests import NewWebhook, Rotation, WebhookChange,
 from forwarder.notifier.webhooks import UNCHANGED, Webhooks
 from forwarder.process.clock import iso
 from forwarder.reservation.problems.problem import Problem
-from forwarder.store.lists.paging import neighbours
+from forwarder.store.lists.paging import fitting, neighbours
 from forwarder.store.webhooks.port import DeliveryAttempt, DeliveryEntry
 from forwarder.tenancy.port import NotKnown
 from forwarder.tenancy.webhooks import Endpoint
@@ -61,7 +61,7 @@ class WebhookActions:
         onward = [each for each in every if _added(each) >= asked.cursor]
         others = neighbours(before, [_added(each) for each in onward], asked.limit)
         cursors = Cursors(others.previous, asked.cursor, others.next)
-        return _page([endpoint_json(each) for each in onward[: asked.limit]], cursors, asked.limit)
+        return _page([to_json(endpoint_json(each)).decode() for each in onward[: asked.limit]], cursors, asked.limit)
 
     async def show(self, workspace_id: str, request: Request) -> Response | Problem:
         """Show one webhook."""
@@ -130,9 +130,12 @@ class DeliveryActions:
         before = None if asked.cursor == FIRST else asked.cursor
         onward = await read(before=before)
         newer = () if before is None else await read(after=before - 1)
-        others = neighbours([each.id + 1 for each in reversed(newer)], [each.id + 1 for each in onward], asked.limit)
+        items = [to_json(delivery_json(each)).decode() for each in onward[: asked.limit]]
+        shown = fitting(len(each.encode()) for each in items)
+        newer_ids, ids = ([each.id + 1 for each in entries] for entries in (reversed(newer), onward))
+        others = neighbours(newer_ids, ids, asked.limit, shown=shown)
         cursors = Cursors(others.previous, asked.cursor, others.next)
-        return _page([delivery_json(each) for each in onward[: asked.limit]], cursors, asked.limit)
+        return _page(items[:shown], cursors, asked.limit)
 
     async def show(self, workspace_id: str, request: Request) -> Response | Problem:
         """Show one delivery."""
@@ -216,5 +219,5 @@ def _response(data: Mapping[str, Any], status: int = 200, *headers: tuple[bytes,
     return Response(status, to_json({"data": data}), (NO_STORE, *headers))
 
 
-def _page(items: Sequence[Mapping[str, Any]], cursors: Cursors, limit: int) -> Response:
-    return Response(200, write_list([to_json(each).decode() for each in items], cursors, limit), (NO_STORE,))
+def _page(items: Sequence[str], cursors: Cursors, limit: int) -> Response:
+    return Response(200, write_list(items, cursors, limit), (NO_STORE,))

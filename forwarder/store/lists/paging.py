@@ -9,7 +9,7 @@ other filters are checked on these rows, and what they drop was read in vain. So
 lead.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date
 from typing import Final, Literal
@@ -19,6 +19,20 @@ from forwarder.store.lists.port import Days, Filters, Order
 
 FIRST: Final = 1
 """The cursor of the first page: no id is smaller."""
+
+MAX_PAGE_BYTES: Final = 1024 * 1024
+"""Of the items of a page together: it ends before the one that exceeds this, unless that is its first."""
+
+
+def fitting(sizes: Iterable[int]) -> int:
+    """How many items a page has room for, of those with these sizes in bytes: at least one, if there is one."""
+    count = total = 0
+    for size in sizes:
+        total += size
+        if count and total > MAX_PAGE_BYTES:
+            break
+        count += 1
+    return count
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +50,17 @@ def sides(ids: Collection[int], cursor: int, *, descending: bool = False) -> tup
     return (above, below) if descending else (below, above)
 
 
-def neighbours(before: Sequence[int], onward: Sequence[int], limit: int, *, descending: bool = False) -> Neighbours:
+def neighbours(
+    before: Sequence[int],
+    onward: Sequence[int],
+    limit: int,
+    *,
+    shown: int | None = None,
+    descending: bool = False,
+) -> Neighbours:
     """The neighbours of a page of `limit`, from up to `limit + 1` ids on either side of its cursor, nearest first: those `before`
-    it, and those from it `onward`. The previous page starts `limit` ids earlier; if it is the first one, at `FIRST`."""
+    it, and those from it `onward`. The previous page starts `limit` ids earlier; if it is the first one, at `FIRST`. The next one
+    starts after those `shown`, which are fewer than `limit` where no more fit."""
     above = 1 if descending else 0
     if not before:
         previous = None
@@ -46,7 +68,8 @@ def neighbours(before: Sequence[int], onward: Sequence[int], limit: int, *, desc
         previous = FIRST
     else:
         previous = before[limit - 1] + above
-    return Neighbours(previous, onward[limit] + above if len(onward) > limit else None)
+    end = limit if shown is None else shown
+    return Neighbours(previous, onward[end] + above if len(onward) > end else None)
 
 
 # --- filters ----------------------------------------------------------------------------------------------------------

@@ -78,7 +78,8 @@ class Reader(Protocol):
         ...
 
     async def submissions(self, account_id: str, request_ids: Collection[str]) -> Mapping[str, StoredSubmission]:
-        """What `submission` says of each of these request ids, as far as they are known, in one read."""
+        """What `submission` says of each of these request ids, as far as they are known, in one read. Of several, a record that is
+        larger than its part of a MiB is left out: it is empty."""
         ...
 
     async def reservation(self, account_id: str, reservation_id: int) -> StoredSubmission | None:
@@ -88,7 +89,8 @@ class Reader(Protocol):
     async def page(
         self, account_id: str, *, cursor: int, limit: int, filters: Filters = DEFAULT_FILTERS, order: Order = "asc"
     ) -> Page:
-        """The page of `limit` records that starts at `cursor` (1 for the first page), of those that `filters` select.
+        """The page of `limit` records that starts at `cursor` (1 for the first page), of those that `filters` select. It ends
+        early, with `next` set, where more would be larger than a MiB together; the first record is always on it.
 
         Following `next` shows each record that matched from the first page to the last exactly once, and none twice, whatever is
         added or changed meanwhile. What starts to match behind the reader is not shown to it: a status is what changes.

@@ -9,6 +9,7 @@ from sqlalchemy import (
     Column,
     ColumnElement,
     Executable,
+    Integer,
     Row,
     Select,
     bindparam,
@@ -27,9 +28,9 @@ from forwarder.reservation.outcome import Status
 from forwarder.reservation.record import SubmissionState, compose_record
 from forwarder.store.database import Database, Lookup, Mistake
 from forwarder.store.lists import statements
-from forwarder.store.lists.paging import FIRST, ListShape, neighbours, shape_of, sides
+from forwarder.store.lists.paging import FIRST, MAX_PAGE_BYTES, ListShape, fitting, neighbours, shape_of, sides
 from forwarder.store.lists.port import DEFAULT_FILTERS, Filters, Order, Page, StoredSubmission
-from forwarder.store.sql import BATCH, DialectName, as_batch, batch_of, same_key
+from forwarder.store.sql import BATCH, DialectName, as_batch, batch_of, octets, same_key
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.store.submissions.rows import attempts_of
 from forwarder.store.submissions.statements.duplicates import fingerprint_of, original_of
@@ -57,8 +58,24 @@ _SHOWN = (
     _row.problem,
 )
 
-LISTED: Final = (_row.id, _row.record, *map(_unless_recorded, (_row.request, *_SHOWN)))
-"""The columns of a record in a list, the id and the record first."""
+_LARGEST_SIZE: Final = 2**31 - 1
+_whole_up_to = bindparam("whole_up_to", type_=Integer)
+_size: ColumnElement[int] = func.coalesce(octets(_row.record), octets(_row.request))
+
+
+def _unless_large(column: ColumnElement[Any]) -> ColumnElement[Any]:
+    """Of a row of no more than `whole_up_to` bytes, so that a large value is not even read."""
+    return case((_size <= _whole_up_to, column)).label(column.name)
+
+
+LISTED: Final = (
+    _row.id,
+    _unless_large(_row.record),
+    _unless_large(_unless_recorded(_row.request)),
+    *map(_unless_recorded, _SHOWN),
+    _size.label("size"),
+)
+"""The columns of a record in a list: the id and the record first, last how large it is."""
 
 SUBMISSION = (
     _row.id,
@@ -94,7 +111,9 @@ def _by_request_ids() -> Select[Any]:
     ).subquery("asked")
     fingerprint = func.coalesce(asked.c.fingerprint, _row.fingerprint).label("fingerprint")
     found = asked.join(reservations, same_key(_row.request_id, asked.c.original))
-    return select(asked.c.asked_as, *SUBMISSION, fingerprint).select_from(found).where(_OF_ACCOUNT)
+    _, _, _, *others = SUBMISSION
+    columns = (_row.id, _unless_large(_row.record), _unless_large(_unless_recorded(_row.request)), *others)
+    return select(asked.c.asked_as, *columns, fingerprint).select_from(found).where(_OF_ACCOUNT)
 
 
 _BY_REQUEST_ID: Final = _by_request_id()
@@ -120,7 +139,12 @@ class SqlReader:
         return await self._stored(self._by_request_id, {"account_id": account_id, "request_id": request_id})
 
     async def submissions(self, account_id: str, request_ids: Collection[str]) -> Mapping[str, StoredSubmission]:
-        parameters = {"account_id": account_id, BATCH: as_batch([{"request_id": each} for each in request_ids])}
+        several = len(request_ids) > 1
+        parameters = {
+            "account_id": account_id,
+            "whole_up_to": MAX_PAGE_BYTES // len(request_ids) if several else _LARGEST_SIZE,
+            BATCH: as_batch([{"request_id": each} for each in request_ids]),
+        }
         return {row.asked_as: _stored(row) for row in await self._by_request_ids(parameters)}
 
     async def reservation(self, account_id: str, reservation_id: int) -> StoredSubmission | None:
@@ -129,14 +153,35 @@ class SqlReader:
     async def page(
         self, account_id: str, *, cursor: int, limit: int, filters: Filters = DEFAULT_FILTERS, order: Order = "asc"
     ) -> Page:
-        shape = shape_of(filters, order)
-        parameters = {"account_id": account_id, "max_rows": limit + 1, **parameters_of(filters, shape, cursor)}
-        rows = await self._page(shape, is_first=cursor == FIRST)(parameters)
-        found = {row[0]: row for row in rows}  # by id
+        # Rows that may make the page too large come without what is large in them. Few pages have any: these are read again, and no
+        # more of them than fit.
+        shape, whole_up_to = shape_of(filters, order), MAX_PAGE_BYTES // limit
+        parameters = {
+            "account_id": account_id,
+            **parameters_of(filters, shape, cursor),
+            "max_rows": limit + 1,
+            "whole_up_to": whole_up_to,
+        }
+        read = self._page(shape, is_first=cursor == FIRST)
+        found = {row[0]: row for row in await read(parameters)}  # by id
         before, onward = sides(found, parameters["cursor"], descending=shape.descending)
-        others = neighbours(before, onward, limit, descending=shape.descending)
-        records = [found[each][1] or _record(found[each]) for each in onward[:limit]]
-        return Page(records, cursor, others.previous, others.next)
+        wanted = onward[:limit]
+        if any(found[each].size > whole_up_to for each in wanted):
+            count = fitting(found[each].size for each in wanted)
+            rows = await read({**parameters, "max_rows": count, "whole_up_to": _LARGEST_SIZE})
+            again = {row[0]: row for row in rows}
+            wanted = sides(again, parameters["cursor"], descending=shape.descending)[1][:count]
+            found |= again
+            rest = [
+                each
+                for each in onward
+                if not wanted or (each != wanted[-1] and (each < wanted[-1]) == shape.descending)
+            ]
+            onward = [*wanted, *rest]
+        records = [found[each][1] or _record(found[each]) for each in wanted]
+        shown = fitting(len(each) if each.isascii() else len(each.encode()) for each in records)
+        others = neighbours(before, onward, limit, shown=shown, descending=shape.descending)
+        return Page(records[:shown], cursor, others.previous, others.next)
 
     async def ready(self) -> bool:
         try:
@@ -166,6 +211,7 @@ def parameters_of(filters: Filters, shape: ListShape, cursor: int) -> dict[str, 
     since, statuses = filters.updated_since, sorted(filters.statuses)
     keys = [filters.property_id] if shape.lead == "property" else statuses if shape.lead == "status" else []
     return {
+        "whole_up_to": _LARGEST_SIZE,
         # Above every id: descending, the first page is what is below that.
         "cursor": _LARGEST_ID if shape.descending and cursor == FIRST else cursor,
         "property": filters.property_id,
@@ -211,6 +257,8 @@ def _record(row: Row[Any]) -> str:
     text: str | None = row.record
     if text is not None:
         return text
+    if row.request is None:  # too large for where it is shown
+        return ""
     standing = SubmissionState(
         id=row.record_id,
         request_id=row.request_id,

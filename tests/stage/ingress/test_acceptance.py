@@ -147,7 +147,7 @@ async def test_without_the_directory_nothing_is_accepted(house: Stages) -> None:
 
 
 async def test_more_than_the_log_takes_at_a_time_is_refused() -> None:
-    async with stages(IngressSettings(max_in_flight=2, retry_after_seconds=7)) as house:
+    async with stages(IngressSettings(max_in_flight=3, retry_after_seconds=7)) as house:
         house.log.acknowledging.clear()
         posted = [asyncio.create_task(house.client.post(BOOKING_ENGINE_PATH, json=BOOKING_ENGINE)) for _ in range(2)]
         await house.log.attempted(2)

@@ -1,4 +1,4 @@
-"""How much the ingress takes on at a time: requests, bytes of their bodies, callers who wait. No workspace takes another's share."""
+"""How much the ingress takes on at a time: requests, bytes of bodies, callers who wait. No workspace takes another's share."""
 
 import asyncio
 import json
@@ -133,7 +133,7 @@ async def test_bodies_count_by_what_was_received_and_not_by_what_was_declared() 
 
 
 @pytest.mark.parametrize("declared", [True, False])
-async def test_bodies_that_are_big_together(declared: bool) -> None:  # noqa: FBT001 - a parameter of the test
+async def test_bodies_that_are_big_together(declared: bool) -> None:
     admission = Admission(max_body_bytes=3 * MAX_BODY_BYTES)
     async with stages(admission=admission) as house:
         piece = b"[" + b" " * (MAX_BODY_BYTES - 1)
@@ -154,7 +154,9 @@ async def test_bodies_that_are_big_together(declared: bool) -> None:  # noqa: FB
 
 
 async def test_messages_on_their_way_to_the_log_are_shared_too() -> None:
-    items = [{"operation": "booking-engine", "reservation": {**BOOKING_ENGINE, "roomId": str(each)}} for each in range(8)]
+    items = [
+        {"operation": "booking-engine", "reservation": {**BOOKING_ENGINE, "roomId": str(each)}} for each in range(8)
+    ]
     async with stages(IngressSettings(max_in_flight=30)) as house:
         house.log.acknowledging.clear()
         bulks = [asyncio.create_task(_post_bulk(house, items)) for _ in range(4)]

@@ -6,7 +6,7 @@ from datetime import date, datetime
 
 from pydantic_core import from_json
 
-from forwarder.store.lists.paging import FIRST, neighbours
+from forwarder.store.lists.paging import FIRST, fitting, neighbours
 from forwarder.store.lists.port import DEFAULT_FILTERS, Filters, Order, Page, StoredSubmission
 from forwarder.store.submissions.port import StoreUnavailable
 
@@ -50,8 +50,9 @@ class MemoryReader:
             above, below = [], rows[::-1]
         onward, before = (above, below) if order == "asc" else (below, above)
         earlier, later = ([stored.id for stored in part[: limit + 1]] for part in (before, onward))
-        others = neighbours(earlier, later, limit, descending=order == "desc")
-        return Page([stored.record for stored in onward[:limit]], cursor, others.previous, others.next)
+        shown = fitting(len(stored.record.encode()) for stored in onward[:limit])
+        others = neighbours(earlier, later, limit, shown=shown, descending=order == "desc")
+        return Page([stored.record for stored in onward[:shown]], cursor, others.previous, others.next)
 
     async def ready(self) -> bool:
         return not self.away

@@ -11,6 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.record import SubmissionState, compose_record
+from forwarder.store.lists.paging import MAX_PAGE_BYTES
 from forwarder.store.lists.port import Filters, Order, Page
 from forwarder.store.lists.reader import SqlReader
 from forwarder.store.submissions.recorder import SqlRecorder
@@ -230,3 +231,50 @@ async def _waits_for_its_turn(engine: AsyncEngine) -> None:
     async with engine.connect() as connection, asyncio.timeout(90):
         while (await connection.execute(waiting)).scalar_one() == 0:
             pass
+
+
+@pytest.mark.parametrize("order", ["asc", "desc"])
+@pytest.mark.parametrize("unsettled", [False, True])
+async def test_a_page_of_large_records_ends_early_and_following_next_shows_each_once(
+    recorder: SqlRecorder,
+    reader: SqlReader,
+    order: Order,
+    unsettled: bool,
+) -> None:
+    """Whatever their sizes: 300 KB, among small ones, and one of more than a page alone. The previous page is `limit` earlier."""
+    sizes = [300_000, 10, 300_000, 10, 10, 300_000, 300_000, 10, 1_200_000, 10, 300_000, 10]
+    notes = [("é" if number % 2 else "n") * (size // (1 + number % 2)) for number, size in enumerate(sizes)]
+    works = await recorder.ingest("w1", [arrival(number, notes=each) for number, each in enumerate(notes)], now=NOW)
+    if not unsettled:
+        ended = [final(work) for work in works]
+        await recorder.record(
+            "w1",
+            [replace(each, record=each.record | {"notes": note}) for each, note in zip(ended, notes, strict=True)],
+            [],
+        )
+    seen: list[int] = []
+    cursor, pages = 1, 0
+    while True:
+        page = await reader.page("acc", cursor=cursor, limit=8, order=order)
+        assert page.records
+        assert len(page.records) == 1 or sum(len(each.encode()) for each in page.records) <= MAX_PAGE_BYTES
+        seen += shown(page)
+        pages += 1
+        if page.next is None:
+            break
+        cursor = page.next
+    expected = [work.record_id for work in works]
+    assert seen == (expected if order == "asc" else expected[::-1])
+    assert 3 < pages < len(works)
+
+
+async def test_of_many_large_records_that_are_read_at_once_the_largest_are_left_out(
+    recorder: SqlRecorder, reader: SqlReader
+) -> None:
+    notes = ["n" * 900_000, "n"]
+    works = await recorder.ingest("w1", [arrival(number, notes=each) for number, each in enumerate(notes)], now=NOW)
+    ids = [work.submission.request_id for work in works]
+    both = await reader.submissions("acc", ids)
+    assert [both[each].record == "" for each in ids] == [True, False]
+    (alone,) = (await reader.submissions("acc", ids[:1])).values()
+    assert len(alone.record) > 900_000

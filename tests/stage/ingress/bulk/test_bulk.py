@@ -9,8 +9,10 @@ import httpx
 import pytest
 import structlog
 
+from forwarder.http.admission import Admission
+from forwarder.ingress.bulk.endpoint import RESULT_BYTES as _RESULT_BYTES
 from forwarder.ingress.parts import IngressSettings
-from forwarder.reservation.bulk import MAX_BULK_BYTES, MAX_ITEM_BYTES, MAX_ITEMS
+from forwarder.reservation.bulk import MAX_ITEM_BYTES, MAX_ITEMS
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.request import MAX_BODY_BYTES
 from forwarder.topics.codec import decode_submission, header
@@ -287,7 +289,7 @@ async def test_what_one_body_may_be_an_item_may_be(house: Stages) -> None:
 
 
 async def test_a_body_beyond_all_bounds_is_not_read() -> None:
-    async with stages(IngressSettings(max_bytes=MAX_BODY_BYTES)) as house:
+    async with stages(admission=Admission(max_body_bytes=MAX_BODY_BYTES * 3 // 2)) as house:
         answer = await house.client.post(BULK_PATH, content=b"x" * (MAX_BODY_BYTES + 1), headers=JSON)
         assert (answer.status_code, answer.json()["code"]) == (413, "body_too_large")
         assert str(MAX_BODY_BYTES) in answer.json()["detail"]
@@ -296,24 +298,22 @@ async def test_a_body_beyond_all_bounds_is_not_read() -> None:
         assert (await _send(house, [SMALL])).json()["data"]["accepted"] == 1
 
 
-async def test_bulks_and_single_bodies_share_the_room_for_bodies() -> None:
-    async with stages(IngressSettings(max_bytes=MAX_BULK_BYTES)) as house:
-        house.log.acknowledging.clear()
-        under_way = asyncio.create_task(_send(house, [SMALL]))
-        await house.log.attempted(1)
-
-        async def unsaid() -> AsyncIterator[bytes]:
-            yield b"[]"  # of unknown length: it is given room for as much as a bulk may be
-
-        refused = await house.client.post(BULK_PATH, content=unsaid(), headers=JSON)
-        assert (refused.status_code, refused.json()["code"]) == (503, "overloaded")
-        house.log.acknowledging.set()
-        assert (await under_way).status_code == 200
-        assert (await house.client.post(BULK_PATH, content=unsaid(), headers=JSON)).status_code == 422
+async def test_the_response_of_a_bulk_has_room_before_anything_is_accepted() -> None:
+    """Many bulks whose responses nobody reads are refused while that can still be said."""
+    async with stages(admission=Admission(max_response_bytes=3 * _RESULT_BYTES * MAX_ITEMS)) as house:
+        unread = [house.admission.enter("alpha") for _ in range(2)]
+        assert all(place and place.hold_response(_RESULT_BYTES * MAX_ITEMS, refusable=True) for place in unread)
+        refused = await _send(house, [SMALL])
+        assert (refused.status_code, refused.json()["code"], len(house.requests)) == (503, "overloaded", 0)
+        for place in unread:
+            assert place is not None
+            place.end()
+        assert (await _send(house, [SMALL])).status_code == 200
+        assert house.admission.responses.held("alpha") == 0
 
 
 async def test_each_item_counts_among_those_handed_to_the_log() -> None:
-    async with stages(IngressSettings(max_in_flight=10, retry_after_seconds=7)) as house:
+    async with stages(IngressSettings(max_in_flight=15, retry_after_seconds=7)) as house:
         house.log.acknowledging.clear()
         under_way = asyncio.create_task(_send(house, [SMALL] * 6))
         await house.log.attempted(1)
