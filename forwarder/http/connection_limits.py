@@ -10,7 +10,7 @@ import asyncio
 import math
 import resource
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, cast
 
@@ -32,6 +32,7 @@ from forwarder.http.messages import (
 )
 from forwarder.http.open_connections import OPEN
 from forwarder.observability.metrics import CONNECTIONS, CONNECTIONS_ENDED
+from forwarder.process.addresses import client_of
 from forwarder.reservation.problems import requests, service
 
 MAX_HEAD_BYTES: Final = 32 * 1024
@@ -64,10 +65,10 @@ _OWN_FILES: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
-    """`max_connections`: at once, by all clients; `max_per_address`: by those of one address. `head_seconds`: how long a request's
-    target and headers may take, and a new connection until it sends them. `body_seconds`: how long a body may take; the application
-    refuses one that takes longer, this ends connections whose bodies nobody reads. `unread_seconds`: how long a client may read
-    nothing of a response."""
+    """`max_connections`: at once, by all clients; `max_per_address`: by those of one IPv4 address or IPv6 /64. `head_seconds`: how
+    long a request's target and headers may take, and a new connection until it sends them. `body_seconds`: how long a body may
+    take; the application refuses one that takes longer, this ends connections whose bodies nobody reads. `unread_seconds`: how long
+    a client may read nothing of a response, or less than is buffered of it."""
 
     max_connections: int = 8192
     max_per_address: int = 4096
@@ -108,8 +109,8 @@ class Connections:
     def __init__(self, limits: ConnectionLimits) -> None:
         self._limits = limits
         self._max = max(min(limits.max_connections, _open_files() - _OWN_FILES), 1)
-        self._all: dict[Limited, str] = {}
-        self._by_address: Counter[str] = Counter()
+        self._all: dict[Limited, Hashable] = {}
+        self._by_client: Counter[Hashable] = Counter()
         self._silent: dict[Limited, None] = {}
         self._made_room = -math.inf
 
@@ -119,13 +120,14 @@ class Connections:
 
     def add(self, connection: Limited, address: str, now: float) -> bool:
         """Whether there is room for it. To be removed once it is lost, in either case."""
-        if self._by_address[address] >= self._limits.max_per_address:
+        client = client_of(address)
+        if self._by_client[client] >= self._limits.max_per_address:
             return False
         if len(self._all) >= self._max and not self._make_room(now):
             return False
-        self._all[connection] = address
+        self._all[connection] = client
         self._silent[connection] = None
-        self._by_address[address] += 1
+        self._by_client[client] += 1
         return True
 
     def count_end(self, reason: str) -> None:
@@ -137,12 +139,13 @@ class Connections:
         self._silent.pop(connection, None)
 
     def remove(self, connection: Limited) -> None:
-        address = self._all.pop(connection, None)
+        if connection not in self._all:
+            return
+        client = self._all.pop(connection)
         self._silent.pop(connection, None)
-        if address is not None:
-            self._by_address[address] -= 1
-            if not self._by_address[address]:
-                del self._by_address[address]
+        self._by_client[client] -= 1
+        if not self._by_client[client]:
+            del self._by_client[client]
 
     def _make_room(self, now: float) -> bool:
         for connection in self._silent:
@@ -201,6 +204,7 @@ class LimitedProtocol(HttpToolsProtocol):
     _fault: HeadFault | None = None
     _eof = False
     _last_words = b""
+    _full_until = math.inf
 
     def take_over(self, handshake: Limited) -> None:
         """Once it is made, it counts in place of that."""
@@ -227,6 +231,14 @@ class LimitedProtocol(HttpToolsProtocol):
         OPEN.pop((self.server, self.client), None)
         self._connections.remove(self)
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        self._full_until = self.loop.time() + self._limits.unread_seconds
+        super().pause_writing()
+
+    def resume_writing(self) -> None:
+        self._full_until = math.inf
+        super().resume_writing()
 
     def data_received(self, data: bytes) -> None:
         if not self._open:
@@ -420,7 +432,7 @@ class LimitedProtocol(HttpToolsProtocol):
         unread = self.transport.get_write_buffer_size()
         if unread != self._unread_bytes or not unread:
             self._unread_bytes, self._unread_until = unread, now + self._limits.unread_seconds
-        elif now >= self._unread_until:
+        if unread and now >= min(self._unread_until, self._full_until):
             self._connections.count_end("unread")
             self.transport.abort()
 

@@ -20,7 +20,6 @@ from forwarder.tenancy.limit_headers import rate_limited, with_allowance
 from forwarder.tenancy.limits import RateLimits
 from forwarder.tenancy.port import TenancyUnavailable
 
-_LIMITED: Final = "submit and cancel"
 _FLOOD: Final = requests.TOO_MANY_BAD_TOKENS.code
 
 
@@ -106,7 +105,7 @@ class _Guarded:
             if allowance is None:
                 return await endpoint.respond(caller, request)
             if not allowance.admitted:
-                return with_allowance(endpoint.refuse(rate_limited(allowance, _LIMITED), caller), allowance)
+                return with_allowance(endpoint.refuse(rate_limited(allowance), caller), allowance)
             return with_allowance(await endpoint.respond(caller, request), allowance)
         finally:
             place.leave()
@@ -147,13 +146,13 @@ class ItemLimit:
         if allowance is None or allowance.remaining:
             return None
         self._allowance = replace(allowance, admitted=False, retry_in=allowance.more_in)
-        return rate_limited(self._allowance, _LIMITED)
+        return rate_limited(self._allowance)
 
     def admit(self, items: int) -> Problem | None:
         """Let all of the items through, or none."""
         self._counted = True
         self._allowance = allowance = self._limits.take(self._caller.key_id, self._caller.limit, items)
-        return None if allowance is None or allowance.admitted else rate_limited(allowance, _LIMITED)
+        return None if allowance is None or allowance.admitted else rate_limited(allowance)
 
     def refused_whole(self) -> None:
         """It was read, and refused before its items could be counted: it costs as much as one."""

@@ -142,7 +142,8 @@ class Environment(AccessVariables, BaseSettings):
     card_numbers_in_text: CardNumbersInText = "refuse"
     """What becomes of a card number, or its security code, in a text such as `notes`: `refuse` the request, or `mask` it."""
     rate_limit: Annotated[str, Field(pattern=f"^{RATE}$")] | None = None
-    """What an API key without a limit of its own may submit and cancel: `100/60s` is 100 in 60 seconds. Unset: no limit."""
+    """What an API key without a limit of its own may submit, cancel and manage webhooks:
+    `100/60s` is 100 in 60 seconds. Unset: no limit."""
     push_timeout_seconds: Annotated[float, Field(gt=0, le=300)] = 30.0
     """How long a PMS may take to answer."""
     max_held: Annotated[int, Field(ge=1)] = 8000

@@ -128,6 +128,7 @@ ROLES: Final[Mapping[str, Mapping[str, Sequence[str]]]] = {
     | {
         "webhook_endpoints": _CHANGE,
         "webhook_deliveries": _CHANGE,
+        "key_usage": _COUNT,
         # To lock the row of a workspace while its endpoints are counted.
         "workspaces": (*_of("id"), "UPDATE (created_at)"),
         # Whether the database answers.

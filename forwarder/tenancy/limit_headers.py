@@ -17,12 +17,12 @@ POLICY: Final = "default"
 """The name of the one policy that a key has."""
 
 
-def rate_limited(allowance: Allowance, limited: str) -> Problem:
-    """The refusal where the limit of the caller's key is used up. `limited`: the verbs that count."""
+def rate_limited(allowance: Allowance) -> Problem:
+    """The refusal where the limit of the caller's key is used up."""
     limit = allowance.limit
     return requests.RATE_LIMITED.problem(
-        f"This API key may {limited} {limit.requests} times in {limit.seconds} seconds. Nothing was accepted. "
-        f"Send the same request again in {allowance.retry_in} seconds."
+        f"This API key may submit, cancel or manage webhooks {limit.requests} times in {limit.seconds} seconds. Nothing was "
+        f"accepted. Send the same request again in {allowance.retry_in} seconds."
     )
 
 

@@ -50,7 +50,7 @@ async def run_everything(settings: Settings, listening: Listening, stop: Stop, r
             journal = settings.environment.data_dir / "simulator.jsonl"
             world = stack.enter_context(World(backend.clock, calendars=False, journal=journal))
             checks = {**worker_checks(backend, worker), "log": publisher.ready}
-            reading = [*await open_query(backend, outcomes), *await open_webhook_api(backend)]
+            reading = [*await open_query(backend, outcomes), *await open_webhook_api(stack, backend, stop)]
             callers = [*ingress, *reading, *contract_routes()]
             operators = [] if console_refusal(settings, listening) else await open_console(backend)
             routes = [

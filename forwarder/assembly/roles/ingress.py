@@ -6,20 +6,25 @@ from typing import Final
 
 from forwarder.assembly.backend import Backend
 from forwarder.assembly.cards import open_card_sealer
-from forwarder.assembly.roles.role import Listening, lame_duck, open_outcomes, open_role_backend, serve_role
+from forwarder.assembly.roles.role import (
+    Listening,
+    lame_duck,
+    open_limits,
+    open_outcomes,
+    open_role_backend,
+    serve_role,
+)
 from forwarder.http.contract import contract_routes
 from forwarder.http.health import health_routes
 from forwarder.http.messages import Routes
 from forwarder.ingress.parts import IngressParts, IngressSettings
 from forwarder.ingress.routes import ingress_routes
 from forwarder.process.loading import load
-from forwarder.process.supervision import Stop, side_by_side
+from forwarder.process.supervision import Stop
 from forwarder.reservation.submission import RequestIds
 from forwarder.settings import Settings
 from forwarder.store.lists.reader import SqlReader
-from forwarder.tenancy.limits import RateLimits, exchange_usage
 from forwarder.tenancy.sql.deployment import request_id_key
-from forwarder.tenancy.sql.usage import SqlUsage
 from forwarder.topics.outcomes import OutcomeListener
 from forwarder.topics.port import Publisher
 
@@ -48,9 +53,6 @@ async def open_ingress(
 ) -> Routes:
     """The ingress's routes. Everything they use except `backend` is closed with `stack`."""
     environment, topics = backend.settings.environment, backend.settings.topics
-    limits = RateLimits(backend.clock, backend.settings.rate_limit)
-    usage = exchange_usage(limits, SqlUsage(backend.engine), backend.clock)
-    await stack.enter_async_context(side_by_side(usage, stop, until_stopped=True))
     parts = IngressParts(
         publisher=publisher,
         signer=await backend.signer(),
@@ -63,7 +65,7 @@ async def open_ingress(
         clock=backend.clock,
         can_cancel=lambda account: load(_CAN_CANCEL)(account, backend.clock),
         preview=cache(lambda: load(_PREVIEW)(backend.clock)),
-        limits=limits,
+        limits=await open_limits(stack, backend, stop),
         audit=backend.audit,
         admission=backend.admission,
         settings=IngressSettings(

@@ -7,6 +7,7 @@ from forwarder.assembly.roles.role import (
     Listening,
     consuming_checks,
     lame_duck,
+    open_limits,
     open_role_backend,
     serve_role,
     then_set,
@@ -28,7 +29,7 @@ async def run_notifier(settings: Settings, listening: Listening, stop: Stop) -> 
         async with backend.log.admin():
             pass  # a log that does not let us in is no outage to be waited out
         notifier = await open_notifier(stack, backend)
-        routes = [*await open_webhook_api(backend), *contract_routes()]
+        routes = [*await open_webhook_api(stack, backend, stop), *contract_routes()]
         checks = {**consuming_checks(notifier), "store": SqlReader(backend.engine).ready}
         health = health_routes(checks, "notifier", settings.metrics_token, leaving=stop)
         closing, done = await stack.enter_async_context(lame_duck(backend, stop)), Stop()
@@ -41,6 +42,7 @@ async def run_notifier(settings: Settings, listening: Listening, stop: Stop) -> 
             await serve_role("notifier", [*routes, *health], backend, listening, done, leaving=stop)
 
 
-async def open_webhook_api(backend: Backend) -> Routes:
+async def open_webhook_api(stack: AsyncExitStack, backend: Backend, stop: Stop) -> Routes:
     """The routes by which customers manage their webhooks."""
-    return webhook_routes(WebhookApiParts(backend.access, await webhooks_of(backend)))
+    limits = await open_limits(stack, backend, stop)
+    return webhook_routes(WebhookApiParts(backend.access, await webhooks_of(backend), limits))

@@ -27,8 +27,9 @@ from forwarder.store.processes.port import TELL_SECONDS, RunningProcess, Throttl
 from forwarder.store.processes.register import SqlProcesses
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.tenancy.key_uses import write_uses
+from forwarder.tenancy.limits import RateLimits, exchange_usage
 from forwarder.tenancy.port import TenancyUnavailable
-from forwarder.tenancy.sql.usage import SqlKeyUses
+from forwarder.tenancy.sql.usage import SqlKeyUses, SqlUsage
 from forwarder.topics.outcomes import OutcomeListener
 
 Listening = socket.socket
@@ -73,6 +74,14 @@ async def open_outcomes(stack: AsyncExitStack, backend: Backend, stop: Stop) -> 
     outcomes = OutcomeListener(tail, backend.clock)
     await stack.enter_async_context(side_by_side(outcomes.run(), stop, until_stopped=True))
     return outcomes
+
+
+async def open_limits(stack: AsyncExitStack, backend: Backend, stop: Stop) -> RateLimits:
+    """The rate limits of API keys, which exchange what they let through with those of other processes until `stop`."""
+    limits = RateLimits(backend.clock, backend.settings.rate_limit)
+    usage = exchange_usage(limits, SqlUsage(backend.engine), backend.clock)
+    await stack.enter_async_context(side_by_side(usage, stop, until_stopped=True))
+    return limits
 
 
 @asynccontextmanager

@@ -8,6 +8,7 @@ import structlog
 from starlette.requests import Request
 from starlette.routing import Route
 
+from forwarder.http.admission import place_of
 from forwarder.http.messages import Response, Routes, client_address, header_map, problem_response
 from forwarder.http.paging import PAGE_PARAMETERS
 from forwarder.http.query_string import refuse_unknown
@@ -21,6 +22,8 @@ from forwarder.reservation.problems.problem import Fault, Problem
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.tenancy.access import Access, forbidden
 from forwarder.tenancy.key_terms import Scope
+from forwarder.tenancy.limit_headers import rate_limited, with_allowance
+from forwarder.tenancy.limits import RateLimits
 from forwarder.tenancy.port import ApiKey, NotKnown, TenancyUnavailable
 from forwarder.tenancy.webhooks import TooManyEndpoints
 from forwarder.webhooks.port import BadTarget
@@ -33,6 +36,7 @@ _SCOPE: Final[Scope] = "webhooks"
 _UNREAD_BODY: Final = frozenset({408, 413})
 """The rest of the body is not read, so the connection cannot be used again."""
 
+_OVERLOADED: Final = service.OVERLOADED.problem("Nothing was changed. Send the same request again in a moment.")
 LIVE_KEY_NEEDED: Final = webhooks.LIVE_KEY_NEEDED.problem("Use a live key of the workspace: fwd_live_….")
 
 Refusal = (
@@ -50,10 +54,12 @@ Action = Callable[[str, Request], Awaitable[Response | Problem]]
 
 @dataclass(frozen=True, slots=True)
 class WebhookApiParts:
-    """The ports of the API. `retry_after_seconds` is sent to callers in an outage."""
+    """The ports of the API. `limits` are those of API keys: a call counts like a submission. `retry_after_seconds` is sent to
+    callers in an outage."""
 
     access: Access
     webhooks: Webhooks
+    limits: RateLimits
     retry_after_seconds: int = 1
 
 
@@ -78,6 +84,7 @@ def webhook_routes(parts: WebhookApiParts) -> Routes:
 class _Endpoints:
     def __init__(self, parts: WebhookApiParts) -> None:
         self._access = parts.access
+        self._limits = parts.limits
         self._retry_after_seconds = parts.retry_after_seconds
 
     def make(
@@ -87,13 +94,19 @@ class _Endpoints:
 
         async def endpoint(request: Request) -> Response:
             key = await self._authenticate(request)
+            allowance = None if isinstance(key, Problem) else self._limits.take(key.id, key.limit)
             result: Response | Problem
             if isinstance(key, Problem):
                 result = key
+            elif (place := place_of(request.scope)) is not None and not place.claim(key.workspace_id):
+                result = _OVERLOADED
+            elif allowance is not None and not allowance.admitted:
+                result = rate_limited(allowance)
             else:
                 result = refuse_unknown(request.scope, parameters) or await _call(action, key, request)
             _log_change(name, key, request, result)
-            return self._problem_response(result) if isinstance(result, Problem) else result
+            response = self._problem_response(result) if isinstance(result, Problem) else result
+            return response if allowance is None else with_allowance(response, allowance)
 
         return endpoint
 

@@ -45,10 +45,17 @@ def read_trace(traceparent: str | None, tracestate: str | None = None) -> str | 
 
 
 def _read_state(tracestate: str) -> str:
-    """Its members as they are kept; empty where any is malformed. A caller writes it freely: one with a card in it is dropped."""
-    members = [member for each in tracestate.split(",") if (member := each.strip(" \t"))]
-    keys = {found["key"] for each in members if (found := _MEMBER.fullmatch(each))}
-    if len(keys) != len(members) or len(members) > _MAX_MEMBERS:
+    """Its members as they are kept; empty where any is malformed. Of several with one key the first, and latest, is kept.
+    A caller writes it freely: one with a card in it is dropped."""
+    first: dict[str, str] = {}
+    for member in tracestate.split(","):
+        if not (text := member.strip(" \t")):
+            continue
+        if (found := _MEMBER.fullmatch(text)) is None:
+            return ""
+        first.setdefault(found["key"], text)
+    members = list(first.values())
+    if len(members) > _MAX_MEMBERS:
         return ""
     while sum(map(len, members)) + len(members) - 1 > _MAX_STATE:
         long = [place for place, member in enumerate(members) if len(member) > _LONG]

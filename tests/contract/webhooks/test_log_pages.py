@@ -15,6 +15,7 @@ from forwarder.store.webhooks.log import SqlDeliveryLog
 from forwarder.store.webhooks.port import NewDelivery
 from forwarder.tenancy.access import Access
 from forwarder.tenancy.key_terms import ALL_SCOPES
+from forwarder.tenancy.limits import RateLimits
 from forwarder.tenancy.sealing.texts import sealer_of
 from forwarder.tenancy.sql.admin import SqlTenancyAdmin
 from forwarder.tenancy.sql.directory import SqlDirectory
@@ -36,7 +37,8 @@ async def client(engine: AsyncEngine) -> AsyncIterator[httpx.AsyncClient]:
     hooks = Webhooks(
         WebhooksParts(SqlEndpoints(engine), log, sealer_of("a secret"), named_hosts(), clock, audit_on(engine, clock))
     )
-    app = http_app(webhook_routes(WebhookApiParts(Access(SqlDirectory(engine, clock), clock), hooks)), clock)
+    parts = WebhookApiParts(Access(SqlDirectory(engine, clock), clock), hooks, RateLimits(clock))
+    app = http_app(webhook_routes(parts), clock)
     headers = {"Authorization": f"Bearer {token}", "workspaceId": "alpha"}
     async with httpx.AsyncClient(
         transport=httpx.ASGITransport(app), base_url="http://forwarder.test", headers=headers

@@ -185,6 +185,17 @@ async def test_who_does_not_read_a_response_is_not_waited_for() -> None:
             await asyncio.sleep(0.01)
 
 
+async def test_a_client_that_reads_a_little_now_and_then_is_not_waited_for() -> None:
+    """Each sweep finds that it read something: what counts is whether the buffer empties."""
+    before = ended("unread")
+    async with serving(SHORT) as server:
+        client = await server.connect()
+        await client.send(b"GET /large HTTP/1.1\r\nHost: x\r\n\r\n")
+        while ended("unread") == before:
+            await client.reader.read(16)
+            await asyncio.sleep(0.01)
+
+
 async def test_who_sends_nothing_keeps_nobody_out() -> None:
     with counted("evicted", 151):
         async with serving(ConnectionLimits(max_connections=50)) as server:
@@ -247,6 +258,25 @@ async def test_there_is_room_for_no_more_than_the_process_may_open() -> None:
     protocols: list[Any] = [_Silent() for _ in range(200)]
     assert all(connections.add(each, "a", 0.0) for each in protocols)
     assert sum(each.ended for each in protocols) == 200 - 96
+
+
+@pytest.mark.parametrize(
+    ("addresses", "taken"),
+    [
+        (["2001:db8::1", "2001:db8::2", "2001:db8::ffff:1:2:3"], [True, True, False]),
+        (["2001:db8::1", "2001:db8:0:1::1", "2001:db8:0:2::1"], [True, True, True]),
+        (["192.0.2.1", "192.0.2.2", "::ffff:192.0.2.1", "::ffff:192.0.2.1"], [True, True, True, False]),
+        (["::ffff:192.0.2.1", "::ffff:192.0.2.2", "::ffff:192.0.2.3"], [True, True, True]),
+    ],
+)
+def test_addresses_that_one_client_chooses_from_are_one(addresses: list[str], taken: list[bool]) -> None:
+    """Of IPv6 a /64. An IPv4 address is itself, also where it is written within IPv6."""
+    connections = Connections(ConnectionLimits(max_per_address=2))
+    protocols: list[Any] = [_Silent() for _ in addresses]
+    assert [connections.add(each, address, 0.0) for each, address in zip(protocols, addresses, strict=True)] == taken
+    for each in protocols:
+        connections.remove(each)
+    assert connections.add(protocols[0], addresses[0], 0.0)
 
 
 class _Silent:

@@ -1,13 +1,16 @@
 """The delivery log of a webhook over HTTP; and to whom anything is shown. Every answer is held against the contract."""
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import structlog
 
-from forwarder.tenancy.port import ApiKey
-from tests.support.stages.http_stages import HEADERS, OTHER_WORKSPACE, Stages
+from forwarder.store.webhooks.port import DeliveryAttempt
+from forwarder.tenancy.port import ApiKey, RateLimit
+from tests.support.stages.bodies import BOOKING_ENGINE
+from tests.support.stages.http_stages import BOOKING_ENGINE_PATH, HEADERS, OTHER_WORKSPACE, Stages
 from tests.support.stages.webhook_stages import PATH, URL, added, deliveries, listed, webhook_stages
 
 
@@ -155,3 +158,44 @@ async def test_what_is_no_webhook_s_id_is_not_logged(house: Stages, named: str) 
     assert line["endpoint_id"] is None
     assert "4242424242424242" not in str(logged)
     assert "owned" not in str(logged)
+
+
+async def test_calls_count_against_the_limit_of_their_key(house: Stages) -> None:
+    """As submissions do, and with them."""
+    keys = dict(house.directory.keys)
+    keys["token-alpha"] = replace(keys["token-alpha"], limit=RateLimit(3, 60))
+    house.directory.keys = keys
+    answers = [await house.client.get(PATH) for _ in range(2)]
+    assert [answer.headers["ratelimit"] for answer in answers] == ['"default";r=2;t=20', '"default";r=1;t=20']
+    answer = await house.client.post(BOOKING_ENGINE_PATH, json=BOOKING_ENGINE)
+    assert (answer.status_code, answer.headers["ratelimit"]) == (202, '"default";r=0;t=20')
+    refused = await house.client.post(PATH, json={"url": URL})
+    assert (refused.status_code, refused.json()["code"], refused.headers["retry-after"]) == (429, "rate_limited", "20")
+    await house.clock.advance(20)
+    assert (await house.client.get(PATH)).json()["data"] == []
+
+
+async def test_a_workspace_that_has_its_share_under_way_leaves_another_its_own(house: Stages) -> None:
+    admission = house.admission
+    places = [place for _ in range(admission.requests.total) if (place := admission.enter("alpha"))]
+    refused = await house.client.get(PATH)
+    assert (refused.status_code, refused.json()["code"], "retry-after" in refused.headers) == (503, "overloaded", True)
+    assert (await house.client.get(PATH, headers=OTHER_WORKSPACE)).status_code == 200
+    for place in places:
+        place.end()
+    assert (await house.client.get(PATH)).status_code == 200
+
+
+async def test_a_page_of_deliveries_with_long_details_ends_early(house: Stages) -> None:
+    hook = (await added(house))["id"]
+    await deliveries(house, hook, 6)
+    for each in house.deliveries.of(hook):
+        house.deliveries.change(each.id, attempts=(DeliveryAttempt(each.created_at, 1, detail="d" * 400_000),))
+    pages, query = [], "?limit=200"
+    while query:
+        page = (await house.client.get(f"{PATH}/{hook}/deliveries{query}")).json()
+        pages.append([each["id"] for each in page["data"]])
+        assert page["meta"]["limit"] == 200
+        cursor = page["meta"]["cursors"]["next"]
+        query = f"?limit=200&cursor={cursor}" if cursor else ""
+    assert pages == [[6, 5], [4, 3], [2, 1]]

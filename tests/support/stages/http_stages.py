@@ -134,7 +134,7 @@ class Stages:
         webhooks = WebhooksParts(
             self.endpoints, self.deliveries, sealer_of(SECRET), named_hosts(), self.clock, ingress.audit
         )
-        hooks = webhook_routes(WebhookApiParts(self.access, Webhooks(webhooks)))
+        hooks = webhook_routes(WebhookApiParts(self.access, Webhooks(webhooks), ingress.limits))
         self.routes = [*ingress_routes(ingress), *query_routes(query), *hooks, *contract_routes()]
         self.app: ASGIApp = http_app(self.routes, self.clock, admission=admission)
         self.client = httpx.AsyncClient(

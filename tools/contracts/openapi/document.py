@@ -47,7 +47,9 @@ which that allows, through its outages: never lost, never made twice. Its outcom
 - A refusal is a problem (RFC 9457) with a stable `code`. A path that is not here answers 404, a method that is not here 405, and
   every 503 says in `Retry-After` when to come again. Headers that are too long answer 431; what is no HTTP is refused
   with 400 and without a problem. HEAD is answered wherever GET is.
-- An API key may have a rate limit on submitting and cancelling, together: `RateLimit` says what is left, and 429 that nothing is.
+- An API key may have a rate limit on submitting, cancelling and managing webhooks together. `RateLimit` shows the remaining quota;
+  when it is used up you get 429.
+- A page ends early, with `next` set, where more items would make it larger than 1 MiB. Follow `next` until it is empty.
 - Under `v1` things are only ever added: pass over fields and values that you do not know.
 
 Begin with [first steps](/docs/guides/first-steps), or with [submitting reservations](/docs/guides/submit-reservations);
@@ -104,7 +106,7 @@ def _without_unused(document: Json) -> Json:
 def _paths() -> Json:
     """Those of all stages; some share one."""
     paths: Json = {}
-    for part in (limited(submitting_paths()), reading_paths(), webhook_paths(), about_paths()):
+    for part in (limited(submitting_paths()), reading_paths(), limited(webhook_paths()), about_paths()):
         for path, operations in part.items():
             paths.setdefault(path, {}).update(operations)
     return traced(paths)

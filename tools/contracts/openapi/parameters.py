@@ -132,7 +132,8 @@ PARAMETERS: Final[Mapping[str, Json]] = {
     ),
     "limit": _query(
         "limit",
-        f"Items a page, {LARGEST_LIMIT} at the most: who asks for more gets as many, and `meta.limit` says so.",
+        f"Items a page, {LARGEST_LIMIT} at the most: who asks for more gets as many, and `meta.limit` says so. "
+        "A page of more than 1 MiB ends early; follow `next`.",
         {"type": "integer", "minimum": 1, "default": DEFAULT_LIMIT},
         20,
     ),

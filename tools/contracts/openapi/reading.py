@@ -10,6 +10,7 @@ from tools.contracts.openapi.responses import COMMON_PROBLEMS, Json, needs, not_
 _COMMON: Final = (
     *COMMON_PROBLEMS,
     requests.ACCOUNT_NOT_FOUND,
+    service.OVERLOADED,
     service.STORE_UNAVAILABLE,
     service.TENANCY_UNAVAILABLE,
     service.INTERNAL_ERROR,

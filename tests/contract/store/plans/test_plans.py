@@ -315,6 +315,7 @@ async def test_a_plan_that_was_made_while_there_was_little_is_no_other(
         assert not reads_every_row(steps)
     for statement, index in ((_BY_ID, "record_id"), (_BY_REQUEST_ID, "request_id"), (_BY_REQUEST_IDS, "request_id")):
         asked = {"account_id": "acc1", "id": 1, "request_id": "rsv_1", BATCH: as_batch([{"request_id": "rsv_1"}])}
+        asked["whole_up_to"] = 5_000
         steps = await lookup_plan(migrated_url, statement, asked)
         assert indexes(steps) == {f"reservations_{index} "}, steps
 

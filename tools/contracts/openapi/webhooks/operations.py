@@ -18,6 +18,7 @@ _PATH: Final = "/api/v1/vrs/webhooks"
 _COMMON: Final = (
     *COMMON_PROBLEMS,
     webhooks.LIVE_KEY_NEEDED,
+    service.OVERLOADED,
     service.STORE_UNAVAILABLE,
     service.TENANCY_UNAVAILABLE,
     service.INTERNAL_ERROR,
