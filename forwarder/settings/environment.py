@@ -134,7 +134,7 @@ class Environment(AccessVariables, BaseSettings):
     max_connections: Annotated[int, Field(ge=1)] = 8192
     """Connections of HTTP clients that one process holds; never more than it may open files. Those without a request make room."""
     max_connections_per_address: Annotated[int, Field(ge=1)] = 4096
-    """The same of one client's address. Behind a proxy that is the proxy's: set both alike."""
+    """The same of one client's IPv4 address or IPv6 /64. Behind a proxy that is the proxy's: set both alike."""
     head_seconds: Annotated[float, Field(gt=0, le=300)] = 10.0
     """How long the target and headers of a request may take to come."""
     body_seconds: Annotated[float, Field(gt=0, le=300)] = 10.0

@@ -91,7 +91,12 @@ async def test_every_process_serves_its_routes_so(monkeypatch: pytest.MonkeyPatc
     async with stages() as house:
         settings = SimpleNamespace(environment=Environment(), connections=ConnectionLimits(), tls=None)
         backend: Any = SimpleNamespace(
-            clock=house.clock, settings=settings, access=house.access, engine=None, tracer=None
+            clock=house.clock,
+            settings=settings,
+            access=house.access,
+            admission=house.admission,
+            engine=None,
+            tracer=None,
         )
         with socket.socket() as listening:
             listening.bind(("127.0.0.1", 0))

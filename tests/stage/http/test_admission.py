@@ -16,11 +16,13 @@ from forwarder.process.clock import SystemClock
 from forwarder.process.supervision import Stop, bind
 
 MIB = 1024 * 1024
+PAGE = b"x" * (8 * MIB)
+"""More than the system's buffers take of a connection whose client does not read."""
 SOME_SECONDS = 20
 
 
 class Site:
-    """A server whose `/page` has a MiB, and whose `/held` is answered once `go_on` is set. Header `workspace`: who calls."""
+    """A server whose `/page` is large, and whose `/held` is answered once `go_on` is set. Header `workspace`: who calls."""
 
     def __init__(self, admission: Admission) -> None:
         self.admission = admission
@@ -34,7 +36,7 @@ class Site:
         place = place_of(request.scope)
         assert place is not None
         assert place.claim(request.headers["workspace"])
-        return Response(200, b"x" * MIB)
+        return Response(200, PAGE)
 
     async def _held(self, _request: Request) -> Response:
         await self.go_on.wait()
@@ -71,9 +73,8 @@ async def serving(admission: Admission) -> AsyncIterator[Site]:
 
 async def test_slow_readers_hold_their_workspaces_share_and_no_more() -> None:
     """Sixty of them: what they are sent is bounded, others read whole pages, and health is answered."""
-    admission = Admission(max_response_bytes=12 * MIB)
+    admission = Admission(max_response_bytes=12 * len(PAGE))
     async with serving(admission) as site:
-        # The system's buffers take some of it: these clients read no more than the heads.
         slow = [await site.ask("/page", "hostile") for _ in range(60)]
         statuses = [int((await reader.readline()).split()[1]) for reader in slow]
         assert 0 < statuses.count(503) < 60
@@ -81,13 +82,13 @@ async def test_slow_readers_hold_their_workspaces_share_and_no_more() -> None:
         assert admission.requests.held("hostile") == 0, "what is being read is no request under way any more"
         for _ in range(3):
             status, answer = await site.answer("/page", "other")
-            assert (status, len(answer) > MIB) == (200, True)
+            assert (status, len(answer) > len(PAGE)) == (200, True)
         assert (await site.answer("/healthz"))[0] == 200
     assert admission.responses.free == admission.responses.total
 
 
 async def test_a_page_that_is_refused_says_when_to_come_again() -> None:
-    async with serving(Admission(max_response_bytes=MIB // 2)) as site:
+    async with serving(Admission(max_response_bytes=MIB)) as site:
         status, answer = await site.answer("/page")
         assert (status, b"retry-after: 1" in answer, b'"code":"overloaded"' in answer) == (503, True, True)
 
@@ -95,8 +96,8 @@ async def test_a_page_that_is_refused_says_when_to_come_again() -> None:
 async def test_what_was_read_whole_is_what_was_made() -> None:
     async with serving(Admission()) as site:
         status, answer = await site.answer("/page")
-        assert (status, answer.endswith(b"x" * MIB)) == (200, True)
-        assert b"content-length: %d" % MIB in answer
+        assert (status, answer.endswith(PAGE)) == (200, True)
+        assert b"content-length: %d" % len(PAGE) in answer
 
 
 async def test_beyond_what_is_under_way_only_health_is_answered() -> None:

@@ -167,7 +167,7 @@ async def test_calls_count_against_the_limit_of_their_key(house: Stages) -> None
     house.directory.keys = keys
     answers = [await house.client.get(PATH) for _ in range(2)]
     assert [answer.headers["ratelimit"] for answer in answers] == ['"default";r=2;t=20', '"default";r=1;t=20']
-    answer = await house.client.post(BOOKING_ENGINE_PATH, json=BOOKING_ENGINE)
+    answer = await house.client.post(BOOKING_ENGINE_PATH, json=BOOKING_ENGINE, headers=HEADERS)
     assert (answer.status_code, answer.headers["ratelimit"]) == (202, '"default";r=0;t=20')
     refused = await house.client.post(PATH, json={"url": URL})
     assert (refused.status_code, refused.json()["code"], refused.headers["retry-after"]) == (429, "rate_limited", "20")
