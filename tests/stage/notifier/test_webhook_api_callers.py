@@ -190,7 +190,9 @@ async def test_a_page_of_deliveries_with_long_details_ends_early(house: Stages) 
     hook = (await added(house))["id"]
     await deliveries(house, hook, 6)
     for each in house.deliveries.of(hook):
-        house.deliveries.change(each.id, attempts=(DeliveryAttempt(each.created_at, 1, detail="d" * 400_000),))
+        house.deliveries.change(
+            each.id, attempts=(DeliveryAttempt("2027-01-01T00:00:00.000Z", 1, detail="d" * 400_000),)
+        )
     pages, query = [], "?limit=200"
     while query:
         page = (await house.client.get(f"{PATH}/{hook}/deliveries{query}")).json()
