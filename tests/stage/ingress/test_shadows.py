@@ -16,6 +16,7 @@ from forwarder.reservation.outcome import Status
 from forwarder.reservation.problems.problem import Problem
 from forwarder.reservation.record import ResultEvent, result_data
 from forwarder.reservation.submission import is_test, live_account_id, shadow_id
+from forwarder.simulator.sites import SITES
 from forwarder.tenancy.access import Access
 from forwarder.tenancy.callers import Caller
 from forwarder.tenancy.port import Account, ApiKey
@@ -126,7 +127,7 @@ def test_a_process_reaches_its_own_simulator_wherever_it_listens(host: str) -> N
 def test_every_kind_has_a_shadow_that_can_be_connected_to(kind: str) -> None:
     options = {"mapping": "no such mapping"}
     shadow = Shadows("http://sim.test", lambda text, _: text).of(replace(REAL, kind=kind, options=options))
-    assert shadow.kind == (kind if kind in KINDS else "generic")
+    assert shadow.kind == (kind if kind in SITES else "generic")
     check_options(shadow.kind, shadow.options)
 
 
