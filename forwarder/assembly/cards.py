@@ -7,6 +7,7 @@ import structlog
 
 from forwarder.assembly.backend import Backend
 from forwarder.assembly.secrets import required_keyring, trusted_keys
+from forwarder.process.containment import Where
 from forwarder.process.loops import forever
 from forwarder.process.supervision import Stop, side_by_side
 from forwarder.store.submissions.card_keys import SqlCardKeys
@@ -46,7 +47,7 @@ async def open_card_sealer(stack: AsyncExitStack, backend: Backend, stop: Stop) 
         await refresh()
 
     await refresh()
-    looking = forever(step, name="sealing_keys", clock=backend.clock, outages=(TenancyUnavailable,))
+    looking = forever(step, name=Where.SEALING_KEYS, clock=backend.clock, outages=(TenancyUnavailable,))
     await stack.enter_async_context(side_by_side(looking, stop, until_stopped=True))
     return sealer
 

@@ -7,6 +7,10 @@ from typing import Final, Generic, TypeVar
 import structlog
 
 from forwarder.process.clock import Clock
+from forwarder.process.containment import Where, contained
+from forwarder.store.submissions.port import StoreUnavailable
+from forwarder.tenancy.port import TenancyUnavailable
+from forwarder.topics.port import LogUnavailable
 
 _FRESH_SECONDS: Final = 4.0
 _KEPT_SECONDS: Final = 30.0
@@ -67,11 +71,18 @@ class Recent(Generic[T]):
     def _over(self, awaited: asyncio.Task[T]) -> None:
         self._awaited = None
         if not awaited.cancelled() and (error := awaited.exception()) is not None:
-            _log.info("console.not_refreshed", error=str(error))
+            _not_refreshed(error)
 
     async def _refresh(self) -> None:
         try:
             await self._renew()
-        except Exception as error:  # noqa: BLE001 - told to whoever comes next, who reads it again
+        except Exception as error:  # noqa: BLE001 - whoever comes next reads it again, and gets what that raises
             self._latest = None
-            _log.info("console.not_refreshed", error=str(error))
+            _not_refreshed(error)
+
+
+def _not_refreshed(error: BaseException) -> None:
+    if isinstance(error, StoreUnavailable | TenancyUnavailable | LogUnavailable):
+        _log.info("console.not_refreshed", error=str(error))
+    else:
+        contained(Where.CONSOLE, error)

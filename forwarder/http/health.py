@@ -3,7 +3,7 @@
 import asyncio
 import hmac
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Final
+from typing import Any, Final
 
 from prometheus_client.exposition import choose_encoder
 from pydantic_core import to_json
@@ -13,6 +13,7 @@ from starlette.routing import Route
 from forwarder.http.messages import NO_STORE, Response, Routes, problem_response
 from forwarder.observability.exposition import registry
 from forwarder.observability.metrics import FAILING_CHECKS
+from forwarder.process.containment import LOOPS
 from forwarder.process.supervision import Stop
 from forwarder.reservation.problems import requests
 
@@ -36,10 +37,11 @@ def health_routes(
     lesser: Mapping[str, Check] | None = None,
     leaving: Stop | None = None,
 ) -> Routes:
-    """`/healthz`: the process runs. `/readyz`: it can do its job, which every one of `checks` confirms; else 503 with the
-    names of those that do not. Degraded, and 200, where only some of `lesser` do not: it does the rest. Not ready once it is
-    `leaving`. `/metrics`: Prometheus, which checks fail and what `role` has to tell, or everything; only for the bearer of
-    `metrics_token`, if there is one."""
+    """`/healthz`: the process runs. `/readyz`: it can do its job, which every one of `checks` confirms, and none of its
+    loops fails over and over; else 503 with the names of those that do not. Degraded, and 200, where only some of `lesser` do
+    not: it does the rest. Not ready once it is `leaving`. `/metrics`: Prometheus, which checks fail and what `role` has to
+    tell, or everything; only for the bearer of `metrics_token`, if there is one."""
+    checks = {**checks, "loops": _loops_work}
     every = {**checks, **(lesser or {})}
 
     async def confirm() -> Mapping[str, bool]:
@@ -52,7 +54,9 @@ def health_routes(
             return Response(503, to_json({"status": "stopping", "checks": confirmed, "failed": failed}), (NO_STORE,))
         unready = any(name in checks for name in failed)
         status = "not ready" if unready else "degraded" if failed else "ready"
-        body = {"status": status, "checks": confirmed, "failed": failed}
+        body: dict[str, Any] = {"status": status, "checks": confirmed, "failed": failed}
+        if failing := LOOPS.failing():
+            body["failingLoops"] = failing
         return Response(503 if unready else 200, to_json(body), (NO_STORE,))
 
     async def metrics(request: Request) -> Response:
@@ -73,6 +77,10 @@ def _bears(token: str, request: Request) -> bool:
 async def _confirms(check: Check) -> bool:
     [result] = await asyncio.gather(asyncio.wait_for(check(), _CHECK_SECONDS), return_exceptions=True)
     return result is True
+
+
+async def _loops_work() -> bool:
+    return not LOOPS.failing()
 
 
 async def _alive(_request: Request) -> Response:

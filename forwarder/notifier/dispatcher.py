@@ -17,6 +17,7 @@ from forwarder.notifier.policy import Decision
 from forwarder.notifier.posting import Poster
 from forwarder.notifier.settings import NotifierSettings
 from forwarder.process.clock import Clock
+from forwarder.process.containment import Where, contained
 from forwarder.process.loops import cancel_all, detached
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.store.webhooks.port import DeliveryQueue, DueDelivery
@@ -37,7 +38,6 @@ class EndpointDispatcher:
         self._max_endpoints = max_endpoints
         self._running: dict[str, asyncio.Task[None]] = {}
         self._failing: set[str] = set()
-        self._broken: asyncio.Future[None] | None = None
         self.crowded = False
         """Whether an endpoint that works found no place last time. Then a run ends after a few posts, so that others get a turn."""
 
@@ -66,11 +66,6 @@ class EndpointDispatcher:
         self._running[endpoint_id] = task
         task.add_done_callback(partial(self._end, endpoint_id))
 
-    async def watch(self) -> None:
-        """Never returns. Raises what a run raised, which is a bug."""
-        self._broken = asyncio.get_running_loop().create_future()
-        await self._broken
-
     async def finish(self, seconds: float) -> int:
         """Wait up to `seconds` for the runs to end, then cancel the rest. Returns how many were cancelled."""
         tasks = list(self._running.values())
@@ -83,13 +78,8 @@ class EndpointDispatcher:
     def _end(self, endpoint_id: str, ended: asyncio.Future[None]) -> None:
         del self._running[endpoint_id]
         self._failing.discard(endpoint_id)
-        error = None if ended.cancelled() else ended.exception()
-        if error is None:
-            return
-        if self._broken is not None and not self._broken.done():
-            self._broken.set_exception(error)
-        else:
-            _log.error("webhook.run_failed", endpoint_id=endpoint_id, error=type(error).__name__)
+        if not ended.cancelled() and (error := ended.exception()) is not None:
+            contained(Where.WEBHOOK_ENDPOINT, error, endpoint_id=endpoint_id)
 
 
 class EndpointRunner:
@@ -118,7 +108,8 @@ class EndpointRunner:
         self._may_continue = may_continue
 
     async def run(self, endpoint_id: str) -> None:
-        """Post what is due. A delivery that was claimed and could not be recorded is due again when its claim runs out."""
+        """Post what is due. A delivery that was claimed and could not be recorded is due again when its claim runs out. Raises
+        nothing: an endpoint whose run fails is left alone for a while."""
         try:
             while await self._post_some(endpoint_id) and self._may_continue():
                 pass
@@ -128,6 +119,9 @@ class EndpointRunner:
         except (StoreUnavailable, TenancyUnavailable) as error:
             self._backoff.record_failure(endpoint_id)
             _log.warning("webhook.interrupted", endpoint_id=endpoint_id, error=str(error))
+        except Exception as error:  # noqa: BLE001 - as said
+            self._backoff.record_failure(endpoint_id)
+            contained(Where.WEBHOOK_ENDPOINT, error, endpoint_id=endpoint_id)
 
     async def _post_some(self, endpoint_id: str) -> bool:
         """Whether to continue."""

@@ -11,15 +11,18 @@ from forwarder.notifier.events import Event, decode_event
 from forwarder.notifier.settings import NotifierSettings
 from forwarder.observability import metrics
 from forwarder.process.clock import Clock
-from forwarder.process.loops import by_halves, keep_trying
+from forwarder.process.containment import Fault, Where, by_halves, contained
+from forwarder.process.loops import keep_trying
 from forwarder.store.submissions.port import StoreUnavailable, Unstorable
 from forwarder.store.webhooks.port import DeliveryQueue, NewDelivery
 from forwarder.tenancy.port import TenancyUnavailable
 from forwarder.tenancy.webhooks import EndpointReader
 from forwarder.topics.codec import Undecodable, is_duplicate
-from forwarder.topics.port import ConsumedMessage, Consumer
+from forwarder.topics.port import ConsumedMessage, Consumer, LogUnavailable
 
 _log = structlog.get_logger(__name__)
+
+_OUTAGES = (StoreUnavailable, TenancyUnavailable, LogUnavailable)
 
 _Received = tuple[ConsumedMessage, Event]
 """A message and the event in it."""
@@ -58,7 +61,15 @@ class Intake:
         # Without any endpoint nothing needs to be decoded.
         received = list(_decoded(messages)) if await self._any_enabled() else ()
         if received:
-            await by_halves(queue, received, name="webhook_intake", refusal=Unstorable, set_aside=_skip)
+            await by_halves(
+                queue,
+                received,
+                where=Where.WEBHOOK_INTAKE,
+                set_aside=_skip,
+                outages=_OUTAGES,
+                refusals=(Unstorable,),
+                refused=_skip_unstorable,
+            )
         await consumer.commit(messages)
         metrics.WEBHOOKS_QUEUED.inc(len(queued))
         self._start(dict.fromkeys(one.endpoint_id for one in queued))
@@ -86,8 +97,7 @@ class Intake:
         return wanted
 
     async def _through_outages(self, step: Callable[[], Awaitable[None]]) -> None:
-        outages = (StoreUnavailable, TenancyUnavailable)
-        await keep_trying(step, name="webhook_intake", clock=self._clock, outages=outages)
+        await keep_trying(step, name=Where.WEBHOOK_INTAKE, clock=self._clock, outages=_OUTAGES[:2])
 
     async def _wanted(self, received: Sequence[_Received]) -> list[NewDelivery]:
         endpoints = await self._endpoints.enabled_of({event.workspace_id for _, event in received})
@@ -109,9 +119,15 @@ def _decoded(messages: Sequence[ConsumedMessage]) -> Iterable[_Received]:
             yield message, decode_event(message.message)
         except Undecodable as error:
             _log_unreadable(message, str(error))
+        except Exception as error:  # noqa: BLE001 - the others of the batch are queued
+            _log_unreadable(message, str(contained(Where.WEBHOOK_INTAKE, error)))
 
 
-async def _skip(received: _Received, refusal: Exception) -> None:
+async def _skip(received: _Received, fault: Fault) -> None:
+    _log_unreadable(received[0], str(fault))
+
+
+async def _skip_unstorable(received: _Received, refusal: Exception) -> None:
     _log_unreadable(received[0], f"the store cannot hold it: {refusal}")
 
 

@@ -14,12 +14,14 @@ from forwarder.notifier.policy import Decision, adjusted_start, attempt_of, deci
 from forwarder.observability import metrics
 from forwarder.observability.tracing.context import trace_headers, trace_id_of
 from forwarder.process.clock import Clock, iso
+from forwarder.process.containment import INTERNAL_ERROR, Fault, Where, contained
 from forwarder.process.loops import Batcher
+from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.store.webhooks.port import DeliveryQueue, DueDelivery, TriedDelivery
-from forwarder.tenancy.port import Unsealer
+from forwarder.tenancy.port import TenancyUnavailable, Unsealer
 from forwarder.tenancy.sealing.binding import of_webhook_secret
 from forwarder.tenancy.webhooks import Disabled, Endpoint, EndpointReader
-from forwarder.webhooks.port import EndpointResponse, Sender
+from forwarder.webhooks.port import EndpointResponse, NoResponse, PostResult, Sender
 from forwarder.webhooks.signature import signed_headers
 
 _log = structlog.get_logger(__name__)
@@ -47,7 +49,13 @@ class Poster:
         self._sender = sender
         self._clock = clock
         self._jitter = jitter
-        self._records: Batcher[TriedDelivery, None] = Batcher(self._record, max_items=record_batch)
+        self._records: Batcher[TriedDelivery, None] = Batcher(
+            self._record,
+            where=Where.WEBHOOK_RECORDS,
+            max_items=record_batch,
+            outages=(StoreUnavailable,),
+            set_aside=self._record_plainly,
+        )
 
     def secrets_of(self, endpoint: Endpoint) -> Sequence[str]:
         """The secrets that sign for the endpoint now: its own, and the previous one during a rotation."""
@@ -60,18 +68,31 @@ class Poster:
     async def post(
         self, endpoint: Endpoint, secrets: Sequence[str], delivery: DueDelivery, *, failing_seconds: float
     ) -> Decision:
-        """Post `delivery` and record the result. `failing_seconds`: for how long every post to the endpoint has failed."""
+        """Post `delivery` and record the result. `failing_seconds`: for how long every post to the endpoint has failed. A post that
+        raises what nobody expected counts as one that failed."""
         started, began = self._clock.now(), self._clock.monotonic()
-        delivery = _with_adjusted_start(delivery, started, failing_seconds)
-        body = delivery.body.encode()
-        signed = signed_headers(secrets, message_id=delivery.event_id, timestamp=int(started.timestamp()), body=body)
-        traced = () if delivery.trace is None else trace_headers(delivery.trace)
-        result = await self._sender.post(endpoint.url, {**_HEADERS, **signed, **dict(traced)}, body)
+        try:
+            delivery = _with_adjusted_start(delivery, started, failing_seconds)
+            result = await self._send(endpoint, secrets, delivery, started)
+        except (StoreUnavailable, TenancyUnavailable):
+            raise
+        except Exception as error:  # noqa: BLE001 - as said
+            ids = {"endpoint_id": endpoint.id, "delivery_id": delivery.id, "event_id": delivery.event_id}
+            result = NoResponse(INTERNAL_ERROR, str(contained(Where.WEBHOOK_POST, error, **ids)))
         took = self._clock.monotonic() - began
-        attempt = attempt_of(result, at=iso(started), ms=round(took * 1000))
-        # Not read from the clock: if it jumped meanwhile, the delivery would seem to have been tried for that long.
-        ended = started + timedelta(seconds=took)
-        decision = decide(delivery, result, attempt, now=ended, jitter=self._jitter())
+
+        def decided(result: PostResult) -> Decision:
+            attempt = attempt_of(result, at=iso(started), ms=round(took * 1000))
+            # Not read from the clock: if it jumped meanwhile, the delivery would seem to have been tried for that long.
+            ended = started + timedelta(seconds=took)
+            return decide(delivery, result, attempt, now=ended, jitter=self._jitter())
+
+        try:
+            decision = decided(result)
+        except Exception as error:  # noqa: BLE001 - as said
+            result = NoResponse(INTERNAL_ERROR, str(contained(Where.WEBHOOK_POST, error, endpoint_id=endpoint.id)))
+            decision = decided(result)
+        attempt = decision.tried.attempt
         metrics.WEBHOOK_DELIVERIES.labels(decision.outcome).inc()
         metrics.WEBHOOK_SECONDS.observe(took)
         _log.info(
@@ -88,6 +109,14 @@ class Poster:
         )
         await self._records.submit(decision.tried)
         return decision
+
+    async def _send(
+        self, endpoint: Endpoint, secrets: Sequence[str], delivery: DueDelivery, started: datetime
+    ) -> PostResult:
+        body = delivery.body.encode()
+        signed = signed_headers(secrets, message_id=delivery.event_id, timestamp=int(started.timestamp()), body=body)
+        traced = () if delivery.trace is None else trace_headers(delivery.trace)
+        return await self._sender.post(endpoint.url, {**_HEADERS, **signed, **dict(traced)}, body)
 
     async def disable_if_dead(self, endpoint: Endpoint, decisions: Sequence[Decision]) -> None:
         """Disable the endpoint if it says it is gone, or accepted nothing for as long as one of these deliveries was tried."""
@@ -109,6 +138,12 @@ class Poster:
                 reason=reason.value,
                 stopped=stopped,
             )
+
+    async def _record_plainly(self, tried: TriedDelivery, fault: Fault) -> None:
+        """Nothing of what the endpoint said is in what is recorded instead: that may be the cause."""
+        attempt = replace(tried.attempt, detail=None, failure=INTERNAL_ERROR if tried.attempt.failure else None)
+        plain = replace(tried, attempt=replace(attempt, detail=str(fault)))
+        await self._queue.record([plain])
 
     async def _record(self, tried: Sequence[TriedDelivery]) -> Sequence[None]:
         await self._queue.record(tried)

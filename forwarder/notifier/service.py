@@ -17,6 +17,7 @@ from forwarder.notifier.intake import Intake
 from forwarder.notifier.posting import Poster
 from forwarder.notifier.settings import NotifierSettings
 from forwarder.process.clock import Clock
+from forwarder.process.containment import Where
 from forwarder.process.loops import Outage, cancel_all, forever
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.store.webhooks.port import DeliveryQueue
@@ -54,7 +55,7 @@ class Notifier:
         settings, clock, queue, endpoints = parts.settings, parts.clock, parts.queue, parts.endpoints
         self._stopping = False
         self._consumer: Consumer | None = None
-        self._outages = {"webhook_events": Outage("webhook_events", clock)}
+        self._outages = {Where.WEBHOOK_EVENTS: Outage(Where.WEBHOOK_EVENTS, clock)}
         """Of loops whose step does not return while all is well."""
         backoff = Backoff(clock, settings)
         poster = Poster(queue, endpoints, parts.unsealer, parts.sender, clock, record_batch=settings.record_batch)
@@ -72,29 +73,25 @@ class Notifier:
         return {} if self._consumer is None else self._consumer.unreadable
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Work until `stop` is set, then stop cleanly. Only bugs raise; outages are waited out."""
+        """Work until `stop` is set, then stop cleanly. Loops go on after outages and faults."""
         loops = [asyncio.create_task(self._forever(name, step), name=name) for name, step in self._loops().items()]
-        loops.append(asyncio.create_task(self._dispatcher.watch(), name="webhook_dispatcher"))
-        stopping = asyncio.create_task(stop.wait())
         try:
-            done, _ = await asyncio.wait([stopping, *loops], return_when=asyncio.FIRST_COMPLETED)
-            for task in done - {stopping}:
-                task.result()  # a loop only ends by a bug: raise it
+            await stop.wait()
         finally:
             self._stopping = True
-            await cancel_all([stopping, *loops])
+            await cancel_all(loops)
             cancelled = await self._dispatcher.finish(self._parts.settings.grace_seconds)
             _log.info("notifier.stopped", cancelled=cancelled)
 
-    async def _forever(self, name: str, step: Callable[[], Awaitable[None]]) -> None:
+    async def _forever(self, name: Where, step: Callable[[], Awaitable[None]]) -> None:
         outage = self._outages.get(name)
         await forever(step, name=name, clock=self._parts.clock, outages=_OUTAGES, outage=outage)
 
-    def _loops(self) -> Mapping[str, Callable[[], Awaitable[None]]]:
+    def _loops(self) -> Mapping[Where, Callable[[], Awaitable[None]]]:
         return {
-            "webhook_events": self._consume,
-            "webhook_sweep": self._sweep,
-            "webhook_prune": self._prune,
+            Where.WEBHOOK_EVENTS: self._consume,
+            Where.WEBHOOK_SWEEP: self._sweep,
+            Where.WEBHOOK_PRUNE: self._prune,
         }
 
     def _may_continue(self) -> bool:
@@ -109,7 +106,7 @@ class Notifier:
             try:
                 while True:
                     await self._intake.ingest_next(consumer)
-                    self._outages["webhook_events"].over()
+                    self._outages[Where.WEBHOOK_EVENTS].over()
             finally:
                 self._consumer = None
 

@@ -22,6 +22,7 @@ from forwarder.observability.metrics import (
     CARDS_GONE,
     CONNECTIONS,
     CONNECTIONS_ENDED,
+    CONTAINED_FAULTS,
     DEAD_LETTERS,
     DEFERRED,
     DUE,
@@ -63,7 +64,15 @@ from forwarder.observability.metrics import (
 )
 from forwarder.observability.snapshots import ProcessesTogether, SnapshotsOfAll
 
-_OF_EVERY_ROLE: Final = (BUILD, FAILING_CHECKS, CONNECTIONS, CONNECTIONS_ENDED, REQUEST_SECONDS, LOG_LINES_DROPPED)
+_OF_EVERY_ROLE: Final = (
+    BUILD,
+    FAILING_CHECKS,
+    CONTAINED_FAULTS,
+    CONNECTIONS,
+    CONNECTIONS_ENDED,
+    REQUEST_SECONDS,
+    LOG_LINES_DROPPED,
+)
 _WAITS: Final = (WAITING, UNREADABLE_RESULTS)
 _OF_ROLE: Final = {
     "ingress": (SUBMISSIONS, PUBLISH_SECONDS, BAD_TOKENS, *_WAITS),

@@ -34,6 +34,13 @@ FAILING_CHECKS = SnapshotGauge(
 topic_readable (it can read what the topic has), store_in_step_with_topics (the store has what the topics say was done),
 topics_in_step_with_store (and they what it says)."""
 
+CONTAINED_FAULTS = Counter(
+    "forwarder_contained_faults_total",
+    "Exceptions that nobody expected, each of which was contained: the log has its traceback as fault.contained.",
+    ["where"],
+)
+"""`where`: the loop that failed, or the kind of unit that was set aside (`Where` in `forwarder/process/containment.py`)."""
+
 SUBMISSIONS = Counter("forwarder_submissions_total", "Submissions answered by the ingress.", ["operation", "answer"])
 """`operation`: those that create, cancel, and bulk for what of a bulk is of neither. `answer`: accepted, dry_run, or the problem's
 code. Of a bulk each item counts; one that is refused as a whole counts once."""
@@ -136,7 +143,7 @@ UNREADABLE_RESULTS = Counter(
 
 UNPUBLISHED_RESULTS = Gauge(
     "forwarder_unpublished_results",
-    "Result events recorded and not published yet, at the last count.",
+    "Result events recorded and not published yet, at the last count; those that cannot be published included.",
     multiprocess_mode="livemax",
 )
 

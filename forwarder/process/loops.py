@@ -1,6 +1,7 @@
-"""Tasks: loops that outlive outages, group commit, waiting for whichever comes first, and yielding to the event loop.
+"""Tasks: loops that outlive outages and faults, group commit, waiting for the first of several, and yielding to the event loop.
 
-What fails because something outside is away is tried again; what fails as a bug ends the process.
+What fails because something outside is away is tried again. What fails in a way that nobody expected is contained: see
+`forwarder/process/containment.py`.
 """
 
 import asyncio
@@ -12,6 +13,7 @@ from typing import Any, Final, Generic, TypeVar
 import structlog
 
 from forwarder.process.clock import Clock
+from forwarder.process.containment import LOOPS, UNREADY_AFTER, Fault, Where, by_halves, contained
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -23,21 +25,22 @@ CROWD: Final = 3
 
 _FIRST_PAUSE_SECONDS = 0.1
 _LONGEST_PAUSE_SECONDS = 5.0
+_LONGEST_FAULT_PAUSE_SECONDS = 60.0
 _STILL_SECONDS = 60.0
 
 
 class Outage:
-    """Of what is called `name`, while it lasts: how often it failed, since when. The first failure is logged, the end, and in
-    between every minute that it still lasts."""
+    """What keeps the loop or step `name` from working, while it lasts. The first failure of an outage is logged, its end, and in
+    between every minute that it still lasts. A fault, which nobody expected, is contained each time."""
 
-    def __init__(self, name: str, clock: Clock) -> None:
+    def __init__(self, name: Where, clock: Clock) -> None:
         self._name = name
         self._clock = clock
-        self._failures = 0
+        self._failures = self._faults = 0
         self._began = self._next_log = 0.0
 
     def failed(self, error: Exception) -> float:
-        """Once more; for how many seconds to leave it alone now."""
+        """It failed once more because something is away. Returns for how many seconds to leave it alone."""
         name, now = self._name, self._clock.monotonic()
         self._failures += 1
         if self._failures == 1:
@@ -49,8 +52,15 @@ class Outage:
             seconds = round(now - self._began, 1)
             error_of = {"error": str(error), "kind": type(error).__name__}
             _log.warning(f"{name}.interrupted", **error_of, failures=self._failures, seconds=seconds)
-        pause = min(_FIRST_PAUSE_SECONDS * 2.0 ** min(self._failures - 1, 10), _LONGEST_PAUSE_SECONDS)
-        return pause * random.uniform(0.5, 1.0)  # noqa: S311 - jitter, not a secret
+        return _pause(self._failures, _LONGEST_PAUSE_SECONDS)
+
+    def faulted(self, error: Exception) -> float:
+        """It raised what nobody expected. Returns for how many seconds to leave it alone: longer each time, up to a minute."""
+        contained(self._name, error)
+        self._faults += 1
+        if self._faults >= UNREADY_AFTER:
+            LOOPS.fails(self, self._name)
+        return _pause(self._faults, _LONGEST_FAULT_PAUSE_SECONDS)
 
     def over(self) -> None:
         """It works."""
@@ -58,61 +68,63 @@ class Outage:
             name, seconds = self._name, round(self._clock.monotonic() - self._began, 1)
             _log.info(f"{name}.resumed", failures=self._failures, seconds=seconds)
             self._failures = 0
+        self.forget_faults()
+
+    def forget_faults(self) -> None:
+        """It works, or will not be tried again."""
+        if self._faults:
+            self._faults = 0
+            LOOPS.works(self)
+
+
+def _pause(failures: int, longest: float) -> float:
+    pause = min(_FIRST_PAUSE_SECONDS * 2.0 ** min(failures - 1, 10), longest)
+    return pause * random.uniform(0.5, 1.0)  # noqa: S311 - jitter, not a secret
 
 
 async def keep_trying(
     step: Callable[[], Awaitable[None]],
     *,
-    name: str,
+    name: Where,
     clock: Clock,
     outages: tuple[type[Exception], ...],
     outage: Outage | None = None,
+    contain: bool = False,
 ) -> None:
     """Run `step` once, again after each of `outages`, until it returns. Pauses grow to 5 s, with jitter. `outage`: of a `step` that
-    works for long without returning, and so says itself when it is over."""
+    works for long without returning, and so says itself when it is over. `contain`: run it again after any other exception as
+    well; else that is raised."""
     outage = outage or Outage(name, clock)
     while True:
         try:
             await step()
         except outages as error:
             await clock.sleep(outage.failed(error))
+        except Exception as error:
+            if not contain:
+                raise
+            await clock.sleep(outage.faulted(error))
         else:
             outage.over()
             return
 
 
-async def by_halves(
-    step: Callable[[Sequence[T]], Awaitable[None]],
-    items: Sequence[T],
-    *,
-    name: str,
-    refusal: type[Exception],
-    set_aside: Callable[[T, Exception], Awaitable[None]],
-) -> None:
-    """Carry out `step` for all of `items` at once; where it raises `refusal`, for one half of them after the other, until each that
-    is refused stands alone and is `set_aside`. The others are carried out in their order."""
-    try:
-        await step(items)
-    except refusal as error:
-        if len(items) == 1:
-            await set_aside(items[0], error)
-            return
-        _log.error(f"{name}.batch_refused", count=len(items), error=str(error), kind=type(error).__name__)
-        for half in (items[: len(items) // 2], items[len(items) // 2 :]):
-            await by_halves(step, half, name=name, refusal=refusal, set_aside=set_aside)
-
-
 async def forever(
     step: Callable[[], Awaitable[None]],
     *,
-    name: str,
+    name: Where,
     clock: Clock,
     outages: tuple[type[Exception], ...],
     outage: Outage | None = None,
 ) -> None:
-    """Run `step` again and again, through outages, as `keep_trying` does. `step` does its own waiting."""
-    while True:
-        await keep_trying(step, name=name, clock=clock, outages=outages, outage=outage)
+    """Run `step` again and again until cancelled, through outages and faults. `step` does its own waiting. After a fault it is left
+    alone for longer each time, up to a minute; after `UNREADY_AFTER` in a row the process is not ready until it works."""
+    outage = outage or Outage(name, clock)
+    try:
+        while True:
+            await keep_trying(step, name=name, clock=clock, outages=outages, outage=outage, contain=True)
+    finally:
+        outage.forget_faults()
 
 
 async def first_of(*awaitables: Awaitable[Any]) -> None:
@@ -160,6 +172,9 @@ async def yield_to_loop() -> None:
     await asyncio.sleep(0)
 
 
+_Waiting = tuple[T, asyncio.Future[R] | None]
+
+
 class Batcher(Generic[T, R]):
     """Group commit: what many tasks want done goes down in one batch, and each of them learns what became of its own part.
 
@@ -167,17 +182,29 @@ class Batcher(Generic[T, R]):
 
     While one batch is under way the next one gathers: a lone item goes at once, and under load batches grow by themselves; after a
     crowd the next batch gathers for `pause_seconds` more, since what a batch costs hardly goes by its size.
-    `flush` returns one result for each item. Whatever it raises, every waiter of that batch gets.
+    `flush` returns one result for each item. Where it raises one of `outages`, every waiter of that batch gets that. Where it
+    raises anything else, it is called again for halves of the batch, so that the others go through; an item that raises alone
+    is `set_aside`, which returns its result, or its waiter gets what it raised.
     """
 
     def __init__(
-        self, flush: Callable[[Sequence[T]], Awaitable[Sequence[R]]], *, max_items: int, pause_seconds: float = 0.0
+        self,
+        flush: Callable[[Sequence[T]], Awaitable[Sequence[R]]],
+        *,
+        where: Where,
+        max_items: int,
+        pause_seconds: float = 0.0,
+        outages: tuple[type[Exception], ...] = (),
+        set_aside: Callable[[T, Fault], Awaitable[R]] | None = None,
     ) -> None:
         self._flush = flush
+        self._where = where
         self._max_items = max_items
         self._pause_seconds = pause_seconds
+        self._outages = outages
+        self._set_aside = set_aside
         self._not_before = 0.0
-        self._waiting: list[tuple[T, asyncio.Future[R] | None]] = []
+        self._waiting: list[_Waiting[T, R]] = []
         self._runner: asyncio.Task[None] | None = None
 
     async def submit(self, item: T) -> R:
@@ -217,16 +244,32 @@ class Batcher(Generic[T, R]):
         finally:
             self._runner = None
 
-    async def _run_one(self, batch: list[tuple[T, asyncio.Future[R] | None]]) -> None:
+    async def _run_one(self, batch: list[_Waiting[T, R]]) -> None:
         try:
-            results = await self._flush([item for item, _ in batch])
+            await by_halves(self._carry_out, batch, where=self._where, set_aside=self._end_one, outages=self._outages)
         except BaseException as error:  # Each waiter must learn of it, a cancellation too.
             for _, future in batch:
                 if future is not None and not future.done():
                     future.set_exception(error)
             if not isinstance(error, Exception):
                 raise
-            return
+
+    async def _carry_out(self, batch: Sequence[_Waiting[T, R]]) -> None:
+        results = await self._flush([item for item, _ in batch])
         for (_, future), result in zip(batch, results, strict=True):
             if future is not None and not future.done():
                 future.set_result(result)
+
+    async def _end_one(self, waiting: _Waiting[T, R], fault: Fault) -> None:
+        item, future = waiting
+        if self._set_aside is not None:
+            try:
+                result = await self._set_aside(item, fault)
+            except Exception as error:  # noqa: BLE001 - the others of its batch go on
+                fault = contained(self._where, error)
+            else:
+                if future is not None and not future.done():
+                    future.set_result(result)
+                return
+        if future is not None and not future.done():
+            future.set_exception(fault.error)

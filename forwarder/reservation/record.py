@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 from msgspec import Struct
 
 from forwarder.reservation.booking import full_name
+from forwarder.reservation.bounds import MAX_RECORD_BYTES, bounded
 from forwarder.reservation.cancellation import Cancellation, CancellationStatus
 from forwarder.reservation.checks.card_numbers import passes_luhn
 from forwarder.reservation.json_text import json_text
@@ -22,6 +23,10 @@ from forwarder.reservation.value import value
 _EXACT_BITS: Final = 53
 _MAX_EXACT_INTEGER = 2**_EXACT_BITS - 1
 """The largest integer that every JSON reader keeps exact (RFC 8259, section 6)."""
+
+_MIN_PMS_BYTES: Final = 16 * 1024
+MAX_ID: Final = 256
+"""Characters of a PMS's id of a reservation."""
 
 _AMOUNTS = (int, float)
 _MAX_USUAL_ID_LENGTH = 256
@@ -93,6 +98,15 @@ def compose_record(request: Mapping[str, Any], state: SubmissionState) -> dict[s
     record["finances"] = _finances(record["totalPrice"], record["currency"], given)
     _add_ours(record, request, state)
     return record
+
+
+def fitting_record(record: Mapping[str, Any]) -> Mapping[str, Any]:
+    """`record`, which is too large to be published or cannot be written, with what the PMS decides cut until it fits."""
+    own = {name: value for name, value in record.items() if name not in _FROM_THE_PMS}
+    room = max(MAX_RECORD_BYTES - len(json_text(own)), _MIN_PMS_BYTES)
+    decided = {name: value for name, value in record.items() if name in _FROM_THE_PMS}
+    cut = bounded(decided, room) or {}
+    return {name: cut.get(name) if name in _FROM_THE_PMS else value for name, value in record.items()}
 
 
 def pending_record(request: Mapping[str, Any], request_id: str, accepted_at: str) -> dict[str, Any]:

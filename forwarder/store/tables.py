@@ -306,6 +306,8 @@ outbox = Table(
     Column("trace", Text),
     Column("dead_letter", Text),
     Column("publish_attempted_at", Moment, nullable=False),
+    Column("faults", Integer, nullable=False, server_default=text("0")),
+    Column("error_id", Text),
     sqlite_autoincrement=True,
     # Rows live for milliseconds: what matters is that their places are used again soon.
     postgresql_with={
@@ -315,7 +317,23 @@ outbox = Table(
     },
 )
 """Events that were recorded with their outcome and are not known to be published. `dead_letter` (JSON) goes out with the event.
-`publish_attempted_at`: when it was last handed out to be published; at first, when it was recorded."""
+`publish_attempted_at`: when it was last handed out to be published; at first, when it was recorded. `faults`: how often it could
+not be published for a reason that nobody expected, last the one that the log has under `error_id`."""
+
+_SET_ASIDE = "faults > 0"
+IS_SET_ASIDE: Final = text(_SET_ASIDE)
+"""That an event could not be published; literally the condition of the index."""
+Index("outbox_set_aside", outbox.c.id, postgresql_where=text(_SET_ASIDE), sqlite_where=text(_SET_ASIDE))
+
+suspects = Table(
+    "suspects",
+    metadata,
+    Column("id", BigInteger, primary_key=True, autoincrement=False),
+    Column("worker_id", Key, nullable=False),
+    Column("deaths", Integer, nullable=False, server_default=text("0")),
+)
+"""Rows that were taken over again and again, while a worker pushes them: `id` is the row's, `deaths` how many workers ended over it
+before this one."""
 
 webhook_deliveries = Table(
     "webhook_deliveries",

@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import Final, Protocol
 
 from forwarder.process.clock import Clock
+from forwarder.process.containment import Where
 from forwarder.process.loops import forever
 from forwarder.tenancy.port import TenancyUnavailable
 
@@ -48,4 +49,4 @@ async def write_uses(uses: KeyUses, store: UseStore, clock: Clock) -> None:
         await clock.sleep(WRITE_SECONDS)
         await uses.write(store, clock)
 
-    await forever(step, name="key_uses", clock=clock, outages=(TenancyUnavailable,))
+    await forever(step, name=Where.KEY_USES, clock=clock, outages=(TenancyUnavailable,))

@@ -31,6 +31,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from forwarder.process.clock import Clock
+from forwarder.process.containment import Where
 from forwarder.process.loops import first_of, forever
 from forwarder.tenancy.port import RateLimit, TenancyUnavailable
 
@@ -142,7 +143,7 @@ async def exchange_usage(limits: RateLimits, usage: Usage, clock: Clock) -> None
         await first_of(limits.report_due.wait(), clock.sleep(EXCHANGE_SECONDS - MIN_PAUSE_SECONDS))
         await limits.exchange(usage)
 
-    await forever(step, name="rate_limits", clock=clock, outages=(TenancyUnavailable,))
+    await forever(step, name=Where.RATE_LIMITS, clock=clock, outages=(TenancyUnavailable,))
 
 
 class _Bucket:

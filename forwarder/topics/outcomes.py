@@ -15,7 +15,8 @@ from pydantic_core import to_json
 
 from forwarder.observability.metrics import UNREADABLE_RESULTS, WAITING
 from forwarder.process.clock import Clock
-from forwarder.process.loops import Outage, first_of
+from forwarder.process.containment import Where, contained
+from forwarder.process.loops import Outage, first_of, forever
 from forwarder.process.shares import Shares
 from forwarder.reservation.outcome import Status
 from forwarder.topics.codec import Undecodable, decode_data, header, is_duplicate, subject
@@ -74,7 +75,7 @@ class OutcomeListener:
     def __init__(self, tail: Tail, clock: Clock, *, max_waiting: int = 10_000, linger_seconds: float = 5.0) -> None:
         self._tail = tail
         self._clock = clock
-        self._outage = Outage("waiters", clock)
+        self._outage, self._faults = Outage(Where.WAITERS, clock), Outage(Where.WAITERS, clock)
         self.places = Shares(max_waiting)
         self._linger_seconds = linger_seconds
         self._waiting: dict[str, list[_Waiter]] = {}
@@ -92,10 +93,17 @@ class OutcomeListener:
     async def run(self) -> None:
         """Follow the topic whenever somebody waits, until cancelled. Then all waiters return at once, without an outcome."""
         self._running = True
-        try:
-            while True:
-                await self._wanted.wait()
+
+        async def step() -> None:
+            await self._wanted.wait()
+            try:
                 await self._follow()
+            except Exception:
+                self._following.clear()
+                raise
+
+        try:
+            await forever(step, name=Where.WAITERS, clock=self._clock, outages=(), outage=self._faults)
         finally:
             self._running = False
             self._following.set()
@@ -169,8 +177,13 @@ class OutcomeListener:
             await self._pause(error)
             return
         self._outage.over()
+        self._faults.over()
         for message in messages:
-            self._dispatch(message)
+            try:
+                self._dispatch(message)
+            except Exception as error:  # noqa: BLE001 - the others are told
+                UNREADABLE_RESULTS.labels("waiters").inc()
+                contained(Where.WAITERS, error, partition=message.partition, offset=message.offset)
 
     async def _pause(self, error: LogUnavailable) -> None:
         self._outage.failed(error)

@@ -11,9 +11,12 @@ from functools import partial
 import structlog
 
 from forwarder.process.clock import Clock
+from forwarder.process.containment import Where, contained
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.submission import shadow_id
 from forwarder.store.retention.port import SweptStore
+from forwarder.store.submissions.port import StoreUnavailable
+from forwarder.tenancy.port import TenancyUnavailable
 from forwarder.tenancy.retention import RetentionPolicies, RetentionPolicy
 
 _log = structlog.get_logger(__name__)
@@ -43,7 +46,12 @@ class RetentionSweeper:
         """Remove everything that is due by now. Raises `StoreUnavailable`, `TenancyUnavailable`."""
         policies = await self._policies.policies()
         for policy in policies:
-            await self._sweep_submissions(policy)
+            try:
+                await self._sweep_submissions(policy)
+            except (StoreUnavailable, TenancyUnavailable):
+                raise
+            except Exception as error:  # noqa: BLE001 - the other workspaces are swept
+                contained(Where.RETENTION, error, workspace_id=policy.workspace_id)
         await self._sweep_parked({policy.workspace_id: policy.reservation_days for policy in policies})
         await self._sweep_deliveries({policy.workspace_id: policy.delivery_days for policy in policies})
 

@@ -11,6 +11,7 @@ import structlog
 
 from forwarder.operations.repair.dead_letter_messages import DeadLetterWriter
 from forwarder.process.clock import Clock
+from forwarder.process.containment import Where
 from forwarder.process.loops import Batcher, Outage, cancel_all, forever, keep_trying
 from forwarder.store.processes.port import ThrottleState
 from forwarder.store.submissions.port import StoreUnavailable
@@ -28,6 +29,7 @@ from forwarder.worker.outcome.recorder import OutboxPublisher, OutcomeRecorder
 from forwarder.worker.parts import WorkerParts
 from forwarder.worker.push.pipeline import PushPipeline
 from forwarder.worker.push.pusher import Pusher
+from forwarder.worker.push.suspects import Suspects
 from forwarder.worker.standing import StandingTeller
 
 _log = structlog.get_logger(__name__)
@@ -54,7 +56,9 @@ class Worker:
         self._outcomes = OutcomeRecorder(
             recorder, self._outbox, letters, self._lease, clock, settings, cards, failing=throttles.failing
         )
-        self._intents: Batcher[int, bool] = Batcher(self._mark_pushing, max_items=settings.record_batch)
+        self._intents: Batcher[int, bool] = Batcher(
+            self._mark_pushing, where=Where.INTENTS, max_items=settings.record_batch
+        )
         pusher = Pusher(
             parts.pms,
             parts.unsealer,
@@ -64,7 +68,14 @@ class Worker:
             intend=self._intents.submit,
             pace=throttles.of,
         )
-        pipeline = PushPipeline(pusher, self._outcomes, self._lease, clock, quiet_seconds=settings.quiet_seconds)
+        pipeline = PushPipeline(
+            pusher,
+            self._outcomes,
+            self._lease,
+            clock,
+            quiet_seconds=settings.quiet_seconds,
+            suspects=Suspects(recorder, lambda: self._lease.worker_id),
+        )
         self._dispatcher = Dispatcher(
             clock,
             pipeline.run,
@@ -77,7 +88,7 @@ class Worker:
         self._deadlines = DeadlineKeeper(parts, self._dispatcher, self._lease, self._outcomes)
         self._watch = IntakeWatch(clock)
         self._intake = Intake(parts, self._dispatcher, self._lease, letters, self._watch, cards)
-        self._outages = {"intake": Outage("intake", clock)}
+        self._outages = {Where.INTAKE: Outage(Where.INTAKE, clock)}
         """Of loops whose step does not return while all is well."""
         self._consumer: Consumer | None = None
         self._teller = (
@@ -114,24 +125,21 @@ class Worker:
         return {*self._dispatcher.held_ids(), *self._deadlines.ending}
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Work until `stop` is set, then stop cleanly. Raises for bugs only; outages are waited out."""
+        """Work until `stop` is set, then stop cleanly. Loops go on after outages and faults."""
         if not await self._store_in_step(stop):
             return
-        await keep_trying(self._take_lease, name="lease", clock=self._parts.clock, outages=_OUTAGES)
+        await keep_trying(self._take_lease, name=Where.LEASE, clock=self._parts.clock, outages=_OUTAGES, contain=True)
         loops = [asyncio.create_task(self._forever(name, step), name=name) for name, step in self._loops().items()]
-        stopping = asyncio.create_task(stop.wait())
         try:
-            done, _ = await asyncio.wait([stopping, *loops], return_when=asyncio.FIRST_COMPLETED)
-            for task in done - {stopping}:
-                task.result()  # A loop only ever ends by a bug: let it be seen.
+            await stop.wait()
         finally:
-            await cancel_all([stopping, *loops])
+            await cancel_all(loops)
             await self._wind_down()
 
     async def _store_in_step(self, stop: asyncio.Event) -> bool:
         """Wait until the store has all that the topics say was done, which one that was restored to an earlier state has not; False
         where `stop` came first."""
-        outage, told = Outage("recovery_check", self._parts.clock), False
+        outage, told = Outage(Where.RECOVERY_CHECK, self._parts.clock), False
         while not stop.is_set():
             seconds = _RESTORED_SECONDS
             try:
@@ -145,6 +153,8 @@ class Worker:
                     told = True
             except _OUTAGES as error:
                 seconds = outage.failed(error)
+            except Exception as error:  # noqa: BLE001 - contained: nothing is pushed until the check goes through
+                seconds = outage.faulted(error)
             await _within_pause(stop, self._parts.clock, seconds)
         return False
 
@@ -156,26 +166,26 @@ class Worker:
         self.topic_whole = not lost
         await self._parts.clock.sleep(_TOPIC_SECONDS)
 
-    async def _forever(self, name: str, step: Callable[[], Awaitable[None]]) -> None:
+    async def _forever(self, name: Where, step: Callable[[], Awaitable[None]]) -> None:
         outage = self._outages.get(name)
         await forever(step, name=name, clock=self._parts.clock, outages=_OUTAGES, outage=outage)
 
-    def _loops(self) -> Mapping[str, Callable[[], Awaitable[None]]]:
+    def _loops(self) -> Mapping[Where, Callable[[], Awaitable[None]]]:
         sweeper = self._parts.sweeper
         teller = self._teller
         return {
-            **({} if sweeper is None else {"retention": sweeper.keep_sweeping}),
-            "lease": self._keep_lease,
-            "topic": self._look_at_topic,
-            "intake": self._consume,
-            "intake_watch": self._watch.look,
-            "sweep": self._sweep.all_accounts,
-            "refill": self._sweep.queues_running_low,
-            "deadlines": self._end_expired,
-            "cards": self._cards.keep,
-            "republish": self._outbox.republish,
-            "breakers": self._show_breakers,
-            **({} if teller is None else {"standing": teller.read_work, "standing_lag": teller.read_lag}),
+            **({} if sweeper is None else {Where.RETENTION: sweeper.keep_sweeping}),
+            Where.LEASE: self._keep_lease,
+            Where.TOPIC: self._look_at_topic,
+            Where.INTAKE: self._consume,
+            Where.INTAKE_WATCH: self._watch.look,
+            Where.SWEEP: self._sweep.all_accounts,
+            Where.REFILL: self._sweep.queues_running_low,
+            Where.DEADLINES: self._end_expired,
+            Where.CARDS: self._cards.keep,
+            Where.REPUBLISH: self._outbox.republish,
+            Where.BREAKERS: self._show_breakers,
+            **({} if teller is None else {Where.STANDING: teller.read_work, Where.STANDING_LAG: teller.read_lag}),
         }
 
     async def _show_breakers(self) -> None:
@@ -197,7 +207,7 @@ class Worker:
     async def _consume(self) -> None:
         try:
             await self._consume_until_it_fails()
-        except LogUnavailable:
+        except Exception:
             await self._on_partitions(frozenset())  # others may have joined meanwhile
             raise
 
@@ -212,7 +222,7 @@ class Worker:
                 while True:
                     await self._intake.ingest_next(consumer)
                     self._watch.went_on()
-                    self._outages["intake"].over()
+                    self._outages[Where.INTAKE].over()
             finally:
                 self._consumer = None
 
@@ -249,7 +259,7 @@ class Worker:
         if self._teller is not None:
             self._teller.stop()
         keeping = asyncio.create_task(
-            forever(self._keep_lease, name="lease", clock=self._parts.clock, outages=_OUTAGES)
+            forever(self._keep_lease, name=Where.LEASE, clock=self._parts.clock, outages=_OUTAGES)
         )
         unstarted, broken_off = await self._dispatcher.stop(self._parts.settings.grace_seconds)
         if unstarted:

@@ -20,6 +20,7 @@ from forwarder.http.server import http_app, serve
 from forwarder.http.tls import ServerTls
 from forwarder.http.traced import TracedApp
 from forwarder.observability.exposition import tell_build
+from forwarder.process.containment import Where
 from forwarder.process.loops import cancel_all, forever
 from forwarder.process.supervision import BACKLOG, Stop, side_by_side
 from forwarder.settings import Settings
@@ -125,7 +126,7 @@ async def telling_of_itself(role: str, backend: Backend, stop: Stop, throttles: 
         await register.forget_old(seen)
         await clock.sleep(TELL_SECONDS)
 
-    telling = forever(step, name="register", clock=clock, outages=(StoreUnavailable,))
+    telling = forever(step, name=Where.REGISTER, clock=clock, outages=(StoreUnavailable,))
     async with side_by_side(telling, stop, until_stopped=True):
         yield
     with suppress(StoreUnavailable, TimeoutError):

@@ -18,6 +18,7 @@ from forwarder.console.recent import Recent
 from forwarder.console.responses import Go, Page, address
 from forwarder.operations.repair.dead_letters import DeadLetterReader, Letter, LetterFilter, LetterState
 from forwarder.operations.repair.replay import Replay, ReplayPlan, plan_replay
+from forwarder.process.containment import Where, contained
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.tenancy.port import NotKnown
 from forwarder.topics.port import LogUnavailable
@@ -155,6 +156,8 @@ class DeadLetterPages:
                 "The log or the database went away. The last few may or may not be back; replaying them again is safe."
             )
             _log.warning("console.replay_failed", put_back=run.put_back, selected=run.selected, error=str(error))
+        except Exception as error:  # noqa: BLE001 - the page shows it; the other replays go on
+            run.trouble = f"It ended early. {contained(Where.CONSOLE, error)}. Replaying the last few again is safe."
         finally:
             self._recent.forget()
 

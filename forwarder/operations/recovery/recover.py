@@ -16,20 +16,20 @@ import structlog
 from forwarder.operations.audit import Audit
 from forwarder.operations.recovery.check import PublishedOutcome, RecoveryCheck
 from forwarder.process.clock import Clock
-from forwarder.process.loops import by_halves
+from forwarder.process.containment import Fault, Where, by_halves
 from forwarder.reservation.cancellation import CancellationRequest
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.parsing import moment
 from forwarder.reservation.record import ResultEvent
 from forwarder.reservation.submission import Submission
 from forwarder.store.audit.port import AuditResult
-from forwarder.store.submissions.port import Recorder, Unstorable
+from forwarder.store.submissions.port import Recorder, StoreUnavailable, Unstorable
 from forwarder.store.submissions.recovery import SqlRecovery
 from forwarder.store.submissions.work import Arrival, CancellationArrival, Ended
-from forwarder.tenancy.port import DEFAULT_DEADLINE_SECONDS, Account, Directory
+from forwarder.tenancy.port import DEFAULT_DEADLINE_SECONDS, Account, Directory, TenancyUnavailable
 from forwarder.tenancy.sealing.cards import GONE
 from forwarder.topics.codec import trace_of
-from forwarder.topics.port import ConsumedMessage, Log, Publisher, Topics
+from forwarder.topics.port import ConsumedMessage, Log, LogUnavailable, Publisher, Topics
 from forwarder.topics.reading import read_to_end
 
 _log = structlog.get_logger(__name__)
@@ -194,7 +194,15 @@ class Recovery:
         behind = 0
         for some in _in_batches(unknown, told.outcomes):
             await self._renew()
-            await by_halves(self._ingest, some, name="recovery", refusal=Unstorable, set_aside=_left_out)
+            await by_halves(
+                self._ingest,
+                some,
+                where=Where.RECOVERY,
+                set_aside=_left_out,
+                outages=(StoreUnavailable, TenancyUnavailable, LogUnavailable),
+                refusals=(Unstorable,),
+                refused=_left_out,
+            )
             behind += await self._restore(
                 [told.outcomes[each.request_id] for _, each in some if each.request_id in told.outcomes]
             )
@@ -341,7 +349,7 @@ def _in_batches(
         yield batch
 
 
-async def _left_out(submitted: tuple[ConsumedMessage, Submission], error: Exception) -> None:
+async def _left_out(submitted: tuple[ConsumedMessage, Submission], error: Exception | Fault) -> None:
     message, submission = submitted
     _log.error(
         "recovery.left_out",

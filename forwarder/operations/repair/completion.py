@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any, assert_never
 
 from forwarder.process.clock import iso
+from forwarder.reservation.bounds import MAX_DETAIL, MAX_REASON, MAX_RECORD_BYTES, bounded, cut_text, fits
 from forwarder.reservation.cancellation import Cancellation, cancellation_status
 from forwarder.reservation.outcome import (
     Absent,
@@ -21,10 +22,19 @@ from forwarder.reservation.outcome import (
     Status,
 )
 from forwarder.reservation.problems.problem import Problem
-from forwarder.reservation.record import ResultEvent, SubmissionState, compose_record, result_data
+from forwarder.reservation.record import (
+    MAX_ID,
+    ResultEvent,
+    SubmissionState,
+    compose_record,
+    fitting_record,
+    result_data,
+)
 from forwarder.store.submissions.work import Attempt, Ended, Work
 
 _ATTEMPTS_KEPT = 50
+_USUAL_PROBLEM = 4 * 1024
+_MAX_PROBLEM = 8 * 1024
 
 AnyOutcome = Outcome | LookupOutcome | CancelOutcome
 
@@ -35,6 +45,8 @@ def with_attempt(
     """`attempts` and one more. Of a great many the first are forgotten; the numbers go on."""
     number = attempts[-1].number + 1 if attempts else 1
     name, reason, detail = describe(outcome)
+    reason = reason and cut_text(reason, MAX_REASON)
+    detail = detail and cut_text(detail, MAX_DETAIL)
     latest = Attempt(number, action, started_at, round(seconds * 1000), name, reason, detail)
     return (*attempts, latest)[-_ATTEMPTS_KEPT:]
 
@@ -70,7 +82,7 @@ def completed(
 ) -> Ended:
     """How `work` ended, with its event. `confirmed`: what the PMS gave, of a confirmed one; `problem`: why, of any other."""
     moment = iso(now)
-    described = None if problem is None else replace(problem, request_id=work.submission.request_id).as_json()
+    described = None if problem is None else described_problem(replace(problem, request_id=work.submission.request_id))
     state = SubmissionState(
         work.record_id,
         work.submission.request_id,
@@ -78,7 +90,7 @@ def completed(
         work.created_at,
         moment,
         cancelled_at=moment if status is Status.CANCELLED else "",
-        pms_reservation_id=None if confirmed is None else confirmed.pms_reservation_id,
+        pms_reservation_id=None if confirmed is None else cut_text(confirmed.pms_reservation_id, MAX_ID),
         pms_record=None if confirmed is None else confirmed.record,
         problem=described,
     )
@@ -101,17 +113,35 @@ def completed(
 def event_of(
     work: Work, status: Status, moment: str, record: Mapping[str, Any], cancellation: Cancellation | None
 ) -> ResultEvent:
-    """What is announced of `work` as of `moment` (ISO 8601): the revision after the one that it has."""
+    """What is announced of `work` as of `moment` (ISO 8601): the revision after the one that it has. It can always be written and
+    published: of a record that is too large, what its PMS gave is cut."""
     submission = work.submission
-    data = result_data(
-        request_id=submission.request_id,
-        workspace_id=submission.workspace_id,
-        account_id=submission.account_id,
-        status=status,
-        record=record,
-        cancellation=cancellation,
-    )
-    return ResultEvent(submission.request_id, work.revision + 1, status, submission.key, moment, data, submission.trace)
+
+    def event(record: Mapping[str, Any]) -> ResultEvent:
+        data = result_data(
+            request_id=submission.request_id,
+            workspace_id=submission.workspace_id,
+            account_id=submission.account_id,
+            status=status,
+            record=record,
+            cancellation=cancellation,
+        )
+        key, trace = submission.key, submission.trace
+        return ResultEvent(submission.request_id, work.revision + 1, status, key, moment, data, trace)
+
+    whole = event(record)
+    try:
+        if len(whole.written.record) <= MAX_RECORD_BYTES:  # as nearly always
+            return whole
+    except (ValueError, TypeError, RecursionError):
+        pass  # it has what cannot be written
+    return event(fitting_record(record))
+
+
+def described_problem(problem: Problem) -> dict[str, Any]:
+    """`problem` as it is kept: a PMS's words in it are cut where they are many."""
+    described = problem.as_json()
+    return described if fits(described, _USUAL_PROBLEM) else bounded(described, _MAX_PROBLEM)
 
 
 def cancellation_of(work: Work, status: Status, problem: Mapping[str, Any] | None = None) -> Cancellation | None:

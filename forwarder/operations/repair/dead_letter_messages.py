@@ -11,6 +11,7 @@ from typing import Final
 from pydantic_core import to_json
 
 from forwarder.process.clock import iso
+from forwarder.process.containment import INTERNAL_ERROR, Fault
 from forwarder.reservation.parsing import whole_number
 from forwarder.store.submissions.work import FAILURE_CLASS, DeadLetter, Ended, Work
 from forwarder.tenancy.sealing.cards import GONE
@@ -64,10 +65,12 @@ _CLASSES: Final[Mapping[str, tuple[str, ...]]] = {
         "pms_scope_too_small",
         "pms_unauthorized",
     ),
+    INTERNAL_ERROR: (INTERNAL_ERROR,),
 }
 FAILURE_CLASSES: Final = (*_CLASSES, UNDECODABLE, FORGED, OTHER)
 """`expired`: its deadline came, and nothing else is known of why it was not sent: its account was paused, or the queue too long.
-`misconfigured`: the account's settings need an operator. `forged`: no process of this deployment signed it as it is."""
+`misconfigured`: the account's settings need an operator. `forged`: no process of this deployment signed it as it is.
+`internal_error`: an exception that nobody expected, contained."""
 
 _CLASS_OF: Final = {reason: name for name, reasons in _CLASSES.items() for reason in reasons}
 
@@ -84,14 +87,15 @@ class DeadLetterWriter:
         self._group = group
         self.topic = topics.dead_letters
 
-    def set_aside(self, consumed: ConsumedMessage, error: Exception) -> Message:
+    def set_aside(self, consumed: ConsumedMessage, error: Exception | Fault) -> Message:
         """The letter for a message that is not worked on: as it came, or as much as the log takes. If it brought headers of a
-        dead letter, they are not ours, and are dropped. `error`: `Undecodable` or `Forged`."""
+        dead letter, they are not ours, and are dropped. `error`: `Undecodable`, `Forged`, or the fault that it was the cause of."""
+        faulty = isinstance(error, Fault)
         headers = self._headers(consumed.partition, consumed.offset, consumed.timestamp_ms) | {
-            "dlt-exception-class": type(error).__name__,
+            "dlt-exception-class": type(error.error if isinstance(error, Fault) else error).__name__,
             "dlt-exception-message": str(error),
             "dlt-attempts": "1",
-            FAILURE_CLASS: FORGED if isinstance(error, Forged) else UNDECODABLE,
+            FAILURE_CLASS: INTERNAL_ERROR if faulty else FORGED if isinstance(error, Forged) else UNDECODABLE,
         }
         message = consumed.message
         own = tuple(each for each in message.headers if not each[0].startswith(_PREFIX))
@@ -132,7 +136,8 @@ def unread_place(letter: Message) -> tuple[int, int] | None:
     """Partition and offset of the message that became `letter` because it could not be read, or stored; None of any other."""
     headers = {name: value.decode("utf-8", "replace") for name, value in letter.headers}
     partition, offset = (whole_number(headers.get(f"{_PREFIX}original-{name}", "")) for name in ("partition", "offset"))
-    if headers.get(FAILURE_CLASS) != UNDECODABLE or partition is None or offset is None:
+    stored = headers.get(FAILURE_CLASS) not in {UNDECODABLE, INTERNAL_ERROR} or EVENT_ID in headers
+    if stored or partition is None or offset is None:
         return None
     return partition, offset
 
@@ -148,6 +153,12 @@ def replayed(letter: Message) -> Message:
     event_id = next((value for name, value in letter.headers if name == EVENT_ID), None)
     marked = () if event_id is None else ((REPLAY_OF, event_id),)
     return Message(letter.key, letter.value, (*own, *marked))
+
+
+def place_only(letter: Message) -> Message:
+    """`letter` without what its message had: it says where on its topic the message is."""
+    own = {name: value.decode() for name, value in letter.headers if name.startswith(_PREFIX)}
+    return _with_headers(Message(letter.key[:_KEY_BYTES], b""), {CUT: str(letter.size), **own})
 
 
 def _cut(message: Message, headers: Mapping[str, str]) -> Message:

@@ -6,12 +6,14 @@ Only what has the shape of section 2.5 gets into a record. Text that is kept has
 import re
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
+from functools import partial
 from typing import Annotated, Any, Final
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
 
 from forwarder.reservation.booking import Booking
+from forwarder.reservation.bounds import cut_list, cut_text
 from forwarder.reservation.parsing import decimal
 from forwarder.reservation.request import CardDetails, json_number
 
@@ -22,8 +24,19 @@ _CARD_LIKE = re.compile(r"\d{12,}|\d{4}(?:[ -]\d{4}){2,}(?:[ -]?\d{1,4})?|\d{4}[
 _SPACES = re.compile(r"[\s\x00-\x1f\x7f]+")
 
 # No U+0000: databases do not take it.
-_Line = Annotated[str, Field(strict=True, max_length=256, pattern=r"^[^\x00]*$")]
-_Text = Annotated[str, Field(strict=True, max_length=10_000, pattern=r"^[^\x00]*$")]
+# The published contract has the limits as such. What a PMS gives beyond them is cut, rather than refused.
+_MAX_LINE: Final = 256
+_MAX_TEXT: Final = 10_000
+_Line = Annotated[
+    str,
+    Field(strict=True, pattern=r"^[^\x00]*$", json_schema_extra={"maxLength": _MAX_LINE}),
+    AfterValidator(partial(cut_text, most=_MAX_LINE)),
+]
+_Text = Annotated[
+    str,
+    Field(strict=True, pattern=r"^[^\x00]*$", json_schema_extra={"maxLength": _MAX_TEXT}),
+    AfterValidator(partial(cut_text, most=_MAX_TEXT)),
+]
 _WebAddress = Annotated[str, Field(strict=True, max_length=2048, pattern=r"^(https?://[^\s\x00]+)?$")]
 _Currency = Annotated[str, Field(strict=True, pattern=r"^[A-Z]{3}$")]
 _MAX_AMOUNT: Final = 10**12
@@ -49,7 +62,14 @@ class LineItem(_Part):
     total: _Amount
 
 
-_Lines = Annotated[tuple[LineItem, ...], Field(max_length=200)]
+_MAX_LINES: Final = 200
+_MAX_TEXTS: Final = 50
+_Lines = Annotated[tuple[LineItem, ...], Field(json_schema_extra={"maxItems": _MAX_LINES})]
+_Texts = Annotated[
+    tuple[_Line, ...],
+    Field(json_schema_extra={"maxItems": _MAX_TEXTS}),
+    AfterValidator(lambda texts: tuple(cut_list(texts, _MAX_TEXTS))),
+]
 
 
 class BasePrice(_Part):
@@ -96,20 +116,21 @@ class Finances(_Part):
 class Codes(_Part):
     """Codes that open doors."""
 
-    access_code: Annotated[tuple[_Line, ...], Field(max_length=50)]
+    access_code: _Texts
 
 
 class PrimaryGuest(_Part):
     """The guest as the PMS knows them."""
 
     name: _Line
-    emails: Annotated[tuple[_Line, ...], Field(max_length=50)]
-    mobile_numbers: Annotated[tuple[_Line, ...], Field(max_length=50)]
+    emails: _Texts
+    mobile_numbers: _Texts
     nationality: _Line | None = None
 
 
 class RecordFields(_Part):
-    """The fields of the reservation record (section 2.5) that a PMS may give. Null is the same as absent."""
+    """The fields of the reservation record (section 2.5) that a PMS may give. Null is the same as absent; what is too long is
+    cut."""
 
     source: _Line | None = None
     codes: Codes | None = None
@@ -145,6 +166,9 @@ def record_fields(given: Mapping[str, Any]) -> dict[str, Any]:
     record = _given(fields.model_dump(mode="json", by_alias=True))
     if "finances" in record:
         record["finances"] = _given(record["finances"])
+        for part in record["finances"].values():
+            if isinstance(part, dict) and len(part["breakdown"]) > _MAX_LINES:
+                part["breakdown"] = cut_list(part["breakdown"], _MAX_LINES)
     return record
 
 

@@ -96,7 +96,8 @@ class Recorder(Protocol):
         limit: int,
         safeguards: str | None = UNKNOWN_SAFEGUARDS,
     ) -> Sequence[Work]:
-        """Lease up to `limit` due rows of the account in these partitions, oldest due first. `safeguards`: as in `Work`."""
+        """Lease up to `limit` due rows of the account in these partitions, oldest due first. `safeguards`: as in `Work`. A row that
+        cannot be read is not leased: it rests for a while, with the fault among its attempts."""
         ...
 
     async def claim_expired(
@@ -148,7 +149,25 @@ class Recorder(Protocol):
 
     async def republish(self, *, before: datetime, now: datetime, limit: int) -> Sequence[OutboxEvent]:
         """Events recorded, or last returned here, before `before` and not published yet, oldest first, for the caller to publish:
-        those that a crash left behind. Of one submission, an event is returned only once the earlier ones are published."""
+        those that a crash left behind. Of one submission, an event is returned only once the earlier ones are published. One that
+        cannot be read stays where it is, and rests as by `keep_event`."""
+        ...
+
+    async def keep_event(self, outbox_id: int, *, until: datetime, error_id: str) -> None:
+        """Note that an event could not be published, and return it no more before `until`."""
+        ...
+
+    async def kept_events(self) -> int:
+        """How many events could not be published and are still in the outbox."""
+        ...
+
+    async def suspect(self, worker_id: str, work_id: int) -> int:
+        """Make durable, before it is handled, that this worker pushes a row that was taken over again and again. How many workers
+        have ended, or lost their lease, over it before."""
+        ...
+
+    async def clear_suspects(self, work_ids: Collection[int]) -> None:
+        """It is known what became of these pushes."""
         ...
 
     async def published(self, outbox_ids: Collection[int]) -> None:

@@ -4,14 +4,15 @@ share a database."""
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
-from typing import Any
+from datetime import datetime, timedelta
+from typing import Any, Final
 
 from sqlalchemy import Executable, Row
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from forwarder.process.clock import iso
+from forwarder.process.containment import Where, contained
 from forwarder.store.database import Database
 from forwarder.store.sql import BATCH, as_batch
 from forwarder.store.submissions.card_keys import insert_card_keys
@@ -24,9 +25,10 @@ from forwarder.store.submissions.rows import (
     outcome_batch,
     postponed_row,
     replay_row,
+    resting_row,
     work_of,
 )
-from forwarder.store.submissions.statements import cancellations, claims, duplicates, leases, outcomes
+from forwarder.store.submissions.statements import cancellations, claims, duplicates, faults, leases, outcomes
 from forwarder.store.submissions.work import (
     UNKNOWN_SAFEGUARDS,
     Arrival,
@@ -40,6 +42,8 @@ from forwarder.store.submissions.work import (
     Work,
     nobody_told,
 )
+
+_UNREADABLE_RESTS: Final = timedelta(hours=1)
 
 _Narrow = Callable[[AsyncConnection, Sequence[Row[Any]]], Awaitable[Sequence[Row[Any]]]]
 """Reduces the rows that a statement leased, within its transaction, to those that stay leased."""
@@ -67,6 +71,8 @@ class SqlRecorder:
         self._finish, self._postpone = outcomes.finish(), outcomes.postpone()
         self._unpublished_of, self._insert_events = outcomes.unpublished_of(), outcomes.insert_events()
         self._republish, self._forget_events = outcomes.republish(), outcomes.forget_events()
+        self._keep_event, self._suspect = faults.keep_event(), faults.suspect(dialect)
+        self._count_kept, self._clear_suspects = faults.count_kept(), faults.clear_suspects()
         self._known_workers: set[str] = set()
         self._uncertain: dict[str, set[int]] = {}
         self._leasing = asyncio.Lock()
@@ -192,13 +198,27 @@ class SqlRecorder:
             "safeguards": safeguards,
         }
         rows = await self._lease(worker_id, self._claim, parameters)
-        return [work_of(row, worker_id) for row in sorted(rows, key=lambda row: (row.due_at, row.id))]
+        return await self._works(worker_id, sorted(rows, key=lambda row: (row.due_at, row.id)), now)
 
     async def claim_expired(
         self, worker_id: str, partitions: Collection[int], *, now: datetime, limit: int
     ) -> Sequence[Work]:
         parameters = {"partitions": list(partitions), "now": now, "limit": limit}
-        return [work_of(row, worker_id) for row in await self._lease(worker_id, self._claim_expired, parameters)]
+        return await self._works(worker_id, await self._lease(worker_id, self._claim_expired, parameters), now)
+
+    async def _works(self, worker_id: str, rows: Sequence[Row[Any]], now: datetime) -> Sequence[Work]:
+        """What is in these rows. Those that cannot be read rest, so that they hold up no others."""
+        works: list[Work] = []
+        unreadable: list[dict[str, Any]] = []
+        for row in rows:
+            try:
+                works.append(work_of(row, worker_id))
+            except Exception as error:  # noqa: BLE001 - contained: the others are claimed
+                fault = contained(Where.SWEEP, error, request_id=row.request_id, reservation_id=row.id)
+                unreadable.append(resting_row(row, fault, now=now, due_at=now + _UNREADABLE_RESTS))
+        if unreadable:
+            await self._database.run(self._postpone, {"worker_id": worker_id, BATCH: as_batch(unreadable)})
+        return works
 
     async def accounts_due(self, partitions: Collection[int], *, now: datetime) -> Sequence[str]:
         rows = await self._database.read(self._accounts_due, {"partitions": list(partitions), "now": now})
@@ -246,7 +266,31 @@ class SqlRecorder:
     async def republish(self, *, before: datetime, now: datetime, limit: int) -> Sequence[OutboxEvent]:
         parameters = {"before": before, "now": now, "limit": limit}
         rows = await self._database.run(self._republish, parameters)
-        return sorted((event_of(row) for row in rows), key=lambda entry: entry.id)
+        entries: list[OutboxEvent] = []
+        for row in sorted(rows, key=lambda row: row.id):
+            try:
+                entries.append(event_of(row))
+            except Exception as error:  # noqa: BLE001 - contained: the others are published
+                fault = contained(Where.OUTBOX, error, request_id=row.request_id)
+                await self.keep_event(row.id, until=now + _UNREADABLE_RESTS, error_id=fault.id)
+        return entries
+
+    async def keep_event(self, outbox_id: int, *, until: datetime, error_id: str) -> None:
+        await self._database.run(self._keep_event, {"outbox_id": outbox_id, "until": until, "error_id": error_id})
+
+    async def kept_events(self) -> int:
+        [row] = await self._database.read(self._count_kept)
+        count: int = row[0]
+        return count
+
+    async def suspect(self, worker_id: str, work_id: int) -> int:
+        [row] = await self._database.run(self._suspect, {"worker_id": worker_id, "work_id": work_id})
+        deaths: int = row.deaths
+        return deaths
+
+    async def clear_suspects(self, work_ids: Collection[int]) -> None:
+        if work_ids:
+            await self._database.run(self._clear_suspects, {BATCH: _ids(work_ids)})
 
     async def published(self, outbox_ids: Collection[int]) -> None:
         if outbox_ids:

@@ -2,12 +2,14 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
+from datetime import datetime
 from typing import Any
 
 from pydantic_core import from_json, to_json
 from sqlalchemy import Row
 
 from forwarder.process.clock import iso
+from forwarder.process.containment import INTERNAL_ERROR, Fault
 from forwarder.reservation.duplicates import NaturalKey
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.record import ResultEvent
@@ -147,6 +149,19 @@ def postponed_row(postponed: Postponed) -> dict[str, Any]:
     }
 
 
+def resting_row(row: Row[Any], fault: Fault, *, now: datetime, due_at: datetime) -> dict[str, Any]:
+    """For `outcomes.postpone`: a row that cannot be read, as it is, with the fault in place of its attempts."""
+    attempt = Attempt(row.tries + 1, "prepare", iso(now), 0, "deferred", INTERNAL_ERROR, str(fault))
+    return {
+        "id": row.id,
+        "updated_at": iso(now),
+        "attempts": _attempt_rows([attempt]),
+        "due_at": iso(due_at),
+        "possibly_sent": row.possibly_sent,
+        "sent_safeguards": row.sent_safeguards,
+    }
+
+
 def work_of(row: Row[Any], leased_by: str = "") -> Work:
     """The work in a row that is leased to `leased_by`."""
     return Work(
@@ -232,7 +247,7 @@ def event_of(row: Row[Any]) -> OutboxEvent:
         trace=row.trace,
     )
     dead_letter = None if row.dead_letter is None else DeadLetter(**from_json(row.dead_letter))
-    return OutboxEvent(row.id, event, dead_letter, in_turn=True)
+    return OutboxEvent(row.id, event, dead_letter, in_turn=True, faults=row.faults)
 
 
 def _attempt_rows(attempts: Sequence[Attempt]) -> list[dict[str, Any]]:

@@ -255,10 +255,12 @@ class Backlog:
 class OutboxEvent(Struct, frozen=True):
     """An event that was recorded and is not known to be published, and its dead letter. Ids are in the order of recording.
 
-    `in_turn`: the earlier events of its submission are known to be published.
+    `in_turn`: the earlier events of its submission are known to be published. `faults`: how often it could not be published for a
+    reason that nobody expected.
     """
 
     id: int
     event: ResultEvent
     dead_letter: DeadLetter | None = None
     in_turn: bool = False
+    faults: int = 0

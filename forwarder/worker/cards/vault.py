@@ -10,12 +10,13 @@ from typing import Final
 import structlog
 
 from forwarder.observability import metrics
+from forwarder.process.containment import Where, contained
 from forwarder.process.loops import Batcher
 from forwarder.reservation.request import CardDetails, SealedCard
 from forwarder.reservation.submission import Submission
-from forwarder.store.submissions.port import CardKeys
+from forwarder.store.submissions.port import CardKeys, StoreUnavailable
 from forwarder.store.submissions.work import Arrival, CardKey, KeptCard
-from forwarder.tenancy.port import Account, CannotOpen, NotBound, SealingKeys
+from forwarder.tenancy.port import Account, CannotOpen, NotBound, SealingKeys, TenancyUnavailable
 from forwarder.tenancy.sealing.binding import is_card_of, of_card
 from forwarder.tenancy.sealing.cards import (
     CODE_PURPOSE,
@@ -54,7 +55,12 @@ class CardVault:
         self._wrapper = wrapper
         self._private: OrderedDict[str, bytes] = OrderedDict()
         self._taken: dict[str, CardKey] = {}
-        self._takes: Batcher[str, CardKey | None] = Batcher(self._take, max_items=_MAX_TOGETHER)
+        self._takes: Batcher[str, CardKey | None] = Batcher(
+            self._take,
+            where=Where.CARD_KEYS,
+            max_items=_MAX_TOGETHER,
+            outages=(StoreUnavailable, TenancyUnavailable),
+        )
 
     async def reseal(self, arrivals: Sequence[Arrival]) -> Mapping[str, Arrival]:
         """The arrivals by their request ids, with their cards as the rows are to keep them: as they came, where a secret is missing
@@ -75,8 +81,14 @@ class CardVault:
             except CannotOpen:
                 continue
             for kept in await self._keys.sealed_to(sealing_key, limit=_MAX_TOGETHER):
-                await self._reseal_kept(kept)
-                resealed += 1
+                try:
+                    await self._reseal_kept(kept)
+                except (StoreUnavailable, TenancyUnavailable):
+                    raise
+                except Exception as error:  # noqa: BLE001 - the other cards are sealed anew
+                    contained(Where.CARDS, error, request_id=kept.request_id)
+                else:
+                    resealed += 1
         return resealed
 
     async def open(self, submission: Submission, account: Account) -> CardDetails:

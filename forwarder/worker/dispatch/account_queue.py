@@ -18,6 +18,7 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Final, NamedTuple
 
 from forwarder.process.clock import Clock
+from forwarder.process.containment import Where, contained
 from forwarder.reservation.outcome import Status
 from forwarder.store.submissions.work import Work
 from forwarder.tenancy.port import Account
@@ -198,7 +199,10 @@ class AccountQueue:
     async def _resume_after(self, seconds: float) -> None:
         await self._clock.sleep(seconds)
         self._pause = None
-        self._start_what_may()
+        try:
+            self._start_what_may()
+        except Exception as error:  # noqa: BLE001 - the next sweep continues the queue
+            contained(Where.ACCOUNT, error, account_id=self.account.id)
 
     def _start(self, works: Sequence[Work], rooms: Sequence[str]) -> None:
         self._busy_rooms.update(rooms)
@@ -224,7 +228,7 @@ class AccountQueue:
     async def _run(self, started: _Started) -> None:
         try:
             while True:
-                signal = await self._push(started.pushes)
+                signal = await self._pushed(started)
                 following = self._following(started, signal)
                 if following is None:
                     return
@@ -236,6 +240,16 @@ class AccountQueue:
             for push in started.pushes:
                 push.release()
             raise
+
+    async def _pushed(self, started: _Started) -> HealthSignal:
+        """As `Push`; where that raises, its rows are released, and left to the lease."""
+        try:
+            return await self._push(started.pushes)
+        except Exception as error:  # noqa: BLE001 - the queue goes on
+            contained(Where.ACCOUNT, error, account_id=self.account.id)
+            for push in started.pushes:
+                push.release()
+            return NOT_ATTEMPTED
 
     def _following(self, started: _Started, signal: HealthSignal) -> _Started | None:
         """That push is over. The next, if there is one for its task to make."""

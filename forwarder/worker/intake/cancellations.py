@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 import structlog
 
 from forwarder.observability import metrics
+from forwarder.process.containment import Where
 from forwarder.process.loops import keep_trying
 from forwarder.reservation.cancellation import CancellationRequest
 from forwarder.store.submissions.port import StoreUnavailable
@@ -49,7 +50,7 @@ class CancellationIntake:
 
         if requests:
             outages = (StoreUnavailable, TenancyUnavailable)
-            await keep_trying(step, name="cancellations", clock=self._clock, outages=outages)
+            await keep_trying(step, name=Where.CANCELLATIONS, clock=self._clock, outages=outages)
             metrics.TAKEN_IN.labels("cancellation").inc(len(requests))
             for request in requests:
                 _log.info("cancellation.ingested", request_id=request.request_id, account_id=request.account_id)

@@ -14,9 +14,10 @@ from typing import NamedTuple, TypeVar
 import structlog
 
 from forwarder.observability import metrics
-from forwarder.operations.repair.dead_letter_messages import OTHER, DeadLetterWriter, Forged
+from forwarder.operations.repair.dead_letter_messages import OTHER, DeadLetterWriter, Forged, place_only
 from forwarder.process.clock import iso
-from forwarder.process.loops import CROWD, by_halves, keep_trying
+from forwarder.process.containment import Fault, Pauses, Where, by_halves, contained
+from forwarder.process.loops import CROWD, keep_trying
 from forwarder.reservation.cancellation import CancellationRequest
 from forwarder.reservation.submission import Submission
 from forwarder.store.submissions.port import StoreUnavailable, Unstorable
@@ -43,6 +44,7 @@ from forwarder.worker.parts import WorkerParts
 _log = structlog.get_logger(__name__)
 
 _MAX_CLAIMED = 500
+_OUTAGES = (StoreUnavailable, TenancyUnavailable, LogUnavailable)
 
 
 class _Received(NamedTuple):
@@ -62,7 +64,7 @@ class _Foreign(NamedTuple):
     """A message that is not worked on."""
 
     message: ConsumedMessage
-    error: Undecodable | Forged
+    error: Undecodable | Forged | Fault
 
 
 M = TypeVar("M", _Received, _ReceivedCancellation)
@@ -132,22 +134,33 @@ class Intake:
             await self._clock.sleep(self._settings.pause_seconds)
 
     async def _store(self, step: Callable[[Sequence[M]], Awaitable[None]], messages: Sequence[M]) -> None:
-        """Let `step` make `messages` durable. What the store turns out to be unable to hold is set aside like what cannot be read:
-        tried again with the rest, it would hold up all of them for ever."""
+        """Let `step` make `messages` durable. What the store cannot hold, or raises what nobody expected, is set aside like what
+        cannot be read: tried again with the rest, it would hold up all of them for ever."""
 
         async def refused(received: M, error: Exception) -> None:
             reason = Undecodable(f"the store cannot hold it: {error}")
             await self._set_aside([_Foreign(received.message, reason)])
 
+        async def set_aside(received: M, fault: Fault) -> None:
+            await self._set_aside([_Foreign(received.message, fault)])
+
         if messages:
-            await by_halves(step, messages, name="intake", refusal=Unstorable, set_aside=refused)
+            await by_halves(
+                step,
+                messages,
+                where=Where.INTAKE,
+                set_aside=set_aside,
+                outages=_OUTAGES,
+                refusals=(Unstorable,),
+                refused=refused,
+            )
 
     async def _note_cancellations(self, received: Sequence[_ReceivedCancellation]) -> None:
         await self._cancellations.ingest([each.request for each in received])
 
     async def _ingest(self, received: Sequence[_Received]) -> None:
         outages = (StoreUnavailable, TenancyUnavailable)
-        await keep_trying(partial(self._insert, received), name="intake", clock=self._clock, outages=outages)
+        await keep_trying(partial(self._insert, received), name=Where.INTAKE, clock=self._clock, outages=outages)
 
     async def _insert(self, received: Sequence[_Received]) -> None:
         allotments = await self._allotments({each.submission.account_id for each in received})
@@ -233,18 +246,26 @@ class Intake:
         metrics.TAKEN_IN.labels("taken_in").inc(len(arrivals))
 
     async def _set_aside(self, foreign: Sequence[_Foreign]) -> None:
-        """What is not worked on goes to the dead letters as it is, with the reason; it never stops a partition."""
+        """What is not worked on goes to the dead letters as it is, with the reason; it never stops a partition. A letter that the
+        log does not take says where on the requests topic its message is."""
         letters = [self._letters.set_aside(message, error) for message, error in foreign]
 
-        async def step() -> None:
-            await self._publisher.publish(self._letters.topic, letters)
+        async def publish(letters: Sequence[Message]) -> None:
+            step = partial(self._publisher.publish, self._letters.topic, letters)
+            await keep_trying(step, name=Where.DEAD_LETTERS, clock=self._clock, outages=(LogUnavailable,))
 
-        await keep_trying(step, name="dead_letters", clock=self._clock, outages=(LogUnavailable,))
+        async def publish_place(letter: Message, _fault: Fault) -> None:
+            await publish([place_only(letter)])
+
+        await by_halves(publish, letters, where=Where.DEAD_LETTERS, set_aside=publish_place)
         for letter in letters:
             metrics.dead_letters(header(letter.headers, FAILURE_CLASS) or OTHER).inc()
         for message, error in foreign:
             partition, offset = message.partition, message.offset
-            if isinstance(error, Forged):
+            if isinstance(error, Fault):
+                metrics.TAKEN_IN.labels("internal_error").inc()
+                _log.error("message.set_aside", partition=partition, offset=offset, error_id=error.id)
+            elif isinstance(error, Forged):
                 metrics.TAKEN_IN.labels("forged").inc()
                 _log.error("message.forged", partition=partition, offset=offset, error=str(error))
             else:
@@ -270,6 +291,8 @@ def _decode(
                 submissions.append(_Received(message, submission, text))
         except (Undecodable, Forged) as error:
             foreign.append(_Foreign(message, error))
+        except Exception as error:  # noqa: BLE001 - the others of the batch are read
+            foreign.append(_Foreign(message, contained(Where.INTAKE, error)))
     return submissions, cancellations, foreign
 
 
@@ -295,6 +318,7 @@ class Sweep:
         self._in_memory = in_memory
         self._watch = LeaseWatch(parts.clock)
         self._looked_for_strays = parts.clock.monotonic()
+        self._pauses = Pauses[str](parts.clock.monotonic)
 
     @property
     def partitions(self) -> frozenset[int]:
@@ -325,10 +349,21 @@ class Sweep:
         await self._fill(self._dispatcher.running_low())
 
     async def _fill(self, account_ids: Iterable[str]) -> None:
+        """Fill the queues of these accounts. One that raises is left alone for longer each time; the others are filled."""
         for account_id in account_ids:
-            account = await self._directory.account(account_id)
-            if account is not None:
-                await self._fill_one(account)
+            if self._pauses.resting(account_id):
+                continue
+            try:
+                account = await self._directory.account(account_id)
+                if account is not None:
+                    await self._fill_one(account)
+            except _OUTAGES:
+                raise
+            except Exception as error:  # noqa: BLE001 - as said
+                contained(Where.ACCOUNT, error, account_id=account_id)
+                self._pauses.faulted(account_id)
+            else:
+                self._pauses.works(account_id)
 
     async def _fill_one(self, account: Account) -> None:
         given_up = self._dispatcher.configure(account)

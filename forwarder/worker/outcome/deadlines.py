@@ -6,11 +6,13 @@ What is to be cancelled and was surely not sent has its deadline brought forward
 import asyncio
 from collections.abc import Collection
 
+from forwarder.process.containment import Where, contained
 from forwarder.reservation.outcome import Status
-from forwarder.store.submissions.work import Work
+from forwarder.store.submissions.work import Ended, Postponed, Work
 from forwarder.tenancy.port import Account, TenancyUnavailable
 from forwarder.worker.dispatch.dispatcher import Dispatcher
 from forwarder.worker.lease import Lease
+from forwarder.worker.outcome.contained import after_fault
 from forwarder.worker.outcome.policy import decide
 from forwarder.worker.outcome.recorder import OutcomeRecorder
 from forwarder.worker.parts import WorkerParts
@@ -44,17 +46,29 @@ class DeadlineKeeper:
             lambda worker_id: self._recorder.claim_expired(worker_id, partitions, now=now, limit=_CLAIM)
         )
         self.ending = {work.id for work in expired}
-        await asyncio.gather(*(self._end(work) for work in expired))
-        self.ending = ()
+        try:
+            await asyncio.gather(*(self._end(work) for work in expired))
+        finally:
+            self.ending = ()
         if len(expired) < _CLAIM:
             await self._clock.sleep(self._settings.sweep_seconds)
 
     async def _end(self, work: Work) -> None:
-        account = await self._account_of(work)
+        """Raises nothing that this row could be the cause of. A row that cannot be ended stays due, and is tried again."""
+        try:
+            account = await self._account_of(work)
+            await self._outcomes.record(PushContext(account, work, decision=self._decide(work)))
+        except Exception as error:  # noqa: BLE001 - as said
+            contained(Where.DEADLINES, error, request_id=work.submission.request_id)
+
+    def _decide(self, work: Work) -> Ended | Postponed:
+        now, quiet_seconds = self._clock.now(), self._settings.quiet_seconds
         result = PushResult(too_late(), work.attempts, work.possibly_sent, sent_safeguards=work.sent_safeguards)
-        quiet_seconds = self._settings.quiet_seconds
-        decision = decide(work, result, now=self._clock.now(), quiet_seconds=quiet_seconds, jitter=0.0)
-        await self._outcomes.record(PushContext(account, work, decision=decision))
+        try:
+            return decide(work, result, now=now, quiet_seconds=quiet_seconds, jitter=0.0)
+        except Exception as error:  # noqa: BLE001 - it is ended all the same
+            fault = contained(Where.DEADLINES, error, request_id=work.submission.request_id)
+            return after_fault(work, fault, sent=False, now=now, quiet_seconds=quiet_seconds, last=True)
 
     async def _account_of(self, work: Work) -> Account:
         """For the metrics: where nobody can tell, one of unknown kind. That holds up nothing."""

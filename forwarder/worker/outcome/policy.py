@@ -15,8 +15,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final, assert_never
 
-from forwarder.operations.repair.completion import cancellation_of, completed, event_of
+from forwarder.operations.repair.completion import cancellation_of, completed, described_problem, event_of
 from forwarder.process.clock import iso
+from forwarder.process.containment import INTERNAL_ERROR
 from forwarder.reservation.cancellation import cancellation_failed
 from forwarder.reservation.outcome import Cancelled, Confirmed, Deferred, InDoubt, Rejected, Status
 from forwarder.reservation.problems import endings
@@ -83,6 +84,7 @@ _NEVER_BETTER: Final = {
     "card_gone": endings.CARD_GONE,
     "card_code_gone": endings.CARD_GONE,
     "card_not_bound": endings.CARD_NOT_BOUND,
+    INTERNAL_ERROR: endings.DELIVERY_FAILED,
 }
 """Reasons for which nothing is tried again, and the problems that they end with."""
 
@@ -191,7 +193,7 @@ def _cancelled(work: Work, made: PmsReservation, result: PushResult, now: dateti
 
 
 def _kept(work: Work, made: PmsReservation, result: PushResult, now: datetime, problem: Problem) -> Ended:
-    status, described = Status.CONFIRMED, problem.as_json()
+    status, described = Status.CONFIRMED, described_problem(problem)
     event = event_of(work, status, iso(now), made.record, cancellation_of(work, status, described))
     return Ended(
         work.id,

@@ -7,7 +7,7 @@ for that one in the outbox. A failure's dead letter goes out just before its eve
 """
 
 from collections import Counter as Counting
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import cache
@@ -22,15 +22,17 @@ from forwarder.observability.tracing.context import trace_id_of
 from forwarder.operations.repair.completion import describe
 from forwarder.operations.repair.dead_letter_messages import OTHER, DeadLetterWriter, letter_message
 from forwarder.process.clock import Clock
+from forwarder.process.containment import Fault, Where, by_halves, contained, pause_after
 from forwarder.process.loops import Batcher, keep_trying
 from forwarder.reservation.outcome import Status
 from forwarder.store.submissions.port import Recorder, StoreUnavailable
 from forwarder.store.submissions.work import Ended, OutboxEvent, Postponed
 from forwarder.topics.codec import encode_result
-from forwarder.topics.port import LogUnavailable, Publisher, Topics
+from forwarder.topics.port import LogUnavailable, Publisher, Topics, refuse_too_large
 from forwarder.topics.signing import MessageSigner
 from forwarder.worker.cards.vault import CardVault
 from forwarder.worker.lease import Lease
+from forwarder.worker.outcome.contained import after_fault, may_be_made
 from forwarder.worker.parts import WorkerSettings
 from forwarder.worker.push_context import PushContext, PushResult
 
@@ -39,6 +41,8 @@ _log = structlog.get_logger(__name__)
 _FIRST = 1
 _BATCH = 500
 _MAX_IN_MEMORY = 20_000
+_PAUSE_FACTOR = 12
+"""An event that cannot be published is tried again after 12 s, 24 s, … up to an hour."""
 
 
 class OutboxPublisher:
@@ -62,11 +66,18 @@ class OutboxPublisher:
         self._republish_seconds = settings.republish_seconds
         self._in_memory = 0
         self._batches: Batcher[OutboxEvent, None] = Batcher(
-            self._publish, max_items=_BATCH, pause_seconds=settings.pause_seconds
+            self._publish,
+            where=Where.OUTBOX,
+            max_items=_BATCH,
+            pause_seconds=settings.pause_seconds,
+            set_aside=self._leave_in_outbox,
         )
         self._published: set[tuple[str, int]] = set()
         self._to_delete: Batcher[OutboxEvent, None] = Batcher(
-            self._delete, max_items=_MAX_IN_MEMORY, pause_seconds=settings.delete_pause_seconds
+            self._delete,
+            where=Where.PUBLISHED,
+            max_items=_MAX_IN_MEMORY,
+            pause_seconds=settings.delete_pause_seconds,
         )
 
     def publish_soon(self, events: Sequence[OutboxEvent]) -> None:
@@ -91,13 +102,24 @@ class OutboxPublisher:
         now = self._clock.now()
         before = now - timedelta(seconds=self._republish_seconds)
         entries = await self._recorder.republish(before=before, now=now, limit=_BATCH)
-        metrics.UNPUBLISHED_RESULTS.set(len(entries))
-        if entries:
-            _log.info("results.republished", count=len(entries))
-            await self._publish_now(entries)
-            await self._recorder.published([entry.id for entry in entries])
+        set_aside = await self._recorder.kept_events()
+        metrics.UNPUBLISHED_RESULTS.set(sum(not entry.faults for entry in entries) + set_aside)
+        if not entries:
+            return
+        _log.info("results.republished", count=len(entries))
+        kept: set[int] = set()
+
+        async def keep(entry: OutboxEvent, fault: Fault) -> None:
+            kept.add(entry.id)
+            await self._keep(entry, fault)
+
+        await by_halves(
+            self._publish_now, entries, where=Where.OUTBOX, set_aside=keep, outages=(LogUnavailable, StoreUnavailable)
+        )
+        await self._recorder.published([entry.id for entry in entries if entry.id not in kept])
 
     async def _publish(self, events: Sequence[OutboxEvent]) -> Sequence[None]:
+        """Raises what nobody expected, and then nothing was changed here."""
         try:
             await self._publish_now(events)
         except LogUnavailable as error:
@@ -105,9 +127,27 @@ class OutboxPublisher:
         else:
             self._published.update([(entry.event.request_id, entry.event.revision) for entry in events])
             self._to_delete.post(*events)
-        finally:
-            self._in_memory -= len(events)
+        self._in_memory -= len(events)
         return [None] * len(events)
+
+    async def _leave_in_outbox(self, entry: OutboxEvent, fault: Fault) -> None:
+        self._in_memory -= 1
+        try:
+            await self._keep(entry, fault)
+        except StoreUnavailable as error:
+            _log.warning("results.left_in_outbox", count=1, error=str(error))  # it is republished, and kept then
+
+    async def _keep(self, entry: OutboxEvent, fault: Fault) -> None:
+        """It cannot be published: it stays in the outbox, marked, and is tried again after a pause that grows."""
+        _log.error(
+            "result.set_aside",
+            request_id=entry.event.request_id,
+            event_id=entry.event.event_id,
+            faults=entry.faults + 1,
+            error_id=fault.id,
+        )
+        until = self._clock.now() + timedelta(seconds=_PAUSE_FACTOR * pause_after(entry.faults + 1))
+        await self._recorder.keep_event(entry.id, until=until, error_id=fault.id)
 
     async def _delete(self, events: Sequence[OutboxEvent]) -> Sequence[None]:
         try:
@@ -120,12 +160,15 @@ class OutboxPublisher:
 
     async def _publish_now(self, events: Sequence[OutboxEvent]) -> None:
         letters = [entry.dead_letter for entry in events if entry.dead_letter is not None]
+        # All is written, and measured, before any of it is published: what cannot be is found out at no cost for the others.
+        results = [encode_result(entry.event) for entry in events]
+        refuse_too_large(results)
         if letters:
             signed = [self._signer.signed(letter_message(each)) for each in letters]
             await self._publisher.publish(self._topics.dead_letters, signed)
             for letter in letters:
                 metrics.dead_letters(letter.failure_class or OTHER).inc()
-        await self._publisher.publish(self._topics.results, [encode_result(entry.event) for entry in events])
+        await self._publisher.publish(self._topics.results, results)
         metrics.RESULTS_PUBLISHED.inc(len(events))
 
 
@@ -133,7 +176,8 @@ class OutcomeRecorder:
     """Records what was decided; through an outage of the store for as long as the lease that it was decided under lasts.
 
     Each push is released and logged, once, when that is dealt with: it is recorded, with a dead letter where it is FAILED; or the
-    row was no longer this worker's, or a bug kept it from being recorded. `failing`: for what reason an account's PMS is left
+    row was no longer this worker's. What cannot be recorded as it was decided is set aside: IN_DOUBT where it may have been made,
+    else FAILED. `failing`: for what reason an account's PMS is left
     alone.
     """
 
@@ -155,8 +199,13 @@ class OutcomeRecorder:
         self._letters = letters
         self._lease = lease
         self._clock = clock
+        self._quiet_seconds = settings.quiet_seconds
         self._batches: Batcher[PushContext, bool] = Batcher(
-            self._record, max_items=settings.record_batch, pause_seconds=settings.pause_seconds
+            self._record,
+            where=Where.OUTCOMES,
+            max_items=settings.record_batch,
+            pause_seconds=settings.pause_seconds,
+            set_aside=self._set_aside,
         )
 
     def enqueue(self, push: PushContext) -> None:
@@ -165,7 +214,7 @@ class OutcomeRecorder:
         self._batches.post(push)
 
     async def record(self, push: PushContext) -> bool:
-        """As `enqueue`; returns whether it was recorded. Raises what a bug raised."""
+        """As `enqueue`; returns whether it was recorded."""
         self._add_dead_letter(push)
         return await self._batches.submit(push)
 
@@ -186,20 +235,39 @@ class OutcomeRecorder:
             recorded.update(events, (decision.work_id for decision in postponed))
             self._outbox.publish_soon(list(events.values()))
 
-        try:
-            await keep_trying(step, name="outcomes", clock=self._clock, outages=(StoreUnavailable,))
-        except Exception:
-            _log.exception("outcomes.not_recorded", count=len(batch))
-            recorded.clear()
-            raise
-        finally:
-            now, log = self._clock.now(), _log.bind()  # once: to find out how to log costs as much as to do it
-            for push in batch:
-                push.release()
-                _log_push(log, push, now, recorded=push.work.id in recorded)
-        await self._destroy_cards([push for push in batch if push.work.submission.card and push.work.id in recorded])
-        _count([push for push in batch if push.work.id in recorded])
+        await keep_trying(step, name=Where.OUTCOMES, clock=self._clock, outages=(StoreUnavailable,))
+        await self._conclude(batch, recorded)
         return [push.work.id in recorded for push in batch]
+
+    async def _set_aside(self, push: PushContext, fault: Fault) -> bool:
+        """Nothing of what the PMS said is in what is recorded instead: that may be the cause."""
+        result = push.result
+        sent = isinstance(result, PushResult) and may_be_made(result.outcome)
+        push.decision = after_fault(
+            push.work, fault, sent=sent, now=self._clock.now(), quiet_seconds=self._quiet_seconds, last=True
+        )
+        try:
+            self._add_dead_letter(push)
+            [recorded] = await self._record([push])
+        except Exception:
+            await self._conclude([push], ())  # the lease's: it is taken over
+            raise
+        return recorded
+
+    async def _conclude(self, batch: Sequence[PushContext], recorded: Collection[int]) -> None:
+        """They are no longer held. Raises nothing: what was recorded stays so."""
+        now, log = self._clock.now(), _log.bind()  # once: to find out how to log costs as much as to do it
+        for push in batch:
+            push.release()
+        try:
+            for push in batch:
+                _log_push(log, push, now, recorded=push.work.id in recorded)
+            await self._destroy_cards(
+                [push for push in batch if push.work.submission.card and push.work.id in recorded]
+            )
+            _count([push for push in batch if push.work.id in recorded])
+        except Exception as error:  # noqa: BLE001 - as said
+            contained(Where.OUTCOMES, error, count=len(batch))
 
     async def _destroy_cards(self, recorded: Sequence[PushContext]) -> None:
         """Of those that have come to an end."""

@@ -5,17 +5,15 @@ from datetime import datetime
 from functools import cache
 from typing import TypeVar
 
-import structlog
 from msgspec import Struct
 from prometheus_client import Counter, Histogram
 
 from forwarder.observability import metrics
 from forwarder.operations.repair.completion import AnyOutcome, with_attempt
 from forwarder.process.clock import Clock, iso
+from forwarder.process.containment import Where, contained
 from forwarder.reservation.outcome import CancelOutcome, LookupOutcome, Outcome
 from forwarder.store.submissions.work import Attempt
-
-_log = structlog.get_logger(__name__)
 
 R = TypeVar("R", Outcome, LookupOutcome, CancelOutcome)
 
@@ -34,8 +32,8 @@ class Attempts(Struct, eq=False):
         try:
             outcome = await asking
         except Exception as error:  # noqa: BLE001 - as said
-            _log.exception("adapter.failed", action=action, request_id=self.request_id)
-            outcome = after_a_bug("adapter_failed", type(error).__name__)
+            fault = contained(Where.ADAPTER, error, action=action, request_id=self.request_id)
+            outcome = after_a_bug("adapter_failed", str(fault))
         self.note(action, began, outcome)
         return outcome
 

@@ -2,10 +2,12 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 
 import structlog
 
 from forwarder.process.clock import Clock
+from forwarder.process.containment import Where, contained
 from forwarder.reservation.outcome import InDoubt, Outcome
 from forwarder.store.submissions.work import Work
 from forwarder.tenancy.port import Account
@@ -50,29 +52,36 @@ class BatchPusher:
         await self._pusher.before_sending(work, prepared.safeguards)
         return prepared
 
-    async def _create(self, account: Account, ready: Sequence[PreparedPush]) -> Mapping[int, PushResult | LeaseLost]:
+    async def _create(self, account: Account, ready: Sequence[PreparedPush]) -> Mapping[int, PushResult | Exception]:
         if not ready:
             return {}
         began = self._clock.now(), self._clock.monotonic()
         outcomes = await self._ask(ready)
-        pushed: dict[int, PushResult | LeaseLost] = {}
+        pushed: dict[int, PushResult | Exception] = {}
         for each, outcome in zip(ready, outcomes, strict=True):
-            attempts = Attempts(self._clock, account.kind, each.booking.reference, tuple(each.work.attempts))
-            attempts.note("create", began, outcome)
-            carried = each.safeguards
-            sent_safeguards = str(carried) if isinstance(outcome, InDoubt) else ""
-            made = PushResult(
-                outcome, attempts.all, isinstance(outcome, InDoubt), bool(carried), carried.reference, sent_safeguards
-            )
-            pushed[each.work.id] = LeaseLost() if is_lease_lost(outcome) else made
+            try:
+                pushed[each.work.id] = self._result(account, each, began, outcome)
+            except Exception as error:  # noqa: BLE001 - an outcome that is none: this row is at stake, not the others
+                pushed[each.work.id] = error
         return pushed
+
+    def _result(
+        self, account: Account, push: PreparedPush, began: tuple[datetime, float], outcome: Outcome
+    ) -> PushResult | LeaseLost:
+        if is_lease_lost(outcome):
+            return LeaseLost()
+        attempts = Attempts(self._clock, account.kind, push.booking.reference, tuple(push.work.attempts))
+        attempts.note("create", began, outcome)
+        carried, in_doubt = push.safeguards, isinstance(outcome, InDoubt)
+        sent_safeguards = str(carried) if in_doubt else ""
+        return PushResult(outcome, attempts.all, in_doubt, bool(carried), carried.reference, sent_safeguards)
 
     async def _ask(self, ready: Sequence[PreparedPush]) -> Sequence[Outcome]:
         try:
             outcomes = await ready[0].pms.create_many([each.booking for each in ready])
         except Exception as error:  # noqa: BLE001 - an adapter's bug costs these rows, not all; what it sent is unknown
-            _log.exception("adapter.failed", action="create_many", count=len(ready))
-            return [InDoubt("adapter_failed", type(error).__name__)] * len(ready)
+            fault = contained(Where.ADAPTER, error, action="create_many", count=len(ready))
+            return [InDoubt("adapter_failed", str(fault))] * len(ready)
         if len(outcomes) != len(ready):
             _log.error("adapter.failed", action="create_many", count=len(ready), outcomes=len(outcomes))
             return [InDoubt("adapter_failed", "It did not say what became of each.")] * len(ready)

@@ -12,13 +12,16 @@ import structlog
 from forwarder.observability.logging import log_context
 from forwarder.observability.tracing.context import trace_id_of
 from forwarder.process.clock import Clock
+from forwarder.process.containment import Where, contained
 from forwarder.store.submissions.work import Attempt, Ended, Postponed, Work
 from forwarder.tenancy.port import Account
 from forwarder.worker.lease import Lease
+from forwarder.worker.outcome.contained import after_fault, may_be_made
 from forwarder.worker.outcome.policy import decide
 from forwarder.worker.outcome.recorder import OutcomeRecorder
 from forwarder.worker.push.batch_push import BatchPusher
 from forwarder.worker.push.pusher import Pusher
+from forwarder.worker.push.suspects import SUSPECT_AFTER, EndsWorkers, Suspects
 from forwarder.worker.push_context import (
     NOT_ATTEMPTED,
     HealthSignal,
@@ -27,12 +30,10 @@ from forwarder.worker.push_context import (
     PushResult,
     combined_signal,
     health_signal,
-    read_safeguards,
 )
 
 _log = structlog.get_logger(__name__)
 
-_AFTER_A_BUG = timedelta(minutes=5)
 _MAX_REMEMBERED = 100_000
 
 _PushId = tuple[int, int]
@@ -43,7 +44,14 @@ class PushPipeline:
     """What an account queue does with each push that starts."""
 
     def __init__(
-        self, pusher: Pusher, outcomes: OutcomeRecorder, lease: Lease, clock: Clock, *, quiet_seconds: float
+        self,
+        pusher: Pusher,
+        outcomes: OutcomeRecorder,
+        lease: Lease,
+        clock: Clock,
+        *,
+        quiet_seconds: float,
+        suspects: Suspects,
     ) -> None:
         self._pusher = pusher
         self._batch_pusher = BatchPusher(pusher, clock)
@@ -52,6 +60,7 @@ class PushPipeline:
         self._clock = clock
         self._quiet_seconds = quiet_seconds
         self._quiet_periods = QuietPeriods(clock, quiet_seconds)
+        self._suspects = suspects
 
     def run(self, pushes: Sequence[PushContext]) -> Awaitable[HealthSignal]:
         """Push these rows once, in one request; what that showed of the PMS. What each came to is recorded from then on, and each
@@ -77,13 +86,19 @@ class PushPipeline:
 
     async def _run(self, pushes: Sequence[PushContext]) -> HealthSignal:
         account = pushes[0].account
-        ready = [push for push in pushes if self._may_start(push)]
+        ready = []
+        for push in pushes:
+            try:
+                if self._may_start(push):
+                    ready.append(push)
+            except Exception as error:  # noqa: BLE001 - this row is at stake, not the others
+                self._set_aside(push, error)
         if not ready:
             return NOT_ATTEMPTED
         results: Sequence[PushResult | Exception]
         try:
             if len(ready) == 1:
-                results = [await self._pusher.push(account, ready[0].work)]
+                results = [await self._push_one(account, ready[0].work)]
             else:
                 results = await self._batch_pusher.push(account, [push.work for push in ready])
             pairs = zip(ready, results, strict=True)
@@ -97,20 +112,26 @@ class PushPipeline:
             self._conclude(push)
         return signal
 
+    async def _push_one(self, account: Account, work: Work) -> PushResult:
+        if work.takeovers < SUSPECT_AFTER:  # as nearly always
+            return await self._pusher.push(account, work)
+        async with self._suspects.handling(work.id):
+            return await self._pusher.push(account, work)
+
     def _conclude(self, push: PushContext) -> None:
         if isinstance(push.result, LeaseLost):
             self._give_back(push, "lease_lost")
-            return
-        try:
-            push.decision = self._decide(push.account, push.work, push.result)
-        except Exception as error:  # noqa: BLE001 - as above
-            push.result = error
-            push.decision = self._put_aside(push.work, error)
-        self._outcomes.enqueue(push)
+        elif not isinstance(push.result, PushResult):
+            self._set_aside(push, push.result)
+        else:
+            try:
+                push.decision = self._decide(push.account, push.work, push.result)
+                self._outcomes.enqueue(push)
+            except Exception as error:  # noqa: BLE001 - as above
+                self._set_aside(push, error)
+        self._pusher.sending.discard(push.work.id)
 
-    def _decide(self, account: Account, work: Work, result: PushResult | Exception | None) -> Ended | Postponed:
-        if not isinstance(result, PushResult):
-            return self._put_aside(work, result)
+    def _decide(self, account: Account, work: Work, result: PushResult) -> Ended | Postponed:
         self._quiet_periods.note(work, result)
         jitter, now = random.random(), self._clock.now()  # noqa: S311 - not a secret
         # Its cancellation may have been asked for meanwhile.
@@ -127,15 +148,24 @@ class PushPipeline:
         due = now + timedelta(seconds=seconds)
         return Postponed(work.id, work.attempts, now, due, possibly_sent=True, sent_safeguards=work.sent_safeguards)
 
-    def _put_aside(self, work: Work, bug: Exception | None) -> Postponed:
-        """A bug of ours must neither lose a row nor hold it for ever: it is due again, in doubt, and the log says why."""
-        _log.error("push.failed", request_id=work.submission.request_id, reservation_id=work.id, exc_info=bug)
-        now = self._clock.now()
-        carried = read_safeguards(work.safeguards or "")
-        sent_safeguards = carried.common_with(read_safeguards(work.sent_safeguards)) if work.possibly_sent else carried
-        return Postponed(
-            work.id, work.attempts, now, now + _AFTER_A_BUG, possibly_sent=True, sent_safeguards=str(sent_safeguards)
+    def _set_aside(self, push: PushContext, error: Exception | None) -> None:
+        """An exception that nobody expected: the row is tried again later, and ends where that happens again and again."""
+        work, result = push.work, push.result
+        ids = {"request_id": work.submission.request_id, "reservation_id": work.id}
+        fault = contained(Where.PUSH, error or RuntimeError("no result"), **ids)
+        sent = work.id in self._pusher.sending or (isinstance(result, PushResult) and may_be_made(result.outcome))
+        push.result = fault.error if isinstance(fault.error, Exception) else None
+        deadly = isinstance(error, EndsWorkers)
+        push.decision = after_fault(
+            work,
+            fault,
+            sent=sent or deadly,
+            now=self._clock.now(),
+            quiet_seconds=self._quiet_seconds,
+            last=deadly,
+            look=not deadly,
         )
+        self._outcomes.enqueue(push)
 
 
 class QuietPeriods:

@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import structlog
 
@@ -19,6 +19,7 @@ from forwarder.pms.port import (
 )
 from forwarder.pms.traits import traits_of
 from forwarder.process.clock import Clock, iso
+from forwarder.process.containment import Where, contained
 from forwarder.reservation.booking import apply_rules, booking_without_card
 from forwarder.reservation.cancellation import not_supported
 from forwarder.reservation.duplicates import transaction_reused
@@ -48,6 +49,9 @@ from forwarder.worker.push_context import (
 )
 
 _log = structlog.get_logger(__name__)
+
+_UNUSABLE_SECONDS: Final = 60.0
+"""For how long an account whose adapter raised as it was set up is not tried again."""
 
 MaySend = Callable[[Work], bool]
 
@@ -92,6 +96,9 @@ class Pusher:
         self._intend = intend
         self._pace = pace
         self._connected: dict[str, _ConnectedAccount] = {}
+        self._unusable: dict[str, tuple[Account, float, str]] = {}
+        self.sending: set[int] = set()
+        """The ids of rows of which bytes may have gone to a PMS, until it is decided what became of them."""
 
     def push(self, account: Account, work: Work) -> Awaitable[PushResult]:
         """Push `work` once to `account`'s PMS, or cancel there what was made of it. Raises `LeaseLost` where that was no longer
@@ -121,6 +128,8 @@ class Pusher:
             await self._cards.put_back(request_id)
         except StoreUnavailable as error:
             _log.warning("card.code_not_put_back", request_id=request_id, error=str(error))
+        except Exception as error:  # noqa: BLE001 - what became of the push is known, and is recorded
+            contained(Where.CARD_KEYS, error, request_id=request_id)
 
     async def _push(self, account: Account, work: Work) -> PushResult:
         if work.cancellation is not None and work.status is Status.PENDING and not work.possibly_sent:
@@ -213,9 +222,20 @@ class Pusher:
         # Nearly always it is the very same, and need not be compared.
         if known is not None and (known.account is account or known.account == account):
             return known
+        failed = self._unusable.get(account.id)
+        if failed is not None and failed[0] == account and self._clock.monotonic() < failed[1]:
+            raise BadOptions(failed[2])
         connection = connection_of(account, self._unsealer, self._pace(account))
-        pms = self._pms.connect(connection)
-        safeguards = safeguards_of(account.kind, account.base_url, pms.capabilities)
+        try:
+            pms = self._pms.connect(connection)
+            safeguards = safeguards_of(account.kind, account.base_url, pms.capabilities)
+        except (UnknownKind, BadOptions, CannotOpen):
+            raise
+        except Exception as error:
+            fault = contained(Where.ADAPTER, error, account_id=account.id, adapter=account.kind)
+            told = f"The adapter of kind {account.kind} cannot be set up for this account. {fault}"
+            self._unusable[account.id] = account, self._clock.monotonic() + _UNUSABLE_SECONDS, told
+            raise BadOptions(told) from error
         connected = self._connected[account.id] = _ConnectedAccount(account, pms, safeguards, str(safeguards))
         return connected
 
@@ -249,6 +269,7 @@ class Pusher:
             raise LeaseLost
         if not self.may_send(work):
             raise LeaseLost
+        self.sending.add(work.id)
 
 
 def _is_only_looked_for(work: Work) -> bool:

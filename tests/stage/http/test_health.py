@@ -9,6 +9,7 @@ import pytest
 from forwarder.http import health
 from forwarder.http.health import Check, health_routes
 from forwarder.http.server import http_app
+from forwarder.process.containment import LOOPS, Where
 from tests.support.memory.clock import ManualClock
 
 
@@ -44,7 +45,7 @@ async def test_alive_whatever_the_checks_say() -> None:
 async def test_ready_where_every_check_says_so(checks: Mapping[str, Check]) -> None:
     answer = await _get("/readyz", checks)
     assert answer.status_code == 200
-    assert answer.json() == {"status": "ready", "checks": dict.fromkeys(checks, True), "failed": []}
+    assert answer.json() == {"status": "ready", "checks": {**dict.fromkeys(checks, True), "loops": True}, "failed": []}
 
 
 @pytest.mark.parametrize("check", [_bad, _broken, _endless])
@@ -52,7 +53,8 @@ async def test_not_ready_names_what_is_not(check: Check, monkeypatch: pytest.Mon
     monkeypatch.setattr(health, "_CHECK_SECONDS", 0.01)
     answer = await _get("/readyz", {"log": _good, "store": check})
     assert answer.status_code == 503
-    assert answer.json() == {"status": "not ready", "checks": {"log": True, "store": False}, "failed": ["store"]}
+    confirmed = {"log": True, "store": False, "loops": True}
+    assert answer.json() == {"status": "not ready", "checks": confirmed, "failed": ["store"]}
     assert "secret" not in answer.text
 
 
@@ -72,7 +74,19 @@ async def test_what_only_some_of_the_work_needs_leaves_it_ready_and_degraded(
     async with httpx.AsyncClient(transport=transport, base_url="http://forwarder.test") as client:
         answer = await client.get("/readyz")
     assert (answer.status_code, answer.json()["status"]) == (code, status)
-    assert answer.json()["checks"] == {"log": log is _good, "store": store is _good}
+    assert answer.json()["checks"] == {"log": log is _good, "store": store is _good, "loops": True}
+
+
+async def test_not_ready_while_a_loop_fails_over_and_over() -> None:
+    loop = object()
+    LOOPS.fails(loop, Where.INTAKE)
+    try:
+        answer = await _get("/readyz", {"log": _good})
+    finally:
+        LOOPS.works(loop)
+    assert answer.status_code == 503
+    assert (answer.json()["failed"], answer.json()["failingLoops"]) == (["loops"], ["intake"])
+    assert (await _get("/readyz", {"log": _good})).status_code == 200
 
 
 async def test_the_numbers_are_prometheus() -> None:

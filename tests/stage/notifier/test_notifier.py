@@ -9,6 +9,7 @@ from typing import Any, Self
 
 import pytest
 from standardwebhooks.webhooks import Webhook
+from structlog.testing import capture_logs
 
 from forwarder.notifier.dispatcher import EndpointDispatcher
 from forwarder.notifier.settings import NotifierSettings
@@ -393,16 +394,18 @@ async def test_stopping_waits_for_what_is_being_posted_and_starts_nothing(hooks:
     assert len(hooks.sender.posts) == hooks.settings.in_flight
 
 
-async def test_a_bug_in_a_run_is_seen(hooks: Hooks) -> None:
+async def test_a_run_that_raises_is_contained(hooks: Hooks) -> None:
     async def broken(_endpoint_id: str) -> None:
         raise ZeroDivisionError
 
     dispatcher = EndpointDispatcher(broken, hooks.backoff, max_endpoints=1)
-    watching = asyncio.create_task(dispatcher.watch())
-    await settle()
-    dispatcher.start(["whk_1"])
-    with pytest.raises(ZeroDivisionError):
-        await watching
+    with capture_logs() as logs:
+        dispatcher.start(["whk_1"])
+        await settle()
+    assert [(each["event"], each["where"], each["endpoint_id"]) for each in logs] == [
+        ("fault.contained", "webhook_endpoint", "whk_1")
+    ]
+    assert await dispatcher.finish(0.0) == 0, "its place is free again"
 
 
 # --- management -------------------------------------------------------------------------------------------------------------

@@ -1,26 +1,30 @@
 """The notifier as a whole, on the embedded log and store: from the results topic to the endpoint, and what is left by its end."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
+from forwarder.notifier.events import Event, decode_event
 from forwarder.notifier.service import Notifier, NotifierParts
 from forwarder.notifier.settings import NotifierSettings
 from forwarder.notifier.webhooks import Webhooks, WebhooksParts
 from forwarder.process.clock import SystemClock
 from forwarder.store.database import open_engine
 from forwarder.store.webhooks.log import SqlDeliveryLog
-from forwarder.store.webhooks.port import DeliveryEntry, DeliveryStatus
+from forwarder.store.webhooks.port import DeliveryEntry, DeliveryStatus, NewDelivery, TriedDelivery
 from forwarder.store.webhooks.queue import SqlDeliveryQueue
 from forwarder.tenancy.sealing.texts import SecretUnsealer, sealer_of
 from forwarder.tenancy.sql.admin import SqlTenancyAdmin
 from forwarder.tenancy.sql.endpoints import SqlEndpoints
 from forwarder.topics.embedded.log import EmbeddedLog
-from forwarder.topics.port import Publisher, Topics
+from forwarder.topics.port import Message, Publisher, Topics
+from forwarder.webhooks.port import PostResult
 from tests.support.memory.webhooks import MemorySender, public_targets
 from tests.support.store.audited import audit_on
 from tools.contracts.examples import WORKSPACE_ID
@@ -41,6 +45,7 @@ class Bench:
     sender: MemorySender
     webhooks: Webhooks
     publisher: Publisher
+    path: Path
 
     @asynccontextmanager
     async def notifier(self) -> AsyncIterator[asyncio.Task[None]]:
@@ -86,7 +91,7 @@ async def bench(data_dir: Path) -> AsyncIterator[Bench]:
                 audit_on(engine, clock),
             )
         )
-        yield Bench(parts, sender, webhooks, publisher)
+        yield Bench(parts, sender, webhooks, publisher, data_dir / "store.sqlite3")
 
 
 async def test_from_the_topic_to_the_endpoint(bench: Bench) -> None:
@@ -132,3 +137,78 @@ async def test_two_notifiers_post_each_event_once(bench: Bench) -> None:
         await bench.publisher.publish(TOPICS.results, [replace(EXAMPLE, headers=(each, *rest)) for each in headers])
         await bench.log(endpoint.id, DeliveryStatus.DELIVERED, len(headers))
     assert sorted(bench.sender.to(URL)) == sorted(value.decode() for _, value in headers)
+
+
+# --- one unit raises what nobody expected while nine others go through ---
+
+
+def _events(count: int = 10) -> list[Message]:
+    rest = [header for header in EXAMPLE.headers if header[0] != "ce_id"]
+    return [replace(EXAMPLE, headers=(("ce_id", b"event-%d" % number), *rest)) for number in range(count)]
+
+
+class _Buggy(MemorySender):
+    """Raises for one event: what a header of its endpoint's may bring about."""
+
+    async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> PostResult:
+        if headers["webhook-id"] == "event-5":
+            raise OverflowError("Python int too large to convert to C int")
+        return await super().post(url, headers, body)
+
+
+async def test_a_delivery_that_raises_is_a_failed_try_of_its_endpoint(bench: Bench) -> None:
+    endpoint, _ = await bench.webhooks.add(WORKSPACE_ID, URL)
+    bench.parts = replace(bench.parts, sender=_Buggy())
+    with capture_logs() as logs:
+        async with bench.notifier() as running:
+            await bench.publisher.publish(TOPICS.results, _events())
+            entries = await bench.log(endpoint.id, DeliveryStatus.DELIVERED, 9)
+            while not (waiting := [each for each in entries if each.status is DeliveryStatus.PENDING])[0].attempts:
+                entries = await bench.log(endpoint.id, DeliveryStatus.DELIVERED, 9)
+            assert not running.done()
+    [attempt] = waiting[0].attempts
+    assert (waiting[0].event_id, attempt.failure) == ("event-5", "internal_error")
+    [fault] = [each for each in logs if each["event"] == "fault.contained"]
+    assert (fault["where"], fault["error_id"] in (attempt.detail or "")) == ("webhook_post", True)
+
+
+async def test_an_event_that_cannot_be_read_is_passed_over(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    from forwarder.notifier import intake
+
+    def buggy(message: Message) -> Event:
+        event = decode_event(message)
+        if event.id == "event-5":
+            raise MemoryError
+        return event
+
+    monkeypatch.setattr(intake, "decode_event", buggy)
+    endpoint, _ = await bench.webhooks.add(WORKSPACE_ID, URL)
+    async with bench.notifier() as running:
+        await bench.publisher.publish(TOPICS.results, _events())
+        await bench.log(endpoint.id, DeliveryStatus.DELIVERED, 9)
+        assert not running.done()
+
+
+class _RefusingQueue(SqlDeliveryQueue):
+    """Cannot queue one event, nor record what its endpoint said of another."""
+
+    async def queue(self, deliveries: Sequence[NewDelivery], *, now: datetime) -> None:
+        if any(each.event_id == "event-5" for each in deliveries):
+            raise ZeroDivisionError
+        await super().queue(deliveries, now=now)
+
+    async def record(self, tried: Sequence[TriedDelivery]) -> None:
+        if any(each.delivery.event_id == "event-7" and "err_" not in (each.attempt.detail or "") for each in tried):
+            raise ZeroDivisionError
+        await super().record(tried)
+
+
+async def test_one_that_cannot_be_queued_or_recorded_holds_up_no_other(bench: Bench) -> None:
+    engine = open_engine(bench.path)
+    bench.parts = replace(bench.parts, queue=_RefusingQueue(engine))
+    endpoint, _ = await bench.webhooks.add(WORKSPACE_ID, URL)
+    async with bench.notifier():
+        await bench.publisher.publish(TOPICS.results, _events())
+        entries = await bench.log(endpoint.id, DeliveryStatus.DELIVERED, 9)
+    await engine.dispose()
+    assert {each.event_id for each in entries} == {f"event-{number}" for number in range(10) if number != 5}

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import pytest
 
 from forwarder.observability.logging import bind_log_context, merge_log_context
+from forwarder.process.containment import Where
 from forwarder.process.loops import Batcher
 
 
@@ -25,14 +26,14 @@ class _Recorder:
 
 async def test_a_lone_item_goes_at_once() -> None:
     recorder = _Recorder()
-    assert await Batcher(recorder, max_items=10).submit(1) == 10
+    assert await Batcher(recorder, where=Where.OUTBOX, max_items=10).submit(1) == 10
     assert recorder.batches == [[1]]
 
 
 async def test_items_that_come_while_a_batch_is_under_way_go_together_in_order() -> None:
     recorder = _Recorder()
     recorder.gate.clear()
-    batcher: Batcher[int, int] = Batcher(recorder, max_items=3)
+    batcher: Batcher[int, int] = Batcher(recorder, where=Where.OUTBOX, max_items=3)
     first = asyncio.create_task(batcher.submit(1))
     while not recorder.batches:
         await asyncio.sleep(0)
@@ -43,26 +44,26 @@ async def test_items_that_come_while_a_batch_is_under_way_go_together_in_order()
     assert recorder.batches == [[1], [2, 3, 4], [5]]
 
 
-async def test_a_failed_batch_fails_for_its_own_and_the_next_goes_on() -> None:
+async def test_an_item_that_raises_fails_alone() -> None:
     recorder = _Recorder()
-    batcher: Batcher[int, int] = Batcher(recorder, max_items=2)
+    batcher: Batcher[int, int] = Batcher(recorder, where=Where.OUTBOX, max_items=2)
     results = await asyncio.gather(*(batcher.submit(item) for item in (1, 13, 2)), return_exceptions=True)
-    assert [type(result) for result in results] == [ValueError, ValueError, int]
+    assert [type(result) for result in results] == [int, ValueError, int]
 
 
 async def test_drain_waits_for_what_nobody_else_waits_for() -> None:
     recorder = _Recorder()
-    batcher: Batcher[int, int] = Batcher(recorder, max_items=10)
+    batcher: Batcher[int, int] = Batcher(recorder, where=Where.OUTBOX, max_items=10)
     batcher.post(1)
     batcher.post(13)
     await batcher.drain()
-    assert recorder.batches == [[1, 13]]
+    assert recorder.batches == [[1, 13], [1], [13]]
 
 
 async def test_giving_up_waiting_does_not_take_the_item_back() -> None:
     recorder = _Recorder()
     recorder.gate.clear()
-    batcher: Batcher[int, int] = Batcher(recorder, max_items=10)
+    batcher: Batcher[int, int] = Batcher(recorder, where=Where.OUTBOX, max_items=10)
     waiting = asyncio.create_task(batcher.submit(1))
     while not recorder.batches:
         await asyncio.sleep(0)
@@ -75,7 +76,7 @@ async def test_giving_up_waiting_does_not_take_the_item_back() -> None:
 
 async def test_after_a_crowd_the_next_batch_gathers_for_a_while() -> None:
     recorder = _Recorder()
-    batcher: Batcher[int, int] = Batcher(recorder, max_items=10, pause_seconds=0.05)
+    batcher: Batcher[int, int] = Batcher(recorder, where=Where.OUTBOX, max_items=10, pause_seconds=0.05)
     await asyncio.gather(*(batcher.submit(item) for item in (1, 2, 3)))
     batcher.post(4)
     for _ in range(10):
@@ -86,7 +87,7 @@ async def test_after_a_crowd_the_next_batch_gathers_for_a_while() -> None:
 
 async def test_after_a_few_it_does_not() -> None:
     recorder = _Recorder()
-    batcher: Batcher[int, int] = Batcher(recorder, max_items=10, pause_seconds=3600.0)
+    batcher: Batcher[int, int] = Batcher(recorder, where=Where.OUTBOX, max_items=10, pause_seconds=3600.0)
     for item in range(5):
         await batcher.submit(item)
     assert len(recorder.batches) == 5
@@ -104,6 +105,6 @@ async def test_what_serves_many_has_nothing_of_who_began_it() -> None:
         bind_log_context(http_request_id=str(number))
         await batcher.submit(number)
 
-    batcher: Batcher[int, int] = Batcher(look, max_items=1)
+    batcher: Batcher[int, int] = Batcher(look, where=Where.OUTBOX, max_items=1)
     await asyncio.gather(*(asyncio.create_task(request(number)) for number in range(2)))
     assert seen == [{}, {}]

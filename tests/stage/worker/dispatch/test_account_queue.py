@@ -111,9 +111,7 @@ async def test_a_push_that_raises_leaves_its_row_and_the_others_go_on() -> None:
 
     dispatcher = Dispatcher(ManualClock(), run, max_held=10)
     dispatcher.offer(account(concurrency=1), [work(1), work(2, propertyId=1001)])
-    (task,) = dispatcher._queues["acc"].tasks  # noqa: SLF001
     await settle()
-    assert isinstance(task.exception(), RuntimeError)
     assert (pushed, dispatcher.held) == ([1, 2], 0)
 
 

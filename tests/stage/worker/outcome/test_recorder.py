@@ -1,5 +1,6 @@
 """What is enqueued to be recorded is released once, whatever becomes of it."""
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import cast
@@ -9,7 +10,7 @@ from structlog.testing import capture_logs
 
 from forwarder.operations.repair.completion import with_attempt
 from forwarder.operations.repair.dead_letter_messages import DeadLetterWriter
-from forwarder.reservation.outcome import Confirmed, Deferred, Outcome, Rejected
+from forwarder.reservation.outcome import Confirmed, Deferred, Outcome, Rejected, Status
 from forwarder.reservation.problems.problem import Problem
 from forwarder.store.submissions.port import Recorder
 from forwarder.store.submissions.work import Attempt, Ended, OutboxEvent, Postponed
@@ -27,16 +28,22 @@ from tests.support.worker.works import NOW, account, work
 
 
 class _Store:
-    """Records whatever it is given; where `bug` is set, raises it."""
+    """Records whatever it is given. Where `bug` is set, raises it for what has a row of `refuses` in it: for what is confirmed or
+    postponed of it alone, unless it is `for_good`."""
 
     def __init__(self) -> None:
         self.recorded: list[int] = []
         self.bug: Exception | None = None
+        self.refuses = {1}
+        self.for_good = False
 
     async def record(
         self, _worker_id: str, finals: Sequence[Ended], postponed: Sequence[Postponed]
     ) -> Mapping[int, OutboxEvent]:
-        if self.bug is not None:
+        refused = not self.refuses.isdisjoint(
+            [*(each.work_id for each in finals), *(each.work_id for each in postponed)]
+        )
+        if self.bug is not None and refused and (self.for_good or all(each.pms_reservation_id for each in finals)):
             raise self.bug
         self.recorded += [each.work_id for each in postponed]
         return {each.work_id: OutboxEvent(each.work_id, each.event, None, in_turn=True) for each in finals}
@@ -91,18 +98,31 @@ async def test_who_waits_learns_the_same() -> None:
     assert not await site.outcomes.record(site.push(2, leased_by="before"))
 
 
-async def test_a_bug_releases_is_logged_and_is_raised_to_who_waits() -> None:
+async def test_what_cannot_be_recorded_as_it_was_decided_is_set_aside_and_the_others_are_recorded() -> None:
+    """It may have been made, so it is in doubt; nothing of what the PMS said is in what is recorded of it."""
     site = _Site()
     site.store.bug = RuntimeError("a bug")
+    others = [site.pushed(number, Confirmed(f"pms-{number}")) for number in range(2, 11)]
+    poison = site.pushed(1, Confirmed("pms-1", {"notes": "poison"}))
+    recorded = await asyncio.gather(*(site.outcomes.record(each) for each in (*others[:4], poison, *others[4:])))
+    assert recorded == [True] * 10
+    assert sorted(site.released) == list(range(1, 11))
+    assert all(isinstance(each.decision, Ended) and each.decision.status is Status.CONFIRMED for each in others)
+    ended = poison.decision
+    assert isinstance(ended, Ended)
+    assert (ended.status, [each.reason for each in ended.attempts]) == (Status.IN_DOUBT, ["internal_error"])
+    assert b"poison" not in b"".join(ended.event.written)
+
+
+async def test_what_cannot_be_recorded_at_all_is_released_to_the_lease() -> None:
+    site = _Site()
+    site.store.bug, site.store.for_good = RuntimeError("a bug"), True
     with capture_logs() as logs:
-        site.outcomes.enqueue(site.push(1))
         with pytest.raises(RuntimeError):
-            await site.outcomes.record(site.push(2))
-    assert site.released == [1, 2]
-    assert [entry["event"] for entry in logs] == ["outcomes.not_recorded", "push.recorded", "push.recorded"]
-    assert not any(entry.get("recorded") for entry in logs)
-    site.store.bug = None
-    assert await site.outcomes.record(site.push(3))
+            await site.outcomes.record(site.push(1))
+        assert await site.outcomes.record(site.push(3))
+    assert site.released == [1, 3]
+    assert [entry["recorded"] for entry in logs if entry["event"] == "push.recorded"] == [False, True]
 
 
 @pytest.mark.usefixtures("nothing_usual_is_told")

@@ -1,5 +1,6 @@
 """A push shows what the PMS is like as soon as that has answered; what the push came to is recorded on its own."""
 
+from collections.abc import Collection
 from dataclasses import replace
 from datetime import timedelta
 from typing import cast
@@ -7,13 +8,17 @@ from typing import cast
 import pytest
 
 from forwarder.operations.repair.completion import describe
-from forwarder.reservation.outcome import Confirmed, Deferred, InDoubt, Outcome
-from forwarder.store.submissions.work import Attempt, Postponed, Work
+from forwarder.process.containment import Fault, Where
+from forwarder.reservation.outcome import Confirmed, Deferred, InDoubt, Outcome, Status
+from forwarder.store.submissions.port import Recorder
+from forwarder.store.submissions.work import Attempt, Ended, Postponed, Work
 from forwarder.tenancy.port import Account
 from forwarder.worker.lease import Lease
+from forwarder.worker.outcome.contained import MAX_TRIES, after_fault
 from forwarder.worker.outcome.recorder import OutcomeRecorder
 from forwarder.worker.push.pipeline import PushPipeline
 from forwarder.worker.push.pusher import Pusher
+from forwarder.worker.push.suspects import Suspects
 from forwarder.worker.push_context import NOT_ATTEMPTED, Health, HealthSignal, LeaseLost, PushContext, PushResult
 from tests.support.memory.clock import ManualClock
 from tests.support.worker.works import NOW, account, carried, work
@@ -34,6 +39,16 @@ class _Worker:
         self.released: list[int] = []
         self.unpushed: list[int] = []
         self.pushed: list[int] = []
+        self.sending: set[int] = set()
+        self.deaths = 0
+        self.suspected: list[int] = []
+
+    async def suspect(self, _worker_id: str, work_id: int) -> int:
+        self.suspected.append(work_id)
+        return self.deaths
+
+    async def clear_suspects(self, work_ids: Collection[int]) -> None:
+        self.suspected = [each for each in self.suspected if each not in work_ids]
 
     async def push(self, _account: Account, work: Work) -> PushResult:
         self.pushed.append(work.id)
@@ -55,7 +70,12 @@ class _Worker:
     async def run(self, *, row: Work = WORK) -> HealthSignal:
         """What the queue is told. The row is released when what is recorded of it is, and not before."""
         pipeline = PushPipeline(
-            cast("Pusher", self), cast("OutcomeRecorder", self), cast("Lease", self), ManualClock(), quiet_seconds=30.0
+            cast("Pusher", self),
+            cast("OutcomeRecorder", self),
+            cast("Lease", self),
+            ManualClock(),
+            quiet_seconds=30.0,
+            suspects=Suspects(cast("Recorder", self), lambda: self.worker_id),
         )
         signal = await pipeline.run([PushContext(account(), row, lambda work: self.released.append(work.id))])
         assert bool(self.released) is not bool(self.enqueued)
@@ -108,7 +128,44 @@ async def test_what_was_leased_under_other_options_is_given_back_unsent(leased_w
     assert (worker.pushed, worker.unpushed, worker.enqueued) == ([], [1], [])
 
 
-async def test_and_by_a_bug_of_ours() -> None:
+async def test_a_fault_before_anything_is_sent_is_tried_again_and_ends_failed() -> None:
+    row, decisions = WORK, []
+    for _ in range(MAX_TRIES):
+        worker = _Worker(RuntimeError("a bug"))
+        assert await worker.run(row=row) == NOT_ATTEMPTED
+        (push,) = worker.enqueued
+        assert push.decision is not None
+        decisions.append(push.decision)
+        row = replace(row, attempts=tuple(push.decision.attempts))
+    *_, ended = decisions
+    assert isinstance(ended, Ended)
+    assert ended.status is Status.FAILED
+    assert [each.reason for each in row.attempts] == ["internal_error"] * MAX_TRIES
+    assert all("err_" in (each.detail or "") and "a bug" not in (each.detail or "") for each in row.attempts)
+
+
+async def test_a_fault_after_bytes_may_have_gone_is_in_doubt() -> None:
     worker = _Worker(RuntimeError("a bug"))
-    assert await worker.run() == NOT_ATTEMPTED
-    assert len(worker.enqueued) == 1
+    worker.sending = {WORK.id}
+    await worker.run()
+    (push,) = worker.enqueued
+    assert isinstance(push.decision, Postponed)
+    assert (push.decision.possibly_sent, push.decision.sent_safeguards) == (True, CARRIED)
+    row = replace(WORK, attempts=tuple(push.decision.attempts), possibly_sent=True, sent_safeguards=CARRIED)
+    fault = Fault("err_1", Where.PUSH, RuntimeError("a bug"))
+    ended = after_fault(row, fault, sent=True, now=NOW, quiet_seconds=30.0, last=True)
+    assert isinstance(ended, Ended)
+    assert (ended.status, ended.look_at is not None) == (Status.IN_DOUBT, True)
+
+
+@pytest.mark.parametrize(("deaths", "status"), [(0, Status.CONFIRMED), (1, Status.CONFIRMED), (2, Status.IN_DOUBT)])
+async def test_a_row_over_which_workers_end_is_pushed_no_more(deaths: int, status: Status) -> None:
+    """And one that was merely held by workers that were killed is."""
+    worker = _Worker(Confirmed("7"))
+    worker.deaths = deaths
+    await worker.run(row=replace(WORK, takeovers=9))
+    (push,) = worker.enqueued
+    assert isinstance(push.decision, Ended)
+    assert (push.decision.status, push.decision.look_at) == (status, None)
+    assert worker.pushed == ([] if status is Status.IN_DOUBT else [WORK.id])
+    assert worker.suspected == [], "it is known what became of it"

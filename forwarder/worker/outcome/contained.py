@@ -1,0 +1,74 @@
+"""What is recorded of a row whose handling raised an exception that nobody expected. Pure.
+
+    surely not sent    tried again after a pause; after `MAX_TRIES` faults in a row FAILED, its dead letter of class internal_error
+    possibly sent      left alone, then looked up; after `MAX_TRIES` faults in a row IN_DOUBT
+
+A cancellation may be asked for any number of times: it is tried again until its deadline.
+"""
+
+from datetime import datetime, timedelta
+from itertools import takewhile
+from typing import Final
+
+from forwarder.operations.repair.completion import AnyOutcome, with_attempt
+from forwarder.process.clock import iso
+from forwarder.process.containment import INTERNAL_ERROR, Fault
+from forwarder.reservation.outcome import CancelOutcome, Confirmed, Deferred, InDoubt, Outcome
+from forwarder.store.submissions.work import Ended, Postponed, Work
+from forwarder.worker.outcome.policy import decide
+from forwarder.worker.push_context import NO_SAFEGUARDS, PushResult, Safeguards, read_safeguards
+
+MAX_TRIES: Final = 3
+"""A fault may pass, as one of a race does: so often a row is tried before it is set aside."""
+
+_PAUSES: Final = (timedelta(minutes=1), timedelta(minutes=5))
+
+
+def after_fault(
+    work: Work,
+    fault: Fault,
+    *,
+    sent: bool,
+    now: datetime,
+    quiet_seconds: float,
+    last: bool = False,
+    look: bool = True,
+) -> Ended | Postponed:
+    """What to record of `work` after `fault`. `sent`: this push may have reached its PMS. `last`: it is not tried again;
+    `look`: whether it may be looked up after that."""
+    possibly_sent = work.pms_reservation is None and (sent or work.possibly_sent)
+    outcome: Outcome | CancelOutcome
+    if possibly_sent:
+        action, outcome = "create" if sent else "find", InDoubt(INTERNAL_ERROR, str(fault))
+    else:
+        action = "prepare" if work.pms_reservation is None else "cancel"
+        outcome = Deferred(INTERNAL_ERROR, str(fault))
+    attempts = with_attempt(work.attempts, action, iso(now), 0.0, outcome)
+    safeguards = _safeguards(work, sent=sent) if possibly_sent else NO_SAFEGUARDS
+    faults = sum(1 for _ in takewhile(lambda each: each.reason == INTERNAL_ERROR, reversed(attempts)))
+    if faults < MAX_TRIES and not last and work.pms_reservation is None:
+        pause = max(_PAUSES[faults - 1], timedelta(seconds=quiet_seconds if possibly_sent else 0.0))
+        return Postponed(work.id, attempts, now, now + pause, possibly_sent, str(safeguards))
+    result = PushResult(
+        outcome,
+        attempts,
+        possibly_sent,
+        checkable=False,
+        findable=look and safeguards.reference,
+        sent_safeguards=str(safeguards),
+    )
+    return decide(work, result, now=now, quiet_seconds=quiet_seconds, jitter=0.0)
+
+
+def may_be_made(outcome: AnyOutcome) -> bool:
+    """Whether a push that came to `outcome` made something, or may have."""
+    return isinstance(outcome, Confirmed | InDoubt)
+
+
+def _safeguards(work: Work, *, sent: bool) -> Safeguards:
+    """What all pushes of `work` that may have been made carried."""
+    earlier = read_safeguards(work.sent_safeguards)
+    if not sent:
+        return earlier
+    carried = read_safeguards(work.safeguards or "")
+    return carried.common_with(earlier) if work.possibly_sent else carried
