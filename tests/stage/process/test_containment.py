@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
 
 import forwarder
-from forwarder.observability import metrics
 from forwarder.process.containment import LOOPS, UNREADY_AFTER, Fault, Pauses, Where, by_halves, contained, pause_after
 from forwarder.process.loops import Batcher, Outage, cancel_all, forever
 from tests.support.memory.clock import ManualClock, settle
@@ -49,7 +49,7 @@ class Away(Exception):
 
 
 def count_of(where: Where) -> float:
-    return metrics.CONTAINED_FAULTS.labels(where.value)._value.get()  # type: ignore[no-any-return]  # noqa: SLF001
+    return REGISTRY.get_sample_value("forwarder_contained_faults_total", {"where": where.value}) or 0.0
 
 
 @pytest.mark.parametrize("position", range(10))

@@ -26,3 +26,11 @@ def upgrade() -> None:
         sa.Column("worker_id", _KEY, nullable=False),
         sa.Column("deaths", sa.Integer, nullable=False, server_default=sa.text("0")),
     )
+
+
+def downgrade() -> None:
+    """Remove them."""
+    op.drop_table("suspects")
+    op.drop_index("outbox_set_aside", "outbox")
+    op.drop_column("outbox", "error_id")
+    op.drop_column("outbox", "faults")
