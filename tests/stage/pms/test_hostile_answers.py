@@ -19,7 +19,6 @@ from forwarder.process.containment import Fault, Where
 from forwarder.reservation.bounds import MAX_EVENT_BYTES, MAX_RECORD_BYTES, bounded
 from forwarder.reservation.outcome import Confirmed, Deferred, InDoubt, LookupOutcome, Outcome, Rejected, Status
 from forwarder.reservation.problems import endings
-from forwarder.simulator.app import simulator_app
 from forwarder.simulator.world import World
 from forwarder.store.submissions.rows import outcome_batch
 from forwarder.store.submissions.work import Ended, Work
@@ -27,6 +26,7 @@ from forwarder.topics.codec import encode_result
 from forwarder.worker.outcome.contained import after_fault
 from forwarder.worker.outcome.policy import decide
 from forwarder.worker.push_context import PushResult
+from forwarder_pms_kit.simulators import simulator_app
 from tests.support.profile import Profile, lives
 from tests.support.simulator.server import OPTIONS, PATHS, booking, served
 from tests.support.worker.works import NOW, work
