@@ -65,6 +65,10 @@ GROUPS: Final[Mapping[str, tuple[str, str]]] = {
         "forwarder.cli.operate.adapters:commands",
         "Adapters: list the kinds of PMS, and check one.",
     ),
+    "doubles": (
+        "forwarder.cli.submissions.doubles:commands",
+        "Reservations that a PMS shows twice under one reference.",
+    ),
     "submissions": (
         "forwarder.cli.submissions.commands:commands",
         "Submissions: search, show, look up, retry, settle and cancel them.",

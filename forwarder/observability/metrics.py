@@ -118,6 +118,9 @@ OUTCOMES = Counter("forwarder_outcomes_total", "Submissions that reached an outc
 OUTCOME_SECONDS = Histogram(
     "forwarder_accept_to_outcome_seconds", "From the 2xx to the recorded outcome.", ["status"], buckets=_LONG
 )
+DOUBLES = Counter(
+    "forwarder_doubles_total", "Reservations of which the PMS shows another one under the same reference.", ["kind"]
+)
 CANCELLATIONS = Counter("forwarder_cancellations_total", "Cancellations that came to an end.", ["kind", "status"])
 """`status`: DONE, REFUSED (by the PMS), FAILED (not carried out before its deadline)."""
 

@@ -4,6 +4,7 @@ as text is read here, for the command line and the console alike. Pausing and re
 import math
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
+from datetime import datetime
 from typing import Any, Final, TypedDict, Unpack
 
 from forwarder.pms.auth.shared_grants import credential_digest
@@ -45,6 +46,8 @@ class AccountSettings(TypedDict, total=False):
     deadline_seconds: int
     duplicate_window_seconds: int
     skipped_checks: tuple[str, ...]
+    settles_seconds: float | None
+    same_pms_before: datetime | None
 
 
 async def account_of(tenancy: TenancyAdmin, account_id: str) -> Account:

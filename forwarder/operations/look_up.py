@@ -1,14 +1,15 @@
 """Asking a PMS whether it has a submission's reservation, for whoever has to decide on it. Changes nothing, here or there."""
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from forwarder.operations.audit import Audit
-from forwarder.operations.connections import connection_of
+from forwarder.operations.connections import connection_of, is_same_pms, target_of
 from forwarder.pms.port import BadOptions, PmsDirectory, UnknownKind
 from forwarder.pms.traits import traits_of
 from forwarder.reservation.booking import booking_of
+from forwarder.reservation.evidence import ANOTHER_PMS
 from forwarder.reservation.outcome import Absent, Confirmed
 from forwarder.store.lists.port import AskedFor, Overview
 from forwarder.tenancy.port import Account, CannotOpen, Directory, Unsealer
@@ -37,6 +38,8 @@ class LookUps:
     overview: Overview
     accounts: Directory
     audit: Audit
+    key: bytes = b""
+    """What credentials are hashed with in the evidence of pushes."""
 
     async def look_up(self, request_id: str) -> LookedUp | None:
         """What the PMS has under the reference of that submission; None where there is no such submission. Raises
@@ -58,7 +61,8 @@ class LookUps:
                 "unknown", "Not asked: this process has no FORWARDER_SECRET_KEY to open the credential with."
             )
         try:
-            pms = self.pms.connect(connection_of(account, self.unsealer))
+            connection = connection_of(account, self.unsealer)
+            pms = self.pms.connect(connection)
         except (CannotOpen, BadOptions, UnknownKind) as error:
             return LookedUp(
                 "unknown", f"Not asked: {error} `forwarder account probe {account.id}` says what would help."
@@ -67,7 +71,12 @@ class LookUps:
             return LookedUp(
                 "unknown", "Not asked: a PMS of this kind cannot be asked by our reference. Look into it by hand."
             )
+        target = target_of(account.kind, account.base_url, connection.credential, pms.capabilities, self.key)
+        pushes = asked.evidence.open or [push for push in [asked.evidence.origin] if push is not None]
+        if not all(is_same_pms(account, target, push) for push in pushes):
+            return LookedUp("unknown", f"Not asked: {ANOTHER_PMS}")
         booking = booking_of(traits_of(account.kind), asked.request_id, asked.reservation, None)
+        booking = replace(booking, pms_id=asked.evidence.pms_id)
         try:
             async with asyncio.timeout(_LONGEST_SECONDS):
                 outcome = await pms.find(booking)

@@ -4,6 +4,7 @@ import ssl
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final
 
 from msgspec import Struct
@@ -15,16 +16,18 @@ from forwarder.pms.encryption import Plaintext, is_encrypted
 from forwarder.pms.http.client import PmsClient, PushPolicy, Request, Reuse, Send, Transport, always
 from forwarder.pms.http.connections import ConnectionPool, PoolLimits
 from forwarder.pms.http.errors import NoResponse, NotSent
-from forwarder.pms.http.outcomes import harmless, outcome_of
+from forwarder.pms.http.outcomes import harmless, outcome_of, read_again
 from forwarder.pms.http.response import Response
 from forwarder.pms.http.trust import trust_of
 from forwarder.pms.port import SYSTEM_TLS, AccountConnection, Capabilities, Limits, Pace, Pms, PmsDirectory
 from forwarder.pms.registry import Registry, check_options, registered
 from forwarder.pms.responses.card_data import clean
+from forwarder.pms.steady import steady
 from forwarder.pms.traced import TracedDirectory, TracedTransport
 from forwarder.process.clock import Clock
 from forwarder.reservation.booking import Booking
-from forwarder.reservation.outcome import CancelOutcome, Confirmed, Deferred, InDoubt, LookupOutcome, Outcome
+from forwarder.reservation.outcome import CancelOutcome, Confirmed, Deferred, InDoubt, LookupOutcome, Outcome, Rejected
+from forwarder.reservation.reference import AS_IT_IS
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +60,26 @@ async def _refuse(_: Request) -> Response:
     raise _not_encrypted("No credential and no reservation is sent")
 
 
+class LastResponse:
+    """What was answered last to a request of one push that may have made something."""
+
+    def __init__(self, send: Callable[[Reuse, Booking], Send]) -> None:
+        self._send = send
+        self.response: Response | None = None
+
+    def through(self, reuse: Reuse, about: Booking) -> Send:
+        """A way to send requests whose answers are noted."""
+        send = self._send(reuse, about)
+
+        async def noted(request: Request) -> Response:
+            self.response = None
+            response = await send(request)
+            self.response = None if request.method == "GET" else response
+            return response
+
+        return noted
+
+
 class ConnectedPms(Struct, frozen=True, eq=False):
     """A `Pms`: an adapter and what sends its requests, which go by `pace`.
 
@@ -80,25 +103,37 @@ class ConnectedPms(Struct, frozen=True, eq=False):
     async def create(self, booking: Booking) -> Outcome:
         if booking.card is not None and not self.way.for_cards:
             return _card_not_encrypted()
-        reuse, named = Reuse(self.way.owner, self.way.trust), False
+        reuse, named, said = Reuse(self.way.owner, self.way.trust), False, LastResponse(self._send)
+        asked, booking, can = booking, self._sent(booking), self.adapter.capabilities
         outcome: Outcome
         try:
-            outcome = await self.adapter.create(booking, self._send(reuse, booking))
+            outcome = await self.adapter.create(booking, said.through(reuse, booking))
             named = isinstance(outcome, Confirmed) and outcome.named
         except (NotSent, NoResponse) as failure:
             outcome = outcome_of(failure)
         finally:
             reuse.end(keep=named)
-        may_be_anothers = reuse.reused or self.adapter.capabilities.names_reference
-        if may_be_anothers and isinstance(outcome, Confirmed) and not named:
-            return InDoubt("pms_reference_missing", "The PMS answered without our reference, which it always names.")
+        if isinstance(outcome, Confirmed):
+            if not named and (reuse.reused or can.names_reference):
+                detail = "The PMS answered without our reference, which it always names."
+                outcome = InDoubt("pms_reference_missing", detail, None, True, outcome.pms_reservation_id)  # noqa: FBT003
+        elif said.response is not None:
+            outcome = read_again(outcome, said.response, booking.reference)
+        if isinstance(outcome, Rejected) and booking is not asked:
+            outcome = Rejected(replace(outcome.problem, request_id=asked.reference))
         return await clean(outcome, booking)
+
+    def _sent(self, booking: Booking) -> Booking:
+        """With the reference in the form that the PMS keeps."""
+        form = self.adapter.capabilities.reference_form
+        return booking if form is AS_IT_IS else replace(booking, reference=form.of(booking.reference))
 
     async def create_many(self, bookings: Sequence[Booking]) -> Sequence[Outcome]:
         if not isinstance(self.adapter, BatchAdapter):
             return [await self.create(booking) for booking in bookings]
         if not self.way.for_cards and any(booking.card is not None for booking in bookings):
             return [_card_not_encrypted()] * len(bookings)
+        bookings = [self._sent(booking) for booking in bookings]
         try:
             with self._alone(bookings[0]) as send:
                 outcomes = await self.adapter.create_many(bookings, send)
@@ -109,9 +144,10 @@ class ConnectedPms(Struct, frozen=True, eq=False):
         return [await clean(outcome, booking) for outcome, booking in zip(outcomes, bookings, strict=True)]
 
     async def find(self, booking: Booking) -> LookupOutcome:
+        booking = self._sent(booking)
         try:
             with self._alone(booking) as send:
-                found = await self.adapter.find(booking, send)
+                found = await steady(partial(self.adapter.find, booking), send)
         except (NotSent, NoResponse) as failure:
             found = harmless(outcome_of(failure))
         return await clean(found, booking)

@@ -9,7 +9,9 @@ from typing import Any, Final, Protocol
 
 from forwarder.pms.auth.grants import Grants, MemoryGrants
 from forwarder.reservation.booking import Booking
+from forwarder.reservation.evidence import KEY_SECONDS
 from forwarder.reservation.outcome import CancelOutcome, Deferred, LookupOutcome, Outcome, Rejected
+from forwarder.reservation.reference import AS_IT_IS, ReferenceForm
 
 
 class UnknownKind(LookupError):
@@ -33,6 +35,9 @@ class Capabilities:
     `finds_by_stay`: a look-up knows a reservation by its property, days and guest alone: it says surely what is absent, and
     of what is
     there no more than that one looks alike (`LOOKS_ALIKE`).
+    `settles`: seconds until a reservation is surely shown after the create that made it ended, a late commit included; 0 for a PMS
+    that shows at once what it made; None where the kind states nothing.
+    `key_seconds`: how long the PMS keeps idempotency keys. `reference_form`: how much of our reference it keeps.
     """
 
     idempotent_create: bool
@@ -41,6 +46,9 @@ class Capabilities:
     max_per_create: int = 1
     names_reference: bool = False
     finds_by_stay: bool = False
+    settles: float | None = None
+    key_seconds: float = KEY_SECONDS
+    reference_form: ReferenceForm = AS_IT_IS
 
 
 LOOKS_ALIKE: Final = "pms_shows_one_alike"
@@ -61,10 +69,14 @@ NOT_ABOUT_THE_PMS: Final = frozenset(
         "mapping_does_not_fit",
         "mapping_lacks_it",
         "no_connection_free",
+        "not_shown_yet",
         "pms_address_invalid",
         "pms_credential_invalid",
         "pms_half_made",
+        "pms_is_another",
+        "pms_has_it",
         "pms_knows_key",
+        "pms_list_changing",
         "pms_lists_too_much",
         "pms_not_encrypted",
         "pms_payment_not_possible",

@@ -33,6 +33,7 @@ from forwarder.reservation.outcome import (
 )
 from forwarder.reservation.parsing import day, days_later, decimal, whole_number
 from forwarder.reservation.problems.problem import Problem
+from forwarder.reservation.reference import ReferenceForm, is_reference
 from forwarder.reservation.request import CardDetails, json_number
 
 __all__ = [
@@ -74,6 +75,7 @@ __all__ = [
     "NotSent",
     "Outcome",
     "Problem",
+    "ReferenceForm",
     "Refused",
     "RehearsingAdapter",
     "Rejected",
@@ -98,6 +100,7 @@ __all__ = [
     "headcount",
     "hold_off_asked",
     "identifier",
+    "is_reference",
     "json_number",
     "json_text",
     "no_token",

@@ -20,6 +20,7 @@ class Booking:
     `reference` is our request id, which the PMS keeps with the reservation where it can.
     `fields` are the request's own fields, in the forms in which they came, with `roomId` filled in and without the card.
     `trace`: of whoever asks for it; requests about it carry it, without an adapter's doing.
+    `pms_id`: of one that is looked up, the id that the PMS gave when it was asked to make it.
     """
 
     reference: str
@@ -27,6 +28,7 @@ class Booking:
     card: CardDetails | None = field(default=None, repr=False)
     website_id: str | None = None
     trace: str | None = field(default=None, repr=False, compare=False)
+    pms_id: str | None = field(default=None, compare=False)
 
     @property
     def property_id(self) -> str:

@@ -38,11 +38,12 @@ sums prices, or blocks nights, must not count that."""
 @value(frozen=True, slots=True)
 class Confirmed:
     """The PMS has the reservation. `record` holds the fields of section 2.5's record that the PMS gave. `named`: the answer named
-    our reference, so that it is no other reservation's."""
+    our reference, so that it is no other reservation's. `doubles`: the ids of other reservations that the PMS shows under it."""
 
     pms_reservation_id: str
     record: Mapping[str, Any] = field(default_factory=dict)
     named: bool = field(default=False, compare=False)
+    doubles: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +67,18 @@ class Deferred:
 
 @dataclass(frozen=True, slots=True)
 class InDoubt:
-    """Possibly done: bytes were sent, and no response that we understand came back. Fields as in `Deferred`."""
+    """Possibly done: bytes were sent, and no response that we understand came back. Fields as in `Deferred`.
+
+    `made`: the response said that it was made, or that the PMS has it already. `pms_reservation_id`: the id that the response gave.
+    `status`: the response's HTTP status, if one came.
+    """
 
     reason: str
     detail: str
+    retry_after_seconds: float | None = None
+    made: bool = field(default=False, compare=False)
+    pms_reservation_id: str | None = field(default=None, compare=False)
+    status: int | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -146,6 +146,8 @@ class Environment(AccessVariables, BaseSettings):
     `100/60s` is 100 in 60 seconds. Unset: no limit."""
     push_timeout_seconds: Annotated[float, Field(gt=0, le=300)] = 30.0
     """How long a PMS may take to answer."""
+    settles_seconds: Annotated[float, Field(ge=0, le=3600)] = 120.0
+    """How long a PMS may take to show a reservation, a late commit included, where its kind states nothing."""
     max_held: Annotated[int, Field(ge=1)] = 8000
     """Reservations that one worker holds in memory. The rest wait in the store."""
     lease_seconds: Annotated[float, Field(gt=0)] = 45.0

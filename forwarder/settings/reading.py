@@ -111,7 +111,8 @@ class Settings:
             max_held=environment.max_held,
             lease_seconds=environment.lease_seconds,
             grace_seconds=environment.grace_seconds,
-            quiet_seconds=environment.push_timeout_seconds,
+            push_seconds=environment.push_timeout_seconds,
+            settles_seconds=environment.settles_seconds,
             max_named_accounts=environment.metrics_accounts,
         )
 

@@ -29,15 +29,39 @@ Mode = Literal[
     "drip_after_booking",
     "reset_after_booking",
     "error500_after_booking",
+    "down_after_booking",  # 503, of a gateway or a cache in front of it
+    "timeout_after_booking",  # 408, of a proxy that waited in vain
+    "redirect_after_booking",  # 302
+    "see_other_after_booking",  # 303
+    "exists_after_booking",  # 409: of a gateway that sent it twice
+    "taken_after_booking",  # 422 in other words
+    "anothers_after_booking",  # the answer to somebody else's create
     "garbage_after_booking",
     "wrong_types_after_booking",
 ]
 
 
+Habit = Literal[
+    "shows_late",  # look-ups show a booking `seconds` after it was made
+    "commits_late",  # a booking is made `seconds` after the request; the answer is a 504 at once
+    "accepts",  # the same, and the answer is an empty 202
+    "reference_cut",  # our reference is kept as its first 30 characters
+    "reference_upper",
+    "reference_replaced",  # by a code of its own
+    "reference_in_text",
+    "exists",  # 409 for a reference that it has already
+    "list_shifts",  # with each request for a list one more of the oldest bookings is gone from it, but for the last
+    "shows_twice",  # each booking is listed twice
+    "books_twice",
+    "keys_end",  # idempotency keys are forgotten after `seconds`
+]
+"""What a PMS does that is no fault, and that a forwarder has to live with."""
+
+
 class Faults(BaseModel):
     """An order. `delay_ms` delays every response; `mode` strikes a share of `rate` of the requests, `count` of them at most,
     and none from `until` on. `scope`: every request, or those alone that make bookings. Modes that end in `_after_booking`
-    strike when a booking has just been made."""
+    strike when a booking has just been made. `habits` hold for every request, whatever the mode; `seconds` belongs to them."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -48,6 +72,8 @@ class Faults(BaseModel):
     count: Annotated[int, Field(ge=0)] | None = None
     until: AwareDatetime | None = None
     scope: Literal["all", "bookings"] = "all"
+    habits: frozenset[Habit] = frozenset()
+    seconds: Annotated[float, Field(ge=0, le=604_800)] = 60
 
     @property
     def after_booking(self) -> bool:
@@ -104,6 +130,11 @@ class FaultBoard:
     def at(self, name: str) -> Order | None:
         """The order in force at `name`."""
         return self._orders.get(name, self._everywhere)
+
+    def habits(self, name: str) -> frozenset[Habit]:
+        """The habits of the PMSs under `name`."""
+        order = self.at(name)
+        return frozenset() if order is None else order.faults.habits
 
     def strikes(self, order: Order, *, books: bool) -> bool:
         """Whether a request that `books` or does not is hit by `order`."""

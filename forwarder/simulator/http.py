@@ -1,8 +1,10 @@
 """What every simulated PMS does before and after its own part of a request: count it, let it in, and go wrong as ordered."""
 
+import asyncio
 import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
+from hashlib import blake2b
 from typing import Protocol
 
 from starlette.convertors import PathConvertor, register_url_convertor
@@ -15,7 +17,7 @@ from forwarder.http.messages import Response, retry_after
 from forwarder.process.clock import Clock
 from forwarder.simulator.bookings import Booked, Down, Made, Wanted
 from forwarder.simulator.broken_responses import UNBOOKED, Drip, Hang, mistyped, reset
-from forwarder.simulator.faults import Faults, Order
+from forwarder.simulator.faults import Faults, Habit, Order
 from forwarder.simulator.magic import SLOW_SECONDS, Effect
 from forwarder.simulator.world import World
 
@@ -24,11 +26,13 @@ Endpoint = Callable[[Request], Awaitable[ASGIApp]]
 NOWHERE = "nowhere"
 """The one name under which there is no PMS: a base URL that is wrong."""
 
+_REFERENCE = re.compile(rb"rsv_[a-z0-9]{20,32}")
+_ANOTHERS = b"rsv_" + b"z" * 32
 _LET_OUT = {"", "wrong"}
 _HUGE = 10 * 1024 * 1024
 _COME_AGAIN = retry_after(1)
 """Without it, a 503 might come from a gateway that lost a server which has booked."""
-_STATUS = {"down": 503, "throttle": 429, "error500": 500}
+_STATUS = {"down": 503, "throttle": 429, "error500": 500, "timeout": 408}
 
 
 def below_any_base(path: str, method: str, endpoint: Endpoint) -> list[BaseRoute]:
@@ -98,16 +102,23 @@ class Guard:
                 await world.clock.sleep(order.faults.delay_ms / 1000)
             if self.credential_of(request) in _LET_OUT:
                 return failing(401)
+            if order is not None and order.faults.habits:
+                return await with_habits(request, handler, self, order, books=books)
             if order is None or not world.faults.strikes(order, books=books):
                 return await handler(request)
-            if not order.faults.after_booking:
-                return _gone_wrong(order, failing, Response(201, UNBOOKED), world.clock)
-            answer = await handler(request)
-            if not isinstance(answer, Response) or answer.status not in (200, 201):
-                return answer
-            return _gone_wrong(order, failing, answer, world.clock)
+            return await self.struck(request, handler, order)
 
         return answered
+
+    async def struck(self, request: Request, handler: Handler, order: Order) -> ASGIApp:
+        """What `order` makes of the answer."""
+        failing, clock = self.failing, self.world.clock
+        if not order.faults.after_booking:
+            return _gone_wrong(order, failing, Response(201, UNBOOKED), clock)
+        answer = await handler(request)
+        if not isinstance(answer, Response) or answer.status not in (200, 201):
+            return answer
+        return _gone_wrong(order, failing, answer, clock)
 
     def _with_magic(self, handler: Handler) -> Handler:
         """`handler` with the effects of the magic values in what it books."""
@@ -126,6 +137,46 @@ class Guard:
         return answered
 
 
+async def with_habits(request: Request, handler: Handler, guard: Guard, order: Order, *, books: bool) -> ASGIApp:
+    """What is answered by a PMS with the habits of `order`, and its fault if that strikes."""
+    world, habits, seconds = guard.world, order.faults.habits, order.faults.seconds
+    asked = _REFERENCE.search(await request.body())
+    known = asked is not None and world.has(asked.group().decode())
+    if books and habits & {"commits_late", "accepts"} and not known:
+        _later.add(task := asyncio.create_task(_commit(request, handler, world.clock, seconds)))
+        task.add_done_callback(_later.discard)
+        return Response(202, b"") if "accepts" in habits else guard.failing(504)
+    if books and "exists" in habits and known:
+        return _EXISTS
+    form = next((make for habit, make in _FORMS.items() if habit in habits), None)
+    if form is not None and not books:
+        # It knows the booking by what it kept: a filter by ours finds nothing.
+        query = request.scope["query_string"]
+        request.scope["query_string"] = _REFERENCE.sub(lambda found: form(found.group()), query)
+        request.__dict__.pop("_query_params", None)
+    if books and "books_twice" in habits:
+        await handler(request)
+    strikes = world.faults.strikes(order, books=books)
+    answer = await (guard.struck(request, handler, order) if strikes else handler(request))
+    if form is None or not isinstance(answer, Response):
+        return answer
+    return replace(answer, body=_REFERENCE.sub(lambda found: form(found.group()), answer.body))
+
+
+async def _commit(request: Request, handler: Handler, clock: Clock, seconds: float) -> None:
+    await clock.sleep(seconds)
+    await handler(request)
+
+
+_later: set[asyncio.Task[None]] = set()
+_FORMS: dict[Habit, Callable[[bytes], bytes]] = {
+    "reference_cut": lambda ours: ours[:30],
+    "reference_upper": bytes.upper,
+    "reference_replaced": lambda ours: b"HA-" + blake2b(ours, digest_size=4).hexdigest().upper().encode(),
+    "reference_in_text": lambda ours: b"Booked online, " + ours + b", thank you",
+}
+
+
 def _gone_wrong(order: Order, failing: Failing, answer: Response, clock: Clock) -> ASGIApp:
     """What is answered in place of `answer`."""
     match order.faults.mode.removesuffix("_after_booking"):
@@ -135,16 +186,25 @@ def _gone_wrong(order: Order, failing: Failing, answer: Response, clock: Clock) 
             return Drip(answer, clock, order.lifted)
         case "reset":
             return reset
-        case "redirect":
-            return Response(302, b"", ((b"location", b"http://127.0.0.1:9/moved"),))
         case "garbage":
             return Response(201, b"<html>It works!</html>", media_type=b"text/html")
         case "wrong_types":
             return replace(answer, body=mistyped(answer.body, order.struck))
+        case "anothers":
+            return replace(answer, body=_REFERENCE.sub(_ANOTHERS, answer.body))
         case "huge":
             return Response(201, b'{"id":"' + b"9" * _HUGE + b'"}')
         case mode:
-            return failing(_STATUS[mode], _asked_wait(order.faults))
+            return _SAID.get(mode) or failing(_STATUS[mode], _asked_wait(order.faults))
+
+
+_EXISTS = Response(409, b'{"message":"a reservation with this external reference already exists"}')
+_SAID = {
+    "redirect": Response(302, b"", ((b"location", b"http://127.0.0.1:9/moved"),)),
+    "see_other": Response(303, b"", ((b"location", b"http://127.0.0.1:9/made"),)),
+    "exists": _EXISTS,
+    "taken": Response(422, b'{"errors":{"external_id":["has already been taken"]}}'),
+}
 
 
 def _asked_wait(faults: Faults) -> float | None:

@@ -63,8 +63,9 @@ reservations = Table(
     Column("leased_by", Key),
     Column("pushing", Boolean, nullable=False, server_default=text("false")),
     Column("possibly_sent", Boolean, nullable=False, server_default=text("false")),
-    Column("safeguards", Text),
-    Column("sent_safeguards", Text),
+    Column("target", Text),
+    Column("evidence", Text),
+    Column("doubles", Text),
     Column("takeovers", Integer, nullable=False, server_default=text("0")),
     Column("attempts", Text, nullable=False, server_default=text("'[]'")),
     Column("tries", Integer, nullable=False, server_default=text("0")),
@@ -99,8 +100,10 @@ are JSON texts.
 - `deadline_at`: until when that is tried.
 - `leased_by`: the worker that holds it.
 - `pushing`: an intent to push was made durable, and its end is not known.
-- `possibly_sent`: an earlier push may have reached the PMS; `sent_safeguards`: what it carried.
-- `safeguards`: what pushes carry under the present lease, or the last (see `Work`).
+- `possibly_sent`: an earlier push may have made a reservation.
+- `evidence`: what was sent, to whom, and what came back (`reservation.evidence`), one JSON object a line.
+- `target`: where pushes go under the present lease, or the last, and what they carry (see `Work`).
+- `doubles`: the ids of other reservations that the PMS shows under the same reference, as JSON.
 - `takeovers`: how many workers it was taken over from.
 - `tries`: how many since it became pending, or its cancellation could first be tried; `attempts` need not hold all of them.
 - `cancel_problem`: why a requested cancellation failed.
@@ -155,6 +158,12 @@ Index(
     reservations.c.id,
     postgresql_where=text("pms_reservation_id IS NOT NULL"),
     sqlite_where=text("pms_reservation_id IS NOT NULL"),
+)
+Index(
+    "reservations_doubles",
+    reservations.c.id,
+    postgresql_where=text("doubles IS NOT NULL"),
+    sqlite_where=text("doubles IS NOT NULL"),
 )
 Index(
     "reservations_deadline",

@@ -89,7 +89,9 @@ class Account:
     `options`: the settings that only its kind of PMS has, as JSON values. `duplicate_window_seconds`: for how long a submission
     that comes again without a key is the earlier one; 0 for never. `skipped_checks`: of `reservation.plausibility`, those that its
     requests need not pass. `authorities` and `client_certificate`: PEM, what its PMS is believed by and shown; `client_key`: the
-    certificate's, sealed as the credential is.
+    certificate's, sealed as the credential is. `settles_seconds`: how long its PMS may take to show a reservation, where that is
+    longer than its kind states. `same_pms_before`: what was pushed before then went to the same account of the same PMS, though
+    address or credential have changed since.
     """
 
     id: str
@@ -107,6 +109,8 @@ class Account:
     authorities: str | None = None
     client_certificate: str | None = None
     client_key: str | None = field(default=None, repr=False)
+    settles_seconds: float | None = None
+    same_pms_before: datetime | None = None
 
     @property
     def test(self) -> bool:

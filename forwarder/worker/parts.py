@@ -38,8 +38,10 @@ class WorkerSettings:
     lease_seconds: float = 45.0
     sweep_seconds: float = 1.0
     grace_seconds: float = 20.0
-    quiet_seconds: float = 30.0
-    """How long after an ambiguous push the PMS is asked about it: by then it has made the reservation or never will."""
+    push_seconds: float = 30.0
+    """The push time-out: for so long an ambiguous push may still be under way in the PMS."""
+    settles_seconds: float = 120.0
+    """How long a PMS whose kind states nothing may take to show a reservation, a late commit included."""
     max_named_accounts: int = 100
     """How many accounts a worker names in its metrics."""
     republish_seconds: float = 10.0
@@ -70,6 +72,8 @@ class WorkerParts:
     settings: WorkerSettings
     signer: MessageSigner
     cards: CardParts
+    credential_key: bytes = b""
+    """What credentials are hashed with, to tell them apart in the evidence of pushes."""
     standing: StandingParts | None = None
     """None where nobody asks for it."""
     sweeper: RetentionSweeper | None = None

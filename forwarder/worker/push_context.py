@@ -5,17 +5,24 @@
 The queue makes the context when the push starts. Each later step adds what it learnt, and nothing comes back but the release.
 """
 
-import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from enum import Enum
-from functools import lru_cache
 from typing import Final, TypeVar
 
 from msgspec import Struct
 
-from forwarder.pms.port import LEASE_LOST, NOT_ABOUT_THE_PMS, Capabilities
-from forwarder.reservation.outcome import CancelOutcome, Deferred, LookupOutcome, Outcome
+from forwarder.pms.port import LEASE_LOST, NOT_ABOUT_THE_PMS
+from forwarder.process.clock import Clock
+from forwarder.reservation.evidence import NOTHING_SENT, Evidence, NextStep
+from forwarder.reservation.outcome import (
+    Cancelled,
+    CancelOutcome,
+    Confirmed,
+    Deferred,
+    LookupOutcome,
+    Outcome,
+    Rejected,
+)
 from forwarder.reservation.value import value
 from forwarder.store.submissions.work import Attempt, Ended, Postponed, Work
 from forwarder.tenancy.port import Account
@@ -25,22 +32,23 @@ _T = TypeVar("_T", bound=Outcome | LookupOutcome | CancelOutcome)
 _ASKED_ABOUT_ONE: Final = {"find", "cancel"}
 _REFUSED_REQUEST: Final = "pms_refused_request"
 """A bare 4xx: of a look-up or a cancellation it says that the PMS will not do this, and nothing about its health."""
+_MAX_REMEMBERED: Final = 100_000
 _RESPONSES = {"confirmed", "rejected", "absent", "cancelled"}
 
 
 class PushResult(Struct, frozen=True):
-    """What a push came to. `attempts` are the last there were, earlier ones first; `possibly_sent`: one of them may have been made.
-
-    `checkable`: the PMS can be asked again about that one, by key or by look-up; `findable`: by look-up. `sent_safeguards`: what
-    it carried, as text.
-    """
+    """What a push came to. `attempts` are the last there were, earlier ones first. `evidence`: what is known of the pushes now.
+    `step`: what is to be done next about those that are open; None where the account's PMS is not known."""
 
     outcome: Outcome | CancelOutcome
     attempts: tuple[Attempt, ...]
-    possibly_sent: bool
-    checkable: bool = True
-    findable: bool = True
-    sent_safeguards: str = ""
+    evidence: Evidence = NOTHING_SENT
+    step: NextStep | None = None
+
+    @property
+    def possibly_sent(self) -> bool:
+        """Whether one of the pushes may have been made, and that is not settled by the outcome."""
+        return bool(self.evidence.open) and not isinstance(self.outcome, Confirmed | Rejected | Cancelled)
 
 
 def _not_held(_work: Work) -> None:
@@ -86,53 +94,41 @@ def too_late() -> Deferred:
     return Deferred("deadline_passed", "It had not been made when its deadline came.")
 
 
-@dataclass(frozen=True, slots=True)
-class Safeguards:
-    """What a push carried that keeps it from being made twice: `key`, an idempotency key that the PMS honours; `reference`, our
-    reference, by which it can be found. `endpoint` identifies the PMS that it went to: another one cannot be asked about it.
+class PushClock:
+    """For how long pushes that may have made something have been left alone, by this worker's own monotonic clock.
 
-    An account's options may change between a push and the next look at it, and so may what its kind of PMS can do. So what an
-    earlier push carried is recorded with its row; what the current settings could do says nothing about it.
+    A row is due by a wall clock, perhaps another host's. Where that clock jumps, or two differ, an absence would be believed too
+    early. So the seconds run from when this worker saw the push end, or first saw the row: a worker that died over a push sent its
+    last byte before its lease ended, and so before anybody else saw the row.
     """
 
-    endpoint: str = ""
-    key: bool = False
-    reference: bool = False
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._since: dict[int, tuple[tuple[int, int], float]] = {}
 
-    def __bool__(self) -> bool:
-        return self.key or self.reference
+    def seconds(self, work: Work) -> float:
+        """How long the last open push of `work` has been left alone."""
+        last = work.takeovers, work.evidence.number
+        push, since = self._since.get(work.id, (None, 0.0))
+        if push != last:
+            since = self._begin(work.id, last)
+        return self._clock.monotonic() - since
 
-    def __str__(self) -> str:
-        """As the store keeps it; empty for none."""
-        names = (name for name, carried in (("key", self.key), ("reference", self.reference)) if carried)
-        return " ".join((self.endpoint, *names)) if self else ""
+    def note(self, work: Work, evidence: Evidence) -> None:
+        """That its evidence is `evidence` as of now."""
+        if not evidence.open:
+            self._since.pop(work.id, None)
+        elif evidence.number != work.evidence.number:
+            self._begin(work.id, (work.takeovers, evidence.number))
 
-    def common_with(self, other: "Safeguards") -> "Safeguards":
-        """What both have: of two pushes what either may be asked about; of a push and the current settings what is of use now."""
-        if self is other:  # as nearly always
-            return self
-        if self.endpoint != other.endpoint:
-            return NO_SAFEGUARDS
-        return Safeguards(self.endpoint, self.key and other.key, self.reference and other.reference)
-
-
-NO_SAFEGUARDS = Safeguards()
-"""Nothing can be asked: it may be sent once, and only a person can find out what became of it."""
-
-
-def safeguards_of(kind: str, base_url: str, can: Capabilities) -> Safeguards:
-    """What a push to such a PMS carries."""
-    endpoint = hashlib.sha256(f"{kind} {base_url}".encode()).hexdigest()[:16]
-    return Safeguards(endpoint, can.idempotent_create, can.find_by_reference)
-
-
-@lru_cache(maxsize=1024)
-def read_safeguards(written: str) -> Safeguards:
-    """What `str` of safeguards gave. What cannot be read counts as none: only what is certain is trusted."""
-    endpoint, *names = written.split(" ")
-    if not names or not set(names) <= {"key", "reference"}:
-        return NO_SAFEGUARDS
-    return Safeguards(endpoint, "key" in names, "reference" in names)
+    def _begin(self, work_id: int, push: tuple[int, int]) -> float:
+        self._since.pop(work_id, None)
+        if len(self._since) >= _MAX_REMEMBERED:
+            # A row that is forgotten only waits once more.
+            del self._since[next(iter(self._since))]
+        now = self._clock.monotonic()
+        self._since[work_id] = push, now
+        return now
 
 
 class Health(Enum):

@@ -28,7 +28,7 @@ from forwarder.worker.outcome.deadlines import DeadlineKeeper
 from forwarder.worker.outcome.recorder import OutboxPublisher, OutcomeRecorder
 from forwarder.worker.parts import WorkerParts
 from forwarder.worker.push.pipeline import PushPipeline
-from forwarder.worker.push.pusher import Pusher
+from forwarder.worker.push.pusher import Pusher, Timing
 from forwarder.worker.push.suspects import Suspects
 from forwarder.worker.standing import StandingTeller
 
@@ -67,13 +67,14 @@ class Worker:
             may_send=self._lease.covers,
             intend=self._intents.submit,
             pace=throttles.of,
+            timing=Timing(settings.push_seconds, settings.settles_seconds, parts.credential_key),
         )
         pipeline = PushPipeline(
             pusher,
             self._outcomes,
             self._lease,
             clock,
-            quiet_seconds=settings.quiet_seconds,
+            push_seconds=settings.push_seconds,
             suspects=Suspects(recorder, lambda: self._lease.worker_id),
         )
         self._dispatcher = Dispatcher(
@@ -82,7 +83,7 @@ class Worker:
             max_held=settings.max_held,
             throttles=throttles,
             max_per_create=pusher.max_per_create,
-            safeguards=pusher.safeguards,
+            target=pusher.target,
         )
         self._sweep = Sweep(parts, self._dispatcher, self._lease, self.holds)
         self._deadlines = DeadlineKeeper(parts, self._dispatcher, self._lease, self._outcomes)

@@ -22,7 +22,7 @@ from forwarder.operations.accounts import account_of
 from forwarder.pms.port import BadOptions
 from forwarder.tenancy.port import CannotOpen
 from forwarder_pms_kit.account_site import NotReached, account_as_given, with_own_credential
-from forwarder_pms_kit.runs import CHECKS, Check, Result, Site, is_simulated, pause_for, results
+from forwarder_pms_kit.runs import CHECKS, Check, Result, Site, is_simulated, pause_for, results, settling
 from forwarder_pms_kit.verdicts import after_checks
 
 _SOON: Final = timedelta(days=30)
@@ -201,6 +201,10 @@ async def _all(kind: str, site: Site | None, checks: Sequence[Check]) -> Sequenc
             async for result in results(kind, site, checks):
                 done.append(result)
                 advance(1)
+            if site is not None and checks is CHECKS:
+                measured = await settling(kind, site)
+                for line in () if measured is None else measured.lines:
+                    note(line)
         except BadOptions as error:
             raise WrongUsage(str(error)) from error
         return done

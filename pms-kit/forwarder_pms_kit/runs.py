@@ -13,9 +13,30 @@ from forwarder.process.supervision import Stop, bind
 from forwarder.reservation.booking import Booking
 from forwarder.simulator.world import World
 from forwarder_pms_kit.conformance import CHECKS, Check, Result, Site, examine
+from forwarder_pms_kit.conformance.settling import Settling, measure
+from forwarder_pms_kit.conformance.trial import Misbehaved
 from forwarder_pms_kit.simulators import SITES, simulator_app
 
-__all__ = ["CHECKS", "Check", "Result", "Site", "is_simulated", "pause_for", "results", "simulated_site"]
+__all__ = [
+    "CHECKS",
+    "Check",
+    "Result",
+    "Settling",
+    "Site",
+    "is_simulated",
+    "pause_for",
+    "results",
+    "settling",
+    "simulated_site",
+]
+
+
+async def settling(kind: str, site: Site) -> Settling | None:
+    """How long that PMS takes to show what it made; None where it cannot be searched, or does not make it."""
+    try:
+        return await measure(kind, registered().kinds[kind], site, sleep=asyncio.sleep)
+    except Misbehaved:
+        return None
 
 
 def is_simulated(kind: str) -> bool:

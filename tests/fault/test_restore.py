@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from pydantic_core import from_json
 
+from forwarder.operations.connections import target_of
 from forwarder.operations.recovery.check import RecoveryCheck
 from forwarder.operations.recovery.recover import LeasesInForce, Recovery, RecoveryParts
 from forwarder.pms.port import AccountConnection, Capabilities, Limits
@@ -43,7 +44,6 @@ from forwarder.topics.codec import decode_data
 from forwarder.topics.port import Log, Topics
 from forwarder.topics.reading import read_to_end
 from forwarder.worker.parts import WorkerParts, WorkerSettings
-from forwarder.worker.push_context import safeguards_of
 from forwarder.worker.service import Worker
 from tests.support.backends import Backend, slow_on
 from tests.support.log.signers import SIGNER
@@ -197,7 +197,7 @@ class House:
                     store=SqlRecovery(engine),
                     directory=Accounts(),
                     check=self.check(engine),
-                    safeguards=lambda account: str(safeguards_of(account.kind, account.base_url, ACCOUNTS[account.id])),
+                    target=lambda account: target_of(account.kind, account.base_url, None, ACCOUNTS[account.id]).text,
                     audit=audit_on(engine, self.clock),
                     clock=self.clock,
                 )

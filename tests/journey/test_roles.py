@@ -46,7 +46,7 @@ FORBIDDEN: Mapping[str, tuple[str, ...]] = {
         "SELECT client_key FROM integration_accounts",
         "SELECT * FROM integration_accounts",
         "SELECT natural_key FROM reservations",
-        "SELECT sent_safeguards FROM reservations",
+        "SELECT evidence FROM reservations",
     ),
     "query": (
         "SELECT card FROM reservations",

@@ -7,9 +7,11 @@ from forwarder.assembly.backend import Backend
 from forwarder.assembly.roles.worker import grants_of
 from forwarder.operations.look_up import LookUps
 from forwarder.operations.probe import Prober
+from forwarder.operations.repair.doubles import Doubles
 from forwarder.pms.directory import open_directory
 from forwarder.pms.http.client import PushPolicy
 from forwarder.pms.port import PmsDirectory
+from forwarder.store.submissions.repairs import SqlRepairs
 
 
 @asynccontextmanager
@@ -23,7 +25,17 @@ async def open_prober(backend: Backend) -> AsyncIterator[Prober]:
 async def open_look_ups(backend: Backend) -> AsyncIterator[LookUps]:
     """What looks submissions up in their PMSs. Its connections are closed in the end."""
     async with _open_pms(backend) as pms:
-        yield LookUps(pms, backend.keyring, backend.overview, backend.pushing_directory(), backend.audit)
+        key = (await backend.request_ids()).mac_key
+        yield LookUps(pms, backend.keyring, backend.overview, backend.pushing_directory(), backend.audit, key)
+
+
+@asynccontextmanager
+async def open_doubles(backend: Backend) -> AsyncIterator[Doubles]:
+    """What cancels doubles in their PMSs. Its connections are closed in the end."""
+    async with _open_pms(backend) as pms:
+        repairs, accounts = SqlRepairs(backend.engine), backend.pushing_directory()
+        key = (await backend.request_ids()).mac_key
+        yield Doubles(pms, backend.keyring, backend.overview, repairs, accounts, backend.audit, key)
 
 
 @asynccontextmanager

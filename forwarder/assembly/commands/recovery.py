@@ -3,6 +3,7 @@
 from datetime import datetime
 
 from forwarder.assembly.backend import Backend
+from forwarder.operations.connections import target_of
 from forwarder.operations.recovery.check import RecoveryCheck
 from forwarder.operations.recovery.recover import Recovered, Recovery, RecoveryParts
 from forwarder.operations.recovery.topics import TopicCheck
@@ -15,7 +16,6 @@ from forwarder.store.submissions.recorder import SqlRecorder
 from forwarder.store.submissions.recovery import SqlPlaces, SqlRecovery
 from forwarder.tenancy.port import Account
 from forwarder.topics.signing import MessageSigner
-from forwarder.worker.push_context import safeguards_of
 
 
 def recovery_check(backend: Backend, ids: RequestIds, signer: MessageSigner) -> RecoveryCheck:
@@ -41,13 +41,13 @@ async def recovery(backend: Backend, *, since: datetime | None, dry_run: bool) -
     """As `Recovery.run`."""
     kinds = registered().kinds
 
-    def safeguards(account: Account) -> str:
+    def target(account: Account) -> str:
         connection = AccountConnection(account.id, account.kind, account.base_url, "", options=account.options)
         try:
             can = kinds[account.kind](connection, backend.clock).capabilities
         except (LookupError, ValueError):  # no such kind here, or not with these options
             return ""
-        return str(safeguards_of(account.kind, account.base_url, can))
+        return target_of(account.kind, account.base_url, None, can).text
 
     async with backend.log.publisher() as publisher:
         parts = RecoveryParts(
@@ -58,7 +58,7 @@ async def recovery(backend: Backend, *, since: datetime | None, dry_run: bool) -
             store=SqlRecovery(backend.engine),
             directory=backend.directory,
             check=recovery_check(backend, await backend.request_ids(), await backend.signer()),
-            safeguards=safeguards,
+            target=target,
             audit=backend.audit,
             clock=backend.clock,
         )

@@ -77,6 +77,7 @@ async def open_worker(stack: AsyncExitStack, backend: Backend, publisher: Publis
         settings=settings.worker,
         signer=signer,
         cards=card_parts(backend),
+        credential_key=(await backend.request_ids()).mac_key,
         standing=standing_parts(backend),
         lacking=recovery_check(backend, await backend.request_ids(), signer).lacking,
         topic_lost=topic_check(backend).in_words,

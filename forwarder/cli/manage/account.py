@@ -4,6 +4,7 @@ import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -87,6 +88,15 @@ _CertificateFile = Annotated[
 _KeyFile = Annotated[Path | None, typer.Option(help="The certificate's key (PEM, without a password), stored sealed.")]
 _CONCURRENCY = typer.Option(min=1, help="Maximum concurrent pushes.")
 _RATE = typer.Option(metavar="N", help=f"Maximum requests per second; {PUBLISHED}: the limit that its kind publishes.")
+_Settles = Annotated[
+    float | None,
+    typer.Option(
+        min=0,
+        max=3600,
+        metavar="SECONDS",
+        help="How long its PMS may take to show a reservation, where that is longer than its kind states.",
+    ),
+]
 _DEADLINE = typer.Option(min=1, metavar="SECONDS", help="How long a submission is tried.")
 _Id = Annotated[str, typer.Argument(metavar="ID", help="The account's identifier.")]
 
@@ -123,6 +133,7 @@ def add(
     ca_file: _CaFile = None,
     certificate_file: _CertificateFile = None,
     key_file: _KeyFile = None,
+    settles: _Settles = None,
     account_id: Annotated[
         str | None, typer.Option("--id", help="Its identifier: the integrationAccountId header.")
     ] = None,
@@ -139,7 +150,7 @@ def add(
         )
     options = options_from(option, options_file)
     base_url = _address(kind, options, base_url, region)
-    settings = _settings_from(base_url, concurrency, rate, deadline, duplicate_window, skip_checks)
+    settings = _settings_from(base_url, concurrency, rate, deadline, duplicate_window, skip_checks, settles)
     account = replace(Account(new_id, workspace, kind, base_url, "", options=options), **settings)
     secret, tls = credential_from(credential, credential_file), tls_from(ca_file, certificate_file, key_file)
     with _options_in_words(kind):
@@ -168,6 +179,15 @@ def change(
     ca_file: _CaFile = None,
     certificate_file: _CertificateFile = None,
     key_file: _KeyFile = None,
+    settles: _Settles = None,
+    same_pms: Annotated[
+        bool,
+        typer.Option(
+            "--same-pms",
+            help="It is the same account of the same PMS as before, at another address or with another credential: "
+            "reservations made until now are looked up and cancelled there.",
+        ),
+    ] = False,
     system_tls: Annotated[
         bool, typer.Option("--system-tls", help="Believe the system's authorities again, and show no certificate.")
     ] = False,
@@ -184,11 +204,14 @@ def change(
         raise WrongUsage("Give either --base-url or --region.")
     if system_tls and tls != SYSTEM_TLS:
         raise WrongUsage("Give either --system-tls, or the files with which TLS is to be.")
-    settings = _settings_from(base_url, concurrency, rate, deadline, duplicate_window, skip_checks)
+    settings = _settings_from(base_url, concurrency, rate, deadline, duplicate_window, skip_checks, settles)
+    if same_pms:
+        settings["same_pms_before"] = datetime.now(UTC)
     if not (settings or given or region or option or options_file or system_tls or tls != SYSTEM_TLS):
         raise WrongUsage(
             "Say what is to change: --base-url, --ca-file, --certificate-file and --key-file, --concurrency, --credential-file, "
-            "--deadline, --duplicate-window, --option, --options-file, --rate, --region, --skip-checks or --system-tls."
+            "--deadline, --duplicate-window, "
+            "--option, --options-file, --rate, --region, --same-pms, --settles, --skip-checks or --system-tls."
         )
     secret = credential_from(credential, credential_file) if given else None
     with _options_in_words(account_id):
@@ -228,6 +251,7 @@ def _settings_from(
     deadline: int | None,
     duplicate_window: int | None,
     skip_checks: str | None,
+    settles: float | None,
 ) -> AccountSettings:
     """Those that are given. Raises `WrongUsage`."""
     settings: AccountSettings = {}
@@ -243,6 +267,8 @@ def _settings_from(
         settings["duplicate_window_seconds"] = duplicate_window
     if skip_checks is not None:
         settings["skipped_checks"] = _term("--skip-checks", checks_of, skip_checks)
+    if settles is not None:
+        settings["settles_seconds"] = settles or None
     return settings
 
 
@@ -354,6 +380,7 @@ def _row(account: Account) -> dict[str, Any]:
         "ratePerSecond": account.rate_per_second,
         "deadlineSeconds": account.deadline_seconds,
         "duplicateWindowSeconds": account.duplicate_window_seconds,
+        "settlesSeconds": account.settles_seconds,
         "paused": account.paused,
         "options": account.options,
         "skippedChecks": account.skipped_checks,

@@ -18,7 +18,8 @@ from forwarder.operations.recovery.check import PublishedOutcome, RecoveryCheck
 from forwarder.process.clock import Clock
 from forwarder.process.containment import Fault, Where, by_halves
 from forwarder.reservation.cancellation import CancellationRequest
-from forwarder.reservation.outcome import Status
+from forwarder.reservation.evidence import NOTHING_SENT, Evidence, read_target
+from forwarder.reservation.outcome import InDoubt, Status
 from forwarder.reservation.parsing import moment
 from forwarder.reservation.record import ResultEvent
 from forwarder.reservation.submission import Submission
@@ -41,8 +42,8 @@ _MARGIN: Final = timedelta(hours=1)
 _ENDLESS: Final = datetime(8999, 1, 1, tzinfo=UTC)
 _UNMADE: Final = {Status.REJECTED, Status.FAILED, Status.CANCELLED}
 
-Safeguards = Callable[[Account], str]
-"""What workers' pushes to an account carry, as rows keep it; empty for nothing that they could be looked up by."""
+TargetOf = Callable[[Account], str]
+"""Where workers' pushes of an account go and what they carry, as rows keep it; empty where they carry nothing."""
 
 
 class LeasesInForce(ValueError):
@@ -75,7 +76,7 @@ class RecoveryParts:
     store: SqlRecovery
     directory: Directory
     check: RecoveryCheck
-    safeguards: Safeguards
+    target: TargetOf
     audit: Audit
     clock: Clock
 
@@ -224,10 +225,10 @@ class Recovery:
         await self._renew()
         recorder, partitions = self._parts.recorder, range(_MAX_PARTITIONS)
         for account_id in await recorder.accounts_due(partitions, now=_ENDLESS):
-            safeguards = await self._safeguards(account_id)
+            target = await self._target(account_id)
             while True:
                 works = await recorder.claim(
-                    self._worker_id, account_id, partitions, now=_ENDLESS, limit=_BATCH, safeguards=safeguards
+                    self._worker_id, account_id, partitions, now=_ENDLESS, limit=_BATCH, target=target
                 )
                 await recorder.mark_pushing(self._worker_id, [work.id for work in works])
                 if len(works) < _BATCH:
@@ -249,7 +250,7 @@ class Recovery:
             held=True,
             offset=message.offset,
             timestamp_ms=message.timestamp_ms,
-            safeguards=await self._safeguards(submission.account_id),
+            target=await self._target(submission.account_id),
         )
 
     async def _cancel(self, requests: Sequence[CancellationRequest]) -> None:
@@ -292,7 +293,7 @@ class Recovery:
             cancelled_at=(moment(cancelled_at) or now) if cancelled_at else None,
             cancel_problem=(data.get("cancellation") or {}).get("problem") if status is Status.CONFIRMED else None,
             cancel_by=now + timedelta(seconds=await self._deadline_seconds(account_id)),
-            sent_safeguards=await self._safeguards(account_id) if in_doubt else "",
+            evidence=await self._doubt(account_id, outcome.occurred_at) if in_doubt else NOTHING_SENT,
         )
 
     async def _publish_again(self, known: Sequence[PublishedOutcome]) -> None:
@@ -310,9 +311,14 @@ class Recovery:
         account = await self._account(account_id)
         return DEFAULT_DEADLINE_SECONDS if account is None else account.deadline_seconds
 
-    async def _safeguards(self, account_id: str) -> str:
+    async def _target(self, account_id: str) -> str:
         account = await self._account(account_id)
-        return "" if account is None else self._parts.safeguards(account)
+        return "" if account is None else self._parts.target(account)
+
+    async def _doubt(self, account_id: str, at: str) -> Evidence:
+        """One push that may have been made, of which no more is known than what the account's pushes carry."""
+        target = read_target(await self._target(account_id))
+        return NOTHING_SENT.after(InDoubt("restored", ""), target, at)
 
     def _counts(
         self,

@@ -96,7 +96,8 @@ def completed(
     )
     record = compose_record(work.submission.reservation, state)
     cancellation = cancellation_of(work, status) if status is Status.CANCELLED else None
-    event = event_of(work, status, moment, record, cancellation)
+    doubles = () if confirmed is None else confirmed.doubles
+    event = event_of(work, status, moment, record, cancellation, doubles)
     return Ended(
         work.id,
         status,
@@ -107,11 +108,17 @@ def completed(
         described,
         cancelled_at=now if status is Status.CANCELLED else None,
         cancel_by=cancel_by,
+        doubles=doubles,
     )
 
 
 def event_of(
-    work: Work, status: Status, moment: str, record: Mapping[str, Any], cancellation: Cancellation | None
+    work: Work,
+    status: Status,
+    moment: str,
+    record: Mapping[str, Any],
+    cancellation: Cancellation | None,
+    doubles: Sequence[str] = (),
 ) -> ResultEvent:
     """What is announced of `work` as of `moment` (ISO 8601): the revision after the one that it has. It can always be written and
     published: of a record that is too large, what its PMS gave is cut."""
@@ -125,6 +132,7 @@ def event_of(
             status=status,
             record=record,
             cancellation=cancellation,
+            doubles=doubles,
         )
         key, trace = submission.key, submission.trace
         return ResultEvent(submission.request_id, work.revision + 1, status, key, moment, data, trace)

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import timedelta
 
 from forwarder.operations.audit import Audit
@@ -44,7 +45,7 @@ class Repair:
             attempts, now = self._with_decision(work, decision), self._clock.now()
             cancel_by = now + timedelta(seconds=deadline_seconds)
             ended = completed(work, attempts, Status.CONFIRMED, now=now, confirmed=decision, cancel_by=cancel_by)
-            self._check(await self._repairs.settle(ended))
+            self._check(await self._repairs.settle(replace(ended, evidence=work.evidence)))
 
     async def reject(self, request_id: str, reason: str) -> None:
         """The PMS does not have it, and it is not tried again, because of `reason`, which the caller can read."""
@@ -52,7 +53,7 @@ class Repair:
         async with self._settling(request_id, "rejected") as work:
             attempts, now = self._with_decision(work, Rejected(problem)), self._clock.now()
             ended = completed(work, attempts, Status.REJECTED, now=now, problem=problem)
-            self._check(await self._repairs.settle(ended))
+            self._check(await self._repairs.settle(replace(ended, evidence=work.evidence)))
 
     async def push_again(self, request_id: str, *, deadline_seconds: float) -> None:
         """The PMS does not have it: it is PENDING again, due at once, for `deadline_seconds`."""

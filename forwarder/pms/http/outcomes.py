@@ -4,19 +4,16 @@ NotSent, NoResponse                          → `outcome_of`
 a response that the adapter did not decide   → `unexpected`, by its status
 """
 
+import re
+from dataclasses import replace
 from datetime import datetime
 from http import HTTPStatus
+from typing import Final
 
 from forwarder.pms.http.errors import NoResponse, NotSent
 from forwarder.pms.http.response import Response, retry_after
-from forwarder.reservation.outcome import Deferred, InDoubt
+from forwarder.reservation.outcome import Deferred, InDoubt, Outcome, Rejected
 
-_MOVED = {
-    HTTPStatus.MOVED_PERMANENTLY,
-    HTTPStatus.FOUND,
-    HTTPStatus.TEMPORARY_REDIRECT,
-    HTTPStatus.PERMANENT_REDIRECT,
-}
 _NOT_HERE = {HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED, HTTPStatus.GONE}
 _NOT_LET_IN = {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.PROXY_AUTHENTICATION_REQUIRED}
 
@@ -32,42 +29,100 @@ def outcome_of(failure: NotSent | NoResponse) -> Deferred | InDoubt:
 
 def harmless(outcome: Deferred | InDoubt) -> Deferred:
     """The same of a request that may be made any number of times: a doubt about it is no more than a delay."""
-    return outcome if isinstance(outcome, Deferred) else Deferred(outcome.reason, outcome.detail)
+    if isinstance(outcome, Deferred):
+        return outcome
+    return Deferred(outcome.reason, outcome.detail, outcome.retry_after_seconds)
 
 
-def not_understood(response: Response) -> InDoubt:
-    """A response in the right status and the wrong form."""
+def not_understood(response: Response, pms_id: str | None = None) -> InDoubt:
+    """A response in the right status and the wrong form. `pms_id`: the id that it gives all the same."""
     detail = f"The PMS answered HTTP {response.status_code} with a body that is not as agreed."
-    return InDoubt("pms_answer_not_understood", detail)
+    return InDoubt("pms_answer_not_understood", detail, made=_is_success(response), pms_reservation_id=pms_id)
+
+
+def gateway_failure(_response: Response) -> None:
+    """Deprecated: `unexpected` says it now."""
+
+
+def is_ambiguous(status: int) -> bool:
+    """Whether nothing follows from that status alone about a request that creates: proxies, caches and PMSs send it for requests
+    that were carried out, as well as for others."""
+    return HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST or status == _TIMED_OUT or status >= _FAILED
+
+
+_TIMED_OUT: Final = HTTPStatus.REQUEST_TIMEOUT
+_FAILED: Final = HTTPStatus.INTERNAL_SERVER_ERROR
+
+
+def _is_success(response: Response) -> bool:
+    return HTTPStatus.OK <= response.status_code < HTTPStatus.MULTIPLE_CHOICES
 
 
 def unexpected(response: Response, now: datetime) -> Deferred | InDoubt:
     """What a response means that the adapter did not decide, by its status alone.
 
+    Any redirect, 408 and 5xx is a doubt, whatever its headers: proxies and caches send them for a request that the PMS carries out.
     Deferred, never Rejected, where an operator can repair the account (credential, address): nothing is lost meanwhile.
     """
-    status = response.status_code
+    status, wait = response.status_code, retry_after(response, now)
     match status:
         case HTTPStatus.TOO_MANY_REQUESTS:
-            return Deferred(
-                "pms_throttled", "The PMS takes no more requests for now (HTTP 429).", retry_after(response, now)
-            )
+            return Deferred("pms_throttled", "The PMS takes no more requests for now (HTTP 429).", wait)
         case HTTPStatus.SERVICE_UNAVAILABLE:
-            return Deferred("pms_unavailable", "The PMS is not in service (HTTP 503).", retry_after(response, now))
+            detail = "The PMS, or a gateway in front of it, was not in service while it had the request (HTTP 503)."
+            return InDoubt("pms_unavailable", detail, wait)
         case HTTPStatus.REQUEST_TIMEOUT:
-            return Deferred("pms_timed_out_reading", "The PMS did not get the whole request in time (HTTP 408).")
-        case _ if status in _MOVED:
-            detail = f"The PMS has moved (HTTP {status}); the account's base URL needs to be put right."
-            return Deferred("pms_redirected", detail)
+            detail = "The PMS, or a gateway in front of it, gave up waiting (HTTP 408)."
+            return InDoubt("pms_timed_out_reading", detail, wait)
+        case _ if HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST:
+            detail = f"The PMS answered with a redirect (HTTP {status}); check the account's base URL."
+            return InDoubt("pms_redirected", detail, wait)
         case _ if status in _NOT_LET_IN:
             detail = f"The PMS does not accept the account's credential (HTTP {status})."
             return Deferred("pms_unauthorized", detail)
         case _ if HTTPStatus.BAD_REQUEST <= status < HTTPStatus.INTERNAL_SERVER_ERROR:
             return Deferred("pms_refused_request", _refused_without_words(status))
-        case _ if HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
+        case _ if _is_success(response):
             return not_understood(response)
         case _:
-            return InDoubt("pms_failed", f"The PMS failed while it had the request (HTTP {status}).")
+            return InDoubt("pms_failed", f"The PMS failed while it had the request (HTTP {status}).", wait)
+
+
+def read_again(outcome: Outcome, response: Response, reference: str) -> Outcome:
+    """`outcome` of a create that was last answered by `response`, with what any kind's response may say besides.
+
+    "This reference exists already" is no refusal: nobody else has our reference. An answer that names the reference of another
+    submission was meant for that one, and says nothing about ours.
+    """
+    if isinstance(outcome, InDoubt):
+        outcome = replace(outcome, status=response.status_code)
+        if outcome.made and outcome.pms_reservation_id is None and _names_only_others(response, reference):
+            return replace(outcome, made=False)
+        return outcome
+    if isinstance(outcome, Rejected | Deferred) and response.status_code in _MAY_EXIST and _says_it_exists(response):
+        detail = f"The PMS says that it has a reservation with our reference already (HTTP {response.status_code})."
+        return InDoubt("pms_has_it", detail, made=True, status=response.status_code)
+    return outcome
+
+
+_MAY_EXIST: Final = {HTTPStatus.BAD_REQUEST, HTTPStatus.CONFLICT, HTTPStatus.UNPROCESSABLE_ENTITY}
+_REFERENCE: Final = (
+    r"(reference|external[\s_-]?(booking[\s_-]?)?id|confirmation[\s_-]?code|customer[\s_-]?user[\s_-]?id|third[\s_-]?party"
+    r"[\s_-]?(identifier|id)|channel[\s_-]?(reservation|booking)[\s_-]?id|idempotency[\s_-]?key|\brsv_[a-z2-7]{8,})"
+)
+_EXISTS: Final = r"(already|exists?\b|duplicate|has been taken|not (be )?unique|must be unique|in use)"
+_IT_EXISTS: Final = re.compile(rf"{_REFERENCE}[^.]{{0,80}}{_EXISTS}|{_EXISTS}[^.]{{0,80}}{_REFERENCE}", re.IGNORECASE)
+_SUBMISSION: Final = re.compile(rb"rsv_[a-z2-7]{32}")
+_READ_BYTES: Final = 20_000
+
+
+def _says_it_exists(response: Response) -> bool:
+    return _IT_EXISTS.search(response.content[:_READ_BYTES].decode("utf-8", "replace")) is not None
+
+
+def _names_only_others(response: Response, reference: str) -> bool:
+    named = set(_SUBMISSION.findall(response.content[:_READ_BYTES]))
+    return bool(named) and reference.encode() not in named
 
 
 def _refused_without_words(status: int) -> str:
@@ -78,11 +133,3 @@ def _refused_without_words(status: int) -> str:
         f"The PMS refused the request without saying why (HTTP {status}). Check propertyId, roomId, the dates, the guest and the "
         "price; if they are right, ask the operator to check the account."
     )
-
-
-def gateway_failure(response: Response) -> InDoubt | None:
-    """The doubt that a 503 without `Retry-After` leaves of a create that must not be sent twice: a gateway says so too when it
-    loses the server behind it, which may have booked by then."""
-    if response.status_code == HTTPStatus.SERVICE_UNAVAILABLE and response.header("retry-after") is None:
-        return InDoubt("pms_unavailable", "The PMS's gateway lost it while it had the request (HTTP 503).")
-    return None

@@ -8,11 +8,11 @@ from pydantic_core import to_json
 from forwarder.pms.adapter import StandIn
 from forwarder.pms.http.client import Request, Send
 from forwarder.pms.http.errors import NoResponse, NotSent
-from forwarder.pms.http.outcomes import gateway_failure, harmless, not_understood, outcome_of, unexpected
+from forwarder.pms.http.outcomes import harmless, is_ambiguous, not_understood, outcome_of, unexpected
 from forwarder.pms.http.response import Response, retry_after
 from forwarder.pms.mapping.credentials import Credentials
 from forwarder.pms.mapping.format.fields import DoesNotFit
-from forwarder.pms.mapping.format.json_path import assembled, value_at
+from forwarder.pms.mapping.format.json_path import MISSING, assembled, value_at
 from forwarder.pms.mapping.format.model import PmsMapping
 from forwarder.pms.mapping.format.operations import (
     CANCELLED,
@@ -27,13 +27,14 @@ from forwarder.pms.mapping.format.operations import (
 from forwarder.pms.mapping.format.parts import Rule
 from forwarder.pms.mapping.lookup import Lookup
 from forwarder.pms.mapping.request import Asked, Requests
-from forwarder.pms.mapping.response import Tentative, body_of, decide, made, state_of, words
+from forwarder.pms.mapping.response import Tentative, body_of, confirmed_by_id, decide, made, state_of, words
 from forwarder.pms.mapping.unmapped import Unmapped
 from forwarder.pms.port import AccountConnection, Capabilities
 from forwarder.pms.responses.refusals import PRICE_AND_CARD, refusal
 from forwarder.process.clock import Clock
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import (
+    Absent,
     Cancelled,
     CancelOutcome,
     Confirmed,
@@ -155,12 +156,25 @@ class MappedAdapter:
         if self._mapping.find is None:
             return _NOT_MAPPED
         found = await self._lookup.run(self._mapping.find, booking, send)
+        if isinstance(found, Absent) and booking.pms_id is not None:
+            found = await self._find_by_id(booking.pms_id, booking, send) or found
         if not isinstance(found, Tentative):
             return found
         outcome = await self._confirm(found.pms_id, booking, send)
         if isinstance(outcome, Rejected):  # made, refused in the second step, and undone
             return Deferred("pms_still_working", "What had been made of it could not be confirmed, and was undone.")
         return outcome if isinstance(outcome, Confirmed) else harmless(outcome)
+
+    async def _find_by_id(self, pms_id: str, booking: Booking, send: Send) -> Confirmed | None:
+        """The reservation of the id that our create was answered with, where it is shown and nothing in it is another's."""
+        steps = (self._mapping.confirm, self._mapping.cancel)
+        show = next((step.read_back for step in steps if step is not None and step.read_back is not None), None)
+        if show is None:
+            return None
+        response = await self._credentials.send(self._built(show, Asked(booking, pms_id)), send)
+        body = body_of(response)
+        item = value_at(body, show.reservation) if decide(show, response, body) is True else MISSING
+        return confirmed_by_id(self._mapping, item, booking)
 
     # --- cancel ---
 
@@ -223,13 +237,12 @@ class MappedAdapter:
 
     def _put_off(self, rule: Rule, response: Response) -> Deferred | InDoubt:
         detail = f"By the account's mapping, this answer (HTTP {response.status_code}) says so."
-        if rule.becomes == IN_DOUBT:
-            return InDoubt("pms_failed", detail)
+        if rule.becomes == IN_DOUBT or (is_ambiguous(response.status_code) and not rule.reads_the_body):
+            return InDoubt("pms_failed", detail, retry_after(response, self._clock.now()))
         return Deferred("pms_put_off", detail, retry_after(response, self._clock.now()))
 
     def _undecided(self, response: Response) -> Deferred | InDoubt:
-        lost = None if self.capabilities.idempotent_create else gateway_failure(response)
-        return lost or unexpected(response, self._clock.now())
+        return unexpected(response, self._clock.now())
 
     # --- dry runs ---
 
@@ -253,7 +266,7 @@ class MappedAdapter:
 
 def _half_made(pms_id: str, why: str) -> InDoubt:
     detail = f"The PMS made it under the id {pms_id}, and it is not known to be confirmed. {why}"
-    return InDoubt("pms_half_made", detail)
+    return InDoubt("pms_half_made", detail, made=True, pms_reservation_id=pms_id)
 
 
 def _not_cancelled() -> Deferred:

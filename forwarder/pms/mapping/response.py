@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from pydantic_core import from_json
@@ -21,6 +21,7 @@ from forwarder.pms.responses.refusals import refusal
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import Absent, Confirmed, Deferred, LookupOutcome, Outcome
 from forwarder.reservation.parsing import decimal
+from forwarder.reservation.reference import is_reference
 from forwarder.reservation.request import CURRENCY_DECIMALS, json_number
 
 _LINES: Final = {
@@ -64,11 +65,19 @@ def made(mapping: PmsMapping, response: Response, body: Any, booking: Booking) -
     bare_id = mapping.create.id
     pms_id = identifier(value_at(shown, mapping.reservation.id) if bare_id is None else value_at(body, bare_id))
     if pms_id is None or not may_be_ours(mapping, shown, booking):
-        return not_understood(response)
+        return not_understood(response, pms_id)
     if bare_id is not None and not _shows_a_state(mapping.reservation, shown):
-        named = _reference_in(mapping.reservation, shown) == booking.reference
+        named = is_reference(_reference_in(mapping.reservation, shown), booking.reference)
         return Confirmed(pms_id, named=named) if mapping.confirm is None else Tentative(pms_id)
     return _standing(mapping, pms_id, shown, booking) or _not_standing(mapping, response, body, shown, booking)
+
+
+def confirmed_by_id(mapping: PmsMapping, item: Any, booking: Booking) -> Confirmed | None:
+    """What a PMS shows of the id that our create was answered with, if that is ours and confirmed."""
+    if booking.pms_id is None or not _has_our_id(mapping.reservation, item, booking):
+        return None
+    is_confirmed = state_of(mapping.reservation, item) == "confirmed"
+    return _confirmed(mapping, booking.pms_id, item, booking) if is_confirmed else None
 
 
 def _shows_a_state(shown: Shown, item: Any) -> bool:
@@ -78,7 +87,7 @@ def _shows_a_state(shown: Shown, item: Any) -> bool:
 def _not_standing(mapping: PmsMapping, response: Response, body: Any, shown: Any, booking: Booking) -> Outcome:
     if state_of(mapping.reservation, shown) in ("cancelled", "refused"):
         return refusal(booking, "pms_refused", words(mapping, body) or "The PMS made it as a refused one.")
-    return not_understood(response)
+    return not_understood(response, identifier(value_at(shown, mapping.reservation.id)))
 
 
 def _standing(mapping: PmsMapping, pms_id: str, shown: Any, booking: Booking) -> Confirmed | Tentative | None:
@@ -96,13 +105,15 @@ def _standing(mapping: PmsMapping, pms_id: str, shown: Any, booking: Booking) ->
 def is_ours(mapping: PmsMapping, item: Any, booking: Booking) -> bool:
     """Whether a reservation of a list is ours, as `find.match` has it; by stay: whether it may be."""
     shown, find = mapping.reservation, mapping.find
-    match find.match if find is not None else "reference":
-        case "stay":
-            return _is_alike(shown, item, booking)
-        case "text":
-            return _holds(_reference_in(shown, item), booking.reference)
-        case _:
-            return bool(_reference_in(shown, item) == booking.reference)
+    if find is not None and find.match == "stay":
+        return _is_alike(shown, item, booking)
+    return is_reference(_reference_in(shown, item), booking.reference) or _has_our_id(shown, item, booking)
+
+
+def _has_our_id(shown: Shown, item: Any, booking: Booking) -> bool:
+    """Whether it has the id that our create was answered with, and is of the same stay."""
+    same = booking.pms_id is not None and identifier(value_at(item, shown.id)) == booking.pms_id
+    return same and not _ECHO.contradicts(_echoed(shown, item, booking), booking)
 
 
 def may_have_lost_its_reference(mapping: PmsMapping, item: Any, booking: Booking) -> bool:
@@ -134,12 +145,23 @@ def found(mapping: PmsMapping, ours: Sequence[Any], response: Response, booking:
     """What of ours, of which there is one at least, has become."""
     ids = [identifier(value_at(item, mapping.reservation.id)) for item in ours]
     if mapping.find is not None and mapping.find.match == "stay":
-        return looks_alike(ids)
+        if booking.pms_id not in ids:
+            return looks_alike(ids)
+        ours, ids = [ours[ids.index(booking.pms_id)]], [booking.pms_id]
     states = {state_of(mapping.reservation, item): (pms_id, item) for pms_id, item in zip(ids, ours, strict=True)}
+    held = {
+        pms_id: item
+        for pms_id, item in zip(ids, ours, strict=True)
+        if pms_id is not None and state_of(mapping.reservation, item) in ("confirmed", "tentative")
+    }
     for state in ("confirmed", "tentative"):
-        pms_id, item = states.get(state, (None, None))
+        pms_id, item = next(
+            ((i, one) for i, one in held.items() if state_of(mapping.reservation, one) == state), (None, None)
+        )
         if pms_id is not None:
-            return _standing(mapping, pms_id, item, booking) or harmless(not_understood(response))
+            standing = _standing(mapping, pms_id, item, booking) or harmless(not_understood(response))
+            doubles = tuple(other for other in held if other != pms_id)
+            return replace(standing, doubles=doubles) if isinstance(standing, Confirmed) else standing
     if "cancelled" in states and not states.keys() & {"confirmed", "tentative"}:
         return Deferred(CANCELLED_IN_PMS, "The PMS made the reservation, and it was cancelled there since.")
     return Absent() if states.keys() == {"refused"} else harmless(not_understood(response))
@@ -166,21 +188,23 @@ def may_be_ours(mapping: PmsMapping, item: Any, booking: Booking) -> bool:
     shown = mapping.reservation
     reference = _reference_in(shown, item)
     in_text = mapping.find is not None and mapping.find.match == "text"
-    if reference not in (MISSING, None, "") and not (
-        _holds(reference, booking.reference) or not _names_another(reference)
-        if in_text
-        else reference == booking.reference
-    ):
+    ours = is_reference(reference, booking.reference) or (in_text and not _names_another(reference))
+    if reference not in (MISSING, None, "") and not ours:
         return False
     at_property = MISSING if shown.property is None else value_at(item, shown.property)
     if isinstance(at_property, int | str) and str(at_property) != booking.property_id:
         return False
+    return not _ECHO.contradicts(_echoed(shown, item, booking), booking)
+
+
+def _echoed(shown: Shown, item: Any, booking: Booking) -> dict[str, Any]:
+    """What is shown again of what was asked."""
     named = {"arrival": shown.arrival, "departure": shown.departure, "price": shown.price, "email": shown.email}
     values = {name: value_at(item, path) for name, path in named.items() if path is not None}
     values |= dict(zip(("arrival", "departure"), _days(shown, item), strict=True))
     if shown.price is not None:
         values["price"] = _in_currency(values["price"], _decimals(shown, item, booking.currency))
-    return not _ECHO.contradicts(values, booking)
+    return values
 
 
 def _days(shown: Shown, item: Any) -> list[str | None]:
@@ -190,11 +214,6 @@ def _days(shown: Shown, item: Any) -> list[str | None]:
 
 def _reference_in(shown: Shown, item: Any) -> Any:
     return MISSING if shown.reference is None else value_at(item, shown.reference)
-
-
-def _holds(text: Any, reference: str) -> bool:
-    """Whether the reference stands in the text as a whole."""
-    return isinstance(text, str) and re.search(rf"(?<![\w-]){re.escape(reference)}(?![\w-])", text) is not None
 
 
 def _names_another(text: Any) -> bool:
@@ -233,9 +252,7 @@ def state_of(shown: Shown, item: Any) -> str:
 
 def _confirmed(mapping: PmsMapping, pms_id: str, item: Any, booking: Booking) -> Confirmed:
     shown = mapping.reservation
-    in_text = mapping.find is not None and mapping.find.match == "text"
-    reference = _reference_in(shown, item)
-    named = _holds(reference, booking.reference) if in_text else reference == booking.reference
+    named = is_reference(_reference_in(shown, item), booking.reference)
     return Confirmed(pms_id, _record(shown, item, booking.currency), named=named)
 
 

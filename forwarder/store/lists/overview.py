@@ -9,6 +9,7 @@ from sqlalchemy import Executable, Row, Select, literal, select, text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.process.clock import iso
+from forwarder.reservation.evidence import read_evidence
 from forwarder.reservation.outcome import Status
 from forwarder.store.database import Database
 from forwarder.store.lists import search as searching
@@ -66,6 +67,23 @@ _SIZES: Final[Mapping[DialectName, Executable]] = {
 }
 
 
+_ASKED: Final = (
+    _row.request_id,
+    _row.account_id,
+    _row.request,
+    _row.evidence,
+    _row.pms_reservation_id,
+    _row.doubles,
+)
+_MAX_DOUBLED: Final = 1000
+
+
+def _asked(row: Row[Any]) -> AskedFor:
+    evidence, doubles = read_evidence(row.evidence or ""), from_json(row.doubles or "[]")
+    reservation = from_json(row.request)
+    return AskedFor(row.request_id, row.account_id, reservation, evidence, row.pms_reservation_id, tuple(doubles))
+
+
 class SqlOverview:
     """`Overview` on PostgreSQL or SQLite."""
 
@@ -86,9 +104,13 @@ class SqlOverview:
         return iso(rows[0].accepted_at) if rows else None
 
     async def asked_for(self, request_id: str) -> AskedFor | None:
-        wanted = select(_row.request_id, _row.account_id, _row.request)
-        rows = await self._database.read(wanted.where(_row.request_id == original_of(literal(request_id))))
-        return AskedFor(rows[0].request_id, rows[0].account_id, from_json(rows[0].request)) if rows else None
+        wanted = select(*_ASKED).where(_row.request_id == original_of(literal(request_id)))
+        rows = await self._database.read(wanted)
+        return _asked(rows[0]) if rows else None
+
+    async def doubled(self) -> Sequence[AskedFor]:
+        wanted = select(*_ASKED).where(_row.doubles.is_not(None)).order_by(_row.id.desc()).limit(_MAX_DOUBLED)
+        return [_asked(row) for row in await self._database.read(wanted)]
 
     async def summaries(self, request_ids: Collection[str]) -> Sequence[SubmissionSummary]:
         named = batch_of(_row.request_id).c.request_id

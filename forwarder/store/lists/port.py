@@ -9,6 +9,7 @@ from datetime import date, datetime, timedelta
 from typing import Any, Final, Literal, Protocol
 
 from forwarder.reservation.cancellation import Cancellation
+from forwarder.reservation.evidence import NOTHING_SENT, Evidence
 from forwarder.reservation.outcome import LISTED_STATUSES, Status
 from forwarder.store.submissions.work import Attempt
 
@@ -172,15 +173,25 @@ class NextTry:
 
 @dataclass(frozen=True, slots=True)
 class AskedFor:
-    """What a submission asks its account's PMS for: `reservation`, its request without the card, with the guest."""
+    """What a submission asks its account's PMS for: `reservation`, its request without the card, with the guest.
+
+    `evidence`: what is known of its pushes. `doubles`: the ids of other reservations that the PMS shows under its reference.
+    """
 
     request_id: str
     account_id: str
     reservation: Mapping[str, Any] = field(repr=False)
+    evidence: Evidence = NOTHING_SENT
+    pms_reservation_id: str | None = None
+    doubles: tuple[str, ...] = ()
 
 
 class Overview(Protocol):
     """The operator's side: every workspace's submissions."""
+
+    async def doubled(self) -> Sequence[AskedFor]:
+        """The submissions that have doubles, newest first; of very many the newest 1000."""
+        ...
 
     async def find(self, request_id: str) -> tuple[SubmissionSummary, StoredSubmission] | None:
         """The submission with that request id, or the one that it is a duplicate of, of any account."""

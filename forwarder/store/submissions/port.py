@@ -14,7 +14,7 @@ from typing import Protocol
 
 from forwarder.reservation.request import SealedCard
 from forwarder.store.submissions.work import (
-    UNKNOWN_SAFEGUARDS,
+    UNKNOWN,
     Arrival,
     Attempt,
     Backlog,
@@ -94,9 +94,9 @@ class Recorder(Protocol):
         *,
         now: datetime,
         limit: int,
-        safeguards: str | None = UNKNOWN_SAFEGUARDS,
+        target: str | None = UNKNOWN,
     ) -> Sequence[Work]:
-        """Lease up to `limit` due rows of the account in these partitions, oldest due first. `safeguards`: as in `Work`. A row that
+        """Lease up to `limit` due rows of the account in these partitions, oldest due first. `target`: as in `Work`. A row that
         cannot be read is not leased: it rests for a while, with the fault among its attempts."""
         ...
 
@@ -117,7 +117,7 @@ class Recorder(Protocol):
 
     async def take_over(self, stopped: Sequence[Heartbeat], *, now: datetime) -> int:
         """End the leases of those of `stopped` that have not renewed since, and free, due at once, every row whose holder has no
-        lease; how many rows. Each counts as possibly sent, unless its pushes carried no safeguards and it was not marked. Rows
+        lease; how many rows. Each counts as possibly sent, unless its pushes carried nothing and it was not marked. Rows
         that are being written at this moment are left for the next call."""
         ...
 
@@ -136,7 +136,7 @@ class Recorder(Protocol):
 
     async def mark_pushing(self, worker_id: str, work_ids: Collection[int]) -> Collection[int]:
         """Make durable, before the first byte, that these rows are about to be pushed: should the lease run out, they count as
-        possibly sent. The ids of those that this worker still holds. Only needed for rows leased without safeguards."""
+        possibly sent. The ids of those that this worker still holds. Only needed for rows whose pushes carry nothing."""
         ...
 
     async def record(

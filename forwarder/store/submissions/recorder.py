@@ -30,7 +30,7 @@ from forwarder.store.submissions.rows import (
 )
 from forwarder.store.submissions.statements import cancellations, claims, duplicates, faults, leases, outcomes
 from forwarder.store.submissions.work import (
-    UNKNOWN_SAFEGUARDS,
+    UNKNOWN,
     Arrival,
     Backlog,
     CancellationArrival,
@@ -188,14 +188,14 @@ class SqlRecorder:
         *,
         now: datetime,
         limit: int,
-        safeguards: str | None = UNKNOWN_SAFEGUARDS,
+        target: str | None = UNKNOWN,
     ) -> Sequence[Work]:
         parameters = {
             "account": account_id,
             "partitions": list(partitions),
             "now": now,
             "limit": limit,
-            "safeguards": safeguards,
+            "target": target,
         }
         rows = await self._lease(worker_id, self._claim, parameters)
         return await self._works(worker_id, sorted(rows, key=lambda row: (row.due_at, row.id)), now)
@@ -233,14 +233,14 @@ class SqlRecorder:
             if stopped:
                 batch = as_batch([{"id": heartbeat.worker_id, "sequence": heartbeat.sequence} for heartbeat in stopped])
                 await connection.execute(self._end_leases, {BATCH: batch})
-            freed = await connection.execute(self._free_abandoned, {"now": now})
+            freed = await connection.execute(self._free_abandoned, {"now": now, "stamp": iso(now)})
             return len(freed.all())
 
     async def leased_ids(self, worker_id: str) -> Collection[int]:
         return {row.id for row in await self._database.read(self._leased_ids, {"worker_id": worker_id})}
 
     async def abandon(self, worker_id: str, work_ids: Collection[int], *, now: datetime) -> int:
-        parameters = {"worker_id": worker_id, "now": now, BATCH: _ids(work_ids)}
+        parameters = {"worker_id": worker_id, "now": now, "stamp": iso(now), BATCH: _ids(work_ids)}
         return len(await self._database.run(self._abandon, parameters)) if work_ids else 0
 
     async def release(self, worker_id: str, work_ids: Collection[int]) -> None:

@@ -3,7 +3,8 @@
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from datetime import datetime
 
-from sqlalchemy import literal, select
+from pydantic_core import to_json
+from sqlalchemy import literal, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from forwarder.process.clock import iso
@@ -61,6 +62,12 @@ class SqlRepairs:
                 raise _NothingChanged
 
         return await self._changes(reopen)
+
+    async def undoubled(self, request_id: str, doubles: Sequence[str]) -> None:
+        written = to_json(doubles).decode() if doubles else None
+        row = (reservations.c.request_id == request_id, reservations.c.doubles.is_not(None))
+        async with self._database.transaction() as connection:
+            await connection.execute(update(reservations).where(*row).values(doubles=written))
 
     async def _changes(self, change: Callable[[AsyncConnection], Awaitable[None]]) -> bool:
         """Whether `change` changed anything; where not, nothing is committed, and so nothing audited as done."""

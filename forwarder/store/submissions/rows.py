@@ -11,6 +11,7 @@ from sqlalchemy import Row
 from forwarder.process.clock import iso
 from forwarder.process.containment import INTERNAL_ERROR, Fault
 from forwarder.reservation.duplicates import NaturalKey
+from forwarder.reservation.evidence import NOTHING_SENT, UNKNOWN_TARGET, Came, Evidence, Push, read_evidence
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.record import ResultEvent
 from forwarder.reservation.request import SealedCard
@@ -60,7 +61,7 @@ def _arrival_row(position: int, arrival: Arrival) -> dict[str, Any]:
         "accepted_at": iso(submission.accepted_at),
         "deadline_at": iso(arrival.deadline_at),
         "trace": submission.trace,
-        "safeguards": arrival.safeguards if arrival.held else None,
+        "target": arrival.target if arrival.held else None,
         "held": arrival.held,
         "natural_key": natural and natural.key,
         "transaction_key": natural and natural.transaction,
@@ -127,7 +128,8 @@ def _outcome_row(position: int, ended: Ended) -> dict[str, Any]:
         "trace": event.trace,
         "dead_letter": ended.dead_letter and asdict(ended.dead_letter),
         "failure_class": ended.dead_letter and ended.dead_letter.failure_class,
-        "sent_safeguards": ended.sent_safeguards if ended.status is Status.IN_DOUBT else None,
+        "evidence": ended.evidence.text or None,
+        "doubles": list(ended.doubles) or None,
     }
     return _given(row)
 
@@ -144,8 +146,8 @@ def postponed_row(postponed: Postponed) -> dict[str, Any]:
         "updated_at": iso(postponed.updated_at),
         "attempts": _attempt_rows(postponed.attempts),
         "due_at": postponed.due_at and iso(postponed.due_at),
-        "possibly_sent": postponed.possibly_sent,
-        "sent_safeguards": postponed.sent_safeguards if postponed.possibly_sent else None,
+        "possibly_sent": bool(postponed.evidence.open),
+        "evidence": postponed.evidence.text or None,
     }
 
 
@@ -158,7 +160,7 @@ def resting_row(row: Row[Any], fault: Fault, *, now: datetime, due_at: datetime)
         "attempts": _attempt_rows([attempt]),
         "due_at": iso(due_at),
         "possibly_sent": row.possibly_sent,
-        "sent_safeguards": row.sent_safeguards,
+        "evidence": row.evidence,
     }
 
 
@@ -186,7 +188,7 @@ def work_of(row: Row[Any], leased_by: str = "") -> Work:
         deadline_at=row.deadline_at,
         attempts=attempts_of(row.attempts),
         revision=row.revision,
-        possibly_sent=row.possibly_sent,
+        evidence=_evidence_in(row),
         pushing=row.pushing,
         status=Status(row.status),
         tries=row.tries,
@@ -200,11 +202,23 @@ def work_of(row: Row[Any], leased_by: str = "") -> Work:
         else None,
         leased_by=leased_by,
         size=len(row.request) + len(row.card or ""),
-        safeguards=row.safeguards,
-        sent_safeguards=row.sent_safeguards or "",
+        target=row.target,
         takeovers=row.takeovers,
         transaction_of=row.transaction_of,
     )
+
+
+def _evidence_in(row: Row[Any]) -> Evidence:
+    """What the row knows of its pushes. Its mark decides where the two differ: an operator reopened it, or an older version, which
+    noted no more than the mark, left it in doubt."""
+    if not row.evidence and not row.possibly_sent:  # as nearly always
+        return NOTHING_SENT
+    evidence = read_evidence(row.evidence or "").dated(iso(row.updated_at))
+    if row.possibly_sent and not evidence.open:
+        return Evidence((*evidence.lines, Push(iso(row.updated_at), UNKNOWN_TARGET, Came.AMBIGUOUS, "not_noted")))
+    if evidence.open and not row.possibly_sent:
+        return evidence.settled(iso(row.updated_at), "operator")
+    return evidence
 
 
 def new_work(
@@ -225,12 +239,11 @@ def new_work(
         deadline_at=arrival.deadline_at,
         attempts=(),
         revision=0,
-        possibly_sent=False,
         offset=arrival.offset,
         timestamp_ms=arrival.timestamp_ms,
         leased_by=leased_by,
         size=arrival.size,
-        safeguards=arrival.safeguards,
+        target=arrival.target,
         transaction_of=transaction_of,
     )
 

@@ -8,6 +8,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from forwarder.reservation.cancellation import CancellationRequest
+from forwarder.reservation.evidence import NOTHING_SENT, Evidence
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.record import ResultEvent, record_id_of
 from forwarder.reservation.request import SealedCard
@@ -17,8 +18,8 @@ from forwarder.reservation.value import value
 FAILURE_CLASS: Final = "dlt-failure-class"
 """The header of a dead letter that says, in a word of a closed set, why it was set aside."""
 
-UNKNOWN_SAFEGUARDS: Final = "unknown"
-"""The safeguards of a push whose worker did not name any: none that anybody could rely on."""
+UNKNOWN: Final = "{}"
+"""The target of a push whose worker did not name any: nobody can look into it afterwards."""
 
 
 @value(frozen=True, slots=True)
@@ -69,7 +70,7 @@ class Arrival:
     `replay_of`: it is a dead letter that was put back, of the failure with that revision.
     `size`: bytes of the message that brought it; 0 where nobody counted them.
     `request`: the JSON text of its reservation, where known.
-    `safeguards`: as in `Work`.
+    `target`: as in `Work`.
     `card_key`: kept with the row, if it is new.
     `record_ids_taken`: how many ids that its record would have had are those of others.
     """
@@ -83,7 +84,7 @@ class Arrival:
     replay_of: int | None = None
     size: int = 0
     request: bytes | None = None
-    safeguards: str | None = UNKNOWN_SAFEGUARDS
+    target: str | None = UNKNOWN
     card_key: CardKey | None = None
     record_ids_taken: int = 0
 
@@ -122,10 +123,9 @@ class Work:
 
     `id`: the row's. `record_id`: its record's, by which callers know it.
     `status`: PENDING; or IN_DOUBT where it is only to be looked up; or CONFIRMED where it is to be cancelled.
-    `possibly_sent`: an earlier push may have reached the PMS, so look before pushing again.
-    `sent_safeguards`: what that push carried.
-    `safeguards`: what pushes under this lease carry, so that they can be looked into afterwards. Empty for nothing; then each push
-    is marked by `mark_pushing` before its first byte. None where nothing is to be pushed.
+    `evidence`: what is known of earlier pushes.
+    `target`: where pushes under this lease go and what they carry, so that they can be looked into afterwards. Empty where they
+    carry nothing; then each push is marked by `mark_pushing` before its first byte. None where nothing is to be pushed.
     `pushing`: the intent to push was made durable by `mark_pushing`, and its end is not known.
     `takeovers`: how many workers it was taken over from.
     `tries`: how many since it became pending, or could be cancelled.
@@ -145,7 +145,7 @@ class Work:
     deadline_at: datetime
     attempts: tuple[Attempt, ...]
     revision: int
-    possibly_sent: bool
+    evidence: Evidence = NOTHING_SENT
     pushing: bool = False
     status: Status = Status.PENDING
     tries: int = 0
@@ -155,10 +155,14 @@ class Work:
     pms_reservation: PmsReservation | None = None
     leased_by: str = ""
     size: int = 0
-    safeguards: str | None = None
-    sent_safeguards: str = ""
+    target: str | None = None
     takeovers: int = 0
     transaction_of: str | None = None
+
+    @property
+    def possibly_sent(self) -> bool:
+        """Whether an earlier push may have made a reservation, so that nothing is created before that is settled."""
+        return bool(self.evidence.lines) and bool(self.evidence.open)
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +202,7 @@ class Ended:
     `cancelled_at`: when it was cancelled.
     `cancel_problem`: why the cancellation failed, of one that stays CONFIRMED.
     `cancel_by`: until when the PMS is asked for the cancellation, of one that is CONFIRMED only now and has one noted.
-    `sent_safeguards`: what the push that may have reached the PMS carried, if IN_DOUBT.
+    `evidence`: what is known of its pushes. `doubles`: the ids of other reservations that the PMS shows under its reference.
     """
 
     work_id: int
@@ -213,7 +217,8 @@ class Ended:
     cancelled_at: datetime | None = None
     cancel_problem: Mapping[str, Any] | None = None
     cancel_by: datetime | None = None
-    sent_safeguards: str = ""
+    evidence: Evidence = NOTHING_SENT
+    doubles: tuple[str, ...] = ()
 
     @property
     def record(self) -> Mapping[str, Any]:
@@ -225,14 +230,13 @@ class Ended:
 @value(frozen=True, slots=True)
 class Postponed:
     """A submission that will be tried again: its lease ends, and it is due at `due_at`. That is None for one that is IN_DOUBT and
-    that nobody is to look up any more. `sent_safeguards`: what the push carried, if it was `possibly_sent`."""
+    that nobody is to look up any more. `evidence`: what is known of its pushes."""
 
     work_id: int
     attempts: Sequence[Attempt]
     updated_at: datetime
     due_at: datetime | None
-    possibly_sent: bool
-    sent_safeguards: str = ""
+    evidence: Evidence = NOTHING_SENT
 
 
 @dataclass(frozen=True, slots=True)

@@ -131,7 +131,14 @@ def _retrieve_exception(look_up: asyncio.Task[object]) -> None:
 ACCOUNT = tuple(integration_accounts.c[field.name] for field in fields(Account))
 """What an `Account` is made of."""
 
-_FOR_PUSHES = ("credential", "authorities", "client_certificate", "client_key")
+_FOR_PUSHES = (
+    "credential",
+    "authorities",
+    "client_certificate",
+    "client_key",
+    "settles_seconds",
+    "same_pms_before",
+)
 """What of an account only those read who reach its PMS: the other stages' database roles may not."""
 _SERVED = tuple(column for column in ACCOUNT if column.name not in _FOR_PUSHES)
 

@@ -92,6 +92,8 @@ integration_accounts = Table(
     Column("authorities", Text),
     Column("client_certificate", Text),
     Column("client_key", Text),
+    Column("settles_seconds", Double),
+    Column("same_pms_before", DateTime(timezone=True)),
     _created_at(),
 )
 """`credential` and `client_key` are sealed."""

@@ -10,7 +10,7 @@ from forwarder.observability import metrics
 from forwarder.process.clock import Clock
 from forwarder.process.loops import cancel_all
 from forwarder.reservation.submission import Submission
-from forwarder.store.submissions.work import UNKNOWN_SAFEGUARDS, Work
+from forwarder.store.submissions.work import UNKNOWN, Work
 from forwarder.tenancy.port import Account
 from forwarder.worker.dispatch.account_queue import AccountQueue, MaxPerCreate, Push
 from forwarder.worker.dispatch.throttle import Throttles
@@ -33,9 +33,9 @@ class Dispatcher:
         max_held: int,
         throttles: Throttles | None = None,
         max_per_create: MaxPerCreate = lambda _: 1,
-        safeguards: Callable[[Account], str | None] = lambda _: UNKNOWN_SAFEGUARDS,
+        target: Callable[[Account], str | None] = lambda _: UNKNOWN,
     ) -> None:
-        self.safeguards = safeguards
+        self.target = target
         """What pushes to an account's PMS carry now: rows are leased with it."""
         self._throttles = throttles or Throttles(clock)
         self._clock = clock

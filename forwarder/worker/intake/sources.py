@@ -77,7 +77,7 @@ class _Allotment:
     account: Account | None
     deadline_seconds: int = DEFAULT_DEADLINE_SECONDS
     room: int = 0
-    safeguards: str | None = None
+    target: str | None = None
 
     def take(self) -> bool:
         """Whether one more row may be held; it is counted then."""
@@ -206,8 +206,8 @@ class Intake:
                 allotments[account_id] = _Allotment(None)
             else:
                 room = self._dispatcher.room_for(account) if self._lease.held() else 0
-                safeguards = self._dispatcher.safeguards(account)
-                allotments[account_id] = _Allotment(account, account.deadline_seconds, room, safeguards)
+                target = self._dispatcher.target(account)
+                allotments[account_id] = _Allotment(account, account.deadline_seconds, room, target)
         return allotments
 
     def _arrival(self, received: _Received, allotment: _Allotment) -> Arrival:
@@ -230,7 +230,7 @@ class Intake:
             replay_of=replay_of,
             size=len(message.message.value),
             request=request,
-            safeguards=allotment.safeguards,
+            target=allotment.target,
         )
 
     def _offer(self, works: Sequence[Work], arrivals: Sequence[Arrival], accounts: Mapping[str, Account]) -> None:
@@ -373,10 +373,10 @@ class Sweep:
         if room == 0 or not self.partitions or not self._lease.held():
             return
         limit = min(room, _MAX_CLAIMED)
-        now, partitions, safeguards = self._clock.now(), self.partitions, self._dispatcher.safeguards(account)
+        now, partitions, target = self._clock.now(), self.partitions, self._dispatcher.target(account)
         works = await self._lease.claim(
             lambda worker_id: self._recorder.claim(
-                worker_id, account.id, partitions, now=now, limit=limit, safeguards=safeguards
+                worker_id, account.id, partitions, now=now, limit=limit, target=target
             )
         )
         if works:

@@ -13,10 +13,11 @@ from typing import Final
 from forwarder.operations.repair.completion import AnyOutcome, with_attempt
 from forwarder.process.clock import iso
 from forwarder.process.containment import INTERNAL_ERROR, Fault
+from forwarder.reservation.evidence import LookUp, Park, read_target
 from forwarder.reservation.outcome import CancelOutcome, Confirmed, Deferred, InDoubt, Outcome
 from forwarder.store.submissions.work import Ended, Postponed, Work
 from forwarder.worker.outcome.policy import decide
-from forwarder.worker.push_context import NO_SAFEGUARDS, PushResult, Safeguards, read_safeguards
+from forwarder.worker.push_context import PushResult
 
 MAX_TRIES: Final = 3
 """A fault may pass, as one of a race does: so often a row is tried before it is set aside."""
@@ -30,7 +31,7 @@ def after_fault(
     *,
     sent: bool,
     now: datetime,
-    quiet_seconds: float,
+    push_seconds: float,
     last: bool = False,
     look: bool = True,
 ) -> Ended | Postponed:
@@ -38,37 +39,25 @@ def after_fault(
     `look`: whether it may be looked up after that."""
     possibly_sent = work.pms_reservation is None and (sent or work.possibly_sent)
     outcome: Outcome | CancelOutcome
+    evidence = work.evidence
     if possibly_sent:
-        action, outcome = "create" if sent else "find", InDoubt(INTERNAL_ERROR, str(fault))
+        action, doubt = "create" if sent else "find", InDoubt(INTERNAL_ERROR, str(fault))
+        outcome = doubt
+        if sent:
+            evidence = evidence.after(doubt, read_target(work.target or ""), iso(now))
     else:
         action = "prepare" if work.pms_reservation is None else "cancel"
         outcome = Deferred(INTERNAL_ERROR, str(fault))
     attempts = with_attempt(work.attempts, action, iso(now), 0.0, outcome)
-    safeguards = _safeguards(work, sent=sent) if possibly_sent else NO_SAFEGUARDS
     faults = sum(1 for _ in takewhile(lambda each: each.reason == INTERNAL_ERROR, reversed(attempts)))
     if faults < MAX_TRIES and not last and work.pms_reservation is None:
-        pause = max(_PAUSES[faults - 1], timedelta(seconds=quiet_seconds if possibly_sent else 0.0))
-        return Postponed(work.id, attempts, now, now + pause, possibly_sent, str(safeguards))
-    result = PushResult(
-        outcome,
-        attempts,
-        possibly_sent,
-        checkable=False,
-        findable=look and safeguards.reference,
-        sent_safeguards=str(safeguards),
-    )
-    return decide(work, result, now=now, quiet_seconds=quiet_seconds, jitter=0.0)
+        pause = max(_PAUSES[faults - 1], timedelta(seconds=push_seconds if possibly_sent else 0.0))
+        return Postponed(work.id, attempts, now, now + pause, evidence)
+    findable = look and all(push.to.reference for push in evidence.open)
+    step = Park(INTERNAL_ERROR, str(fault), LookUp(push_seconds) if findable else None) if possibly_sent else None
+    return decide(work, PushResult(outcome, attempts, evidence, step), now=now, jitter=0.0)
 
 
 def may_be_made(outcome: AnyOutcome) -> bool:
     """Whether a push that came to `outcome` made something, or may have."""
     return isinstance(outcome, Confirmed | InDoubt)
-
-
-def _safeguards(work: Work, *, sent: bool) -> Safeguards:
-    """What all pushes of `work` that may have been made carried."""
-    earlier = read_safeguards(work.sent_safeguards)
-    if not sent:
-        return earlier
-    carried = read_safeguards(work.safeguards or "")
-    return carried.common_with(earlier) if work.possibly_sent else carried

@@ -62,13 +62,13 @@ class DeadlineKeeper:
             contained(Where.DEADLINES, error, request_id=work.submission.request_id)
 
     def _decide(self, work: Work) -> Ended | Postponed:
-        now, quiet_seconds = self._clock.now(), self._settings.quiet_seconds
-        result = PushResult(too_late(), work.attempts, work.possibly_sent, sent_safeguards=work.sent_safeguards)
+        now = self._clock.now()
+        result = PushResult(too_late(), work.attempts, work.evidence)
         try:
-            return decide(work, result, now=now, quiet_seconds=quiet_seconds, jitter=0.0)
+            return decide(work, result, now=now, jitter=0.0)
         except Exception as error:  # noqa: BLE001 - it is ended all the same
             fault = contained(Where.DEADLINES, error, request_id=work.submission.request_id)
-            return after_fault(work, fault, sent=False, now=now, quiet_seconds=quiet_seconds, last=True)
+            return after_fault(work, fault, sent=False, now=now, push_seconds=self._settings.push_seconds, last=True)
 
     async def _account_of(self, work: Work) -> Account:
         """For the metrics: where nobody can tell, one of unknown kind. That holds up nothing."""

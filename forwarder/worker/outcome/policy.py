@@ -2,12 +2,12 @@
 
     Confirmed                        → CONFIRMED
     Rejected                         → REJECTED
-    Deferred                         → tried again           no time left → FAILED; IN_DOUBT where possibly sent
-    InDoubt, the PMS can be asked    → asked later           no time left → IN_DOUBT, looked for on a schedule
-    InDoubt, the PMS cannot          → IN_DOUBT              an operator settles it
+    Deferred, nothing open           → tried again           no time left → FAILED
+    a push is open: LookUp, SendAgain → later                no time left → IN_DOUBT, looked for on a schedule
+    a push is open: Park             → IN_DOUBT              looked for on a schedule where that can be; else an operator
 
-What is IN_DOUBT already is only looked for, before its deadline as after it: found → CONFIRMED, not there → FAILED, not known →
-looked for again.
+What is to be done about open pushes is `reservation.evidence.next_step`. What is IN_DOUBT already is only looked for, before its
+deadline as after it: found → CONFIRMED, not made → FAILED, not known → looked for again.
 What is to be cancelled and was surely not made is CANCELLED. What was made is decided by `decide_cancellation`.
 """
 
@@ -19,6 +19,7 @@ from forwarder.operations.repair.completion import cancellation_of, completed, d
 from forwarder.process.clock import iso
 from forwarder.process.containment import INTERNAL_ERROR
 from forwarder.reservation.cancellation import cancellation_failed
+from forwarder.reservation.evidence import LookUp, NextStep, Park, SendAgain
 from forwarder.reservation.outcome import Cancelled, Confirmed, Deferred, InDoubt, Rejected, Status
 from forwarder.reservation.problems import endings
 from forwarder.reservation.problems.problem import Problem
@@ -41,26 +42,27 @@ def decide(
     result: PushResult,
     *,
     now: datetime,
-    quiet_seconds: float,
     jitter: float,
     cancel_by: datetime | None = None,
 ) -> Ended | Postponed:
-    """What to record of `result`. `quiet_seconds`: how long an ambiguous push is left alone; `jitter` is in [0, 1);
-    `cancel_by`: as in `Ended`, of what is confirmed now."""
+    """What to record of `result`. `jitter` is in [0, 1); `cancel_by`: as in `Ended`, of what is confirmed now."""
     if work.pms_reservation is not None:
         return decide_cancellation(work, work.pms_reservation, result, now=now, jitter=jitter)
     if isinstance(result.outcome, Confirmed):
-        return completed(
+        ended = completed(
             work, result.attempts, Status.CONFIRMED, now=now, confirmed=result.outcome, cancel_by=cancel_by
         )
-    decision = _Decision(work, result, now, quiet_seconds, jitter)
+        return replace(ended, evidence=result.evidence)
+    decision = _Decision(work, result, now, jitter)
     match result.outcome:
         case Rejected(problem):
-            return completed(work, result.attempts, Status.REJECTED, now=now, problem=problem)
+            return decision.ended(Status.REJECTED, problem)
         case Cancelled():
             return decision.never_made()
-        case Deferred() | InDoubt() if work.status is Status.IN_DOUBT and result.possibly_sent:
-            return decision.look_again()
+        case Deferred() | InDoubt() if result.possibly_sent and work.status is Status.IN_DOUBT:
+            return decision.postponed(decision.look_at())
+        case Deferred(reason, detail) | InDoubt(reason, detail) if result.possibly_sent:
+            return decision.ask_later() or decision.park(reason, detail)
         case Deferred(reason, detail) if work.status is Status.IN_DOUBT:
             return decision.give_up(reason, detail)
         case Deferred(reason, detail) if reason in _NEVER_BETTER:
@@ -69,7 +71,7 @@ def decide(
             longest = MAX_SECRET_PAUSE_SECONDS if reason == CARD_KEY_MISSING else MAX_PAUSE_SECONDS
             return decision.try_again(wait, longest) or decision.give_up(reason, detail)
         case InDoubt(reason, detail):
-            return decision.ask_later() or decision.park(reason, detail)
+            return decision.park(reason, detail)
         case _:
             assert_never(result.outcome)
 
@@ -99,7 +101,6 @@ class _Decision:
     work: Work
     result: PushResult
     now: datetime
-    quiet_seconds: float
     jitter: float
 
     def try_again(self, wait: float | None, max_seconds: float) -> Postponed | None:
@@ -111,52 +112,59 @@ class _Decision:
             jitter=self.jitter,
             max_seconds=max_seconds,
         )
-        return None if due is None else self._postponed(due)
+        return None if due is None else self.postponed(due)
 
     def ask_later(self) -> Postponed | None:
-        """Once the ambiguous push has come to rest, if that is in time to push again what was not made."""
-        due = self._look_at() if self.result.checkable else None
-        return None if due is None or due >= self.work.deadline_at else self._postponed(due)
-
-    def look_again(self) -> Postponed:
-        return self._postponed(self._look_at() if self.result.findable else None)
+        """When the next step says, if that is in time to create again what was not made."""
+        if not isinstance(self.result.step, LookUp | SendAgain):
+            return None
+        due = self.look_at()
+        return None if due is None or due >= self.work.deadline_at else self.postponed(due)
 
     def give_up(self, reason: str, detail: str) -> Ended:
-        if self.result.possibly_sent:
-            return self.park(reason, detail)
         if self.work.cancellation is not None:
             return self.never_made()
         problem = _NEVER_BETTER[reason].problem(detail) if reason in _NEVER_BETTER else _not_delivered(reason, detail)
-        return completed(self.work, self.result.attempts, Status.FAILED, now=self.now, problem=problem)
+        return self.ended(Status.FAILED, problem)
 
     def never_made(self) -> Ended:
         """Cancelled before anything was made."""
-        return completed(self.work, self.result.attempts, Status.CANCELLED, now=self.now)
+        return self.ended(Status.CANCELLED)
 
     def park(self, reason: str, detail: str) -> Ended:
+        if isinstance(self.result.step, Park):
+            reason, detail = self.result.step.reason, self.result.step.detail
+        known = " ".join(self.result.evidence.words)
         problem = endings.IN_DOUBT.problem(
-            f"The PMS did not say. It is not sent again until that is settled. Last: {reason}: {detail}",
+            f"It may have been made, and is not sent again until that is settled. {known} Last: {reason}: {detail}",
         )
-        final = completed(self.work, self.result.attempts, Status.IN_DOUBT, now=self.now, problem=problem)
-        return replace(
-            final,
-            look_at=self._look_at() if self.result.findable else None,
-            sent_safeguards=self.result.sent_safeguards,
-        )
+        return replace(self.ended(Status.IN_DOUBT, problem), look_at=self.look_at())
 
-    def _look_at(self) -> datetime | None:
+    def ended(self, status: Status, problem: Problem | None = None) -> Ended:
+        final = completed(self.work, self.result.attempts, status, now=self.now, problem=problem)
+        return replace(final, evidence=self.result.evidence)
+
+    def look_at(self) -> datetime | None:
+        """When to do what the next step says; None where only an operator can do anything."""
+        step = self.result.step
+        if isinstance(step, Park):
+            step = step.look
+            if step is None:
+                return None
         return next_look(
             self.work.tries + 1,
             now=self.now,
             deadline=self.work.deadline_at,
-            min_seconds=self.quiet_seconds,
+            min_seconds=self._min_seconds(step),
             jitter=self.jitter,
         )
 
-    def _postponed(self, due: datetime | None) -> Postponed:
-        return Postponed(
-            self.work.id, self.result.attempts, self.now, due, self.result.possibly_sent, self.result.sent_safeguards
-        )
+    def _min_seconds(self, step: NextStep | None) -> float:
+        asked = getattr(self.result.outcome, "retry_after_seconds", None) or 0.0
+        return max(asked, step.seconds if isinstance(step, LookUp | SendAgain) else 0.0)
+
+    def postponed(self, due: datetime | None) -> Postponed:
+        return Postponed(self.work.id, self.result.attempts, self.now, due, self.result.evidence)
 
 
 def decide_cancellation(
@@ -179,7 +187,7 @@ def decide_cancellation(
         case Deferred(reason, detail, wait):
             due = next_try(work.tries + 1, now=now, deadline=work.deadline_at, min_seconds=wait, jitter=jitter)
             if due is not None:
-                return Postponed(work.id, result.attempts, now, due, possibly_sent=False)
+                return Postponed(work.id, result.attempts, now, due, result.evidence)
             return _kept(work, made, result, now, cancellation_failed(request_id, *_last(result, reason, detail)))
         case other:
             raise TypeError(f"no outcome of a cancellation: {type(other).__name__}")
@@ -189,7 +197,8 @@ def _cancelled(work: Work, made: PmsReservation, result: PushResult, now: dateti
     moment, status = iso(now), Status.CANCELLED
     record = {**made.record, "updatedAt": moment, "cancelledAt": moment, "status": status.value}
     event = event_of(work, status, moment, record, cancellation_of(work, status))
-    return Ended(work.id, status, result.attempts, now, event, made.pms_reservation_id, None, cancelled_at=now)
+    ended = Ended(work.id, status, result.attempts, now, event, made.pms_reservation_id, None, cancelled_at=now)
+    return replace(ended, evidence=result.evidence)
 
 
 def _kept(work: Work, made: PmsReservation, result: PushResult, now: datetime, problem: Problem) -> Ended:
@@ -204,6 +213,7 @@ def _kept(work: Work, made: PmsReservation, result: PushResult, now: datetime, p
         made.pms_reservation_id,
         None,
         cancel_problem=described,
+        evidence=result.evidence,
     )
 
 

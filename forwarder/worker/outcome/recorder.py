@@ -199,7 +199,7 @@ class OutcomeRecorder:
         self._letters = letters
         self._lease = lease
         self._clock = clock
-        self._quiet_seconds = settings.quiet_seconds
+        self._push_seconds = settings.push_seconds
         self._batches: Batcher[PushContext, bool] = Batcher(
             self._record,
             where=Where.OUTCOMES,
@@ -244,7 +244,7 @@ class OutcomeRecorder:
         result = push.result
         sent = isinstance(result, PushResult) and may_be_made(result.outcome)
         push.decision = after_fault(
-            push.work, fault, sent=sent, now=self._clock.now(), quiet_seconds=self._quiet_seconds, last=True
+            push.work, fault, sent=sent, now=self._clock.now(), push_seconds=self._push_seconds, last=True
         )
         try:
             self._add_dead_letter(push)
@@ -292,6 +292,15 @@ def _log_push(log: FilteringBoundLogger, push: PushContext, now: datetime, *, re
     account, work, result, decision = push.account, push.work, push.result, push.decision
     if not isinstance(result, PushResult):
         return
+    if recorded and isinstance(decision, Ended) and decision.doubles:
+        metrics.DOUBLES.labels(account.kind).inc()
+        log.error(
+            "reservation.doubled",
+            request_id=work.submission.request_id,
+            account_id=account.id,
+            pms_reservation_id=decision.pms_reservation_id,
+            others=list(decision.doubles),
+        )
     usual = recorded and isinstance(decision, Ended) and decision.status is Status.CONFIRMED
     if usual and len(result.attempts) == 1 and not tells_usual(work.submission.request_id):
         return

@@ -13,7 +13,7 @@ from forwarder.store.submissions.work import Work
 from forwarder.tenancy.port import Account
 from forwarder.worker.push.attempts import Attempts
 from forwarder.worker.push.pusher import Pusher
-from forwarder.worker.push.run import PreparedPush
+from forwarder.worker.push.run import PreparedPush, after_create, step_of
 from forwarder.worker.push_context import LeaseLost, PushResult, is_lease_lost, too_late
 
 _log = structlog.get_logger(__name__)
@@ -48,8 +48,8 @@ class BatchPusher:
         if isinstance(prepared, PushResult):
             return prepared
         if self._clock.now() >= work.deadline_at:
-            return PushResult(too_late(), work.attempts, possibly_sent=False)
-        await self._pusher.before_sending(work, prepared.safeguards)
+            return PushResult(too_late(), work.attempts, work.evidence)
+        await self._pusher.before_sending(work, prepared.facts.target)
         return prepared
 
     async def _create(self, account: Account, ready: Sequence[PreparedPush]) -> Mapping[int, PushResult | Exception]:
@@ -72,9 +72,9 @@ class BatchPusher:
             return LeaseLost()
         attempts = Attempts(self._clock, account.kind, push.booking.reference, tuple(push.work.attempts))
         attempts.note("create", began, outcome)
-        carried, in_doubt = push.safeguards, isinstance(outcome, InDoubt)
-        sent_safeguards = str(carried) if in_doubt else ""
-        return PushResult(outcome, attempts.all, in_doubt, bool(carried), carried.reference, sent_safeguards)
+        came, evidence = after_create(outcome, push.work.evidence, push.facts, self._clock)
+        step = step_of(push.work, evidence, push.facts, self._clock.now(), 0.0) if evidence.open else None
+        return PushResult(came, attempts.all, evidence, step)
 
     async def _ask(self, ready: Sequence[PreparedPush]) -> Sequence[Outcome]:
         try:

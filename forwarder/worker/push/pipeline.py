@@ -13,7 +13,7 @@ from forwarder.observability.logging import log_context
 from forwarder.observability.tracing.context import trace_id_of
 from forwarder.process.clock import Clock
 from forwarder.process.containment import Where, contained
-from forwarder.store.submissions.work import Attempt, Ended, Postponed, Work
+from forwarder.store.submissions.work import Ended, Postponed, Work
 from forwarder.tenancy.port import Account
 from forwarder.worker.lease import Lease
 from forwarder.worker.outcome.contained import after_fault, may_be_made
@@ -34,11 +34,6 @@ from forwarder.worker.push_context import (
 
 _log = structlog.get_logger(__name__)
 
-_MAX_REMEMBERED = 100_000
-
-_PushId = tuple[int, int]
-"""Which push it is that may have been made: how often the row was taken over, and the number of the last that is recorded so."""
-
 
 class PushPipeline:
     """What an account queue does with each push that starts."""
@@ -50,7 +45,7 @@ class PushPipeline:
         lease: Lease,
         clock: Clock,
         *,
-        quiet_seconds: float,
+        push_seconds: float,
         suspects: Suspects,
     ) -> None:
         self._pusher = pusher
@@ -58,8 +53,7 @@ class PushPipeline:
         self._outcomes = outcomes
         self._lease = lease
         self._clock = clock
-        self._quiet_seconds = quiet_seconds
-        self._quiet_periods = QuietPeriods(clock, quiet_seconds)
+        self._push_seconds = push_seconds
         self._suspects = suspects
 
     def run(self, pushes: Sequence[PushContext]) -> Awaitable[HealthSignal]:
@@ -74,12 +68,14 @@ class PushPipeline:
 
     def _may_start(self, push: PushContext) -> bool:
         work = push.work
-        if work.possibly_sent and (quiet_seconds := self._quiet_periods.seconds_left(work)) > 0.0:
-            push.decision = self._leave_alone(work, quiet_seconds)
+        if work.possibly_sent and (seconds := self._pusher.seconds_to_wait(push.account, work)) > 0.0:
+            now = self._clock.now()
+            due = now + timedelta(seconds=seconds)
+            push.decision = Postponed(work.id, work.attempts, now, due, work.evidence)
             self._outcomes.enqueue(push)
             return False
         # What is recorded of the row must be true of what a push would carry now.
-        if self._pusher.safeguards(push.account) != work.safeguards:
+        if self._pusher.target(push.account) != work.target:
             self._give_back(push, "options_changed")
             return False
         return True
@@ -132,21 +128,16 @@ class PushPipeline:
         self._pusher.sending.discard(push.work.id)
 
     def _decide(self, account: Account, work: Work, result: PushResult) -> Ended | Postponed:
-        self._quiet_periods.note(work, result)
+        self._pusher.pushes.note(work, result.evidence)
         jitter, now = random.random(), self._clock.now()  # noqa: S311 - not a secret
         # Its cancellation may have been asked for meanwhile.
         cancel_by = now + timedelta(seconds=account.deadline_seconds)
-        return decide(work, result, now=now, quiet_seconds=self._quiet_seconds, jitter=jitter, cancel_by=cancel_by)
+        return decide(work, result, now=now, jitter=jitter, cancel_by=cancel_by)
 
     def _give_back(self, push: PushContext, reason: str) -> None:
         _log.warning("reservation.given_back", request_id=push.work.submission.request_id, reason=reason)
         self._lease.note_unpushed(push.work.id)
         push.release()
-
-    def _leave_alone(self, work: Work, seconds: float) -> Postponed:
-        now = self._clock.now()
-        due = now + timedelta(seconds=seconds)
-        return Postponed(work.id, work.attempts, now, due, possibly_sent=True, sent_safeguards=work.sent_safeguards)
 
     def _set_aside(self, push: PushContext, error: Exception | None) -> None:
         """An exception that nobody expected: the row is tried again later, and ends where that happens again and again."""
@@ -161,58 +152,8 @@ class PushPipeline:
             fault,
             sent=sent or deadly,
             now=self._clock.now(),
-            quiet_seconds=self._quiet_seconds,
+            push_seconds=self._push_seconds,
             last=deadly,
             look=not deadly,
         )
         self._outcomes.enqueue(push)
-
-
-class QuietPeriods:
-    """Leaves pushes that may have been made alone for `seconds`; one that is new to this worker, from when it first sees it.
-
-    A row is due by a wall clock, perhaps another host's. Where that clock jumps, or two differ, the PMS would be searched before
-    the push has come to rest, and what it has not made yet would be pushed again. So whoever looks has also waited by its own
-    monotonic clock.
-
-    A worker that died over a push recorded nothing of it. Its last byte was sent before its lease ended, and so before the row was
-    taken over: whoever sees the row for the first time after that waits as long as for a push whose end it saw itself.
-    """
-
-    def __init__(self, clock: Clock, seconds: float) -> None:
-        self._clock = clock
-        self._seconds = seconds
-        self._since: dict[int, tuple[_PushId, float]] = {}
-
-    def seconds_left(self, work: Work) -> float:
-        """For how long `work` must be neither looked for nor pushed; 0.0 where that is over, or nothing may have been made."""
-        if not work.possibly_sent:
-            return 0.0
-        last = work.takeovers, _last_push(work.attempts)
-        push, since = self._since.get(work.id, (None, 0.0))
-        if push != last:
-            since = self._begin(work, last)
-        return max(since + self._seconds - self._clock.monotonic(), 0.0)
-
-    def note(self, work: Work, result: PushResult) -> None:
-        """What a push has come to just now."""
-        if not result.possibly_sent:
-            self._since.pop(work.id, None)
-            return
-        number = _last_push(result.attempts)
-        if number != _last_push(work.attempts):
-            self._begin(work, (work.takeovers, number))
-
-    def _begin(self, work: Work, push: _PushId) -> float:
-        self._since.pop(work.id, None)
-        if len(self._since) >= _MAX_REMEMBERED:
-            # A row that is forgotten only waits once more.
-            del self._since[next(iter(self._since))]
-        now = self._clock.monotonic()
-        self._since[work.id] = push, now
-        return now
-
-
-def _last_push(attempts: Sequence[Attempt]) -> int:
-    in_doubt = (a.number for a in reversed(attempts) if a.action == "create" and a.outcome == "in_doubt")
-    return next(in_doubt, 0)

@@ -1,17 +1,19 @@
 """Prepares one submission's push: connect to the account's PMS, open the card, apply the rules; then create, look up or cancel."""
 
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, NamedTuple, Protocol
 
 import structlog
 
 from forwarder.observability import metrics
-from forwarder.operations.connections import connection_of
+from forwarder.operations.connections import connection_of, same_before, target_of
 from forwarder.operations.repair.completion import with_attempt
 from forwarder.pms.port import (
     UNPACED,
     BadOptions,
+    Capabilities,
     Pace,
     Pms,
     PmsDirectory,
@@ -23,6 +25,7 @@ from forwarder.process.containment import Where, contained
 from forwarder.reservation.booking import apply_rules, booking_without_card
 from forwarder.reservation.cancellation import not_supported
 from forwarder.reservation.duplicates import transaction_reused
+from forwarder.reservation.evidence import ANOTHER_PMS, DEFAULT_SETTLES, Facts, LookUp, SendAgain, Target
 from forwarder.reservation.outcome import (
     Cancelled,
     CancelOutcome,
@@ -39,12 +42,11 @@ from forwarder.tenancy.port import Account, CannotOpen, NotBound, TenancyUnavail
 from forwarder.worker.cards.vault import CardGone, CodeGone
 from forwarder.worker.outcome.policy import CARD_KEY_MISSING
 from forwarder.worker.push.attempts import Attempts
-from forwarder.worker.push.run import PreparedPush, PushRun
+from forwarder.worker.push.run import PreparedPush, PushRun, step_of
 from forwarder.worker.push_context import (
     LeaseLost,
+    PushClock,
     PushResult,
-    Safeguards,
-    safeguards_of,
     while_leased,
 )
 
@@ -66,10 +68,29 @@ class Cards(Protocol):
     def used(self, request_id: str) -> None: ...
 
 
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """`push_seconds`: the push time-out. `settles`: seconds until a PMS whose kind states nothing surely shows what was made.
+    `key`: what credentials are hashed with, to tell them apart."""
+
+    push_seconds: float = 30.0
+    settles: float = DEFAULT_SETTLES
+    key: bytes = field(default=b"", repr=False)
+
+    def facts(self, target: Target, can: Capabilities, account: Account) -> Facts:
+        """What is known of that account's PMS. A simulated one shows at once what it made."""
+        stated = 0.0 if account.test else can.settles
+        immediate = account.settles_seconds is None and stated == 0.0
+        settles = self.settles if stated is None else stated
+        same = same_before(account)
+        settles = max(settles, account.settles_seconds or 0.0)
+        return Facts(target, settles, immediate, self.push_seconds, can.key_seconds, same)
+
+
 class _ConnectedAccount(NamedTuple):
     account: Account
     pms: Pms
-    safeguards: Safeguards
+    facts: Facts
     written: str
 
 
@@ -87,6 +108,7 @@ class Pusher:
         may_send: MaySend,
         intend: Callable[[int], Awaitable[bool]],
         pace: Callable[[Account], Pace] = lambda _: UNPACED,
+        timing: Timing | None = None,
     ) -> None:
         self._pms = pms
         self._unsealer = unsealer
@@ -95,6 +117,8 @@ class Pusher:
         self.may_send = may_send
         self._intend = intend
         self._pace = pace
+        self._timing = timing or Timing()
+        self.pushes = PushClock(clock)
         self._connected: dict[str, _ConnectedAccount] = {}
         self._unusable: dict[str, tuple[Account, float, str]] = {}
         self.sending: set[int] = set()
@@ -133,7 +157,7 @@ class Pusher:
 
     async def _push(self, account: Account, work: Work) -> PushResult:
         if work.cancellation is not None and work.status is Status.PENDING and not work.possibly_sent:
-            return PushResult(Cancelled(), work.attempts, possibly_sent=False)
+            return PushResult(Cancelled(), work.attempts, work.evidence)
         card = None if work.submission.card is None else await self._open_card(account, work)
         prepared = self._prepared(account, work, card)
         if isinstance(prepared, PushResult):
@@ -141,7 +165,7 @@ class Pusher:
         if work.pms_reservation is not None:
             return await self._cancel(account, prepared, work.pms_reservation)
         attempts = Attempts(self._clock, account.kind, prepared.booking.reference, work.attempts)
-        run = PushRun(prepared, attempts, self._clock, self.before_sending)
+        run = PushRun(prepared, attempts, self._clock, self.before_sending, self.pushes.seconds)
         if work.possibly_sent or work.cancellation is not None or work.status is Status.IN_DOUBT:
             return await run.resume()
         return await run.create()  # as nearly always
@@ -154,10 +178,10 @@ class Pusher:
     def _prepared(self, account: Account, work: Work, card: CardDetails | Deferred | None) -> PreparedPush | PushResult:
         prepared = self._prepare(account, work, card)
         if isinstance(prepared, Rejected):
-            return PushResult(prepared, work.attempts, possibly_sent=False)
+            return PushResult(prepared, work.attempts, work.evidence)
         if isinstance(prepared, Deferred):
             attempts = with_attempt(work.attempts, "prepare", iso(self._clock.now()), 0, prepared)
-            return PushResult(prepared, attempts, work.possibly_sent, sent_safeguards=work.sent_safeguards)
+            return PushResult(prepared, attempts, work.evidence, LookUp() if work.possibly_sent else None)
         return prepared
 
     def max_per_create(self, account: Account) -> int:
@@ -167,25 +191,43 @@ class Pusher:
         except (UnknownKind, BadOptions, CannotOpen):
             return 1
 
-    def safeguards(self, account: Account) -> str | None:
-        """What pushes to `account`'s PMS carry now, as a row is leased with it; None where that cannot be connected to."""
+    def target(self, account: Account) -> str | None:
+        """Where pushes of `account` go now and what they carry, as rows are leased; None where it cannot be connected to."""
         try:
             return self._connect(account).written
         except (UnknownKind, BadOptions, CannotOpen):
             return None
 
+    def seconds_to_wait(self, account: Account, work: Work) -> float:
+        """For how long nothing must be asked about the open pushes of `work`."""
+        if work.pms_reservation is not None:
+            return 0.0
+        try:
+            connected = self._connect(account)
+        except (UnknownKind, BadOptions, CannotOpen):
+            return 0.0  # the push says so
+        now, waited = self._clock.now(), self.pushes.seconds(work)
+        match step_of(work, work.evidence, connected.facts, now, waited):
+            case LookUp(seconds) | SendAgain(seconds):
+                return seconds
+            case _:
+                return 0.0
+
     async def _cancel(self, account: Account, prepared: PreparedPush, made: PmsReservation) -> PushResult:
         work, pms, booking = prepared.work, prepared.pms, prepared.booking
         if not pms.capabilities.cancel:
-            return PushResult(
-                Rejected(not_supported(booking.reference, account.kind)), work.attempts, possibly_sent=False
-            )
+            return PushResult(Rejected(not_supported(booking.reference, account.kind)), work.attempts, work.evidence)
+        origin = work.evidence.origin
+        if origin is not None and not prepared.facts.same_pms(origin):
+            another = Deferred("pms_is_another", ANOTHER_PMS)
+            tried = with_attempt(work.attempts, "cancel", iso(self._clock.now()), 0, another)
+            return PushResult(another, tried, work.evidence)
         if not self.may_send(work):
             raise LeaseLost
         attempts = Attempts(self._clock, account.kind, booking.reference, work.attempts)
         asking = pms.cancel(booking, made.pms_reservation_id)
         outcome: CancelOutcome = while_leased(await attempts.make("cancel", asking, Deferred))
-        return PushResult(outcome, attempts.all, possibly_sent=False)
+        return PushResult(outcome, attempts.all, work.evidence)
 
     def _prepare(
         self, account: Account, work: Work, card: CardDetails | Deferred | None
@@ -195,9 +237,9 @@ class Pusher:
         traits = traits_of(account.kind)
         try:
             connected = self._connect(account)
-            pms, safeguards = connected.pms.while_held(partial(self.may_send, work)), connected.safeguards
+            pms, facts = connected.pms.while_held(partial(self.may_send, work)), connected.facts
             if work.pms_reservation is not None or _is_only_looked_for(work):
-                return PreparedPush(work, pms, booking_without_card(traits, work.submission), safeguards)
+                return PreparedPush(work, pms, booking_without_card(traits, work.submission), facts)
         except UnknownKind as error:
             return Deferred("unknown_kind", str(error))
         except BadOptions as error:
@@ -211,11 +253,11 @@ class Pusher:
             # Once more after the ingress: the account may have changed since, or the card expired.
             booking = apply_rules(traits, work.submission, card, self._clock.now())
             if not isinstance(booking, Problem):
-                return PreparedPush(work, pms, booking, safeguards)
+                return PreparedPush(work, pms, booking, facts)
             instead = Rejected(booking)
         if not work.possibly_sent:
             return instead
-        return PreparedPush(work, pms, booking_without_card(traits, work.submission), safeguards, instead)
+        return PreparedPush(work, pms, booking_without_card(traits, work.submission), facts, instead)
 
     def _connect(self, account: Account) -> _ConnectedAccount:
         known = self._connected.get(account.id)
@@ -228,7 +270,10 @@ class Pusher:
         connection = connection_of(account, self._unsealer, self._pace(account))
         try:
             pms = self._pms.connect(connection)
-            safeguards = safeguards_of(account.kind, account.base_url, pms.capabilities)
+            target = target_of(
+                account.kind, account.base_url, connection.credential, pms.capabilities, self._timing.key
+            )
+            facts = self._timing.facts(target, pms.capabilities, account)
         except (UnknownKind, BadOptions, CannotOpen):
             raise
         except Exception as error:
@@ -236,7 +281,7 @@ class Pusher:
             told = f"The adapter of kind {account.kind} cannot be set up for this account. {fault}"
             self._unusable[account.id] = account, self._clock.monotonic() + _UNUSABLE_SECONDS, told
             raise BadOptions(told) from error
-        connected = self._connected[account.id] = _ConnectedAccount(account, pms, safeguards, str(safeguards))
+        connected = self._connected[account.id] = _ConnectedAccount(account, pms, facts, target.text)
         return connected
 
     async def _open_card(self, account: Account, work: Work) -> CardDetails | Deferred | None:
@@ -263,9 +308,9 @@ class Pusher:
         except (StoreUnavailable, TenancyUnavailable) as error:
             return Deferred("store_unavailable", str(error))
 
-    async def before_sending(self, work: Work, safeguards: Safeguards) -> None:
+    async def before_sending(self, work: Work, target: Target) -> None:
         """The last look at the lease, and the intent made durable where only that can tell later that bytes may have gone."""
-        if not safeguards and not await self._intend(work.id):
+        if not (target.key or target.reference) and not await self._intend(work.id):
             raise LeaseLost
         if not self.may_send(work):
             raise LeaseLost

@@ -1,21 +1,33 @@
-"""One push: create it; or, where an earlier push may have made it, look it up first or send it again under its key.
+"""One push: what `next_step` says of the row's evidence, until there is an outcome or something to wait for.
 
-This is where an ambiguous push is dealt with. A PMS that takes an idempotency key is asked again with the same key. One that can
-be searched is searched first. One that can do neither is never asked twice. What counts is what the earlier push carried: what the
-PMS can do by now, or is configured to do, is of no use to an earlier push. After its deadline a submission that may have been made
-is looked for, and no longer sent. So is one that is to be cancelled: what was surely not made is not sent any more; what is found
-is confirmed first, and then cancelled like any other. Only a PMS that knows nothing but keys is asked once more for what it may
-have made, to have something that can be cancelled.
+Nothing is created that may have been made before: that is looked up, or sent again under its key. After its deadline, or where it
+is to be cancelled, it is only looked up: what is found is confirmed first, and then cancelled like any other. Only a PMS that
+knows nothing but keys is asked once more for what it may have made, to have something that can be cancelled.
 """
 
 from collections.abc import Awaitable, Callable
-from typing import NamedTuple, assert_never
+from dataclasses import replace
+from datetime import datetime
+from typing import Final, NamedTuple, assert_never
 
 from msgspec import Struct
 
-from forwarder.pms.port import CANCELLED_IN_PMS, Pms
-from forwarder.process.clock import Clock
+from forwarder.pms.port import CANCELLED_IN_PMS, LOOKS_ALIKE, Pms
+from forwarder.process.clock import Clock, iso
 from forwarder.reservation.booking import Booking
+from forwarder.reservation.evidence import (
+    Create,
+    Evidence,
+    Facts,
+    LookUp,
+    NextStep,
+    NotMade,
+    Park,
+    Refuse,
+    SendAgain,
+    Target,
+    next_step,
+)
 from forwarder.reservation.outcome import (
     Absent,
     Cancelled,
@@ -29,141 +41,147 @@ from forwarder.reservation.outcome import (
 )
 from forwarder.store.submissions.work import Work
 from forwarder.worker.push.attempts import Attempts
-from forwarder.worker.push_context import (
-    NO_SAFEGUARDS,
-    PushResult,
-    Safeguards,
-    read_safeguards,
-    too_late,
-    while_leased,
-)
+from forwarder.worker.push_context import PushResult, too_late, while_leased
 
-BeforeSending = Callable[[Work, Safeguards], Awaitable[None]]
+BeforeSending = Callable[[Work, Target], Awaitable[None]]
 """The last look at the lease, with the intent made durable. Raises `LeaseLost`."""
+
+Waited = Callable[[Work], float]
+"""Seconds since the last open push of a row."""
+
+
+_ALIKE_AGAIN: Final = 600.0
+"""Seconds until one is looked up again of which the PMS shows one that looks alike."""
 
 
 class PreparedPush(NamedTuple):
-    """What a push needs. `instead`: what it comes to where it was surely not made before, because a rule refuses it by now, or its
+    """What a push needs. `instead`: what it comes to where it was surely not made before, because a rule refuses it now, or its
     card is gone; what may have been made is looked for all the same."""
 
     work: Work
     pms: Pms
     booking: Booking
-    safeguards: Safeguards
+    facts: Facts
     instead: Rejected | Deferred | None = None
 
 
 class PushRun(Struct, eq=False):
-    """One push, and the attempts it makes. `sent_safeguards`: what an earlier push carried."""
+    """One push, and the attempts it makes."""
 
     prepared: PreparedPush
     attempts: Attempts
     clock: Clock
     before_sending: BeforeSending
-    sent_safeguards: Safeguards = NO_SAFEGUARDS
+    waited: Waited
 
     async def create(self) -> PushResult:
         """Create it: nothing was sent of it before."""
-        return self._result(await self._create(), self.prepared.safeguards)
+        return await self._create(self.prepared.work.evidence)
 
     async def resume(self) -> PushResult:
-        """What may have been made before, or is to be cancelled: ask about that first."""
-        maybe_made = self.prepared.work.possibly_sent or self.prepared.work.status is Status.IN_DOUBT
-        self.sent_safeguards = read_safeguards(self.prepared.work.sent_safeguards)
-        if self.prepared.work.cancellation is not None:
-            return await self._look_before_cancelling(maybe_made=maybe_made)
-        if not maybe_made:
-            return await self.create()
+        """What may have been made before, or is to be cancelled: settle that first."""
+        work, evidence = self.prepared.work, self.prepared.work.evidence
+        waited, looked = (self.waited(work) if evidence.open else 0.0), False
+        while True:
+            step = self._next_step(evidence, waited)
+            match step:
+                case Create():
+                    result = await self._create(evidence.settled(iso(self.clock.now())))
+                    if result.step != LookUp(0.0) or result.evidence.refusal is None:
+                        return result
+                    # Refused by a PMS that shows at once whether our own earlier push was the cause.
+                    evidence, waited, looked = result.evidence, 0.0, False
+                case SendAgain():
+                    return await self._create(evidence)
+                case Refuse(problem):
+                    return self._result(Rejected(problem), evidence.settled(iso(self.clock.now())))
+                case NotMade():
+                    return self._result(self._not_made(), evidence.settled(iso(self.clock.now())))
+                case LookUp() | Park(look=LookUp()) if not looked:
+                    looked = True
+                    found = await self._find(evidence)
+                    if not isinstance(found, Absent):
+                        return self._found(found, evidence)
+                    evidence = evidence.absent(iso(self.clock.now()), waited)
+                case Park(reason, detail):
+                    return self._result(InDoubt(reason, detail), evidence, step)
+                case LookUp():
+                    return self._result(_not_shown(evidence), evidence, step)
+                case _:
+                    assert_never(step)
+
+    def _next_step(self, evidence: Evidence, waited: float) -> NextStep:
+        work, facts, forbidden = self.prepared.work, self.prepared.facts, self.prepared.instead is not None
+        return step_of(work, evidence, facts, self.clock.now(), waited, forbidden=forbidden)
+
+    def _not_made(self) -> Outcome | Cancelled:
+        """What it comes to that it was surely not made, and is not created any more."""
+        work = self.prepared.work
+        if work.cancellation is not None:
+            return Cancelled()
         if self.prepared.instead is not None:
-            return await self._look_up(self.prepared.instead)
-        if self._late():
-            return await self._look_up(too_late())
-        if self.prepared.work.status is Status.IN_DOUBT:
-            return await self._look_up(Deferred("not_made", "The PMS had not made it, and it is not sent again."))
-        if self._usable.key:
-            return await self._create_again()
-        return await self._look_up()
+            return self.prepared.instead
+        if work.status is Status.IN_DOUBT:
+            return Deferred("not_made", "The PMS had not made it, and it is not sent again.")
+        return too_late()
 
-    @property
-    def _usable(self) -> Safeguards:
-        """What the earlier push carried that the PMS can be asked by now."""
-        return self.sent_safeguards.common_with(self.prepared.safeguards)
-
-    def _late(self) -> bool:
-        return self.clock.now() >= self.prepared.work.deadline_at
-
-    async def _create_again(self) -> PushResult:
-        """Send it again under the key that the earlier push carried: both together make one."""
-        outcome = await self._create()
-        sent_safeguards = self._usable if isinstance(outcome, InDoubt) else self.sent_safeguards
-        return self._result(outcome, sent_safeguards, still_possibly_sent=True)
-
-    async def _look_before_cancelling(self, *, maybe_made: bool) -> PushResult:
-        """Find out whether there is something to cancel."""
-        if not maybe_made:
-            return self._result(Cancelled(), NO_SAFEGUARDS)
-        only_by_key = self._usable.key and not self._usable.reference and self.prepared.instead is None
-        if only_by_key and not self._late() and self.prepared.work.status is Status.PENDING:
-            return await self._create_again()
-        return await self._look_up(Cancelled())
-
-    async def _look_up(self, if_absent: Outcome | Cancelled | None = None) -> PushResult:
-        """Look it up. Where it was surely not made it comes to `if_absent`; without that it is created."""
-        if not self._usable.reference:
-            return self._result(_cannot_be_checked(self.prepared.safeguards), self.sent_safeguards)
-        found = await self._find()
-        match found:
-            case Confirmed():
-                return self._result(found, NO_SAFEGUARDS)
-            case Deferred(reason) if reason == CANCELLED_IN_PMS and self.prepared.work.cancellation is not None:
-                return self._result(Cancelled(), NO_SAFEGUARDS)
-            case Deferred():
-                return self._result(found, self.sent_safeguards, still_possibly_sent=True)
-            case Absent():
-                pass
-            case _:
-                assert_never(found)
-        outcome = await self._create() if if_absent is None else if_absent
-        if not isinstance(outcome, Rejected):
-            return self._result(outcome, self.prepared.safeguards)
-        # The no may be to ourselves: an earlier push that came through only now holds these nights.
-        late = await self._find()
-        if isinstance(late, Absent):
-            return self._result(outcome, NO_SAFEGUARDS)
-        return self._result(late, self.sent_safeguards, still_possibly_sent=True)
-
-    def _result(
-        self, outcome: Outcome | Cancelled, sent_safeguards: Safeguards, *, still_possibly_sent: bool = False
-    ) -> PushResult:
-        """What the push came to by `outcome`. `sent_safeguards`: what the one carried that is left in doubt, if one is.
-        `still_possibly_sent`: an earlier one may have been made, unless `outcome` settles that."""
-        possibly_sent = isinstance(outcome, InDoubt) or (still_possibly_sent and isinstance(outcome, Deferred))
-        usable = sent_safeguards.common_with(self.prepared.safeguards)
-        return PushResult(
-            outcome,
-            self.attempts.all,
-            possibly_sent,
-            bool(usable),
-            usable.reference,
-            str(sent_safeguards) if possibly_sent else "",
-        )
-
-    async def _create(self) -> Outcome:
+    async def _create(self, evidence: Evidence) -> PushResult:
         """Ask the PMS to make it, unless it is too late for that."""
-        if self._late():
-            return too_late()
-        await self.before_sending(self.prepared.work, self.prepared.safeguards)
+        work, target = self.prepared.work, self.prepared.facts.target
+        if self.clock.now() >= work.deadline_at:
+            return self._result(too_late(), evidence)
+        await self.before_sending(work, target)
         # What a failing adapter sent is not known.
-        outcome: Outcome = await self.attempts.make("create", self.prepared.pms.create(self.prepared.booking), InDoubt)
-        return while_leased(outcome)
+        asking = self.prepared.pms.create(self.prepared.booking)
+        outcome: Outcome = while_leased(await self.attempts.make("create", asking, InDoubt))
+        return self._result(*after_create(outcome, evidence, self.prepared.facts, self.clock))
 
-    async def _find(self) -> LookupOutcome:
-        await self.before_sending(self.prepared.work, self.prepared.safeguards)
-        found: LookupOutcome = await self.attempts.make("find", self.prepared.pms.find(self.prepared.booking), Deferred)
+    def _found(self, found: Confirmed | Deferred, evidence: Evidence) -> PushResult:
+        match found:
+            case Confirmed(pms_id):
+                target = evidence.open[-1].to
+                return self._result(found, evidence.found(pms_id, target, iso(self.clock.now())))
+            case Deferred(reason) if reason == CANCELLED_IN_PMS and self.prepared.work.cancellation is not None:
+                return self._result(Cancelled(), evidence.settled(iso(self.clock.now())))
+            case Deferred(reason, detail) if reason == LOOKS_ALIKE:  # for a person to look at
+                return self._result(InDoubt(reason, detail), evidence, Park(reason, detail, LookUp(_ALIKE_AGAIN)))
+            case Deferred():
+                return self._result(found, evidence)
+
+    async def _find(self, evidence: Evidence) -> LookupOutcome:
+        booking, known = self.prepared.booking, evidence.pms_id
+        await self.before_sending(self.prepared.work, self.prepared.facts.target)
+        looked_for = booking if known is None else replace(booking, pms_id=known)
+        found: LookupOutcome = await self.attempts.make("find", self.prepared.pms.find(looked_for), Deferred)
         return while_leased(found)
 
+    def _result(self, outcome: Outcome | Cancelled, evidence: Evidence, step: NextStep | None = None) -> PushResult:
+        if step is None and evidence.open and isinstance(outcome, Deferred | InDoubt):
+            is_new = evidence.number != self.prepared.work.evidence.number
+            step = self._next_step(evidence, 0.0 if is_new else self.waited(self.prepared.work))
+        return PushResult(outcome, self.attempts.all, evidence, step)
 
-def _cannot_be_checked(current: Safeguards) -> InDoubt:
-    if current.reference:
-        return InDoubt("cannot_be_checked", "It may have been made, by a push that this PMS cannot be searched for.")
-    return InDoubt("cannot_be_checked", "It may have been made, and this PMS cannot be searched.")
+
+def step_of(
+    work: Work, evidence: Evidence, facts: Facts, now: datetime, waited: float, *, forbidden: bool = False
+) -> NextStep:
+    """What to do next about `work`, by that evidence. `forbidden`: a rule refuses it now, or its card is gone."""
+    in_time = now < work.deadline_at and work.status is Status.PENDING and not forbidden
+    only_by_key = facts.target.key and not facts.target.reference and bool(evidence.open)
+    may_create = in_time and (work.cancellation is None or only_by_key)
+    return next_step(evidence, facts, now, waited, may_create=may_create)
+
+
+def after_create(outcome: Outcome, evidence: Evidence, facts: Facts, clock: Clock) -> tuple[Outcome, Evidence]:
+    """What a create came to, and the evidence with it. A no that may be due to our own earlier push is a doubt."""
+    after = evidence.after(outcome, facts.target, iso(clock.now()))
+    if isinstance(outcome, Rejected) and after.open:
+        if facts.target.reference:
+            said = f"The PMS refused it ({outcome.problem.code}), perhaps because of an earlier push of it."
+            return InDoubt("refused_in_doubt", said), after
+        return outcome, evidence  # the key has kept the two apart
+    return outcome, after
+
+
+def _not_shown(evidence: Evidence) -> InDoubt:
+    return InDoubt("not_shown_yet", f"The PMS does not show it. {evidence.words[-1]}" if evidence.words else "")

@@ -124,7 +124,7 @@ async def takes_no_answer_of_another(trial: Trial) -> Findings:
             if isinstance(outcome, Confirmed) and outcome.pms_reservation_id == first.pms_reservation_id:
                 yield f"it was confirmed with another's answer in exchange {at}"
         booking = trial.site.booking()
-        renamed = of_body(partial(_named_otherwise, booking.reference.encode()))
+        renamed = of_body(partial(_named_otherwise, trial.sent_reference(booking).encode()))
         elsewhere = Disruption("another's reference", renamed, delivered=True)
         outcome = await trial.disrupted(elsewhere, None, partial(trial.create, booking))
         if isinstance(outcome, Confirmed):

@@ -105,6 +105,9 @@ LOST: Final[Sequence[tuple[str, Fault]]] = (
     ("HTTP 500", say(500)),
     ("HTTP 502", say(502)),
     ("HTTP 504", say(504)),
+    ("HTTP 503 with Retry-After", say(503, Retry_After=str(ASKED_SECONDS))),
+    ("HTTP 408", say(408)),
+    ("HTTP 303", say(303, b"", Location=TRAP)),
     ("an answer of 2 MiB", of_body(lambda body: body + b" " * _HUGE_BYTES)),
 )
 """No whole response came, or none of the PMS's own: whatever was asked for may have been done."""
@@ -130,10 +133,7 @@ UNREADABLE: Final[Sequence[tuple[str, Fault]]] = (
 )
 """The status is the PMS's own and the body is not as agreed."""
 
-PUT_OFF: Final[Sequence[tuple[str, Fault]]] = (
-    ("HTTP 429 with Retry-After", say(429, Retry_After=str(ASKED_SECONDS))),
-    ("HTTP 503 with Retry-After", say(503, Retry_After=str(ASKED_SECONDS))),
-)
+PUT_OFF: Final[Sequence[tuple[str, Fault]]] = (("HTTP 429 with Retry-After", say(429, Retry_After=str(ASKED_SECONDS))),)
 """The PMS says that nothing was done, and when to try again."""
 
 NOT_LET_IN: Final[Sequence[tuple[str, Fault]]] = (("HTTP 401", say(401)), ("HTTP 403", say(403)))

@@ -37,7 +37,7 @@ _STATUSES: Final = (400, 402, 409, 422)
 
 
 async def puts_off_what_was_not_done(trial: Trial) -> Findings:
-    """A PMS that throttles (429) or is out of service (503) and says for how long is asked again then, not before; whoever is not
+    """A PMS that throttles (429) and says for how long is asked again then, not before; an account that is not
     let in (401, 403), or asks at a wrong address (404), loses nothing."""
     normal = await trial.normal_push()
     for disruption in before(PUT_OFF):

@@ -201,11 +201,16 @@ class Trial:
             raise Misbehaved(f"a plain create with nothing in its way came to {_said_of(outcome, booking)}")
         return booking, outcome
 
+    def sent_reference(self, booking: Booking) -> str:
+        """The reference of `booking` as the PMS is sent it."""
+        return self.can.reference_form.of(booking.reference)
+
     async def held(self, booking: Booking) -> int | None:
         """How many reservations of `booking` the PMS has; None where nobody can tell."""
         self.proxy.begin()
         if self.site.held is not None:
-            return self.site.held(booking.reference if self.site.held_by is None else self.site.held_by(booking))
+            by = self.sent_reference(booking) if self.site.held_by is None else self.site.held_by(booking)
+            return self.site.held(by)
         if not self.can.find_by_reference:
             return None
         found = await self.find(booking)

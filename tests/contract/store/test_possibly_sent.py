@@ -10,16 +10,17 @@ import pytest
 from sqlalchemy import event
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from forwarder.reservation.evidence import Target, read_target
 from forwarder.reservation.outcome import Status
 from forwarder.store.database import open_engine
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.store.submissions.recorder import SqlRecorder
-from forwarder.store.submissions.work import UNKNOWN_SAFEGUARDS, Arrival, Work
+from forwarder.store.submissions.work import UNKNOWN, Arrival, Work
 from tests.support.store.stored import DEADLINE, LATER, arrival, arrivals, final, lease, postponed, row, take_over
-from tests.support.worker.works import NOW, submission
+from tests.support.worker.works import NOW, doubtful, submission
 
 ALL = range(16)
-KEY, REFERENCE, NONE = "pms key", "pms reference", ""
+KEY, REFERENCE, NONE = Target("pms", key=True).text, Target("pms", reference="id").text, ""
 
 
 @pytest.fixture
@@ -30,8 +31,13 @@ async def recorder(engine: AsyncEngine) -> SqlRecorder:
     return opened
 
 
-async def claimed(recorder: SqlRecorder, safeguards: str | None, *, by: str = "w1") -> Work:
-    (work,) = await recorder.claim(by, "acc", ALL, now=LATER, limit=10, safeguards=safeguards)
+def carried_by(work: Work) -> list[str]:
+    """What its open pushes carried."""
+    return [push.to.text for push in work.evidence.open]
+
+
+async def claimed(recorder: SqlRecorder, target: str | None, *, by: str = "w1") -> Work:
+    (work,) = await recorder.claim(by, "acc", ALL, now=LATER, limit=10, target=target)
     return work
 
 
@@ -43,38 +49,37 @@ async def taken_over(recorder: SqlRecorder, worker_id: str) -> Work:
 
 
 LET_GO = [
-    # what its doubt was, what it was leased with, whether it was marked; whether it is doubtful now, and its doubt
-    (None, REFERENCE, False, True, REFERENCE),
-    (None, UNKNOWN_SAFEGUARDS, False, True, UNKNOWN_SAFEGUARDS),
-    (None, NONE, False, False, NONE),  # who pushes without safeguards marks first
-    (None, NONE, True, True, NONE),
-    (None, None, False, False, NONE),  # nothing could be sent
-    (REFERENCE, REFERENCE, False, True, REFERENCE),
-    (REFERENCE, KEY, False, True, NONE),  # the one or the other, or both: nothing tells of all
-    (REFERENCE, NONE, False, True, REFERENCE),
-    (REFERENCE, NONE, True, True, NONE),
-    (REFERENCE, None, False, True, REFERENCE),
+    # what its doubt was, what it was leased with, whether it was marked; what its open pushes carry now
+    (None, REFERENCE, False, [REFERENCE]),
+    (None, UNKNOWN, False, [NONE]),
+    (None, NONE, False, []),  # a worker whose push carries nothing marks it first
+    (None, NONE, True, [NONE]),
+    (None, None, False, []),  # nothing could be sent
+    (REFERENCE, REFERENCE, False, [REFERENCE, REFERENCE]),
+    (REFERENCE, KEY, False, [REFERENCE, KEY]),
+    (REFERENCE, NONE, False, [REFERENCE]),
+    (REFERENCE, NONE, True, [REFERENCE, NONE]),
+    (REFERENCE, None, False, [REFERENCE]),
 ]
 
 
-@pytest.mark.parametrize(("earlier", "safeguards", "marked", "possibly_sent", "sent_safeguards"), LET_GO)
+@pytest.mark.parametrize(("earlier", "target", "marked", "open_pushes"), LET_GO)
 @pytest.mark.parametrize("way", ["taken over", "given up"])
 async def test_what_a_worker_let_go_of_tells_what_its_push_carried(
     recorder: SqlRecorder,
     way: str,
     earlier: str | None,
-    safeguards: str | None,
+    target: str | None,
     marked: bool,
-    possibly_sent: bool,
-    sent_safeguards: str,
+    open_pushes: list[str],
 ) -> None:
     await lease(recorder, "reader")
     await recorder.ingest("w1", [arrival(1, held=False)], now=NOW)
     if earlier is not None:
         work = await claimed(recorder, earlier)
-        await recorder.record("w1", [], [replace(postponed(work, possibly_sent=True), sent_safeguards=earlier)])
-    work = await claimed(recorder, safeguards)
-    assert (work.safeguards, work.sent_safeguards, work.takeovers) == (safeguards, earlier or "", 0)
+        await recorder.record("w1", [], [replace(postponed(work), evidence=doubtful(read_target(earlier)))])
+    work = await claimed(recorder, target)
+    assert (work.target, carried_by(work), work.takeovers) == (target, [] if earlier is None else [earlier], 0)
     if marked:
         await recorder.mark_pushing("w1", [work.id])
     if way == "taken over":
@@ -82,14 +87,14 @@ async def test_what_a_worker_let_go_of_tells_what_its_push_carried(
     else:
         assert await recorder.abandon("w1", [work.id], now=LATER) == 1
         found = await claimed(recorder, NONE, by="reader")
-    assert (found.possibly_sent, found.sent_safeguards, found.takeovers) == (possibly_sent, sent_safeguards, 1)
+    assert (found.possibly_sent, carried_by(found), found.takeovers) == (bool(open_pushes), open_pushes, 1)
 
 
 async def test_what_arrived_and_was_let_go_of_tells_it_too(recorder: SqlRecorder) -> None:
     await lease(recorder, "reader")
-    await recorder.ingest("w1", [Arrival(submission(1), 0, DEADLINE, held=True, safeguards=KEY)], now=NOW)
+    await recorder.ingest("w1", [Arrival(submission(1), 0, DEADLINE, held=True, target=KEY)], now=NOW)
     found = await taken_over(recorder, "w1")
-    assert (found.possibly_sent, found.sent_safeguards) == (True, KEY)
+    assert carried_by(found) == [KEY]
 
 
 async def test_who_only_ends_what_has_expired_pushes_nothing(recorder: SqlRecorder) -> None:
@@ -97,7 +102,7 @@ async def test_who_only_ends_what_has_expired_pushes_nothing(recorder: SqlRecord
     await recorder.ingest("w1", [arrival(1, held=False)], now=NOW)
     await recorder.release("w1", [(await claimed(recorder, KEY)).id])
     (work,) = await recorder.claim_expired("w1", ALL, now=DEADLINE, limit=10)
-    assert work.safeguards is None
+    assert work.target is None
     assert (await taken_over(recorder, "w1")).possibly_sent is False
 
 
@@ -106,14 +111,16 @@ async def test_what_is_recorded_in_doubt_tells_what_it_carried_until_it_ends(
 ) -> None:
     await recorder.ingest("w1", [arrival(1, held=False)], now=NOW)
     in_doubt = replace(
-        final(await claimed(recorder, REFERENCE), status=Status.IN_DOUBT), sent_safeguards=REFERENCE, look_at=LATER
+        final(await claimed(recorder, REFERENCE), status=Status.IN_DOUBT),
+        evidence=doubtful(read_target(REFERENCE)),
+        look_at=LATER,
     )
     assert await recorder.record("w1", [in_doubt], [])
     work = await claimed(recorder, KEY)
-    assert (work.status, work.possibly_sent, work.sent_safeguards) == (Status.IN_DOUBT, True, REFERENCE)
+    assert (work.status, work.possibly_sent, carried_by(work)) == (Status.IN_DOUBT, True, [REFERENCE])
     assert await recorder.record("w1", [final(work)], [])
     ended = await row(engine, work.id)
-    assert (ended["status"], ended["possibly_sent"], ended["sent_safeguards"]) == ("CONFIRMED", False, None)
+    assert (ended["status"], ended["possibly_sent"]) == ("CONFIRMED", False)
 
 
 async def test_a_worker_is_told_what_it_holds_and_gives_up_only_that(recorder: SqlRecorder) -> None:
@@ -182,7 +189,7 @@ async def test_what_may_have_been_leased_is_given_back_before_it_is_leased_again
     intake = asyncio.create_task(recorder.ingest("w1", arrivals([2]), now=NOW))
     if engine.dialect.name == "postgresql":
         await connections.asked_for.wait()
-    sweep = asyncio.create_task(recorder.claim("w1", "acc", ALL, now=LATER, limit=10, safeguards=REFERENCE))
+    sweep = asyncio.create_task(recorder.claim("w1", "acc", ALL, now=LATER, limit=10, target=REFERENCE))
     await asyncio.wait([sweep], timeout=0.3)  # it is done by then where the two do not take turns
     connections.coming.set()
     await intake

@@ -249,9 +249,7 @@ def shown(message: Message) -> tuple[Letter, Message]:
 def test_of_a_card_nothing_is_shown_but_that_it_is_gone() -> None:
     card = SealedCard("key-1", "c2VhbGVkLWNhcmQ=")
     fields: dict[str, Any] = {"cardDetails": {"cardNumber": "411111******1111"}, "notes": "é"}
-    work = Work(
-        1, 1, replace(arrival(1, **fields).submission, card=card), 0, iso(NOW), DEADLINE, (), 0, possibly_sent=False
-    )
+    work = Work(1, 1, replace(arrival(1, **fields).submission, card=card), 0, iso(NOW), DEADLINE, (), 0)
     value = value_of(*shown(failure(work)[1]))
     assert value is not None
     assert (value["card"], value["reservation"]["cardDetails"]) == ("gone", "gone")
@@ -272,7 +270,7 @@ async def test_a_letter_whose_card_is_gone_says_so_and_goes_back_by_name_alone(d
 
 
 def test_without_a_card_none_is_spoken_of() -> None:
-    work = Work(1, 1, replace(arrival(1).submission, card=None), 0, iso(NOW), DEADLINE, (), 0, possibly_sent=False)
+    work = Work(1, 1, replace(arrival(1).submission, card=None), 0, iso(NOW), DEADLINE, (), 0)
     value = value_of(*shown(failure(work)[1]))
     assert value is not None
     assert value["card"] is None

@@ -17,6 +17,7 @@ from forwarder.pms.responses.record import record_fields
 from forwarder.process.clock import SystemClock
 from forwarder.process.containment import Fault, Where
 from forwarder.reservation.bounds import MAX_EVENT_BYTES, MAX_RECORD_BYTES, bounded
+from forwarder.reservation.evidence import Park
 from forwarder.reservation.outcome import Confirmed, Deferred, InDoubt, LookupOutcome, Outcome, Rejected, Status
 from forwarder.reservation.problems import endings
 from forwarder.simulator.world import World
@@ -29,7 +30,7 @@ from forwarder.worker.push_context import PushResult
 from forwarder_pms_kit.simulators import simulator_app
 from tests.support.profile import Profile, lives
 from tests.support.simulator.server import OPTIONS, PATHS, booking, served
-from tests.support.worker.works import NOW, work
+from tests.support.worker.works import NOW, carried, work
 
 LIVES: Final[Mapping[Profile, int]] = {"change": 60, "full": 1_000, "long": 50_000}
 LINE = {"name": "x" * 250, "type": "é" * 250, "total": 0.1}
@@ -38,12 +39,14 @@ LINE = {"name": "x" * 250, "type": "é" * 250, "total": 0.1}
 def recorded(row: Work, outcome: Outcome) -> Ended:
     """What is recorded of `outcome`; it is storable and publishable."""
     attempts = with_attempt(row.attempts, "create", "2027-01-01T00:00:00.000Z", 0.1, outcome)
-    result = PushResult(outcome, attempts, possibly_sent=isinstance(outcome, InDoubt), checkable=False, findable=False)
+    evidence = row.evidence.after(outcome, carried(), "2027-01-01T00:00:00.000Z")
+    step = Park("cannot_be_checked", "It cannot be searched.") if isinstance(outcome, InDoubt) else None
+    result = PushResult(outcome, attempts, evidence, step)
     try:
-        ended = decide(row, result, now=NOW, quiet_seconds=30.0, jitter=0.0)
+        ended = decide(row, result, now=NOW, jitter=0.0)
     except Exception as error:  # noqa: BLE001 - an adapter of another distribution: as the push pipeline does
         fault = Fault("err_1", Where.PUSH, error)
-        ended = after_fault(row, fault, sent=True, now=NOW, quiet_seconds=30.0, last=True)
+        ended = after_fault(row, fault, sent=True, now=NOW, push_seconds=30.0, last=True)
     if not isinstance(ended, Ended):
         ended = completed(row, attempts, Status.FAILED, now=NOW, problem=endings.DELIVERY_FAILED.problem("Late."))
     message = encode_result(ended.event)

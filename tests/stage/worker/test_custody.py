@@ -11,6 +11,7 @@ import pytest
 from sqlalchemy import select
 
 from forwarder.process.clock import SystemClock
+from forwarder.reservation.evidence import Target, read_evidence
 from forwarder.store.submissions.recorder import SqlRecorder
 from forwarder.store.submissions.work import Arrival, CancellationArrival, Work
 from forwarder.store.tables import reservations
@@ -20,6 +21,8 @@ from forwarder.worker.service import Worker
 from tests.support.store.stored import lease
 from tests.support.worker.worker_bench import PATIENCE_SECONDS, SETTINGS, Bench, cancellation, fresh, open_bench
 from tests.support.worker.works import submission
+
+TARGET = Target("pms", key=True)
 
 
 @pytest.fixture
@@ -190,10 +193,10 @@ async def test_a_row_that_the_store_has_for_a_worker_that_knows_nothing_of_it_is
     async with bench.worker() as worker:
         await bench.submit(fresh(1))
         await bench.rows("CONFIRMED", 1)
-        waiting = Arrival(fresh(2), 0, SystemClock().now().replace(year=2100), held=True, safeguards="pms key")
+        waiting = Arrival(fresh(2), 0, SystemClock().now().replace(year=2100), held=True, target=TARGET.text)
         await SqlRecorder(bench.engine).ingest(worker.worker_id, [waiting], now=SystemClock().now())
         row = await _row(bench, 2, lambda row: row.takeovers == 1)
-    assert (row.possibly_sent, row.sent_safeguards) == (True, "pms key")
+    assert [push.to for push in read_evidence(row.evidence).open] == [TARGET]
 
 
 async def test_a_row_that_is_held_for_long_is_not_taken_for_a_stray(bench: Bench) -> None:

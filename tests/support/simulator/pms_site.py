@@ -6,7 +6,6 @@ from typing import Any, Final, Literal
 
 from forwarder.pms.port import UNPACED, AccountConnection, Pace, Pms, PmsDirectory
 from forwarder.reservation.booking import Booking
-from forwarder.reservation.outcome import Deferred, InDoubt
 from tests.support.simulator.server import OPTIONS, QuickClock, Simulator, booking
 
 CREDENTIAL = "s3cr3t-credential"
@@ -14,20 +13,18 @@ CREDENTIAL = "s3cr3t-credential"
 
 @dataclass(frozen=True, slots=True)
 class Wording:
-    """`amounts`: what of the price the PMS shows again. `unavailable`: what a bare 503 to a create comes to. `says_how_long`: its
-    503 can name the wait; then it is its own word, and not that of a gateway that lost a server which may have booked."""
+    """`amounts`: what of the price the PMS shows again. `says_how_long`: its 503 can name the wait."""
 
     amounts: Literal["all", "price", "none"] = "all"
-    unavailable: type[Deferred | InDoubt] = Deferred
     says_how_long: bool = True
 
 
 WORDINGS: Final[Mapping[str, Wording]] = {
     "beds24": Wording(amounts="price"),
     "booking-sync": Wording(says_how_long=False),  # X-RateLimit-Reset alone
-    "cloudbeds": Wording(amounts="none", unavailable=InDoubt),
+    "cloudbeds": Wording(amounts="none"),
     "generic": Wording(),
-    "hostaway": Wording(unavailable=InDoubt),
+    "hostaway": Wording(),
     "website-builder": Wording(),
 }
 """Kind → how its simulator, as the PMS does, differs from the others."""

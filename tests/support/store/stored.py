@@ -9,6 +9,7 @@ from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.process.clock import iso
+from forwarder.reservation.evidence import NOTHING_SENT
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.record import ResultEvent, SubmissionState, compose_record, result_data
 from forwarder.reservation.request import SealedCard
@@ -17,7 +18,7 @@ from forwarder.store.lists.port import DEFAULT_FILTERS, Filters, Reader
 from forwarder.store.submissions.port import Recorder
 from forwarder.store.submissions.work import Arrival, Attempt, Ended, OutboxEvent, Postponed, Work
 from forwarder.store.tables import reservations
-from tests.support.worker.works import NOW, submission
+from tests.support.worker.works import NOW, doubtful, submission
 
 NOBODY_LISTENS = "postgresql://forwarder@127.0.0.1:1/forwarder"
 """The URL of a database that cannot be reached."""
@@ -86,7 +87,13 @@ def final(work: Work, *, status: Status = Status.CONFIRMED, at: datetime = LATER
 
 def postponed(work: Work, *, due_at: datetime = LATER, possibly_sent: bool = False) -> Postponed:
     """`work` to be tried again."""
-    return Postponed(work.id, [*work.attempts, attempt(outcome="deferred")], NOW, due_at, possibly_sent)
+    return Postponed(
+        work.id,
+        [*work.attempts, attempt(outcome="deferred")],
+        NOW,
+        due_at,
+        doubtful() if possibly_sent else NOTHING_SENT,
+    )
 
 
 async def row(engine: AsyncEngine, work_id: int) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from forwarder.reservation.submission import Submission
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.tenancy.port import Account, CannotOpen, NotBound
 from forwarder.worker.cards.vault import CardGone, CodeGone
-from forwarder.worker.push.pusher import MaySend, Pusher
+from forwarder.worker.push.pusher import MaySend, Pusher, Timing
 from tests.support.memory.clock import ManualClock
 
 KEY = Capabilities(idempotent_create=True, find_by_reference=True, cancel=True)
@@ -111,12 +111,16 @@ def pusher_to(
     may_send: MaySend = lambda _: True,
     intents: list[int] | None = None,
     cards: CardsInTheClear | None = None,
+    timing: Timing | None = None,
+    clock: ManualClock | None = None,
 ) -> Pusher:
-    """`intents`: where the ids go of the rows that are marked before they are pushed."""
+    """`intents`: where the ids go of the rows that are marked before they are pushed. `timing`: by default the PMS
+    shows at once what it made, and nothing is waited for."""
 
     async def intend(work_id: int) -> bool:
         if intents is not None:
             intents.append(work_id)
         return work_id != REFUSES_INTENT
 
-    return Pusher(pms, _Vault(), ManualClock(), cards or CardsInTheClear(), may_send=may_send, intend=intend)
+    sealed, timing = cards or CardsInTheClear(), timing or Timing(0.0, 0.0)
+    return Pusher(pms, _Vault(), clock or ManualClock(), sealed, may_send=may_send, intend=intend, timing=timing)

@@ -45,7 +45,8 @@ SETTINGS = WorkerSettings(
     sweep_seconds=0.05,
     grace_seconds=5.0,
     lease_seconds=30.0,
-    quiet_seconds=0.2,
+    push_seconds=0.2,
+    settles_seconds=0.2,
     republish_seconds=0.2,
 )
 PATIENCE_SECONDS = 90.0

@@ -3,12 +3,15 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from forwarder.operations.connections import target_of
 from forwarder.pms.port import Capabilities
+from forwarder.process.clock import iso
+from forwarder.reservation.evidence import NOTHING_SENT, Evidence, Target
+from forwarder.reservation.outcome import InDoubt
 from forwarder.reservation.request import SealedCard
 from forwarder.reservation.submission import Submission
 from forwarder.store.submissions.work import Attempt, Work
 from forwarder.tenancy.port import Account
-from forwarder.worker.push_context import safeguards_of
 
 BASE_URL = "https://pms.test"
 NOW = datetime(2027, 1, 1, tzinfo=UTC)
@@ -46,16 +49,20 @@ def work(
         deadline_at=NOW + timedelta(days=1),
         attempts=attempts,
         revision=0,
-        possibly_sent=possibly_sent,
+        evidence=doubtful() if possibly_sent else NOTHING_SENT,
         pushing=pushing,
-        sent_safeguards=carried() if possibly_sent else "",
     )
 
 
-def carried(*, key: bool = True, reference: bool = True, kind: str = "generic") -> str:
+def doubtful(target: Target | None = None, *, at: datetime = NOW) -> Evidence:
+    """One push to the account below that may have been made."""
+    return NOTHING_SENT.after(InDoubt("pms_timeout", "No answer."), target or carried(), iso(at))
+
+
+def carried(*, key: bool = True, reference: bool = True, kind: str = "generic") -> Target:
     """What a push to the account below carries, by what its PMS can do."""
     can = Capabilities(idempotent_create=key, find_by_reference=reference, cancel=True)
-    return str(safeguards_of(kind, BASE_URL, can))
+    return target_of(kind, BASE_URL, "", can)
 
 
 def account(account_id: str = "acc", **settings: Any) -> Account:

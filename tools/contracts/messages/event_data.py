@@ -21,6 +21,9 @@ class ResultData(Part):
     status: Status
     reservation: Reservation
     cancellation: Cancellation = maybe("Of an event about a cancellation.")
+    other_pms_reservation_ids: list[str] = maybe(
+        "Other reservations that the PMS shows under the same reference. Ask the operator which of them is to stay."
+    )
     test: Literal[True] = maybe("Of an event of test mode: what it tells of was made in a simulated PMS.")
 
 

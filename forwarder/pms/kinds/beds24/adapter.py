@@ -71,9 +71,9 @@ from forwarder.pms.sdk import (
     Send,
     credential_header,
     discreet,
-    gateway_failure,
     harmless,
     hold_off_asked,
+    is_reference,
     no_token,
     not_understood,
     outcome_of,
@@ -133,7 +133,7 @@ class Beds24Adapter:
             page = page_in(response, self._options.reference_field) if response.status_code == HTTPStatus.OK else None
             if page is None:
                 return harmless(self._unexpected(response))
-            ours = [shown for shown in page.bookings if shown.reference == booking.reference]
+            ours = [shown for shown in page.bookings if _is_ours(shown, booking)]
             if ours:
                 return _found(ours, booking)
             if not all(shown.shows_reference for shown in page.bookings):
@@ -175,8 +175,6 @@ class Beds24Adapter:
         said = self._posted(response, len(items))
         if said is not None:
             return [not_understood(response) if one is None else one for one in said]
-        if (lost := gateway_failure(response)) is not None:
-            return [lost] * len(items)
         if response.status_code == HTTPStatus.BAD_REQUEST and len(items) > 1:
             return [await self._post_alone(item, send) for item in items]
         return [self._unexpected(response)] * len(items)
@@ -201,7 +199,9 @@ class Beds24Adapter:
             return _confirmed(new, booking)
         if new is None and not said.success and said.faults:
             return self._refused(said, booking)
-        return InDoubt("pms_answer_not_understood", "The PMS does not say whether it made the booking.")
+        pms_id = None if new is None else str(new.id)
+        detail = "The PMS does not say whether it made the booking."
+        return InDoubt("pms_answer_not_understood", detail, made=new is not None, pms_reservation_id=pms_id)
 
     def _refused(self, said: Posted, booking: Booking) -> Rejected | Deferred | InDoubt:
         return outcome_of_message(meaning_of(said.faults, room_named=_names_room(booking)), said.words, booking)
@@ -237,10 +237,17 @@ def _names_room(booking: Booking) -> bool:
     return booking.room_id != booking.property_id
 
 
+def _is_ours(shown: ShownBooking, booking: Booking) -> bool:
+    if is_reference(shown.reference, booking.reference):
+        return True
+    return str(shown.id) == booking.pms_id and not _ECHO.contradicts(shown.whole, booking)
+
+
 def _found(ours: Sequence[ShownBooking], booking: Booking) -> Confirmed | Deferred:
-    held = next((shown for shown in ours if shown.status in HELD), None)
-    if held is not None:
-        return _confirmed(held, booking)
+    held = {str(shown.id): shown for shown in ours if shown.status in HELD}
+    if held:
+        first, *others = held
+        return replace(_confirmed(held[first], booking), doubles=tuple(others))
     statuses = sorted({shown.status for shown in ours})
     if statuses == [CANCELLED]:
         return Deferred(CANCELLED_IN_PMS, "The PMS made the booking, and it was cancelled there since.")
@@ -253,9 +260,9 @@ def _may_be_ours(new: ShownBooking, booking: Booking) -> bool:
     room = new.whole.get("roomId")
     other_room = room is not None and str(room) != booking.room_id.lstrip("0")
     others = other_room or _ECHO.contradicts(new.whole, booking)
-    return not others and (not new.shows_reference or new.reference == booking.reference)
+    return not others and (not new.shows_reference or is_reference(new.reference, booking.reference))
 
 
 def _confirmed(shown: ShownBooking, booking: Booking) -> Confirmed:
-    named = shown.reference == booking.reference
+    named = is_reference(shown.reference, booking.reference)
     return Confirmed(str(shown.id), dict(shown.record), named=named)

@@ -46,7 +46,6 @@ from forwarder.pms.sdk import (
     Response,
     Send,
     StandIn,
-    gateway_failure,
     harmless,
     not_understood,
     path_segment,
@@ -147,7 +146,7 @@ class BookingSyncAdapter:
                 # Not a wrong base URL: the client was created under it.
                 return refusal(booking, "property_not_found", "")
             case _:
-                return gateway_failure(response) or self._api.unexpected(response)
+                return self._api.unexpected(response)
 
     async def _book_by_card(
         self, cards: CardPayment, rental: str, booking: Booking, quote: Quote | None, send: Send
@@ -223,5 +222,7 @@ def _made(response: Response, booking: Booking, status: str) -> SyncBooking | Ou
             return one
         case [SyncBooking(status="Canceled")]:
             return refusal(booking, "pms_refused", "The PMS made the booking as a cancelled one.")
+        case [one]:
+            return not_understood(response, str(one.id))
         case _:
             return not_understood(response)

@@ -1,5 +1,6 @@
 """Looking up a booking at BookingSync: no filter takes our reference, so the rental's bookings around the nights are all read."""
 
+from dataclasses import replace
 from decimal import Decimal
 from http import HTTPStatus
 from typing import Final
@@ -33,9 +34,10 @@ async def look_up(api: BookingSyncApi, booking: Booking, send: Send, *, strict: 
         if bookings is None:
             return harmless(api.unexpected(response))
         shown += bookings
-        for found in bookings:
-            if found.external_reference == booking.reference and found.status == "Booked":
-                return confirmed(found)
+        booked = {each.id: each for each in bookings if each.is_ours(booking) and each.status == "Booked"}
+        if booked:
+            first, *others = booked
+            return replace(confirmed(booked[first]), doubles=tuple(map(str, others)))
         if page >= _pages(response) or not bookings:
             return _hidden(shown, booking, strict=strict) or _not_booked(shown, booking)
     return Deferred("pms_lists_too_much", f"The PMS lists more than {_MOST_PAGES * _PER_PAGE} bookings.")
@@ -48,7 +50,7 @@ def confirmed(found: SyncBooking, paid_since: Decimal = Decimal(0)) -> Confirmed
 
 def _hidden(shown: list[SyncBooking], booking: Booking, *, strict: bool) -> Deferred | None:
     """Why ours may be among `shown` without being known."""
-    others = [found for found in shown if found.external_reference != booking.reference]
+    others = [found for found in shown if not found.is_ours(booking)]
     if not all(found.shows_reference for found in others):
         detail = "The account's credential may not see the references of bookings; it needs the scope bookings_read."
         return Deferred("pms_scope_too_small", detail)
@@ -62,7 +64,7 @@ def _hidden(shown: list[SyncBooking], booking: Booking, *, strict: bool) -> Defe
 
 def _not_booked(shown: list[SyncBooking], booking: Booking) -> Absent | Deferred:
     """What was held, and never confirmed nor paid for, counts for nothing."""
-    ours = [found for found in shown if found.external_reference == booking.reference and not found.came_to_nothing]
+    ours = [found for found in shown if found.is_ours(booking) and not found.came_to_nothing]
     if not ours:
         return Absent()
     if all(found.status == "Canceled" for found in ours):

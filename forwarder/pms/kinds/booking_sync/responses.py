@@ -17,6 +17,7 @@ from forwarder.pms.sdk import (
     amount,
     day,
     finances,
+    is_reference,
     json_number,
     read_object,
     record_fields,
@@ -62,12 +63,19 @@ class SyncBooking(BaseModel):
         payments = self.links.get("payments") if isinstance(self.links, dict) else None
         return self.status == "Canceled" and self.booked is False and payments == []
 
+    def is_ours(self, booking: Booking) -> bool:
+        """Whether it carries our reference, or has the id that our create was answered with and the same days."""
+        if is_reference(self.external_reference, booking.reference):
+            return True
+        shown = {"start_at": self.start_at, "end_at": self.end_at}
+        return str(self.id) == booking.pms_id and not _ECHO.contradicts(shown, booking)
+
     def may_be(self, booking: Booking) -> bool:
         """Whether nothing that it shows is another booking's."""
         rental = self.links.get("rental") if isinstance(self.links, dict) else None
         shown = {"start_at": self.start_at, "end_at": self.end_at}
         return (
-            self.external_reference in (None, booking.reference)
+            (self.external_reference is None or self.is_ours(booking))
             and (rental is None or str(rental) == booking.property_id)
             and not _ECHO.contradicts(shown, booking)
         )

@@ -63,9 +63,9 @@ from forwarder.pms.sdk import (
     StandIn,
     bearer,
     credential_header,
-    gateway_failure,
     harmless,
     identifier,
+    is_reference,
     not_understood,
     outcome_of_message,
     read_object,
@@ -118,7 +118,7 @@ class CloudbedsAdapter:
     def _not_decided(self, response: Response) -> Deferred | InDoubt:
         if (read_object(response) or {}).get("success") is True:  # in an error's status
             return not_understood(response)
-        return gateway_failure(response) or unexpected(response, self._clock.now())
+        return unexpected(response, self._clock.now())
 
     async def _made(self, response: Response, body: dict[str, Any], booking: Booking, send: Send) -> Outcome:
         reservation_id = identifier(body.get("reservationID"))
@@ -282,7 +282,7 @@ def _is_anothers(shown: Mapping[str, Any], booking: Booking) -> bool:
 
 
 def _is_ours(item: object, booking: Booking) -> bool:
-    return isinstance(item, dict) and item.get("thirdPartyIdentifier") == booking.reference
+    return isinstance(item, dict) and is_reference(item.get("thirdPartyIdentifier"), booking.reference)
 
 
 CLOUDBEDS: Final = Kind(

@@ -6,6 +6,7 @@ DELETE {base_url}/reservations/{id}         → 204, again and again
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from decimal import Decimal
 from functools import cached_property
 from http import HTTPStatus
@@ -44,6 +45,7 @@ from forwarder.pms.sdk import (
     bearer,
     harmless,
     identifier,
+    is_reference,
     json_number,
     json_text,
     not_understood,
@@ -179,7 +181,7 @@ def _made(response: Response, booking: Booking) -> Outcome:
     body = read_object(response)
     confirmed = None if body is None else _confirmed(body, booking)
     if body is None or confirmed is None:
-        return not_understood(response)
+        return not_understood(response, None if body is None else identifier(body.get("id")))
     match _status(body):
         case "CONFIRMED":
             return confirmed
@@ -195,10 +197,10 @@ def _found(response: Response, booking: Booking) -> LookupOutcome:
     if items == []:
         return Absent()
     ours = [item for item in items if _is_ours(item, booking)] if isinstance(items, list) else []
-    for item in ours:
-        confirmed = _confirmed(item, booking)
-        if confirmed is not None and _status(item) == "CONFIRMED":
-            return confirmed
+    held = [each for item in ours if _status(item) == "CONFIRMED" and (each := _confirmed(item, booking)) is not None]
+    if held:
+        others = {each.pms_reservation_id for each in held} - {held[0].pms_reservation_id}
+        return replace(held[0], doubles=tuple(sorted(others)))
     statuses = {_status(item) for item in ours}
     if statuses & _CANCELLED:
         return Deferred(CANCELLED_IN_PMS, "The PMS made the reservation, and it was cancelled there since.")
@@ -206,13 +208,13 @@ def _found(response: Response, booking: Booking) -> LookupOutcome:
 
 
 def _is_ours(item: object, booking: Booking) -> bool:
-    return isinstance(item, dict) and item.get("reference") == booking.reference
+    return isinstance(item, dict) and is_reference(item.get("reference"), booking.reference)
 
 
 def _confirmed(body: Mapping[str, Any], booking: Booking) -> Confirmed | None:
     """The reservation in `body`; None where it has no id, or is about another reservation than ours."""
     pms_id, reference = identifier(body.get("id")), body.get("reference")
-    named = reference == booking.reference
+    named = is_reference(reference, booking.reference)
     if pms_id is None or not (named or reference is None):
         return None
     return Confirmed(pms_id, record_fields(body), named=named)

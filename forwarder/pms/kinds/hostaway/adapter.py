@@ -18,6 +18,7 @@ Chosen where the vendor's documents differ or say little:
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
 from http import HTTPStatus
 from typing import ClassVar, Final
@@ -69,8 +70,8 @@ from forwarder.pms.sdk import (
     Send,
     bearer,
     discreet,
-    gateway_failure,
     harmless,
+    is_reference,
     no_token,
     not_understood,
     outcome_of_message,
@@ -116,7 +117,7 @@ class HostawayAdapter:
             return _made(response, envelope, booking)
         if envelope is not None and response.status_code in _SAYS_NO:
             return self._refused(response, envelope, booking)
-        return gateway_failure(response) or unexpected(response, self._clock.now())
+        return unexpected(response, self._clock.now())
 
     def _refused(self, response: Response, envelope: Envelope, booking: Booking) -> Rejected | Deferred | InDoubt:
         meaning = meaning_of(envelope.words)
@@ -218,10 +219,12 @@ def _has_ended(response: Response) -> bool:
 
 def _made(response: Response, envelope: Envelope, booking: Booking) -> Outcome:
     reservation = reservation_in(envelope.result) if response.status_code in _DONE else None
-    if reservation is None or reservation.reference not in (None, booking.reference):
+    if reservation is None:
         return not_understood(response)
-    if reservation.listing_id not in (None, listing_id_of(booking)) or _ECHO.contradicts(reservation.whole, booking):
-        return not_understood(response)
+    others = reservation.reference is not None and not is_reference(reservation.reference, booking.reference)
+    elsewhere = reservation.listing_id not in (None, listing_id_of(booking))
+    if others or elsewhere or _ECHO.contradicts(reservation.whole, booking):
+        return not_understood(response, str(reservation.id))
     if reservation.status in (None, *HELD):
         return _confirmed(reservation, booking)
     if reservation.status in GONE:
@@ -231,10 +234,11 @@ def _made(response: Response, envelope: Envelope, booking: Booking) -> Outcome:
 
 def _decided(shown: Sequence[ShownReservation], booking: Booking) -> Confirmed | Deferred | None:
     """What these reservations say of ours; None where it is not among them."""
-    ours = [reservation for reservation in shown if reservation.reference == booking.reference]
-    held = next((reservation for reservation in ours if reservation.status in (None, *HELD)), None)
-    if held is not None:
-        return _confirmed(held, booking)
+    ours = [reservation for reservation in shown if _is_ours(reservation, booking)]
+    held = {str(reservation.id): reservation for reservation in ours if reservation.status in (None, *HELD)}
+    if held:
+        first, *others = held
+        return replace(_confirmed(held[first], booking), doubles=tuple(others))
     if ours:
         gone = all(reservation.status in GONE for reservation in ours)
         said = discreet(str(ours[0].status), booking)
@@ -246,6 +250,12 @@ def _decided(shown: Sequence[ShownReservation], booking: Booking) -> Confirmed |
     return None
 
 
+def _is_ours(shown: ShownReservation, booking: Booking) -> bool:
+    if is_reference(shown.reference, booking.reference):
+        return True
+    return str(shown.id) == booking.pms_id and not _ECHO.contradicts(shown.whole, booking)
+
+
 def _confirmed(reservation: ShownReservation, booking: Booking) -> Confirmed:
-    named = reservation.reference == booking.reference
+    named = is_reference(reservation.reference, booking.reference)
     return Confirmed(str(reservation.id), dict(reservation.record), named=named)

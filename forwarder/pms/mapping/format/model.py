@@ -18,6 +18,8 @@ from forwarder.pms.mapping.format.json_path import JsonPath
 from forwarder.pms.mapping.format.operations import Cancel, Confirm, Create, Find, Operation
 from forwarder.pms.mapping.format.parts import HeaderName, HeaderValue, Scalar, Shown, Table, Text, nonsense
 from forwarder.pms.port import Capabilities, Limit, Limits
+from forwarder.reservation.evidence import KEY_SECONDS
+from forwarder.reservation.reference import AS_IT_IS, ReferenceForm
 
 BaseUrl = Annotated[str, Field(pattern=r"^https?://[^\s/?#]+(/[^\s?#]*)?$")]
 
@@ -71,6 +73,13 @@ class PmsMapping(Table):
     """What the PMS publishes that one account may ask of it."""
     echo: Literal["always", "sometimes", "never"] = "sometimes"
     """Whether the answer to a create shows our reference: where it always does, one without it is in doubt."""
+    settles: Annotated[float, Field(ge=0, le=3600)] | None = None
+    """Seconds until a reservation is surely shown after the create that made it, a late commit included; 0 where the PMS shows at
+    once what it made. Default: the deployment's."""
+    key_seconds: Annotated[float, Field(gt=0)] = KEY_SECONDS
+    """How long the PMS keeps idempotency keys."""
+    reference_length: Annotated[int, Field(ge=24)] | None = None
+    """How many characters of our reference the PMS keeps, where fewer than the 36 that it has."""
     evidence: tuple[Statement, ...] = ()
     """By what each statement of this is known."""
     auth: Auth = Auth()
@@ -162,6 +171,9 @@ class PmsMapping(Table):
             cancel=self.cancel is not None,
             names_reference=self.echo == "always",
             finds_by_stay=by_stay,
+            settles=self.settles,
+            key_seconds=self.key_seconds,
+            reference_form=ReferenceForm(self.reference_length) if self.reference_length else AS_IT_IS,
         )
 
     @property

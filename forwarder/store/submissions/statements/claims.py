@@ -88,8 +88,9 @@ WORK = (
     _row.revision,
     _row.possibly_sent,
     _row.pushing,
-    _row.safeguards,
-    _row.sent_safeguards,
+    _row.target,
+    _row.evidence,
+    _row.updated_at,
     _row.takeovers,
     _row.trace,
     _row.cancel_requested_at,
@@ -111,7 +112,7 @@ def ingest(dialect: DialectName) -> Executable:
     transactions the one with the higher ids may become visible first. So they take turns, by a lock that ends when the rows are
     visible. It is taken before the first id is assigned: to sort the batch, all of it must have been joined with the lock.
     """
-    columns = (*_INGESTED, _row.safeguards)
+    columns = (*_INGESTED, _row.target)
     batch = batch_of(column("position", Integer), *columns, column("held", Boolean), separate=_row.request)
     source: Any = batch
     if dialect == "postgresql":
@@ -142,8 +143,8 @@ def claim() -> Executable:
     """Lease the account's due rows, oldest due first, skipping those that another worker is just claiming."""
     oldest = select(_row.id).where(_row.account_id == bindparam("account"), _due, _has_lease)
     picked = locked(oldest.order_by(_row.due_at, _row.id).limit(bindparam("limit", type_=Integer)))
-    safeguards = bindparam("safeguards", type_=Text())
-    return update_of(picked).values(leased_by=_worker, safeguards=safeguards).returning(*WORK)
+    target = bindparam("target", type_=Text())
+    return update_of(picked).values(leased_by=_worker, target=target).returning(*WORK)
 
 
 @cache
@@ -155,7 +156,7 @@ def claim_expired() -> Executable:
     mine = _row.partition.in_(bindparam("partitions", expanding=True))
     oldest = select(_row.id).where(pending, mine, _has_lease).order_by(_row.deadline_at, _row.id)
     picked = locked(oldest.limit(bindparam("limit", type_=Integer)))
-    return update_of(picked).values(leased_by=_worker, safeguards=null()).returning(*WORK)
+    return update_of(picked).values(leased_by=_worker, target=null()).returning(*WORK)
 
 
 @cache

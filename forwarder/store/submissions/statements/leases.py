@@ -7,6 +7,7 @@ from sqlalchemy import (
     BindParameter,
     Double,
     Executable,
+    Text,
     and_,
     bindparam,
     case,
@@ -21,13 +22,17 @@ from sqlalchemy import (
 )
 from sqlalchemy.sql.elements import ColumnElement
 
+from forwarder.reservation.evidence import WORKER_LOST
 from forwarder.store.sql import DialectName, Moment, batch_of, distinct, insert_into, key_among, locked
+from forwarder.store.submissions.statements.cancellations import PENDING
 from forwarder.store.submissions.statements.claims import HELD, update_of
+from forwarder.store.submissions.work import UNKNOWN
 from forwarder.store.tables import reservations, workers
 
 _row = reservations.c
 _worker: BindParameter[str] = bindparam("worker_id")
 _now = bindparam("now", type_=Moment())
+_stamp = bindparam("stamp", type_=Text())
 
 
 @cache
@@ -84,19 +89,21 @@ def abandon() -> Executable:
 
 
 def _abandoned() -> dict[str, Any]:
-    """The state of a row whose holder will not report any more: whether it was possibly sent, and what that push carried.
-
-    A push without safeguards is marked first. Where an earlier push was possibly sent too and carried something else, there is
-    nothing that both can be looked up by.
-    """
+    """The state of a row whose holder will not report any more. A pending one may have been pushed, unless its push carries nothing
+    and was not marked: then that push is added to its evidence. Takes `stamp`, now as a text."""
     none: ColumnElement[str] = literal_column("''")
-    safeguards = func.coalesce(_row.safeguards, none)
-    sent = or_(_row.pushing, safeguards != none)
-    alike = or_(~_row.possibly_sent, func.coalesce(_row.sent_safeguards, none) == safeguards)
+    target = func.coalesce(_row.target, none)
+    sent = and_(_row.status == PENDING, or_(_row.pushing, target != none))
+    start: ColumnElement[str] = literal_column("""'{"type":"push","at":"'""")
+    to: ColumnElement[str] = literal_column("""'","to":'""")
+    end: ColumnElement[str] = literal_column(f"""',"came":"ambiguous","reason":"{WORKER_LOST}"}}'""")
+    unknown: ColumnElement[str] = literal_column(f"'{UNKNOWN}'")
+    push = start + _stamp + to + case((target == none, unknown), else_=target) + end
+    line_end: ColumnElement[str] = literal_column("'\n'")
     return {
         "leased_by": null(),
         "due_at": _now,
         "possibly_sent": or_(_row.possibly_sent, sent),
-        "sent_safeguards": case((and_(sent, alike), safeguards), (sent, none), else_=_row.sent_safeguards),
+        "evidence": case((sent, func.coalesce(_row.evidence + line_end, none) + push), else_=_row.evidence),
         "takeovers": _row.takeovers + 1,
     }

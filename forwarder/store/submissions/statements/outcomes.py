@@ -120,7 +120,8 @@ def _outcomes() -> TableValuedAlias:
         _row.revision,
         *_OUTCOME,
         column("cancel_by", Moment()),
-        _row.sent_safeguards,
+        _row.evidence,
+        _row.doubles,
     )
     return batch_of(*own, *_EVENT, separate=_row.record)
 
@@ -134,7 +135,8 @@ def _finish(condition: ColumnElement[bool], batch: FromClause, *, following: boo
         "leased_by": null(),
         "pushing": False,
         "possibly_sent": batch.c.status == _IN_DOUBT,
-        "sent_safeguards": batch.c.sent_safeguards,
+        "evidence": batch.c.evidence,
+        "doubles": func.coalesce(batch.c.doubles, _row.doubles),
         "tries": case((batch.c.status == CONFIRMED, literal_column("0")), else_=_row.tries + 1),
         "revision": batch.c.revision,
         "due_at": case((to_cancel, batch.c.updated_at), else_=batch.c.due_at),
@@ -147,7 +149,7 @@ def _finish(condition: ColumnElement[bool], batch: FromClause, *, following: boo
 @cache
 def postpone() -> Executable:
     """Record a batch of tries after which there will be another."""
-    batch = batch_of(_row.id, _row.updated_at, _row.attempts, _row.due_at, _row.possibly_sent, _row.sent_safeguards)
+    batch = batch_of(_row.id, _row.updated_at, _row.attempts, _row.due_at, _row.possibly_sent, _row.evidence)
     over = cancelled_unsent(batch.c.possibly_sent)
     return (
         update(reservations)
@@ -159,7 +161,7 @@ def postpone() -> Executable:
             due_at=case((over, batch.c.updated_at), else_=batch.c.due_at),
             deadline_at=case((over, batch.c.updated_at), else_=_row.deadline_at),
             possibly_sent=batch.c.possibly_sent,
-            sent_safeguards=batch.c.sent_safeguards,
+            evidence=batch.c.evidence,
             pushing=pushing_unless_unsent(batch.c.possibly_sent),
             leased_by=null(),
         )

@@ -117,7 +117,7 @@ def reads_every_row(steps: str) -> bool:
 
 
 async def test_rows_are_claimed_by_the_index_of_due_rows(full: AsyncEngine) -> None:
-    asked = {"worker_id": "w1", "account": "acc1", "partitions": [3, 4], "now": NOW, "limit": 200, "safeguards": ""}
+    asked = {"worker_id": "w1", "account": "acc1", "partitions": [3, 4], "now": NOW, "limit": 200, "target": ""}
     steps = await plan(full, claims.claim(), asked)
     assert "reservations_due" in steps
     assert not reads_every_row(steps)
@@ -158,7 +158,7 @@ async def test_a_workers_rows_are_found_by_the_index_of_held_rows(full: AsyncEng
 
 
 async def test_rows_of_the_lost_are_found_by_the_index_of_held_rows(full: AsyncEngine) -> None:
-    steps = await plan(full, leases.free_abandoned(), {"now": NOW})
+    steps = await plan(full, leases.free_abandoned(), {"now": NOW, "stamp": ""})
     assert steps.count("reservations_leased") == 3
     assert not reads_every_row(steps)
 

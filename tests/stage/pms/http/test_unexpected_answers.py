@@ -16,20 +16,20 @@ STATUSES: list[tuple[int, type[Deferred | InDoubt], str]] = [
     (201, InDoubt, "pms_answer_not_understood"),
     (202, InDoubt, "pms_answer_not_understood"),
     (204, InDoubt, "pms_answer_not_understood"),
-    (300, InDoubt, "pms_failed"),
-    (301, Deferred, "pms_redirected"),
-    (302, Deferred, "pms_redirected"),
-    (303, InDoubt, "pms_failed"),
-    (304, InDoubt, "pms_failed"),
-    (307, Deferred, "pms_redirected"),
-    (308, Deferred, "pms_redirected"),
+    (300, InDoubt, "pms_redirected"),
+    (301, InDoubt, "pms_redirected"),
+    (302, InDoubt, "pms_redirected"),
+    (303, InDoubt, "pms_redirected"),
+    (304, InDoubt, "pms_redirected"),
+    (307, InDoubt, "pms_redirected"),
+    (308, InDoubt, "pms_redirected"),
     (400, Deferred, "pms_refused_request"),
     (401, Deferred, "pms_unauthorized"),
     (403, Deferred, "pms_unauthorized"),
     (404, Deferred, "pms_refused_request"),
     (405, Deferred, "pms_refused_request"),
     (407, Deferred, "pms_unauthorized"),
-    (408, Deferred, "pms_timed_out_reading"),
+    (408, InDoubt, "pms_timed_out_reading"),
     (410, Deferred, "pms_refused_request"),
     (413, Deferred, "pms_refused_request"),
     (415, Deferred, "pms_refused_request"),
@@ -39,7 +39,7 @@ STATUSES: list[tuple[int, type[Deferred | InDoubt], str]] = [
     (500, InDoubt, "pms_failed"),
     (501, InDoubt, "pms_failed"),
     (502, InDoubt, "pms_failed"),
-    (503, Deferred, "pms_unavailable"),
+    (503, InDoubt, "pms_unavailable"),
     (504, InDoubt, "pms_failed"),
     (520, InDoubt, "pms_failed"),
     (599, InDoubt, "pms_failed"),
@@ -77,7 +77,7 @@ def test_what_a_status_means_that_no_adapter_decided(status: int, kind: type, re
 def test_when_a_pms_asks_to_come_again(header: str, seconds: float | None) -> None:
     for status in (429, 503):
         outcome = unexpected(Response(status, [(b"Retry-After", header.encode())]), NOW)
-        assert isinstance(outcome, Deferred)
+        assert isinstance(outcome, Deferred if status == 429 else InDoubt)
         assert outcome.retry_after_seconds == seconds
 
 

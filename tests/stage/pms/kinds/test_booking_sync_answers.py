@@ -113,7 +113,7 @@ async def test_an_unknown_rental() -> None:
     [
         (401, {"error": "Not authorized"}, Deferred, "pms_unauthorized"),
         (429, {"error": "API v3 rate limit exceeded."}, Deferred, "pms_throttled"),
-        (302, b"", Deferred, "pms_redirected"),
+        (302, b"", InDoubt, "pms_redirected"),
         (500, {"error": "oops"}, InDoubt, "pms_failed"),
         (502, b"", InDoubt, "pms_failed"),
         (503, b"", InDoubt, "pms_unavailable"),
@@ -133,9 +133,9 @@ async def test_what_other_answers_mean(status: int, body: object, kind: type, re
     assert outcome.reason == reason
 
 
-async def test_a_gateway_that_names_a_time_has_not_passed_the_booking_on() -> None:
+async def test_a_gateway_that_names_a_time_may_have_passed_the_booking_on() -> None:
     outcome = await booked(503, b"", {"Retry-After": "9"})
-    assert isinstance(outcome, Deferred)
+    assert isinstance(outcome, InDoubt)
     assert outcome.retry_after_seconds == 9.0
 
 

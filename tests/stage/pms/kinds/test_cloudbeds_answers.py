@@ -171,6 +171,8 @@ async def test_throttling_is_told_by_status_or_message() -> None:
         answered(b"", 502),
         answered(b"", 503),
         answered(b"", 504),
+        answered(b"", 301),
+        answered(b"", 408),
     ],
 )
 async def test_what_may_have_booked_is_in_doubt(answer: Any) -> None:
@@ -179,14 +181,14 @@ async def test_what_may_have_booked_is_in_doubt(answer: Any) -> None:
     assert vendor.asked == ["postReservation"]
 
 
-@pytest.mark.parametrize(("status", "body"), [(404, b"<html>"), (405, b""), (301, b""), (400, b"nginx"), (408, b"")])
+@pytest.mark.parametrize(("status", "body"), [(404, b"<html>"), (405, b""), (400, b"nginx")])
 async def test_what_surely_did_not_book_is_put_off(status: int, body: bytes) -> None:
     assert isinstance(await create(Vendor(postReservation=answered(body, status))), Deferred)
 
 
 async def test_a_pms_out_of_service_says_when_to_come_again() -> None:
     outcome = await create(Vendor(postReservation=answered(b"", 503, Retry_After="17")))
-    assert isinstance(outcome, Deferred)
+    assert isinstance(outcome, InDoubt)
     assert outcome.retry_after_seconds == 17.0
 
 

@@ -135,7 +135,6 @@ async def test_what_the_mapping_does_not_decide_is_as_strict_as_ever(status: int
         (401, "pms_unauthorized"),
         (403, "pms_unauthorized"),
         (429, "pms_throttled"),
-        (302, "pms_redirected"),
         (400, "pms_refused_request"),
     ],
 )
@@ -143,10 +142,15 @@ async def test_what_surely_did_nothing_is_put_off(status: int, reason: str) -> N
     assert deferred(await created(LODGIFY_LIKE, status, {"message": "not available"})) == reason
 
 
-async def test_a_bare_503_is_put_off_where_a_key_makes_it_safe() -> None:
-    keyed = {"create": {"path": "/b", "keyHeader": "X-Key"}}
-    assert deferred(await created(keyed, 503, b"")) == "pms_unavailable"
-    assert isinstance(await created(SHOWN, 503, b""), InDoubt)
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308, 408, 500, 502, 503, 504, 524])
+async def test_what_proxies_say_of_requests_that_were_carried_out_is_in_doubt(status: int) -> None:
+    assert isinstance(await created(SHOWN, status, b""), InDoubt)
+    assert isinstance(await created({"create": {"path": "/b", "keyHeader": "X-Key"}}, status, b""), InDoubt)
+
+
+async def test_a_408_is_in_doubt_whatever_a_rule_says_of_it() -> None:
+    rule = {"errors": [{"status": [408], "becomes": "deferred"}]}
+    assert isinstance(await created({"create": {"path": "/b", **rule}}, 408, b""), InDoubt)
 
 
 @pytest.mark.parametrize(
@@ -376,3 +380,31 @@ async def test_what_was_made_under_another_mapping_is_not_taken_for_absent() -> 
     mapping = {**FILTERED, "find": {"path": "/p/{propertyId}", "query": {"r": "reference"}, "items": "data"}}
     async with pms_that(lambda _: response(200, {"data": []}), options={"mapping": mapping}) as pms:
         assert deferred(await pms.find(asked)) == "mapping_does_not_fit"
+
+
+def shown(pms_id: str, reference: str = OURS, state: str = "Booked") -> dict[str, str]:
+    return {"id": pms_id, "ref": reference, "state": state}
+
+
+@pytest.mark.parametrize(
+    ("listed", "doubles"),
+    [
+        ([shown("1")], ()),
+        ([shown("1"), shown("2")], ("2",)),
+        ([shown("1"), shown("1")], ()),  # one that is shown twice
+        ([shown("1"), shown("2", state="Cancelled")], ()),
+        ([shown("1", OURS[:30]), shown("2", OURS.upper()), shown("3")], ("2", "3")),
+    ],
+)
+async def test_other_reservations_under_our_reference_are_told(
+    listed: list[dict[str, str]], doubles: tuple[str, ...]
+) -> None:
+    outcome = await found(FILTERED, (200, {"data": listed}))
+    assert isinstance(outcome, Confirmed)
+    assert (outcome.pms_reservation_id, outcome.doubles) == ("1", doubles)
+
+
+async def test_a_create_whose_answer_is_not_understood_gives_its_id_all_the_same() -> None:
+    outcome = await created(WITH_STATES, 201, {"result": shown("4711", "HA-7QX2")})
+    assert isinstance(outcome, InDoubt)
+    assert (outcome.made, outcome.pms_reservation_id, outcome.status) == (True, "4711", 201)

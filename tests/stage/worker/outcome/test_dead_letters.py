@@ -164,13 +164,18 @@ OTHER = {
     "pms_answer_not_understood",
     "pms_answer_too_large",
     "pms_broke_protocol",
+    "not_shown_yet",
     "pms_half_made",
+    "pms_has_it",
+    "pms_is_another",
     "pms_knows_key",
     "pms_lists_too_much",
     "pms_payment_in_doubt",
     "pms_reference_missing",
     "pms_reference_not_shown",
     "pms_still_working",
+    "push_failed",
+    "refused_in_doubt",
 }
 """Nothing that an operator could do about many at once, and so in no class of their own."""
 

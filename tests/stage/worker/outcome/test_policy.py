@@ -4,32 +4,39 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 import pytest
+from msgspec.structs import replace as replace_struct
 
 from forwarder.operations.repair.completion import with_attempt
+from forwarder.reservation.evidence import LookUp, NextStep, Park
 from forwarder.reservation.outcome import Confirmed, Deferred, InDoubt, Outcome, Rejected, Status
 from forwarder.reservation.problems.problem import Problem
 from forwarder.store.submissions.work import Ended, Postponed, Work
 from forwarder.worker.outcome.policy import LAST_CALL, LOOKED_FOR, decide
 from forwarder.worker.push_context import PushResult
-from tests.support.worker.works import NOW, work
+from tests.support.worker.works import NOW, doubtful, work
 
 MADE = Confirmed("pms-1", {"paymentUrl": "https://pay.test/1"})
 REFUSED = Rejected(Problem("room_unavailable", "Taken", 409, "These nights are taken."))
 LATER = Deferred("pms_unavailable", "The PMS is down.")
 UNSURE = InDoubt("pms_timed_out", "No answer.")
 ROW = work(7)
+DOUBT = doubtful()
 IN_DOUBT = replace(work(7, possibly_sent=True), status=Status.IN_DOUBT, revision=1)
 
 
-def pushed(
-    outcome: Outcome, *, possibly_sent: bool = False, checkable: bool = True, findable: bool = True
-) -> PushResult:
+LOOK = LookUp(30.0)
+PARK = Park("cannot_be_checked", "It cannot be searched.")
+
+
+def pushed(outcome: Outcome, *, possibly_sent: bool = False, step: NextStep = LOOK) -> PushResult:
     attempts = with_attempt((), "create", "2027-01-01T00:00:00.000Z", 0.1, outcome)
-    return PushResult(outcome, attempts, possibly_sent, checkable, findable)
+    if not possibly_sent:
+        return PushResult(outcome, attempts)
+    return PushResult(outcome, attempts, DOUBT, step)
 
 
 def decided(row: Work, result: PushResult, *, at: datetime = NOW) -> Ended | Postponed:
-    return decide(row, result, now=at, quiet_seconds=30.0, jitter=0.0)
+    return decide(row, result, now=at, jitter=0.0)
 
 
 def test_confirmed_is_final_with_record_and_event() -> None:
@@ -51,17 +58,17 @@ def test_rejected_is_final_and_says_why() -> None:
 
 def test_an_ambiguous_push_is_left_alone_before_it_is_looked_into() -> None:
     again = decided(ROW, pushed(UNSURE, possibly_sent=True))
-    assert again == Postponed(7, pushed(UNSURE).attempts, NOW, NOW + timedelta(seconds=31), possibly_sent=True)
+    assert again == Postponed(7, pushed(UNSURE).attempts, NOW, NOW + timedelta(seconds=31), DOUBT)
 
 
 def test_a_deferred_push_is_tried_again_no_earlier_than_the_pms_asked() -> None:
     again = decided(ROW, pushed(replace(LATER, retry_after_seconds=60.0)))
-    assert again == Postponed(7, pushed(LATER).attempts, NOW, NOW + timedelta(seconds=61), possibly_sent=False)
+    assert again == Postponed(7, pushed(LATER).attempts, NOW, NOW + timedelta(seconds=61))
 
 
 def test_the_pauses_grow_with_the_tries() -> None:
     tried = replace(ROW, tries=6)
-    again = decide(tried, pushed(LATER), now=NOW, quiet_seconds=30.0, jitter=0.5)
+    again = decide(tried, pushed(LATER), now=NOW, jitter=0.5)
     assert isinstance(again, Postponed)
     assert again.due_at == NOW + timedelta(seconds=64)
 
@@ -74,7 +81,7 @@ def test_at_the_deadline_it_failed_or_if_it_may_have_been_made_is_in_doubt(possi
     assert final.status is status
     assert final.problem is not None
     assert "pms_unavailable" in final.problem["detail"]
-    assert final.look_at == (at + timedelta(seconds=31) if possibly_sent else None)
+    assert final.look_at == (at + timedelta(seconds=61) if possibly_sent else None)
 
 
 def test_what_can_come_to_rest_only_after_the_deadline_is_in_doubt_and_looked_for_then() -> None:
@@ -84,10 +91,9 @@ def test_what_can_come_to_rest_only_after_the_deadline_is_in_doubt_and_looked_fo
     assert (final.status, final.look_at) == (Status.IN_DOUBT, at + timedelta(seconds=31))
 
 
-@pytest.mark.parametrize("checkable", [True, False])
-def test_what_cannot_be_looked_for_is_left_to_an_operator(checkable: bool) -> None:
-    at = ROW.deadline_at if checkable else NOW
-    final = decided(ROW, pushed(UNSURE, possibly_sent=True, checkable=checkable, findable=False), at=at)
+@pytest.mark.parametrize("at", [NOW, ROW.deadline_at])
+def test_what_cannot_be_looked_for_is_left_to_an_operator(at: datetime) -> None:
+    final = decided(ROW, pushed(UNSURE, possibly_sent=True, step=PARK), at=at)
     assert isinstance(final, Ended)
     assert (final.status, final.look_at) == (Status.IN_DOUBT, None)
 
@@ -113,7 +119,23 @@ def test_what_is_in_doubt_and_was_not_found_out_is_looked_for_again_until_it_is_
     assert again.due_at == IN_DOUBT.deadline_at + timedelta(seconds=31)
     at = IN_DOUBT.deadline_at + LOOKED_FOR
     over = decided(IN_DOUBT, pushed(outcome, possibly_sent=True), at=at)
-    assert over == Postponed(7, pushed(outcome).attempts, at, None, possibly_sent=True)
-    unsearchable = decided(IN_DOUBT, pushed(outcome, possibly_sent=True, findable=False), at=IN_DOUBT.deadline_at)
+    assert over == Postponed(7, pushed(outcome).attempts, at, None, DOUBT)
+    unsearchable = decided(IN_DOUBT, pushed(outcome, possibly_sent=True, step=PARK), at=IN_DOUBT.deadline_at)
     assert isinstance(unsearchable, Postponed)
     assert unsearchable.due_at is None
+
+
+def test_other_reservations_that_the_pms_shows_are_in_the_event() -> None:
+    final = decided(ROW, pushed(replace(MADE, doubles=("pms-2",))))
+    assert isinstance(final, Ended)
+    assert (final.doubles, final.event.data["otherPmsReservationIds"]) == (("pms-2",), ["pms-2"])
+    assert "otherPmsReservationIds" not in decided(ROW, pushed(MADE)).event.data  # type: ignore[union-attr]
+
+
+def test_what_is_in_doubt_says_what_is_known() -> None:
+    known = DOUBT.absent("2027-01-01T00:02:00.000Z", 120.0)
+    final = decided(ROW, replace_struct(pushed(UNSURE, possibly_sent=True, step=PARK), evidence=known))
+    assert isinstance(final, Ended)
+    assert final.problem is not None
+    for said in ("gave no whole answer at 2027-01-01T00:00:00.000Z", "looked up once", "cannot_be_checked"):
+        assert said in final.problem["detail"]

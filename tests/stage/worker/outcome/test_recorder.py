@@ -65,8 +65,8 @@ class _Site:
         attempts: tuple[Attempt, ...] = ()
         for outcome in outcomes:
             attempts = with_attempt(attempts, "create", "2027-01-01T00:00:00.000Z", 0.1, outcome)
-        result = PushResult(outcomes[-1], attempts, possibly_sent=False)
-        decision = decide(row, result, now=NOW, quiet_seconds=30.0, jitter=0.0)
+        result = PushResult(outcomes[-1], attempts)
+        decision = decide(row, result, now=NOW, jitter=0.0)
         return PushContext(account(), row, lambda released: self.released.append(released.id), result, decision)
 
     def push(self, number: int, *, leased_by: str | None = None) -> PushContext:
@@ -75,8 +75,8 @@ class _Site:
             account(),
             row,
             lambda released: self.released.append(released.id),
-            PushResult(Deferred("pms_unavailable", "Down."), (), possibly_sent=False),
-            Postponed(row.id, (), NOW, NOW, possibly_sent=False),
+            PushResult(Deferred("pms_unavailable", "Down."), ()),
+            Postponed(row.id, (), NOW, NOW),
         )
 
 

@@ -23,7 +23,7 @@ REFUSED = Rejected(Problem("room_unavailable", "Taken", 409, "These nights are t
 
 
 def _found(of: Work, outcome: Outcome, *attempts: Attempt) -> HealthSignal:
-    return health_signal(of, PushResult(outcome, (*of.attempts, *attempts), possibly_sent=False))
+    return health_signal(of, PushResult(outcome, (*of.attempts, *attempts)))
 
 
 def _attempt(outcome: Outcome, number: int = 2) -> Attempt:

@@ -19,13 +19,21 @@ from forwarder.worker.outcome.recorder import OutcomeRecorder
 from forwarder.worker.push.pipeline import PushPipeline
 from forwarder.worker.push.pusher import Pusher
 from forwarder.worker.push.suspects import Suspects
-from forwarder.worker.push_context import NOT_ATTEMPTED, Health, HealthSignal, LeaseLost, PushContext, PushResult
+from forwarder.worker.push_context import (
+    NOT_ATTEMPTED,
+    Health,
+    HealthSignal,
+    LeaseLost,
+    PushClock,
+    PushContext,
+    PushResult,
+)
 from tests.support.memory.clock import ManualClock
-from tests.support.worker.works import NOW, account, carried, work
+from tests.support.worker.works import NOW, account, carried, doubtful, work
 
 DOWN = Deferred("pms_unavailable", "Down.")
-CARRIED = carried()
-WORK = replace(work(), safeguards=CARRIED)
+CARRIED = carried().text
+WORK = replace(work(), target=CARRIED)
 
 
 class _Worker:
@@ -56,10 +64,17 @@ class _Worker:
             raise self._outcome
         name, reason, detail = describe(self._outcome)
         attempt = Attempt(1, "create", "2027-01-01T00:00:00.000Z", 5, name, reason, detail)
-        return PushResult(self._outcome, (attempt,) if self._asked else (), possibly_sent=False)
+        return PushResult(self._outcome, (attempt,) if self._asked else ())
 
-    def safeguards(self, _account: Account) -> str:
+    def target(self, _account: Account) -> str:
         return CARRIED
+
+    def seconds_to_wait(self, _account: Account, _work: Work) -> float:
+        return 30.0
+
+    @property
+    def pushes(self) -> PushClock:
+        return PushClock(ManualClock())
 
     def enqueue(self, push: PushContext) -> None:
         self.enqueued.append(push)
@@ -74,7 +89,7 @@ class _Worker:
             cast("OutcomeRecorder", self),
             cast("Lease", self),
             ManualClock(),
-            quiet_seconds=30.0,
+            push_seconds=30.0,
             suspects=Suspects(cast("Recorder", self), lambda: self.worker_id),
         )
         signal = await pipeline.run([PushContext(account(), row, lambda work: self.released.append(work.id))])
@@ -116,15 +131,13 @@ async def test_what_may_not_have_come_to_rest_is_left_alone() -> None:
     assert await worker.run(row=work(possibly_sent=True, attempts=(unanswered,))) == NOT_ATTEMPTED
     assert worker.pushed == []
     (push,) = worker.enqueued
-    assert push.decision == Postponed(
-        1, (unanswered,), NOW, NOW + timedelta(seconds=30), possibly_sent=True, sent_safeguards=CARRIED
-    )
+    assert push.decision == Postponed(1, (unanswered,), NOW, NOW + timedelta(seconds=30), doubtful())
 
 
-@pytest.mark.parametrize("leased_with", ["", carried(key=False), None])
+@pytest.mark.parametrize("leased_with", ["", carried(key=False).text, None])
 async def test_what_was_leased_under_other_options_is_given_back_unsent(leased_with: str | None) -> None:
     worker = _Worker(Confirmed("7"))
-    assert await worker.run(row=replace(WORK, safeguards=leased_with)) == NOT_ATTEMPTED
+    assert await worker.run(row=replace(WORK, target=leased_with)) == NOT_ATTEMPTED
     assert (worker.pushed, worker.unpushed, worker.enqueued) == ([], [1], [])
 
 
@@ -150,10 +163,10 @@ async def test_a_fault_after_bytes_may_have_gone_is_in_doubt() -> None:
     await worker.run()
     (push,) = worker.enqueued
     assert isinstance(push.decision, Postponed)
-    assert (push.decision.possibly_sent, push.decision.sent_safeguards) == (True, CARRIED)
-    row = replace(WORK, attempts=tuple(push.decision.attempts), possibly_sent=True, sent_safeguards=CARRIED)
+    assert [one.to.text for one in push.decision.evidence.open] == [CARRIED]
+    row = replace(WORK, attempts=tuple(push.decision.attempts), evidence=push.decision.evidence)
     fault = Fault("err_1", Where.PUSH, RuntimeError("a bug"))
-    ended = after_fault(row, fault, sent=True, now=NOW, quiet_seconds=30.0, last=True)
+    ended = after_fault(row, fault, sent=True, now=NOW, push_seconds=30.0, last=True)
     assert isinstance(ended, Ended)
     assert (ended.status, ended.look_at is not None) == (Status.IN_DOUBT, True)
 

@@ -6,21 +6,24 @@ from typing import Any
 
 import pytest
 
+from forwarder.operations.connections import target_of
 from forwarder.pms.port import LEASE_LOST, Capabilities
+from forwarder.reservation.evidence import UNKNOWN_TARGET, LookUp, Park, SendAgain, Target
 from forwarder.reservation.outcome import Absent, Confirmed, Deferred, InDoubt, LookupOutcome, Outcome, Rejected, Status
 from forwarder.reservation.problems.problem import Problem
 from forwarder.reservation.request import SealedCard
 from forwarder.store.submissions.work import Ended, Work
 from forwarder.worker.outcome.policy import decide
-from forwarder.worker.push_context import LeaseLost, read_safeguards, too_late
+from forwarder.worker.push_context import LeaseLost, too_late
 from tests.support.worker.scripted_pms import FIND, KEY, NEITHER, ONLY_KEY, CardsInTheClear, ScriptedPms, pusher_to
-from tests.support.worker.works import NOW, account, carried, work
+from tests.support.worker.works import BASE_URL, NOW, account, carried, doubtful, work
 
 MADE = Confirmed("pms-1", {"paymentUrl": "https://pay.test/1"})
 REFUSED = Rejected(Problem("room_unavailable", "Taken", 409, "These nights are taken."))
 LATER = Deferred("pms_unavailable", "The PMS is down.", 60.0)
 UNSURE = InDoubt("pms_timeout", "No answer.")
 NOT_MADE = Deferred("not_made", "The PMS had not made it, and it is not sent again.")
+UNSEARCHED = InDoubt("cannot_be_checked", "It may have been made, by a push that this PMS cannot be searched for.")
 UNCHECKABLE = InDoubt("cannot_be_checked", "It may have been made, and this PMS cannot be searched.")
 
 
@@ -66,7 +69,7 @@ async def test_where_nothing_can_tell_a_possibly_sent_push_is_never_made_again()
     pushed = await pusher_to(pms).push(account(), work(possibly_sent=True, pushing=True))
     assert pms.calls == []
     assert isinstance(pushed.outcome, InDoubt)
-    final = decide(work(), pushed, now=NOW, quiet_seconds=30, jitter=0.5)
+    final = decide(work(), pushed, now=NOW, jitter=0.5)
     assert isinstance(final, Ended)
     assert final.status is Status.IN_DOUBT
 
@@ -123,21 +126,22 @@ CHANGED = [
     (carried(key=False), KEY, ["find"]),
     (carried(reference=False), FIND, []),  # the earlier one cannot be found by a reference that it did not carry
     (carried(reference=False), KEY, ["create"]),
-    ("", KEY, []),
-    ("unknown", KEY, []),
+    (UNKNOWN_TARGET, KEY, []),
     (carried(kind="hostaway"), KEY, []),  # sent somewhere else
-    (carried().replace(" ", "x ", 1), KEY, []),
+    (target_of("generic", BASE_URL, "another tenant's", KEY), KEY, []),
+    (target_of("generic", BASE_URL, None, KEY), KEY, ["create"]),  # by an older version, which noted no credential
 ]
 
 
-@pytest.mark.parametrize(("sent_safeguards", "capabilities", "asked"), CHANGED)
+@pytest.mark.parametrize(("sent", "capabilities", "asked"), CHANGED)
 async def test_an_earlier_push_is_judged_by_what_it_carried_whatever_the_pms_can_do_today(
-    sent_safeguards: str, capabilities: Capabilities, asked: list[str]
+    sent: Target, capabilities: Capabilities, asked: list[str]
 ) -> None:
     pms = ScriptedPms(capabilities, LATER)
-    pushed = await pusher_to(pms).push(account(), replace(work(possibly_sent=True), sent_safeguards=sent_safeguards))
+    row = replace(work(), evidence=doubtful(sent))
+    pushed = await pusher_to(pms).push(account(), row)
     assert pms.calls == asked
-    assert (pushed.possibly_sent, pushed.sent_safeguards) == (True, str(read_safeguards(sent_safeguards)))
+    assert (pushed.possibly_sent, pushed.evidence) == (True, row.evidence)
     if not asked:
         assert isinstance(pushed.outcome, InDoubt)
 
@@ -146,20 +150,22 @@ async def test_an_earlier_push_is_judged_by_what_it_carried_whatever_the_pms_can
 async def test_what_is_left_in_doubt_tells_what_it_carried(capabilities: Capabilities) -> None:
     pushed = await pusher_to(ScriptedPms(capabilities, UNSURE)).push(account(), work())
     key, reference = capabilities.idempotent_create, capabilities.find_by_reference
-    assert pushed.sent_safeguards == carried(key=key, reference=reference)
-    assert (pushed.checkable, pushed.findable) == (key or reference, reference)
+    assert [push.to for push in pushed.evidence.open] == [carried(key=key, reference=reference)]
+    assert isinstance(pushed.step, SendAgain if key else LookUp if reference else Park)
 
 
 async def test_of_two_in_doubt_only_what_both_carried_is_of_use() -> None:
-    row = replace(work(possibly_sent=True), sent_safeguards=carried(reference=False))
+    row = replace(work(), evidence=doubtful(carried(reference=False)))
     pushed = await pusher_to(ScriptedPms(KEY, UNSURE)).push(account(), row)
-    assert (pushed.sent_safeguards, pushed.findable) == (carried(reference=False), False)
+    assert isinstance(pushed.step, SendAgain)
+    late = await pusher_to(ScriptedPms(KEY)).push(account(), replace(row, deadline_at=NOW, evidence=pushed.evidence))
+    assert late.outcome == UNSEARCHED
 
 
 async def test_what_was_looked_for_in_vain_is_in_doubt_for_the_new_push_alone() -> None:
-    row = replace(work(possibly_sent=True), sent_safeguards=carried(key=False))
+    row = replace(work(), evidence=doubtful(carried(key=False)))
     pushed = await pusher_to(ScriptedPms(KEY, Absent(), UNSURE)).push(account(), row)
-    assert pushed.sent_safeguards == carried()
+    assert [push.to for push in pushed.evidence.open] == [carried()]
 
 
 @pytest.mark.parametrize(
@@ -168,7 +174,7 @@ async def test_what_was_looked_for_in_vain_is_in_doubt_for_the_new_push_alone() 
 async def test_a_rule_that_was_tightened_refuses_only_what_was_surely_not_made(
     found: LookupOutcome, code: str | None
 ) -> None:
-    row = replace(work(possibly_sent=True, morChannel="PMS"), sent_safeguards=carried(key=False, kind="booking-sync"))
+    row = replace(work(morChannel="PMS"), evidence=doubtful(carried(key=False, kind="booking-sync")))
     pms = ScriptedPms(FIND, found, Absent())
     pushed = await pusher_to(pms).push(account(kind="booking-sync"), row)
     assert (pms.calls[0], "create" in pms.calls) == ("find", False)
@@ -183,7 +189,7 @@ async def test_a_rule_that_was_tightened_refuses_only_what_was_surely_not_made(
 async def test_what_is_in_doubt_and_not_there_failed_before_its_deadline_as_after_it(deadline_at: datetime) -> None:
     row = replace(work(possibly_sent=True), status=Status.IN_DOUBT, deadline_at=deadline_at)
     pushed = await pusher_to(ScriptedPms(FIND, Absent())).push(account(), row)
-    final = decide(row, pushed, now=NOW, quiet_seconds=30, jitter=0.5)
+    final = decide(row, pushed, now=NOW, jitter=0.5)
     assert isinstance(final, Ended)
     assert final.status is Status.FAILED
 

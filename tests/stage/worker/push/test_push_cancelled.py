@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
+from forwarder.operations.connections import target_of
 from forwarder.pms.port import Capabilities
 from forwarder.reservation.cancellation import CancellationStatus
+from forwarder.reservation.evidence import NOTHING_SENT, Target
 from forwarder.reservation.outcome import (
     Absent,
     Cancelled,
@@ -25,7 +27,7 @@ from forwarder.store.submissions.work import Attempt, Ended, NotedCancellation, 
 from forwarder.worker.outcome.policy import decide
 from forwarder.worker.push_context import NOT_ATTEMPTED, Health, LeaseLost, PushResult, health_signal, too_late
 from tests.support.worker.scripted_pms import FIND, KEY, NEITHER, ONLY_KEY, Answer, ScriptedPms, pusher_to
-from tests.support.worker.works import NOW, account, submission, work
+from tests.support.worker.works import BASE_URL, NOW, account, doubtful, submission, work
 
 MADE = Confirmed("pms-1")
 GONE = Cancelled()
@@ -40,7 +42,7 @@ MOMENT = NOW + timedelta(hours=1)
 
 def unmade(**fields: Any) -> Work:
     """A row that is to be cancelled, and of which nothing is known to have been made."""
-    return replace(work(possibly_sent=fields.get("possibly_sent", False)), cancellation=ASKED, **fields)
+    return replace(work(possibly_sent=fields.pop("possibly_sent", False)), cancellation=ASKED, **fields)
 
 
 def made(**fields: Any) -> Work:
@@ -64,7 +66,7 @@ async def push(pms: ScriptedPms, row: Work, **settings: Any) -> PushResult:
 
 
 def decided(row: Work, pushed: PushResult, **terms: Any) -> Ended | Postponed:
-    return decide(row, pushed, now=terms.pop("now", MOMENT), quiet_seconds=30, jitter=0.5, **terms)
+    return decide(row, pushed, now=terms.pop("now", MOMENT), jitter=0.5, **terms)
 
 
 @pytest.mark.parametrize("capabilities", [KEY, FIND, ONLY_KEY, NEITHER])
@@ -101,7 +103,7 @@ async def test_what_may_have_been_made_is_found_out_about(
     capabilities: Capabilities, answers: list[Answer], asked: list[str], outcome: Answer, possibly_sent: bool
 ) -> None:
     pms = ScriptedPms(capabilities, *answers)
-    pushed = await push(pms, unmade(possibly_sent=True, pushing=True))
+    pushed = await push(pms, unmade(evidence=doubtful(), pushing=True))
     assert (pms.calls, pushed.outcome, pushed.possibly_sent) == (asked, outcome, possibly_sent)
 
 
@@ -123,7 +125,7 @@ async def test_what_is_in_doubt_is_looked_for(found: LookupOutcome, outcome: Out
 @pytest.mark.parametrize("status", [Status.PENDING, Status.IN_DOUBT])
 def test_what_was_surely_not_made_is_cancelled_with_record_and_event(status: Status) -> None:
     row = unmade(status=status, revision=3)
-    final = decided(row, PushResult(GONE, (), possibly_sent=False))
+    final = decided(row, PushResult(GONE, ()))
     assert isinstance(final, Ended)
     assert (final.status, final.cancelled_at, final.pms_reservation_id) == (Status.CANCELLED, MOMENT, None)
     said = {name: final.record[name] for name in ("status", "cancelledAt", "updatedAt", "pmsReservationId")}
@@ -140,20 +142,20 @@ def test_what_was_surely_not_made_is_cancelled_with_record_and_event(status: Sta
 
 def test_whose_deadline_is_brought_forward_does_not_fail() -> None:
     row = unmade(deadline_at=NOW)
-    final = decided(row, PushResult(too_late(), row.attempts, possibly_sent=False))
+    final = decided(row, PushResult(too_late(), row.attempts))
     assert isinstance(final, Ended)
     assert (final.status, final.event.type) == (Status.CANCELLED, "reservation.cancelled.v1")
 
 
 def test_what_may_have_been_made_by_its_deadline_is_in_doubt_as_ever() -> None:
     row = unmade(deadline_at=NOW, possibly_sent=True)
-    final = decided(row, PushResult(too_late(), row.attempts, possibly_sent=True))
+    final = decided(row, PushResult(too_late(), row.attempts, row.evidence))
     assert isinstance(final, Ended)
     assert final.status is Status.IN_DOUBT
 
 
 def test_what_is_found_is_confirmed_first() -> None:
-    final = decided(unmade(possibly_sent=True), PushResult(MADE, (), possibly_sent=False))
+    final = decided(unmade(possibly_sent=True), PushResult(MADE, ()))
     assert isinstance(final, Ended)
     assert (final.status, final.event.type) == (Status.CONFIRMED, "reservation.confirmed.v1")
     assert "cancellation" not in final.event.data
@@ -178,7 +180,7 @@ async def test_its_rules_are_not_asked_again() -> None:
 async def test_a_doubt_from_before_changes_nothing() -> None:
     """Its worker died while it cancelled: it is cancelled again, never made again."""
     pms = ScriptedPms(KEY, GONE)
-    assert (await push(pms, made(possibly_sent=True, pushing=True))).outcome == GONE
+    assert (await push(pms, made(evidence=doubtful(), pushing=True))).outcome == GONE
     assert pms.calls == ["cancel"]
 
 
@@ -205,7 +207,7 @@ async def test_an_adapters_bug_is_no_more_than_a_delay() -> None:
 
 def test_a_cancelled_reservation_keeps_the_rest_of_its_record() -> None:
     row = made()
-    final = decided(row, PushResult(GONE, (), possibly_sent=False))
+    final = decided(row, PushResult(GONE, ()))
     assert isinstance(final, Ended)
     assert row.pms_reservation is not None
     moment = "2027-01-01T01:00:00.000Z"
@@ -223,7 +225,7 @@ def test_a_cancelled_reservation_keeps_the_rest_of_its_record() -> None:
 
 def test_one_that_is_refused_stays_confirmed_and_says_why() -> None:
     row = made()
-    final = decided(row, PushResult(NO, (), possibly_sent=False))
+    final = decided(row, PushResult(NO, ()))
     assert isinstance(final, Ended)
     assert row.pms_reservation is not None
     assert (final.status, final.record, final.problem) == (Status.CONFIRMED, row.pms_reservation.record, None)
@@ -236,19 +238,44 @@ def test_one_that_is_refused_stays_confirmed_and_says_why() -> None:
 
 
 def test_one_that_is_put_off_is_tried_again_no_sooner_than_the_pms_says() -> None:
-    again = decided(made(), PushResult(LATER, (), possibly_sent=False))
+    again = decided(made(), PushResult(LATER, ()))
     assert isinstance(again, Postponed)
     assert again.due_at is not None
     assert again.due_at >= MOMENT + timedelta(seconds=60)
-    assert not again.possibly_sent
 
 
 def test_when_no_time_is_left_it_stays_confirmed_and_says_why() -> None:
     tried = (Attempt(1, "cancel", "then", 5, "deferred", "pms_unavailable", "The PMS is down."),)
-    final = decided(made(deadline_at=MOMENT), PushResult(too_late(), tried, possibly_sent=False))
+    final = decided(made(deadline_at=MOMENT), PushResult(too_late(), tried))
     assert isinstance(final, Ended)
     assert (final.status, final.event.type) == (Status.CONFIRMED, "reservation.cancellation_failed.v1")
     assert final.cancel_problem is not None
     assert (final.cancel_problem["code"], final.cancel_problem["status"]) == ("cancellation_failed", 503)
     assert "pms_unavailable: The PMS is down." in final.cancel_problem["detail"]
     assert final.event.data["cancellation"]["status"] == "FAILED"
+
+
+@pytest.mark.parametrize(
+    "elsewhere", [Target("another address", "us"), target_of("generic", BASE_URL, "another tenant's", KEY)]
+)
+async def test_only_the_pms_that_made_it_is_asked_to_cancel_it(elsewhere: Target) -> None:
+    pms = ScriptedPms(KEY)
+    row = made(evidence=NOTHING_SENT.found("pms-1", elsewhere, "2027-01-01T00:00:00.000Z"))
+    pushed = await push(pms, row)
+    assert pms.calls == []
+    assert isinstance(pushed.outcome, Deferred)
+    assert pushed.outcome.reason == "pms_is_another"
+    assert "--same-pms" in pushed.outcome.detail
+    final = decided(replace(row, deadline_at=NOW), pushed)
+    assert isinstance(final, Ended)
+    assert (final.status, (final.cancel_problem or {}).get("code")) == (Status.CONFIRMED, "cancellation_failed")
+
+
+async def test_what_an_operator_says_is_the_same_pms_is_asked() -> None:
+    pms = ScriptedPms(KEY, GONE)
+    row = made(evidence=NOTHING_SENT.found("pms-1", Target("another address", "us"), "2027-01-01T00:00:00.000Z"))
+    assert (await push(pms, row, same_pms_before=NOW + timedelta(1))).outcome == GONE
+
+
+async def test_what_was_made_before_anybody_noted_where_is_cancelled_as_ever() -> None:
+    assert (await push(ScriptedPms(KEY, GONE), made())).outcome == GONE

@@ -1,0 +1,475 @@
+"""The evidence of one submission: what was sent to which PMS, and what came back; and the next step that follows from it. Pure.
+
+`next_step` decides, in this order. A push is *open* until it is settled: by a look-up that finds it, by absences that are
+believed, or by an operator.
+
+| open pushes | further condition | next step |
+|---|---|---|
+| none | the last create was refused while an earlier one was open | `Refuse`: the refusal counts now |
+| none | may be created | `Create` |
+| none | deadline passed, cancelled, or no longer allowed by the rules | `NotMade` |
+| any | one went to another PMS or credential than the account has now | `Park` (`pms_is_another`): nothing is sent |
+| a positive one (2xx, an id, "exists already") | can be looked up | `LookUp`; after 30 minutes `Park`, and looked up all the same |
+| a positive one | cannot be looked up; every open push carried a key that still lasts | `SendAgain` under the key |
+| a positive one | otherwise | `Park` (`cannot_be_checked`) |
+| ambiguous ones only | every one carried a key that still lasts, fewer than three | `SendAgain` under the key |
+| ambiguous ones only | cannot be looked up | `Park` (`cannot_be_checked`) |
+| ambiguous ones only | absence not believed yet | `LookUp` |
+| ambiguous ones only | absence believed, three creates were ambiguous | `Park` (`created_three_times`); with a key `SendAgain` |
+| ambiguous ones only | absence believed | as in the rows for none |
+
+An absence is believed when it was seen twice since the last open push: first no sooner than `settles` after that push, then at
+least half of `settles` later. Once is enough where the PMS shows at once what it made (`immediate`), after the push time-out.
+A refusal that follows an open push counts as ambiguous: it may have been caused by our own earlier booking.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from functools import lru_cache
+from typing import Any, Final, Literal
+
+from msgspec import DecodeError, Struct, ValidationError
+from msgspec.json import Decoder, Encoder, decode
+from msgspec.structs import replace
+
+from forwarder.reservation.outcome import Confirmed, InDoubt, Outcome, Rejected
+from forwarder.reservation.problems.problem import Problem
+
+MAX_CREATES: Final = 3
+"""How many creates of one submission may be ambiguous before a person decides."""
+
+DEFAULT_SETTLES: Final = 120.0
+"""Seconds until a PMS that states nothing shows a booking, a late commit included."""
+
+KEY_SECONDS: Final = 24 * 3600.0
+"""How long a PMS keeps an idempotency key where its kind states nothing else."""
+
+PATIENCE_SECONDS: Final = 1800.0
+"""How long a positive answer is looked up before a person is asked to help. It is looked up after that as well."""
+
+WORKER_LOST: Final = "worker_lost"
+"""The reason of a push that may have been sent by a worker that died."""
+
+_FIRST_LOOK_SECONDS: Final = 5.0
+_MAX_LOOK_SECONDS: Final = 3600.0
+_ALIKE_KEPT: Final = 40
+
+
+class Target(Struct, frozen=True, omit_defaults=True):
+    """Where a push goes, and what it carries that makes it safe to repeat or possible to find.
+
+    `pms` identifies the kind and address, `credential` (a keyed hash) the credential; empty for one that nobody noted. `reference`:
+    the form of our reference (`id`: as it is); empty where the PMS cannot be searched for it. `key`: an idempotency key.
+    """
+
+    pms: str = ""
+    credential: str = ""
+    reference: str = ""
+    key: bool = False
+
+    def same_pms(self, other: "Target") -> bool:
+        """Whether both are the same PMS and account there, as far as was noted."""
+        return self.pms == other.pms and (
+            "" in (self.credential, other.credential) or self.credential == other.credential
+        )
+
+    @property
+    def text(self) -> str:
+        """As rows are leased with it. Empty where it carries nothing by which a push could be looked into afterwards."""
+        return _encode(self).decode() if self.key or self.reference else ""
+
+
+UNKNOWN_TARGET: Final = Target()
+"""A push of which nothing was noted. It can neither be looked up nor repeated."""
+
+_encode: Final = Encoder().encode
+
+
+def read_target(text: str) -> Target:
+    """What `Target.text` gave."""
+    return decode(text, type=Target) if text else UNKNOWN_TARGET
+
+
+class Came(StrEnum):
+    """What came back."""
+
+    MADE = "made"
+    """It was confirmed: nothing before it is open any more."""
+    POSITIVE = "positive"
+    AMBIGUOUS = "ambiguous"
+    NO = "no"
+
+
+class Push(Struct, frozen=True, omit_defaults=True, tag="push"):
+    """One create, or one that may have been sent by a worker that died. `at`: when it ended (ISO 8601). `problem`: the refusal."""
+
+    at: str
+    to: Target
+    came: Came
+    reason: str = ""
+    status: int | None = None
+    pms_id: str | None = None
+    problem: Mapping[str, Any] | None = None
+    times: int = 1
+
+
+class Absence(Struct, frozen=True, omit_defaults=True, tag="absent"):
+    """A look-up that showed the whole list, and no booking of ours. `after`: seconds since the last open push."""
+
+    at: str
+    after: float
+    times: int = 1
+
+
+class Settled(Struct, frozen=True, omit_defaults=True, tag="settled"):
+    """No push before this one is open any more. `by`: `look-up`, or `operator`."""
+
+    at: str
+    by: Literal["look-up", "operator"] = "look-up"
+
+
+Line = Push | Absence | Settled
+
+_decode: Final = Decoder(Line).decode
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """All that is known of the pushes of one submission, oldest first."""
+
+    lines: tuple[Line, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """As it is stored: one JSON object a line."""
+        return "\n".join(_encode(line).decode() for line in self.lines)
+
+    @property
+    def pushes(self) -> Sequence[Push]:
+        return [line for line in self.lines if isinstance(line, Push)]
+
+    @property
+    def open(self) -> Sequence[Push]:
+        """The pushes that may have made a reservation."""
+        found: list[Push] = []
+        for line in reversed(self.lines):
+            if isinstance(line, Settled) or (isinstance(line, Push) and line.came is Came.MADE):
+                break
+            if isinstance(line, Push):
+                found.append(line)
+        return found[::-1]
+
+    @property
+    def absences(self) -> Sequence[Absence]:
+        """Those that were seen since the last push."""
+        found: list[Absence] = []
+        for line in reversed(self.lines):
+            if not isinstance(line, Absence):
+                break
+            found.append(line)
+        return found[::-1]
+
+    @property
+    def doubted(self) -> Sequence[Push]:
+        """The pushes since an operator last settled it, those included that look-ups have settled since."""
+        settled = [n for n, line in enumerate(self.lines, 1) if isinstance(line, Settled) and line.by == "operator"]
+        return [line for line in self.lines[max(settled, default=0) :] if isinstance(line, Push)]
+
+    @property
+    def ambiguous_creates(self) -> int:
+        """How many of those a worker saw end. Restarts of workers are not the PMS's doing."""
+        return sum(push.times for push in self.doubted if push.reason != WORKER_LOST)
+
+    @property
+    def number(self) -> int:
+        """Changes with each push."""
+        return sum(push.times for push in self.pushes)
+
+    @property
+    def refusal(self) -> Problem | None:
+        """The PMS's no to the last create, where an earlier one was open then."""
+        last = next((line for line in reversed(self.lines) if isinstance(line, Push)), None)
+        return None if last is None or last.came is not Came.NO else _problem(last.problem or {})
+
+    @property
+    def origin(self) -> Push | None:
+        """The push that made the reservation; None where nobody noted where it went."""
+        pushes = self.pushes
+        made = next((push for push in reversed(pushes) if push.came is Came.MADE), pushes[-1] if pushes else None)
+        return made if made is not None and made.to.pms else None
+
+    @property
+    def pms_id(self) -> str | None:
+        """The id that an open push was answered with."""
+        return next((push.pms_id for push in reversed(self.open) if push.pms_id is not None), None)
+
+    def after(self, outcome: Outcome, to: Target, at: str) -> "Evidence":
+        """With what a create to `to` came to. A deferred one was surely not made, and a refused one where nothing is in doubt."""
+        match outcome:
+            case Confirmed(pms_id):
+                return self.found(pms_id, to, at)
+            case InDoubt(reason) if outcome.made or outcome.pms_reservation_id is not None:
+                push = Push(at, to, Came.POSITIVE, reason, outcome.status, outcome.pms_reservation_id)
+            case InDoubt(reason):
+                push = Push(at, to, Came.AMBIGUOUS, reason, outcome.status)
+            case Rejected(problem) if self.doubted:
+                push = Push(at, to, Came.NO, problem.code, problem=problem.as_json())
+            case _:
+                return self
+        return self._with(push)
+
+    def found(self, pms_id: str, to: Target, at: str) -> "Evidence":
+        """With the reservation, which the PMS has under that id."""
+        return self._with(Push(at, to, Came.MADE, pms_id=pms_id))
+
+    def absent(self, at: str, waited: float) -> "Evidence":
+        """With a look-up that did not find it, so many seconds after the last open push."""
+        # Inexact on purpose: infinity, for one who counts no time, has no place in JSON.
+        return self._with(Absence(at, round(min(waited, 1e9), 3)))
+
+    @property
+    def words(self) -> Sequence[str]:
+        """What is known of the open pushes, as sentences for a person."""
+        said = [_sentence(push) for push in self.open]
+        looks = sum(one.times for one in self.absences)
+        if looks:
+            times = "once" if looks == 1 else f"{looks} times"
+            said.append(f"It was looked up {times} since then, last at {self.absences[-1].at}, and was not shown.")
+        return said
+
+    def dated(self, at: str) -> "Evidence":
+        """With pushes whose time was not noted set to `at`."""
+        if all(not isinstance(line, Push) or line.at for line in self.lines):
+            return self
+        return Evidence(
+            tuple(replace(line, at=at) if isinstance(line, Push) and not line.at else line for line in self.lines)
+        )
+
+    def settled(self, at: str, by: Literal["look-up", "operator"] = "look-up") -> "Evidence":
+        """With none of its pushes open."""
+        return self._with(Settled(at, by)) if self.open else self
+
+    def _with(self, line: Push | Absence | Settled) -> "Evidence":
+        before = self.lines[-_ALIKE_KEPT:]
+        last = self.lines[-1] if self.lines else None
+        if len(before) < _ALIKE_KEPT or isinstance(line, Settled) or not all(_alike(line, one) for one in before):
+            return Evidence((*self.lines, line))
+        # The first of many decide; of the others the last is kept, and how many there were.
+        return Evidence((*self.lines[:-1], replace(line, times=1 + getattr(last, "times", 0))))
+
+
+def _alike(line: Line, other: Line) -> bool:
+    if isinstance(line, Push) and isinstance(other, Push):
+        return (line.to, line.came, line.pms_id) == (other.to, other.came, other.pms_id)
+    return isinstance(line, Absence) and isinstance(other, Absence)
+
+
+NOTHING_SENT: Final = Evidence()
+
+
+@lru_cache(maxsize=1024)
+def read_evidence(text: str) -> Evidence:
+    """What `Evidence.text` gave. A line that cannot be read counts as a push of which nothing is known."""
+    return Evidence(tuple(map(_line, text.split("\n")))) if text else NOTHING_SENT
+
+
+def _line(text: str) -> Line:
+    try:
+        line: Line = _decode(text)
+    except (DecodeError, ValidationError):
+        return Push("", UNKNOWN_TARGET, Came.AMBIGUOUS, "evidence_unreadable")
+    return line
+
+
+def _sentence(push: Push) -> str:
+    when = f" at {push.at}" if push.at else ""
+    again = f", {push.times} times" if push.times > 1 else ""
+    answered = f"answered {push.status}" if push.status is not None else "gave no whole answer"
+    match push.came:
+        case Came.POSITIVE if push.pms_id is not None:
+            return f"The PMS answered {push.status or 'that it was made'} with id {push.pms_id}{when}{again}."
+        case Came.POSITIVE:
+            return f"The PMS {answered}, and so has it{when}{again} ({push.reason})."
+        case Came.NO:
+            return f"The PMS refused a later create{when}{again} ({push.reason})."
+        case Came.AMBIGUOUS if push.reason == WORKER_LOST:
+            return f"A worker stopped{when}, perhaps after sending it."
+        case _:
+            return f"The PMS {answered}{when}{again} ({push.reason})."
+
+
+def _problem(fields: Mapping[str, Any]) -> Problem:
+    return Problem(
+        str(fields.get("code", "pms_refused")),
+        str(fields.get("title", "Refused by the PMS")),
+        int(fields.get("status", 422)),
+        str(fields.get("detail", "")),
+        fields.get("requestId"),
+    )
+
+
+# --- what to do next ---
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What the account's PMS is and can do now.
+
+    `target`: what a push would carry. `settles`: seconds after which a booking that was made is surely shown; `immediate`: it is
+    shown as soon as it is made. `push_seconds`: the push time-out. `key_seconds`: how long keys last. `same_before` (ISO 8601): an
+    operator vouched that all pushes before then went to this PMS.
+    """
+
+    target: Target
+    settles: float = DEFAULT_SETTLES
+    immediate: bool = False
+    push_seconds: float = 30.0
+    key_seconds: float = KEY_SECONDS
+    same_before: str = ""
+
+    def same_pms(self, push: Push) -> bool:
+        """Whether that push went to the PMS, and the account there, that is asked now."""
+        return self.target.same_pms(push.to) or push.at < self.same_before
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    """Nothing can have been made: create it."""
+
+
+@dataclass(frozen=True, slots=True)
+class SendAgain:
+    """Send it again under the key that the open pushes carried, in so many seconds."""
+
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class LookUp:
+    """Look it up in so many seconds."""
+
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Park:
+    """A person has to decide. `look`: what may settle it meanwhile."""
+
+    reason: str
+    detail: str
+    look: LookUp | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """It was not made, and the PMS refused the last create."""
+
+    problem: Problem
+
+
+@dataclass(frozen=True, slots=True)
+class NotMade:
+    """It was not made, and must not be created any more."""
+
+
+NextStep = Create | SendAgain | LookUp | Park | Refuse | NotMade
+
+
+def next_step(evidence: Evidence, facts: Facts, now: datetime, waited: float, *, may_create: bool) -> NextStep:
+    """What to do next, by the table at the top of this module. `waited`: seconds since the last open push, as the worker counts
+    them that asks."""
+    pushes = evidence.open
+    if not pushes:
+        return _nothing_open(evidence, may_create=may_create)
+    if not all(facts.same_pms(push) for push in pushes):
+        return _another_pms(pushes)
+    positive = any(push.came is Came.POSITIVE for push in pushes)
+    can_look = bool(facts.target.reference) and all(push.to.reference for push in pushes)
+    refused = pushes[-1].came is Came.NO
+    keyed = facts.target.key and all(_key_lasts(push, facts, now) for push in pushes)
+    can_repeat = may_create and keyed
+    repeat_first = can_repeat and not (can_look and (refused or evidence.ambiguous_creates >= MAX_CREATES))
+    if positive and can_look:
+        return _look_up_positive(evidence, waited)
+    if repeat_first:
+        return SendAgain(0.0 if positive else _left(facts.push_seconds, waited))
+    if not can_look:
+        return Park("cannot_be_checked", _unchecked(facts))
+    after = _next_look(evidence.absences, facts, refused=refused)
+    if after is not None:
+        return LookUp(_left(after, waited))
+    if evidence.ambiguous_creates >= MAX_CREATES and not refused:
+        if can_repeat:
+            return SendAgain()
+        return Park("created_three_times", _THREE, LookUp(_left(_later(evidence.absences), waited)))
+    return _nothing_open(evidence, may_create=may_create)
+
+
+def _nothing_open(evidence: Evidence, *, may_create: bool) -> NextStep:
+    refusal = evidence.refusal if evidence.open else None
+    if refusal is not None:
+        return Refuse(refusal)
+    return Create() if may_create else NotMade()
+
+
+def _key_lasts(push: Push, facts: Facts, now: datetime) -> bool:
+    if not push.to.key or not push.at:
+        return False
+    return now + timedelta(seconds=facts.push_seconds) < datetime.fromisoformat(push.at) + timedelta(
+        seconds=facts.key_seconds
+    )
+
+
+def _look_up_positive(evidence: Evidence, waited: float) -> LookUp | Park:
+    look = LookUp(_left(_later(evidence.absences), waited))
+    if not evidence.absences or evidence.absences[-1].after < PATIENCE_SECONDS:
+        return look
+    return Park("made_and_not_shown", "The PMS said that it was made, and does not show it.", look)
+
+
+def _next_look(absences: Sequence[Absence], facts: Facts, *, refused: bool) -> float | None:
+    """How long after the last open push the next look-up makes sense; None where the absences seen so far are believed. `refused`:
+    the last push was, and so made nothing itself."""
+    if facts.immediate:
+        soonest = 0.0 if refused else facts.push_seconds
+        return None if any(one.after >= soonest for one in absences) else soonest
+    settles = max(facts.settles, facts.push_seconds)
+    first = next((one.after for one in absences if one.after >= settles), None)
+    if first is None:
+        # Early looks cost little, and find most of what was made.
+        return min(max(facts.push_seconds, 2 * absences[-1].after if absences else 0.0), settles)
+    second = first + settles / 2
+    return None if any(one.after >= second for one in absences) else second
+
+
+def _later(absences: Sequence[Absence]) -> float:
+    """When to look once more for what must not be created again."""
+    if not absences:
+        return _FIRST_LOOK_SECONDS
+    last = absences[-1].after
+    return last + min(max(last, _FIRST_LOOK_SECONDS), _MAX_LOOK_SECONDS)
+
+
+def _left(after: float, waited: float) -> float:
+    return max(after - waited, 0.0)
+
+
+def _another_pms(pushes: Sequence[Push]) -> Park:
+    unknown = any(not push.to.pms for push in pushes)
+    return Park("cannot_be_checked", _NOT_NOTED) if unknown else Park("pms_is_another", ANOTHER_PMS)
+
+
+def _unchecked(facts: Facts) -> str:
+    if facts.target.reference:
+        return "It may have been made, by a push that this PMS cannot be searched for."
+    return "It may have been made, and this PMS cannot be searched."
+
+
+ANOTHER_PMS: Final = (
+    "It was sent to another address, or with another credential, than the account has now: nothing is asked or cancelled there. "
+    "Point the account back; or, if it is the same account of the same PMS, say so by `forwarder account set --same-pms`."
+)
+_NOT_NOTED: Final = "It may have been made, by a push of which nothing was noted."
+_THREE: Final = "Three creates brought no clear answer, and the PMS shows none of them."

@@ -1,0 +1,61 @@
+"""Our reference at a PMS: the form in which it is sent, so that the PMS keeps it whole, and the forms in which it is recognised.
+
+What is sent is derived from the request id alone, and is as unique: the first 24 characters hold at least 100 bits of it.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+_LEAST: Final = 24
+_NO_WORD: Final = re.compile(r"[\W_]+")
+_BETWEEN_WORDS: Final = re.compile(r"[^\w-]+")
+_KNOWN_BY: Final = 20
+"""So many letters and digits of ours make a reference ours, where a PMS cut the rest off: no two ids share them."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReferenceForm:
+    """What a PMS keeps of a reference: its first `max_length` characters (at least 24), in capitals if `upper`, and without the
+    underscore if `alphanumeric`."""
+
+    max_length: int | None = None
+    upper: bool = False
+    alphanumeric: bool = False
+
+    def __post_init__(self) -> None:
+        if self.max_length is not None and self.max_length < _LEAST:
+            raise ValueError(f"a reference needs {_LEAST} characters at least")
+
+    @property
+    def name(self) -> str:
+        """It in a word, as evidence has it."""
+        parts = (str(self.max_length or ""), "upper" if self.upper else "", "alphanumeric" if self.alphanumeric else "")
+        return "-".join(filter(None, parts)) or "id"
+
+    def of(self, request_id: str) -> str:
+        """The reference that is sent for that submission."""
+        text = request_id.replace("_", "") if self.alphanumeric else request_id
+        text = text[: self.max_length]
+        return text.upper() if self.upper else text
+
+
+AS_IT_IS: Final = ReferenceForm()
+
+
+def is_reference(shown: object, ours: str) -> bool:
+    """Whether `shown` is our reference: as it is, in other case, without punctuation, cut short by the PMS, or a word of a text."""
+    if shown == ours:  # as nearly always
+        return True
+    if not isinstance(shown, str):
+        return False
+    wanted = _bare(ours)
+    return any(_is_same(_bare(word), wanted) for word in (shown, *_BETWEEN_WORDS.split(shown)))
+
+
+def _is_same(found: str, wanted: str) -> bool:
+    return found == wanted or (len(found) >= _KNOWN_BY and wanted.startswith(found))
+
+
+def _bare(text: str) -> str:
+    return _NO_WORD.sub("", text).casefold()

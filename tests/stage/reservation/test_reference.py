@@ -1,0 +1,51 @@
+"""Our reference: the form in which it is sent, and the forms in which it is recognised."""
+
+import pytest
+
+from forwarder.reservation.reference import AS_IT_IS, ReferenceForm, is_reference
+
+OURS = "rsv_abcdefghijklmnopqrstuvwxyz234567"
+OTHER = "rsv_abcdefghijklmnopqrstuvwxyz234562"
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [
+        OURS,
+        OURS.upper(),
+        OURS[:30],
+        OURS[:24],
+        OURS.replace("_", "-"),
+        OURS.replace("_", ""),
+        f" {OURS} ",
+        f"Booked online, {OURS}, thank you",
+        f"ref:{OURS}",
+    ],
+)
+def test_what_is_ours(shown: str) -> None:
+    assert is_reference(shown, OURS)
+    assert shown == OURS or not is_reference(shown, OTHER) or OTHER.startswith(shown[:30])
+
+
+@pytest.mark.parametrize("shown", [OTHER, OURS[:12], "HA-7QX2", "", None, 7, ["a"], f"{OURS}x", f"x{OURS}"])
+def test_what_is_not(shown: object) -> None:
+    assert not is_reference(shown, OURS)
+
+
+@pytest.mark.parametrize(
+    ("form", "sent", "name"),
+    [
+        (AS_IT_IS, OURS, "id"),
+        (ReferenceForm(30), OURS[:30], "30"),
+        (ReferenceForm(24, upper=True), OURS[:24].upper(), "24-upper"),
+        (ReferenceForm(alphanumeric=True), OURS.replace("_", ""), "alphanumeric"),
+    ],
+)
+def test_what_is_sent_is_recognised(form: ReferenceForm, sent: str, name: str) -> None:
+    assert (form.of(OURS), form.name) == (sent, name)
+    assert is_reference(sent, OURS)
+
+
+def test_fewer_characters_than_tell_references_apart_are_refused() -> None:
+    with pytest.raises(ValueError, match="24"):
+        ReferenceForm(23)
