@@ -74,6 +74,7 @@ def test_a_workspace_a_key_and_an_account_are_made_and_listed(tmp_path: Path) ->
         "deadlineSeconds": 86400,
         "duplicateWindowSeconds": 300,
         "paused": True,
+        "settlesSeconds": None,
         "options": {},
         "skippedChecks": [],
         "ownAuthorities": False,
