@@ -220,7 +220,7 @@ def _kept(work: Work, made: PmsReservation, result: PushResult, now: datetime, p
 def _last(result: PushResult, reason: str, detail: str) -> tuple[str, str]:
     """What went wrong last, where the deadline came between two tries."""
     last = result.attempts[-1] if result.attempts else None
-    if last is None or last.action != "cancel" or last.reason is None:
+    if last is None or last.action not in ("cancel", "prepare") or last.reason is None:
         return reason, detail
     return last.reason, last.detail or detail
 

@@ -220,7 +220,7 @@ class Pusher:
         origin = work.evidence.origin
         if origin is not None and not prepared.facts.same_pms(origin):
             another = Deferred("pms_is_another", ANOTHER_PMS)
-            tried = with_attempt(work.attempts, "cancel", iso(self._clock.now()), 0, another)
+            tried = with_attempt(work.attempts, "prepare", iso(self._clock.now()), 0, another)
             return PushResult(another, tried, work.evidence)
         if not self.may_send(work):
             raise LeaseLost

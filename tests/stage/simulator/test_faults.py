@@ -126,7 +126,7 @@ def test_a_share_of_the_requests_is_hit_and_the_seed_repeats_which() -> None:
 async def test_orders_that_are_none(client: SimulatorClient, order: object) -> None:
     answer = await client.http.put("/acme/faults", json=order)
     assert answer.status_code == 422
-    assert (await client.http.get("/acme/faults")).json() == Faults().model_dump()
+    assert (await client.http.get("/acme/faults")).json() == Faults().model_dump(mode="json")
 
 
 async def test_what_is_ordered_can_be_seen(client: SimulatorClient) -> None:

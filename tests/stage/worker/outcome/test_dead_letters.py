@@ -169,6 +169,7 @@ OTHER = {
     "pms_has_it",
     "pms_is_another",
     "pms_knows_key",
+    "pms_list_changing",
     "pms_lists_too_much",
     "pms_payment_in_doubt",
     "pms_reference_missing",

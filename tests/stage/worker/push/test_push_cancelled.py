@@ -279,3 +279,12 @@ async def test_what_an_operator_says_is_the_same_pms_is_asked() -> None:
 
 async def test_what_was_made_before_anybody_noted_where_is_cancelled_as_ever() -> None:
     assert (await push(ScriptedPms(KEY, GONE), made())).outcome == GONE
+
+
+async def test_a_cancellation_that_is_not_sent_says_nothing_of_the_pms() -> None:
+    row = made(evidence=NOTHING_SENT.found("pms-1", Target("another address", "us"), "2027-01-01T00:00:00.000Z"))
+    pushed = await push(ScriptedPms(KEY), row)
+    assert health_signal(row, pushed) == NOT_ATTEMPTED
+    late = decided(replace(row, deadline_at=NOW), PushResult(too_late(), pushed.attempts, row.evidence))
+    assert isinstance(late, Ended)
+    assert "--same-pms" in (late.cancel_problem or {})["detail"]
