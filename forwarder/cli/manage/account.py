@@ -11,7 +11,7 @@ import typer
 
 from forwarder.assembly.backend import Backend
 from forwarder.assembly.commands.probe import open_prober
-from forwarder.assembly.pms_catalog import base_url_of_kind, pms_kinds, region_of
+from forwarder.assembly.pms_catalog import base_url_of_kind, pms_kinds
 from forwarder.cli.backend import with_backend
 from forwarder.cli.options import credential_from, options_from, tls_from
 from forwarder.cli.output import AsJson, Failed, WrongUsage, say, show_json, show_one, show_rows, show_table
@@ -51,10 +51,6 @@ _COLUMNS = (
 _LONGEST_ID = 200
 _Credential = Annotated[str | None, typer.Option(help="The PMS's credential, stored sealed. Prefer --credential-file.")]
 _CredentialFile = Annotated[Path | None, typer.Option(help="File with the credential; - is standard input.")]
-_Region = Annotated[
-    str | None,
-    typer.Option(help="Of a PMS whose mapping names regions: the one whose base URL is used, in place of --base-url."),
-]
 _Option = Annotated[
     list[str] | None,
     typer.Option(metavar="NAME=VALUE", help="An option of its kind of PMS, JSON or text; repeatable."),
@@ -110,7 +106,6 @@ def add(
     base_url: Annotated[
         str | None, typer.Option(help="Where the PMS's API is. By default where its kind's mapping says.")
     ] = None,
-    region: _Region = None,
     credential: _Credential = None,
     credential_file: _CredentialFile = None,
     option: _Option = None,
@@ -138,7 +133,7 @@ def add(
             f"{_LONGEST_ID} characters."
         )
     options = options_from(option, options_file)
-    base_url = _address(kind, options, base_url, region)
+    base_url = _address(kind, options, base_url)
     settings = _settings_from(base_url, concurrency, rate, deadline, duplicate_window, skip_checks)
     account = replace(Account(new_id, workspace, kind, base_url, "", options=options), **settings)
     secret, tls = credential_from(credential, credential_file), tls_from(ca_file, certificate_file, key_file)
@@ -155,7 +150,6 @@ def change(
     base_url: Annotated[
         str | None, typer.Option(help="Where the PMS's API is. Another host wants the credential again.")
     ] = None,
-    region: _Region = None,
     credential: _Credential = None,
     credential_file: _CredentialFile = None,
     option: _Option = None,
@@ -180,15 +174,13 @@ def change(
     given = credential is not None or credential_file is not None
     options = options_from(option, options_file)
     tls = tls_from(ca_file, certificate_file, key_file)
-    if base_url is not None and region is not None:
-        raise WrongUsage("Give either --base-url or --region.")
     if system_tls and tls != SYSTEM_TLS:
         raise WrongUsage("Give either --system-tls, or the files with which TLS is to be.")
     settings = _settings_from(base_url, concurrency, rate, deadline, duplicate_window, skip_checks)
-    if not (settings or given or region or option or options_file or system_tls or tls != SYSTEM_TLS):
+    if not (settings or given or option or options_file or system_tls or tls != SYSTEM_TLS):
         raise WrongUsage(
             "Say what is to change: --base-url, --ca-file, --certificate-file and --key-file, --concurrency, --credential-file, "
-            "--deadline, --duplicate-window, --option, --options-file, --rate, --region, --skip-checks or --system-tls."
+            "--deadline, --duplicate-window, --option, --options-file, --rate, --skip-checks or --system-tls."
         )
     secret = credential_from(credential, credential_file) if given else None
     with _options_in_words(account_id):
@@ -199,7 +191,6 @@ def change(
                 options=options,
                 all_options=options_file is not None,
                 tls=tls if system_tls or tls != SYSTEM_TLS else None,
-                region=region,
                 **settings,
             )
         )
@@ -209,14 +200,12 @@ def change(
         say(f"Account {account_id} changed; all processes see it within seconds.")
 
 
-def _address(kind: str, options: Mapping[str, Any], base_url: str | None, region: str | None) -> str:
+def _address(kind: str, options: Mapping[str, Any], base_url: str | None) -> str:
     """The base URL that is given, or that the kind's mapping says. Raises `WrongUsage`."""
     if base_url is not None:
-        if region is not None:
-            raise WrongUsage("Give either --base-url or --region.")
         return base_url
     try:
-        return base_url_of_kind(kind, options, region)
+        return base_url_of_kind(kind, options)
     except BadOptions as error:
         raise WrongUsage(str(error)) from error
 
@@ -349,7 +338,6 @@ def _row(account: Account) -> dict[str, Any]:
         "workspace": account.workspace_id,
         "kind": account.kind,
         "baseUrl": account.base_url,
-        "region": region_of(account.kind, account.options, account.base_url),
         "concurrency": account.concurrency,
         "ratePerSecond": account.rate_per_second,
         "deadlineSeconds": account.deadline_seconds,

@@ -222,9 +222,9 @@ async def test_what_is_mapped_nowhere_goes_below_the_notes() -> None:
     sent = await body({**MAPPED, "remark": "comments", "money": "currency"}, asked)
     assert sent["remark"].split("\n") == [
         "Twins",
+        "Late arrival",
         "Children: 1",
         "Infants: 1",
-        "Late arrival",
         "Payment taken by: the property management system (PMS)",
         "Guests: 3",
         "Promotion code: SUMMER",
