@@ -33,6 +33,7 @@ class Capabilities:
     `finds_by_stay`: a look-up knows a reservation by its property, days and guest alone: it says surely what is absent, and
     of what is
     there no more than that one looks alike (`LOOKS_ALIKE`).
+    `proves_absence`: a look-up that finds nothing proves that there is nothing; else it may find, and never says `Absent`.
     """
 
     idempotent_create: bool
@@ -41,6 +42,7 @@ class Capabilities:
     max_per_create: int = 1
     names_reference: bool = False
     finds_by_stay: bool = False
+    proves_absence: bool = True
 
 
 LOOKS_ALIKE: Final = "pms_shows_one_alike"
@@ -48,6 +50,9 @@ LOOKS_ALIKE: Final = "pms_shows_one_alike"
 
 CANCELLED_IN_PMS: Final = "cancelled_in_pms"
 """The reason of a look-up that is deferred because what the PMS made was cancelled there since."""
+
+REFUSED_IN_WORDS: Final = "pms_refused_in_words"
+"""The reason of what a PMS refused in words that its adapter does not know: sure, if it comes back the same."""
 
 LEASE_LOST: Final = "lease_lost"
 """The reason of what is deferred because it was held no longer when the next byte was to be sent."""
@@ -69,7 +74,9 @@ NOT_ABOUT_THE_PMS: Final = frozenset(
         "pms_not_encrypted",
         "pms_payment_not_possible",
         "pms_reference_not_shown",
+        REFUSED_IN_WORDS,
         "pms_scope_too_small",
+        "pms_search_unproven",
         "pms_still_working",
     }
 )

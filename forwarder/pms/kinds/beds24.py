@@ -76,7 +76,7 @@ class Beds24Adapter(MappedAdapter):
             return [self._of_one(response, item, booking) for item, (booking, _) in zip(said, asked, strict=True)]
         if response.status_code == HTTPStatus.BAD_REQUEST and len(asked) > 1:
             return [await self._alone(booking, request, send) for booking, request in asked]
-        return [self._undecided(response)] * len(asked)
+        return [self._undecided(response, booking) for booking, _ in asked]
 
     async def _alone(self, booking: Booking, request: Request, send: Send) -> Outcome:
         """Retries one item of a rejected batch on its own: any of them may be to blame."""
@@ -88,7 +88,7 @@ class Beds24Adapter(MappedAdapter):
 
     def _of_one(self, response: Response, item: object, booking: Booking) -> Outcome:
         outcome = self.read(Response(response.status_code, response.headers, to_json([item])), booking)
-        if isinstance(outcome, Tentative) or outcome == self._undecided(response):
+        if isinstance(outcome, Tentative) or outcome == self._undecided(response, booking):
             return _UNCLEAR
         return outcome
 

@@ -9,7 +9,14 @@ from pydantic_core import to_json
 from forwarder.pms.adapter import StandIn
 from forwarder.pms.http.client import Request, Send
 from forwarder.pms.http.errors import NoResponse, NotSent
-from forwarder.pms.http.outcomes import gateway_failure, harmless, not_understood, outcome_of, unexpected
+from forwarder.pms.http.outcomes import (
+    gateway_failure,
+    harmless,
+    not_understood,
+    outcome_of,
+    refused_in_words,
+    unexpected,
+)
 from forwarder.pms.http.response import Response, hold_off_asked, retry_after
 from forwarder.pms.mapping.credentials import Credentials
 from forwarder.pms.mapping.format.fields import DoesNotFit
@@ -27,6 +34,7 @@ from forwarder.pms.mapping.format.operations import (
     UNAUTHORIZED,
     Cancel,
     Confirm,
+    MakeGuest,
     Operation,
     Show,
 )
@@ -36,6 +44,7 @@ from forwarder.pms.mapping.request import Asked, Requests
 from forwarder.pms.mapping.response import Tentative, body_of, decide, id_of, made, record_of, rule_for, state_of, words
 from forwarder.pms.mapping.unmapped import Unmapped
 from forwarder.pms.port import CANCELLED_IN_PMS, AccountConnection, Capabilities
+from forwarder.pms.responses.record import identifier
 from forwarder.pms.responses.refusals import PRICE_AND_CARD, Meaning, outcome_of_message, refusal
 from forwarder.process.clock import Clock
 from forwarder.reservation.booking import Booking
@@ -110,9 +119,32 @@ class MappedAdapter:
             return self.misfit(misfit, booking)
         if not self._mapping.rooms and booking.room_id != booking.property_id:
             return refusal(booking, "room_not_found", "The PMS has no rooms below the property.")
+        if create.guest is not None:
+            made = await self._guest_made(create.guest, booking, send)
+            if not isinstance(made, str):
+                return made
+            request = self._requests.build(create, Asked(booking, guest_id=made))
         response = await self._credentials.send(request, send)
         outcome = self.read(response, booking)
         return await self._confirm(outcome.pms_id, booking, send) if isinstance(outcome, Tentative) else outcome
+
+    async def _guest_made(self, make: MakeGuest, booking: Booking, send: Send) -> str | Rejected | Deferred:
+        """The PMS's id of the guest. Nothing is booked by it: a doubt is no more than a delay."""
+        try:
+            response = await self._credentials.send(self._built(make, Asked(booking)), send)
+        except NoResponse as failure:
+            return harmless(outcome_of(failure))
+        body = body_of(response)
+        match decide(self._mapping, make, response, body):
+            case True:
+                return identifier(value_at(body, make.id)) or harmless(not_understood(response))
+            case Rule() as rule:
+                ruled = self._ruled(rule, response, body, booking)
+                return harmless(ruled) if isinstance(ruled, InDoubt) else ruled
+            case False:
+                return harmless(not_understood(response))
+            case None:
+                return harmless(self._put_off_by_status(response, booking))
 
     def misfit(self, misfit: DoesNotFit, booking: Booking) -> Rejected:
         """The refusal of a booking that cannot be written as the PMS wants it."""
@@ -131,7 +163,7 @@ class MappedAdapter:
             case False:
                 return not_understood(response)
             case None:
-                return self._undecided(response)
+                return self._undecided(response, booking)
 
     async def _confirm(self, pms_id: str, booking: Booking, send: Send) -> Outcome:
         """The second request. Something is made by now: whatever is not certain is in doubt, and a no is one once that is
@@ -160,7 +192,7 @@ class MappedAdapter:
             return await self._seen_confirmed(confirm.read_back, pms_id, booking, send)
         if decided:
             return Confirmed(pms_id)
-        return not_understood(response) if decided is False else self._undecided(response)
+        return not_understood(response) if decided is False else self._undecided(response, booking)
 
     async def _seen_confirmed(
         self, show: Show, pms_id: str, booking: Booking, send: Send
@@ -182,7 +214,8 @@ class MappedAdapter:
 
     def _shown(self, show: Show, body: Any, pms_id: str) -> str:
         shown = value_at(body, show.reservation)
-        if shown is MISSING and show.reservation.endswith(".0") and value_at(body, show.reservation[:-2]) == []:
+        listed, _, position = show.reservation.rpartition(".")
+        if shown is MISSING and position == "0" and value_at(body, listed) == []:
             return ABSENT
         another = id_of(self._mapping.reservation, shown)
         return "" if another not in (None, pms_id) else state_of(self._mapping.reservation, shown)
@@ -193,6 +226,10 @@ class MappedAdapter:
         if self._mapping.find is None:
             return _NOT_MAPPED
         found = await self._lookup.run(self._mapping.find, booking, send)
+        if isinstance(found, Absent) and not self._mapping.find.empty_proves:
+            return Deferred(
+                "pms_search_unproven", "The PMS shows no such reservation, and its search may leave some out."
+            )
         if isinstance(found, Absent) and not self.capabilities.find_by_reference:
             return Deferred("pms_scope_too_small", "With the account's options, the PMS may not show our reference.")
         if not isinstance(found, Tentative):
@@ -228,7 +265,7 @@ class MappedAdapter:
             case _ if isinstance(said, Rejected):  # a no counts of what the PMS shows
                 return Deferred("pms_refused_request", "The PMS does not cancel the reservation, and does not show it.")
             case _ if cancel.read_back.after == "refusal":
-                return harmless(self._put_off_by_status(shown))
+                return harmless(self._put_off_by_status(shown, booking))
             case _:
                 return said if not isinstance(said, Cancelled) else harmless(not_understood(shown))
 
@@ -255,7 +292,7 @@ class MappedAdapter:
             case False:
                 return harmless(not_understood(response))
             case None:
-                return harmless(self._put_off_by_status(response))
+                return harmless(self._put_off_by_status(response, booking))
 
     def _is_shown_cancelled(self, cancel: Cancel, body: Any) -> bool:
         if cancel.reservation is None:
@@ -314,12 +351,12 @@ class MappedAdapter:
             return Deferred("pms_refused_request", f"The PMS does not search. It says: {ruled.problem.detail}")
         return harmless(ruled)
 
-    def _undecided(self, response: Response) -> Deferred | InDoubt:
+    def _undecided(self, response: Response, booking: Booking) -> Deferred | InDoubt:
         lost = None if self.capabilities.idempotent_create else gateway_failure(response)
-        return lost or self._put_off_by_status(response)
+        return lost or self._put_off_by_status(response, booking)
 
-    def _put_off_by_status(self, response: Response) -> Deferred | InDoubt:
-        outcome = unexpected(response, self._clock.now())
+    def _put_off_by_status(self, response: Response, booking: Booking) -> Deferred | InDoubt:
+        outcome = refused_in_words(response, booking) or unexpected(response, self._clock.now())
         return self._with_pause(outcome, response) if isinstance(outcome, Deferred) else outcome
 
     def _with_pause(self, outcome: Deferred, response: Response) -> Deferred:
@@ -333,6 +370,9 @@ class MappedAdapter:
     def stand_in(self, request: Request, _booking: Booking) -> StandIn | None:
         """Of a create that is confirmed by a second request, the first one's answer."""
         create, shown = self._mapping.create, self._mapping.reservation
+        if create.guest is not None and request.url.endswith(create.guest.path):
+            guest = Response(min(create.guest.success.status), (), to_json(assembled({create.guest.id: _STAND_IN_ID})))
+            return StandIn(guest, f"The PMS makes the guest, under the id {_STAND_IN_ID}.")
         if self._mapping.confirm is None or request.method != create.method or "/" + _STAND_IN_ID in request.url:
             return None
         if create.id is not None:

@@ -1,6 +1,6 @@
 """From a mapping and a booking to the request of one operation. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -11,7 +11,7 @@ from pydantic_core import to_json
 from forwarder.pms.fields import as_text, value_of
 from forwarder.pms.http.client import Request, path_segment
 from forwarder.pms.http.response import Headers
-from forwarder.pms.mapping.format.fields import SAID, DoesNotFit, field_value, moved, written
+from forwarder.pms.mapping.format.fields import PMS_GUEST_ID, SAID, DoesNotFit, field_value, moved, written
 from forwarder.pms.mapping.format.json_path import assembled
 from forwarder.pms.mapping.format.model import FromOption, PmsMapping
 from forwarder.pms.mapping.format.operations import Create, Operation
@@ -25,11 +25,12 @@ _MEDIA_TYPES: Final = {"json": b"application/json", "form": b"application/x-www-
 @dataclass(frozen=True, slots=True)
 class Asked:
     """What a request is about. `pms_id`: the one reservation that is meant; `page`: the parameter that says which part of a
-    list."""
+    list; `guest_id`: the PMS's id of the guest."""
 
     booking: Booking
     pms_id: str | None = None
     page: tuple[str, str] | None = None
+    guest_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +77,14 @@ class Requests:
         sources, found = operation.body, self._found(operation.body, asked)
         notes = self.unmapped.notes if isinstance(operation, Create) else None
         if notes is not None:
-            said = _kept(sources, found, {notes})
-            text = self.unmapped.notes_with(said.values(), asked.booking)
+            said = [*_kept(sources, found, {notes}).values(), *self._said_of_the_guest(asked)]
+            text = self.unmapped.notes_with(said, asked.booking)
             found[notes] = Sent(text or None)
         return {name: one.value for name, one in _kept(sources, found).items()}
+
+    def _said_of_the_guest(self, asked: Asked) -> Iterable[Sent]:
+        guest = self.mapping.create.guest
+        return () if guest is None else _kept(guest.body, self._found(guest.body, asked)).values()
 
     def notes(self, booking: Booking) -> str:
         """What the notes of a create say, wherever the mapping sends them. Raises `DoesNotFit`."""
@@ -122,7 +127,7 @@ class Requests:
             text = source.joined_by.join(as_text(part) for part in parts if part is not None)
             return cut(source, Sent(text or None, frozenset(source.join)))
         for name in source.field:
-            value = field_value(booking, name, asked.pms_id)
+            value: Any = asked.guest_id if name == PMS_GUEST_ID else field_value(booking, name, asked.pms_id)
             if value is not None:
                 if source.add_days:
                     value = moved(value, source.add_days)

@@ -113,7 +113,7 @@ def _targets(create: Create) -> dict[str, dict[str, Source | None]]:
     for _, in_path in placeholders(create.path):
         if in_path is not None:
             targets.setdefault(in_path, {})["path"] = None
-    for sources in (create.query, create.body):
+    for sources in (create.query, create.body, {} if create.guest is None else create.guest.body):
         for theirs, source in sources.items():
             for one in source.inner:
                 for ours in one.fields:
@@ -149,7 +149,8 @@ class Unmapped:
     def __init__(self, mapping: PmsMapping) -> None:
         self.table = table_of(mapping)
         self.notes = notes_field(mapping.create)
-        sources = mapping.create.body.values()
+        guest = mapping.create.guest
+        sources = [*mapping.create.body.values(), *(() if guest is None else guest.body.values())]
         self._most = None if self.notes is None else mapping.create.body[self.notes].max_length
         first = () if self.notes is None else mapping.create.body[self.notes].field
         self._own_names = tuple(dict.fromkeys((*(name for name in first if name in _OWN_WORDS), *_NOTES)))

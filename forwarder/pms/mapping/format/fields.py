@@ -34,6 +34,7 @@ _TIME: Final = re.compile(r"(\d{1,2})(?::(\d{2}))?")
 _HOURS: Final = 24
 _MOST_DIGITS: Final = 18
 PMS_ID: Final = "pmsReservationId"
+PMS_GUEST_ID: Final = "pmsGuestId"
 DATES: Final = frozenset({"arrivalDate", "departureDate"})
 
 
@@ -64,8 +65,11 @@ SAID: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """Values that are worked out → the fields that say nothing more."""
 
-FIELDS: Final = _OF_THE_REQUEST | _OF_THE_GUEST | CARD_FIELDS | DERIVED.keys() | {"reference", "nights", PMS_ID}
-"""Every name. `card.…` may stand in the body of a create alone, and `pmsReservationId` where one reservation is asked about."""
+FIELDS: Final = (
+    _OF_THE_REQUEST | _OF_THE_GUEST | CARD_FIELDS | DERIVED.keys() | {"reference", "nights", PMS_ID, PMS_GUEST_ID}
+)
+"""Every name. `card.…` may stand in the body of a create alone, `pmsReservationId` where one
+reservation is asked about, and `pmsGuestId` where `create.guest` made the guest."""
 
 
 def _known(name: str) -> str:

@@ -193,7 +193,8 @@ class PmsMapping(Table):
     @property
     def _sent_options(self) -> frozenset[str]:
         shown = [one.read_back for one in (self.confirm, self.cancel) if one is not None and one.read_back is not None]
-        sent = {option for operation in (*self.operations.values(), *shown) for option in operation.options}
+        first = () if self.create.guest is None else (self.create.guest,)
+        sent = {option for operation in (*first, *self.operations.values(), *shown) for option in operation.options}
         return frozenset(sent | {value.option for value in self.headers.values() if isinstance(value, FromOption)})
 
     @property
@@ -225,13 +226,14 @@ class PmsMapping(Table):
             max_per_create=self.create.most_at_once,
             names_reference=self.echo == "always",
             finds_by_stay=by_stay,
+            proves_absence=self.find is None or self.find.empty_proves,
         )
 
     @property
     def published_limits(self) -> Limits:
         each = tuple(Limit(one.requests, one.seconds) for one in self.limits)
         more = 0 if self.confirm is None else 1 + (self.confirm.read_back is not None)
-        return Limits(each, requests_per_push=self.create.requests + more)
+        return Limits(each, requests_per_push=self.create.requests + (self.create.guest is not None) + more)
 
 
 def _statements(mapping: PmsMapping) -> Iterator[str]:
@@ -248,6 +250,8 @@ def _statements(mapping: PmsMapping) -> Iterator[str]:
             below = f"{name}.{to_camel(part)}"
             if part in ("query", "body"):
                 yield from (f"{below}.{theirs}" for theirs in value)
+            elif part == "guest":
+                yield from (f"{below}.{one}" for one in ("path", "body"))
             elif part == "errors":
                 yield from (f"{below}.{position}" for position in range(len(value)))
             elif part not in ("left_out", "reference_in_notes"):

@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from forwarder.pms.mapping.format.fields import CARD_FIELDS, FIELDS, PMS_ID, FieldName
+from forwarder.pms.mapping.format.fields import CARD_FIELDS, FIELDS, PMS_GUEST_ID, PMS_ID, FieldName
 from forwarder.pms.mapping.format.json_path import JsonPath, clashes
 from forwarder.pms.mapping.format.parts import (
     Condition,
@@ -123,6 +123,19 @@ class Operation(Table):
         return frozenset() if becomes in (ABSENT, CANCELLED, CONFIRMED) else _A_NO
 
 
+class MakeGuest(Operation):
+    """Makes the guest, before the reservation that names it by `pmsGuestId`. It may be made in vain, and books nothing."""
+
+    fields = FIELDS - {PMS_ID, PMS_GUEST_ID} - CARD_FIELDS
+    outcomes = frozenset({*REFUSALS, *NOT_REFUSALS}) - {CANCELLATION_REFUSED}
+    unfit = frozenset({"GET", "DELETE"})
+
+    method: Method = "POST"
+    success: Condition = Condition(status=frozenset({200, 201}))
+    id: JsonPath = "id"
+    """Where in the answer the guest's id is."""
+
+
 class Create(Operation):
     """Makes a reservation."""
 
@@ -134,6 +147,8 @@ class Create(Operation):
     success: Condition = Condition(status=frozenset({200, 201}))
     key_header: HeaderName | None = None
     """The header that takes an idempotency key, by which the PMS makes one reservation, for ever."""
+    guest: MakeGuest | None = None
+    """The request that makes the guest first, where the PMS wants one."""
     reservation: JsonPath = ""
     """Where in the answer the reservation is shown."""
     id: JsonPath | None = None
@@ -155,6 +170,8 @@ class Create(Operation):
 
     @model_validator(mode="after")
     def _refers_to_its_own(self) -> Self:
+        if (PMS_GUEST_ID in self.sent) != (self.guest is not None):
+            raise nonsense("guest: is for a PMS that makes the guest first, and is sent as pmsGuestId")
         if both := self.left_out & self.sent:
             raise nonsense(f"leftOut: {', '.join(sorted(both))} is sent; it cannot be left out, too")
         for theirs, source in self.body.items():
@@ -181,7 +198,7 @@ def notes_field(create: Create) -> str | None:
 class Show(Operation):
     """Looks at one reservation, by the PMS's id. A rule that becomes `absent` counts once a look-up does not find it either."""
 
-    fields = FIELDS - CARD_FIELDS
+    fields = FIELDS - CARD_FIELDS - {PMS_GUEST_ID}
     outcomes = frozenset({CANCELLED, ABSENT, *NOT_REFUSALS})
     unfit = frozenset({"PUT", "PATCH", "DELETE"})
 
@@ -201,7 +218,7 @@ class Show(Operation):
 class Confirm(Operation):
     """The second request of a create: it confirms what the first has made."""
 
-    fields = FIELDS - CARD_FIELDS
+    fields = FIELDS - CARD_FIELDS - {PMS_GUEST_ID}
     outcomes = frozenset({*REFUSALS, CONFIRMED, *NOT_REFUSALS}) - {CANCELLATION_REFUSED}
     unfit = frozenset({"GET", "DELETE"})
 
@@ -249,7 +266,7 @@ class Pages(Table):
 class Find(Operation):
     """Looks a reservation up."""
 
-    fields = FIELDS - {PMS_ID} - CARD_FIELDS
+    fields = FIELDS - {PMS_ID, PMS_GUEST_ID} - CARD_FIELDS
     outcomes = frozenset({ABSENT, *NOT_REFUSALS})
     unfit = frozenset({"PUT", "PATCH", "DELETE"})
 
@@ -257,6 +274,8 @@ class Find(Operation):
     success: Condition = Condition(status=frozenset({200}))
     items: JsonPath
     """Where in the answer the list of reservations is."""
+    empty_proves: bool = True
+    """Whether an empty list proves that there is none; false as long as nobody has seen the search find one for sure."""
     counts: tuple[JsonPath, ...] = ()
     """Where in the answer it stands how many were found: with an empty list and another number than 0 nothing is concluded."""
     pages: Pages | None = None
@@ -291,7 +310,7 @@ class Find(Operation):
 class Cancel(Operation):
     """Cancels a reservation."""
 
-    fields = FIELDS - CARD_FIELDS
+    fields = FIELDS - CARD_FIELDS - {PMS_GUEST_ID}
     outcomes = frozenset({CANCELLED, CANCELLATION_REFUSED, *NOT_REFUSALS})
 
     success: Condition = Condition(status=frozenset({204}))

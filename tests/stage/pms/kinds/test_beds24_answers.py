@@ -179,7 +179,7 @@ async def test_a_batch_that_is_refused_as_a_whole_is_offered_one_by_one() -> Non
 async def test_one_that_is_refused_so_alone_is_put_off() -> None:
     outcome = await create(Vendor(BAD))
     assert isinstance(outcome, Deferred)
-    assert outcome.reason == "pms_refused_request"
+    assert outcome.reason == "pms_refused_in_words"
 
 
 @pytest.mark.parametrize(

@@ -136,7 +136,7 @@ async def test_what_the_mapping_does_not_decide_is_as_strict_as_ever(status: int
         (403, "pms_unauthorized"),
         (429, "pms_throttled"),
         (302, "pms_redirected"),
-        (400, "pms_refused_request"),
+        (400, "pms_refused_in_words"),
     ],
 )
 async def test_what_surely_did_nothing_is_put_off(status: int, reason: str) -> None:
