@@ -16,8 +16,8 @@ from tools.reference.source import HEAD, PACKAGE, table
 
 _ABOUT: Final = """# Kinds that are mappings
 
-Most kinds are a page of YAML in `forwarder/pms/kinds`, which [Map a PMS](../guides/map-a-pms.md) explains. None of them was
-tried at its vendor. A kind is *experimental* where something of how reservations are made or found is not known: what is not
+Most kinds are a page of YAML in `forwarder/pms/kinds`, which [Map a PMS](../guides/map-a-pms.md) explains; some name a class that adds
+what a page cannot say. None of them was tried at its vendor. A kind is *experimental* where something of how reservations are made or found is not known: what is not
 known is never guessed, but refused, tried again or left in doubt, as is said below.
 
 Whoever has a sandbox can change that: `forwarder adapters check KIND --base-url … --property …` prints what it shows as an
@@ -76,6 +76,8 @@ def _row(name: str, mapping: PmsMapping) -> list[str]:
     by = ", ".join(f"{by} {count}" for by, count in counted(mapping.evidence, mapping.statements).items())
     known = f"{'experimental: ' if mapping.experimental else ''}{by}"
     lines = str(len(page_text(name).splitlines()))
+    if mapping.code is not None:
+        lines += f", and {len((_KINDS / f'{name}.py').read_text().splitlines())} of Python"
     look_up, paging = _look_up(mapping.find)
     return [f"`{name}`", create, look_up, cancel, mapping.echo, paging, mapping.auth[-1].form, limits, known, lines]
 

@@ -1,5 +1,6 @@
 """What a mapped PMS is asked in several steps: pages of a list, a second request that confirms, a look afterwards."""
 
+import json
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -315,3 +316,58 @@ async def test_where_the_reference_is_always_echoed_an_answer_without_it_is_in_d
     assert isinstance(await create(Asked((201, {"id": 9})), mapping), InDoubt)
     assert isinstance(await create(Asked((201, {"id": 9, "ref": OURS})), mapping), Confirmed)
     assert isinstance(await create(Asked((201, {"id": 9, "ref": "rsv_of_somebody"})), mapping), InDoubt)
+
+
+GUEST_FIRST: dict[str, Any] = {
+    "create": {
+        "guest": {
+            "path": "/guests",
+            "body": {"name": "guest.name", "nation": {"field": "guest.address.country", "as": "country"}},
+        },
+        "path": "/b",
+        "body": {"ref": "reference", "guest": "pmsGuestId", "note": "notes"},
+    }
+}
+
+
+async def test_a_guest_is_made_first_and_named_by_the_reservation() -> None:
+    pms = Asked((201, {"id": 7}), (201, {"id": 9}))
+    async with pms_that(pms, base_url=BASE, options={"mapping": GUEST_FIRST}) as opened:
+        made = await opened.create(booking(guest={"name": "Ana", "address": {"country": "Atlantis"}}))
+    assert isinstance(made, Confirmed)
+    assert pms.asked == ["POST /api/guests", "POST /api/b"]
+    guest, reservation = (json.loads(request.content) for request in pms.requests)
+    assert guest == {"name": "Ana"}
+    assert reservation["guest"] == "7"
+    assert "Country: Atlantis" in reservation["note"]
+    assert "Ana" not in reservation["note"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        ((500, {}), "pms_failed"),
+        ((201, {}), "pms_answer_not_understood"),
+        ((401, {}), "pms_unauthorized"),
+        ((422, {"message": "The e-mail is not valid"}), "pms_refused_in_words"),
+        (httpx.ReadTimeout("late"), "pms_timed_out"),
+    ],
+)
+async def test_without_a_guest_nothing_is_booked_and_nothing_in_doubt(answer: Any, reason: str) -> None:
+    pms = Asked(answer)
+    async with pms_that(pms, base_url=BASE, options={"mapping": GUEST_FIRST}) as opened:
+        outcome = await opened.create(booking())
+    assert isinstance(outcome, Deferred)
+    assert outcome.reason == reason
+    assert len(pms.requests) == 1
+
+
+async def test_a_search_that_proves_nothing_never_says_absent() -> None:
+    mapping = {**LISTED, "find": {**LISTED["find"], "query": {"ref": "reference"}, "emptyProves": False}}
+    pms = Asked((200, {"data": []}), (200, {"data": [MINE]}))
+    async with pms_that(pms, base_url=BASE, options={"mapping": mapping}) as opened:
+        assert not opened.capabilities.proves_absence
+        empty = await opened.find(booking())
+        assert isinstance(await opened.find(booking()), Confirmed)
+    assert isinstance(empty, Deferred)
+    assert empty.reason == "pms_search_unproven"

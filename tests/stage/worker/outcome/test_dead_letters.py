@@ -170,6 +170,7 @@ OTHER = {
     "pms_payment_in_doubt",
     "pms_reference_missing",
     "pms_reference_not_shown",
+    "pms_search_unproven",
     "pms_still_working",
 }
 """Nothing that an operator could do about many at once, and so in no class of their own."""

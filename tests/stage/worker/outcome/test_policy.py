@@ -8,7 +8,7 @@ import pytest
 from forwarder.operations.repair.completion import with_attempt
 from forwarder.reservation.outcome import Confirmed, Deferred, InDoubt, Outcome, Rejected, Status
 from forwarder.reservation.problems.problem import Problem
-from forwarder.store.submissions.work import Ended, Postponed, Work
+from forwarder.store.submissions.work import Ended, PmsReservation, Postponed, Work
 from forwarder.worker.outcome.policy import LAST_CALL, LOOKED_FOR, decide
 from forwarder.worker.push_context import PushResult
 from tests.support.worker.works import NOW, work
@@ -117,3 +117,42 @@ def test_what_is_in_doubt_and_was_not_found_out_is_looked_for_again_until_it_is_
     unsearchable = decided(IN_DOUBT, pushed(outcome, possibly_sent=True, findable=False), at=IN_DOUBT.deadline_at)
     assert isinstance(unsearchable, Postponed)
     assert unsearchable.due_at is None
+
+
+def refused_in_words(times: int, action: str = "create", detail: str = "It says: no pets") -> PushResult:
+    """As often in a row; an attempt in other words was before."""
+    outcome = Deferred("pms_refused_in_words", detail)
+    attempts = with_attempt(
+        (), action, "2027-01-01T00:00:00.000Z", 0.1, Deferred("pms_refused_in_words", "Other words")
+    )
+    for _ in range(times):
+        attempts = with_attempt(attempts, action, "2027-01-01T00:00:00.000Z", 0.1, outcome)
+    return PushResult(outcome, attempts, possibly_sent=False, checkable=True, findable=True)
+
+
+def test_the_same_no_in_unknown_words_is_the_answer_the_third_time() -> None:
+    assert isinstance(decided(ROW, refused_in_words(2)), Postponed)
+    final = decided(ROW, refused_in_words(3))
+    assert isinstance(final, Ended)
+    assert final.status is Status.REJECTED
+    assert final.problem is not None
+    assert (final.problem["code"], final.problem["detail"]) == ("pms_refused", "It says: no pets")
+
+
+def test_the_same_no_to_a_cancellation_keeps_the_reservation() -> None:
+    made = PmsReservation("pms-1", {})
+    row = replace(ROW, pms_reservation=made)
+    assert isinstance(decided(row, refused_in_words(2, "cancel")), Postponed)
+    final = decided(row, refused_in_words(3, "cancel"))
+    assert isinstance(final, Ended)
+    assert final.status is Status.CONFIRMED
+    assert final.cancel_problem is not None
+    assert final.cancel_problem["code"] == "cancellation_refused"
+
+
+def test_what_may_have_been_made_is_not_refused_so() -> None:
+    said = refused_in_words(3)
+    assert isinstance(
+        decided(ROW, PushResult(said.outcome, said.attempts, possibly_sent=True, checkable=True, findable=True)),
+        Postponed,
+    )
