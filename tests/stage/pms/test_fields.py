@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from forwarder.pms.fields import SPECIFIED, FieldTable, InNotes, LeftOut, SentAs, words_for
-from forwarder.pms.kinds.booking_sync.fields import FIELDS as BOOKING_SYNC
+from forwarder.pms.kinds.booking_sync.requests import FIELDS as BOOKING_SYNC
 from forwarder.pms.mapping.format.model import PmsMapping
 from forwarder.pms.mapping.kind import MappedKind
 from forwarder.pms.mapping.unmapped import table_of

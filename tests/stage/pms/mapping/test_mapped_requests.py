@@ -311,3 +311,11 @@ async def test_a_value_may_be_joined_cut_chosen_and_sent_only_with_another() -> 
 )
 def test_a_country_is_known_by_its_usual_names(given: str, code: str | None) -> None:
     assert code_of(given) == code
+
+
+async def test_a_name_that_is_sent_in_full_and_by_its_parts_is_not_in_the_notes() -> None:
+    fields = {"name": "guest.name", "first": "guest.first", "last": "guest.last", "notes": "notes"}
+    guest = {"name": "Dr. Maria Gonzalez", "firstName": "Maria", "lastName": "Gonzalez"}
+    sent = await body(fields, booking(guest=guest))
+    assert (sent["name"], sent["first"], sent["last"]) == ("Dr. Maria Gonzalez", "Maria", "Gonzalez")
+    assert not [line for line in sent["notes"].split("\n") if "name" in line]
