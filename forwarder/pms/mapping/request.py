@@ -132,6 +132,8 @@ class Requests:
                 if source.add_days:
                     value = moved(value, source.add_days)
                 value, whole = written(booking, name, value, source.written, source.date_format)
+                if source.least is not None and isinstance(value, int | float):
+                    value = max(value, source.least)
                 return cut(source, Sent(value, frozenset(SAID.get(name, (name,))) if whole else frozenset()))
         return Sent(None)
 

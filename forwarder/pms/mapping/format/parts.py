@@ -98,6 +98,8 @@ class Source(Table):
     """Where the value comes from if there is none by the above."""
     default: Scalar | None = None
     """What is sent where the booking has none of the fields, or the account not that option."""
+    least: StrictInt | None = None
+    """The least number that is sent."""
     needs: Text | None = None
     """Sent only together with this other value of the body."""
     without: Text | None = None
@@ -129,6 +131,8 @@ class Source(Table):
             raise nonsense("`dateFormat` and `addDays` are for arrivalDate and departureDate, without `as`")
         if self.max_length is not None and not fields:
             raise nonsense("`maxLength` is for `field` and `join`")
+        if self.least is not None and not self.field:
+            raise nonsense("`least` is for `field`")
         if self.of is not None and self.option is None:
             raise nonsense("`of` is for `option`")
         if self.json_text is not None and (clash := clashes(self.json_text)):
