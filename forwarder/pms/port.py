@@ -54,6 +54,9 @@ CANCELLED_IN_PMS: Final = "cancelled_in_pms"
 REFUSED_IN_WORDS: Final = "pms_refused_in_words"
 """The reason of what a PMS refused in words that its adapter does not know: sure, if it comes back the same."""
 
+SEARCH_UNPROVEN: Final = "pms_search_unproven"
+"""The reason of a look-up that found nothing in a PMS whose search may leave reservations out."""
+
 LEASE_LOST: Final = "lease_lost"
 """The reason of what is deferred because it was held no longer when the next byte was to be sent."""
 
@@ -76,7 +79,7 @@ NOT_ABOUT_THE_PMS: Final = frozenset(
         "pms_reference_not_shown",
         REFUSED_IN_WORDS,
         "pms_scope_too_small",
-        "pms_search_unproven",
+        SEARCH_UNPROVEN,
         "pms_still_working",
     }
 )

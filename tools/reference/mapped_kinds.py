@@ -16,9 +16,9 @@ from tools.reference.source import HEAD, PACKAGE, table
 
 _ABOUT: Final = """# Kinds that are mappings
 
-Most kinds are a page of YAML in `forwarder/pms/kinds`, which [Map a PMS](../guides/map-a-pms.md) explains; some name a class that adds
-what a page cannot say. None of them was tried at its vendor. A kind is *experimental* where something of how reservations are made or found is not known: what is not
-known is never guessed, but refused, tried again or left in doubt, as is said below.
+Most kinds are a page of YAML in `forwarder/pms/kinds`, which [Map a PMS](../guides/map-a-pms.md) explains; some name a class that
+adds what a page cannot say. None of them was tried at its vendor. A kind is *experimental* where something of how reservations
+are made or found is not known: what is not known is never guessed, but refused, tried again or left in doubt, as is said below.
 
 Whoever has a sandbox can change that: `forwarder adapters check KIND --base-url … --property …` prints what it shows as an
 `evidence` block to send back; `--account ID` does so as an account that is set up.

@@ -43,7 +43,7 @@ from forwarder.pms.mapping.lookup import Lookup
 from forwarder.pms.mapping.request import Asked, Requests
 from forwarder.pms.mapping.response import Tentative, body_of, decide, id_of, made, record_of, rule_for, state_of, words
 from forwarder.pms.mapping.unmapped import Unmapped
-from forwarder.pms.port import CANCELLED_IN_PMS, AccountConnection, Capabilities
+from forwarder.pms.port import CANCELLED_IN_PMS, SEARCH_UNPROVEN, AccountConnection, Capabilities
 from forwarder.pms.responses.record import identifier
 from forwarder.pms.responses.refusals import PRICE_AND_CARD, Meaning, outcome_of_message, refusal
 from forwarder.process.clock import Clock
@@ -227,9 +227,7 @@ class MappedAdapter:
             return _NOT_MAPPED
         found = await self._lookup.run(self._mapping.find, booking, send)
         if isinstance(found, Absent) and not self._mapping.find.empty_proves:
-            return Deferred(
-                "pms_search_unproven", "The PMS shows no such reservation, and its search may leave some out."
-            )
+            return Deferred(SEARCH_UNPROVEN, "The PMS shows no such reservation, and its search may leave some out.")
         if isinstance(found, Absent) and not self.capabilities.find_by_reference:
             return Deferred("pms_scope_too_small", "With the account's options, the PMS may not show our reference.")
         if not isinstance(found, Tentative):

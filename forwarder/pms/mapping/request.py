@@ -115,6 +115,7 @@ class Requests:
         booking = asked.booking
         if source.constant is not None:
             return Sent(source.constant)
+        value: Any
         if source.option is not None:
             value = self.settings.get(source.option)
             if source.of is not None:
@@ -127,7 +128,7 @@ class Requests:
             text = source.joined_by.join(as_text(part) for part in parts if part is not None)
             return cut(source, Sent(text or None, frozenset(source.join)))
         for name in source.field:
-            value: Any = asked.guest_id if name == PMS_GUEST_ID else field_value(booking, name, asked.pms_id)
+            value = asked.guest_id if name == PMS_GUEST_ID else field_value(booking, name, asked.pms_id)
             if value is not None:
                 if source.add_days:
                     value = moved(value, source.add_days)

@@ -273,7 +273,7 @@ async def test_a_value_may_be_joined_cut_chosen_and_sent_only_with_another() -> 
     }
     address = {"line1": "A 1", "line2": "B", "country": "United Kingdom"}
     guest = {"name": "Maximiliana Gonzalez", "email": "maximiliana@pms.example", "address": address}
-    times = {"arrivalEstimatedTime": "15:30", "departureEstimatedTime": "9:05"}
+    times: dict[str, Any] = {"arrivalEstimatedTime": "15:30", "departureEstimatedTime": "9:05"}
     sent = await body(fields, booking(guest=guest, promotionCode="SUMMER", **times))
     assert {name: sent.get(name) for name in fields if name != "notes"} == {
         "street": "A 1, B",
