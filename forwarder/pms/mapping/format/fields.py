@@ -87,7 +87,7 @@ class DoesNotFit(ValueError):
     """A booking's value cannot be written as the mapping wants it. `name` is its field."""
 
     def __init__(self, name: str, wanted: str) -> None:
-        super().__init__(f"The account's mapping writes {name} as {wanted}, which this one cannot be.")
+        super().__init__(f"The PMS takes {name} as {wanted}; this value is none.")
         self.name = name
 
 
@@ -173,7 +173,7 @@ def _id(name: str, value: Any) -> int:
     text = str(value)
     number = int(text) if text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS else 0
     if not number:
-        raise DoesNotFit(name, "a number that identifies one")
+        raise DoesNotFit(name, "a whole number above 0")
     return number
 
 

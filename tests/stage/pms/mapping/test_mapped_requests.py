@@ -136,7 +136,7 @@ async def test_what_cannot_be_written_so_is_refused_before_anything_is_sent(
             outcome = await pms.create(booking(**{field: value}))
             assert isinstance(outcome, Rejected), value
             assert outcome.problem.code == code
-            assert f"mapping writes {field} as" in outcome.problem.detail
+            assert f"The PMS takes {field} as" in outcome.problem.detail
 
 
 async def test_fields_in_a_path_are_one_segment_each() -> None:
