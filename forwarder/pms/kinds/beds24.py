@@ -16,9 +16,7 @@ from forwarder.pms.mapping.request import Asked
 from forwarder.pms.mapping.response import Tentative
 from forwarder.pms.pages import page_text
 from forwarder.pms.sdk import (
-    AccountConnection,
     Booking,
-    Clock,
     InDoubt,
     NoResponse,
     NotSent,
@@ -38,16 +36,10 @@ _UNCLEAR: Final = InDoubt("pms_answer_not_understood", "The PMS does not say whe
 class Beds24Adapter(MappedAdapter):
     """Beds24 as one account speaks it."""
 
-    def __init__(
-        self,
-        connection: AccountConnection,
-        mapping: PmsMapping,
-        clock: Clock,
-        settings: Mapping[str, Any] | None = None,
-        token_url: str | None = None,
-    ) -> None:
-        field = (settings or {}).get("referenceField", _FIELD)
-        super().__init__(connection, mapping if field == _FIELD else _with_field(field), clock, settings, token_url)
+    @staticmethod
+    def mapping_for(mapping: PmsMapping, settings: Mapping[str, Any]) -> PmsMapping:
+        field = settings["referenceField"]
+        return mapping if field == _FIELD else _with_field(field)
 
     async def create(self, booking: Booking, send: Send) -> Outcome:
         [outcome] = await self.create_many([booking], send)

@@ -14,9 +14,7 @@ from forwarder.pms.mapping.format.parts import Rule
 from forwarder.pms.mapping.request import Asked
 from forwarder.pms.mapping.response import Tentative, body_of, decide, id_of, may_be_ours
 from forwarder.pms.sdk import (
-    AccountConnection,
     Booking,
-    Clock,
     Confirmed,
     Deferred,
     FieldTable,
@@ -49,21 +47,18 @@ _FORM: Final = (b"Content-Type", b"application/x-www-form-urlencoded")
 class CloudbedsAdapter(MappedAdapter):
     """Cloudbeds as one account speaks it."""
 
-    def __init__(
-        self,
-        connection: AccountConnection,
-        mapping: PmsMapping,
-        clock: Clock,
-        settings: Mapping[str, Any] | None = None,
-        token_url: str | None = None,
-    ) -> None:
-        given = settings or {}
-        if given.get("acceptUnconfirmed"):
-            mapping = _accepting_unconfirmed(mapping)
-        super().__init__(connection, mapping, clock, given, token_url)
-        self._follows = "notesField" not in given
-        if self._follows:
-            self.fields = _with_a_note(self.fields)
+    @staticmethod
+    def mapping_for(mapping: PmsMapping, settings: Mapping[str, Any]) -> PmsMapping:
+        return _accepting_unconfirmed(mapping) if settings["acceptUnconfirmed"] else mapping
+
+    @property
+    def fields(self) -> FieldTable:
+        return _with_a_note(self._unmapped.table) if self._follows else self._unmapped.table
+
+    @property
+    def _follows(self) -> bool:
+        """Whether notes are a note of the reservation: else they go with it, in a field of the account's."""
+        return "notesField" not in self._settings
 
     async def create(self, booking: Booking, send: Send) -> Outcome:
         """One request makes the booking. Whatever becomes of the next, which leave a note and read its price, it is made."""

@@ -7,6 +7,7 @@ from typing import Any, Final
 from pydantic_core import to_json
 
 from forwarder.pms.adapter import StandIn
+from forwarder.pms.fields import FieldTable
 from forwarder.pms.http.client import Request, Send
 from forwarder.pms.http.errors import NoResponse, NotSent
 from forwarder.pms.http.outcomes import (
@@ -82,10 +83,10 @@ class MappedAdapter:
         settings: Mapping[str, Any] | None = None,
         token_url: str | None = None,
     ) -> None:
-        self._mapping = mapping
-        self._unmapped = Unmapped(mapping)
-        self.fields = self._unmapped.table
         self._settings = mapping.with_defaults(settings or {})
+        mapping = self._mapping = self.mapping_for(mapping, self._settings)
+        self._unmapped = Unmapped(mapping)
+        self.table = self._unmapped.table
         self._requests = Requests(mapping, connection.base_url.rstrip("/"), self._unmapped, self._settings)
         self._clock = clock
         self._auth = mapping.auth_for(self._settings)
@@ -93,10 +94,19 @@ class MappedAdapter:
         self._lookup = Lookup(mapping, self._built, self._credentials.send, self._not_searched, self._record, clock)
 
     @property
+    def fields(self) -> FieldTable:
+        return self.table
+
+    @property
     def capabilities(self) -> Capabilities:
         return self._mapping.capabilities(self._settings)
 
     # --- what code of a kind may replace ---
+
+    @staticmethod
+    def mapping_for(mapping: PmsMapping, settings: Mapping[str, Any]) -> PmsMapping:  # noqa: ARG004 - a kind's code reads it
+        """The mapping of an account with these options, where it is not the same for all."""
+        return mapping
 
     def record(self, shown: Mapping[str, Any], booking: Booking) -> dict[str, Any]:
         """What of the record is in a reservation that the PMS shows."""

@@ -50,8 +50,7 @@ def kind_of(mapping: PmsMapping) -> MappedKind:
         given = options.model_validate(connection.options).model_dump(by_alias=True, exclude_none=True)
         token_url = given.pop(_TOKEN_URL, None)
         made = adapter_class(connection, mapping, clock, given, token_url)
-        if mapping.code is None:
-            made.fields = table
+        made.table = table
         return made
 
     capabilities = mapping.capabilities(mapping.with_defaults({}))
