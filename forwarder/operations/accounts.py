@@ -13,7 +13,7 @@ from forwarder.pms.port import SYSTEM_TLS, BadOptions, ClientTls
 from forwarder.pms.registry import check_options
 from forwarder.pms.traits import traits_of
 from forwarder.reservation.checks.plausibility import CHECKS
-from forwarder.tenancy.port import Account, NotKnown, Sealer, TenancyAdmin
+from forwarder.tenancy.port import SIMILAR, Account, NotKnown, Sealer, Similar, TenancyAdmin
 from forwarder.tenancy.sealing.binding import of_client_key, of_credential, with_credential
 
 PUBLISHED: Final = "published"
@@ -43,6 +43,7 @@ class AccountSettings(TypedDict, total=False):
     rate_per_second: float | None
     deadline_seconds: int
     duplicate_window_seconds: int
+    similar: Similar
     skipped_checks: tuple[str, ...]
 
 
@@ -142,6 +143,14 @@ def rate_of(text: str) -> float | None:
     if not 0 < rate < math.inf:
         raise BadTerm(f"must be a number that is more than 0, or {PUBLISHED} for the kind's published limit.")
     return rate
+
+
+def similar_of(text: str) -> Similar:
+    """What becomes of similar submissions. Raises `BadTerm`."""
+    for each in SIMILAR:
+        if text == each:
+            return each
+    raise BadTerm(f"must be one of {', '.join(SIMILAR)}; it is {text!r}.")
 
 
 def checks_of(names: str) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
 """The reservation record (section 2.5), composed of the request, the PMS's response and the submission's state; and the result
 event that carries it, by which downstream services learn that a submission has reached an outcome. Pure."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import date
 from decimal import Decimal
 from functools import cached_property
@@ -283,9 +283,11 @@ def result_data(
     status: Status,
     record: Mapping[str, Any],
     cancellation: Cancellation | None = None,
+    similar_to: Sequence[str] = (),
 ) -> dict[str, Any]:
     """The body of a result event: whose it is, how it ended, and the whole record (with its `problem`, if any); the cancellation,
-    if the event is about one; and `test`, if it belongs to test mode."""
+    if the event is about one; the request ids of others for the same stay and guest, if there are any; and `test`, if it belongs to
+    test mode."""
     data: dict[str, Any] = {
         "requestId": request_id,
         "workspaceId": workspace_id,
@@ -293,6 +295,8 @@ def result_data(
         "status": str(status),
         "reservation": record,
     }
+    if similar_to:
+        data["similarTo"] = list(similar_to)
     if is_test(account_id):
         data["test"] = True
     return data if cancellation is None else {**data, "cancellation": cancellation.as_json()}

@@ -24,6 +24,7 @@ from forwarder.operations.accounts import (
     base_url_of,
     checks_of,
     rate_of,
+    similar_of,
 )
 from forwarder.operations.probe import FAILED, ProbeStep
 from forwarder.pms.port import SYSTEM_TLS, BadOptions
@@ -33,7 +34,7 @@ from forwarder.reservation.submission import SHADOW_MARK
 from forwarder.store.lists.port import NextTry
 from forwarder.store.standing.port import AccountWork
 from forwarder.store.standing.reader import SqlStanding
-from forwarder.tenancy.port import Account
+from forwarder.tenancy.port import SIMILAR, Account
 
 T = TypeVar("T")
 
@@ -62,6 +63,14 @@ _DUPLICATE_WINDOW = typer.Option(
     metavar="SECONDS",
     help="For how long what is submitted again without an Idempotency-Key is the earlier submission; 0 for never.",
 )
+_Similar = Annotated[
+    str | None,
+    typer.Option(
+        metavar="|".join(SIMILAR),
+        help="Whether a submission without an Idempotency-Key is refused for the stay and the guest of an earlier one, "
+        "where its body is another.",
+    ),
+]
 _SkipChecks = Annotated[
     str | None,
     typer.Option(
@@ -114,6 +123,7 @@ def add(
     rate: Annotated[str, _RATE] = PUBLISHED,
     deadline: Annotated[int, _DEADLINE] = 24 * 60 * 60,
     duplicate_window: Annotated[int, _DUPLICATE_WINDOW] = DEFAULT_WINDOW_SECONDS,
+    similar: _Similar = "allow",
     skip_checks: _SkipChecks = "none",
     ca_file: _CaFile = None,
     certificate_file: _CertificateFile = None,
@@ -134,7 +144,7 @@ def add(
         )
     options = options_from(option, options_file)
     base_url = _address(kind, options, base_url)
-    settings = _settings_from(base_url, concurrency, rate, deadline, duplicate_window, skip_checks)
+    settings = _settings_from(base_url, concurrency, rate, deadline, duplicate_window, similar, skip_checks)
     account = replace(Account(new_id, workspace, kind, base_url, "", options=options), **settings)
     secret, tls = credential_from(credential, credential_file), tls_from(ca_file, certificate_file, key_file)
     with _options_in_words(kind):
@@ -158,6 +168,7 @@ def change(
     rate: Annotated[str | None, _RATE] = None,
     deadline: Annotated[int | None, _DEADLINE] = None,
     duplicate_window: Annotated[int | None, _DUPLICATE_WINDOW] = None,
+    similar: _Similar = None,
     skip_checks: _SkipChecks = None,
     ca_file: _CaFile = None,
     certificate_file: _CertificateFile = None,
@@ -176,7 +187,7 @@ def change(
     tls = tls_from(ca_file, certificate_file, key_file)
     if system_tls and tls != SYSTEM_TLS:
         raise WrongUsage("Give either --system-tls, or the files with which TLS is to be.")
-    settings = _settings_from(base_url, concurrency, rate, deadline, duplicate_window, skip_checks)
+    settings = _settings_from(base_url, concurrency, rate, deadline, duplicate_window, similar, skip_checks)
     if not (settings or given or option or options_file or system_tls or tls != SYSTEM_TLS):
         raise WrongUsage(
             "Say what is to change: --base-url, --ca-file, --certificate-file and --key-file, --concurrency, --credential-file, "
@@ -216,6 +227,7 @@ def _settings_from(
     rate: str | None,
     deadline: int | None,
     duplicate_window: int | None,
+    similar: str | None,
     skip_checks: str | None,
 ) -> AccountSettings:
     """Those that are given. Raises `WrongUsage`."""
@@ -230,6 +242,8 @@ def _settings_from(
         settings["deadline_seconds"] = deadline
     if duplicate_window is not None:
         settings["duplicate_window_seconds"] = duplicate_window
+    if similar is not None:
+        settings["similar"] = _term("--similar", similar_of, similar)
     if skip_checks is not None:
         settings["skipped_checks"] = _term("--skip-checks", checks_of, skip_checks)
     return settings
@@ -342,6 +356,7 @@ def _row(account: Account) -> dict[str, Any]:
         "ratePerSecond": account.rate_per_second,
         "deadlineSeconds": account.deadline_seconds,
         "duplicateWindowSeconds": account.duplicate_window_seconds,
+        "similar": account.similar,
         "paused": account.paused,
         "options": account.options,
         "skippedChecks": account.skipped_checks,

@@ -125,6 +125,7 @@ def event_of(
             status=status,
             record=record,
             cancellation=cancellation,
+            similar_to=work.similar_to,
         )
         key, trace = submission.key, submission.trace
         return ResultEvent(submission.request_id, work.revision + 1, status, key, moment, data, trace)

@@ -48,7 +48,7 @@ def after_fault(
     faults = sum(1 for _ in takewhile(lambda each: each.reason == INTERNAL_ERROR, reversed(attempts)))
     if faults < MAX_TRIES and not last and work.pms_reservation is None:
         pause = max(_PAUSES[faults - 1], timedelta(seconds=quiet_seconds if possibly_sent else 0.0))
-        return Postponed(work.id, attempts, now, now + pause, possibly_sent, str(safeguards))
+        return Postponed(work.id, attempts, now, now + pause, possibly_sent, work.revision, str(safeguards))
     result = PushResult(
         outcome,
         attempts,

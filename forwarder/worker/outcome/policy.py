@@ -175,7 +175,13 @@ class _Decision:
 
     def _postponed(self, due: datetime | None) -> Postponed:
         return Postponed(
-            self.work.id, self.result.attempts, self.now, due, self.result.possibly_sent, self.result.sent_safeguards
+            self.work.id,
+            self.result.attempts,
+            self.now,
+            due,
+            self.result.possibly_sent,
+            self.work.revision,
+            self.result.sent_safeguards,
         )
 
 
@@ -201,7 +207,7 @@ def decide_cancellation(
         case Deferred(reason, detail, wait):
             due = next_try(work.tries + 1, now=now, deadline=work.deadline_at, min_seconds=wait, jitter=jitter)
             if due is not None:
-                return Postponed(work.id, result.attempts, now, due, possibly_sent=False)
+                return Postponed(work.id, result.attempts, now, due, possibly_sent=False, revision=work.revision)
             return _kept(work, made, result, now, cancellation_failed(request_id, *_last(result, reason, detail)))
         case other:
             raise TypeError(f"no outcome of a cancellation: {type(other).__name__}")

@@ -24,6 +24,7 @@ from forwarder.worker.push.pusher import Pusher
 from forwarder.worker.push.suspects import SUSPECT_AFTER, EndsWorkers, Suspects
 from forwarder.worker.push_context import (
     NOT_ATTEMPTED,
+    CancelledMeanwhile,
     HealthSignal,
     LeaseLost,
     PushContext,
@@ -120,7 +121,7 @@ class PushPipeline:
 
     def _conclude(self, push: PushContext) -> None:
         if isinstance(push.result, LeaseLost):
-            self._give_back(push, "lease_lost")
+            self._give_back(push, "cancelled" if isinstance(push.result, CancelledMeanwhile) else "lease_lost")
         elif not isinstance(push.result, PushResult):
             self._set_aside(push, push.result)
         else:
@@ -146,7 +147,15 @@ class PushPipeline:
     def _leave_alone(self, work: Work, seconds: float) -> Postponed:
         now = self._clock.now()
         due = now + timedelta(seconds=seconds)
-        return Postponed(work.id, work.attempts, now, due, possibly_sent=True, sent_safeguards=work.sent_safeguards)
+        return Postponed(
+            work.id,
+            work.attempts,
+            now,
+            due,
+            possibly_sent=True,
+            revision=work.revision,
+            sent_safeguards=work.sent_safeguards,
+        )
 
     def _set_aside(self, push: PushContext, error: Exception | None) -> None:
         """An exception that nobody expected: the row is tried again later, and ends where that happens again and again."""

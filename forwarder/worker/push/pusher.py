@@ -22,7 +22,6 @@ from forwarder.process.clock import Clock, iso
 from forwarder.process.containment import Where, contained
 from forwarder.reservation.booking import apply_rules, booking_without_card
 from forwarder.reservation.cancellation import not_supported
-from forwarder.reservation.duplicates import transaction_reused
 from forwarder.reservation.outcome import (
     Cancelled,
     CancelOutcome,
@@ -41,6 +40,7 @@ from forwarder.worker.outcome.policy import CARD_KEY_MISSING
 from forwarder.worker.push.attempts import Attempts
 from forwarder.worker.push.run import PreparedPush, PushRun
 from forwarder.worker.push_context import (
+    CancelledMeanwhile,
     LeaseLost,
     PushResult,
     Safeguards,
@@ -75,7 +75,8 @@ class _ConnectedAccount(NamedTuple):
 
 class Pusher:
     """Pushes for every account. `may_send` says whether a row's lease still holds; `intend` makes an intent to push durable;
-    `pace` is what limits how fast an account's PMS is asked."""
+    `pace` is what limits how fast an account's PMS is asked; `is_cancelled` says whether a cancellation was ingested since the row
+    was leased."""
 
     def __init__(
         self,
@@ -87,6 +88,7 @@ class Pusher:
         may_send: MaySend,
         intend: Callable[[int], Awaitable[bool]],
         pace: Callable[[Account], Pace] = lambda _: UNPACED,
+        is_cancelled: Callable[[Work], bool] = lambda _: False,
     ) -> None:
         self._pms = pms
         self._unsealer = unsealer
@@ -95,6 +97,7 @@ class Pusher:
         self.may_send = may_send
         self._intend = intend
         self._pace = pace
+        self.is_cancelled = is_cancelled
         self._connected: dict[str, _ConnectedAccount] = {}
         self._unusable: dict[str, tuple[Account, float, str]] = {}
         self.sending: set[int] = set()
@@ -190,8 +193,6 @@ class Pusher:
     def _prepare(
         self, account: Account, work: Work, card: CardDetails | Deferred | None
     ) -> PreparedPush | Rejected | Deferred:
-        if work.transaction_of is not None:  # so it was never sent
-            return Rejected(transaction_reused(work.transaction_of))
         traits = traits_of(account.kind)
         try:
             connected = self._connect(account)
@@ -264,11 +265,14 @@ class Pusher:
             return Deferred("store_unavailable", str(error))
 
     async def before_sending(self, work: Work, safeguards: Safeguards) -> None:
-        """The last look at the lease, and the intent made durable where only that can tell later that bytes may have gone."""
+        """The last look at lease and cancellation, and the intent made durable where only that can tell later that bytes may have
+        gone. Nothing was sent under this lease yet, or it is noted on the row: so a cancelled one can be given back."""
         if not safeguards and not await self._intend(work.id):
             raise LeaseLost
         if not self.may_send(work):
             raise LeaseLost
+        if self.is_cancelled(work):
+            raise CancelledMeanwhile
         self.sending.add(work.id)
 
 

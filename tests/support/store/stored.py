@@ -86,7 +86,7 @@ def final(work: Work, *, status: Status = Status.CONFIRMED, at: datetime = LATER
 
 def postponed(work: Work, *, due_at: datetime = LATER, possibly_sent: bool = False) -> Postponed:
     """`work` to be tried again."""
-    return Postponed(work.id, [*work.attempts, attempt(outcome="deferred")], NOW, due_at, possibly_sent)
+    return Postponed(work.id, [*work.attempts, attempt(outcome="deferred")], NOW, due_at, possibly_sent, work.revision)
 
 
 async def row(engine: AsyncEngine, work_id: int) -> dict[str, Any]:

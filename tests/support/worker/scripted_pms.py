@@ -111,6 +111,7 @@ def pusher_to(
     may_send: MaySend = lambda _: True,
     intents: list[int] | None = None,
     cards: CardsInTheClear | None = None,
+    is_cancelled: MaySend = lambda _: False,
 ) -> Pusher:
     """`intents`: where the ids go of the rows that are marked before they are pushed."""
 
@@ -119,4 +120,12 @@ def pusher_to(
             intents.append(work_id)
         return work_id != REFUSES_INTENT
 
-    return Pusher(pms, _Vault(), ManualClock(), cards or CardsInTheClear(), may_send=may_send, intend=intend)
+    return Pusher(
+        pms,
+        _Vault(),
+        ManualClock(),
+        cards or CardsInTheClear(),
+        may_send=may_send,
+        intend=intend,
+        is_cancelled=is_cancelled,
+    )

@@ -51,12 +51,16 @@ def test_rejected_is_final_and_says_why() -> None:
 
 def test_an_ambiguous_push_is_left_alone_before_it_is_looked_into() -> None:
     again = decided(ROW, pushed(UNSURE, possibly_sent=True))
-    assert again == Postponed(7, pushed(UNSURE).attempts, NOW, NOW + timedelta(seconds=31), possibly_sent=True)
+    assert again == Postponed(
+        7, pushed(UNSURE).attempts, NOW, NOW + timedelta(seconds=31), possibly_sent=True, revision=0
+    )
 
 
 def test_a_deferred_push_is_tried_again_no_earlier_than_the_pms_asked() -> None:
     again = decided(ROW, pushed(replace(LATER, retry_after_seconds=60.0)))
-    assert again == Postponed(7, pushed(LATER).attempts, NOW, NOW + timedelta(seconds=61), possibly_sent=False)
+    assert again == Postponed(
+        7, pushed(LATER).attempts, NOW, NOW + timedelta(seconds=61), possibly_sent=False, revision=0
+    )
 
 
 def test_the_pauses_grow_with_the_tries() -> None:
@@ -113,7 +117,7 @@ def test_what_is_in_doubt_and_was_not_found_out_is_looked_for_again_until_it_is_
     assert again.due_at == IN_DOUBT.deadline_at + timedelta(seconds=31)
     at = IN_DOUBT.deadline_at + LOOKED_FOR
     over = decided(IN_DOUBT, pushed(outcome, possibly_sent=True), at=at)
-    assert over == Postponed(7, pushed(outcome).attempts, at, None, possibly_sent=True)
+    assert over == Postponed(7, pushed(outcome).attempts, at, None, possibly_sent=True, revision=0)
     unsearchable = decided(IN_DOUBT, pushed(outcome, possibly_sent=True, findable=False), at=IN_DOUBT.deadline_at)
     assert isinstance(unsearchable, Postponed)
     assert unsearchable.due_at is None

@@ -76,7 +76,7 @@ class _Site:
             row,
             lambda released: self.released.append(released.id),
             PushResult(Deferred("pms_unavailable", "Down."), (), possibly_sent=False),
-            Postponed(row.id, (), NOW, NOW, possibly_sent=False),
+            Postponed(row.id, (), NOW, NOW, possibly_sent=False, revision=row.revision),
         )
 
 

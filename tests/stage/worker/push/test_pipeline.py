@@ -117,7 +117,7 @@ async def test_what_may_not_have_come_to_rest_is_left_alone() -> None:
     assert worker.pushed == []
     (push,) = worker.enqueued
     assert push.decision == Postponed(
-        1, (unanswered,), NOW, NOW + timedelta(seconds=30), possibly_sent=True, sent_safeguards=CARRIED
+        1, (unanswered,), NOW, NOW + timedelta(seconds=30), possibly_sent=True, revision=0, sent_safeguards=CARRIED
     )
 
 
