@@ -6,8 +6,8 @@ Only columns that may be NULL and an index are added: processes of the release b
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0002"
-down_revision = "0001"
+revision = "0003"
+down_revision = "0002"
 branch_labels = None
 depends_on = None
 
