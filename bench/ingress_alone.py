@@ -16,7 +16,7 @@ from forwarder.ingress.routes import ingress_routes
 from forwarder.pms.rehearsal import Previews
 from forwarder.process.clock import SystemClock
 from forwarder.reservation.submission import RequestIds
-from forwarder.store.lists.port import DEFAULT_FILTERS, Filters, Order, Page, StoredSubmission
+from forwarder.store.lists.port import DEFAULT_FILTERS, Filters, Order, Page, SimilarSubmission, StoredSubmission
 from forwarder.tenancy.access import Access
 from forwarder.tenancy.callers import Caller, caller_valid_until
 from forwarder.tenancy.limits import RateLimits
@@ -75,6 +75,9 @@ class Nowhere:
     async def publish(self, topic: str, messages: Sequence[Published]) -> None:
         pass
 
+    def partition(self, topic: str, key: str) -> int | None:
+        return None
+
     async def ready(self) -> bool:
         return True
 
@@ -87,6 +90,9 @@ class _EmptyStore:
 
     async def submissions(self, account_id: str, request_ids: Collection[str]) -> Mapping[str, StoredSubmission]:
         return {}
+
+    async def similar(self, account_id: str, stay_key: str) -> Sequence[SimilarSubmission]:
+        return ()
 
     async def reservation(self, account_id: str, reservation_id: int) -> None:
         return None

@@ -9,12 +9,11 @@ from pydantic import BaseModel
 
 from forwarder.pms.adapter import AdapterKind
 from forwarder.pms.fields import becomes
-from forwarder.pms.mapping import regions
+from forwarder.pms.mapping import kind as mapped
 from forwarder.pms.mapping.format.evidence import counted
 from forwarder.pms.mapping.format.model import PmsMapping
 from forwarder.pms.mapping.kind import MappedKind
-from forwarder.pms.mapping.regions import base_url_in
-from forwarder.pms.port import AccountConnection, Capabilities
+from forwarder.pms.port import AccountConnection, BadOptions, Capabilities
 from forwarder.pms.registry import registered
 from forwarder.pms.rehearsal import table_of, trial_run
 from forwarder.pms.traits import traits_of
@@ -93,39 +92,37 @@ async def _tried(connection: AccountConnection, booking: Booking) -> Mapping[str
 
 
 def try_out(
-    kind: str, base_url: str | None, options: Mapping[str, Any], fields: Mapping[str, Any], *, region: str | None = None
+    kind: str, base_url: str | None, options: Mapping[str, Any], fields: Mapping[str, Any]
 ) -> Mapping[str, Any]:
-    """The requests for a sample reservation, with `fields` of its own, that nobody is sent. Where the PMS is says its mapping, of
-    that `region`, if `base_url` does not. Raises `UnknownKind`, `BadOptions` and `NoSuchPlace`."""
+    """The requests for a sample reservation, with `fields` of its own, that nobody is sent. By default they go where the kind's
+    mapping says. Raises `UnknownKind` and `BadOptions`."""
     mapping = mapping_of(kind, options)
-    if base_url is None and mapping is not None and (mapping.base_url is not None or region is not None):
-        base_url = base_url_in(mapping, region)
-    address = base_url or "https://pms.example"
+    address = base_url or (None if mapping is None else mapping.base_url) or "https://pms.example"
     connection = AccountConnection("", kind, address, "", options=options)
     card = CardDetails.model_validate(_SAMPLE_CARD)
     sample = booking_of(traits_of(kind), SAMPLE_REFERENCE, {**_SAMPLE, **fields}, card)
     return asyncio.run(_tried(connection, sample))
 
 
-def base_url_of_kind(kind: str, options: Mapping[str, Any], region: str | None) -> str:
-    """Where the PMS of an account of that kind, set so, is in that region. Raises `NoSuchPlace`."""
-    return base_url_in(mapping_of(kind, options), region)
-
-
-def region_of(kind: str, options: Mapping[str, Any], base_url: str) -> str | None:
-    """The region in which that address is, as the mapping of such an account says; None where it has no regions."""
-    return regions.region_of(mapping_of(kind, options), base_url)
+def base_url_of_kind(kind: str, options: Mapping[str, Any]) -> str:
+    """Where the PMS of an account of that kind, set so, is. Raises `BadOptions` where its mapping does not say."""
+    mapping = mapping_of(kind, options)
+    if mapping is None or mapping.base_url is None:
+        raise BadOptions("Say where the PMS is, by --base-url.")
+    return mapping.base_url
 
 
 def capabilities_of(kind: str, options: Mapping[str, Any]) -> Capabilities:
     """What an account of that kind, set so, can be relied on for."""
     mapping = mapping_of(kind, options)
-    return registered().kinds[kind].capabilities if mapping is None else mapping.capabilities
+    if mapping is None:
+        return registered().kinds[kind].capabilities
+    return mapping.capabilities(mapping.with_defaults(options.get("settings", {}) if kind == "generic" else options))
 
 
 def mapping_of(kind: str, options: Mapping[str, Any]) -> PmsMapping | None:
     """The mapping by which an account of that kind, set so, is spoken to; None where code does."""
-    return regions.mapping_of(registered().kinds.get(kind), options)
+    return mapped.mapping_of(registered().kinds.get(kind), options)
 
 
 SAMPLE_REFERENCE: Final = "rsv_" + "samplereference" * 2 + "aa"

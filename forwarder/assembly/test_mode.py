@@ -40,6 +40,7 @@ class Shadows:
             deadline_seconds=account.deadline_seconds,
             options=site.options,
             duplicate_window_seconds=account.duplicate_window_seconds,
+            similar=account.similar,
             skipped_checks=account.skipped_checks,
         )
         return replace(shadow, credential=self._sealed(site.credential, of_credential(shadow)))

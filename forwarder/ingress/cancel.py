@@ -43,6 +43,7 @@ from forwarder.ingress.problems import (
     unread_body,
     validation_failed,
 )
+from forwarder.ingress.publish.duplicates import RecentSubmissions
 from forwarder.observability.metrics import PUBLISH_SECONDS, submissions
 from forwarder.operations.audit import Actor, acting_as
 from forwarder.process.shares import Shares
@@ -62,7 +63,7 @@ from forwarder.store.lists.port import StoredSubmission
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.tenancy.callers import Caller
 from forwarder.topics.cancellations import encode_cancellation
-from forwarder.topics.outcomes import DuplicateOf, OutcomeEvent, OutcomeWaiter
+from forwarder.topics.outcomes import OutcomeEvent, OutcomeWaiter
 from forwarder.topics.port import LogUnavailable, MessageTooLarge
 
 _log = structlog.get_logger()
@@ -99,8 +100,9 @@ class CancelEndpoint:
 
     parameters: Collection[str] = ()
 
-    def __init__(self, parts: IngressParts) -> None:
+    def __init__(self, parts: IngressParts, recent: RecentSubmissions) -> None:
         self._parts = parts
+        self._recent = recent
         self._card_text = CardTextCheck(parts.settings.card_numbers_in_text)
         self._in_flight = Shares(parts.settings.max_in_flight)
 
@@ -129,7 +131,7 @@ class CancelEndpoint:
                     return requested
                 left = wait.seconds - (self._parts.clock.monotonic() - request.started)
                 heard = await expected.within(left, request.client_left)
-                settled = None if isinstance(heard, DuplicateOf) else heard
+                settled = heard if isinstance(heard, OutcomeEvent) else None
                 return Requested(requested.request_id, requested.status, wait, settled)
         except StoreUnavailable:
             return SUBMISSION_UNREADABLE
@@ -193,6 +195,7 @@ class CancelEndpoint:
                 problem = await self._publish(cancellation, caller)
             if problem is not None:
                 return problem
+            self._recent.note_cancelled(request_id, cancellation.requested_at)
         return Requested(request_id, status, wait)
 
     def _message_of(
@@ -203,8 +206,11 @@ class CancelEndpoint:
         body: CancellationBody,
         stored: StoredSubmission | None,
     ) -> CancellationRequest:
-        # The key of its submission, where that is known, brings it to the worker that has its room. Nothing hangs on it.
+        # To where its submission went: the worker that ingests it there is the one that has its row.
         place = request_id if stored is None else stored.property_id
+        partition = None if stored is None else stored.partition
+        if partition is None:
+            partition = self._parts.ids.partition(caller.account.id, request_id)
         return CancellationRequest(
             request_id=request_id,
             account_id=caller.account.id,
@@ -213,6 +219,7 @@ class CancelEndpoint:
             reason=body.reason,
             revision=0 if stored is None else stored.revision,
             trace=caller_trace(request.headers),
+            partition=partition,
         )
 
     async def _publish(self, cancellation: CancellationRequest, caller: Caller) -> Problem | None:

@@ -2,8 +2,9 @@
 and masked. Touches no I/O."""
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final, NamedTuple
 
@@ -18,7 +19,7 @@ from forwarder.pms.traits import traits_of
 from forwarder.process.clock import iso
 from forwarder.reservation.checks.card_numbers import digits_of, masked
 from forwarder.reservation.checks.rules import refusal
-from forwarder.reservation.duplicates import NaturalKey, content_of, transaction_of
+from forwarder.reservation.duplicates import NaturalKey, content_of, same_content, stay_of, transaction_of
 from forwarder.reservation.problems import requests
 from forwarder.reservation.problems.problem import Problem
 from forwarder.reservation.request import (
@@ -117,8 +118,9 @@ def _idempotency_key(request: HttpRequest) -> str | Problem | None:
 
 class NewSubmission(NamedTuple):
     """A submission before it is on the log: a `Submission` of which nobody reads the request. `reservation` is that as JSON;
-    `key` is its message's; `keyed`: it may have come before. `refused`: by which rule it is refused now. It is not published then,
-    but may have been accepted before the account was changed, or its card expired. `warnings`: what its caller is told of it."""
+    `key` is its message's, which goes to `partition` where that is known; `keyed`: it may have come before. `refused`: by which
+    rule it is refused now. It is not published then, but may have been accepted before the account was changed, or its card
+    expired. `similar_refused`: it is refused beside another for the same stay and guest. `warnings`: what its caller is told."""
 
     request_id: str
     workspace_id: str
@@ -135,18 +137,23 @@ class NewSubmission(NamedTuple):
     natural: NaturalKey | None = None
     refused: Problem | None = None
     warnings: tuple[CallerWarning, ...] = ()
+    partition: int | None = None
+    similar_refused: bool = False
 
     def message(self, accepted_at: str) -> Message:
-        return encode_submission(self, accepted_at, self.reservation)
+        message = encode_submission(self, accepted_at, self.reservation)
+        return message if self.partition is None else replace(message, partition=self.partition)
 
 
 @dataclass(frozen=True, slots=True)
 class SubmissionBuilder:
-    """Makes submissions of valid requests: applies the rules of the account's kind, gives each its identifier, seals its card."""
+    """Makes submissions of valid requests: applies the rules of the account's kind, gives each its identifier, seals its card.
+    `partition`: where messages with a key go on the requests topic, as far as that is known."""
 
     ids: RequestIds
     sealer: CardSealer
     card_text: CardTextCheck = field(default_factory=CardTextCheck)
+    partition: Callable[[str], int | None] = lambda _: None
 
     def build(
         self,
@@ -167,12 +174,16 @@ class SubmissionBuilder:
         refused = checked.refused or refused or refused_by_rules(caller.account, reservation, card, now)
         if refused is not None and key is None:
             return refused
-        request_id = self.ids.issue(account_id, now) if key is None else self.ids.derive(account_id, key)
+        message_key = key_of(account_id, request.property_id)
+        # A derived id is the same for every body under its key, and so cannot hold where one of them goes.
+        partition = self.partition(message_key) if key is None else None
+        request_id = self.ids.issue(account_id, now, partition) if key is None else self.ids.derive(account_id, key)
         sealed: SealedCard | None = None
         if card is not None and refused is None and _is_used(caller.account, reservation, card):
             sealed = self.sealer.seal_card(card, of_card(request_id, account_id, caller.account.base_url), now)
             if sealed is None:
                 return CARDS_UNAVAILABLE
+        canonical = canonical_form(request, reservation)
         return NewSubmission(
             request_id=request_id,
             workspace_id=caller.workspace_id,
@@ -180,31 +191,63 @@ class SubmissionBuilder:
             operation=operation,
             accepted_at=iso(now),
             reservation=reservation,
-            fingerprint=fingerprint(
-                operation, canonical_form(request, reservation), self._card_mark(account_id, key, card)
-            ),
-            key=key_of(account_id, request.property_id),
+            fingerprint=fingerprint(operation, canonical, self._card_mark(account_id, key, card)),
+            key=message_key,
+            partition=partition,
             keyed=key is not None,
             card=sealed,
             trace=terms.trace,
             deadline_seconds=terms.deadline_seconds,
-            natural=self._natural_key(caller.account, operation, request, keyed=key is not None),
+            similar_refused=caller.account.similar == "refuse",
+            natural=self._natural_key(caller.account, operation, request, canonical, card, keyed=key is not None),
             refused=refused,
         )
 
+    def nth(self, submission: NewSubmission, alike: Counter[str]) -> NewSubmission:
+        """The submission as one of several in one request, in which `alike` counts: equal ones are as many rooms, with keys or
+        without, and the request that is sent again has the same."""
+        natural = submission.natural
+        if natural is None or natural.same is None:
+            return submission
+        nth = alike[natural.same]
+        alike[natural.same] += 1
+        if nth == 0:
+            return submission
+        same = self.ids.same_key(submission.account_id, natural.same.encode(), nth)
+        return submission._replace(natural=replace(natural, same=same))
+
     def _natural_key(
-        self, account: Account, operation: Operation, request: AnyRequest, *, keyed: bool
+        self,
+        account: Account,
+        operation: Operation,
+        request: AnyRequest,
+        canonical: bytes,
+        card: CardDetails | None,
+        *,
+        keyed: bool,
     ) -> NaturalKey | None:
         """By what it is recognised when it comes again; None where the account does not want that, and it has no transaction."""
         window_seconds, transaction = account.duplicate_window_seconds, transaction_of(request)
         if not (window_seconds or transaction):
             return None
+        same, stay = same_content(operation, request, canonical, self._card_of(account.id, card)), stay_of(request)
         return NaturalKey(
             self.ids.natural_key(account.id, content_of(operation, request)),
             self.ids.transaction_key(account.id, transaction) if transaction else None,
             window_seconds,
             keyed,
+            same=(same_key := self.ids.same_key(account.id, same)),
+            stay=same_key if stay is None else self.ids.stay_key(account.id, stay),
         )
+
+    def _card_of(self, account_id: str, card: CardDetails | None) -> bytes:
+        """What tells a card from another, in two bytes for the reason that `RequestIds.card_mark` gives: one of number and security
+        code, one of the rest."""
+        if card is None:
+            return b""
+        secret = f"{digits_of(card.card_number or '')}\0{card.cvv or ''}"
+        rest = f"{card.card_holder_name or ''}\0{card.expiry_month or ''}\0{card.expiry_year or ''}"
+        return self.ids.card_mark(account_id, "", secret) + self.ids.card_mark(account_id, "", rest)
 
     def _card_mark(self, account_id: str, key: str | None, card: CardDetails | None) -> bytes:
         """What tells the card from others that look the same when masked. None without a key: nothing is compared then."""

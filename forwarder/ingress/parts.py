@@ -65,3 +65,7 @@ class IngressParts:
     audit: Audit
     admission: Admission
     settings: IngressSettings = IngressSettings()
+
+    def partition(self, key: str) -> int | None:
+        """Where messages with `key` go on the requests topic, as far as that is known."""
+        return self.publisher.partition(self.requests_topic, key)

@@ -26,6 +26,9 @@ from forwarder.topics.outcomes import OutcomeEvent
 
 _SUBMISSIONS: Final = "/api/v1/vrs/submissions/"
 
+SENT_AGAIN: Final = "sent_again"
+SIMILAR: Final = "similar_submission"
+
 _REPLAYED: Final = (b"idempotent-replayed", b"true")
 _REJECTED: Final = endings.REJECTED.problem("The PMS gave no reason. Ask the property.")
 
@@ -75,7 +78,28 @@ def receipt_json(receipt: Receipt, origin: str) -> dict[str, Any]:
         "acceptedAt": receipt.accepted_at,
         "statusUrl": f"{origin}{_SUBMISSIONS}{receipt.request_id}",
     }
-    return {**shown, "duplicate": True} if receipt.duplicate else shown
+    duplicate = {"duplicate": True} if receipt.duplicate else {}
+    return {**shown, **duplicate, **({"similarTo": list(receipt.similar_to)} if receipt.similar_to else {})}
+
+
+def receipt_warnings(receipt: Receipt) -> Sequence[CallerWarning]:
+    """What the caller may not have meant: that it is an earlier submission sent again, or that it is one of its own beside one for
+    the same stay and guest."""
+    if receipt.duplicate:
+        differs = " Its body differs in other fields, which were not taken over." if receipt.changed else ""
+        detail = (
+            f"This is the submission {receipt.request_id}, sent again, and books nothing more.{differs} For another room, send "
+            "an Idempotency-Key of its own."
+        )
+        return (CallerWarning(SENT_AGAIN, "", detail),)
+    if receipt.similar_to:
+        others = ", ".join(receipt.similar_to)
+        detail = (
+            f"The same guest has the same stay there already: {others}. This is a reservation of its own; cancel the one that is "
+            "not meant."
+        )
+        return (CallerWarning(SIMILAR, "", detail),)
+    return ()
 
 
 def _accepted(receipt: Receipt, origin: str, reservation: bytes | None, *headers: tuple[bytes, bytes]) -> Response:

@@ -22,7 +22,7 @@ def ingress_routes(parts: IngressParts) -> Routes:
         "/booking-engine": guard.of(SubmitEndpoint("booking-engine", parts, publisher), "submit"),
         "": guard.of(SubmitEndpoint("general", parts, publisher), "submit"),
         "/bulk": guard.of(bulk, "submit", limited=False),
-        "/{id}/cancel": guard.of(CancelEndpoint(parts), "cancel"),
+        "/{id}/cancel": guard.of(CancelEndpoint(parts, publisher.recent), "cancel"),
     }
     return [
         Route(f"/api/v1/vrs/reservations{path}", endpoint, methods=["POST"]) for path, endpoint in endpoints.items()

@@ -17,6 +17,7 @@ from forwarder.ingress.parts import IngressParts
 from forwarder.ingress.problems import (
     UNSUPPORTED_MEDIA_TYPE,
     implausible,
+    key_reused,
     malformed_json,
     refusal,
     unread_body,
@@ -24,7 +25,7 @@ from forwarder.ingress.problems import (
 )
 from forwarder.ingress.publish.idempotency import Receipt, receipt_of
 from forwarder.ingress.publish.publisher import SubmissionPublisher
-from forwarder.ingress.receipts import dry_run_response, receipt_response, with_warnings
+from forwarder.ingress.receipts import dry_run_response, receipt_response, receipt_warnings, with_warnings
 from forwarder.observability.logging import tells_usual
 from forwarder.observability.metrics import DEFERRED, submissions
 from forwarder.reservation.checks.faults import MalformedJson
@@ -35,7 +36,7 @@ from forwarder.reservation.problems.problem import Problem
 from forwarder.reservation.request import MAX_BODY_BYTES, Operation
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.tenancy.callers import Caller
-from forwarder.topics.outcomes import DuplicateOf
+from forwarder.topics.outcomes import ConflictingBody, DuplicateOf, OutcomeEvent, similar_of
 
 _KEY_HELP: Final = (b"link", b'</docs#submitBookingEngineReservation>; rel="help"; title="Idempotency-Key"')
 """Where a caller who sends no Idempotency-Key reads what it does."""
@@ -63,7 +64,7 @@ class SubmitEndpoint:
         self._operation = operation
         self._parts = parts
         self._card_text = CardTextCheck(parts.settings.card_numbers_in_text)
-        self._builder = SubmissionBuilder(parts.ids, parts.sealer, self._card_text)
+        self._builder = SubmissionBuilder(parts.ids, parts.sealer, self._card_text, parts.partition)
         self._losses = Losses(parts.preview)
         self._publisher = publisher
         self._default_wait = Wait(parts.settings.wait_seconds if operation == "general" else 0)
@@ -124,35 +125,59 @@ class SubmitEndpoint:
         return validation_failed(read) if isinstance(read, list) else read
 
     async def _publish_and_wait(self, submission: NewSubmission, wait: Wait, request: HttpRequest) -> Receipt | Problem:
-        outcomes, party, size = self._parts.outcomes, submission.workspace_id, len(submission.reservation)
-        async with outcomes.expecting(submission.request_id, party=party, size=size) as expected:
+        own, outcomes = submission.request_id, self._parts.outcomes
+        party, size = submission.workspace_id, len(submission.reservation)
+        async with outcomes.expecting(own, party=party, size=size, fingerprint=submission.fingerprint) as expected:
             receipt = await self._publisher.publish(submission)
             request.leave_place()
             if expected is None or isinstance(receipt, Problem) or receipt.settled is not None:
                 return receipt
-            if receipt.request_id == submission.request_id:
+            if receipt.request_id == own:
                 heard = await expected.within(self._left(wait, request), request.client_left)
+                if isinstance(heard, ConflictingBody):
+                    return key_reused(own)
                 if not isinstance(heard, DuplicateOf):
-                    return receipt._replace(settled=heard)
+                    settled = receipt._replace(settled=heard, similar_to=receipt.similar_to or similar_of(heard))
+                    return await self._own_or_reused(submission, settled) if submission.keyed and heard else settled
                 receipt = receipt._replace(request_id=heard.request_id, duplicate=True)
         return await self._wait_for_original(submission, receipt, wait, request)
+
+    async def _own_or_reused(self, submission: NewSubmission, receipt: Receipt) -> Receipt | Problem:
+        """`receipt`, whose outcome was heard, unless that is the outcome of another body under its key."""
+        try:
+            stored = await self._parts.reader.submission(submission.account_id, submission.request_id)
+        except StoreUnavailable:
+            return receipt
+        reused = stored is not None and stored.fingerprint != submission.fingerprint
+        return key_reused(submission.request_id) if reused else receipt
 
     async def _wait_for_original(
         self, submission: NewSubmission, receipt: Receipt, wait: Wait, request: HttpRequest
     ) -> Receipt:
-        """The receipt of the submission that was sent again, with its outcome as soon as it has one."""
+        """The receipt of the submission that was sent again, with its outcome as soon as it has one. That may be found to be a
+        duplicate itself, of one that is a third's: each is followed once."""
+        followed = {submission.request_id}
         outcomes, party, size = self._parts.outcomes, submission.workspace_id, len(submission.reservation)
-        async with outcomes.expecting(receipt.request_id, party=party, size=size) as expected:
-            try:
-                stored = await self._parts.reader.submission(submission.account_id, receipt.request_id)
-            except StoreUnavailable:
-                return receipt
-            if stored is not None:
-                receipt = receipt_of(stored)._replace(duplicate=True, replayed=receipt.replayed)
-            if expected is None or receipt.settled is not None:
-                return receipt
-            heard = await expected.within(self._left(wait, request), request.client_left)
-            return receipt._replace(settled=None if isinstance(heard, DuplicateOf) else heard)
+        while receipt.request_id not in followed:
+            followed.add(receipt.request_id)
+            async with outcomes.expecting(receipt.request_id, party=party, size=size) as expected:
+                try:
+                    stored = await self._parts.reader.submission(submission.account_id, receipt.request_id)
+                except StoreUnavailable:
+                    return receipt
+                if stored is not None:
+                    changed = receipt.changed or stored.fingerprint != submission.fingerprint
+                    found = receipt_of(stored)._replace(duplicate=True, replayed=receipt.replayed, changed=changed)
+                    moved, receipt = found.request_id != receipt.request_id, found
+                    if moved and receipt.settled is None:
+                        continue
+                if expected is None or receipt.settled is not None:
+                    return receipt
+                heard = await expected.within(self._left(wait, request), request.client_left)
+                if not isinstance(heard, DuplicateOf):
+                    return receipt._replace(settled=heard if isinstance(heard, OutcomeEvent) else None)
+                receipt = receipt._replace(request_id=heard.request_id)
+        return receipt._replace(duplicate=receipt.request_id != submission.request_id)
 
     def _left(self, wait: Wait, request: HttpRequest) -> float:
         return wait.seconds - (self._parts.clock.monotonic() - request.started)
@@ -202,15 +227,18 @@ class SubmitEndpoint:
         retry_seconds = self._parts.settings.retry_after_seconds
         origin = self._parts.settings.public_url or request.origin
         response = receipt_response(receipt, accepted.wait, origin, retry_seconds, shown)
-        if submission.warnings:
-            response = with_warnings(response, submission.warnings)
+        warnings = (*submission.warnings, *receipt_warnings(receipt))
+        if warnings:
+            response = with_warnings(response, warnings)
         if not submission.keyed and self._publisher.hint.is_due(caller.key_id):
             response = replace(response, headers=(*response.headers, _KEY_HELP))
         return response
 
     def _tell(self, accepted: Accepted, caller: Caller, request: HttpRequest) -> None:
         receipt, submission = accepted.receipt, accepted.submission
-        usual = receipt.status in _USUAL and not (receipt.duplicate or receipt.replayed or submission.warnings)
+        usual = receipt.status in _USUAL and not (
+            receipt.duplicate or receipt.replayed or receipt.similar_to or submission.warnings
+        )
         if usual and not tells_usual(receipt.request_id):
             return
         self._log.info(
@@ -223,6 +251,7 @@ class SubmitEndpoint:
             status=receipt.status,
             keyed=submission.keyed,
             duplicate=receipt.duplicate,
+            similar=len(receipt.similar_to),
             card=submission.card is not None,
             deadline_seconds=submission.deadline_seconds,
             wait_seconds=accepted.wait.seconds,

@@ -17,7 +17,7 @@ from forwarder.store.submissions.port import StoreUnavailable, Unstorable
 from forwarder.store.webhooks.port import DeliveryQueue, NewDelivery
 from forwarder.tenancy.port import TenancyUnavailable
 from forwarder.tenancy.webhooks import EndpointReader
-from forwarder.topics.codec import Undecodable, is_duplicate
+from forwarder.topics.codec import Undecodable, is_outcome
 from forwarder.topics.port import ConsumedMessage, Consumer, LogUnavailable
 
 _log = structlog.get_logger(__name__)
@@ -113,7 +113,7 @@ class Intake:
 
 def _decoded(messages: Sequence[ConsumedMessage]) -> Iterable[_Received]:
     for message in messages:
-        if is_duplicate(message.message):  # it tells of no outcome
+        if not is_outcome(message.message):  # it tells of no outcome
             continue
         try:
             yield message, decode_event(message.message)

@@ -78,8 +78,8 @@ BAD_TOKENS = Counter(
 TAKEN_IN = Counter(
     "forwarder_taken_in_total", "Messages of the requests topic, by what intake did with them.", ["result"]
 )
-"""`result`: taken_in, cancellation (those delivered before included, which change nothing), duplicate (also counted as taken_in),
-undecodable, forged."""
+"""`result`: taken_in, cancellation (those delivered before included, which change nothing), duplicate and conflicting_body (another
+body under one key, which is not made; both also counted as taken_in), undecodable, forged."""
 
 INTAKE_STALLED_SECONDS = Gauge(
     "forwarder_intake_stalled_seconds",

@@ -10,12 +10,11 @@ from typing import Any, Final, TypedDict, Unpack
 from forwarder.pms.auth.shared_grants import credential_digest
 from forwarder.pms.encryption import Plaintext, is_encrypted
 from forwarder.pms.http.trust import trust_of
-from forwarder.pms.mapping.regions import base_url_in, mapping_of
 from forwarder.pms.port import SYSTEM_TLS, BadOptions, ClientTls
-from forwarder.pms.registry import check_options, registered
+from forwarder.pms.registry import check_options
 from forwarder.pms.traits import traits_of
 from forwarder.reservation.checks.plausibility import CHECKS
-from forwarder.tenancy.port import Account, NotKnown, Sealer, TenancyAdmin
+from forwarder.tenancy.port import SIMILAR, Account, NotKnown, Sealer, Similar, TenancyAdmin
 from forwarder.tenancy.sealing.binding import of_client_key, of_credential, with_credential
 
 PUBLISHED: Final = "published"
@@ -45,6 +44,7 @@ class AccountSettings(TypedDict, total=False):
     rate_per_second: float | None
     deadline_seconds: int
     duplicate_window_seconds: int
+    similar: Similar
     skipped_checks: tuple[str, ...]
     settles_seconds: float | None
     same_pms_before: datetime | None
@@ -88,20 +88,16 @@ class Accounts:
         options: Mapping[str, Any],
         all_options: bool,
         tls: ClientTls | None = None,
-        region: str | None = None,
         **settings: Unpack[AccountSettings],
     ) -> Account:
         """The account with another credential and `settings`, where they are given, and other options: `options` replaces all of
-        them, or only those that it names; None removes one. `tls` replaces all that it had. `region`: its PMS is where its mapping
-        says of that region. Grants obtained with an old credential are forgotten. Raises `BadOptions`, `NotEncrypted`,
+        them, or only those that it names; None removes one. `tls` replaces all that it had.
+        Grants obtained with an old credential are forgotten. Raises `BadOptions`, `NotEncrypted`,
         `NotKnown`."""
         account = await account_of(self._tenancy, account_id)
         wanted = dict(options) if all_options else {**account.options, **options}
         kept = {name: value for name, value in wanted.items() if value is not None}
         changed = replace(account, options=kept, **settings)
-        if region is not None:
-            mapping = mapping_of(registered().kinds.get(account.kind), kept)
-            changed = replace(changed, base_url=base_url_in(mapping, region))
         self._check(changed)
         if tls is not None:
             changed = await self._with_tls(changed, tls)
@@ -150,6 +146,14 @@ def rate_of(text: str) -> float | None:
     if not 0 < rate < math.inf:
         raise BadTerm(f"must be a number that is more than 0, or {PUBLISHED} for the kind's published limit.")
     return rate
+
+
+def similar_of(text: str) -> Similar:
+    """What becomes of similar submissions. Raises `BadTerm`."""
+    for each in SIMILAR:
+        if text == each:
+            return each
+    raise BadTerm(f"must be one of {', '.join(SIMILAR)}; it is {text!r}.")
 
 
 def checks_of(names: str) -> tuple[str, ...]:

@@ -14,10 +14,10 @@ from urllib.parse import urlsplit
 from forwarder.operations.audit import Audit
 from forwarder.operations.connections import connection_of
 from forwarder.pms.http.trust import trust_of
-from forwarder.pms.port import BadOptions, ClientTls, PmsDirectory, UnknownKind
+from forwarder.pms.port import SEARCH_UNPROVEN, BadOptions, ClientTls, PmsDirectory, UnknownKind
 from forwarder.process.clock import Clock
 from forwarder.reservation.booking import Booking
-from forwarder.reservation.outcome import Absent, Confirmed
+from forwarder.reservation.outcome import Absent, Confirmed, Deferred
 from forwarder.tenancy.port import Account, CannotOpen, Unsealer
 
 _CONNECT_SECONDS: Final = 10.0
@@ -140,7 +140,8 @@ class Prober:
             return ProbeStep(
                 name, NOT_TRIED, "not tried: by its address and options there is nothing to ask its PMS for"
             )
-        if isinstance(outcome, Absent):
+        unproven = isinstance(outcome, Deferred) and outcome.reason == SEARCH_UNPROVEN
+        if isinstance(outcome, Absent) or unproven:
             return ProbeStep(name, OK, "it lets us in, and has no such reservation, as it should", took)
         if isinstance(outcome, Confirmed):
             return ProbeStep(name, FAILED, "it has a reservation by a reference that nobody has", took, _OTHERWISE)

@@ -3,16 +3,13 @@
 What does not fit is told by `unfit`, as `FieldTable.lines` takes it: so that it goes into the notes.
 """
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
 
+from forwarder.pms.countries import code_of
 from forwarder.reservation.booking import Booking
 
 Unfit = dict[str, str | None]
-
-_COUNTRY_CODE: Final = re.compile(r"[A-Z]{2}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +56,7 @@ def first_and_last(booking: Booking) -> tuple[str, str, Unfit]:
 
 
 def country_code(booking: Booking) -> tuple[str | None, Unfit]:
-    """The guest's country by its two letters. The general operation takes names of countries too, which do not fit."""
+    """The guest's country by its two letters, from its code or its name. A text that is no country's name does not fit."""
     country = (booking.guest.get("address") or {}).get("country")
-    if not country or _COUNTRY_CODE.fullmatch(country):
-        return country or None, {}
-    return None, {"guest.address.country": None}
+    code = code_of(country) if country else None
+    return code, {"guest.address.country": None} if country and code is None else {}

@@ -38,6 +38,7 @@ class Capabilities:
     `settles`: seconds until a reservation is surely shown after the create that made it ended, a late commit included; 0 for a PMS
     that shows at once what it made; None where the kind states nothing.
     `key_seconds`: how long the PMS keeps idempotency keys. `reference_form`: how much of our reference it keeps.
+    `proves_absence`: a look-up that finds nothing proves that there is nothing; else it may find, and never says `Absent`.
     """
 
     idempotent_create: bool
@@ -49,6 +50,7 @@ class Capabilities:
     settles: float | None = None
     key_seconds: float = KEY_SECONDS
     reference_form: ReferenceForm = AS_IT_IS
+    proves_absence: bool = True
 
 
 LOOKS_ALIKE: Final = "pms_shows_one_alike"
@@ -56,6 +58,12 @@ LOOKS_ALIKE: Final = "pms_shows_one_alike"
 
 CANCELLED_IN_PMS: Final = "cancelled_in_pms"
 """The reason of a look-up that is deferred because what the PMS made was cancelled there since."""
+
+REFUSED_IN_WORDS: Final = "pms_refused_in_words"
+"""The reason of what a PMS refused in words that its adapter does not know: sure, if it comes back the same."""
+
+SEARCH_UNPROVEN: Final = "pms_search_unproven"
+"""The reason of a look-up that found nothing in a PMS whose search may leave reservations out."""
 
 LEASE_LOST: Final = "lease_lost"
 """The reason of what is deferred because it was held no longer when the next byte was to be sent."""
@@ -79,7 +87,9 @@ NOT_ABOUT_THE_PMS: Final = frozenset(
         "pms_not_encrypted",
         "pms_payment_not_possible",
         "pms_reference_not_shown",
+        REFUSED_IN_WORDS,
         "pms_scope_too_small",
+        SEARCH_UNPROVEN,
         "pms_still_working",
     }
 )

@@ -17,6 +17,7 @@ from pydantic import BaseModel, ValidationError
 
 from forwarder.pms.adapter import AdapterKind
 from forwarder.pms.fields import FieldTable
+from forwarder.pms.pages import PAGES
 from forwarder.pms.port import BadOptions, Capabilities, Limits, UnknownKind
 from forwarder.process.loading import load
 
@@ -110,8 +111,8 @@ def _distribution(point: EntryPoint) -> str:
     return "an unnamed distribution" if point.dist is None else f"{point.dist.name} {point.dist.version}"
 
 
-MAPPED: Final = "a mapping"
-"""The place of a kind that is a mapping of its name."""
+MAPPED: Final = "a page"
+"""The place of a kind that has a page of its name."""
 _SHIPPED: Final = "forwarder.pms.mapping.kind:shipped"
 
 
@@ -138,19 +139,10 @@ class BuiltIn(Mapping[str, AdapterKind]):
 
 
 KINDS: Final = BuiltIn(
-    {
-        "beds24": "forwarder.pms.kinds.beds24.adapter:Beds24Adapter",
+    dict.fromkeys(sorted(PAGES), MAPPED)
+    | {
         "booking-sync": "forwarder.pms.kinds.booking_sync.adapter:BookingSyncAdapter",
-        "cloudbeds": "forwarder.pms.kinds.cloudbeds.adapter:CLOUDBEDS",
         "generic": "forwarder.pms.kinds.generic.adapter:GENERIC",
-        "guesty": MAPPED,
-        "hospitable": MAPPED,
-        "hostfully": MAPPED,
-        "hostify": MAPPED,
-        "lodgify": MAPPED,
-        "smoobu": MAPPED,
-        "uplisting": MAPPED,
-        "hostaway": "forwarder.pms.kinds.hostaway.adapter:HostawayAdapter",
         "website-builder": "forwarder.pms.kinds.generic.adapter:WebsiteBuilderAdapter",
     }
 )

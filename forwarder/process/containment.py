@@ -61,6 +61,7 @@ class Where(StrEnum):
     # Batches and units of the worker.
     CANCELLATIONS = "cancellations"
     DEAD_LETTERS = "dead_letters"
+    CONFLICTS = "conflicts"
     ACCOUNT = "account"
     ADAPTER = "adapter"
     PUSH = "push"

@@ -8,6 +8,7 @@ from typing import Any
 from pydantic_core import to_json
 
 from forwarder.http.messages import envelope
+from forwarder.reservation.duplicates import CONFLICTING_BODY
 from forwarder.reservation.outcome import Status
 from forwarder.store.lists.port import StoredSubmission
 from forwarder.store.submissions.work import Attempt
@@ -25,9 +26,22 @@ def write_status(stored: StoredSubmission) -> bytes:
             "attempts": [_attempt(attempt) for attempt in stored.attempts],
             "problem": stored.problem,
             "cancellation": stored.cancellation and stored.cancellation.as_json(),
+            **_told(stored),
         }
     )
     return envelope(stored.status.success, head[:-1] + b',"record":' + stored.record.encode() + b"}")
+
+
+def _told(stored: StoredSubmission) -> dict[str, Any]:
+    """What its caller may not have meant: others for the same stay and guest, and another body under its idempotency key."""
+    similar = {"similarTo": list(stored.similar_to)} if stored.similar_to else {}
+    if stored.conflicting_at is None:
+        return similar
+    detail = "Another body came under its Idempotency-Key, and was not made. Send it with a key of its own."
+    return {
+        **similar,
+        "conflictingBody": {"code": CONFLICTING_BODY, "acceptedAt": stored.conflicting_at, "detail": detail},
+    }
 
 
 def untaken_status(request_id: str) -> bytes:

@@ -48,6 +48,7 @@ class CancellationRequest:
 
     `revision`: that of the submission's last event when this was asked for, 0 before the first or where it was not known. A
     cancellation that came to nothing is asked for anew only by a request that knew of that: one that is delivered again did not.
+    `partition`: that of its submission on the requests topic, where that is known; who ingests it there has what it is about.
     """
 
     request_id: str
@@ -57,6 +58,7 @@ class CancellationRequest:
     reason: str | None = None
     revision: int = 0
     trace: str | None = None
+    partition: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

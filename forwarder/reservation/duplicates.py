@@ -1,22 +1,31 @@
-"""When a submission is an earlier one sent again, though no Idempotency-Key says so. Pure.
+"""When a submission is an earlier one sent again, though no Idempotency-Key says so, and when it only looks like one. Pure.
 
-Two submissions of one account with the same natural key ask for the same thing: the same stay, guest and price. Within the
-account's window that is one reservation sent twice. With a `transactionId` it is that at any time, and another reservation under
-the same transaction is refused. Whoever really wants two gives each a key of its own.
+Two submissions of one account are the same when every field of their bodies is equal and the second came within the account's
+window. With a `transactionId` they are the same at any time, when transaction, stay, guest and price are equal. Two that have an
+Idempotency-Key each are two. A submission with the stay and the guest of an earlier one, but another body, is one of its own; both
+the caller and the property are told that the other one exists (`similarTo`).
 """
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
+from pydantic_core import from_json
+
+from forwarder.reservation.json_text import json_text
 from forwarder.reservation.outcome import Status
-from forwarder.reservation.problems import requests
-from forwarder.reservation.problems.problem import Problem
 from forwarder.reservation.request import GeneralRequest, Operation
 from forwarder.reservation.usual import AnyRequest
 from forwarder.reservation.value import value
 
 DEFAULT_WINDOW_SECONDS: Final = 300
 MAX_WINDOW_SECONDS: Final = 24 * 60 * 60
+
+MAX_SIMILAR: Final = 16
+"""How many similar submissions are named at most."""
+
+CONFLICTING_BODY: Final = "conflicting_body"
+"""How the second body under one idempotency key ends: it is not made."""
 
 POSSIBLE: Final = frozenset({Status.PENDING, Status.IN_DOUBT, Status.CONFIRMED, Status.CANCELLED})
 """Of which a reservation came or may come. What was refused or failed may be asked for again."""
@@ -26,19 +35,26 @@ _UNDECIDED: Final = frozenset({Status.PENDING, Status.IN_DOUBT})
 
 @value(frozen=True, slots=True)
 class NaturalKey:
-    """By what a submission is recognised. `key`: a MAC of what it asks for, its `transactionId` included; `transaction`: one of its
-    `transactionId` alone, where it has one. `window_seconds`: for how long it is the same one without a transaction. `keyed`: it
-    came with an Idempotency-Key."""
+    """By what a submission is recognised: MACs of what it asks for.
+
+    `same`: equal for two that are the same: of the whole body, or, where it has a transaction, of transaction, stay, guest and
+    price. `stay`: of property, days and guest. Both are None in messages of releases before 0.2, which are compared by `key`: of
+    stay, guest, price and transaction. `transaction`: of the `transactionId` alone, where there is one. `window_seconds`: for how
+    long it is the same one without a transaction. `keyed`: it came with an Idempotency-Key.
+    """
 
     key: str
     transaction: str | None = None
     window_seconds: int = 0
     keyed: bool = False
+    same: str | None = None
+    stay: str | None = None
 
 
 @value(frozen=True, slots=True)
 class Earlier:
-    """A submission that came before. `natural_key`, `transaction` and `keyed`: as in `NaturalKey`."""
+    """A submission that came before, or whose row is there already. `natural_key`, `transaction`, `keyed`, `same` and `stay`: as in
+    `NaturalKey`. `cancel_requested_at`: None too where its cancellation came to nothing."""
 
     request_id: str
     natural_key: str | None
@@ -47,67 +63,129 @@ class Earlier:
     status: Status
     accepted_at: datetime
     cancel_requested_at: datetime | None = None
+    same: str | None = None
+    stay: str | None = None
 
     def is_repeated_by(self, natural: NaturalKey, accepted_at: datetime) -> bool:
         """Whether a submission that was accepted at `accepted_at` is this one sent again."""
-        if self.natural_key != natural.key or not self._counts_for(natural, accepted_at):
+        if not self._asks_the_same(natural) or (self.keyed and natural.keyed) or not self.stands_for(accepted_at):
             return False
         if natural.transaction is not None or self.status in _UNDECIDED:
             return True
         return abs(accepted_at - self.accepted_at) < timedelta(seconds=natural.window_seconds)
 
-    def has_its_transaction(self, natural: NaturalKey, accepted_at: datetime) -> bool:
-        """Whether a submission that was accepted at `accepted_at` asks for something else in this one's transaction."""
-        shared = self.transaction is not None and self.transaction == natural.transaction
-        return shared and self.natural_key != natural.key and self._counts_for(natural, accepted_at)
+    def is_similar_to(self, natural: NaturalKey, accepted_at: datetime) -> bool:
+        """Whether it has the stay and the guest of a submission that was accepted at `accepted_at`, and may stand beside it."""
+        return natural.stay is not None and self.stay == natural.stay and self.stands_for(accepted_at)
 
-    def _counts_for(self, natural: NaturalKey, accepted_at: datetime) -> bool:
-        """Two with keys are two. What was to be cancelled already may be asked for again."""
-        return not (self.keyed and natural.keyed) and stands(self.status, self.cancel_requested_at, accepted_at)
+    def replaces(self, failed: NaturalKey, failed_at: datetime) -> bool:
+        """Whether a submission that failed at `failed_at` must not be made any more, because this one stands: it is the same,
+        however much time lies between them, or it was sent in its place, for the same room, guest and price."""
+        if (self.keyed and failed.keyed) or not stands(self.status, self.cancel_requested_at, None):
+            return False
+        return self._asks_the_same(failed) or (self.natural_key == failed.key and self.accepted_at >= failed_at)
+
+    def stands_for(self, accepted_at: datetime) -> bool:
+        """Whether the sender of another, accepted at `accepted_at`, could expect a reservation of this one."""
+        return stands(self.status, self.cancel_requested_at, accepted_at)
+
+    def _asks_the_same(self, natural: NaturalKey) -> bool:
+        if self.same is None or natural.same is None:
+            return self.natural_key == natural.key
+        return self.same == natural.same
 
 
-def stands(status: Status, cancel_requested_at: datetime | None, at: datetime) -> bool:
-    """Whether whoever sent a submission of this status could expect a reservation of it `at` that moment."""
+def stands(status: Status, cancel_requested_at: datetime | None, at: datetime | None) -> bool:
+    """Whether a reservation of a submission of this status could be expected `at` that moment; None: now."""
     if status not in POSSIBLE:
         return False
-    return status is not Status.CANCELLED if cancel_requested_at is None else cancel_requested_at > at
-
-
-def transaction_reused(request_id: str) -> Problem:
-    """The refusal of a submission in whose transaction `request_id` asked for something else."""
-    return requests.TRANSACTION_REUSED.problem(
-        f"The submission {request_id} has this transactionId and asks for another reservation. Use a new transactionId, or submit "
-        "both with an Idempotency-Key of its own.",
-        extra={"transactionOf": request_id},
-    )
+    if cancel_requested_at is None:
+        return status is not Status.CANCELLED
+    return at is not None and cancel_requested_at > at
 
 
 def content_of(operation: Operation, request: AnyRequest) -> bytes:
-    """What tells a request from others, as bytes to be hashed: how names, addresses, numbers and identifiers are written does not
-    matter. No card."""
-    guest, price = request.guest, request.total_price
-    room = request.property_id if request.room_id is None else request.room_id
-    names = _BETWEEN.join((guest.name or "", guest.first_name or "", guest.last_name or "", guest.email or ""))
+    """Stay, guest, price and transaction of a request, as bytes to be hashed, as releases before 0.2 compare them. No card."""
+    price = request.total_price
     parts = (
         operation,
         str(request.property_id),
-        str(room),
+        _room(request),
         request.arrival_date.isoformat(),
         request.departure_date.isoformat(),
-        " ".join(names.casefold().split()),
-        "" if guest.phone is None else "".join(str(guest.phone).split()),
+        _guest(request),
+        "" if request.guest.phone is None else "".join(str(request.guest.phone).split()),
         "" if price is None else str(price.normalize()),
         request.currency or "",
         transaction_of(request),
     )
-    return "\0".join(parts).encode()
+    return _joined(*parts)
 
 
-_BETWEEN: Final = " \0 "
-"""No text of a request has this character."""
+def stay_of(request: AnyRequest) -> bytes | None:
+    """Property, days and guest of a request, as bytes to be hashed; None where it names no guest."""
+    guest = _guest(request)
+    days = (request.arrival_date.isoformat(), request.departure_date.isoformat())
+    return _joined("stay", str(request.property_id), *days, guest) if guest.strip("\0 ") else None
+
+
+def same_content(operation: Operation, request: AnyRequest, body: bytes, card: bytes) -> bytes:
+    """What is equal for two submissions that are the same, as bytes to be hashed. `body`: the request in its canonical form;
+    `card`: what tells its card from another."""
+    transaction, price = transaction_of(request), request.total_price
+    if transaction:
+        days = (request.arrival_date.isoformat(), request.departure_date.isoformat())
+        amount = "" if price is None else str(price.normalize())
+        stay = (str(request.property_id), _room(request), *days, _guest(request))
+        return _joined("booking", transaction, *stay, amount, request.currency or "")
+    fields: dict[str, Any] = from_json(body)
+    if price is not None:
+        fields["totalPrice"] = str(price.normalize())
+    guest = fields.get("guest", {})
+    # The same guest, however the name, the address and the number are written.
+    fields["guest"] = {name: _respelled(name, text) for name, text in guest.items()}
+    return _joined("body", operation) + b"\0" + card + b"\0" + json_text(fields)
+
+
+def differing_fields(one: bytes, other: bytes) -> Sequence[str]:
+    """The JSON Pointers of the fields in which two requests differ, both as JSON objects."""
+    return sorted(_differences("", from_json(one), from_json(other)))
+
+
+def _differences(pointer: str, one: Any, other: Any) -> Sequence[str]:
+    if isinstance(one, dict) and isinstance(other, dict):
+        names = one.keys() | other.keys()
+        return [each for name in names for each in _differences(f"{pointer}/{name}", one.get(name), other.get(name))]
+    return [] if one == other or str(one) == str(other) else [pointer]
 
 
 def transaction_of(request: AnyRequest) -> str:
     """The transaction that the request names; empty where it names none."""
     given = None if isinstance(request, GeneralRequest) else request.transaction_id
     return "" if given is None else given.strip()
+
+
+_BETWEEN: Final = " \0 "
+"""No text of a request has this character."""
+
+_NAMES: Final = frozenset({"name", "firstName", "lastName", "email"})
+
+
+def _respelled(name: str, given: Any) -> Any:
+    if name == "phone":
+        return "".join(each for each in str(given) if each.isdecimal()).lstrip("0")
+    return " ".join(given.casefold().split()) if name in _NAMES else given
+
+
+def _room(request: AnyRequest) -> str:
+    return str(request.property_id if request.room_id is None else request.room_id)
+
+
+def _guest(request: AnyRequest) -> str:
+    guest = request.guest
+    names = _BETWEEN.join((guest.name or "", guest.first_name or "", guest.last_name or "", guest.email or ""))
+    return " ".join(names.casefold().split())
+
+
+def _joined(*parts: str) -> bytes:
+    return "\0".join(parts).encode()

@@ -284,10 +284,11 @@ def result_data(
     record: Mapping[str, Any],
     cancellation: Cancellation | None = None,
     doubles: Sequence[str] = (),
+    similar_to: Sequence[str] = (),
 ) -> dict[str, Any]:
     """The body of a result event: whose it is, how it ended, and the whole record (with its `problem`, if any); the cancellation,
-    if the event is about one; the ids of other reservations that the PMS shows under its reference, if there are any; and `test`,
-    if it belongs to test mode."""
+    if the event is about one; the ids of other reservations that the PMS shows under its reference, if there are any; the request
+    ids of others for the same stay and guest, if there are any; and `test`, if it belongs to test mode."""
     data: dict[str, Any] = {
         "requestId": request_id,
         "workspaceId": workspace_id,
@@ -297,6 +298,8 @@ def result_data(
     }
     if doubles:
         data["otherPmsReservationIds"] = list(doubles)
+    if similar_to:
+        data["similarTo"] = list(similar_to)
     if is_test(account_id):
         data["test"] = True
     return data if cancellation is None else {**data, "cancellation": cancellation.as_json()}

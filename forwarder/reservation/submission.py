@@ -4,7 +4,8 @@ request identifiers, shadows of accounts, the keys of messages, and fingerprints
 Request identifiers are unique, sortable by time, derived from the idempotency key where there is one, and vouched for. One is
 `rsv_` and 32 characters of base32: 14 bytes that name the submission and a 6-byte MAC (BLAKE2b, RFC 7693) that binds them to one
 integration account. Whoever holds the MAC key can tell, without asking any store, whether this service ever issued an identifier
-to that account: so the status of an accepted submission is never "unknown".
+to that account: so the status of an accepted submission is never "unknown". An identifier that was not derived from a key also
+holds the partition of the requests topic that the submission went to, so that a cancellation can follow it there.
 
 A test key acts in the shadow of the integration account that it names, whose PMS is the simulator. A shadow is an account of its
 own: nothing of it (reservations, idempotency keys, request ids, account queues, message keys) ever meets what is live. Its
@@ -20,6 +21,7 @@ from datetime import date, datetime
 from functools import lru_cache
 from hashlib import blake2b
 from hmac import compare_digest
+from itertools import count
 from typing import Any, Final
 
 from forwarder.reservation.duplicates import NaturalKey
@@ -35,6 +37,9 @@ _TIME_BYTES = 6
 _MAC_BYTES = 6
 _NATURAL_BYTES = 15
 _CARD_MARK_BYTES = 1
+_PARTITION_BYTES = 2
+_MARK_BYTES = 2
+_COUNTED_BYTES = _NAME_BYTES - _TIME_BYTES - _PARTITION_BYTES - _MARK_BYTES
 _RANDOM_BYTES = _NAME_BYTES - _TIME_BYTES
 _RANDOM_AT_ONCE = 512
 
@@ -106,6 +111,16 @@ def _random_names() -> Iterator[bytes]:
             yield block[at : at + _RANDOM_BYTES]
 
 
+def _counted_names() -> Iterator[int]:
+    return count(secrets.randbits(8 * _COUNTED_BYTES))
+
+
+def _named_by(request_id: str) -> bytes:
+    """The bytes of an identifier of the right form."""
+    number = int(request_id[len(_PREFIX) :].translate(_AS_DIGITS), 32)
+    return number.to_bytes(_NAME_BYTES + _MAC_BYTES, "big")
+
+
 @dataclass(frozen=True, slots=True)
 class RequestIds:
     """Issues and recognises request identifiers, for one thread. `mac_key` (16 to 64 bytes) is the same in every process of a
@@ -113,11 +128,27 @@ class RequestIds:
 
     mac_key: bytes = field(repr=False)
     _random: Iterator[bytes] = field(default_factory=_random_names, init=False, repr=False, compare=False)
+    _counted: Iterator[int] = field(default_factory=_counted_names, init=False, repr=False, compare=False)
 
-    def issue(self, account_id: str, now: datetime) -> str:
-        """A new identifier for `account_id`; later ones sort after earlier ones, to the millisecond."""
-        milliseconds = int(now.timestamp() * 1000)
-        return self._seal(account_id, milliseconds.to_bytes(_TIME_BYTES, "big") + next(self._random))
+    def issue(self, account_id: str, now: datetime, partition: int | None = None) -> str:
+        """A new identifier for `account_id`; later ones sort after earlier ones, to the millisecond. `partition`: to which its
+        submission will go, where that is known."""
+        time = int(now.timestamp() * 1000).to_bytes(_TIME_BYTES, "big")
+        if partition is None or partition >> 8 * _PARTITION_BYTES:
+            return self._seal(account_id, time + next(self._random))
+        # One process counts, and so never issues one twice; two start anywhere.
+        number = (next(self._counted) & 0xFFFF_FFFF).to_bytes(_COUNTED_BYTES, "big")
+        place = time + number + partition.to_bytes(_PARTITION_BYTES, "big")
+        return self._seal(account_id, place + self._mac(b"partition", _MARK_BYTES, account_id, place))
+
+    def partition(self, account_id: str, request_id: str) -> int | None:
+        """The partition that a vouched-for identifier holds; None where it holds none. One in 65,536 of those that hold none seems
+        to hold one: it says where to look first, and nothing may depend on it alone."""
+        name = _named_by(request_id)[:_NAME_BYTES]
+        place, mark = name[:-_MARK_BYTES], name[-_MARK_BYTES:]
+        if not compare_digest(mark, self._mac(b"partition", _MARK_BYTES, account_id, place)):
+            return None
+        return int.from_bytes(place[-_PARTITION_BYTES:], "big")
 
     def derive(self, account_id: str, idempotency_key: str) -> str:
         """The identifier of this key in this account: always the same, and never that of another account's key."""
@@ -132,6 +163,14 @@ class RequestIds:
         """As `natural_key`, of a transaction."""
         return _text(self._mac(b"transaction", _NATURAL_BYTES, account_id, transaction_id.encode()))
 
+    def same_key(self, account_id: str, content: bytes, nth: int = 0) -> str:
+        """As `natural_key`, of what is equal for two that are the same; of the `nth` of several that are two on purpose."""
+        return _text(self._mac(b"same", _NATURAL_BYTES, account_id, content + (b"\0%d" % nth if nth else b"")))
+
+    def stay_key(self, account_id: str, stay: bytes) -> str:
+        """As `natural_key`, of property, days and guest."""
+        return _text(self._mac(b"stay", _NATURAL_BYTES, account_id, stay))
+
     def card_mark(self, account_id: str, idempotency_key: str, digits: str) -> bytes:
         """One byte by which two cards under one key differ, but for one pair in 256. No more than a byte: whoever steals the store
         with the MAC key, and knows a masked number and guesses the key, is still left with some 400 numbers that may be it."""
@@ -142,8 +181,7 @@ class RequestIds:
         """Whether `request_id` was issued to, or derived for, `account_id` with this MAC key."""
         if not _FORM.fullmatch(request_id):  # one name has one spelling
             return False
-        number = int(request_id[len(_PREFIX) :].translate(_AS_DIGITS), 32)
-        sealed = number.to_bytes(_NAME_BYTES + _MAC_BYTES, "big")
+        sealed = _named_by(request_id)
         mac = self._mac(b"request-id", _MAC_BYTES, account_id, sealed[:_NAME_BYTES])
         return compare_digest(mac, sealed[_NAME_BYTES:])
 

@@ -39,11 +39,12 @@ _RECORDS: Final = _of(
     *("request", "record", "problem", "attempts", "fingerprint", "revision"),
     *("accepted_at", "created_at", "updated_at", "cancelled_at"),
     *("cancel_requested_at", "cancel_reason", "cancel_problem"),
+    *("partition", "similar_to", "conflicting_at", "stay_key"),
 )
-"""What callers are answered from: no card, and none of the keyed hashes that submissions are recognised by."""
+"""What callers are answered from: no card, and of the keyed hashes only that of stay and guest, by which similar ones are found."""
 _ACCOUNTS: Final = _of(
     *("id", "workspace_id", "kind", "base_url", "concurrency", "rate_per_second", "deadline_seconds", "paused"),
-    *("options", "duplicate_window_seconds", "skipped_checks"),
+    *("options", "duplicate_window_seconds", "similar", "skipped_checks"),
 )
 """What callers are served by: nothing that opens a PMS."""
 _KEYS: Final = _of(

@@ -83,6 +83,10 @@ reservations = Table(
     Column("transaction_of", Text),
     Column("anonymized_at", Moment),
     Column("failure_class", Text),
+    Column("same_key", Key),
+    Column("stay_key", Key),
+    Column("similar_to", Text),
+    Column("conflicting_at", Moment),
     sqlite_autoincrement=True,
     # A row is written twice, once when it is taken in and once with its outcome. Rows of the usual size stay in the page, as
     # they are: compressing each on its way costs more than it saves.
@@ -108,7 +112,10 @@ are JSON texts.
 - `tries`: how many since it became pending, or its cancellation could first be tried; `attempts` need not hold all of them.
 - `cancel_problem`: why a requested cancellation failed.
 - `natural_key`, `transaction_key`, `keyed`: as in `NaturalKey`; `keyed` also of one that a keyed submission repeated.
-- `transaction_of`: the request id of the submission whose transaction it reuses: it is refused.
+- `same_key`, `stay_key`: as in `NaturalKey`; NULL in rows of releases before 0.2.
+- `similar_to`: the request ids of others for the same stay and guest, as a JSON text; NULL where there are none.
+- `conflicting_at`: when the last submission with another body under its idempotency key was accepted, which was not made.
+- `transaction_of`: no longer written. Releases before 0.2 refused a submission for the transaction of the one that it names.
 - `failure_class`: the class of its dead letter, where it is FAILED.
 - `anonymized_at`: when its guest's data was removed (`reservation.anonymous`); null again once it is worked on again.
 """
@@ -228,6 +235,17 @@ Index(
     reservations.c.id,
     postgresql_where=text(f"natural_key IS NOT NULL AND {_POSSIBLE}"),
     sqlite_where=text(f"natural_key IS NOT NULL AND {_POSSIBLE}"),
+)
+
+_IS_RECOGNISED = f"stay_key IS NOT NULL AND {_POSSIBLE}"
+# By both: what is the same is found at once, however many have the stay.
+Index(
+    "reservations_stay",
+    reservations.c.stay_key,
+    reservations.c.same_key,
+    reservations.c.id,
+    postgresql_where=text(_IS_RECOGNISED),
+    sqlite_where=text(_IS_RECOGNISED),
 )
 
 card_keys = Table(

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Final, Protocol, TypedDict, Unpack
+from typing import Any, Final, Literal, Protocol, TypedDict, Unpack, get_args
 
 from forwarder.reservation.duplicates import DEFAULT_WINDOW_SECONDS
 from forwarder.reservation.request import CardDetails, SealedCard
@@ -79,6 +79,10 @@ class KnownKey:
     used_at: datetime | None = None
 
 
+Similar = Literal["allow", "refuse"]
+SIMILAR: Final[tuple[Similar, ...]] = get_args(Similar)
+
+
 @dataclass(frozen=True, slots=True)
 class Account:
     """An integration account: one PMS, as one workspace uses it. Or the shadow of one, whose PMS is simulated.
@@ -87,7 +91,8 @@ class Account:
     submission is tried. `paused`: submissions are taken in and wait. `credential` is sealed, and opened by the worker.
     It and what else only pushes need are empty where callers are served, who must not read them.
     `options`: the settings that only its kind of PMS has, as JSON values. `duplicate_window_seconds`: for how long a submission
-    that comes again without a key is the earlier one; 0 for never. `skipped_checks`: of `reservation.plausibility`, those that its
+    that comes again without a key is the earlier one; 0 for never. `similar`: whether one without a key is refused for the stay and
+    the guest of an earlier one, where its body is another. `skipped_checks`: of `reservation.plausibility`, those that its
     requests need not pass. `authorities` and `client_certificate`: PEM, what its PMS is believed by and shown; `client_key`: the
     certificate's, sealed as the credential is. `settles_seconds`: how long its PMS may take to show a reservation, where that is
     longer than its kind states. `same_pms_before`: what was pushed before then went to the same account of the same PMS, though
@@ -105,6 +110,7 @@ class Account:
     paused: bool = False
     options: Mapping[str, Any] = field(default_factory=dict)
     duplicate_window_seconds: int = DEFAULT_WINDOW_SECONDS
+    similar: Similar = "allow"
     skipped_checks: tuple[str, ...] = ()
     authorities: str | None = None
     client_certificate: str | None = None

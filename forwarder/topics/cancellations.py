@@ -33,7 +33,7 @@ def encode_cancellation(request: CancellationRequest) -> Message:
     }
     event_id = f"{request.request_id}.cancellation.{request.revision}"
     headers = event_headers(event_id, CANCELLATION_REQUESTED.encode(), requested_at, request.request_id, request.trace)
-    return Message(request.key.encode(), to_json(value), headers)
+    return Message(request.key.encode(), to_json(value), headers, request.partition)
 
 
 def decode_cancellation(message: Message) -> CancellationRequest:

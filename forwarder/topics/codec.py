@@ -14,7 +14,8 @@ from msgspec.json import Decoder
 from pydantic_core import from_json, to_json
 
 from forwarder.observability.tracing.context import TRACEPARENT, TRACESTATE, read_trace, trace_headers
-from forwarder.reservation.duplicates import MAX_WINDOW_SECONDS, NaturalKey
+from forwarder.process.clock import iso
+from forwarder.reservation.duplicates import CONFLICTING_BODY, MAX_WINDOW_SECONDS, NaturalKey
 from forwarder.reservation.json_text import json_text, read_json
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.parsing import whole_number
@@ -28,6 +29,7 @@ _SOURCE = b"/forwarder"
 _SUBMITTED = b"reservation.submitted.v1"
 CANCELLATION_REQUESTED = "reservation.cancellation_requested.v1"
 _DUPLICATE = "reservation.duplicate.v1"
+_CONFLICT = "reservation.conflicting_body.v1"
 _NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 """U+0000 in JSON, which databases refuse: after an even number of backslashes, because after an odd number it is plain text.
 The ingress lets none through."""
@@ -114,6 +116,10 @@ def encode_submission(submission: SubmissionFields, accepted_at: str, reservatio
         envelope["duplicateWindowSeconds"] = natural.window_seconds
         if natural.transaction is not None:
             envelope["transactionKey"] = natural.transaction
+        if natural.same is not None:
+            envelope["sameKey"] = natural.same
+        if natural.stay is not None:
+            envelope["stayKey"] = natural.stay
     return Message(
         submission.key.encode(),
         json_text(envelope)[:-1] + b',"reservation":' + reservation + b"}",
@@ -199,12 +205,22 @@ class _SubmissionEnvelope(Struct, frozen=True):
     transactionKey: Id = ""  # noqa: N815
     duplicateWindowSeconds: Annotated[int, Meta(ge=0, le=MAX_WINDOW_SECONDS)] = 0  # noqa: N815
     keyed: bool = False
+    # Missing in what releases before 0.2 wrote.
+    sameKey: Id = ""  # noqa: N815
+    stayKey: Id = ""  # noqa: N815
 
     @property
     def natural(self) -> NaturalKey | None:
         if not self.naturalKey:
             return None
-        return NaturalKey(self.naturalKey, self.transactionKey or None, self.duplicateWindowSeconds, self.keyed)
+        return NaturalKey(
+            self.naturalKey,
+            self.transactionKey or None,
+            self.duplicateWindowSeconds,
+            self.keyed,
+            self.sameKey or None,
+            self.stayKey or None,
+        )
 
 
 _ENVELOPE: Final = Decoder(_SubmissionEnvelope)
@@ -244,9 +260,36 @@ def encode_duplicate(submission: Submission, duplicate_of: str, time: str) -> Me
     return Message(submission.key.encode(), to_json(data), headers)
 
 
+def encode_conflict(submission: Submission, time: str) -> Message:
+    """The message that `submission` was not made, because another body came before under its idempotency key."""
+    data: dict[str, Any] = {
+        "requestId": submission.request_id,
+        "workspaceId": submission.workspace_id,
+        "integrationAccountId": submission.account_id,
+        "acceptedAt": iso(submission.accepted_at),
+        "fingerprint": submission.fingerprint,
+        "code": CONFLICTING_BODY,
+    }
+    event_id = f"{submission.request_id}.conflict.{submission.fingerprint}"
+    headers = event_headers(event_id, _CONFLICT.encode(), time, submission.request_id, submission.trace)
+    if is_test(submission.account_id):
+        data["test"], headers = True, (*headers, TEST_MODE)
+    return Message(submission.key.encode(), to_json(data), headers)
+
+
 def is_duplicate(message: Message) -> bool:
-    """Whether `message` tells of a duplicate: it is no outcome."""
+    """Whether `message` says that its submission is a duplicate."""
     return header(message.headers, "ce_type") == _DUPLICATE
+
+
+def is_conflict(message: Message) -> bool:
+    """Whether `message` says that another body came before under the idempotency key."""
+    return header(message.headers, "ce_type") == _CONFLICT
+
+
+def is_outcome(message: Message) -> bool:
+    """Whether `message`, of the results topic, says how a submission ended."""
+    return header(message.headers, "ce_type") not in {_DUPLICATE, _CONFLICT}
 
 
 def decode_data(message: Message) -> Mapping[str, Any]:

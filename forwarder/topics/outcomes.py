@@ -5,10 +5,10 @@ the end of the topic, before the submission is published, so that its outcome ca
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, assert_never
 
 import structlog
 from pydantic_core import to_json
@@ -19,7 +19,7 @@ from forwarder.process.containment import Where, contained
 from forwarder.process.loops import Outage, first_of, forever
 from forwarder.process.shares import Shares
 from forwarder.reservation.outcome import Status
-from forwarder.topics.codec import Undecodable, decode_data, header, is_duplicate, subject
+from forwarder.topics.codec import Undecodable, decode_data, header, is_conflict, is_duplicate, subject
 from forwarder.topics.port import ConsumedMessage, LogUnavailable, Message, Tail
 
 _BATCH = 1_000
@@ -38,7 +38,8 @@ _log = structlog.get_logger()
 class OutcomeEvent:
     """The state of a submission: the id of its reservation, the record as JSON, and the problem if there is one.
 
-    `cancellation`: the state of its cancellation, if the event is about that; `revision`: that of the event.
+    `cancellation`: the state of its cancellation, if the event is about that; `revision`: that of the event. `similar_to`: the
+    request ids of others for the same stay and guest.
     """
 
     status: Status
@@ -47,6 +48,7 @@ class OutcomeEvent:
     problem: Mapping[str, Any] | None
     cancellation: Mapping[str, Any] | None = None
     revision: int = 0
+    similar_to: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +58,20 @@ class DuplicateOf:
     request_id: str
 
 
-Heard = OutcomeEvent | DuplicateOf
+@dataclass(frozen=True, slots=True)
+class ConflictingBody:
+    """The submission with this `fingerprint` was not made: another body came before under its idempotency key."""
+
+    fingerprint: str
+
+
+Heard = OutcomeEvent | DuplicateOf | ConflictingBody
 """What a waiter is told."""
 
 OutcomeFilter = Callable[[OutcomeEvent], bool]
 """Whether an event is the one that somebody waits for."""
 
-_Waiter = tuple[asyncio.Future[Heard | None], OutcomeFilter]
+_Waiter = tuple[asyncio.Future[Heard | None], OutcomeFilter, str]
 
 
 class OutcomeListener:
@@ -107,7 +116,7 @@ class OutcomeListener:
         finally:
             self._running = False
             self._following.set()
-            for future, _ in [waiter for waiters in self._waiting.values() for waiter in waiters]:
+            for future, _, _ in [waiter for waiters in self._waiting.values() for waiter in waiters]:
                 _resolve(future, None)
 
     @asynccontextmanager
@@ -118,16 +127,18 @@ class OutcomeListener:
         *,
         party: Hashable = None,
         size: int = 0,
+        fingerprint: str = "",
     ) -> AsyncIterator["OutcomeWaiter | None"]:
-        """A waiter for the first event of the submission for which `matches` is true, or for the news that it is a duplicate; the
-        block publishes what causes it. None if nobody can wait now, or `party` has its share of waiters. `size`: bytes that are
-        kept in memory for it meanwhile; it counts as one waiter more for each 8 KiB."""
+        """A waiter for the first event of the submission for which `matches` is true, or for the news that it is a duplicate, or
+        that its body, the one with `fingerprint`, came after another; the block publishes what causes it. None if nobody can wait
+        now, or `party` has its share of waiters. `size`: bytes that are kept in memory for it meanwhile; it counts as one waiter
+        more for each 8 KiB."""
         places = 1 + size // _PLACE_BYTES
         if not self._running or not self.places.take(party, places):
             yield None
             return
         future: asyncio.Future[Heard | None] = asyncio.get_running_loop().create_future()
-        waiter = (future, matches)
+        waiter = (future, matches, fingerprint)
         self._register(request_id, waiter)
         try:
             await self._start()
@@ -195,15 +206,24 @@ class OutcomeListener:
         if waiters is None:
             return
         try:
-            event = _duplicate(consumed.message) if is_duplicate(consumed.message) else _decode(consumed.message)
+            event = _heard(consumed.message)
         except (Undecodable, KeyError, TypeError, ValueError):
             UNREADABLE_RESULTS.labels("waiters").inc()
             _log.warning(
                 "outcome.undecodable", topic=consumed.topic, partition=consumed.partition, offset=consumed.offset
             )
             return
-        for future, matches in waiters:
-            if isinstance(event, DuplicateOf) or matches(event):
+        for future, matches, fingerprint in waiters:
+            match event:
+                case OutcomeEvent():
+                    meant = matches(event)
+                case ConflictingBody():
+                    meant = event.fingerprint == fingerprint
+                case DuplicateOf():
+                    meant = True
+                case _:
+                    assert_never(event)
+            if meant:
                 _resolve(future, event)
 
 
@@ -221,11 +241,22 @@ class OutcomeWaiter:
         return None if self._future.cancelled() else self._future.result()
 
 
-def _duplicate(message: Message) -> DuplicateOf:
-    original = decode_data(message)["duplicateOf"]
-    if not isinstance(original, str):
-        raise TypeError("a request id is a text")
-    return DuplicateOf(original)
+def similar_of(heard: Heard | None) -> Sequence[str]:
+    """The request ids of others for the same stay and guest, where an outcome was heard."""
+    return heard.similar_to if isinstance(heard, OutcomeEvent) else ()
+
+
+def _heard(message: Message) -> Heard:
+    if is_duplicate(message):
+        return DuplicateOf(_text_of(message, "duplicateOf"))
+    return ConflictingBody(_text_of(message, "fingerprint")) if is_conflict(message) else _decode(message)
+
+
+def _text_of(message: Message, name: str) -> str:
+    text = decode_data(message)[name]
+    if not isinstance(text, str):
+        raise TypeError(f"{name} is a text")
+    return text
 
 
 def _decode(message: Message) -> OutcomeEvent:
@@ -242,7 +273,13 @@ def _decode(message: Message) -> OutcomeEvent:
     _, _, revision = (header(message.headers, "ce_id") or "").rpartition(".")
     # Serialised again, so that it is valid JSON whatever came in.
     return OutcomeEvent(
-        status, record["id"], to_json(record, inf_nan_mode="null"), record.get("problem"), cancellation, int(revision)
+        status,
+        record["id"],
+        to_json(record, inf_nan_mode="null"),
+        record.get("problem"),
+        cancellation,
+        int(revision),
+        tuple(str(each) for each in data.get("similarTo", ())),
     )
 
 

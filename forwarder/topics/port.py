@@ -54,11 +54,13 @@ class MessageTooLarge(ValueError):
 
 @value(frozen=True, slots=True)
 class Message:
-    """A message as the stages write it. Messages of one key keep their order; `value` is UTF-8 JSON."""
+    """A message as the stages write it. Messages of one key keep their order; `value` is UTF-8 JSON. `partition`: where it goes
+    whatever its key is; None, or more than the topic has, leaves that to the key. A message that was received has none."""
 
     key: bytes
     value: bytes
     headers: Headers = ()
+    partition: int | None = None
 
     @property
     def size(self) -> int:
@@ -149,6 +151,10 @@ class Publisher(Protocol):
         had to retry. Raises `LogUnavailable` if this was not acknowledged within the publisher's time limit; else
         `MessageTooLarge` if the topic refused some of them for their size: all others are stored.
         """
+        ...
+
+    def partition(self, topic: str, key: str) -> int | None:
+        """The partition of `topic` that messages with `key` go to now; None while that is not known."""
         ...
 
     async def ready(self) -> bool:

@@ -10,9 +10,10 @@ _KEYS_CACHED = 16_384  # murmur2 is pure Python, and a property's key comes agai
 _FAILURE_SECONDS = 5.0
 
 
-def partition_of(key: bytes, partitions: int) -> int:
-    """The partition of `key` among so many: by murmur2, like Kafka's default partitioner, so that all clients agree."""
-    return _positive_hash(key) % partitions
+def partition_of(key: bytes, partitions: int, chosen: int | None = None) -> int:
+    """The partition of `key` among so many: by murmur2, like Kafka's default partitioner, so that all clients agree; or the
+    `chosen` one, if there is such."""
+    return chosen if chosen is not None and chosen < partitions else _positive_hash(key) % partitions
 
 
 @lru_cache(maxsize=_KEYS_CACHED)

@@ -34,7 +34,8 @@ class MessageSigner:
         headers, by_name = message.headers, dict(message.headers)
         if SIGNATURE in by_name:
             headers = tuple(each for each in headers if each[0] != SIGNATURE)
-        return Message(message.key, message.value, (*headers, (SIGNATURE, self._signature(message, by_name))))
+        signed = (*headers, (SIGNATURE, self._signature(message, by_name)))
+        return Message(message.key, message.value, signed, message.partition)
 
     def verifies(self, message: Message) -> bool:
         """Whether it is as it was when a holder of the key signed it."""

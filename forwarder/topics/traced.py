@@ -62,6 +62,9 @@ class TracedPublisher:
         self._tracer = tracer
         self._system = system
 
+    def partition(self, topic: str, key: str) -> int | None:
+        return self._publisher.partition(topic, key)
+
     async def ready(self) -> bool:
         return await self._publisher.ready()
 

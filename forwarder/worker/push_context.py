@@ -77,6 +77,10 @@ class LeaseLost(Exception):
     """The row may be another worker's by now: nothing more may be sent for it, and nothing recorded."""
 
 
+class CancelledMeanwhile(LeaseLost):
+    """Its cancellation was ingested before it was sent: it is given back unsent."""
+
+
 def while_leased(outcome: _T) -> _T:
     """`outcome`; raises `LeaseLost` where the lease ran out before all was sent that it takes."""
     if is_lease_lost(outcome):

@@ -15,6 +15,7 @@ from forwarder.process.containment import Where
 from forwarder.process.loops import Batcher, Outage, cancel_all, forever, keep_trying
 from forwarder.store.processes.port import ThrottleState
 from forwarder.store.submissions.port import StoreUnavailable
+from forwarder.store.submissions.work import Work
 from forwarder.tenancy.port import TenancyUnavailable
 from forwarder.topics.port import Consumer, LogUnavailable
 from forwarder.worker.cards.keeper import CardKeeper
@@ -68,6 +69,7 @@ class Worker:
             intend=self._intents.submit,
             pace=throttles.of,
             timing=Timing(settings.push_seconds, settings.settles_seconds, parts.credential_key),
+            is_cancelled=self._is_cancelled,
         )
         pipeline = PushPipeline(
             pusher,
@@ -170,6 +172,9 @@ class Worker:
     async def _forever(self, name: Where, step: Callable[[], Awaitable[None]]) -> None:
         outage = self._outages.get(name)
         await forever(step, name=name, clock=self._parts.clock, outages=_OUTAGES, outage=outage)
+
+    def _is_cancelled(self, work: Work) -> bool:
+        return self._dispatcher.is_cancelled(work)
 
     def _loops(self) -> Mapping[Where, Callable[[], Awaitable[None]]]:
         sweeper = self._parts.sweeper

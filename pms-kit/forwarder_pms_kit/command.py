@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from forwarder.assembly.backend import Backend
-from forwarder.assembly.pms_catalog import base_url_of_kind, capabilities_of, mapping_of, pms_kinds, try_out
+from forwarder.assembly.pms_catalog import capabilities_of, mapping_of, pms_kinds, try_out
 from forwarder.cli.backend import with_backend
 from forwarder.cli.options import credential_from, options_from
 from forwarder.cli.output import AsJson, Failed, WrongUsage, note, progress, say, show_json, show_rows
@@ -50,9 +50,6 @@ def check(
     base_url: Annotated[
         str | None, typer.Option(help="A test server or sandbox, where bookings are made. By default our simulator.")
     ] = None,
-    region: Annotated[
-        str | None, typer.Option(help="Instead of --base-url: the region, as the mapping names it.")
-    ] = None,
     account: Annotated[
         str | None,
         typer.Option(
@@ -86,7 +83,7 @@ def check(
         raise WrongUsage(f"There is no PMS kind {kind!r}; there are: {', '.join(pms_kinds())}.")
     options = options_from(option, options_file)
     wanted = _Wanted(
-        _address(kind, options, base_url, region),
+        base_url,
         None if credential_file is None else credential_from(None, credential_file),
         options,
         property_id,
@@ -105,17 +102,6 @@ def check(
         _announce(kind, site, "the credential that was given")
     configure_logging("debug", "auto")  # the checks read every line
     _show(kind, site, asyncio.run(_all(kind, site, chosen)), as_json=as_json)
-
-
-def _address(kind: str, options: Mapping[str, Any], base_url: str | None, region: str | None) -> str | None:
-    if region is None:
-        return base_url
-    if base_url is not None:
-        raise WrongUsage("Give either --base-url or --region.")
-    try:
-        return base_url_of_kind(kind, options, region)
-    except BadOptions as error:
-        raise WrongUsage(str(error)) from error
 
 
 def _sandbox(kind: str, wanted: _Wanted, base_url: str) -> Site:

@@ -79,7 +79,6 @@ def test_a_workspace_a_key_and_an_account_are_made_and_listed(tmp_path: Path) ->
         "skippedChecks": [],
         "ownAuthorities": False,
         "clientCertificate": False,
-        "region": None,
     }
     assert "secret" not in _forked(tmp_path, "account", "list").stdout
     assert json.loads(_forked(tmp_path, "key", "revoke", key["id"], "--json").stdout)["revoked"] is True

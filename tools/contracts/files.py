@@ -12,7 +12,7 @@ from forwarder.reservation.problems.catalogue import CATALOGUE
 from tools.contracts.messages.asyncapi import asyncapi
 from tools.contracts.messages.event_schemas import event_schemas
 from tools.contracts.messages.headers import shown_headers
-from tools.contracts.messages.messages import duplicate_message, request_messages, result_messages
+from tools.contracts.messages.messages import other_messages, request_messages, result_messages
 from tools.contracts.openapi.document import openapi, shown_examples
 from tools.contracts.pages.docs_page import docs_page, docs_script
 from tools.contracts.pages.guides import guide_pages, guides_page
@@ -86,7 +86,7 @@ def _examples(document: Mapping[str, Any]) -> Mapping[str, Any]:
             "headers": shown_headers(one.example),
             "value": from_json(one.example.value),
         }
-        for one in (*request_messages(), *result_messages(), duplicate_message())
+        for one in (*request_messages(), *result_messages(), *other_messages())
     }
     return {
         **{f"requests/{_REQUESTS.get(name, name)}": body for name, body in _bodies(document["paths"])},

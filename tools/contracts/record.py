@@ -51,6 +51,8 @@ class Problem(Part):
     request_id: RequestId = maybe("The submission that it is about.")
     instance: str = maybe("Where that submission is read.", json_schema_extra={"format": "uri-reference"})
     errors: list[Fault] = maybe("Every value at fault.", min_length=1)
+    similar_to: list[RequestId] = maybe("Of `similar_submission`: the earlier submission.")
+    differing: list[str] = maybe("Of `similar_submission`: JSON Pointers of the fields in which the two differ.")
     transaction_of: RequestId = maybe("Of `transaction_reused`: the submission whose transaction it is.")
     reference: str = maybe("Of an internal error: what the operator finds it by.")
     scope: str = maybe("Of a key that lacks one: the scope that is needed.")

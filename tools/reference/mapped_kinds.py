@@ -8,16 +8,17 @@ from forwarder.pms.adapter import AdapterKind
 from forwarder.pms.mapping.format.evidence import SOURCES, counted, source_of
 from forwarder.pms.mapping.format.model import PmsMapping
 from forwarder.pms.mapping.format.operations import Find
-from forwarder.pms.mapping.kind import MappedKind, text_of
+from forwarder.pms.mapping.kind import MappedKind
+from forwarder.pms.pages import page_text
 from forwarder.pms.port import Limit
 from forwarder.pms.registry import KINDS
 from tools.reference.source import HEAD, PACKAGE, table
 
 _ABOUT: Final = """# Kinds that are mappings
 
-Most kinds are a page of YAML in `forwarder/pms/kinds/mapped`, which [Map a PMS](../guides/map-a-pms.md) explains. None of them was
-tried at its vendor. A kind is *experimental* where something of how reservations are made or found is not known: what is not
-known is never guessed, but refused, tried again or left in doubt, as is said below.
+Most kinds are a page of YAML in `forwarder/pms/kinds`, which [Map a PMS](../guides/map-a-pms.md) explains; some name a class that
+adds what a page cannot say. None of them was tried at its vendor. A kind is *experimental* where something of how reservations
+are made or found is not known: what is not known is never guessed, but refused, tried again or left in doubt, as is said below.
 
 Whoever has a sandbox can change that: `forwarder adapters check KIND --base-url … --property …` prints what it shows as an
 `evidence` block to send back; `--account ID` does so as an account that is set up.
@@ -74,9 +75,11 @@ def _row(name: str, mapping: PmsMapping) -> list[str]:
     limits = _limits(mapping.published_limits.each)
     by = ", ".join(f"{by} {count}" for by, count in counted(mapping.evidence, mapping.statements).items())
     known = f"{'experimental: ' if mapping.experimental else ''}{by}"
-    lines = str(len(text_of(name).splitlines()))
+    lines = str(len(page_text(name).splitlines()))
+    if mapping.code is not None:
+        lines += f", and {len((_KINDS / f'{name}.py').read_text().splitlines())} of Python"
     look_up, paging = _look_up(mapping.find)
-    return [f"`{name}`", create, look_up, cancel, mapping.echo, paging, mapping.auth.form, limits, known, lines]
+    return [f"`{name}`", create, look_up, cancel, mapping.echo, paging, mapping.auth[-1].form, limits, known, lines]
 
 
 def _look_up(find: Find | None) -> tuple[str, str]:

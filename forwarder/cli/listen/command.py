@@ -21,7 +21,7 @@ from forwarder.cli.output import WrongUsage, note, say, while_read
 from forwarder.notifier.events import Event, decode_event
 from forwarder.process.clock import Clock, SystemClock
 from forwarder.process.loops import first_of
-from forwarder.topics.codec import Undecodable, is_duplicate
+from forwarder.topics.codec import Undecodable, is_outcome
 from forwarder.topics.port import ConsumedMessage, Log
 from forwarder.webhooks.addresses import AddressRule
 from forwarder.webhooks.sender import open_sender
@@ -107,7 +107,7 @@ async def _published(
 
 
 def _event(received: ConsumedMessage) -> Event | None:
-    if is_duplicate(received.message):  # webhooks are not told of it either
+    if not is_outcome(received.message):  # webhooks are not told of it either
         return None
     try:
         return decode_event(received.message)

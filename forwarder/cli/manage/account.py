@@ -12,7 +12,7 @@ import typer
 
 from forwarder.assembly.backend import Backend
 from forwarder.assembly.commands.probe import open_prober
-from forwarder.assembly.pms_catalog import base_url_of_kind, pms_kinds, region_of
+from forwarder.assembly.pms_catalog import base_url_of_kind, pms_kinds
 from forwarder.cli.backend import with_backend
 from forwarder.cli.options import credential_from, options_from, tls_from
 from forwarder.cli.output import AsJson, Failed, WrongUsage, say, show_json, show_one, show_rows, show_table
@@ -25,6 +25,7 @@ from forwarder.operations.accounts import (
     base_url_of,
     checks_of,
     rate_of,
+    similar_of,
 )
 from forwarder.operations.probe import FAILED, ProbeStep
 from forwarder.pms.port import SYSTEM_TLS, BadOptions
@@ -34,7 +35,7 @@ from forwarder.reservation.submission import SHADOW_MARK
 from forwarder.store.lists.port import NextTry
 from forwarder.store.standing.port import AccountWork
 from forwarder.store.standing.reader import SqlStanding
-from forwarder.tenancy.port import Account
+from forwarder.tenancy.port import SIMILAR, Account
 
 T = TypeVar("T")
 
@@ -52,10 +53,6 @@ _COLUMNS = (
 _LONGEST_ID = 200
 _Credential = Annotated[str | None, typer.Option(help="The PMS's credential, stored sealed. Prefer --credential-file.")]
 _CredentialFile = Annotated[Path | None, typer.Option(help="File with the credential; - is standard input.")]
-_Region = Annotated[
-    str | None,
-    typer.Option(help="Of a PMS whose mapping names regions: the one whose base URL is used, in place of --base-url."),
-]
 _Option = Annotated[
     list[str] | None,
     typer.Option(metavar="NAME=VALUE", help="An option of its kind of PMS, JSON or text; repeatable."),
@@ -67,6 +64,14 @@ _DUPLICATE_WINDOW = typer.Option(
     metavar="SECONDS",
     help="For how long what is submitted again without an Idempotency-Key is the earlier submission; 0 for never.",
 )
+_Similar = Annotated[
+    str | None,
+    typer.Option(
+        metavar="|".join(SIMILAR),
+        help="Whether a submission without an Idempotency-Key is refused for the stay and the guest of an earlier one, "
+        "where its body is another.",
+    ),
+]
 _SkipChecks = Annotated[
     str | None,
     typer.Option(
@@ -120,7 +125,6 @@ def add(
     base_url: Annotated[
         str | None, typer.Option(help="Where the PMS's API is. By default where its kind's mapping says.")
     ] = None,
-    region: _Region = None,
     credential: _Credential = None,
     credential_file: _CredentialFile = None,
     option: _Option = None,
@@ -129,6 +133,7 @@ def add(
     rate: Annotated[str, _RATE] = PUBLISHED,
     deadline: Annotated[int, _DEADLINE] = 24 * 60 * 60,
     duplicate_window: Annotated[int, _DUPLICATE_WINDOW] = DEFAULT_WINDOW_SECONDS,
+    similar: _Similar = "allow",
     skip_checks: _SkipChecks = "none",
     ca_file: _CaFile = None,
     certificate_file: _CertificateFile = None,
@@ -149,8 +154,8 @@ def add(
             f"{_LONGEST_ID} characters."
         )
     options = options_from(option, options_file)
-    base_url = _address(kind, options, base_url, region)
-    settings = _settings_from(base_url, concurrency, rate, deadline, duplicate_window, skip_checks, settles)
+    base_url = _address(kind, options, base_url)
+    settings = _settings_from(base_url, concurrency, rate, deadline, duplicate_window, similar, skip_checks, settles)
     account = replace(Account(new_id, workspace, kind, base_url, "", options=options), **settings)
     secret, tls = credential_from(credential, credential_file), tls_from(ca_file, certificate_file, key_file)
     with _options_in_words(kind):
@@ -166,7 +171,6 @@ def change(
     base_url: Annotated[
         str | None, typer.Option(help="Where the PMS's API is. Another host wants the credential again.")
     ] = None,
-    region: _Region = None,
     credential: _Credential = None,
     credential_file: _CredentialFile = None,
     option: _Option = None,
@@ -175,6 +179,7 @@ def change(
     rate: Annotated[str | None, _RATE] = None,
     deadline: Annotated[int | None, _DEADLINE] = None,
     duplicate_window: Annotated[int | None, _DUPLICATE_WINDOW] = None,
+    similar: _Similar = None,
     skip_checks: _SkipChecks = None,
     ca_file: _CaFile = None,
     certificate_file: _CertificateFile = None,
@@ -200,18 +205,16 @@ def change(
     given = credential is not None or credential_file is not None
     options = options_from(option, options_file)
     tls = tls_from(ca_file, certificate_file, key_file)
-    if base_url is not None and region is not None:
-        raise WrongUsage("Give either --base-url or --region.")
     if system_tls and tls != SYSTEM_TLS:
         raise WrongUsage("Give either --system-tls, or the files with which TLS is to be.")
-    settings = _settings_from(base_url, concurrency, rate, deadline, duplicate_window, skip_checks, settles)
+    settings = _settings_from(base_url, concurrency, rate, deadline, duplicate_window, similar, skip_checks, settles)
     if same_pms:
         settings["same_pms_before"] = datetime.now(UTC)
-    if not (settings or given or region or option or options_file or system_tls or tls != SYSTEM_TLS):
+    if not (settings or given or option or options_file or system_tls or tls != SYSTEM_TLS):
         raise WrongUsage(
             "Say what is to change: --base-url, --ca-file, --certificate-file and --key-file, --concurrency, --credential-file, "
-            "--deadline, --duplicate-window, "
-            "--option, --options-file, --rate, --region, --same-pms, --settles, --skip-checks or --system-tls."
+            "--deadline, --duplicate-window, --option, --options-file, --rate, --same-pms, --settles, --similar, --skip-checks or "
+            "--system-tls."
         )
     secret = credential_from(credential, credential_file) if given else None
     with _options_in_words(account_id):
@@ -222,7 +225,6 @@ def change(
                 options=options,
                 all_options=options_file is not None,
                 tls=tls if system_tls or tls != SYSTEM_TLS else None,
-                region=region,
                 **settings,
             )
         )
@@ -232,14 +234,12 @@ def change(
         say(f"Account {account_id} changed; all processes see it within seconds.")
 
 
-def _address(kind: str, options: Mapping[str, Any], base_url: str | None, region: str | None) -> str:
+def _address(kind: str, options: Mapping[str, Any], base_url: str | None) -> str:
     """The base URL that is given, or that the kind's mapping says. Raises `WrongUsage`."""
     if base_url is not None:
-        if region is not None:
-            raise WrongUsage("Give either --base-url or --region.")
         return base_url
     try:
-        return base_url_of_kind(kind, options, region)
+        return base_url_of_kind(kind, options)
     except BadOptions as error:
         raise WrongUsage(str(error)) from error
 
@@ -250,6 +250,7 @@ def _settings_from(
     rate: str | None,
     deadline: int | None,
     duplicate_window: int | None,
+    similar: str | None,
     skip_checks: str | None,
     settles: float | None,
 ) -> AccountSettings:
@@ -265,6 +266,8 @@ def _settings_from(
         settings["deadline_seconds"] = deadline
     if duplicate_window is not None:
         settings["duplicate_window_seconds"] = duplicate_window
+    if similar is not None:
+        settings["similar"] = _term("--similar", similar_of, similar)
     if skip_checks is not None:
         settings["skipped_checks"] = _term("--skip-checks", checks_of, skip_checks)
     if settles is not None:
@@ -375,12 +378,12 @@ def _row(account: Account) -> dict[str, Any]:
         "workspace": account.workspace_id,
         "kind": account.kind,
         "baseUrl": account.base_url,
-        "region": region_of(account.kind, account.options, account.base_url),
         "concurrency": account.concurrency,
         "ratePerSecond": account.rate_per_second,
         "deadlineSeconds": account.deadline_seconds,
         "duplicateWindowSeconds": account.duplicate_window_seconds,
         "settlesSeconds": account.settles_seconds,
+        "similar": account.similar,
         "paused": account.paused,
         "options": account.options,
         "skippedChecks": account.skipped_checks,

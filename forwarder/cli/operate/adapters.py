@@ -76,7 +76,6 @@ def show_fields(
 def try_kind(
     kind: Annotated[str, typer.Argument(help="The kind of PMS.")],
     base_url: Annotated[str | None, typer.Option(help="The PMS's address. By default the vendor's own.")] = None,
-    region: Annotated[str | None, typer.Option(help="The region, of a PMS whose mapping names some.")] = None,
     option: Annotated[list[str] | None, typer.Option(help="NAME=VALUE, an option of its accounts; repeatable.")] = None,
     options_file: Annotated[
         Path | None, typer.Option(help="Options in a file, JSON or TOML; or a mapping, YAML.")
@@ -89,7 +88,7 @@ def try_kind(
     _known(kind)
     fields = {"propertyId": property_id, "roomId": property_id if room_id is None else room_id}
     try:
-        tried = try_out(kind, base_url, options_from(option, options_file), fields, region=region)
+        tried = try_out(kind, base_url, options_from(option, options_file), fields)
     except BadOptions as error:
         raise WrongUsage(str(error)) from error
     if as_json:

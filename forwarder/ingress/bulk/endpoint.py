@@ -83,7 +83,7 @@ class BulkEndpoint:
     def __init__(self, parts: IngressParts, publisher: SubmissionPublisher, *, max_bytes: int) -> None:
         self.max_bytes = max_bytes
         self._card_text = CardTextCheck(parts.settings.card_numbers_in_text)
-        self._builder = SubmissionBuilder(parts.ids, parts.sealer, self._card_text)
+        self._builder = SubmissionBuilder(parts.ids, parts.sealer, self._card_text, parts.partition)
         self._publisher = publisher
         self._limits = parts.limits
         self._clock = parts.clock
@@ -117,6 +117,7 @@ class BulkEndpoint:
 
         now = self._clock.now()
         check = plausibility(now, caller.account.skipped_checks)
+        alike = Counter[str]()
 
         def build(read: ItemReading) -> NewSubmission | Problem:
             item = read.item
@@ -125,6 +126,7 @@ class BulkEndpoint:
             built = self._builder.build(caller, item.operation, item.reservation, its, now=now, refused=refused)
             if isinstance(built, Problem):
                 return built
+            built = self._builder.nth(built, alike)
             warnings = self._losses.warnings(caller.account, item.reservation, read.unknown)
             return built._replace(warnings=warnings) if warnings else built
 

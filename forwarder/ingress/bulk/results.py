@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, assert_never
 from forwarder.ingress.dry_run import DryRun
 from forwarder.ingress.message import NewSubmission
 from forwarder.ingress.publish.idempotency import Receipt
-from forwarder.ingress.receipts import receipt_json
+from forwarder.ingress.receipts import receipt_json, receipt_warnings
 from forwarder.reservation.json_text import json_text
 from forwarder.reservation.problems.problem import Problem
 
@@ -64,7 +64,8 @@ def _shown(result: Result, origin: str) -> dict[str, Any]:
     match result:
         case SafeItem():
             shown = {"success": result.receipt.status.success, **receipt_json(result.receipt, origin)}
-            warnings = [warning.as_json() for warning in result.submission.warnings]
+            told = (*result.submission.warnings, *receipt_warnings(result.receipt))
+            warnings = [warning.as_json() for warning in told]
             return {**shown, "warnings": warnings} if warnings else shown
         case DryRun():
             return {"success": result.success, **result.as_json()}

@@ -1,5 +1,8 @@
-"""Submissions without an Idempotency-Key that this process has just accepted, by what they ask for: one that comes again is
-answered at the door. What another process accepted, or this one before it was started, is recognised by the worker that ingests it.
+"""What this process has accepted of late: submissions by what they ask for, and the cancellations of them.
+
+It is a memory, not a judge. One that is recognised is answered with the earlier one's receipt only if the store has that one and
+says that it stands; anything else goes to the log, where the worker that ingests it decides in order. So nothing is swallowed when
+the log or the store lost what is remembered here.
 """
 
 from collections.abc import Mapping, Sequence
@@ -8,98 +11,167 @@ from typing import Final, NamedTuple
 
 from forwarder.ingress.message import NewSubmission
 from forwarder.ingress.publish.idempotency import Receipt, receipt_of
-from forwarder.reservation.duplicates import Earlier, transaction_reused
+from forwarder.process.clock import Clock
+from forwarder.reservation.cancellation import CancellationStatus
+from forwarder.reservation.duplicates import MAX_SIMILAR, Earlier, NaturalKey, differing_fields, stands
 from forwarder.reservation.outcome import Status
+from forwarder.reservation.problems import requests
 from forwarder.reservation.problems.problem import Problem
 from forwarder.store.lists.port import Reader, StoredSubmission
 from forwarder.store.submissions.port import StoreUnavailable
 
 _MAX_HINTED: Final = 10_000
+_CANCELLED_SECONDS: Final = 600.0
+"""For how long a cancellation is remembered. Workers that are behind by more than that are told of by alerts."""
 
 
 class _Accepted(NamedTuple):
-    """One that the log has acknowledged. `key` and `transaction`: as in `NaturalKey`."""
+    """One that the log has acknowledged."""
 
     request_id: str
-    key: str
-    transaction: str | None
+    natural: NaturalKey
     accepted_at: str
 
 
 class RecentSubmissions:
-    """The last natural keys and transactions, `max_remembered` of them at the most and half as many at the least."""
+    """The last submissions, `max_remembered` of them at the most and half as many at the least."""
 
-    def __init__(self, reader: Reader, max_remembered: int) -> None:
+    def __init__(self, reader: Reader, clock: Clock, max_remembered: int) -> None:
         self._reader = reader
+        self._clock = clock
         self._max_each = max(max_remembered // 2, 1)
         # Of two dictionaries the older is dropped whole: to keep one in order costs each submission more than to remember it.
-        self._newer: dict[str, _Accepted] = {}
-        self._older: dict[str, _Accepted] = {}
+        self._newer: dict[str, tuple[_Accepted, ...]] = {}
+        self._older: dict[str, tuple[_Accepted, ...]] = {}
+        self._cancelled: dict[str, tuple[float, datetime]] = {}
 
-    def remember(self, submission: NewSubmission) -> None:
-        """It was acknowledged just now."""
+    def note_cancelled(self, request_id: str, requested_at: datetime) -> None:
+        """Its cancellation was acknowledged just now."""
+        now = self._clock.monotonic()
+        while self._cancelled and next(iter(self._cancelled.values()))[0] < now - _CANCELLED_SECONDS:
+            del self._cancelled[next(iter(self._cancelled))]
+        self._cancelled.pop(request_id, None)
+        self._cancelled[request_id] = now, requested_at
+
+    async def decide_all(self, account_id: str, submissions: Sequence[NewSubmission]) -> Sequence[Receipt | None]:
+        """Of each of the account's `submissions`, none of which has a key: the receipt of the earlier one that it is; None where it
+        is new, or has to be decided by the worker. By one look into the store, and none where nothing is remembered."""
+        found = [self._alike(each) for each in submissions]
+        stored = await self._stored(account_id, {each.request_id for alike in found for each in alike})
+        return [self._receipt(submission, alike, stored) for submission, alike in zip(submissions, found, strict=True)]
+
+    async def refusal(self, submission: NewSubmission) -> Problem | None:
+        """The refusal of one that has the stay and the guest of another that may stand, and another body. Raises
+        `StoreUnavailable`. Of one that no worker has ingested yet it is only known if it was accepted here."""
+        natural, at = submission.natural, datetime.fromisoformat(submission.accepted_at)
+        if natural is None or natural.stay is None or natural.stay == natural.same:
+            return None
+        for other in await self._reader.similar(submission.account_id, natural.stay):
+            noted = self._cancelled.get(other.request_id)
+            cancelled_at = other.cancel_requested_at or (None if noted is None else noted[1])
+            if stands(other.status, cancelled_at, at):
+                return _refused(other.request_id, differing_fields(submission.reservation, other.reservation))
+        recent = [each for each in self._of(natural.stay) if self._earlier(each, None).is_similar_to(natural, at)]
+        stored = await self._reader.submissions(submission.account_id, {each.request_id for each in recent})
+        return next((_refused(each.request_id, ()) for each in recent if each.request_id not in stored), None)
+
+    async def remember_all(self, account_id: str, submissions: Sequence[NewSubmission]) -> Sequence[Sequence[str]]:
+        """Remember the account's `submissions`, which were acknowledged just now. Of each the request ids of those remembered
+        before it that have its stay and its guest and may stand; with one look into the store if there are any."""
+        found = [self._remember(each) for each in submissions]
+        wanted = {other.request_id for others in found for other in others}
+        stored = await self._stored(account_id, wanted.difference(each.request_id for each in submissions))
+        return [
+            self._similar(submission, others, stored) if others else ()
+            for submission, others in zip(submissions, found, strict=True)
+        ]
+
+    def _remember(self, submission: NewSubmission) -> Sequence[_Accepted]:
         natural = submission.natural
-        if natural is None or submission.keyed:
-            return
-        accepted = _Accepted(submission.request_id, natural.key, natural.transaction, submission.accepted_at)
-        self._newer[natural.key] = accepted
-        if natural.transaction is not None:
-            self._newer[natural.transaction] = accepted
+        if natural is None or natural.same is None or natural.stay is None:
+            return ()
+        accepted = _Accepted(submission.request_id, natural, submission.accepted_at)
+        if not submission.keyed:
+            self._newer[natural.same] = (accepted,)
+        others: Sequence[_Accepted] = ()
+        if natural.stay != natural.same:
+            others = [each for each in self._of(natural.stay) if each.request_id != submission.request_id][:MAX_SIMILAR]
+            self._newer[natural.stay] = (accepted, *others)
         if len(self._newer) >= self._max_each:
             self._older, self._newer = self._newer, {}
+        return others
 
-    def find(self, submission: NewSubmission) -> _Accepted | None:
-        """One that it may be a repetition of: `decide` tells."""
+    def _similar(
+        self, submission: NewSubmission, others: Sequence[_Accepted], known: Mapping[str, StoredSubmission]
+    ) -> Sequence[str]:
+        natural, at = submission.natural, datetime.fromisoformat(submission.accepted_at)
+        earlier = [self._earlier(each, known.get(each.request_id)) for each in others]
+        similar = [each.request_id for each in earlier if natural is not None and each.is_similar_to(natural, at)]
+        return tuple(dict.fromkeys(similar))
+
+    def _alike(self, submission: NewSubmission) -> Sequence[_Accepted]:
         natural = submission.natural
-        if natural is None or submission.keyed:
-            return None
-        return self._of(natural.key) or (None if natural.transaction is None else self._of(natural.transaction))
+        return () if natural is None or natural.same is None else self._of(natural.same)
 
-    def _of(self, key: str) -> _Accepted | None:
-        return self._newer.get(key) or self._older.get(key)
+    def _of(self, key: str) -> tuple[_Accepted, ...]:
+        return self._newer.get(key) or self._older.get(key) or ()
 
-    async def decide(self, submission: NewSubmission, earlier: _Accepted) -> Receipt | Problem | None:
-        """The receipt of the earlier one, if this is the same; the refusal, if it has only its transaction; None where it is new,
-        or nobody can tell now: then the worker will."""
-        return (await self.decide_all(submission.account_id, [(submission, earlier)]))[0]
-
-    async def decide_all(
-        self, account_id: str, pairs: Sequence[tuple[NewSubmission, _Accepted]]
-    ) -> Sequence[Receipt | Problem | None]:
-        """What `decide` says of each, by one look into the store."""
+    async def _stored(self, account_id: str, request_ids: set[str]) -> Mapping[str, StoredSubmission]:
+        if not request_ids:
+            return {}
         try:
-            stored = await self._reader.submissions(account_id, {earlier.request_id for _, earlier in pairs})
+            return await self._reader.submissions(account_id, request_ids)
         except StoreUnavailable:
-            return [None] * len(pairs)
-        return [_decided(submission, earlier, stored) for submission, earlier in pairs]
+            return {}
 
-
-def _decided(
-    submission: NewSubmission, accepted: _Accepted, known: Mapping[str, StoredSubmission]
-) -> Receipt | Problem | None:
-    stored, natural = known.get(accepted.request_id), submission.natural
-    if natural is None:
+    def _receipt(
+        self, submission: NewSubmission, alike: Sequence[_Accepted], known: Mapping[str, StoredSubmission]
+    ) -> Receipt | None:
+        natural, at = submission.natural, datetime.fromisoformat(submission.accepted_at)
+        for accepted in alike:
+            stored = known.get(accepted.request_id)
+            if (
+                natural is not None
+                and stored is not None
+                and self._earlier(accepted, stored).is_repeated_by(natural, at)
+            ):
+                changed = stored.fingerprint != submission.fingerprint
+                return receipt_of(stored)._replace(duplicate=True, changed=changed)
         return None
-    earlier = _earlier(accepted, stored)
-    accepted_at = datetime.fromisoformat(submission.accepted_at)
-    if earlier.is_repeated_by(natural, accepted_at):
-        receipt = Receipt(accepted.request_id, accepted.accepted_at) if stored is None else receipt_of(stored)
-        return receipt._replace(duplicate=True)
-    return transaction_reused(earlier.request_id) if earlier.has_its_transaction(natural, accepted_at) else None
+
+    def _earlier(self, accepted: _Accepted, stored: StoredSubmission | None) -> Earlier:
+        """As the store has it; before a worker has ingested it, as it was accepted. With what was cancelled here since."""
+        request_id = accepted.request_id if stored is None else stored.request_id
+        cancellation = None if stored is None else stored.cancellation
+        came_to_nothing = cancellation is not None and cancellation.status in _CAME_TO_NOTHING
+        requested_at = None if cancellation is None else datetime.fromisoformat(cancellation.requested_at)
+        if cancellation is None or came_to_nothing:
+            noted = self._cancelled.get(request_id) or self._cancelled.get(accepted.request_id)
+            newer = noted is not None and (requested_at is None or noted[1] > requested_at)
+            requested_at = noted[1] if noted is not None and newer else None
+        natural = accepted.natural
+        return Earlier(
+            request_id,
+            natural.key,
+            natural.transaction,
+            keyed=natural.keyed,
+            status=Status.PENDING if stored is None else stored.status,
+            accepted_at=datetime.fromisoformat(accepted.accepted_at),
+            cancel_requested_at=requested_at,
+            same=natural.same,
+            stay=natural.stay,
+        )
 
 
-def _earlier(accepted: _Accepted, stored: StoredSubmission | None) -> Earlier:
-    """As the store has it; before a worker has ingested it, as it was accepted."""
-    cancellation = None if stored is None else stored.cancellation
-    return Earlier(
-        accepted.request_id if stored is None else stored.request_id,
-        accepted.key,
-        accepted.transaction,
-        keyed=False,
-        status=Status.PENDING if stored is None else stored.status,
-        accepted_at=datetime.fromisoformat(accepted.accepted_at),
-        cancel_requested_at=None if cancellation is None else datetime.fromisoformat(cancellation.requested_at),
+def _refused(request_id: str, differing: Sequence[str]) -> Problem:
+    said = f" They differ in {', '.join(differing)}." if differing else ""
+    return requests.SIMILAR_SUBMISSION.problem(
+        f"The submission {request_id} is for the same stay and guest.{said} Nothing was accepted.",
+        extra={"similarTo": [request_id], "differing": list(differing)},
     )
+
+
+_CAME_TO_NOTHING: Final = frozenset({CancellationStatus.REFUSED, CancellationStatus.FAILED})
 
 
 class KeyHint:

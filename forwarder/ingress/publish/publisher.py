@@ -1,6 +1,6 @@
 """Publishes submissions to the log, and waits for its acknowledgement; but not what was published before."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 
 import structlog
@@ -28,8 +28,8 @@ class SubmissionPublisher:
         self._publisher = parts.publisher
         self._signer = parts.signer
         self._requests_topic = parts.requests_topic
-        self._idempotency = IdempotencyCache(parts.reader, parts.settings.max_keys_remembered)
-        self._recent = RecentSubmissions(parts.reader, parts.settings.max_keys_remembered)
+        self._idempotency = IdempotencyCache(parts.reader, parts.clock, parts.settings.max_keys_remembered)
+        self.recent = RecentSubmissions(parts.reader, parts.clock, parts.settings.max_keys_remembered)
         self.hint = KeyHint()
         self._clock = parts.clock
         self._in_flight = Shares(parts.settings.max_in_flight)
@@ -37,7 +37,18 @@ class SubmissionPublisher:
     async def publish(self, submission: NewSubmission) -> Receipt | Problem:
         """Publish it, unless its idempotency key, or what it asks for, says that this was done before."""
         if not submission.keyed:
-            return await self._publish_keyless(submission)
+            known = (await self.recent.decide_all(submission.account_id, (submission,)))[0]
+            if known is not None:
+                return known
+            if submission.similar_refused:
+                try:
+                    refused = await self.recent.refusal(submission)
+                except StoreUnavailable:
+                    return STORE_UNAVAILABLE
+                if refused is not None:
+                    return refused
+            problem = await self._send_one(submission.workspace_id, submission.message(submission.accepted_at))
+            return problem or await self._accepted(submission, Receipt(submission.request_id, submission.accepted_at))
         try:
             found = await self._idempotency.look_up(submission)
         except StoreUnavailable:
@@ -46,90 +57,72 @@ class SubmissionPublisher:
             return found
         with found:
             problem = await self._send_one(submission.workspace_id, submission.message(found.accepted_at))
-            return problem or Receipt(submission.request_id, found.acknowledged())
-
-    async def _publish_keyless(self, submission: NewSubmission) -> Receipt | Problem:
-        earlier = self._recent.find(submission)
-        known = None if earlier is None else await self._recent.decide(submission, earlier)
-        if known is not None:
-            return known
-        problem = await self._send_one(submission.workspace_id, submission.message(submission.accepted_at))
-        if problem is not None:
-            return problem
-        self._recent.remember(submission)
-        return Receipt(submission.request_id, submission.accepted_at)
+            if problem is not None:
+                return found.receipt or problem
+            accepted_at = found.acknowledged()
+            return found.receipt or await self._accepted(submission, Receipt(submission.request_id, accepted_at))
 
     async def publish_all(
         self, account_id: str, submissions: Sequence[NewSubmission]
     ) -> Sequence[Receipt | Problem] | Problem:
         """What `publish` says to each of the account's `submissions`, in their order; or the problem that kept all of them
-        from the log. Their keys are looked up by one statement, and what is new is published as one batch, no request id
-        twice."""
+        from the log. What is known of them is looked up by one statement for those with a key and one for the rest, and what is
+        new is published as one batch, no request id twice."""
+        keyed = [each for each in submissions if each.keyed]
         try:
-            known = await self._idempotency.look_up_all(
-                account_id, [submission for submission in submissions if submission.keyed]
-            )
+            known = iter(await self._idempotency.look_up_all(account_id, keyed))
         except StoreUnavailable:
             return STORE_UNAVAILABLE
+        keyless = iter(await self.recent.decide_all(account_id, [each for each in submissions if not each.keyed]))
         with ExitStack() as attempts:
-            for found in known:
-                if isinstance(found, Attempt):
-                    attempts.enter_context(found)
-            keyless = await self._keyless(account_id, [each for each in submissions if not each.keyed])
-            return await self._publish_new(submissions, iter(known), iter(keyless))
+            found: list[Receipt | Problem | Attempt | None] = []
+            for each in submissions:
+                decided = next(known) if each.keyed else next(keyless)
+                try:
+                    refuse = decided is None and each.similar_refused
+                    found.append(await self.recent.refusal(each) if refuse else decided)
+                except StoreUnavailable:
+                    return STORE_UNAVAILABLE
+            for one in found:
+                if isinstance(one, Attempt):
+                    attempts.enter_context(one)
+            messages: dict[str, Message] = {}
+            time_slice = TimeSlice()
+            for submission, one in zip(submissions, found, strict=True):
+                if one is None or isinstance(one, Attempt):
+                    accepted_at = submission.accepted_at if one is None else one.accepted_at
+                    message = messages.setdefault(submission.request_id, submission.message(accepted_at))
+                    if time_slice.used_up(len(message.value)):
+                        await yield_to_loop()
+            refused = await self._send(submissions[0].workspace_id, [*messages.values()]) if messages else {}
+            if isinstance(refused, Problem):
+                return refused
+            problems = {request_id: refused[index] for index, request_id in enumerate(messages) if index in refused}
+            safe = messages.keys() - problems.keys()
+            new = {each.request_id: each for each in submissions if each.request_id in safe}
+            similar = dict(zip(new, await self.recent.remember_all(account_id, [*new.values()]), strict=True))
+            return [
+                problems.get(submission.request_id) or self._receipt(submission, one, similar)
+                for submission, one in zip(submissions, found, strict=True)
+            ]
 
-    async def _keyless(
-        self, account_id: str, submissions: Sequence[NewSubmission]
-    ) -> Sequence[Receipt | Problem | None]:
-        """What is known of those without a key that were sent before, or come twice in this bulk; None of those that are new."""
-        found = [(each, earlier) for each in submissions if (earlier := self._recent.find(each)) is not None]
-        decided = iter(await self._recent.decide_all(account_id, found)) if found else iter(())
-        sent_before = {each.request_id: next(decided) for each, _ in found}
-        first: dict[str, Receipt | Problem] = {}
-        known: list[Receipt | Problem | None] = []
-        for each in submissions:
-            receipt = sent_before.get(each.request_id)
-            if receipt is None and each.natural is not None:
-                receipt = first.get(each.natural.key)
-                first.setdefault(each.natural.key, Receipt(each.request_id, each.accepted_at, duplicate=True))
-            known.append(receipt)
-        return known
-
-    async def _publish_new(
+    def _receipt(
         self,
-        submissions: Sequence[NewSubmission],
-        known: Iterator[Receipt | Problem | Attempt],
-        keyless: Iterator[Receipt | Problem | None],
-    ) -> Sequence[Receipt | Problem] | Problem:
-        """`known`: what is known of those that have a key, in their order; `keyless`: of those that have none."""
-        results: list[Receipt | Problem | Attempt | None] = []
-        messages: dict[str, Message] = {}
-        time_slice = TimeSlice()
-        for submission in submissions:
-            found = next(known) if submission.keyed else next(keyless)
-            results.append(found)
-            if found is None or isinstance(found, Attempt):
-                accepted_at = submission.accepted_at if found is None else found.accepted_at
-                message = messages.setdefault(submission.request_id, submission.message(accepted_at))
-                if time_slice.used_up(len(message.value)):
-                    await yield_to_loop()
-        refused = await self._send(submissions[0].workspace_id, [*messages.values()]) if messages else {}
-        if isinstance(refused, Problem):
-            return refused
-        problems = {request_id: refused[index] for index, request_id in enumerate(messages) if index in refused}
-        return [
-            # One that repeats another of this bulk shares its fate.
-            problems.get(found.request_id if isinstance(found, Receipt) else submission.request_id)
-            or self._receipt(submission, found)
-            for submission, found in zip(submissions, results, strict=True)
-        ]
-
-    def _receipt(self, submission: NewSubmission, found: Receipt | Problem | Attempt | None) -> Receipt | Problem:
+        submission: NewSubmission,
+        found: Receipt | Problem | Attempt | None,
+        similar: Mapping[str, Sequence[str]],
+    ) -> Receipt | Problem:
         """Of one of a bulk that is safe now."""
-        if found is None:
-            self._recent.remember(submission)
-            return Receipt(submission.request_id, submission.accepted_at)
-        return Receipt(submission.request_id, found.acknowledged()) if isinstance(found, Attempt) else found
+        if found is not None and not isinstance(found, Attempt):
+            return found
+        accepted_at = submission.accepted_at if found is None else found.acknowledged()
+        own = Receipt(submission.request_id, accepted_at, similar_to=similar[submission.request_id])
+        return own if found is None else found.receipt or own
+
+    async def _accepted(self, submission: NewSubmission, receipt: Receipt) -> Receipt:
+        """The receipt of one that the log acknowledged just now, with those that it is similar to."""
+        (similar,) = await self.recent.remember_all(submission.account_id, (submission,))
+        return receipt._replace(similar_to=similar) if similar else receipt
 
     async def _send_one(self, workspace_id: str, message: Message) -> Problem | None:
         refused = await self._send(workspace_id, (message,))

@@ -83,6 +83,7 @@ class Cancellations:
             requested_at=self.clock.now(),
             reason=reason,
             revision=stored.revision,
+            partition=stored.partition,
         )
         requested = self.audit.request(
             "submission.cancel",

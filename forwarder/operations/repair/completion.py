@@ -133,6 +133,7 @@ def event_of(
             record=record,
             cancellation=cancellation,
             doubles=doubles,
+            similar_to=work.similar_to,
         )
         key, trace = submission.key, submission.trace
         return ResultEvent(submission.request_id, work.revision + 1, status, key, moment, data, trace)

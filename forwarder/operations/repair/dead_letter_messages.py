@@ -61,6 +61,7 @@ _CLASSES: Final[Mapping[str, tuple[str, ...]]] = {
         "pms_payment_not_possible",
         "pms_redirected",
         "pms_refused_certificate",
+        "pms_refused_in_words",
         "pms_refused_request",
         "pms_scope_too_small",
         "pms_unauthorized",

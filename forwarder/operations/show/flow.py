@@ -15,7 +15,7 @@ from pydantic_core import from_json
 
 from forwarder.process.clock import Clock
 from forwarder.reservation.parsing import moment
-from forwarder.topics.codec import header, is_duplicate
+from forwarder.topics.codec import header, is_outcome
 from forwarder.topics.port import ConsumedMessage, Log, TopicAdmin, Topics, moment_of
 from forwarder.topics.reading import read_to_end
 
@@ -123,7 +123,7 @@ async def _nothing() -> TopicFlow:
 def _count(found: defaultdict[str, AccountOutcomes], consumed: ConsumedMessage) -> None:
     message = consumed.message
     kind = header(message.headers, "ce_type") or ""
-    if is_duplicate(message) or not kind.startswith(_LEADING):
+    if not is_outcome(message) or not kind.startswith(_LEADING):
         return
     account = found[message.key.decode("utf-8", "replace").partition(":")[0]]
     account.kinds[kind.removeprefix(_LEADING).rpartition(".")[0]] += 1

@@ -5,15 +5,21 @@ a response that the adapter did not decide   → `unexpected`, by its status
 """
 
 import re
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
 from http import HTTPStatus
-from typing import Final
+from typing import Any, Final
 
 from forwarder.pms.http.errors import NoResponse, NotSent
-from forwarder.pms.http.response import Response, retry_after
+from forwarder.pms.http.response import Response, read_object, retry_after
+from forwarder.pms.port import REFUSED_IN_WORDS
+from forwarder.pms.responses.record import discreet
+from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import Deferred, InDoubt, Outcome, Rejected
 
+_NO = {HTTPStatus.BAD_REQUEST, HTTPStatus.CONFLICT, HTTPStatus.UNPROCESSABLE_ENTITY}
+_REASONS: Final = ("detail", "message", "error_description", "reason", "title", "error")
 _NOT_HERE = {HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED, HTTPStatus.GONE}
 _NOT_LET_IN = {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.PROXY_AUTHENTICATION_REQUIRED}
 
@@ -123,6 +129,25 @@ def _says_it_exists(response: Response) -> bool:
 def _names_only_others(response: Response, reference: str) -> bool:
     named = set(_SUBMISSION.findall(response.content[:_READ_BYTES]))
     return bool(named) and reference.encode() not in named
+
+
+def refused_in_words(response: Response, booking: Booking) -> Deferred | None:
+    """The PMS's no that no adapter was told to read: 400, 409 or 422 with a text where servers usually say why, or a 200 with
+    `success: false` beside one. None for any other response."""
+    body = read_object(response) or {}
+    is_no = response.status_code in _NO or (response.status_code == HTTPStatus.OK and body.get("success") is False)
+    said = next(_reasons(body), "") if is_no else ""
+    if not said:
+        return None
+    detail = f"The PMS refused it (HTTP {response.status_code}). It says: {discreet(said, booking)}"
+    return Deferred(REFUSED_IN_WORDS, detail)
+
+
+def _reasons(body: Mapping[str, Any]) -> Iterator[str]:
+    parts = [body, body.get("error"), *(errors[:1] if isinstance(errors := body.get("errors"), list) else [errors])]
+    for part in parts:
+        texts = [part.get(name) for name in _REASONS] if isinstance(part, dict) else [part]
+        yield from (text.strip() for text in texts if isinstance(text, str) and text.strip())
 
 
 def _refused_without_words(status: int) -> str:

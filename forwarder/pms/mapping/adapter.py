@@ -1,36 +1,63 @@
 """A PMS that is mapped: the adapter that a mapping stands for."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from pydantic_core import to_json
 
 from forwarder.pms.adapter import StandIn
+from forwarder.pms.fields import FieldTable
 from forwarder.pms.http.client import Request, Send
 from forwarder.pms.http.errors import NoResponse, NotSent
-from forwarder.pms.http.outcomes import harmless, is_ambiguous, not_understood, outcome_of, unexpected
-from forwarder.pms.http.response import Response, retry_after
+from forwarder.pms.http.outcomes import (
+    harmless,
+    is_ambiguous,
+    not_understood,
+    outcome_of,
+    refused_in_words,
+    unexpected,
+)
+from forwarder.pms.http.response import Response, hold_off_asked, retry_after
 from forwarder.pms.mapping.credentials import Credentials
 from forwarder.pms.mapping.format.fields import DoesNotFit
 from forwarder.pms.mapping.format.json_path import MISSING, assembled, value_at
 from forwarder.pms.mapping.format.model import PmsMapping
 from forwarder.pms.mapping.format.operations import (
+    ABSENT,
+    CANCELLATION_REFUSED,
     CANCELLED,
     CONFIRMED,
     DEFERRED,
+    FAILED,
     IN_DOUBT,
+    THROTTLED,
+    UNAUTHORIZED,
     Cancel,
     Confirm,
+    MakeGuest,
     Operation,
     Show,
 )
 from forwarder.pms.mapping.format.parts import Rule
 from forwarder.pms.mapping.lookup import Lookup
 from forwarder.pms.mapping.request import Asked, Requests
-from forwarder.pms.mapping.response import Tentative, body_of, confirmed_by_id, decide, made, state_of, words
+from forwarder.pms.mapping.response import (
+    Tentative,
+    body_of,
+    confirmed_by_id,
+    decide,
+    id_of,
+    made,
+    record_of,
+    rule_for,
+    state_of,
+    words,
+)
 from forwarder.pms.mapping.unmapped import Unmapped
-from forwarder.pms.port import AccountConnection, Capabilities
-from forwarder.pms.responses.refusals import PRICE_AND_CARD, refusal
+from forwarder.pms.port import CANCELLED_IN_PMS, SEARCH_UNPROVEN, AccountConnection, Capabilities
+from forwarder.pms.responses.record import identifier
+from forwarder.pms.responses.refusals import PRICE_AND_CARD, Meaning, outcome_of_message, refusal
 from forwarder.process.clock import Clock
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import (
@@ -47,6 +74,11 @@ from forwarder.reservation.outcome import (
 
 _NOT_FOUND: Final = {"propertyId": "property_not_found", "roomId": "room_not_found"}
 _NOT_MAPPED: Final = Deferred("mapping_lacks_it", "The account's mapping does not say how this is asked.")
+_MEANINGS: Final = {
+    UNAUTHORIZED: Meaning.UNAUTHORIZED,
+    THROTTLED: Meaning.THROTTLED,
+    FAILED: Meaning.FAILED,
+}
 _STAND_IN_ID: Final = "THE-PMS-ID"
 
 
@@ -62,46 +94,97 @@ class MappedAdapter:
         settings: Mapping[str, Any] | None = None,
         token_url: str | None = None,
     ) -> None:
-        self._mapping = mapping
+        self._settings = mapping.with_defaults(settings or {})
+        mapping = self._mapping = self.mapping_for(mapping, self._settings)
         self._unmapped = Unmapped(mapping)
-        self.fields = self._unmapped.table
-        values = {name: option.default for name, option in mapping.options.items()} | dict(settings or {})
-        known = {name: value for name, value in values.items() if value is not None}
-        self._requests = Requests(mapping, connection.base_url.rstrip("/"), self._unmapped, known)
+        self.table = self._unmapped.table
+        self._requests = Requests(mapping, connection.base_url.rstrip("/"), self._unmapped, self._settings)
         self._clock = clock
-        self._credentials = Credentials(mapping.auth, connection, clock, self._has_ended, token_url)
-        self._lookup = Lookup(mapping, self._built, self._credentials.send, self._put_off, clock)
+        self._auth = mapping.auth_for(self._settings)
+        self._credentials = Credentials(self._auth, connection, clock, self._has_ended, token_url)
+        self._lookup = Lookup(mapping, self._built, self._credentials.send, self._not_searched, self._record, clock)
+
+    @property
+    def fields(self) -> FieldTable:
+        return self.table
 
     @property
     def capabilities(self) -> Capabilities:
-        return self._mapping.capabilities
+        return self._mapping.capabilities(self._settings)
+
+    # --- what code of a kind may replace ---
+
+    @staticmethod
+    def mapping_for(mapping: PmsMapping, settings: Mapping[str, Any]) -> PmsMapping:  # noqa: ARG004 - a kind's code reads it
+        """The mapping of an account with these options, where it is not the same for all."""
+        return mapping
+
+    def record(self, shown: Mapping[str, Any], booking: Booking) -> dict[str, Any]:
+        """What of the record is in a reservation that the PMS shows."""
+        return record_of(self._mapping.reservation, shown, booking.currency)
+
+    def words(self, body: Any) -> str:
+        """Why the PMS refuses, in its own words; empty where it does not say."""
+        return words(self._mapping, body)
+
+    def _record(self, outcome: Confirmed, shown: Any, booking: Booking) -> Confirmed:
+        return replace(outcome, record=self.record(shown, booking)) if isinstance(shown, dict) else outcome
 
     # --- create ---
 
     async def create(self, booking: Booking, send: Send) -> Outcome:
         create = self._mapping.create
-        if not self._mapping.rooms and booking.room_id != booking.property_id:
-            return refusal(booking, "room_not_found", "The PMS has no rooms below the property.")
-        if given := self._unmapped.refused(booking):
-            return refusal(
-                booking, "pms_refused", f"The PMS has no field for {given}, and without it this is another booking."
-            )
         try:
             request = self._requests.build(create, Asked(booking))
         except DoesNotFit as misfit:
-            return refusal(booking, _NOT_FOUND.get(misfit.name, "pms_refused"), str(misfit))
+            return self.misfit(misfit, booking)
+        if not self._mapping.rooms and booking.room_id != booking.property_id:
+            return refusal(booking, "room_not_found", "The PMS has no rooms below the property.")
+        if create.guest is not None:
+            made = await self._guest_made(create.guest, booking, send)
+            if not isinstance(made, str):
+                return made
+            request = self._requests.build(create, Asked(booking, guest_id=made))
         response = await self._credentials.send(request, send)
+        outcome = self.read(response, booking)
+        return await self._confirm(outcome.pms_id, booking, send) if isinstance(outcome, Tentative) else outcome
+
+    async def _guest_made(self, make: MakeGuest, booking: Booking, send: Send) -> str | Rejected | Deferred:
+        """The PMS's id of the guest. Nothing is booked by it: a doubt is no more than a delay."""
+        try:
+            response = await self._credentials.send(self._built(make, Asked(booking)), send)
+        except NoResponse as failure:
+            return harmless(outcome_of(failure))
         body = body_of(response)
-        match decide(create, response, body):
+        match decide(self._mapping, make, response, body):
+            case True:
+                return identifier(value_at(body, make.id)) or harmless(not_understood(response))
+            case Rule() as rule:
+                ruled = self._ruled(rule, response, body, booking)
+                return harmless(ruled) if isinstance(ruled, InDoubt) else ruled
+            case False:
+                return harmless(not_understood(response))
+            case None:
+                return harmless(self._put_off_by_status(response, booking))
+
+    def misfit(self, misfit: DoesNotFit, booking: Booking) -> Rejected:
+        """The refusal of a booking that cannot be written as the PMS wants it."""
+        return self.refusal(_NOT_FOUND.get(misfit.name, "pms_refused"), str(misfit), booking)
+
+    def read(self, response: Response, booking: Booking) -> Outcome | Tentative:
+        """What the response to a create means."""
+        create, body = self._mapping.create, body_of(response)
+        match decide(self._mapping, create, response, body):
             case True:
                 outcome = made(self._mapping, response, body, booking)
-                return await self._confirm(outcome.pms_id, booking, send) if isinstance(outcome, Tentative) else outcome
+                shown = value_at(body, create.reservation)
+                return self._record(outcome, shown, booking) if isinstance(outcome, Confirmed) else outcome
             case Rule() as rule:
                 return self._ruled(rule, response, body, booking)
             case False:
                 return not_understood(response)
             case None:
-                return self._undecided(response)
+                return self._put_off_by_status(response, booking)
 
     async def _confirm(self, pms_id: str, booking: Booking, send: Send) -> Outcome:
         """The second request. Something is made by now: whatever is not certain is in doubt, and a no is one once that is
@@ -123,14 +206,14 @@ class MappedAdapter:
     ) -> Confirmed | Rejected | Deferred | InDoubt:
         response = await self._credentials.send(self._built(confirm, Asked(booking, pms_id)), send)
         body = body_of(response)
-        decided = decide(confirm, response, body)
+        decided = decide(self._mapping, confirm, response, body)
         if isinstance(decided, Rule) and decided.becomes != CONFIRMED:
             return self._ruled(decided, response, body, booking)
         if confirm.read_back is not None:
             return await self._seen_confirmed(confirm.read_back, pms_id, booking, send)
         if decided:
             return Confirmed(pms_id)
-        return not_understood(response) if decided is False else self._undecided(response)
+        return not_understood(response) if decided is False else self._put_off_by_status(response, booking)
 
     async def _seen_confirmed(
         self, show: Show, pms_id: str, booking: Booking, send: Send
@@ -142,13 +225,21 @@ class MappedAdapter:
         """What the PMS shows the reservation to be now; empty where it does not say."""
         response = await self._credentials.send(self._built(show, Asked(booking, pms_id)), send)
         body = body_of(response)
-        match decide(show, response, body):
+        match decide(self._mapping, show, response, body):
             case Rule(becomes=becomes):
-                return (CANCELLED if becomes == CANCELLED else ""), response
+                return (becomes if becomes in (CANCELLED, ABSENT) else ""), response
             case True:
-                return state_of(self._mapping.reservation, value_at(body, show.reservation)), response
+                return self._shown(show, body, pms_id), response
             case _:
                 return "", response
+
+    def _shown(self, show: Show, body: Any, pms_id: str) -> str:
+        shown = value_at(body, show.reservation)
+        listed, _, position = show.reservation.rpartition(".")
+        if shown is MISSING and position == "0" and value_at(body, listed) == []:
+            return ABSENT
+        another = id_of(self._mapping.reservation, shown)
+        return "" if another not in (None, pms_id) else state_of(self._mapping.reservation, shown)
 
     # --- find ---
 
@@ -158,6 +249,10 @@ class MappedAdapter:
         found = await self._lookup.run(self._mapping.find, booking, send)
         if isinstance(found, Absent) and booking.pms_id is not None:
             found = await self._find_by_id(booking.pms_id, booking, send) or found
+        if isinstance(found, Absent) and not self._mapping.find.empty_proves:
+            return Deferred(SEARCH_UNPROVEN, "The PMS shows no such reservation, and its search may leave some out.")
+        if isinstance(found, Absent) and not self.capabilities.find_by_reference:
+            return Deferred("pms_scope_too_small", "With the account's options, the PMS may not show our reference.")
         if not isinstance(found, Tentative):
             return found
         outcome = await self._confirm(found.pms_id, booking, send)
@@ -173,7 +268,7 @@ class MappedAdapter:
             return None
         response = await self._credentials.send(self._built(show, Asked(booking, pms_id)), send)
         body = body_of(response)
-        item = value_at(body, show.reservation) if decide(show, response, body) is True else MISSING
+        item = value_at(body, show.reservation) if decide(self._mapping, show, response, body) is True else MISSING
         return confirmed_by_id(self._mapping, item, booking)
 
     # --- cancel ---
@@ -186,27 +281,59 @@ class MappedAdapter:
         said = self._said_of_cancelling(cancel, response, booking)
         if cancel.read_back is None or (isinstance(said, Deferred) and said.retry_after_seconds):
             return said
+        if cancel.read_back.after == "refusal" and not self._says_no(cancel, response):
+            return said
         state, shown = await self._read_back(cancel.read_back, pms_reservation_id, booking, send)
         match state:
             case "cancelled" | "refused":
                 return Cancelled()
+            case "absent" if self.capabilities.find_by_reference:
+                there = await MappedAdapter.find(self, booking, send)
+                if isinstance(there, Absent) or (isinstance(there, Deferred) and there.reason == CANCELLED_IN_PMS):
+                    return Cancelled()
+                return there if isinstance(there, Deferred) else harmless(not_understood(shown))
             case "confirmed" | "tentative":
                 return _not_cancelled() if isinstance(said, Cancelled) else said
+            case _ if isinstance(said, Rejected):  # a no counts of what the PMS shows
+                return Deferred("pms_refused_request", "The PMS does not cancel the reservation, and does not show it.")
+            case _ if cancel.read_back.after == "refusal":
+                return harmless(self._put_off_by_status(shown, booking))
             case _:
                 return said if not isinstance(said, Cancelled) else harmless(not_understood(shown))
 
+    def _says_no(self, cancel: Cancel, response: Response) -> bool:
+        """Whether it is the PMS's own no, whatever it is about."""
+        body = body_of(response)
+        if isinstance(decide(self._mapping, cancel, response, body), Rule):
+            return True
+        failure = self._mapping.failure
+        return failure.reads_the_body and failure.passes(response.status_code, body)
+
     def _said_of_cancelling(self, cancel: Cancel, response: Response, booking: Booking) -> CancelOutcome:
         body = body_of(response)
-        match decide(cancel, response, body):
+        match decide(self._mapping, cancel, response, body):
             case True:
-                return Cancelled()
+                return Cancelled() if self._is_shown_cancelled(cancel, body) else harmless(not_understood(response))
             case Rule(becomes=becomes) as rule:
-                ruled = Cancelled() if becomes == CANCELLED else self._ruled(rule, response, body, booking)
-                return harmless(ruled) if isinstance(ruled, InDoubt) else ruled
+                if becomes == CANCELLED:
+                    return Cancelled()
+                ruled = self._ruled(rule, response, body, booking)
+                if isinstance(ruled, Rejected):
+                    return refusal(booking, CANCELLATION_REFUSED, self.words(body))
+                return harmless(ruled)
             case False:
                 return harmless(not_understood(response))
             case None:
-                return harmless(unexpected(response, self._clock.now()))
+                return harmless(self._put_off_by_status(response, booking))
+
+    def _is_shown_cancelled(self, cancel: Cancel, body: Any) -> bool:
+        if cancel.reservation is None:
+            return True
+        shown = value_at(body, cancel.reservation)
+        status = self._mapping.reservation.status
+        if status is None or value_at(shown, status.path) is MISSING:
+            return True
+        return state_of(self._mapping.reservation, shown) == "cancelled"
 
     # --- what is common to them ---
 
@@ -218,21 +345,29 @@ class MappedAdapter:
 
     def _has_ended(self, response: Response) -> bool:
         """Whether a token is taken no more: not where the PMS says something else by the same status."""
-        oauth = self._mapping.auth.oauth
+        oauth = self._auth.oauth
         if oauth is None or response.status_code not in oauth.ended.status:
             return False
         body = body_of(response)
         if oauth.ended.when:  # the PMS's own word for it, which goes before a rule for all its errors
             return oauth.ended.passes(response.status_code, body)
-        rules = (rule for operation in self._mapping.operations.values() for rule in operation.errors)
-        return not any(rule.reads_the_body and rule.applies(response.status_code, body) for rule in rules)
+        own = [rule for operation in self._mapping.operations.values() for rule in operation.errors]
+        rule = rule_for(self._mapping, [rule for rule in own if rule.reads_the_body], response, body)
+        return rule is None or rule.becomes == UNAUTHORIZED
 
     def _ruled(self, rule: Rule, response: Response, body: object, booking: Booking) -> Rejected | Deferred | InDoubt:
-        if rule.becomes in (DEFERRED, IN_DOUBT):
+        said, code = self.words(body), rule.becomes
+        if code in _MEANINGS:
+            outcome = outcome_of_message(_MEANINGS[code], said, booking)
+            return self._with_pause(outcome, response) if isinstance(outcome, Deferred) else outcome
+        if code in (DEFERRED, IN_DOUBT):
             return self._put_off(rule, response)
-        said, code = words(self._mapping, body), rule.becomes
         if code == "pms_refused":
             code = next((meaning for pattern, meaning in PRICE_AND_CARD if pattern.search(said)), code)
+        return self.refusal(code, said, booking)
+
+    def refusal(self, code: str, said: str, booking: Booking) -> Rejected:
+        """The PMS's no, of that code and in these words."""
         return refusal(booking, code, said)
 
     def _put_off(self, rule: Rule, response: Response) -> Deferred | InDoubt:
@@ -241,14 +376,31 @@ class MappedAdapter:
             return InDoubt("pms_failed", detail, retry_after(response, self._clock.now()))
         return Deferred("pms_put_off", detail, retry_after(response, self._clock.now()))
 
-    def _undecided(self, response: Response) -> Deferred | InDoubt:
-        return unexpected(response, self._clock.now())
+    def _not_searched(self, rule: Rule, response: Response, booking: Booking) -> Deferred:
+        """What a rule means that a look-up was answered by."""
+        ruled = self._ruled(rule, response, body_of(response), booking)
+        if isinstance(ruled, Rejected):
+            return Deferred("pms_refused_request", f"The PMS does not search. It says: {ruled.problem.detail}")
+        return harmless(ruled)
+
+    def _put_off_by_status(self, response: Response, booking: Booking) -> Deferred | InDoubt:
+        outcome = refused_in_words(response, booking) or unexpected(response, self._clock.now())
+        return self._with_pause(outcome, response) if isinstance(outcome, Deferred) else outcome
+
+    def _with_pause(self, outcome: Deferred, response: Response) -> Deferred:
+        """Where the PMS says in a header how long it takes nothing more, that is kept to."""
+        if outcome.retry_after_seconds is not None:
+            return outcome
+        return replace(outcome, retry_after_seconds=hold_off_asked(response, self._clock.now()) or None)
 
     # --- dry runs ---
 
     def stand_in(self, request: Request, _booking: Booking) -> StandIn | None:
         """Of a create that is confirmed by a second request, the first one's answer."""
         create, shown = self._mapping.create, self._mapping.reservation
+        if create.guest is not None and request.url.endswith(create.guest.path):
+            guest = Response(min(create.guest.success.status), (), to_json(assembled({create.guest.id: _STAND_IN_ID})))
+            return StandIn(guest, f"The PMS makes the guest, under the id {_STAND_IN_ID}.")
         if self._mapping.confirm is None or request.method != create.method or "/" + _STAND_IN_ID in request.url:
             return None
         if create.id is not None:

@@ -11,7 +11,7 @@ from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, StrictStr, ValidationError
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, StrictStr, ValidationError
 from pydantic.alias_generators import to_camel
 from pydantic_core import from_json, to_json
 
@@ -21,11 +21,13 @@ from forwarder.pms.http.client import Request, Send, bearer, credential_header, 
 from forwarder.pms.http.errors import NotSent
 from forwarder.pms.http.response import Headers, Response
 from forwarder.pms.mapping.format.access import Auth, OAuth, Signature, SignedPart
+from forwarder.pms.mapping.format.parts import HeaderName
 from forwarder.pms.port import AccountConnection
 from forwarder.process.clock import Clock
 
 _LONGEST_LIFE: Final = 366 * 24 * 3600
 _MEDIA_TYPES: Final = {"form": b"application/x-www-form-urlencoded", "json": b"application/json"}
+_ACCEPT: Final = (b"Accept", b"application/json")
 Ended = Callable[[Response], bool]
 
 
@@ -40,10 +42,12 @@ class Credentials:
         self._credential = connection.credential
         self._clock = clock
         self._tokens: _Tokens | None = None
-        if auth.oauth is not None:
+        if auth.oauth is not None and auth.oauth.grant == "header":
+            self._tokens = _Tokens(auth.oauth, auth.name, None, connection, clock, ended, token_url)
+        elif auth.oauth is not None:
             client = _client_of(auth.oauth, connection.credential)
             if client is not None:
-                self._tokens = _Tokens(auth.oauth, client, connection, clock, ended, token_url)
+                self._tokens = _Tokens(auth.oauth, auth.name, client, connection, clock, ended, token_url)
 
     async def send(self, request: Request, send: Send) -> Response:
         """The response to `request`, let in. Raises what `send` raises, and `NotSent` where the credential cannot be used."""
@@ -127,9 +131,9 @@ class _Client(BaseModel):
 class _Token(BaseModel):
     model_config = ConfigDict(hide_input_in_errors=True)
 
-    access_token: StrictStr = Field(min_length=1)
+    access_token: StrictStr = Field(min_length=1, validation_alias=AliasChoices("access_token", "token"))
     refresh_token: StrictStr | None = None
-    expires_in: int | None = None
+    expires_in: int | None = Field(None, validation_alias=AliasChoices("expires_in", "expiresIn"))
 
 
 def _client_of(oauth: OAuth, credential: str) -> _Client | None:
@@ -157,14 +161,17 @@ class _Tokens:
     def __init__(
         self,
         oauth: OAuth,
-        client: _Client,
+        header: HeaderName | None,
+        client: _Client | None,
         connection: AccountConnection,
         clock: Clock,
         ended: Ended,
         token_url: str | None,
     ) -> None:
         self._oauth = oauth
+        self._name = header
         self._client = client
+        self._credential = connection.credential
         self._clock = clock
         self._ended = ended
         base = connection.base_url.rstrip("/")
@@ -179,13 +186,19 @@ class _Tokens:
         )
 
     async def send(self, request: Request, send: Send) -> Response:
-        response = await self._authorization.send(lambda token: with_headers(request, bearer(token)), send)
+        response = await self._authorization.send(lambda token: with_headers(request, self._shown(token)), send)
         if self._oauth.ended.when and self._ended(response):  # which a rule for all errors would take for a no
             raise NotSent("pms_unauthorized", "The PMS takes the account's access token no more.")
         return response
 
+    def _shown(self, token: str) -> Headers:
+        return bearer(token) if self._name is None else credential_header(self._name.encode(), token)
+
     async def _ask(self, latest: Grant | None, send: Send) -> Grant:
         oauth, client = self._oauth, self._client
+        if client is None:
+            shown = credential_header((oauth.header or "").encode(), self._credential)
+            return await self._given(Request("GET", self._url, (*shown, _ACCEPT)), None, send)
         asked = {
             "grant_type": oauth.grant,
             "client_id": client.client_id,
@@ -196,11 +209,17 @@ class _Tokens:
             asked["refresh_token"] = (latest.refresh_token if latest is not None else None) or client.refresh_token
         form = {name: text for name, text in asked.items() if text is not None}
         content = urlencode(form).encode("ascii") if oauth.encoding == "form" else to_json(form)
-        headers = ((b"Accept", b"application/json"), (b"Content-Type", _MEDIA_TYPES[oauth.encoding]))
-        response = await send(Request("POST", self._url, headers, content))
+        headers = (_ACCEPT, (b"Content-Type", _MEDIA_TYPES[oauth.encoding]))
+        return await self._given(Request("POST", self._url, headers, content), form.get("refresh_token"), send)
+
+    async def _given(self, request: Request, refresh_token: str | None, send: Send) -> Grant:
+        response = await send(request)
         if response.status_code not in (HTTPStatus.OK, HTTPStatus.CREATED):
             raise no_token(response, self._clock.now())
-        return self._granted(response, form.get("refresh_token"))
+        grant = self._granted(response, refresh_token)
+        if self._oauth.usable_after_seconds:
+            await self._clock.sleep(self._oauth.usable_after_seconds)
+        return grant
 
     def _granted(self, response: Response, refresh_token: str | None) -> Grant:
         try:

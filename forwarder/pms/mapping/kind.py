@@ -1,22 +1,23 @@
-"""Kinds of PMS that are a mapping and nothing else: a YAML file of `forwarder.pms.kinds.mapped` each, named as the kind."""
+"""Kinds of PMS that a page describes, with the code that the page names, if any."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
 from typing import Any, Final
 
-from pydantic import BaseModel, Field, create_model
+from pydantic import BaseModel, Field, ValidationError, create_model
 
-from forwarder.pms.adapter import Adapter, Kind, NoOptions
+from forwarder.pms.adapter import Adapter, AdapterKind, Kind, NoOptions
 from forwarder.pms.fields import FieldTable, Refused, SentAs
 from forwarder.pms.mapping.adapter import MappedAdapter
 from forwarder.pms.mapping.format.document import DocumentFault, load_document
 from forwarder.pms.mapping.format.model import PmsMapping
 from forwarder.pms.mapping.unmapped import table_of
+from forwarder.pms.pages import page_text
 from forwarder.pms.port import AccountConnection
 from forwarder.process.clock import Clock
+from forwarder.process.loading import load
 
-_PLACE: Final = "forwarder.pms.kinds.mapped"
 _TOKEN_URL: Final = "tokenUrl"  # noqa: S105 - the name of an option
 
 
@@ -31,16 +32,11 @@ class MappedKind(Kind):
     mapping: PmsMapping
 
 
-def text_of(name: str) -> str:
-    """The YAML document of that kind."""
-    return files(_PLACE).joinpath(f"{name}.yaml").read_text(encoding="utf-8")
-
-
 @cache
 def shipped(name: str) -> MappedKind:
     """The kind of that name. Raises `BadMapping`."""
     try:
-        return kind_of(load_document(text_of(name), PmsMapping))
+        return kind_of(load_document(page_text(name), PmsMapping))
     except DocumentFault as fault:
         raise BadMapping("; ".join(f"{name}.yaml, {one}" for one in fault.faults)) from fault
 
@@ -48,15 +44,30 @@ def shipped(name: str) -> MappedKind:
 def kind_of(mapping: PmsMapping) -> MappedKind:
     """The kind whose accounts are all spoken to by `mapping`."""
     options, table = _options_of(mapping), _table_of(mapping)
+    adapter_class: type[MappedAdapter] = MappedAdapter if mapping.code is None else load(mapping.code)
 
     def adapter(connection: AccountConnection, clock: Clock) -> Adapter:
         given = options.model_validate(connection.options).model_dump(by_alias=True, exclude_none=True)
         token_url = given.pop(_TOKEN_URL, None)
-        made = MappedAdapter(connection, mapping, clock, given, token_url)
-        made.fields = table
+        made = adapter_class(connection, mapping, clock, given, token_url)
+        made.table = table
         return made
 
-    return MappedKind(adapter, options, mapping.capabilities, mapping.published_limits, table, mapping)
+    capabilities = mapping.capabilities(mapping.with_defaults({}))
+    return MappedKind(adapter, options, capabilities, mapping.published_limits, table, mapping)
+
+
+def mapping_of(kind: AdapterKind | None, options: Mapping[str, Any]) -> PmsMapping | None:
+    """The mapping by which an account of that kind, set so, is spoken to; None where code does, or where it cannot be read."""
+    if isinstance(kind, MappedKind):
+        return kind.mapping
+    if kind is None or "mapping" not in options:
+        return None
+    try:
+        mapping = getattr(kind.options.model_validate(options), "mapping", None)
+    except ValidationError:
+        return None
+    return mapping if isinstance(mapping, PmsMapping) else None
 
 
 def _table_of(mapping: PmsMapping) -> FieldTable:
@@ -71,10 +82,11 @@ def _table_of(mapping: PmsMapping) -> FieldTable:
 def _options_of(mapping: PmsMapping) -> type[BaseModel]:
     fields: dict[str, Any] = {}
     for name, option in mapping.options.items():
-        preset = ... if option.required else option.default
-        value = str | int | float | bool if option.required else str | int | float | bool | None
-        fields[name] = (value, Field(preset, alias=name, description=option.description))
-    if mapping.auth.oauth is not None:
+        value = option.type_of_value()
+        preset: Any = ... if option.required else {} if option.table else option.default
+        optional = value if preset is not None else value | None
+        fields[name] = (optional, Field(preset, alias=name, description=option.description))
+    if any(one.oauth is not None and one.oauth.grant != "header" for one in mapping.auth):
         about = "Where tokens are asked for, in place of the vendor's own address."
         fields["token_url"] = (str | None, Field(None, alias=_TOKEN_URL, description=about))
     return create_model("Options", __base__=NoOptions, **fields) if fields else NoOptions

@@ -1,21 +1,22 @@
 """From a mapping and a booking to the request of one operation. Pure."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 from urllib.parse import urlencode
 
 from pydantic_core import to_json
 
-from forwarder.pms.fields import as_text
+from forwarder.pms.fields import as_text, value_of
 from forwarder.pms.http.client import Request, path_segment
 from forwarder.pms.http.response import Headers
-from forwarder.pms.mapping.format.fields import DoesNotFit, field_value, moved, written
+from forwarder.pms.mapping.format.fields import PMS_GUEST_ID, SAID, DoesNotFit, field_value, moved, written
 from forwarder.pms.mapping.format.json_path import assembled
 from forwarder.pms.mapping.format.model import FromOption, PmsMapping
 from forwarder.pms.mapping.format.operations import Create, Operation
 from forwarder.pms.mapping.format.parts import Source, Sources, placeholders
-from forwarder.pms.mapping.unmapped import Unmapped
+from forwarder.pms.mapping.unmapped import Sent, Unmapped, cut
 from forwarder.reservation.booking import Booking
 
 _MEDIA_TYPES: Final = {"json": b"application/json", "form": b"application/x-www-form-urlencoded"}
@@ -24,11 +25,12 @@ _MEDIA_TYPES: Final = {"json": b"application/json", "form": b"application/x-www-
 @dataclass(frozen=True, slots=True)
 class Asked:
     """What a request is about. `pms_id`: the one reservation that is meant; `page`: the parameter that says which part of a
-    list."""
+    list; `guest_id`: the PMS's id of the guest."""
 
     booking: Booking
     pms_id: str | None = None
     page: tuple[str, str] | None = None
+    guest_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,32 +66,87 @@ class Requests:
     def _content(self, operation: Operation, asked: Asked) -> bytes:
         if not operation.body:
             return b""
-        values = self._values(operation.body, asked)
-        if isinstance(operation, Create):
-            values = self.unmapped.added(values, asked.booking)
+        values = self.values(operation, asked)
         if operation.encoding == "form":
             return urlencode(_texts(values)).encode("ascii")
-        return to_json(assembled(values))
+        whole = assembled(values)
+        return to_json([whole] if isinstance(operation, Create) and operation.as_list else whole)
+
+    def values(self, operation: Operation, asked: Asked) -> Mapping[str, Any]:
+        """What the body says, by the PMS's names. Raises `DoesNotFit`."""
+        sources, found = operation.body, self._found(operation.body, asked)
+        notes = self.unmapped.notes if isinstance(operation, Create) else None
+        if notes is not None:
+            said = [*_kept(sources, found, {notes}).values(), *self._said_of_the_guest(asked)]
+            text = self.unmapped.notes_with(said, asked.booking)
+            found[notes] = Sent(text or None)
+        return {name: one.value for name, one in _kept(sources, found).items()}
+
+    def _said_of_the_guest(self, asked: Asked) -> Iterable[Sent]:
+        guest = self.mapping.create.guest
+        return () if guest is None else _kept(guest.body, self._found(guest.body, asked)).values()
+
+    def notes(self, booking: Booking) -> str:
+        """What the notes of a create say, wherever the mapping sends them. Raises `DoesNotFit`."""
+        sources = self.mapping.create.body
+        said = _kept(sources, self._found(sources, Asked(booking)))
+        return self.unmapped.notes_with(said.values(), booking)
 
     def _values(self, sources: Sources, asked: Asked) -> Mapping[str, Any]:
         """What there is to send; what the booking does not have is left out."""
-        values = {name: self._value(source, asked) for name, source in sources.items()}
-        return {name: value for name, value in values.items() if value is not None}
+        return {name: one.value for name, one in _kept(sources, self._found(sources, asked)).items()}
 
-    def _value(self, source: Source, asked: Asked) -> Any:
+    def _found(self, sources: Sources, asked: Asked) -> dict[str, Sent]:
+        return {name: self._one(source, asked) for name, source in sources.items()}
+
+    def _one(self, source: Source, asked: Asked) -> Sent:
+        sent = self._own(source, asked)
+        if sent.value is None and source.otherwise is not None:
+            instead = self._one(source.otherwise, asked)
+            sent = replace(instead, says=instead.says | sent.says)
+        if sent.value is None and source.default is not None:
+            return replace(sent, value=source.default)
+        if source.option is not None and source.otherwise is not None:  # which may say the same
+            same = {name for name in source.otherwise.fields if as_text(value_of(asked.booking, name)) == sent.value}
+            return replace(sent, says=sent.says | same)
+        return sent
+
+    def _own(self, source: Source, asked: Asked) -> Sent:
+        booking = asked.booking
         if source.constant is not None:
-            return source.constant
+            return Sent(source.constant)
+        value: Any
         if source.option is not None:
-            return self.settings.get(source.option, source.default)
+            value = self.settings.get(source.option)
+            if source.of is not None:
+                value = (value or {}).get(as_text(field_value(booking, source.of)))
+            return Sent(value)
         if source.json_text is not None:
-            return to_json(assembled(self._values(source.json_text, asked))).decode()
+            return Sent(to_json(assembled(self._values(source.json_text, asked))).decode())
+        if source.join:
+            parts = (field_value(booking, name) for name in source.join)
+            text = source.joined_by.join(as_text(part) for part in parts if part is not None)
+            return cut(source, Sent(text or None, frozenset(source.join)))
         for name in source.field:
-            value = field_value(asked.booking, name, asked.pms_id)
+            value = asked.guest_id if name == PMS_GUEST_ID else field_value(booking, name, asked.pms_id)
             if value is not None:
                 if source.add_days:
                     value = moved(value, source.add_days)
-                return written(asked.booking, name, value, source.written, source.date_format)
-        return source.default
+                value, whole = written(booking, name, value, source.written, source.date_format)
+                if source.least is not None and isinstance(value, int | float):
+                    value = max(value, source.least)
+                return cut(source, Sent(value, frozenset(SAID.get(name, (name,))) if whole else frozenset()))
+        return Sent(None)
+
+
+def _kept(sources: Sources, found: Mapping[str, Sent], also: AbstractSet[str] = frozenset()) -> dict[str, Sent]:
+    """What there is to send, less what is not sent without, or together with, another value. `also`: what is there as well."""
+    there = also | {name for name, one in found.items() if one.value is not None}
+    return {
+        name: found[name]
+        for name, source in sources.items()
+        if name in there and (source.needs is None or source.needs in there) and source.without not in there
+    }
 
 
 def _path(template: str, asked: Asked) -> str:
@@ -106,4 +163,8 @@ def _path(template: str, asked: Asked) -> str:
 
 
 def _texts(values: Mapping[str, Any]) -> list[tuple[str, str]]:
-    return [(name, as_text(value)) for name, value in values.items()]
+    return [
+        (name, as_text(one))
+        for name, value in values.items()
+        for one in (value if isinstance(value, list | tuple) else (value,))
+    ]

@@ -16,7 +16,7 @@ from forwarder.pms.mapping.format.operations import Operation
 from forwarder.pms.mapping.format.parts import Rule, Shown
 from forwarder.pms.port import CANCELLED_IN_PMS, LOOKS_ALIKE
 from forwarder.pms.responses.matching import Echo
-from forwarder.pms.responses.record import amount, identifier, record_fields
+from forwarder.pms.responses.record import amount, discreet, identifier, record_fields
 from forwarder.pms.responses.refusals import refusal
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import Absent, Confirmed, Deferred, LookupOutcome, Outcome
@@ -31,7 +31,7 @@ _LINES: Final = {
     "discount": ("totalDiscount", "Discounts", "Discount"),
 }
 _ECHO: Final = Echo("arrival", "departure", "price", "email")
-_ANY_REFERENCE: Final = re.compile(r"(?<![\w-])rsv_[a-z2-7]{32}(?![\w-])")
+_ANY_REFERENCE: Final = re.compile(r"(?<![\w-])rsv_[a-z0-9]{32}(?![\w-])")
 _MONEY: Final = {"totalPrice", "totalPaid", "remainingBalance", *_LINES}
 
 
@@ -43,13 +43,22 @@ def body_of(response: Response) -> Any:
         return MISSING
 
 
-def decide(operation: Operation, response: Response, body: Any) -> bool | Rule | None:
+def decide(mapping: PmsMapping, operation: Operation, response: Response, body: Any) -> bool | Rule | None:
     """True: it succeeded; a rule: what that says; None: nothing was said that the mapping knows. False: it was said to have
     succeeded, and not to have: by `success.when` in a status that is none of success, or together with a rule."""
-    rule = next((rule for rule in operation.errors if rule.applies(response.status_code, body)), None)
+    rule = rule_for(mapping, operation.errors, response, body)
     if operation.success.says(body):
         return rule is None and response.status_code in operation.success.status
     return True if rule is None and operation.success.passes(response.status_code, body) else rule
+
+
+def rule_for(mapping: PmsMapping, own: Sequence[Rule], response: Response, body: Any) -> Rule | None:
+    """The first rule that applies: of an operation's own, then of those for all."""
+    status, said = response.status_code, words(mapping, body)
+    rule = next((rule for rule in own if rule.applies(status, body, said)), None)
+    if rule is None and mapping.errors and mapping.failure.passes(status, body):
+        rule = next((rule for rule in mapping.errors if rule.applies(status, body, said)), None)
+    return rule
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +72,8 @@ def made(mapping: PmsMapping, response: Response, body: Any, booking: Booking) -
     """What a create that succeeded made. Without an id, or with what is another's, it is in doubt."""
     shown = value_at(body, mapping.create.reservation)
     bare_id = mapping.create.id
-    pms_id = identifier(value_at(shown, mapping.reservation.id) if bare_id is None else value_at(body, bare_id))
+    states = mapping.reservation
+    pms_id = id_of(states, shown) if bare_id is None else checked_id(states, value_at(body, bare_id))
     if pms_id is None or not may_be_ours(mapping, shown, booking):
         return not_understood(response, pms_id)
     if bare_id is not None and not _shows_a_state(mapping.reservation, shown):
@@ -78,6 +88,19 @@ def confirmed_by_id(mapping: PmsMapping, item: Any, booking: Booking) -> Confirm
         return None
     is_confirmed = state_of(mapping.reservation, item) == "confirmed"
     return _confirmed(mapping, booking.pms_id, item, booking) if is_confirmed else None
+
+
+def id_of(shown: Shown, item: Any) -> str | None:
+    """The PMS's id in a reservation that it shows; None where there is none."""
+    return checked_id(shown, value_at(item, shown.id))
+
+
+def checked_id(shown: Shown, value: Any) -> str | None:
+    """A value as an id of the PMS's; None for one that can be none."""
+    text = identifier(value)
+    if shown.ids == "numbers" and not (isinstance(value, int) and value > 0):
+        return None
+    return text
 
 
 def _shows_a_state(shown: Shown, item: Any) -> bool:
@@ -143,7 +166,7 @@ def hides_what_is_ours(mapping: PmsMapping, item: Any) -> bool:
 
 def found(mapping: PmsMapping, ours: Sequence[Any], response: Response, booking: Booking) -> LookupOutcome | Tentative:
     """What of ours, of which there is one at least, has become."""
-    ids = [identifier(value_at(item, mapping.reservation.id)) for item in ours]
+    ids = [id_of(mapping.reservation, item) for item in ours]
     if mapping.find is not None and mapping.find.match == "stay":
         if booking.pms_id not in ids:
             return looks_alike(ids)
@@ -162,9 +185,19 @@ def found(mapping: PmsMapping, ours: Sequence[Any], response: Response, booking:
             standing = _standing(mapping, pms_id, item, booking) or harmless(not_understood(response))
             doubles = tuple(other for other in held if other != pms_id)
             return replace(standing, doubles=doubles) if isinstance(standing, Confirmed) else standing
-    if "cancelled" in states and not states.keys() & {"confirmed", "tentative"}:
+    if "cancelled" in states and states.keys() <= {"cancelled", "refused"}:
         return Deferred(CANCELLED_IN_PMS, "The PMS made the reservation, and it was cancelled there since.")
-    return Absent() if states.keys() == {"refused"} else harmless(not_understood(response))
+    if states.keys() == {"refused"}:
+        return Absent()
+    return _another_state(mapping, states[""][1], booking) if "" in states else harmless(not_understood(response))
+
+
+def _another_state(mapping: PmsMapping, item: Any, booking: Booking) -> Deferred:
+    word = MISSING if mapping.reservation.status is None else value_at(item, mapping.reservation.status.path)
+    said = discreet(word, booking) if isinstance(word, str) else "none"
+    return Deferred(
+        "pms_still_working", f"The PMS holds the reservation, but not as a confirmed one. Its status: {said}"
+    )
 
 
 def looks_alike(ids: Sequence[str | None]) -> Deferred:
@@ -192,8 +225,10 @@ def may_be_ours(mapping: PmsMapping, item: Any, booking: Booking) -> bool:
     if reference not in (MISSING, None, "") and not ours:
         return False
     at_property = MISSING if shown.property is None else value_at(item, shown.property)
-    if isinstance(at_property, int | str) and str(at_property) != booking.property_id:
-        return False
+    in_room = MISSING if shown.room is None else value_at(item, shown.room)
+    for seen, asked in ((at_property, booking.property_id), (in_room, booking.room_id)):
+        if isinstance(seen, int | str) and str(seen) != asked:
+            return False
     return not _ECHO.contradicts(_echoed(shown, item, booking), booking)
 
 
@@ -239,8 +274,10 @@ def state_of(shown: Shown, item: Any) -> str:
     if any(same(value_at(item, path), value) for path, value in shown.status.cancelled_when.items()):
         return "cancelled"
     word = value_at(item, shown.status.path)
-    said = "" if word is MISSING or isinstance(word, dict | list) else as_text(word).casefold()
     states = shown.status
+    if word in (MISSING, None) and states.missing is not None:
+        return states.missing
+    said = "" if word is MISSING or isinstance(word, dict | list) else as_text(word).casefold()
     named = {
         "confirmed": states.confirmed,
         "tentative": states.tentative,
@@ -253,10 +290,11 @@ def state_of(shown: Shown, item: Any) -> str:
 def _confirmed(mapping: PmsMapping, pms_id: str, item: Any, booking: Booking) -> Confirmed:
     shown = mapping.reservation
     named = is_reference(_reference_in(shown, item), booking.reference)
-    return Confirmed(pms_id, _record(shown, item, booking.currency), named=named)
+    return Confirmed(pms_id, named=named)
 
 
-def _record(shown: Shown, item: Any, asked_currency: str | None) -> dict[str, Any]:
+def record_of(shown: Shown, item: Any, asked_currency: str | None) -> dict[str, Any]:
+    """What of a shown reservation goes into the record."""
     fields: dict[str, Any] = {}
     finances: dict[str, Any] = {}
     decimals = _decimals(shown, item, asked_currency)

@@ -1,11 +1,13 @@
 """What a mapping names no field of the PMS for: it goes into the notes that the mapping sends. And the table of a mapping. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 from typing import Any, Final
 
 from forwarder.pms.fields import SPECIFIED, Fate, FieldTable, InNotes, LeftOut, Refused, SentAs, as_text, value_of
 from forwarder.pms.guests import first_and_last, headcount
-from forwarder.pms.mapping.format.fields import DERIVED, SAID, field_value
+from forwarder.pms.mapping.format.fields import DERIVED
 from forwarder.pms.mapping.format.model import PmsMapping
 from forwarder.pms.mapping.format.operations import Create, notes_field
 from forwarder.pms.mapping.format.parts import Source, placeholders
@@ -13,13 +15,18 @@ from forwarder.reservation.booking import Booking
 
 _CARD: Final = ("cardDetails.", "card.")
 _NAME: Final = "guest.name"
-_OF_A_NAME: Final = {"guest.firstName", "guest.lastName"}
+_NOTES: Final = ("notes", "comments")
+_OWN_WORDS: Final = frozenset(_NOTES)
+_CUT: Final = " […]"
+_COUNTS: Final = {"numberOfGuests", "numberOfAdults", "numberOfInfants"}
+_OF_A_NAME: Final = frozenset({"guest.firstName", "guest.lastName"})
 
 _IN_NOTES: Final = InNotes()
 _HOW: Final = dict.fromkeys(("numberOfChildren", "numberOfInfants"), "counted among all guests")
 _OTHER_ROOM: Final = Refused("room_not_found", "it is another")
 _NOWHERE: Final = LeftOut("the mapping has no field for it, and none for notes")
 _ON_PURPOSE: Final = LeftOut("the mapping leaves it out on purpose")
+_OF_ITS_ROOM: Final = LeftOut("the room is its own", lost=False)
 _NO_CARD: Final = LeftOut("sensitive: the mapping sends no card")
 _STATUS: Final = LeftOut("says nothing more: what is sent is confirmed", lost=False)
 
@@ -42,11 +49,9 @@ def _fate(
 ) -> Fate:
     ours = name.replace(*_CARD)
     if ours in targets:
-        return _sent(ours, targets[ours], rest)
+        return _sent(ours, targets[ours], rest, create)
     if ours in create.left_out:
-        return _ON_PURPOSE
-    if ours in create.refused:
-        return Refused("pms_refused", "it is given: the mapping refuses it")
+        return _ON_PURPOSE if ours != "propertyId" else _by_its_room(tuple(targets.get("roomId", ())))
     if name == "status":
         return _STATUS
     if name != ours:
@@ -56,18 +61,45 @@ def _fate(
     return rest
 
 
-def _sent(ours: str, targets: Mapping[str, Source | None], rest: InNotes | LeftOut) -> SentAs:
-    """`rest`: what becomes of it where every target takes another field of the booking."""
+def _by_its_room(names: tuple[str, ...]) -> Fate:
+    """Of a property whose rooms have ids of their own."""
+    return SentAs(names, "where no room is named", otherwise=_OF_ITS_ROOM) if names else _OF_ITS_ROOM
+
+
+def _sent(ours: str, targets: Mapping[str, Source | None], rest: InNotes | LeftOut, create: Create) -> SentAs | InNotes:
+    """`rest`: what becomes of it where every target takes another field of the booking, or cannot say it."""
     sources = [source for source in targets.values() if source is not None]
     if any(ours in DERIVED.get(name, ()) for source in sources for name in source.field):
         names = {name for source in sources for name in source.field}
+        if ours == "numberOfInfants" and "guests.children" in names and isinstance(rest, InNotes):
+            return InNotes("and counted as children", also=tuple(targets))
         how = "by its parts" if ours == _NAME else "" if ours in names else _HOW.get(ours, "")
         return SentAs(tuple(targets), how, otherwise=rest)
-    before = [source.field[: source.field.index(ours)] for source in sources]
-    always = len(before) < len(targets) or not all(before)
-    if always:
+    if len(sources) < len(targets):
         return SentAs(tuple(targets))
-    return SentAs(tuple(targets), f"where the booking has no {' and no '.join(before[0])}", otherwise=rest)
+    before = [source.field[: source.field.index(ours)] if ours in source.field else () for source in sources]
+    hows = [_how(source, ours) for source in sources]
+    others = [f"where the booking has no {' and no '.join(names)}" for names in before if names]
+    how = next(filter(None, (others[0] if len(others) == len(before) else "", *hows)), "")
+    partly = all(names or _is_partial(source) for names, source in zip(before, sources, strict=True))
+    chosen = any(name in create.body and create.body[name].option is not None for name in targets)
+    return SentAs(tuple(targets), how, otherwise=rest if partly or chosen else None)
+
+
+def _how(source: Source, ours: str) -> str:
+    if source.needs is not None:
+        return f"with {source.needs}"
+    if source.max_length is not None and source.if_longer == "cut":
+        return f"cut after {source.max_length} characters, visibly"
+    if ours in source.join[1:]:
+        return f"after {source.join[0]}"
+    return {"hour": "the hour", "country": "as a code"}.get(source.written or "", "")
+
+
+def _is_partial(source: Source) -> bool:
+    """Whether a value may be there that it does not say, or not in whole."""
+    soft = source.written in ("hour", "clockTime", "country") or source.if_longer == "notes"
+    return soft or source.needs is not None or source.without is not None
 
 
 def _in_full(targets: Mapping[str, Mapping[str, Source | None]]) -> bool:
@@ -81,12 +113,34 @@ def _targets(create: Create) -> dict[str, dict[str, Source | None]]:
     for _, in_path in placeholders(create.path):
         if in_path is not None:
             targets.setdefault(in_path, {})["path"] = None
-    for sources in (create.query, create.body):
+    for sources in (create.query, create.body, {} if create.guest is None else create.guest.body):
         for theirs, source in sources.items():
-            for ours in source.field:
-                for said in DERIVED.get(ours, (ours,)):
-                    targets.setdefault(said, {})[theirs] = source
+            for one in source.inner:
+                for ours in one.fields:
+                    for said in DERIVED.get(ours, (ours,)):
+                        targets.setdefault(said, {})[theirs] = one
     return targets
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A value that is sent, None for none; and the fields of the booking of which nothing is lost by it."""
+
+    value: Any
+    says: frozenset[str] = frozenset()
+
+
+def cut(source: Source, sent: Sent) -> Sent:
+    """What the PMS takes of a text."""
+    most = source.max_length
+    if most is None or sent.value is None or len(text := as_text(sent.value)) <= most:
+        return sent
+    return Sent(None) if source.if_longer == "notes" else Sent(shortened_to(most, text), sent.says)
+
+
+def shortened_to(most: int, text: str) -> str:
+    """At most so many characters of a text, with a sign that it was cut."""
+    return text if len(text) <= most else text[: most - len(_CUT)] + _CUT
 
 
 class Unmapped:
@@ -95,52 +149,57 @@ class Unmapped:
     def __init__(self, mapping: PmsMapping) -> None:
         self.table = table_of(mapping)
         self.notes = notes_field(mapping.create)
-        self._targets = {
-            ours: [source.field for source in found.values() if source is not None]
-            for ours, found in _targets(mapping.create).items()
-            if "path" not in found
-        }
-        derived = {name for forms in self._targets.values() for form in forms for name in form if name in DERIVED}
+        guest = mapping.create.guest
+        sources = [*mapping.create.body.values(), *(() if guest is None else guest.body.values())]
+        self._most = None if self.notes is None else mapping.create.body[self.notes].max_length
+        first = () if self.notes is None else mapping.create.body[self.notes].field
+        self._own_names = tuple(dict.fromkeys((*(name for name in first if name in _OWN_WORDS), *_NOTES)))
+        self._targeted = {said for one in sources for ours in _fields_of(one) for said in DERIVED.get(ours, (ours,))}
+        derived = {ours for one in sources for ours in _fields_of(one) if ours in DERIVED}
         self._in_full = _in_full(_targets(mapping.create))
         self._splits_names = bool(derived & {"guest.first", "guest.last"})
         self._counts_adults = "guests.adults" in derived
-        self._refused = mapping.create.refused
+        self._counts_infants_as_children = "guests.children" in derived
         self._says_reference = mapping.create.reference_in_notes
 
-    def added(self, values: Mapping[str, Any], booking: Booking) -> Mapping[str, Any]:
-        """The `values` of a create's body, with what they do not say below its notes."""
-        if self.notes is None:
-            return values
-        lines = self.table.lines(booking, self._unfit(booking))
+    def notes_with(self, sent: Iterable[Sent], booking: Booking) -> str:
+        """The caller's notes, and what `sent` does not say below them: where all is too long for the PMS, the caller's are cut."""
+        unfit = self._unfit(booking, frozenset().union(*(one.says for one in sent)))
         first = [f"Reference: {booking.reference}"] if self._says_reference else []
-        if not lines and not first:
-            return values
-        own = values.get(self.notes)
-        return {**values, self.notes: "\n".join([*first, *(() if own is None else (as_text(own),)), *lines])}
+        own = [text for name in self._own_names if (text := self._own(booking, name))]
+        lines = [line for line in self.table.lines(booking, unfit) if line not in own]
+        if self._most is None:
+            return "\n".join([*first, *own, *lines])
+        below = shortened_to(self._most, "\n".join(lines))
+        above = shortened_to(max(self._most - len(below) - 1, len(_CUT)), "\n".join([*first, *own]))
+        return "\n".join(part for part in (above, below) if part)[: self._most]
 
-    def refused(self, booking: Booking) -> str:
-        """The fields that the booking has, and the mapping refuses; empty where there is none."""
-        return ", ".join(name for name in sorted(self._refused) if field_value(booking, name) not in (None, 0, ""))
+    def _own(self, booking: Booking, name: str) -> str:
+        """What the caller wrote, if it goes into these notes."""
+        fate = self.table.fates[name]
+        here = isinstance(fate, InNotes) or (isinstance(fate, SentAs) and self.notes in fate.names)
+        value = value_of(booking, name) if here else None
+        return "" if value is None else as_text(value)
 
-    def _unfit(self, booking: Booking) -> dict[str, str | None]:
-        """The fields that have a target, and lost it to another that comes first; and what names and counts by parts do not say."""
-        unfit: dict[str, str | None] = dict.fromkeys(
-            name for name, forms in self._targets.items() if not any(_says(form, name, booking) for form in forms)
-        )
+    def _unfit(self, booking: Booking, said: AbstractSet[str]) -> dict[str, str | None]:
+        """The fields that are not said in whole where they are sent, each with what the notes say instead of the value."""
+        unfit: dict[str, str | None] = dict.fromkeys(self._targeted - said - _OWN_WORDS)
         if self._in_full:
             name = booking.guest_name.split()
             unfit |= dict.fromkeys(
-                part for part in _OF_A_NAME if not set(str(value_of(booking, part)).split()) <= set(name)
+                part for part in _OF_A_NAME - said if not set(str(value_of(booking, part)).split()) <= set(name)
             )
         elif self._splits_names:
             unfit |= first_and_last(booking)[2]
-        if self._counts_adults:
+        if self._counts_infants_as_children:
+            unfit = {name: instead for name, instead in unfit.items() if name not in _COUNTS}
+            unfit |= headcount(booking, infants_are_children=True).unfit
+        elif self._counts_adults:
             counted = headcount(booking, infants_are_children=False).unfit
-            unfit |= {name: said for name, said in counted.items() if name == "numberOfAdults"}
+            unfit |= {name: instead for name, instead in counted.items() if name == "numberOfAdults"}
         return unfit
 
 
-def _says(form: tuple[str, ...], name: str, booking: Booking) -> bool:
-    """Whether what is sent of these fields, which is the first that the booking has, says the field `name`."""
-    sent = next((one for one in form if one == _NAME or field_value(booking, one) is not None), "")
-    return name in SAID.get(sent, (sent,))
+def _fields_of(source: Source) -> Iterator[str]:
+    for one in source.inner:
+        yield from one.fields

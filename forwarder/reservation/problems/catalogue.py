@@ -52,6 +52,7 @@ CHAPTERS: Final = (
             requests.INVALID_DEADLINE,
             requests.KEY_REUSED,
             requests.TRANSACTION_REUSED,
+            requests.SIMILAR_SUBMISSION,
             requests.INVALID_ITEM,
             requests.INVALID_BULK_SIZE,
         ),

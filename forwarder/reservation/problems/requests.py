@@ -168,8 +168,17 @@ TRANSACTION_REUSED: Final = ProblemType(
     "transaction_reused",
     "The transaction belongs to another reservation",
     409,
-    "An earlier submission of the account has the same `transactionId`, for another reservation; `transactionOf` names it.",
+    "No longer sent: one transaction may pay for several reservations. Releases before 0.2 refused a submission whose "
+    "`transactionId` an earlier one had for another reservation, which `transactionOf` names.",
     "Use a new `transactionId` for a new reservation, or give each of the two an `Idempotency-Key` of its own.",
+)
+SIMILAR_SUBMISSION: Final = ProblemType(
+    "similar_submission",
+    "There is a submission for the same stay and guest",
+    409,
+    "The account refuses a submission without an `Idempotency-Key` for the stay and the guest of an earlier one that may stand, "
+    "with another body. `similarTo` names the earlier one, `differing` the fields that differ. Nothing was accepted.",
+    "Cancel the earlier one and submit again, or give this one an `Idempotency-Key` of its own where it is another room.",
 )
 INVALID_ITEM: Final = ProblemType(
     "invalid_item",

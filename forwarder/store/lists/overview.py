@@ -24,8 +24,9 @@ from forwarder.store.lists.port import (
 )
 from forwarder.store.lists.reader import SqlReader
 from forwarder.store.sql import BATCH, DialectName, as_batch, batch_of, key_among, same_key
+from forwarder.store.submissions.repeats import replaced_by
 from forwarder.store.submissions.rows import attempts_of
-from forwarder.store.submissions.statements.duplicates import original_of, superseded
+from forwarder.store.submissions.statements.duplicates import EVERY_ROW, alike_of, original_of
 from forwarder.store.tables import outbox, reservations
 
 _row = reservations.c
@@ -220,7 +221,7 @@ class SqlOverview:
 
     async def superseded(self, request_ids: Collection[str]) -> Mapping[str, str]:
         batch = as_batch([{"request_id": each} for each in request_ids])
-        return {row.request_id: row.later for row in await self._database.read(superseded(), {BATCH: batch})}
+        return replaced_by(await self._database.read(alike_of(self._database.dialect), {BATCH: batch, **EVERY_ROW}))
 
 
 def statuses() -> Select[Any]:

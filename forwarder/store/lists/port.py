@@ -17,7 +17,9 @@ from forwarder.store.submissions.work import Attempt
 @dataclass(frozen=True, slots=True)
 class StoredSubmission:
     """One submission as a reader sees it. `record`: the record of section 2.5 as JSON text, ready to be sent. `id`: the
-    record's. `revision`: that of its last event, 0 before the first."""
+    record's. `revision`: that of its last event, 0 before the first. `partition`: of the requests topic, to which it went.
+    `similar_to`: the request ids of others for the same stay and guest. `conflicting_at`: when the last submission with another
+    body under its idempotency key was accepted, which was not made."""
 
     id: int
     request_id: str
@@ -31,6 +33,21 @@ class StoredSubmission:
     property_id: str
     revision: int = 0
     cancellation: Cancellation | None = None
+    partition: int | None = None
+    similar_to: Sequence[str] = ()
+    conflicting_at: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SimilarSubmission:
+    """One for the same stay and guest: `reservation` is what it asks for, as JSON. `cancel_requested_at`: None too where its
+    cancellation came to nothing."""
+
+    request_id: str
+    status: Status
+    accepted_at: datetime
+    cancel_requested_at: datetime | None
+    reservation: bytes = field(repr=False)
 
 
 Order = Literal["asc", "desc"]
@@ -81,6 +98,10 @@ class Reader(Protocol):
     async def submissions(self, account_id: str, request_ids: Collection[str]) -> Mapping[str, StoredSubmission]:
         """What `submission` says of each of these request ids, as far as they are known, in one read. Of several, a record that is
         larger than its part of a MiB is left out: it is empty."""
+        ...
+
+    async def similar(self, account_id: str, stay_key: str) -> Sequence[SimilarSubmission]:
+        """Some of the account's submissions for that stay and guest (`NaturalKey.stay`) of which a reservation may be."""
         ...
 
     async def reservation(self, account_id: str, reservation_id: int) -> StoredSubmission | None:

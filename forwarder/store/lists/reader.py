@@ -1,6 +1,6 @@
 """The readers' side of the store, in SQL: submissions and pages of one integration account."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, date
 from typing import Any, Final
 
@@ -24,16 +24,17 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.process.clock import iso
 from forwarder.reservation.cancellation import Cancellation, cancellation_status
+from forwarder.reservation.duplicates import MAX_SIMILAR
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.record import SubmissionState, compose_record
 from forwarder.store.database import Database, Lookup, Mistake
 from forwarder.store.lists import statements
 from forwarder.store.lists.paging import FIRST, MAX_PAGE_BYTES, ListShape, fitting, neighbours, shape_of, sides
-from forwarder.store.lists.port import DEFAULT_FILTERS, Filters, Order, Page, StoredSubmission
+from forwarder.store.lists.port import DEFAULT_FILTERS, Filters, Order, Page, SimilarSubmission, StoredSubmission
 from forwarder.store.sql import BATCH, DialectName, as_batch, batch_of, octets, same_key
 from forwarder.store.submissions.port import StoreUnavailable
-from forwarder.store.submissions.rows import attempts_of
-from forwarder.store.submissions.statements.duplicates import fingerprint_of, original_of
+from forwarder.store.submissions.rows import attempts_of, similar_in
+from forwarder.store.submissions.statements.duplicates import POSSIBLE_STATUSES, fingerprint_of, original_of
 from forwarder.store.tables import reservations
 
 _row = reservations.c
@@ -89,6 +90,9 @@ SUBMISSION = (
     _row.cancel_requested_at,
     _row.cancel_reason,
     _row.cancel_problem,
+    _row.partition,
+    _row.similar_to,
+    _row.conflicting_at,
 )
 
 
@@ -121,6 +125,17 @@ _BY_REQUEST_IDS: Final = _by_request_ids()
 _BY_ID: Final = select(*SUBMISSION, _row.fingerprint).where(
     _OF_ACCOUNT, _row.record_id == bindparam("id", type_=_row.record_id.type)
 )
+_SIMILAR: Final = (
+    select(_row.request_id, _row.status, _row.accepted_at, _row.cancel_requested_at, _row.cancel_problem, _row.request)
+    .where(
+        _OF_ACCOUNT,
+        _row.stay_key == bindparam("stay_key", type_=_row.stay_key.type),
+        # Literally the index's condition.
+        _row.stay_key.is_not(None),
+        _row.status.in_(POSSIBLE_STATUSES),
+    )
+    .limit(literal_column(str(MAX_SIMILAR)))
+)
 _PROBE: Final = select(_ONE).select_from(reservations).limit(_ONE)
 
 
@@ -132,6 +147,7 @@ class SqlReader:
         self._by_request_id = self._database.lookup(_BY_REQUEST_ID)
         self._by_request_ids = self._database.lookup(_BY_REQUEST_IDS)
         self._by_id = self._database.lookup(_BY_ID)
+        self._similar = self._database.lookup(_SIMILAR)
         self._probe = self._database.lookup(_PROBE)
         self._pages: dict[tuple[ListShape, bool], Lookup] = {}
 
@@ -146,6 +162,18 @@ class SqlReader:
             BATCH: as_batch([{"request_id": each} for each in request_ids]),
         }
         return {row.asked_as: _stored(row) for row in await self._by_request_ids(parameters)}
+
+    async def similar(self, account_id: str, stay_key: str) -> Sequence[SimilarSubmission]:
+        return [
+            SimilarSubmission(
+                row.request_id,
+                Status(row.status),
+                row.accepted_at,
+                row.cancel_requested_at if row.cancel_problem is None else None,
+                row.request.encode(),
+            )
+            for row in await self._similar({"account_id": account_id, "stay_key": stay_key})
+        ]
 
     async def reservation(self, account_id: str, reservation_id: int) -> StoredSubmission | None:
         return await self._stored(self._by_id, {"account_id": account_id, "id": reservation_id})
@@ -241,6 +269,9 @@ def _stored(row: Row[Any]) -> StoredSubmission:
         property_id=row.property_id,
         revision=row.revision,
         cancellation=_cancellation(row),
+        partition=row.partition,
+        similar_to=similar_in(row.similar_to),
+        conflicting_at=row.conflicting_at and iso(row.conflicting_at),
     )
 
 

@@ -20,10 +20,12 @@ from forwarder.store.submissions.work import (
     Backlog,
     CancellationArrival,
     CardKey,
+    ConflictingBody,
     Duplicate,
     Ended,
     Heartbeat,
     KeptCard,
+    NotedOn,
     OutboxEvent,
     Postponed,
     Work,
@@ -62,23 +64,28 @@ class Recorder(Protocol):
         *,
         now: datetime,
         on_duplicate: Callable[[Duplicate], None] = nobody_told,
+        on_conflict: Callable[[ConflictingBody], None] = nobody_told,
     ) -> Sequence[Work]:
         """Insert as PENDING each submission that is not known yet; those of them that are `held` are returned as leased work. One
         that FAILED with the revision of `replay_of` becomes PENDING again, due at once. One whose cancellation came first is not
-        leased.
+        leased. One whose request id is known with another fingerprint is not made: the row of the first says when the last such
+        came (`conflicting_at`), and `on_conflict` is called with it.
 
         One that is an earlier one sent again (`Earlier.is_repeated_by`), of this batch or of any before, gets no row: from then on
         its request id is another name of that one, whatever becomes of it. `on_duplicate` is called with each once that is
-        committed. One that has the transaction of an earlier one for something else is marked with its `transaction_of`. One that
-        would be revived, but in whose place another was sent since, stays FAILED, and `on_duplicate` is told.
+        committed. One with the stay and the guest of others that may stand is marked as `similar_to` these. Replays are decided one
+        after the other: one in whose place another stands by then (`Earlier.replaces`), sent before it or since, stays FAILED, and
+        `on_duplicate` is told.
 
         Ids are assigned in the order in which they become visible: a reader that has seen an id has missed none below it.
         """
         ...
 
-    async def request_cancellations(self, arrivals: Sequence[CancellationArrival], *, now: datetime) -> Collection[str]:
-        """Note on each submission, or on the one that it is a duplicate of, that it is to be cancelled; the request ids of those.
-        Whoever holds it finishes what is under way.
+    async def request_cancellations(
+        self, arrivals: Sequence[CancellationArrival], *, now: datetime
+    ) -> Mapping[str, NotedOn]:
+        """Note on each submission, or on the one that it is a duplicate of, that it is to be cancelled; by the request ids of
+        those, and of the duplicates, the rows that are there. Whoever holds one finishes what is under way.
 
         What was surely not sent has its deadline brought forward to `now`; what is CONFIRMED is due at once, to be cancelled. What
         is not known yet is noted when it is ingested, and then is not leased. Changes nothing where a cancellation was noted

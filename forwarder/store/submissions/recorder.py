@@ -16,7 +16,7 @@ from forwarder.process.containment import Where, contained
 from forwarder.store.database import Database
 from forwarder.store.sql import BATCH, as_batch
 from forwarder.store.submissions.card_keys import insert_card_keys
-from forwarder.store.submissions.repeats import DuplicateFinder, Repeats
+from forwarder.store.submissions.repeats import DuplicateFinder, Repeats, replaced_by
 from forwarder.store.submissions.rows import (
     arrival_batch,
     cancellation_row,
@@ -34,9 +34,11 @@ from forwarder.store.submissions.work import (
     Arrival,
     Backlog,
     CancellationArrival,
+    ConflictingBody,
     Duplicate,
     Ended,
     Heartbeat,
+    NotedOn,
     OutboxEvent,
     Postponed,
     Work,
@@ -60,7 +62,9 @@ class SqlRecorder:
         self._ingest, self._revive = claims.ingest(dialect), claims.revive()
         self._owners = claims.owners_of_record_ids()
         self._note, self._park = cancellations.note(), cancellations.park(dialect)
-        self._originals, self._superseded = duplicates.originals(), duplicates.superseded()
+        self._noted_on = cancellations.noted_on()
+        self._originals, self._alike_of = duplicates.originals(), duplicates.alike_of(dialect)
+        self._fingerprints_of, self._note_conflicts = duplicates.fingerprints_of(), duplicates.note_conflicts()
         self._repeats = DuplicateFinder(dialect)
         self._claim, self._claim_expired = claims.claim(), claims.claim_expired()
         self._accounts_due, self._backlog = claims.accounts_due(), claims.backlog()
@@ -94,6 +98,7 @@ class SqlRecorder:
         *,
         now: datetime,
         on_duplicate: Callable[[Duplicate], None] = nobody_told,
+        on_conflict: Callable[[ConflictingBody], None] = nobody_told,
     ) -> Sequence[Work]:
         if not arrivals:
             return ()
@@ -103,11 +108,20 @@ class SqlRecorder:
                 on_duplicate(refused_replay)
         # Where a batch has one submission twice, the first was inserted.
         arrived = {arrival.submission.request_id: arrival for arrival in reversed(arrivals)}
-        repeats = Repeats()
+        repeats, conflicts = Repeats(), list[ConflictingBody]()
 
         async def without_repeats(connection: AsyncConnection, rows: Sequence[Row[Any]]) -> Sequence[Row[Any]]:
-            nonlocal repeats
-            rows, repeats = await self._repeats.settle(connection, rows, arrived, now)
+            nonlocal repeats, conflicts
+            known = {row.request_id for row in rows}
+            if rows:
+                rows, repeats = await self._repeats.settle(connection, rows, arrived, now)
+            known.difference_update(repeats.duplicates[row_id].submission.request_id for row_id in repeats.known)
+            others = [
+                each
+                for each in arrivals
+                if each.submission.request_id not in known or each is not arrived[each.submission.request_id]
+            ]
+            conflicts = await self._conflicts(connection, others) if others else []
             keys = [key for row in rows if (key := arrived[row.request_id].card_key) is not None]
             if keys:
                 await insert_card_keys(connection, keys)
@@ -125,10 +139,12 @@ class SqlRecorder:
             rows = await insert(arrivals)
         for duplicate in repeats.duplicates.values():
             on_duplicate(duplicate)
+        for conflict in conflicts:
+            on_conflict(conflict)
         held = sorted((row.id, row.record_id, row.request_id) for row in rows if row.leased_by is not None)
-        created_at, refused = iso(now), repeats.refused
+        created_at, similar = iso(now), repeats.similar
         return [
-            new_work(work_id, record_id, arrived[request_id], created_at, worker_id, refused.get(work_id))
+            new_work(work_id, record_id, arrived[request_id], created_at, worker_id, similar.get(work_id, ()))
             for work_id, record_id, request_id in held
         ]
 
@@ -147,21 +163,46 @@ class SqlRecorder:
                 return found
             arrivals = found
 
+    async def _conflicts(self, connection: AsyncConnection, others: Sequence[Arrival]) -> list[ConflictingBody]:
+        """Those of `others`, whose ids are known, that have another body; noted on the rows that have their ids."""
+        asked = as_batch([{"request_id": each.submission.request_id} for each in others])
+        known = {row.asked_as: row for row in await connection.execute(self._fingerprints_of, {BATCH: asked})}
+        submissions = [each.submission for each in others]
+        found = [
+            each
+            for each in submissions
+            if each.request_id in known and known[each.request_id].fingerprint != each.fingerprint
+        ]
+        latest: dict[int, str] = {}
+        for each in found:
+            row_id, accepted_at = known[each.request_id].id, iso(each.accepted_at)
+            latest[row_id] = max(latest.get(row_id, accepted_at), accepted_at)
+        if latest:
+            noted = as_batch([{"id": row_id, "conflicting_at": at} for row_id, at in latest.items()])
+            await connection.execute(self._note_conflicts, {BATCH: noted})
+        return [ConflictingBody(each) for each in found]
+
     async def _revive_all(self, replays: Sequence[Arrival], now: datetime) -> Sequence[Duplicate]:
-        """Make these FAILED ones pending again, but not those in whose place another was sent, which are returned."""
-        named = as_batch([{"request_id": arrival.submission.request_id} for arrival in replays])
+        """Make these FAILED ones pending again, one after the other, but not those in whose place another stands by then: they are
+        returned."""
+        refused: list[Duplicate] = []
         async with self._database.transaction() as connection:
             await self._take_turn(connection)
-            later = {row.request_id: row.later for row in await connection.execute(self._superseded, {BATCH: named})}
-            revived = [replay_row(arrival) for arrival in replays if arrival.submission.request_id not in later]
-            if revived:
-                await connection.execute(self._revive, {BATCH: as_batch(revived), "now": now})
-        replayed = {arrival.submission.request_id: arrival.submission for arrival in replays}
-        return [Duplicate(replayed[request_id], other, replayed=True) for request_id, other in later.items()]
+            for arrival in replays:
+                request_id = arrival.submission.request_id
+                named = {BATCH: as_batch([{"request_id": request_id}]), **duplicates.EVERY_ROW}
+                other = replaced_by((await connection.execute(self._alike_of, named)).all()).get(request_id)
+                if other is not None:
+                    refused.append(Duplicate(arrival.submission, other, replayed=True))
+                    continue
+                await connection.execute(self._revive, {BATCH: as_batch([replay_row(arrival)]), "now": now})
+        return refused
 
-    async def request_cancellations(self, arrivals: Sequence[CancellationArrival], *, now: datetime) -> Collection[str]:
+    async def request_cancellations(
+        self, arrivals: Sequence[CancellationArrival], *, now: datetime
+    ) -> Mapping[str, NotedOn]:
         if not arrivals:
-            return ()
+            return {}
         rows = [cancellation_row(arrival) for arrival in arrivals]
         async with self._database.transaction() as connection:
             await self._take_turn(connection)
@@ -173,7 +214,9 @@ class SqlRecorder:
             batch = as_batch(rows)
             await connection.execute(self._note, {BATCH: batch, "now": now})
             await connection.execute(self._park, {BATCH: batch})
-        return {row["request_id"] for row in rows}
+            found = await connection.execute(self._noted_on, {BATCH: batch})
+            noted = {row.request_id: NotedOn(row.request_id, row.partition, row.leased_by) for row in found}
+        return noted | {name: noted[original] for name, original in renamed.items() if original in noted}
 
     async def _take_turn(self, connection: AsyncConnection) -> None:
         """Only one at a time ingests anything: what another ingested is then visible to the next statement."""
@@ -363,7 +406,7 @@ class SqlRecorder:
                         await connection.execute(self._release, {"worker_id": worker_id, BATCH: _ids(lost)})
                     result = await connection.execute(statement, {"worker_id": worker_id, **parameters})
                     leased = result.all()
-                    kept = leased if narrow is None or not leased else await narrow(connection, leased)
+                    kept = leased if narrow is None else await narrow(connection, leased)
             except BaseException:
                 self._uncertain.setdefault(worker_id, set()).update(lost, (row.id for row in leased))
                 raise

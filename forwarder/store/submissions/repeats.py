@@ -1,11 +1,12 @@
-"""What was just ingested and is an earlier submission sent again: how it is found, and what becomes of it.
+"""What was just ingested and is an earlier submission sent again, or similar to one; and what failed and has been replaced: how it
+is found, and what becomes of it.
 
 Rows are inserted first, looked at then, and taken back where they repeat another, within one transaction. Of nearly all batches the
 look finds nothing, and is all that this costs.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
@@ -14,7 +15,7 @@ from sqlalchemy import Row
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from forwarder.process.clock import iso
-from forwarder.reservation.duplicates import Earlier, NaturalKey
+from forwarder.reservation.duplicates import MAX_SIMILAR, Earlier, NaturalKey
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.submission import Submission
 from forwarder.store.sql import BATCH, DialectName, as_batch
@@ -25,13 +26,13 @@ from forwarder.store.submissions.work import Arrival, Duplicate
 @dataclass(slots=True)
 class Repeats:
     """Which rows of a batch were sent before. `duplicates`: those that are an earlier submission, by the id of their row; `known`:
-    those of them that were found to be before. `refused`: those that have an earlier one's transaction for something else, with
-    the request id of that one. `keyed`: the rows that a keyed submission repeats."""
+    those of them that were found to be before. `keyed`: the rows that a keyed submission repeats. `similar`: the request ids of
+    others for the same stay and guest, by the id of the row."""
 
     duplicates: dict[int, Duplicate] = field(default_factory=dict)
     known: set[int] = field(default_factory=set)
-    refused: dict[int, str] = field(default_factory=dict)
     keyed: set[int] = field(default_factory=set)
+    similar: dict[int, Sequence[str]] = field(default_factory=dict)
 
 
 class DuplicateFinder:
@@ -42,7 +43,7 @@ class DuplicateFinder:
         self._unpark, self._forget_parked = cancellations.unpark(), cancellations.forget_parked()
         self._note = cancellations.note()
         self._take_back, self._keep = duplicates.take_back(), duplicates.keep()
-        self._mark_keyed, self._refuse = duplicates.mark_keyed(), duplicates.refuse()
+        self._mark_keyed, self._note_similar = duplicates.mark_keyed(), duplicates.note_similar()
 
     async def settle(
         self, connection: AsyncConnection, rows: Sequence[Row[Any]], arrived: Mapping[str, Arrival], now: datetime
@@ -73,9 +74,9 @@ class DuplicateFinder:
             await connection.execute(self._keep, {BATCH: as_batch([_duplicate_row(each) for each in found_now])})
         if repeats.keyed:
             await connection.execute(self._mark_keyed, {BATCH: _ids(repeats.keyed)})
-        if repeats.refused:
-            refused = [{"id": row_id, "transaction_of": original} for row_id, original in repeats.refused.items()]
-            await connection.execute(self._refuse, {BATCH: as_batch(refused)})
+        if repeats.similar:
+            noted = [{"id": row_id, "similar_to": others} for row_id, others in repeats.similar.items()]
+            await connection.execute(self._note_similar, {BATCH: as_batch(noted)})
 
     async def _cancel_originals(
         self,
@@ -103,10 +104,14 @@ class DuplicateFinder:
 
 
 def _any_alike(naturals: Sequence[NaturalKey | None]) -> bool:
-    """Whether two of a batch have the same natural key or transaction."""
-    keys = [each.key for each in naturals if each is not None]
-    transactions = [each.transaction for each in naturals if each is not None and each.transaction is not None]
-    return len({*keys}) < len(keys) or len({*transactions}) < len(transactions)
+    """Whether two of a batch are recognised by the same."""
+    return any(len({*keys}) < len(keys) for keys in zip(*([*_keys(each)] for each in naturals if each), strict=True))
+
+
+def _keys(natural: NaturalKey) -> Iterator[object]:
+    """By what it is recognised. What it lacks is like nothing else's."""
+    for key in (natural.key, natural.stay):
+        yield object() if key is None else key
 
 
 def _decide(
@@ -118,7 +123,7 @@ def _decide(
     """Which of the `rows` repeat an earlier one, in the order of their ids."""
     repeats, candidates = Repeats(), _Candidates()
     for row in sorted((each for each in found if each.old_id is not None), key=lambda each: each.old_id):
-        candidates.add(row.old_id, _earlier(row))
+        candidates.add(row.old_id, earlier_in(row))
     known = {row.new_id: row.original for row in found if row.original is not None}
     for row in sorted(rows, key=lambda each: each.id):
         submission = arrived[row.request_id].submission
@@ -128,7 +133,7 @@ def _decide(
             repeats.known.add(row.id)
         elif natural is not None:
             _decide_one(row.id, submission, natural, candidates, repeats)
-            if row.id not in repeats.duplicates and row.id not in repeats.refused:
+            if row.id not in repeats.duplicates:
                 candidates.add(row.id, _standing(submission, natural, cancelled.get(row.id)))
     return repeats
 
@@ -144,14 +149,13 @@ def _decide_one(
                 candidates.mark_keyed(other_id)
                 repeats.keyed.add(other_id)
             return
-    for _, earlier in candidates.like(natural):
-        if earlier.has_its_transaction(natural, accepted_at):
-            repeats.refused[row_id] = earlier.request_id
-            return
+    similar = [each.request_id for _, each in candidates.like(natural) if each.is_similar_to(natural, accepted_at)]
+    if similar:
+        repeats.similar[row_id] = similar[:MAX_SIMILAR]
 
 
 class _Candidates:
-    """Earlier submissions by the ids of their rows, and those with each natural key or transaction."""
+    """Earlier submissions by the ids of their rows, and those with each natural key or stay."""
 
     def __init__(self) -> None:
         self._known: dict[int, Earlier] = {}
@@ -160,20 +164,21 @@ class _Candidates:
     def add(self, row_id: int, earlier: Earlier) -> None:
         if row_id not in self._known:
             self._known[row_id] = earlier
-            for key in (earlier.natural_key, earlier.transaction):
+            for key in {earlier.natural_key, earlier.stay}:
                 if key is not None:
                     self._like[key].append(row_id)
 
     def like(self, natural: NaturalKey) -> Sequence[tuple[int, Earlier]]:
-        """Those with the natural key or the transaction, newest first."""
-        ids = {*self._like.get(natural.key, ()), *self._like.get(natural.transaction or "", ())}
+        """Those with the natural key or the stay, newest first."""
+        ids = {*self._like.get(natural.key, ()), *self._like.get(natural.stay or "", ())}
         return [(each, self._known[each]) for each in sorted(ids, reverse=True)]
 
     def mark_keyed(self, row_id: int) -> None:
         self._known[row_id] = replace(self._known[row_id], keyed=True)
 
 
-def _earlier(row: Row[Any]) -> Earlier:
+def earlier_in(row: Row[Any]) -> Earlier:
+    """The submission in a row, as `duplicates` selects it. Where its cancellation came to nothing, it stands as before."""
     return Earlier(
         row.request_id,
         row.natural_key,
@@ -181,8 +186,23 @@ def _earlier(row: Row[Any]) -> Earlier:
         row.keyed,
         Status(row.status),
         row.accepted_at,
-        row.cancel_requested_at,
+        row.cancel_requested_at if row.cancel_problem is None else None,
+        row.same_key,
+        row.stay_key,
     )
+
+
+def replaced_by(rows: Sequence[Row[Any]]) -> Mapping[str, str]:
+    """Those of the failed submissions in `rows`, as `duplicates.alike_of` selects them, that must not be made any more; and for
+    each the request id of the newest that stands in its place."""
+    found: dict[str, str] = {}
+    for row in sorted(rows, key=lambda each: each.old_id):
+        if row.failed_natural is not None and row.request_id != row.failed_id:
+            failed = NaturalKey(row.failed_natural, keyed=row.failed_keyed, same=row.failed_same)
+            other = earlier_in(row)
+            if other.replaces(failed, row.failed_at):
+                found[row.failed_id] = other.request_id
+    return found
 
 
 def _standing(submission: Submission, natural: NaturalKey, cancelled: Row[Any] | None) -> Earlier:
@@ -195,6 +215,8 @@ def _standing(submission: Submission, natural: NaturalKey, cancelled: Row[Any] |
         Status.PENDING,
         submission.accepted_at,
         None if cancelled is None else cancelled.cancel_requested_at,
+        natural.same,
+        natural.stay,
     )
 
 

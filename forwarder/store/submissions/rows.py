@@ -66,6 +66,8 @@ def _arrival_row(position: int, arrival: Arrival) -> dict[str, Any]:
         "natural_key": natural and natural.key,
         "transaction_key": natural and natural.transaction,
         "keyed": natural is not None and natural.keyed,
+        "same_key": natural and natural.same,
+        "stay_key": natural and natural.stay,
     }
     return _given(row)
 
@@ -143,6 +145,7 @@ def postponed_row(postponed: Postponed) -> dict[str, Any]:
     """A try for `outcomes.postpone`."""
     return {
         "id": postponed.work_id,
+        "revision": postponed.revision,
         "updated_at": iso(postponed.updated_at),
         "attempts": _attempt_rows(postponed.attempts),
         "due_at": postponed.due_at and iso(postponed.due_at),
@@ -181,7 +184,9 @@ def work_of(row: Row[Any], leased_by: str = "") -> Work:
             trace=row.trace,
             natural=None
             if row.natural_key is None
-            else NaturalKey(row.natural_key, row.transaction_key, keyed=row.keyed),
+            else NaturalKey(
+                row.natural_key, row.transaction_key, keyed=row.keyed, same=row.same_key, stay=row.stay_key
+            ),
         ),
         partition=row.partition,
         created_at=iso(row.created_at),
@@ -204,7 +209,7 @@ def work_of(row: Row[Any], leased_by: str = "") -> Work:
         size=len(row.request) + len(row.card or ""),
         target=row.target,
         takeovers=row.takeovers,
-        transaction_of=row.transaction_of,
+        similar_to=similar_in(row.similar_to),
     )
 
 
@@ -227,7 +232,7 @@ def new_work(
     arrival: Arrival,
     created_at: str,
     leased_by: str,
-    transaction_of: str | None = None,
+    similar_to: Sequence[str] = (),
 ) -> Work:
     """An arrival that was just ingested and leased to `leased_by`. `created_at` is ISO 8601."""
     return Work(
@@ -244,7 +249,7 @@ def new_work(
         leased_by=leased_by,
         size=arrival.size,
         target=arrival.target,
-        transaction_of=transaction_of,
+        similar_to=similar_to,
     )
 
 
@@ -283,6 +288,11 @@ def attempts_of(text: str) -> tuple[Attempt, ...]:
     """The attempts in a JSON text."""
     attempts: Sequence[dict[str, Any]] = from_json(text)
     return tuple(Attempt(**attempt) for attempt in attempts)
+
+
+def similar_in(text: str | None) -> Sequence[str]:
+    """The request ids in the column `similar_to`."""
+    return () if text is None else tuple(from_json(text))
 
 
 def card_row(card: SealedCard | None) -> dict[str, str] | None:

@@ -102,6 +102,15 @@ class CancellationArrival:
 
 
 @dataclass(frozen=True, slots=True)
+class NotedOn:
+    """The row that a cancellation is noted on: its submission, its partition, and the worker that holds it, if one does."""
+
+    request_id: str
+    partition: int
+    held_by: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class NotedCancellation:
     """The cancellation noted on a submission: when it was requested (ISO 8601), and why."""
 
@@ -134,7 +143,7 @@ class Work:
     `pms_reservation`: set where it is CONFIRMED.
     `leased_by`: the worker id it was leased to; a worker that lost its lease goes on under another id.
     `size`: bytes of its request and its sealed card as texts, or a little more; 0 where nobody counted them.
-    `transaction_of`: the request id of the submission whose transaction it reuses; set where it is to be refused for that.
+    `similar_to`: the request ids of others for the same stay and guest.
     """
 
     id: int
@@ -157,7 +166,7 @@ class Work:
     size: int = 0
     target: str | None = None
     takeovers: int = 0
-    transaction_of: str | None = None
+    similar_to: Sequence[str] = ()
 
     @property
     def possibly_sent(self) -> bool:
@@ -175,8 +184,15 @@ class Duplicate:
     replayed: bool = False
 
 
-def nobody_told(_duplicate: Duplicate) -> None:
-    """For those who do not ask which submissions are duplicates."""
+@dataclass(frozen=True, slots=True)
+class ConflictingBody:
+    """A submission that was not made, because another body came before under its idempotency key."""
+
+    submission: Submission
+
+
+def nobody_told(_not_made: Duplicate | ConflictingBody) -> None:
+    """For those who do not ask which submissions got no row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,12 +246,14 @@ class Ended:
 @value(frozen=True, slots=True)
 class Postponed:
     """A submission that will be tried again: its lease ends, and it is due at `due_at`. That is None for one that is IN_DOUBT and
-    that nobody is to look up any more. `evidence`: what is known of its pushes."""
+    that nobody is to look up any more. `evidence`: what is known of its pushes. `revision`: that of the row that was worked on;
+    nothing is recorded of one that has another by now."""
 
     work_id: int
     attempts: Sequence[Attempt]
     updated_at: datetime
     due_at: datetime | None
+    revision: int
     evidence: Evidence = NOTHING_SENT
 
 

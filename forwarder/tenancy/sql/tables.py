@@ -88,6 +88,7 @@ integration_accounts = Table(
     Column("paused", Boolean, nullable=False),
     Column("options", JSON().with_variant(JSONB(), "postgresql"), nullable=False, server_default=text("'{}'")),
     Column("duplicate_window_seconds", Integer, nullable=False, server_default=text("300")),
+    Column("similar", Text, nullable=False, server_default=text("'allow'")),
     Column("skipped_checks", JSON().with_variant(JSONB(), "postgresql"), nullable=False, server_default=text("'[]'")),
     Column("authorities", Text),
     Column("client_certificate", Text),

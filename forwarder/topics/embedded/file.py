@@ -35,7 +35,7 @@ _TABLES = (
 )
 
 
-Entry = tuple[bytes, bytes, str]
+Entry = tuple[bytes, bytes, str, int | None]
 Row = tuple[int, int, int, int, bytes, bytes, str]
 
 
@@ -136,8 +136,8 @@ def append(
 
 
 def entry_of(message: Message) -> Entry:
-    """The key, the value and the headers as the file keeps them."""
-    return message.key, message.value, _headers_text(message.headers)
+    """The key, the value and the headers as the file keeps them, and the partition that was chosen."""
+    return message.key, message.value, _headers_text(message.headers), message.partition
 
 
 def read(
@@ -283,8 +283,8 @@ class _Transaction:
     def _append(self, name: str, entries: Sequence[Entry]) -> bool:
         topic, created = self._open(name, self._partitions)
         heads, rows, (topic_id, partitions) = topic.heads, topic.rows, topic.entry
-        for key, value, headers in entries:
-            partition = partition_of(key, partitions)
+        for key, value, headers, chosen in entries:
+            partition = partition_of(key, partitions, chosen)
             offset = heads[partition]
             heads[partition] = offset + 1
             rows.append((topic_id, partition, offset, self._now_ms, key, value, headers))

@@ -8,7 +8,7 @@ import logging
 import sqlite3
 import threading
 from asyncio import Future
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from copy import copy
 from dataclasses import dataclass
@@ -28,8 +28,9 @@ from forwarder.topics.embedded.file import (
     reaching_file,
     writing,
 )
+from forwarder.topics.embedded.offsets import list_topics
 from forwarder.topics.port import LogUnavailable, Message, too_large
-from forwarder.topics.publishing import RecentFailure
+from forwarder.topics.publishing import RecentFailure, partition_of
 
 _READY_SECONDS = 0.8
 _PRUNE_BATCH = 500  # so few that no publisher has to wait for it
@@ -140,6 +141,14 @@ class EmbeddedWriter:
         finally:
             self._subscribers[topic].discard(published)
 
+    @property
+    def topics(self) -> Mapping[str, int]:
+        """The topics of the file and their numbers of partitions, as far as this can be read now. Blocks."""
+        try:
+            return list_topics(self._path)
+        except LogUnavailable:
+            return {}
+
     async def execute(self, command: Command, *, within: float) -> bool:
         """Return once `command` is synced to the disk, and whether it created its topic.
 
@@ -242,6 +251,7 @@ class EmbeddedPublisher:
         self._writer = writer
         self._time_limit = time_limit
         self._failure = RecentFailure()
+        self._partitions: Mapping[str, int] = {}
 
     async def publish(self, topic: str, messages: Sequence[Message]) -> None:
         refused = too_large(messages)
@@ -256,6 +266,12 @@ class EmbeddedPublisher:
             self._failure.record_success()
         if refused is not None:
             raise refused
+
+    def partition(self, topic: str, key: str) -> int | None:
+        if topic not in self._partitions:
+            self._partitions = self._writer.topics
+        partitions = self._partitions.get(topic)
+        return None if partitions is None else partition_of(key.encode(), partitions)
 
     async def ready(self) -> bool:
         if self._failure.recent():

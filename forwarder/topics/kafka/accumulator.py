@@ -109,10 +109,10 @@ class BatchAccumulator:
 
         None if it cannot be enqueued without waiting first: then nothing was enqueued, and `publish` has to be used.
         """
-        partitions = self._partitions.get(topic) or self._look_up(topic)
+        partitions = self.partitions(topic)
         if not partitions:
             return None
-        batch = self._add(self._queue(topic, partition_of(message.key, partitions)), message)
+        batch = self._add(self._queue(topic, partition_of(message.key, partitions, message.partition)), message)
         if batch is None:
             return None
         acknowledged = batch.acknowledged()
@@ -129,7 +129,7 @@ class BatchAccumulator:
         try:
             partitions = len(await self.producer.partitions_for(topic))
             for message in messages:
-                queue = self._queue(topic, partition_of(message.key, partitions))
+                queue = self._queue(topic, partition_of(message.key, partitions, message.partition))
                 while (batch := self._add(queue, message)) is None:
                     await queue.room.wait()
                 if batch not in joined:
@@ -149,6 +149,10 @@ class BatchAccumulator:
         while held := [batch for queue in self._queues.values() for batch in (queue.filling, queue.in_flight) if batch]:
             self._schedule_send()
             await asyncio.gather(*(batch.acknowledged() for batch in held), return_exceptions=True)
+
+    def partitions(self, topic: str) -> int:
+        """How many partitions `topic` has, as far as the client knows; else 0."""
+        return self._partitions.get(topic) or self._look_up(topic)
 
     def _look_up(self, topic: str) -> int:
         """How many partitions `topic` has, as far as the client knows; else 0."""

@@ -13,7 +13,7 @@ from forwarder.topics.kafka.admin import kafka_admin
 from forwarder.topics.kafka.connection import KafkaConnection, connecting, milliseconds, reaching_kafka, unavailable
 from forwarder.topics.kafka.internals import abandon_producer, make_closable
 from forwarder.topics.port import MAX_MESSAGE_BYTES, LogUnavailable, Message, MessageTooLarge, too_large
-from forwarder.topics.publishing import RecentFailure
+from forwarder.topics.publishing import RecentFailure, partition_of
 
 _log = logging.getLogger(__name__)
 _BATCH_BYTES = (
@@ -84,6 +84,10 @@ class KafkaPublisher:
                 return bool(await accumulator.producer.client.force_metadata_update())
         except LogUnavailable:
             return False
+
+    def partition(self, topic: str, key: str) -> int | None:
+        partitions = 0 if self._accumulator is None else self._accumulator.partitions(topic)
+        return partition_of(key.encode(), partitions) if partitions else None
 
     async def accumulator(self) -> BatchAccumulator:
         """That of the producer in use. Starts a producer if there is none: at first, or after a broken one."""

@@ -52,6 +52,8 @@ class Dispatcher:
         self.being_cancelled: Collection[str] = ()
         """Request ids whose cancellations are being noted in the store right now: a row read from there may not show it yet."""
 
+        self._cancelled: set[str] = set()
+
     @property
     def held(self) -> int:
         """Rows that this worker holds: waiting, being pushed, or being recorded."""
@@ -82,6 +84,7 @@ class Dispatcher:
                 queue.offer(work)
             else:
                 refused.append(work.id)
+                self._cancelled.discard(work.submission.request_id)
         self._show_held()
         return refused
 
@@ -112,6 +115,14 @@ class Dispatcher:
     def withdraw(self, unwanted: Callable[[Work], bool]) -> list[int]:
         """Give up the rows that have not started and for which `unwanted` is true. Returns their ids."""
         return [work_id for queue in self._queues.values() for work_id in self._withdraw_from(queue, unwanted)]
+
+    def note_cancelled(self, request_ids: Collection[str]) -> None:
+        """Cancellations of rows under way here were ingested: what was not sent of them yet is not sent any more."""
+        self._cancelled.update(request_ids)
+
+    def is_cancelled(self, work: Work) -> bool:
+        """Whether a cancellation of `work`, which does not show it, was ingested since it was leased."""
+        return work.cancellation is None and work.submission.request_id in self._cancelled
 
     async def stop(self, grace_seconds: float) -> tuple[Collection[int], int]:
         """Start nothing more, and wait up to `grace_seconds` for what was started. Returns the ids of those that never were, and
@@ -155,15 +166,17 @@ class Dispatcher:
         return queue
 
     def _withdraw_from(self, queue: AccountQueue, unwanted: Callable[[Work], bool]) -> list[int]:
-        withdrawn = [work.id for work in queue.withdraw(unwanted)]
-        for work_id in withdrawn:
-            self._budget.remove(work_id)
+        withdrawn = queue.withdraw(unwanted)
+        for work in withdrawn:
+            self._budget.remove(work.id)
+            self._cancelled.discard(work.submission.request_id)
         if withdrawn:
             queue.more_in_store = True
-        return withdrawn
+        return [work.id for work in withdrawn]
 
     def _released(self, queue: AccountQueue, work: Work) -> None:
         self._budget.remove(work.id)
+        self._cancelled.discard(work.submission.request_id)
         if not self._shows_held_soon:  # once for all that are released together
             self._shows_held_soon = True
             asyncio.get_running_loop().call_soon(self._show_held)

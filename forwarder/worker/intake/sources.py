@@ -19,14 +19,16 @@ from forwarder.process.clock import iso
 from forwarder.process.containment import Fault, Pauses, Where, by_halves, contained
 from forwarder.process.loops import CROWD, keep_trying
 from forwarder.reservation.cancellation import CancellationRequest
+from forwarder.reservation.duplicates import CONFLICTING_BODY
 from forwarder.reservation.submission import Submission
 from forwarder.store.submissions.port import StoreUnavailable, Unstorable
-from forwarder.store.submissions.work import FAILURE_CLASS, Arrival, Duplicate, Work
+from forwarder.store.submissions.work import FAILURE_CLASS, Arrival, ConflictingBody, Duplicate, Work
 from forwarder.tenancy.port import DEFAULT_DEADLINE_SECONDS, Account, TenancyUnavailable
 from forwarder.topics.cancellations import decode_cancellation
 from forwarder.topics.codec import (
     Undecodable,
     decode_with_text,
+    encode_conflict,
     encode_duplicate,
     header,
     is_cancellation,
@@ -156,7 +158,7 @@ class Intake:
             )
 
     async def _note_cancellations(self, received: Sequence[_ReceivedCancellation]) -> None:
-        await self._cancellations.ingest([each.request for each in received])
+        await self._cancellations.ingest(received)
 
     async def _ingest(self, received: Sequence[_Received]) -> None:
         outages = (StoreUnavailable, TenancyUnavailable)
@@ -167,14 +169,18 @@ class Intake:
         arrivals = [self._arrival(each, allotments[each.submission.account_id]) for each in received]
         if any(arrival.submission.card is not None for arrival in arrivals):
             arrivals = await self._with_cards_of_their_own(arrivals)
-        now, repeated = self._clock.now(), list[Duplicate]()
+        now, repeated, conflicts = self._clock.now(), list[Duplicate](), list[ConflictingBody]()
         works = await self._lease.claim(
-            lambda worker_id: self._recorder.ingest(worker_id, arrivals, now=now, on_duplicate=repeated.append)
+            lambda worker_id: self._recorder.ingest(
+                worker_id, arrivals, now=now, on_duplicate=repeated.append, on_conflict=conflicts.append
+            )
         )
         accounts = {key: each.account for key, each in allotments.items() if each.account is not None}
         self._offer(works, arrivals, accounts)
         if repeated:
             await self._tell_of(repeated)
+        if conflicts:
+            await self._announce(conflicts)
 
     async def _with_cards_of_their_own(self, arrivals: Sequence[Arrival]) -> list[Arrival]:
         """Their cards as the rows are to keep them. What was ingested before needs none."""
@@ -197,6 +203,22 @@ class Intake:
             await self._publisher.publish(self._results_topic, told)
         except LogUnavailable as error:
             _log.warning("duplicates.not_told", count=len(told), error=str(error))
+
+    async def _announce(self, conflicts: Sequence[ConflictingBody]) -> None:
+        """Say of each that it was not made. That stands in the store, whatever becomes of the event."""
+        for each in conflicts:
+            submission = each.submission
+            _log.error(
+                "submission.conflicting_body", request_id=submission.request_id, account_id=submission.account_id
+            )
+        metrics.TAKEN_IN.labels(CONFLICTING_BODY).inc(len(conflicts))
+        time = iso(self._clock.now())
+        events = [encode_conflict(each.submission, time) for each in conflicts]
+
+        async def step() -> None:
+            await self._publisher.publish(self._results_topic, events)
+
+        await keep_trying(step, name=Where.CONFLICTS, clock=self._clock, outages=(LogUnavailable,))
 
     async def _allotments(self, account_ids: Collection[str]) -> Mapping[str, _Allotment]:
         allotments = {}

@@ -52,7 +52,7 @@ def after_fault(
     faults = sum(1 for _ in takewhile(lambda each: each.reason == INTERNAL_ERROR, reversed(attempts)))
     if faults < MAX_TRIES and not last and work.pms_reservation is None:
         pause = max(_PAUSES[faults - 1], timedelta(seconds=push_seconds if possibly_sent else 0.0))
-        return Postponed(work.id, attempts, now, now + pause, evidence)
+        return Postponed(work.id, attempts, now, now + pause, work.revision, evidence)
     findable = look and all(push.to.reference for push in evidence.open)
     step = Park(INTERNAL_ERROR, str(fault), LookUp(push_seconds) if findable else None) if possibly_sent else None
     return decide(work, PushResult(outcome, attempts, evidence, step), now=now, jitter=0.0)

@@ -16,13 +16,14 @@ from datetime import datetime, timedelta
 from typing import Final, assert_never
 
 from forwarder.operations.repair.completion import cancellation_of, completed, described_problem, event_of
+from forwarder.pms.port import REFUSED_IN_WORDS
 from forwarder.process.clock import iso
 from forwarder.process.containment import INTERNAL_ERROR
 from forwarder.reservation.cancellation import cancellation_failed
 from forwarder.reservation.evidence import LookUp, NextStep, Park, SendAgain
 from forwarder.reservation.outcome import Cancelled, Confirmed, Deferred, InDoubt, Rejected, Status
 from forwarder.reservation.problems import endings
-from forwarder.reservation.problems.problem import Problem
+from forwarder.reservation.problems.problem import Problem, ProblemType
 from forwarder.store.submissions.work import Ended, PmsReservation, Postponed, Work
 from forwarder.worker.push_context import PushResult
 
@@ -67,6 +68,8 @@ def decide(
             return decision.give_up(reason, detail)
         case Deferred(reason, detail) if reason in _NEVER_BETTER:
             return decision.give_up(reason, detail)
+        case Deferred(_, detail) if _came_back_the_same(result, "create"):
+            return decision.ended(Status.REJECTED, _refused(work, endings.PMS_REFUSED, detail))
         case Deferred(reason, detail, wait):
             longest = MAX_SECRET_PAUSE_SECONDS if reason == CARD_KEY_MISSING else MAX_PAUSE_SECONDS
             return decision.try_again(wait, longest) or decision.give_up(reason, detail)
@@ -89,6 +92,21 @@ _NEVER_BETTER: Final = {
     INTERNAL_ERROR: endings.DELIVERY_FAILED,
 }
 """Reasons for which nothing is tried again, and the problems that they end with."""
+
+
+SAME_REFUSALS: Final = 3
+"""How often in a row a PMS refuses one submission in the same words, which its adapter does not know, until that is its answer."""
+
+
+def _came_back_the_same(result: PushResult, action: str) -> bool:
+    """Whether the last of those attempts were all refused in the same words."""
+    last = [one for one in result.attempts if one.action == action][-SAME_REFUSALS:]
+    same = {(one.reason, one.detail) for one in last}
+    return len(last) == SAME_REFUSALS and len(same) == 1 and last[0].reason == REFUSED_IN_WORDS
+
+
+def _refused(work: Work, kind: ProblemType, said: str) -> Problem:
+    return kind.problem(said, work.submission.request_id)
 
 
 def _not_delivered(reason: str, detail: str) -> Problem:
@@ -164,7 +182,7 @@ class _Decision:
         return max(asked, step.seconds if isinstance(step, LookUp | SendAgain) else 0.0)
 
     def postponed(self, due: datetime | None) -> Postponed:
-        return Postponed(self.work.id, self.result.attempts, self.now, due, self.result.evidence)
+        return Postponed(self.work.id, self.result.attempts, self.now, due, self.work.revision, self.result.evidence)
 
 
 def decide_cancellation(
@@ -184,10 +202,12 @@ def decide_cancellation(
             return _cancelled(work, made, result, now)
         case Rejected(problem):
             return _kept(work, made, result, now, problem)
+        case Deferred(_, detail) if _came_back_the_same(result, "cancel"):
+            return _kept(work, made, result, now, _refused(work, endings.CANCELLATION_REFUSED, detail))
         case Deferred(reason, detail, wait):
             due = next_try(work.tries + 1, now=now, deadline=work.deadline_at, min_seconds=wait, jitter=jitter)
             if due is not None:
-                return Postponed(work.id, result.attempts, now, due, result.evidence)
+                return Postponed(work.id, result.attempts, now, due, work.revision, result.evidence)
             return _kept(work, made, result, now, cancellation_failed(request_id, *_last(result, reason, detail)))
         case other:
             raise TypeError(f"no outcome of a cancellation: {type(other).__name__}")

@@ -14,7 +14,7 @@ from forwarder.tenancy.port import Account
 from forwarder.worker.push.attempts import Attempts
 from forwarder.worker.push.pusher import Pusher
 from forwarder.worker.push.run import PreparedPush, after_create, step_of
-from forwarder.worker.push_context import LeaseLost, PushResult, is_lease_lost, too_late
+from forwarder.worker.push_context import CancelledMeanwhile, LeaseLost, PushResult, is_lease_lost, too_late
 
 _log = structlog.get_logger(__name__)
 
@@ -30,10 +30,7 @@ class BatchPusher:
         """What became of each of `works`: `LeaseLost` of one that was no longer this worker's to push, or what a bug raised."""
         ready = await asyncio.gather(*(self._prepare(account, work) for work in works), return_exceptions=True)
         # The last look at the lease, for all of them. Who goes on holds under the same one.
-        ready = [
-            LeaseLost() if isinstance(each, PreparedPush) and not self._pusher.may_send(each.work) else each
-            for each in ready
-        ]
+        ready = [(self._no_more(each.work) or each) if isinstance(each, PreparedPush) else each for each in ready]
         created = await self._create(account, [each for each in ready if isinstance(each, PreparedPush)])
         results = [
             created[each.work.id] if isinstance(each, PreparedPush) else _without_sending(each) for each in ready
@@ -42,6 +39,12 @@ class BatchPusher:
             if work.submission.card is not None:
                 await self._pusher.note_use_of_card(work, result if isinstance(result, PushResult) else None)
         return results
+
+    def _no_more(self, work: Work) -> LeaseLost | None:
+        """Why it must not be sent any more."""
+        if not self._pusher.may_send(work):
+            return LeaseLost()
+        return CancelledMeanwhile() if self._pusher.is_cancelled(work) else None
 
     async def _prepare(self, account: Account, work: Work) -> PreparedPush | PushResult:
         prepared = await self._pusher.prepare(account, work)

@@ -24,6 +24,7 @@ from forwarder.worker.push.pusher import Pusher
 from forwarder.worker.push.suspects import SUSPECT_AFTER, EndsWorkers, Suspects
 from forwarder.worker.push_context import (
     NOT_ATTEMPTED,
+    CancelledMeanwhile,
     HealthSignal,
     LeaseLost,
     PushContext,
@@ -71,7 +72,7 @@ class PushPipeline:
         if work.possibly_sent and (seconds := self._pusher.seconds_to_wait(push.account, work)) > 0.0:
             now = self._clock.now()
             due = now + timedelta(seconds=seconds)
-            push.decision = Postponed(work.id, work.attempts, now, due, work.evidence)
+            push.decision = Postponed(work.id, work.attempts, now, due, work.revision, work.evidence)
             self._outcomes.enqueue(push)
             return False
         # What is recorded of the row must be true of what a push would carry now.
@@ -116,7 +117,7 @@ class PushPipeline:
 
     def _conclude(self, push: PushContext) -> None:
         if isinstance(push.result, LeaseLost):
-            self._give_back(push, "lease_lost")
+            self._give_back(push, "cancelled" if isinstance(push.result, CancelledMeanwhile) else "lease_lost")
         elif not isinstance(push.result, PushResult):
             self._set_aside(push, push.result)
         else:

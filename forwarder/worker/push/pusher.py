@@ -24,7 +24,6 @@ from forwarder.process.clock import Clock, iso
 from forwarder.process.containment import Where, contained
 from forwarder.reservation.booking import apply_rules, booking_without_card
 from forwarder.reservation.cancellation import not_supported
-from forwarder.reservation.duplicates import transaction_reused
 from forwarder.reservation.evidence import ANOTHER_PMS, DEFAULT_SETTLES, Facts, LookUp, SendAgain, Target
 from forwarder.reservation.outcome import (
     Cancelled,
@@ -44,6 +43,7 @@ from forwarder.worker.outcome.policy import CARD_KEY_MISSING
 from forwarder.worker.push.attempts import Attempts
 from forwarder.worker.push.run import PreparedPush, PushRun, step_of
 from forwarder.worker.push_context import (
+    CancelledMeanwhile,
     LeaseLost,
     PushClock,
     PushResult,
@@ -96,9 +96,10 @@ class _ConnectedAccount(NamedTuple):
 
 class Pusher:
     """Pushes for every account. `may_send` says whether a row's lease still holds; `intend` makes an intent to push durable;
-    `pace` is what limits how fast an account's PMS is asked."""
+    `pace` is what limits how fast an account's PMS is asked; `is_cancelled` says whether a cancellation was ingested since the row
+    was leased."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - a port each
         self,
         pms: PmsDirectory,
         unsealer: Unsealer,
@@ -109,6 +110,7 @@ class Pusher:
         intend: Callable[[int], Awaitable[bool]],
         pace: Callable[[Account], Pace] = lambda _: UNPACED,
         timing: Timing | None = None,
+        is_cancelled: Callable[[Work], bool] = lambda _: False,
     ) -> None:
         self._pms = pms
         self._unsealer = unsealer
@@ -119,6 +121,7 @@ class Pusher:
         self._pace = pace
         self._timing = timing or Timing()
         self.pushes = PushClock(clock)
+        self.is_cancelled = is_cancelled
         self._connected: dict[str, _ConnectedAccount] = {}
         self._unusable: dict[str, tuple[Account, float, str]] = {}
         self.sending: set[int] = set()
@@ -232,8 +235,6 @@ class Pusher:
     def _prepare(
         self, account: Account, work: Work, card: CardDetails | Deferred | None
     ) -> PreparedPush | Rejected | Deferred:
-        if work.transaction_of is not None:  # so it was never sent
-            return Rejected(transaction_reused(work.transaction_of))
         traits = traits_of(account.kind)
         try:
             connected = self._connect(account)
@@ -309,11 +310,14 @@ class Pusher:
             return Deferred("store_unavailable", str(error))
 
     async def before_sending(self, work: Work, target: Target) -> None:
-        """The last look at the lease, and the intent made durable where only that can tell later that bytes may have gone."""
+        """The last look at lease and cancellation, and the intent made durable where only that can tell later that bytes may have
+        gone. Nothing was sent under this lease yet, or it is noted on the row: so a cancelled one can be given back."""
         if not (target.key or target.reference) and not await self._intend(work.id):
             raise LeaseLost
         if not self.may_send(work):
             raise LeaseLost
+        if self.is_cancelled(work):
+            raise CancelledMeanwhile
         self.sending.add(work.id)
 
 

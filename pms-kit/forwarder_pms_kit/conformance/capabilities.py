@@ -79,7 +79,10 @@ async def finds_by_reference(trial: Trial) -> Findings:
         raise NotApplicable("it does not declare find_by_reference")
     trial.proxy.begin()
     never = trial.site.booking()
-    if (found := await trial.find(never)) != Absent():
+    found = await trial.find(never)
+    if not trial.can.proves_absence and not isinstance(found, Deferred):
+        yield f"what is not found is no proof, and a reference that nobody used is {found}"
+    elif trial.can.proves_absence and found != Absent():
         yield f"a reference that nobody used is not Absent but {found}"
     booking, made = await trial.made()
     for who, pms in (("", trial.pms), (" from elsewhere", trial.connect())):
@@ -90,7 +93,8 @@ async def finds_by_reference(trial: Trial) -> Findings:
             continue
         if not isinstance(found, Confirmed) or found.pms_reservation_id != made.pms_reservation_id:
             yield f"looked for{who}, reservation {made.pms_reservation_id} is {found}"
-    if not trial.can.finds_by_stay and (found := await trial.find(rival_of(booking))) != Absent():
+    by_reference = trial.can.proves_absence and not trial.can.finds_by_stay
+    if by_reference and (found := await trial.find(rival_of(booking))) != Absent():
         yield f"another reference, of the same nights, is not Absent but {found}"
     if await trial.held(booking) not in (1, None):
         yield "looking for a reservation changed it"

@@ -19,6 +19,7 @@ from forwarder_pms_kit.simulators.hostaway import hostaway_routes
 from forwarder_pms_kit.simulators.hostfully import hostfully_routes
 from forwarder_pms_kit.simulators.hostify import hostify_routes
 from forwarder_pms_kit.simulators.lodgify import lodgify_routes
+from forwarder_pms_kit.simulators.ownerrez import ownerrez_routes
 from forwarder_pms_kit.simulators.smoobu import smoobu_routes
 from forwarder_pms_kit.simulators.uplisting import uplisting_routes
 
@@ -32,9 +33,10 @@ SITES: Final[Mapping[str, SimulatedSite]] = {
     "hostaway": SimulatedSite("hostaway/v1"),
     "guesty": SimulatedSite("guesty/v1", refusals=_BY_WORDS),
     "hospitable": SimulatedSite("hospitable/v2", refusals=_BY_WORDS),
-    "hostfully": SimulatedSite("hostfully/api/v3.2", options={"agencyUid": "a-7"}, refusals=_BY_WORDS),
+    "hostfully": SimulatedSite("hostfully/api/v3.3", options={"agencyUid": "a-7"}, refusals=_BY_WORDS),
     "hostify": SimulatedSite("hostify", refusals=_NUMBERS),
     "lodgify": SimulatedSite("lodgify", refusals=_NUMBERS),
+    "ownerrez": SimulatedSite("ownerrez/v2", credential="me@pms.example:a-simulated-token", refusals=_NUMBERS),
     "smoobu": SimulatedSite("smoobu/api", credential="a-simulated-key:a-simulated-secret", refusals=_NUMBERS),
     "uplisting": SimulatedSite("uplisting", options={"clientId": "c-7"}, refusals=_BY_WORDS, keeps_reference=False),
 }
@@ -48,6 +50,7 @@ _ROUTES: Final = (
     hostfully_routes,
     hostify_routes,
     lodgify_routes,
+    ownerrez_routes,
     smoobu_routes,
     uplisting_routes,
     cloudbeds_routes,

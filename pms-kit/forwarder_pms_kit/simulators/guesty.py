@@ -3,7 +3,6 @@
 from typing import Any
 from urllib.parse import parse_qs
 
-from pydantic_core import from_json
 from starlette.requests import Request
 from starlette.routing import BaseRoute, Route
 
@@ -22,8 +21,8 @@ def guesty_routes(world: World) -> list[BaseRoute]:
     guard = Guard(world, failing_as(lambda status: {"error": {"code": status, "message": f"HTTP {status}"}}), bearer_of)
     endpoints = {
         ("POST", "/reservations-v3"): pms.create,
-        ("GET", "/reservations"): pms.search,
-        ("GET", "/reservations/{id}"): pms.show,
+        ("GET", "/reservations-v3/search"): pms.search,
+        ("GET", "/reservations-v3"): pms.show,
         ("PUT", "/reservations-v3/{id}/status"): pms.change,
     }
     return [
@@ -67,15 +66,15 @@ class _Guesty(HostedPms):
         return answer(201, said)
 
     async def search(self, request: Request) -> Response:
-        (only,) = from_json(request.query_params["filters"])
-        if (only["field"], only["operator"]) != ("confirmationCode", "$eq"):
+        wanted = request.query_params.get("filter[confirmationCode]")
+        if wanted is None:
             raise No("invalid", "No such filter")
-        found = [self._shown(made) for made in self.bookings(request) if made.reference == only["value"]]
-        return answer(200, {"results": found[:25], "count": len(found), "limit": 25, "skip": 0})
+        found = [self._shown(made) for made in self.bookings(request) if made.reference == wanted]
+        return answer(200, {"results": found[:25], "pagination": {"skip": 0, "limit": 25, "hasMore": len(found) > 25}})  # noqa: PLR2004
 
     async def show(self, request: Request) -> Response:
-        made = self._one(request)
-        return answer(404, {"error": {"message": "Not found"}}) if made is None else answer(200, self._shown(made))
+        wanted = request.query_params.get("reservationIds[]")
+        return answer(200, [self._shown(made) for made in self.bookings(request) if f"r{made.id}" == wanted])
 
     async def change(self, request: Request) -> Response:
         made, body = self._one(request), await self.body(request)
@@ -90,6 +89,7 @@ class _Guesty(HostedPms):
 
     def _shown(self, made: Made) -> dict[str, Any]:
         asked = asked_for(made)
-        names = ("confirmationCode", "listingId", "checkInDateLocalized", "checkOutDateLocalized")
+        stay = {name: asked[name] for name in ("listingId", "checkInDateLocalized", "checkOutDateLocalized")}
         status = "canceled" if self.is_cancelled(made) else "confirmed"
-        return {"_id": f"r{made.id}", "status": status, **{name: asked[name] for name in names}}
+        code = asked["confirmationCode"]
+        return {"reservationId": f"r{made.id}", "status": status, "confirmationCode": code, "stay": [stay]}

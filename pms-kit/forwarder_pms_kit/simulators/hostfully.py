@@ -1,4 +1,4 @@
-"""Simulated Hostfully v3, at base URLs that end in `/hostfully/api/v3.2`: bookings are leads, lists go on by a cursor, two
+"""Simulated Hostfully v3, at base URLs that end in `/hostfully/api/v3.3`: bookings are leads, lists go on by a cursor, two
 at a time."""
 
 from typing import Any
@@ -26,7 +26,7 @@ def hostfully_routes(world: World) -> list[BaseRoute]:
         ("GET", "/leads/{id}"): pms.show,
         ("POST", "/leads/{id}/cancel"): pms.end,
     }
-    return routes_of(pms, "hostfully/api/v3.2", guard, endpoints, creates="/leads")
+    return routes_of(pms, "hostfully/api/v3.3", guard, endpoints, creates="/leads")
 
 
 def _refused(no: No) -> Response:

@@ -17,7 +17,7 @@ from forwarder.store.lists.port import StoredSubmission
 from forwarder.store.lists.reader import SqlReader
 from forwarder.store.submissions.recorder import SqlRecorder
 from forwarder.store.submissions.repairs import SqlRepairs
-from forwarder.store.submissions.work import CancellationArrival, NotedCancellation, PmsReservation, Work
+from forwarder.store.submissions.work import CancellationArrival, NotedCancellation, NotedOn, PmsReservation, Work
 from tests.support.store.stored import (
     DEADLINE,
     LATER,
@@ -387,3 +387,29 @@ async def test_a_later_event_is_in_its_turn_once_those_before_it_are_published(r
     later = await recorder.record("w1", [cancelled(work) for work in works], [])
     assert {work_id: entry.in_turn for work_id, entry in later.items()} == {first.id: True, second.id: False}
     assert {entry.id for entry in await unpublished(recorder)} == {later[first.id].id, events[second.id].id}
+
+
+async def test_a_look_up_that_was_overtaken_changes_nothing(recorder: SqlRecorder, engine: AsyncEngine) -> None:
+    """An operator settles what is being looked up, and it is claimed anew under the same worker, to be cancelled."""
+    (work,) = await taken_in(recorder)
+    await record(recorder, replace(final(work, status=Status.IN_DOUBT), look_at=LATER))
+    (looked_up,) = await recorder.claim("w1", "acc", ALL, now=LATER, limit=5)
+    await ask(recorder, asked(revision=1))
+    repairs = SqlRepairs(engine)
+    in_doubt = await repairs.in_doubt(work.submission.request_id)
+    assert in_doubt is not None
+    assert await repairs.settle(replace(final(in_doubt), cancel_by=DEADLINE))
+    (to_cancel,) = await recorder.claim("w1", "acc", ALL, now=LATER, limit=5)
+    await recorder.record("w1", [], [replace(postponed(looked_up, possibly_sent=True), due_at=None)])
+    kept = await row(engine, work.id)
+    assert (kept["status"], kept["leased_by"], kept["possibly_sent"]) == ("CONFIRMED", "w1", False)
+    await recorder.record("w1", [], [postponed(to_cancel, due_at=LATER)])
+    assert len(await recorder.claim("w1", "acc", ALL, now=LATER, limit=5)) == 1
+
+
+async def test_who_notes_a_cancellation_learns_who_has_the_row(recorder: SqlRecorder) -> None:
+    await recorder.ingest("w1", arrivals([1], partition=3), now=NOW)
+    await recorder.ingest("w1", arrivals([2], partition=4, held=False), now=NOW)
+    noted = await recorder.request_cancellations([asked(1), asked(2), asked(3)], now=LATER)
+    ids = [submission(number).request_id for number in (1, 2)]
+    assert noted == {ids[0]: NotedOn(ids[0], 3, "w1"), ids[1]: NotedOn(ids[1], 4, None)}

@@ -18,7 +18,7 @@ from forwarder.store.lists.overview import SqlOverview
 from forwarder.store.lists.reader import SqlReader
 from forwarder.store.submissions.recorder import SqlRecorder
 from forwarder.store.submissions.repairs import SqlRepairs
-from forwarder.store.submissions.work import Arrival, CancellationArrival, Duplicate, Work
+from forwarder.store.submissions.work import Arrival, CancellationArrival, ConflictingBody, Duplicate, Work
 from forwarder.store.tables import duplicates, reservations
 from tests.support.store.stored import DEADLINE, LATER, arrival, final, lease
 from tests.support.worker.works import NOW
@@ -47,11 +47,13 @@ def sent(
     transaction: str | None = None,
     keyed: bool = False,
     at: datetime = NOW,
+    same: str | None = None,
+    stay: str | None = None,
     **how: Any,
 ) -> Arrival:
-    """The `number`-th submission; all with one `key` ask for the same thing."""
+    """The `number`-th submission; all with one `same`, or, as releases before 0.2 wrote them, one `key`, ask for the same thing."""
     one = arrival(number, **how)
-    natural = NaturalKey(key, transaction, WINDOW, keyed)
+    natural = NaturalKey(key, transaction, WINDOW, keyed, same, stay)
     return replace(one, submission=replace(one.submission, accepted_at=at, natural=natural))
 
 
@@ -65,6 +67,7 @@ class Ingest:
     def __init__(self) -> None:
         self.works: Sequence[Work] = ()
         self.duplicates: list[Duplicate] = []
+        self.conflicts: list[ConflictingBody] = []
 
     @property
     def new(self) -> list[str]:
@@ -77,7 +80,9 @@ class Ingest:
 
 async def ingest(recorder: SqlRecorder, *arrivals: Arrival, worker: str = "w1") -> Ingest:
     came = Ingest()
-    came.works = await recorder.ingest(worker, arrivals, now=NOW, on_duplicate=came.duplicates.append)
+    came.works = await recorder.ingest(
+        worker, arrivals, now=NOW, on_duplicate=came.duplicates.append, on_conflict=came.conflicts.append
+    )
     return came
 
 
@@ -161,41 +166,6 @@ async def test_a_transaction_is_the_same_at_any_time(recorder: SqlRecorder, stat
         await end(recorder, first, status)
     again = await ingest(recorder, sent(2, transaction="tx", at=NOW + timedelta(days=400)))
     assert again.repeated == {request_id(2): request_id(1)}
-
-
-@pytest.mark.parametrize("together", [False, True])
-async def test_a_transaction_used_for_something_else_is_refused(
-    recorder: SqlRecorder, engine: AsyncEngine, together: bool
-) -> None:
-    both = [sent(1, transaction="tx"), sent(2, key="other", transaction="tx")]
-    batches = [both] if together else [both[:1], both[1:]]
-    works = [work for batch in batches for work in (await ingest(recorder, *batch)).works]
-    assert [work.transaction_of for work in works] == [None, request_id(1)]
-    # It never stands, and what is sent again of it is refused again.
-    (again,) = (await ingest(recorder, sent(3, key="other", transaction="tx"))).works
-    assert again.transaction_of == request_id(1)
-    await recorder.release("w1", [works[1].id])
-    (claimed,) = await recorder.claim("w1", "acc", [0], now=LATER, limit=5)
-    assert claimed.transaction_of == request_id(1)
-    assert await count(engine) == 3
-
-
-async def test_a_transaction_with_two_keys_may_pay_for_two(recorder: SqlRecorder) -> None:
-    works = (
-        await ingest(
-            recorder,
-            sent(1, transaction="tx", keyed=True),
-            sent(2, key="other", transaction="tx", keyed=True),
-        )
-    ).works
-    assert [work.transaction_of for work in works] == [None, None]
-
-
-async def test_a_transaction_whose_reservation_was_refused_is_free_again(recorder: SqlRecorder) -> None:
-    (first,) = (await ingest(recorder, sent(1, transaction="tx"))).works
-    await end(recorder, first, Status.REJECTED)
-    (second,) = (await ingest(recorder, sent(2, key="other", transaction="tx"))).works
-    assert second.transaction_of is None
 
 
 async def test_what_the_log_delivers_again_stays_what_it_was(
@@ -284,7 +254,11 @@ def cancellation(number: int, at: datetime = LATER) -> CancellationArrival:
 
 async def test_who_cancels_a_duplicate_cancels_what_it_repeats(recorder: SqlRecorder, reader: SqlReader) -> None:
     await ingest(recorder, sent(1), sent(2))
-    assert await recorder.request_cancellations([cancellation(2)], now=LATER) == {request_id(1)}
+    noted = await recorder.request_cancellations([cancellation(2)], now=LATER)
+    assert {name: on.request_id for name, on in noted.items()} == {
+        request_id(1): request_id(1),
+        request_id(2): request_id(1),
+    }
     shown = await reader.submission("acc", request_id(1))
     assert shown is not None
     assert shown.cancellation is not None
@@ -322,3 +296,150 @@ async def test_an_operator_may_name_the_duplicate(recorder: SqlRecorder, engine:
     work = await SqlRepairs(engine).in_doubt(request_id(2))
     assert work is not None
     assert work.submission.request_id == request_id(1)
+
+
+# --- what is the same, and what is only similar ---
+
+
+def own(number: int, same: str, **how: Any) -> Arrival:
+    """A submission with a body of its own, for the stay, the guest and the price that the others have."""
+    return sent(number, same=same, stay="stay", **how)
+
+
+@pytest.mark.parametrize("together", [False, True])
+async def test_another_body_is_a_reservation_of_its_own_that_names_the_others(
+    recorder: SqlRecorder, reader: SqlReader, together: bool
+) -> None:
+    sending = [own(1, "a"), own(2, "b"), own(3, "a"), own(4, "c", keyed=True)]
+    batches = [sending] if together else [[each] for each in sending]
+    came = [await ingest(recorder, *batch) for batch in batches]
+    works = [work for each in came for work in each.works]
+    assert [work.submission.request_id for work in works] == [request_id(1), request_id(2), request_id(4)]
+    similar = [(), (request_id(1),), (request_id(2), request_id(1))]
+    assert [tuple(work.similar_to) for work in works] == similar
+    shown = [await reader.submission("acc", request_id(number)) for number in (1, 2, 4)]
+    assert [tuple(each.similar_to) for each in shown if each is not None] == similar
+    await recorder.release("w1", [work.id for work in works])
+    claimed = await recorder.claim("w1", "acc", [0], now=LATER, limit=5)
+    assert [tuple(work.similar_to) for work in claimed] == similar
+
+
+async def test_what_stands_no_more_is_not_similar(recorder: SqlRecorder) -> None:
+    (first,) = (await ingest(recorder, own(1, "a"))).works
+    await end(recorder, first, Status.REJECTED)
+    (second,) = (await ingest(recorder, own(2, "b"))).works
+    assert second.similar_to == ()
+
+
+@pytest.mark.parametrize("together", [False, True])
+@pytest.mark.parametrize("rooms", [2, 3, 5])
+async def test_one_transaction_pays_for_several_rooms(recorder: SqlRecorder, rooms: int, together: bool) -> None:
+    cart = [own(number, f"room {number}", transaction="CASH") for number in range(rooms)]
+    batches = [cart] if together else [[each] for each in cart]
+    came = [await ingest(recorder, *batch) for batch in batches]
+    assert [each for one in came for each in one.new] == [request_id(number) for number in range(rooms)]
+
+
+async def test_a_transaction_is_recognised_among_a_great_many_of_its_name(recorder: SqlRecorder) -> None:
+    many = [
+        sent(number, same=f"s{number}", stay=f"t{number}", transaction="CASH", key=f"k{number}") for number in range(60)
+    ]
+    assert len((await ingest(recorder, *many)).new) == 60
+    late = NOW + timedelta(days=300)
+    again = await ingest(recorder, sent(99, same="s3", stay="t3", transaction="CASH", key="phone respelled", at=late))
+    assert again.repeated == {request_id(99): request_id(3)}
+
+
+async def test_a_row_of_the_release_before_is_recognised_as_that_did(recorder: SqlRecorder) -> None:
+    await ingest(recorder, sent(1, transaction="tx"))
+    again = await ingest(recorder, sent(2, transaction="tx", same="a", stay="stay"))
+    assert again.repeated == {request_id(2): request_id(1)}
+
+
+# --- another body under one key ---
+
+
+@pytest.mark.parametrize("together", [False, True])
+async def test_another_body_under_one_id_ends_visibly(recorder: SqlRecorder, reader: SqlReader, together: bool) -> None:
+    first = sent(1, keyed=True)
+    other = replace(
+        first, submission=replace(first.submission, fingerprint="f" * 32, accepted_at=NOW + timedelta(minutes=1))
+    )
+    batches = [[first, other]] if together else [[first], [other]]
+    came = [await ingest(recorder, *batch) for batch in batches]
+    assert [each for one in came for each in one.conflicts] == [ConflictingBody(other.submission)]
+    assert [each for one in came for each in one.new] == [request_id(1)]
+    shown = await reader.submission("acc", request_id(1))
+    assert shown is not None
+    assert (shown.conflicting_at, shown.fingerprint) == ("2027-01-01T00:01:00.000Z", first.submission.fingerprint)
+    # What the log delivers again is told of again, and changes nothing; the first is no conflict.
+    again = await ingest(recorder, first, other)
+    assert (again.conflicts, again.new) == ([ConflictingBody(other.submission)], [])
+    assert await reader.submission("acc", request_id(1)) == shown
+
+
+async def test_so_does_one_whose_key_turned_out_to_be_a_duplicate(recorder: SqlRecorder, reader: SqlReader) -> None:
+    second = sent(2, keyed=True)
+    await ingest(recorder, sent(1), second)
+    other = replace(second, submission=replace(second.submission, fingerprint="f" * 32))
+    came = await ingest(recorder, other)
+    assert came.conflicts == [ConflictingBody(other.submission)]
+    shown = await reader.submission("acc", request_id(1))
+    assert shown is not None
+    assert shown.conflicting_at is not None
+
+
+# --- replays ---
+
+
+async def failed(recorder: SqlRecorder, *arrivals: Arrival) -> None:
+    for each in arrivals:
+        (work,) = (await ingest(recorder, each)).works
+        await end(recorder, work, Status.FAILED)
+
+
+def put_back(one: Arrival) -> Arrival:
+    return replace(one, held=False, replay_of=1)
+
+
+@pytest.mark.parametrize("transaction", [None, "tx"])
+@pytest.mark.parametrize("first", [1, 2])
+@pytest.mark.parametrize("together", [False, True])
+async def test_of_two_equal_letters_one_is_made(
+    recorder: SqlRecorder, transaction: str | None, first: int, together: bool
+) -> None:
+    equal = [own(number, "a", transaction=transaction) for number in (1, 2)]
+    await failed(recorder, *equal)
+    letters = [put_back(equal[first - 1]), put_back(equal[2 - first])]
+    refused = []
+    for batch in [letters] if together else [letters[:1], letters[1:]]:
+        refused += (await ingest(recorder, *batch)).duplicates
+        for work in await recorder.claim("w1", "acc", [0], now=LATER, limit=5):
+            await recorder.record("w1", [final(work)], [])
+    assert refused == [Duplicate(letters[1].submission, letters[0].submission.request_id, replayed=True)]
+
+
+async def test_two_letters_for_two_rooms_are_both_made(recorder: SqlRecorder) -> None:
+    cart = [own(1, "a", transaction="tx"), own(2, "b", transaction="tx")]
+    for work in (await ingest(recorder, *cart)).works:
+        await end(recorder, work, Status.FAILED)
+    assert (await ingest(recorder, *map(put_back, cart))).duplicates == []
+
+
+async def test_a_letter_in_whose_place_a_corrected_one_was_sent_is_not_made(recorder: SqlRecorder) -> None:
+    first = own(1, "a")
+    await failed(recorder, first)
+    await ingest(recorder, own(2, "b", at=LATER + timedelta(minutes=1)))
+    assert [each.duplicate_of for each in (await ingest(recorder, put_back(first))).duplicates] == [request_id(2)]
+
+
+async def test_what_a_refused_cancellation_left_standing_stands(recorder: SqlRecorder) -> None:
+    first = own(1, "a", transaction="tx")
+    (work,) = (await ingest(recorder, first)).works
+    await recorder.record("w1", [final(work)], [])
+    asked = CancellationRequest(request_id(1), "acc", "acc:1", NOW + timedelta(seconds=10), None, 1)
+    await recorder.request_cancellations([CancellationArrival(asked, DEADLINE)], now=NOW)
+    (work,) = await recorder.claim("w1", "acc", [0], now=LATER, limit=5)
+    await recorder.record("w1", [replace(final(work), cancel_problem={"code": "cancellation_refused"})], [])
+    again = await ingest(recorder, own(2, "a", transaction="tx", at=NOW + timedelta(seconds=20)))
+    assert again.repeated == {request_id(2): request_id(1)}

@@ -280,39 +280,9 @@ def test_whatever_an_account_is_added_with_can_be_changed(command: Command) -> N
     assert command("account", "show", "none").code == 1
 
 
-REGIONS = """
-baseUrl: {eu: https://eu.pms.test/v4, us: https://us.pms.test/v4}
-create: {path: /b, body: {ref: reference}}
-"""
-
-
-def test_an_account_names_a_region_of_its_mapping(command: Command) -> None:
-    (command.directory / "map.yaml").write_text(REGIONS)
-    adding = ("account", "add", "--workspace", "acme", "--kind", "generic", "--options-file", "map.yaml", "--id", "acc")
-    for given, says in (
-        ((), "several regions: say in which by --region: eu, us"),
-        (("--region", "eur"), "no region 'eur'; did you mean 'eu'?"),
-        (("--region", "eu", "--base-url", "https://pms.test"), "either --base-url or --region"),
-    ):
-        refused = command(*adding, *given)
-        assert (refused.code, says in refused.err) == (2, True), refused.err
-    assert command(*adding, "--region", "eu", "--credential", "plain").code == 0
-    assert listed(command).items() >= {"baseUrl": "https://eu.pms.test/v4", "region": "eu"}.items()
-    moved = command("account", "set", "acc", "--region", "us")
-    assert (moved.code, "give it again" in moved.err) == (2, True)
-    assert "did you mean 'us'" in command("account", "set", "acc", "--region", "usa", "--credential", "plain").err
-    assert command("account", "set", "acc", "--region", "us", "--credential", "plain").code == 0
-    shown = json.loads(command("account", "show", "acc", "--json").out)
-    assert (shown["baseUrl"], shown["region"]) == ("https://us.pms.test/v4", "us")
-    assert command("account", "set", "acc", "--base-url", "https://us.pms.test/v5").code == 0
-    assert listed(command)["region"] is None
-
-
 def test_a_kind_that_is_a_mapping_says_where_it_is(command: Command) -> None:
     adding = ("account", "add", "--workspace", "acme", "--id", "acc", "--credential", "plain", "--kind")
-    unknown = command(*adding, "hostaway")
+    unknown = command(*adding, "booking-sync")
     assert (unknown.code, "by --base-url" in unknown.err) == (2, True)
-    nowhere = command(*adding, "guesty", "--region", "eu")
-    assert (nowhere.code, "no regions" in nowhere.err) == (2, True)
     assert command(*adding, "guesty").code == 0
     assert listed(command)["baseUrl"] == "https://open-api.guesty.com/v1"

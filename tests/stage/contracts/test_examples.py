@@ -7,7 +7,7 @@ from typing import Any
 
 from forwarder.reservation.problems.catalogue import CATALOGUE
 from tests.support.contracts.http_contract import HttpContract
-from tools.contracts.messages.messages import duplicate_message, request_messages, result_messages
+from tools.contracts.messages.messages import other_messages, request_messages, result_messages
 
 SCHEMAS = Path(__file__).parents[3] / "schemas"
 CONTRACT = HttpContract()
@@ -52,5 +52,5 @@ def test_every_problem_has_one() -> None:
 
 
 def test_every_event_has_a_message_and_every_webhook_a_delivery() -> None:
-    assert of("messages").keys() == {one.kind for one in (*request_messages(), *result_messages(), duplicate_message())}
+    assert of("messages").keys() == {one.kind for one in (*request_messages(), *result_messages(), *other_messages())}
     assert of("webhooks").keys() == DOCUMENT["webhooks"].keys()

@@ -99,7 +99,7 @@ async def test_it_is_what_a_worker_sends() -> None:
 @pytest.mark.parametrize(
     ("kind", "fields", "settings", "code", "said"),
     [
-        ("beds24", {"roomId": "A7"}, {}, "room_not_found", "Beds24 knows rooms by their numbers"),
+        ("beds24", {"roomId": "A7"}, {}, "room_not_found", "The PMS takes roomId as a whole number"),
         ("cloudbeds", {}, {"options": {"sourceId": "7"}}, "delivery_failed", "sourceId"),
         ("fax", {}, {}, "delivery_failed", "There is no PMS kind 'fax'"),
         ("generic", {}, {"base_url": ""}, "delivery_failed", "base URL"),

@@ -8,13 +8,23 @@ from typing import Any
 
 import httpx
 import pytest
+from pydantic_core import to_json
 
+from forwarder.process.clock import iso
 from forwarder.reservation.cancellation import Cancellation, CancellationStatus
 from forwarder.reservation.outcome import Status
-from forwarder.topics.codec import decode_submission
+from forwarder.store.lists.port import SimilarSubmission
+from forwarder.topics.codec import decode_submission, encode_conflict, encode_duplicate
 from tests.support.stages.bodies import ABSENT, BOOKING_ENGINE, CARD, GENERAL, changed
 from tests.support.stages.contract_stages import contract_stages
-from tests.support.stages.http_stages import BOOKING_ENGINE_PATH, BULK_PATH, GENERAL_PATH, OTHER_ACCOUNT, Stages
+from tests.support.stages.http_stages import (
+    BOOKING_ENGINE_PATH,
+    BULK_PATH,
+    GENERAL_PATH,
+    OTHER_ACCOUNT,
+    RESULTS,
+    Stages,
+)
 
 WINDOW = 300
 PAID = BOOKING_ENGINE
@@ -54,7 +64,7 @@ def is_repetition(again: httpx.Response, first: httpx.Response) -> bool:
 
 
 async def test_what_is_sent_again_is_the_earlier_one(house: Stages) -> None:
-    first = await post(house)
+    first = await ingested(house)
     again = await post(house)
     assert not is_repetition(first, first)
     assert is_repetition(again, first)
@@ -63,14 +73,20 @@ async def test_what_is_sent_again_is_the_earlier_one(house: Stages) -> None:
     assert len(house.requests) == 1
 
 
+async def ingested(house: Stages, body: dict[str, Any] = UNPAID, status: Status = Status.PENDING) -> httpx.Response:
+    """The answer to a submission that a worker has ingested."""
+    answer = await post(house, body)
+    house.ingest(house.requests[-1], status)
+    return answer
+
+
 _SAME = {
     "names in other letters": ("guest.name", "  ana   RUIZ "),
     "an address in other letters": ("guest.email", "Ana.Ruiz@EXAMPLE.com"),
     "a number as a text": ("propertyId", "1001"),
     "a phone number with blanks": ("guest.phone", "34600 111222"),
+    "a phone number as a person writes it": ("guest.phone", "+34 600-111222"),
     "a price with more zeros": ("totalPrice", 480.50),
-    "other notes": ("notes", "Early arrival"),
-    "a card": ("cardDetails", CARD),
 }
 _OTHER = {
     "another day": ("departureDate", "2027-06-06"),
@@ -82,20 +98,38 @@ _OTHER = {
     "another price": ("totalPrice", 480.51),
     "another currency": ("currency", "USD"),
     "a transaction": ("transactionId", "tx-2"),
+    "other notes": ("notes", "Early arrival"),
+    "a card": ("cardDetails", CARD),
+    "a street": ("guest.address.line1", "Calle Menor 2"),
+    "a promotion": ("promotionCode", "WINTER-9"),
+    "a pet": ("numberOfPets", 1),
 }
+_SIMILAR = _OTHER.keys() - {"another day", "another property", "another guest", "another address"}
 
 
 @pytest.mark.parametrize("change", _SAME.values(), ids=_SAME)
 async def test_how_it_is_written_does_not_matter(house: Stages, change: tuple[str, Any]) -> None:
-    first = await post(house)
+    first = await ingested(house)
     assert is_repetition(await post(house, changed(UNPAID, *change)), first)
 
 
-@pytest.mark.parametrize("change", _OTHER.values(), ids=_OTHER)
-async def test_what_asks_for_something_else_is_another(house: Stages, change: tuple[str, Any]) -> None:
-    first = await post(house)
-    assert not is_repetition(await post(house, changed(UNPAID, *change)), first)
+@pytest.mark.parametrize("name", _OTHER)
+async def test_what_asks_for_something_else_is_another(house: Stages, name: str) -> None:
+    """And says so where it is for the same stay and guest."""
+    first = await ingested(house)
+    again = await post(house, changed(UNPAID, *_OTHER[name]))
+    assert not is_repetition(again, first)
     assert len(house.requests) == 2
+    similar = [request_id(first)] if name in _SIMILAR else None
+    assert again.json()["data"].get("similarTo") == similar
+    assert [each["code"] for each in again.json().get("warnings", ())] == (["similar_submission"] if similar else [])
+
+
+@pytest.mark.parametrize("change", [{"cvv": "999"}, {"expiryMonth": "11"}, {"cardNumber": "4111111111111129"}])
+async def test_another_card_that_looks_the_same_is_another(house: Stages, change: dict[str, str]) -> None:
+    first = await ingested(house, changed(UNPAID, "cardDetails", CARD))
+    assert is_repetition(await post(house, changed(UNPAID, "cardDetails", CARD)), first)
+    assert not is_repetition(await post(house, changed(UNPAID, "cardDetails", {**CARD, **change})), first)
 
 
 async def test_the_other_operation_and_the_other_account_are_another(house: Stages) -> None:
@@ -152,28 +186,26 @@ async def test_what_is_to_be_cancelled_may_be_asked_for_again(house: Stages) -> 
 
 
 async def test_a_transaction_is_the_same_at_any_time(house: Stages) -> None:
+    """However the phone number is written; what else differs is said not to be taken over."""
     first = await post(house, PAID)
     house.ingest(house.requests[0], Status.CONFIRMED)
     await house.clock.advance(100 * 24 * 3600)
     assert is_repetition(await post(house, PAID), first)
+    again = await post(house, changed(PAID, "guest.phone", "0034 600 111 223"))
+    assert is_repetition(again, first)
+    (warning,) = again.json()["warnings"]
+    assert warning["code"] == "sent_again"
+    assert "not taken over" in warning["detail"]
 
 
-@pytest.mark.parametrize("ingested", [False, True])
-async def test_a_transaction_used_for_something_else_is_refused_at_once(house: Stages, ingested: bool) -> None:
-    first = await post(house, PAID)
-    if ingested:
-        house.ingest(house.requests[0], Status.CONFIRMED)
-    refused = await post(house, changed(PAID, "totalPrice", 1))
-    assert (refused.status_code, refused.json()["code"]) == (409, "transaction_reused")
-    assert refused.json()["transactionOf"] == request_id(first)
-    assert request_id(first) in refused.json()["detail"]
-    assert len(house.requests) == 1
-
-
-async def test_a_transaction_whose_reservation_was_refused_is_free_again(house: Stages) -> None:
-    await post(house, PAID)
-    house.ingest(house.requests[0], Status.REJECTED)
-    assert (await post(house, changed(PAID, "totalPrice", 1))).status_code == 202
+@pytest.mark.parametrize("transaction", ["tx-1", "0", "CASH"])
+async def test_a_transaction_may_pay_for_several(house: Stages, transaction: str) -> None:
+    paid = changed(UNPAID, "transactionId", transaction)
+    for number, change in enumerate([("roomId", "A-8"), ("totalPrice", 1), ("guest.firstName", "Eva")], 1):
+        first = await ingested(house, paid)
+        assert not is_repetition(await post(house, changed(paid, *change)), first)
+        house.ingest(house.requests[-1])
+        assert len(house.requests) == 1 + number
 
 
 async def test_two_keys_are_two(house: Stages) -> None:
@@ -182,8 +214,25 @@ async def test_two_keys_are_two(house: Stages) -> None:
     assert [decode_submission(each).natural.keyed for each in house.requests] == [True, True]  # type: ignore[union-attr]
 
 
+async def test_what_is_not_in_the_store_is_the_workers_to_decide(house: Stages) -> None:
+    """Of what was accepted here nobody knows whether the log still has it, or whether it was cancelled elsewhere."""
+    first, again = await post(house), await post(house)
+    assert not is_repetition(again, first)
+    assert len(house.requests) == 2
+
+
+async def test_what_was_cancelled_here_is_not_what_is_sent_again(house: Stages) -> None:
+    """Though the store does not show its cancellation yet."""
+    first = await ingested(house, status=Status.CONFIRMED)
+    await house.clock.advance(1)
+    await house.client.post(f"/api/v1/vrs/reservations/{request_id(first)}/cancel")
+    await house.clock.advance(1)
+    again = await post(house, Prefer="wait=0")
+    assert not is_repetition(again, first)
+
+
 async def test_without_the_store_the_worker_decides(house: Stages) -> None:
-    await post(house)
+    await ingested(house)
     house.reader.away = True
     assert (await post(house)).status_code == 202
     assert len(house.requests) == 2
@@ -191,7 +240,7 @@ async def test_without_the_store_the_worker_decides(house: Stages) -> None:
 
 async def test_no_store_is_asked_for_what_is_new(house: Stages) -> None:
     for number in range(3):
-        await post(house, changed(UNPAID, "roomId", number))
+        await post(house, changed(UNPAID, "propertyId", number))
     assert house.reader.reads == 0
 
 
@@ -207,13 +256,108 @@ async def test_a_publish_that_failed_is_not_remembered(house: Stages) -> None:
 async def test_nothing_of_a_card_or_a_guest_is_in_the_keys(house: Stages) -> None:
     await post(house, changed(PAID, "cardDetails", CARD))
     await post(house, changed(PAID, "cardDetails", {**CARD, "cardNumber": "5555555555554444"}))
-    assert len(house.requests) == 1
     natural = decode_submission(house.requests[0]).natural
     assert natural is not None
-    assert len(natural.key) == len(natural.transaction or "") == 20
+    keys = (natural.key, natural.transaction, natural.same, natural.stay)
+    assert [len(each or "") for each in keys] == [20] * 4
+
+
+# --- an account that refuses what is similar ---
+
+
+@pytest.fixture
+def strict(house: Stages) -> Stages:
+    house.directory.accounts = {
+        name: replace(account, similar="refuse") for name, account in house.directory.accounts.items()
+    }
+    return house
+
+
+@pytest.mark.parametrize("ingested", [False, True])
+async def test_similar_ones_are_refused_where_the_account_says_so(strict: Stages, ingested: bool) -> None:
+    first = await post(strict)
+    if ingested:
+        strict.ingest(strict.requests[0])
+        submission = decode_submission(strict.requests[0])
+        strict.reader.similar_ones = [
+            SimilarSubmission(
+                submission.request_id,
+                Status.PENDING,
+                submission.accepted_at,
+                None,
+                to_json(dict(submission.reservation)),
+            )
+        ]
+    refused = await post(strict, changed(changed(UNPAID, "notes", "Late"), "numberOfPets", 1))
+    assert (refused.status_code, refused.json()["code"]) == (409, "similar_submission")
+    assert refused.json()["similarTo"] == [request_id(first)]
+    assert refused.json()["differing"] == (["/notes", "/numberOfPets"] if ingested else [])
+    (item_refused,) = await bulk(strict, item(changed(UNPAID, "notes", "Late")))
+    assert item_refused["problem"]["code"] == "similar_submission"
+    assert len(strict.requests) == 1
+    # What has a key of its own is meant, and what is for another guest is nothing of the kind.
+    assert (await post(strict, changed(UNPAID, "notes", "Late"), key="own")).status_code == 202
+    strict.reader.similar_ones = []
+    assert (await post(strict, changed(UNPAID, "guest.firstName", "Eva"))).status_code == 202
+
+
+async def test_beside_what_was_cancelled_they_are_not(strict: Stages) -> None:
+    first = await post(strict)
+    await strict.clock.advance(1)
+    await strict.client.post(f"/api/v1/vrs/reservations/{request_id(first)}/cancel")
+    await strict.clock.advance(1)
+    assert (await post(strict, changed(UNPAID, "notes", "Late"))).status_code == 202
+
+
+async def test_without_the_store_nothing_is_accepted_there(strict: Stages) -> None:
+    strict.reader.away = True
+    assert (await post(strict)).status_code == 503
 
 
 # --- who waits ---
+
+
+async def test_who_waits_with_another_body_under_its_key_is_refused(house: Stages) -> None:
+    await post(house, key="order")
+    other = await waiting(house, changed(UNPAID, "notes", "another body"), key="other")
+    submission = decode_submission(await house.requested(2))
+    conflict = encode_conflict(submission, iso(house.clock.now()))
+    await house.log.publish(
+        RESULTS, [encode_conflict(replace(submission, fingerprint="0" * 32), iso(house.clock.now()))]
+    )
+    await house.clock.advance(1)
+    assert not other.done()
+    await house.log.publish(RESULTS, [conflict])
+    answer = await other
+    assert (answer.status_code, answer.json()["code"]) == (422, "idempotency_key_reused")
+
+
+async def test_the_outcome_of_another_body_under_its_key_is_not_its_own(house: Stages) -> None:
+    """The other was accepted elsewhere, and its outcome is heard first."""
+    waits = await waiting(house, key="order")
+    message = await house.requested()
+    other = replace(message, value=message.value.replace(b'"fingerprint":"', b'"fingerprint":"0'))
+    await house.settle(other, Status.CONFIRMED, pms_reservation_id="pms-1")
+    answer = await waits
+    assert (answer.status_code, answer.json()["code"]) == (422, "idempotency_key_reused")
+
+
+async def test_a_chain_of_duplicates_is_followed_to_its_end(house: Stages) -> None:
+    """X is found to be Y, and then Y to be Z; and one that leads back to itself ends."""
+    posted = [await waiting(house, changed(UNPAID, "notes", f"{number}")) for number in range(3)]
+    await house.requested(3)
+    x, y, z = house.requests
+    stored = house.ingest(z)
+    await house.log.publish(
+        RESULTS, [encode_duplicate(decode_submission(x), decode_submission(y).request_id, iso(house.clock.now()))]
+    )
+    await house.clock.advance(1)
+    await house.repeat(y, stored)
+    await house.clock.advance(1)
+    await house.settle(z, Status.CONFIRMED, pms_reservation_id="pms-1")
+    answers = await asyncio.gather(*posted)
+    assert [answer.status_code for answer in answers] == [201, 201, 201]
+    assert [answer.headers.get("duplicate-of") for answer in answers] == [stored.request_id, stored.request_id, None]
 
 
 async def waiting(house: Stages, body: dict[str, Any] = UNPAID, **more: str) -> asyncio.Task[httpx.Response]:
@@ -223,12 +367,14 @@ async def waiting(house: Stages, body: dict[str, Any] = UNPAID, **more: str) -> 
 async def test_who_waits_is_told_the_earlier_ones_outcome(house: Stages) -> None:
     first = await waiting(house)
     message = await house.requested()
+    house.ingest(message)
     again = await waiting(house)
     await house.clock.advance(1)
     stored = await house.settle(message, Status.CONFIRMED, pms_reservation_id="pms-1")
     answers = await asyncio.gather(first, again)
     assert [answer.status_code for answer in answers] == [201, 201]
-    assert answers[0].content == answers[1].content
+    assert answers[0].json()["data"] == answers[1].json()["data"]
+    assert [each["code"] for each in answers[1].json()["warnings"]] == ["sent_again"]
     assert [answer.headers.get("duplicate-of") for answer in answers] == [None, stored.request_id]
     assert len(house.requests) == 1
 
@@ -269,6 +415,7 @@ async def test_the_wait_for_both_is_no_longer_than_was_asked_for(house: Stages) 
 async def test_a_refusal_is_the_outcome_too(house: Stages) -> None:
     first = await waiting(house)
     message = await house.requested()
+    house.ingest(message)
     again = await waiting(house)
     await house.clock.advance(1)
     problem = {"type": "/problems/rejected", "title": "No", "status": 409, "detail": "No.", "code": "rejected"}
@@ -345,22 +492,36 @@ def item(reservation: dict[str, Any] = UNPAID, **more: Any) -> dict[str, Any]:
     return {"operation": "booking-engine", "reservation": reservation, **more}
 
 
-async def test_items_may_repeat_one_another_and_what_came_before(house: Stages) -> None:
-    before = await post(house, changed(UNPAID, "roomId", "Z"))
-    results = await bulk(
-        house, item(), item(), item(changed(UNPAID, "roomId", "Z")), item(idempotencyKey="own"), item(GENERAL | UNPAID)
-    )
+async def test_equal_items_are_as_many_rooms_and_may_repeat_what_came_before(house: Stages) -> None:
+    before = await ingested(house, changed(UNPAID, "roomId", "Z"))
+    items = [item(), item(), item(changed(UNPAID, "roomId", "Z")), item(idempotencyKey="own"), item()]
+    results = await bulk(house, *items)
+    assert [each.get("duplicate") for each in results] == [None, None, True, None, None]
+    assert results[2]["requestId"] == request_id(before)
+    assert len(house.requests) == 5
+    for message in house.requests[1:]:
+        house.ingest(message)
+    again = await bulk(house, *items, item())
     ids = [each["requestId"] for each in results]
-    assert [each.get("duplicate") for each in results] == [None, True, True, None, True]
-    assert (ids[1], ids[2], ids[4]) == (ids[0], request_id(before), ids[0])
-    assert len(house.requests) == 3
-    again = await bulk(house, item(), item(changed(UNPAID, "roomId", "Y")))
-    assert [each.get("duplicate") for each in again] == [True, None]
+    assert [each["requestId"] for each in again][:5] == ids
+    assert [each.get("duplicate") for each in again] == [True, True, True, None, True, None]
+
+
+@pytest.mark.parametrize("rooms", [2, 3, 5])
+@pytest.mark.parametrize("operation", ["booking-engine", "general"])
+async def test_a_cart_of_equal_rooms_is_all_of_them(house: Stages, operation: str, rooms: int) -> None:
+    cart = {"operation": operation, "reservation": PAID if operation == "booking-engine" else GENERAL}
+    results = await bulk(house, *[cart] * rooms)
+    assert len({each["requestId"] for each in results}) == len(house.requests) == rooms
+    found = [decode_submission(each).natural for each in house.requests]
+    assert len({each.same for each in found if each is not None}) == rooms
 
 
 async def test_a_bulk_that_is_sent_again_adds_nothing(house: Stages) -> None:
     items = [item(changed(UNPAID, "roomId", number)) for number in range(30)]
     first = await bulk(house, *items)
+    for message in house.requests:
+        house.ingest(message)
     reads = house.reader.reads
     again = await bulk(house, *items)
     assert [each["requestId"] for each in again] == [each["requestId"] for each in first]

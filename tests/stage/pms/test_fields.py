@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from forwarder.pms.fields import SPECIFIED, FieldTable, InNotes, LeftOut, SentAs, words_for
-from forwarder.pms.kinds.beds24.requests import FIELDS as BEDS24
-from forwarder.pms.kinds.booking_sync.fields import FIELDS as BOOKING_SYNC
+from forwarder.pms.kinds.booking_sync.requests import FIELDS as BOOKING_SYNC
 from forwarder.pms.mapping.format.model import PmsMapping
 from forwarder.pms.mapping.kind import MappedKind
 from forwarder.pms.mapping.unmapped import table_of
@@ -141,4 +140,4 @@ def test_a_field_of_the_pms_is_named_as_the_caller_knows_it() -> None:
     assert BOOKING_SYNC.in_callers_words("adults") == "adults (numberOfGuests, numberOfAdults)"
     assert BOOKING_SYNC.in_callers_words("currency") == "currency"
     assert BOOKING_SYNC.in_callers_words("base") == "base"
-    assert BEDS24.in_callers_words("numAdult") == "numAdult (numberOfGuests, numberOfAdults)"
+    assert KINDS["beds24"].fields.in_callers_words("numAdult") == "numAdult (numberOfAdults, numberOfGuests)"

@@ -65,7 +65,7 @@ async def test_a_credential_that_is_not_accepted(world: World, credential: str) 
 
 async def test_what_hostaway_does_not_know(world: World) -> None:
     async with simulated(world) as pms:
-        outcome = await pms.create(booking(propertyId=404))
+        outcome = await pms.create(booking(propertyId=404, roomId=404))
     assert isinstance(outcome, Rejected)
     assert outcome.problem.code == "property_not_found"
 
@@ -79,7 +79,7 @@ async def test_cancelled_nights_are_free_again(world: World) -> None:
         found = await pms.find(booking(1))
         assert isinstance(found, Deferred)
         assert found.reason == "cancelled_in_pms"
-        assert isinstance(await pms.create(booking(2, propertyId=5001)), Confirmed)
+        assert isinstance(await pms.create(booking(2, propertyId=5001, roomId=5001)), Confirmed)
         assert await pms.cancel(booking(1), "999999") == Cancelled()
     assert (world.stats()["made"], world.stats()["cancelled"]) == (2, 1)
 
@@ -97,9 +97,9 @@ async def test_a_listing_of_more_than_a_page() -> None:
     with World(QuickClock(), calendars=False) as world:
         async with simulated(world) as pms:
             for number in range(101):
-                await pms.create(booking(number, propertyId=7))
-            assert isinstance(await pms.find(booking(100, propertyId=7)), Confirmed)
-            assert await pms.find(booking(101, propertyId=7)) == Absent()
+                await pms.create(booking(number, propertyId=7, roomId=7))
+            assert isinstance(await pms.find(booking(100, propertyId=7, roomId=7)), Confirmed)
+            assert await pms.find(booking(101, propertyId=7, roomId=7)) == Absent()
 
 
 async def test_another_base_url_is_another_pms(world: World) -> None:

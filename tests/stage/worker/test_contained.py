@@ -94,6 +94,9 @@ async def test_a_letter_that_the_log_does_not_take(bench: Bench) -> None:
                 raise ValueError("too large for this topic")
             await bench.publisher.publish(topic, messages)
 
+        def partition(self, topic: str, key: str) -> int | None:
+            return bench.publisher.partition(topic, key)
+
         async def ready(self) -> bool:
             return True
 

@@ -10,10 +10,11 @@ from pydantic_core import from_json
 from forwarder.operations.repair.dead_letter_messages import replayed
 from forwarder.operations.repair.dead_letters import DeadLetterReader, LetterFilter, LetterState
 from forwarder.operations.repair.replay import plan_replay
+from forwarder.process.clock import iso
 from forwarder.reservation.duplicates import NaturalKey
 from forwarder.reservation.submission import Submission
 from forwarder.store.lists.overview import SqlOverview
-from forwarder.topics.codec import header
+from forwarder.topics.codec import header, is_conflict
 from tests.support.log.signers import SIGNER
 from tests.support.worker.worker_bench import TOPICS, Bench, cancellation, fresh, message_of, open_bench
 
@@ -46,23 +47,30 @@ async def test_it_is_pushed_once_and_who_waits_is_told(bench: Bench) -> None:
     assert (await bench.stored(3)).request_id == sent(1).request_id
 
 
-@pytest.mark.parametrize("held", [True, False])
-async def test_a_transaction_used_for_something_else_is_never_pushed(bench: Bench, *, held: bool) -> None:
-    """Whether it goes on at once, or is claimed by the next worker."""
-    await bench.submit(sent(1, transaction="tx"), sent(2, "other", "tx"))
-    if not held:
-        bench.accounts.one = replace(bench.accounts.one, paused=True)
-        async with bench.worker():
-            await bench.taken_in()
-        bench.accounts.one = replace(bench.accounts.one, paused=False)
+async def test_one_transaction_pays_for_two_rooms(bench: Bench) -> None:
+    cart = [replace(sent(n), natural=NaturalKey("same", "tx", 300, same=f"room {n}", stay="stay")) for n in (1, 2)]
+    await bench.submit(*cart)
     async with bench.worker():
-        await bench.rows("REJECTED", 1)
+        await bench.rows("CONFIRMED", 2)
+        events = await bench.read(TOPICS.results, 2)
+    assert {*bench.pms.asked} == {each.request_id for each in cart}
+    assert (await bench.stored(2)).similar_to == (cart[0].request_id,)
+    told = {from_json(each.message.value)["requestId"]: from_json(each.message.value) for each in events}
+    assert told[cart[1].request_id]["similarTo"] == [cart[0].request_id]
+    assert "similarTo" not in told[cart[0].request_id]
+
+
+async def test_another_body_under_one_key_is_announced_and_never_pushed(bench: Bench) -> None:
+    first = sent(1)
+    other = replace(first, fingerprint="0" * 32)
+    await bench.submit(first, other)
+    async with bench.worker():
         await bench.rows("CONFIRMED", 1)
-    assert bench.pms.asked == [sent(1).request_id]
-    problem = (await bench.stored(2)).problem
-    assert problem is not None
-    assert (problem["code"], problem["status"]) == ("transaction_reused", 409)
-    assert problem["transactionOf"] == sent(1).request_id
+        events = await bench.read(TOPICS.results, 2)
+    (told,) = [each.message for each in events if is_conflict(each.message)]
+    assert (header(told.headers, "ce_subject"), from_json(told.value)["fingerprint"]) == (first.request_id, "0" * 32)
+    assert bench.pms.asked == [first.request_id]
+    assert (await bench.stored(1)).conflicting_at == iso(other.accepted_at)
 
 
 async def test_a_dead_letter_in_whose_place_another_was_sent_is_not_pushed(bench: Bench) -> None:

@@ -1,6 +1,6 @@
 """What becomes of messages on the requests topic that no ingress wrote: set aside, counted, and the next one is worked on."""
 
-from collections.abc import AsyncIterator, Collection, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -11,7 +11,7 @@ from pydantic_core import to_json
 
 from forwarder.store.submissions.port import Unstorable
 from forwarder.store.submissions.recorder import SqlRecorder
-from forwarder.store.submissions.work import Arrival, CancellationArrival, Work
+from forwarder.store.submissions.work import Arrival, CancellationArrival, NotedOn, Work
 from forwarder.topics.cancellations import encode_cancellation
 from forwarder.topics.port import MAX_MESSAGE_BYTES, Message
 from tests.support.worker.worker_bench import TOPICS, Bench, cancellation, fresh, message_of, open_bench
@@ -60,7 +60,9 @@ class _Refusing(SqlRecorder):
         self._refuse(arrival.submission.request_id for arrival in arrivals)
         return await super().ingest(worker_id, arrivals, **more)
 
-    async def request_cancellations(self, arrivals: Sequence[CancellationArrival], *, now: datetime) -> Collection[str]:
+    async def request_cancellations(
+        self, arrivals: Sequence[CancellationArrival], *, now: datetime
+    ) -> Mapping[str, NotedOn]:
         self._refuse(arrival.request.request_id for arrival in arrivals)
         return await super().request_cancellations(arrivals, now=now)
 

@@ -57,7 +57,11 @@ class Callers:
             card=self._card(bare.request_id, account_id) if order.card else None,
             deadline_seconds=order.deadline_seconds,
             natural=NaturalKey(
-                f"asks for {number}", f"transaction {number}" if order.transaction else None, MAX_WINDOW_SECONDS
+                f"asks for {number}",
+                f"transaction {number}" if order.transaction else None,
+                MAX_WINDOW_SECONDS,
+                same=f"body {number}",
+                stay=f"stay {order.room}",
             ),
         )
         self._send(taken, order.copies)
@@ -85,11 +89,11 @@ class Callers:
         self._log.append(TOPICS.requests, [message] * copies)
 
     def cancel(self, request_id: str, *, revision: int) -> None:
-        """Take a submission back. `revision`: that of the last its caller has heard of it."""
+        """Take a submission back. `revision`: that of the last its caller has heard of it. Half of the ingresses do not know where
+        the submission went: the cancellation of every other one goes by its id, wherever that leads."""
         taken = self.submitted[request_id]
-        request = CancellationRequest(
-            request_id, taken.account_id, taken.key, self._clock.now(), "Changed plans.", revision
-        )
+        key = taken.key if int(request_id[-1], 36) % 2 else f"{taken.account_id}:{request_id}"
+        request = CancellationRequest(request_id, taken.account_id, key, self._clock.now(), "Changed plans.", revision)
         self.cancelled.add(request_id)
         self._log.append(TOPICS.requests, [encode_cancellation(request)])
 

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic_core import from_json
 
 from forwarder.reservation.submission import Submission
-from forwarder.topics.codec import decode_data, header, is_cancellation, is_duplicate, subject
+from forwarder.topics.codec import decode_data, header, is_cancellation, is_duplicate, is_outcome, subject
 from forwarder.topics.port import Message
 from tests.support.machine.site import CARD_NUMBER, Site
 from tests.support.machine.worlds.log import TOPICS
@@ -58,7 +58,7 @@ class Judge:
         found_rows, found_waiting, duplicates = site.store.read(_ROWS, _OUTBOX, _DUPLICATES)
         rows, waiting = ([row._mapping for row in found] for found in (found_rows, found_waiting))
         results = site.log.written[TOPICS.results]
-        published = [_event(message) for message in results if not is_duplicate(message)]
+        published = [_event(message) for message in results if is_outcome(message)]
         assert not site.failures, site.failures
         assert not site.ownership.violations, site.ownership.violations
         self._repetitions_stay_what_they_are({row.request_id: row.duplicate_of for row in duplicates}, rows)

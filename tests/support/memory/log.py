@@ -33,6 +33,9 @@ class MemoryLog:
         if sizes:
             raise MessageTooLarge(sizes, self.max_bytes)
 
+    def partition(self, topic: str, key: str) -> int | None:
+        return 0
+
     async def holds(self, topic: str, count: int) -> None:
         """Return once so many messages were stored."""
         async with self._changed:

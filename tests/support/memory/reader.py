@@ -1,13 +1,13 @@
 """The store's reading side in memory, at the store's own seam."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime
 
 from pydantic_core import from_json
 
 from forwarder.store.lists.paging import FIRST, fitting, neighbours
-from forwarder.store.lists.port import DEFAULT_FILTERS, Filters, Order, Page, StoredSubmission
+from forwarder.store.lists.port import DEFAULT_FILTERS, Filters, Order, Page, SimilarSubmission, StoredSubmission
 from forwarder.store.submissions.port import StoreUnavailable
 
 
@@ -18,6 +18,8 @@ class MemoryReader:
     rows: list[tuple[str, StoredSubmission]] = field(default_factory=list)
     duplicates: dict[str, tuple[str, str]] = field(default_factory=dict)
     """By the request id of each: that of the one that it repeats, and its fingerprint."""
+    similar_ones: list[SimilarSubmission] = field(default_factory=list)
+    """For every stay."""
     away: bool = False
     reads: int = 0
 
@@ -36,6 +38,11 @@ class MemoryReader:
             if original in known:
                 known[request_id] = replace(known[original], fingerprint=fingerprint)
         return {request_id: known[request_id] for request_id in request_ids if request_id in known}
+
+    async def similar(self, account_id: str, stay_key: str) -> Sequence[SimilarSubmission]:
+        assert len(stay_key) == 20
+        self._of(account_id)
+        return self.similar_ones
 
     async def reservation(self, account_id: str, reservation_id: int) -> StoredSubmission | None:
         return next((stored for stored in self._of(account_id) if stored.id == reservation_id), None)

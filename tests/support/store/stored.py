@@ -92,6 +92,7 @@ def postponed(work: Work, *, due_at: datetime = LATER, possibly_sent: bool = Fal
         [*work.attempts, attempt(outcome="deferred")],
         NOW,
         due_at,
+        work.revision,
         doubtful() if possibly_sent else NOTHING_SENT,
     )
 

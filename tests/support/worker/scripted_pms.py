@@ -113,6 +113,7 @@ def pusher_to(
     cards: CardsInTheClear | None = None,
     timing: Timing | None = None,
     clock: ManualClock | None = None,
+    is_cancelled: MaySend = lambda _: False,
 ) -> Pusher:
     """`intents`: where the ids go of the rows that are marked before they are pushed. `timing`: by default the PMS
     shows at once what it made, and nothing is waited for."""
@@ -122,5 +123,13 @@ def pusher_to(
             intents.append(work_id)
         return work_id != REFUSES_INTENT
 
-    sealed, timing = cards or CardsInTheClear(), timing or Timing(0.0, 0.0)
-    return Pusher(pms, _Vault(), clock or ManualClock(), sealed, may_send=may_send, intend=intend, timing=timing)
+    return Pusher(
+        pms,
+        _Vault(),
+        clock or ManualClock(),
+        cards or CardsInTheClear(),
+        may_send=may_send,
+        intend=intend,
+        timing=timing or Timing(0.0, 0.0),
+        is_cancelled=is_cancelled,
+    )

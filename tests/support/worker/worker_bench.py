@@ -149,6 +149,9 @@ class FailsFirst:
             raise LogUnavailable("away, once")
         await self._publisher.publish(topic, messages)
 
+    def partition(self, topic: str, key: str) -> int | None:
+        return self._publisher.partition(topic, key)
+
     async def ready(self) -> bool:
         return True
 

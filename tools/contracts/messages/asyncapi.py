@@ -8,7 +8,7 @@ from pydantic_core import from_json
 from forwarder.topics.port import Topics
 from tools.contracts.messages.event_schemas import value_schema
 from tools.contracts.messages.headers import dead_letter_headers, request_headers, result_headers, shown_headers
-from tools.contracts.messages.messages import Described, duplicate_message, request_messages, result_messages
+from tools.contracts.messages.messages import Described, other_messages, request_messages, result_messages
 from tools.contracts.openapi.document import VERSION
 
 _SCHEMAS: Final = "#/components/schemas/"
@@ -36,7 +36,7 @@ _DEAD_LETTERS: Final = (
 
 def asyncapi() -> dict[str, Any]:
     """The document."""
-    requests, results = request_messages(), (*result_messages(), duplicate_message())
+    requests, results = request_messages(), (*result_messages(), *other_messages())
     return {
         "asyncapi": "3.0.0",
         "info": {

@@ -24,6 +24,9 @@ class ResultData(Part):
     other_pms_reservation_ids: list[str] = maybe(
         "Other reservations that the PMS shows under the same reference. Ask the operator which of them is to stay."
     )
+    similar_to: list[RequestId] = maybe(
+        "Other submissions for the same stay and guest. Each is a reservation of its own."
+    )
     test: Literal[True] = maybe("Of an event of test mode: what it tells of was made in a simulated PMS.")
 
 
@@ -36,6 +39,18 @@ class DuplicateData(Part):
     duplicate_of: Annotated[
         RequestId, Field(description="The submission that it repeats, whose outcome is its outcome.")
     ]
+    test: Literal[True] = maybe("Of an event of test mode.")
+
+
+class ConflictData(Part):
+    """That a submission was not made, because another body came before under its `Idempotency-Key`."""
+
+    request_id: RequestId
+    workspace_id: str
+    integration_account_id: str
+    accepted_at: Annotated[Moment, Field(description="When the submission that was not made was accepted.")]
+    fingerprint: Annotated[str, Field(description="Its own: that of the submission that was made is another.")]
+    code: Literal["conflicting_body"]
     test: Literal[True] = maybe("Of an event of test mode.")
 
 
@@ -62,6 +77,8 @@ class SubmittedData(Part):
     transaction_key: str = maybe("The same of its `transactionId` alone.")
     duplicate_window_seconds: int = maybe("For how long it is recognised.", ge=0, le=MAX_WINDOW_SECONDS)
     keyed: bool = maybe("Whether it came with an `Idempotency-Key`.")
+    same_key: str = maybe("Equal for two submissions that are the same: a keyed digest.")
+    stay_key: str = maybe("Equal for two submissions for the same stay and guest: a keyed digest.")
 
 
 class CancellationRequestedData(Part):

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from tools.contracts.json_schema import schema_of
 from tools.contracts.messages import event_data
-from tools.contracts.messages.messages import Described, duplicate_message, request_messages, result_messages
+from tools.contracts.messages.messages import Described, other_messages, request_messages, result_messages
 from tools.contracts.openapi.request_bodies import request_schemas
 
 _DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
@@ -19,7 +19,7 @@ _MASKED: Final = {
 
 def event_schemas() -> Mapping[str, Mapping[str, Any]]:
     """By type."""
-    described = (*request_messages(), *result_messages(), duplicate_message())
+    described = (*request_messages(), *result_messages(), *other_messages())
     return {
         one.kind: {"$schema": _DIALECT, "$id": f"{one.kind}.schema.json", **value_schema(one, "#/$defs/")}
         for one in described

@@ -13,6 +13,7 @@ from forwarder.reservation.outcome import Status
 from forwarder.reservation.record import EVENT_TYPES, ResultEvent, result_data
 from forwarder.topics.cancellations import encode_cancellation
 from forwarder.topics.codec import (
+    encode_conflict,
     encode_duplicate,
     encode_result,
     encode_submission,
@@ -94,8 +95,23 @@ def result_messages() -> Sequence[Described]:
     )
 
 
-def duplicate_message() -> Described:
-    """The one on the results topic that is no result."""
+def other_messages() -> Sequence[Described]:
+    """Those on the results topic that are no results."""
+    return _duplicate(), _conflict()
+
+
+def _conflict() -> Described:
+    return Described(
+        "reservation.conflicting_body.v1",
+        "A submission was not made: another body came before under its `Idempotency-Key`. Its `requestId` is that of the first, "
+        "whose outcome is not its outcome.",
+        event_data.ConflictData,
+        encode_conflict(examples.submission(), examples.SETTLED_AT),
+        {},
+    )
+
+
+def _duplicate() -> Described:
     submission = replace(examples.submission(), request_id=examples.repetition_id())
     return Described(
         "reservation.duplicate.v1",

@@ -20,6 +20,7 @@ Success = Annotated[
         description="False once it is sure that no reservation came of it (`REJECTED`, `FAILED`); else `status` tells more."
     ),
 ]
+_SIMILAR = "Other submissions for the same stay and guest. Each is a reservation of its own."
 _WARNED = "What of the request does not reach the PMS. Absent where nothing is lost."
 WouldPass = Annotated[bool, Field(description="Whether it would be accepted.")]
 
@@ -45,6 +46,14 @@ class Cancellation(Part):
     problem: Annotated[Problem | None, Field(description="Why it came to nothing.")]
 
 
+class ConflictingBody(Part):
+    """A submission that was not made, because another body came before under its `Idempotency-Key`."""
+
+    code: Literal["conflicting_body"]
+    accepted_at: Annotated[Moment, Field(description="When the last of them was accepted.")]
+    detail: str
+
+
 class Submission(Part):
     """Where a submission stands. In the moment before a worker takes it in, all but `requestId` and `status` is empty."""
 
@@ -57,12 +66,19 @@ class Submission(Part):
     problem: Annotated[Problem | None, Field(description="Why it is not confirmed.")]
     record: Reservation | None
     cancellation: Annotated[Cancellation | None, Field(description="None was asked for where it is null.")]
+    similar_to: list[RequestId] = maybe(_SIMILAR)
+    conflicting_body: ConflictingBody = maybe("Another body came under its `Idempotency-Key`, and was not made.")
 
 
 class SubmissionWarning(Part):
     """Something to know about a submission that is accepted all the same."""
 
-    code: Annotated[str, Field(description="`unknown_field`, `card_not_sent`, `field_not_sent`; others may come.")]
+    code: Annotated[
+        str,
+        Field(
+            description="`unknown_field`, `card_not_sent`, `field_not_sent`, `sent_again`, `similar_submission`; others may come."
+        ),
+    ]
     pointer: Annotated[str, Field(description="JSON Pointer (RFC 6901) of what it speaks of, from the reservation on.")]
     detail: str
 
@@ -75,6 +91,7 @@ class Receipt(Part):
     accepted_at: Moment
     status_url: StatusUrl
     duplicate: Literal[True] = maybe("It is an earlier submission, which was sent again. Nothing more is booked.")
+    similar_to: list[RequestId] = maybe(_SIMILAR)
 
 
 class AcceptedReservation(Reservation):
@@ -83,6 +100,7 @@ class AcceptedReservation(Reservation):
     id: int = maybe("The reservation's identifier here, once a worker took it in.", ge=1)
     accepted_at: Moment
     status_url: StatusUrl
+    similar_to: list[RequestId] = maybe(_SIMILAR)
 
 
 class _OfItem(Part):

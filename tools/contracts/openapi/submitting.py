@@ -27,6 +27,7 @@ _TERMS: Final = (
     requests.INVALID_DEADLINE,
     requests.KEY_REUSED,
     requests.TRANSACTION_REUSED,
+    requests.SIMILAR_SUBMISSION,
 )
 _RULES: Final = (rules.CARD_REQUIRED, rules.CARD_INVALID, rules.WEBSITE_REQUIRED, rules.NO_ROOMS)
 _REJECTIONS: Final = (

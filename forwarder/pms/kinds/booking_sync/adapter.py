@@ -18,15 +18,35 @@ from http import HTTPStatus
 from typing import ClassVar
 from urllib.parse import urlencode
 
-from forwarder.pms.kinds.booking_sync.api import BookingSyncApi
-from forwarder.pms.kinds.booking_sync.fields import FIELDS, table_for
-from forwarder.pms.kinds.booking_sync.lookup import confirmed, look_up
-from forwarder.pms.kinds.booking_sync.options import BookingSyncOptions
-from forwarder.pms.kinds.booking_sync.payment import CardPayment, charges_card, paid_elsewhere, payment_of_before
-from forwarder.pms.kinds.booking_sync.quote import NotFree, Quote, quote_in
-from forwarder.pms.kinds.booking_sync.requests import booking_body, client_body, given, people_of, strict_booking_body
-from forwarder.pms.kinds.booking_sync.responses import SyncBooking, bookings_in, client_id_in, refusal_in, rental_id_in
-from forwarder.pms.kinds.booking_sync.stand_ins import stand_in_for
+from forwarder.pms.kinds.booking_sync.api import BookingSyncApi, BookingSyncOptions
+from forwarder.pms.kinds.booking_sync.payment import (
+    CardPayment,
+    charges_card,
+    paid_elsewhere,
+    payment_of_before,
+    stand_in_for,
+)
+from forwarder.pms.kinds.booking_sync.requests import (
+    FIELDS,
+    NotFree,
+    Quote,
+    booking_body,
+    client_body,
+    given,
+    people_of,
+    quote_in,
+    strict_booking_body,
+    table_for,
+)
+from forwarder.pms.kinds.booking_sync.responses import (
+    SyncBooking,
+    bookings_in,
+    client_id_in,
+    confirmed,
+    look_up,
+    refusal_in,
+    rental_id_in,
+)
 from forwarder.pms.sdk import (
     AccountConnection,
     Booking,

@@ -1,18 +1,13 @@
-"""Requests to BookingSync as one account: its address, its media type, its access tokens, and what its refusals say of the account.
-
-Access tokens live for two hours, and the refresh token changes with every renewal (content/reference/authorization.md of the
-vendor's documentation). Nothing there says for how long an old refresh token works. BookingSync runs on Doorkeeper, which ends it
-with the first use of the new access token, where it was set up for that: so the new one is kept before it is used.
-"""
+"""How BookingSync is reached: what an account of kind `booking-sync` can be set to, its credential, and its requests."""
 
 from datetime import timedelta
 from http import HTTPStatus
-from typing import Final
-from urllib.parse import urlencode
+from typing import Annotated, Final, Literal, Self
+from urllib.parse import urlencode, urlsplit
 
-from pydantic import BaseModel, ConfigDict, StrictStr, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictStr, ValidationError, model_validator
+from pydantic.alias_generators import to_camel
 
-from forwarder.pms.kinds.booking_sync.options import BookingSyncOptions, OAuthCredential, credential_of
 from forwarder.pms.sdk import (
     AccountConnection,
     Authorization,
@@ -20,6 +15,7 @@ from forwarder.pms.sdk import (
     Deferred,
     Grant,
     InDoubt,
+    NoOptions,
     NoResponse,
     NotSent,
     Request,
@@ -33,6 +29,102 @@ from forwarder.pms.sdk import (
     unexpected,
     whole_number,
 )
+
+SECURE_PAYMENTS: Final = "https://secure.bookingsync.com/api/bookingsync/instant_bookings"
+"""Where the vendor's payments guide says that cards are sent, and nowhere else."""
+
+_OWN_MACHINE = {"localhost", "127.0.0.1", "::1"}
+
+
+def _safe_for_secrets(url: str) -> str:
+    parts = urlsplit(url)
+    if parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in _OWN_MACHINE):
+        return url
+    raise ValueError("must begin with https://, since secrets are sent there")
+
+
+_SecretsUrl = Annotated[str, Field(max_length=2048, pattern=r"^https?://[^\s]+$"), AfterValidator(_safe_for_secrets)]
+_TimeOfDay = Annotated[str, Field(pattern=r"^([01]\d|2[0-3]):[0-5]\d$")]
+_Text = Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[^\x00]+$")]
+
+
+class SecurePayments(NoOptions):
+    """How cards reach the gateway of the account's rentals, by the vendor's own payment platform. The vendor gives all of it."""
+
+    gateway_id: _Text = Field(description="The id of the payment gateway that is assigned to the rentals.")
+    gateway_name: Literal["booking_pay", "ogone", "stripe", "bogus"] = Field(description="The gateway's name.")
+    gateway_type: Literal["PaymentGateway", "PaypalExpressGateway"] = Field(
+        "PaymentGateway", description="The gateway's type."
+    )
+    url: _SecretsUrl = Field(SECURE_PAYMENTS, description="Where the vendor's payment platform takes cards.")
+    hold_minutes: Annotated[int, Field(ge=6, le=60)] = Field(
+        10, description="For how long the nights are held while the card is charged: longer than any push may take."
+    )
+
+    @property
+    def hold(self) -> timedelta:
+        return timedelta(minutes=self.hold_minutes)
+
+
+class BookingSyncOptions(NoOptions):
+    """What BookingSync can be asked to do for an account, beside booking."""
+
+    token_url: _SecretsUrl | None = Field(
+        None, description="The authorization server; /oauth/token beside the base URL's /api/v3 if left out."
+    )
+    redirect_uri: _Text | None = Field(
+        None, description="The redirect_uri that the application was authorized with; sent with each renewal."
+    )
+    strict_bookings: bool = Field(
+        default=False, description="Book by POST /strict_bookings, which takes the client and the booking at once."
+    )
+    live_quote: bool = Field(
+        default=False,
+        description="Ask for the price first, book with its fees and taxes, and refuse what has another price (price_changed).",
+    )
+    source_id: Annotated[int, Field(gt=0)] | None = Field(None, description="The source that bookings are marked with.")
+    checkin_time: _TimeOfDay | None = Field(
+        None, description="The time of day of arrivals, HH:MM; midnight if left out."
+    )
+    checkout_time: _TimeOfDay | None = Field(
+        None, description="The time of day of departures, HH:MM; midnight if left out."
+    )
+    record_payments: bool = Field(
+        default=False,
+        description="Where morChannel is SELF and a transactionId is given, note the whole price as paid online, once.",
+    )
+    secure_payments: SecurePayments | None = Field(
+        None, description="Charge the card where morChannel is PMS. Without it, no card leaves for BookingSync."
+    )
+
+    @model_validator(mode="after")
+    def _one_way_to_book(self) -> Self:
+        if self.strict_bookings and self.secure_payments is not None:
+            raise ValueError("strictBookings and securePayments exclude each other: a strict booking cannot be held")
+        return self
+
+
+class OAuthCredential(BaseModel):
+    """An application and the account that it was authorized for: what renews itself, from `refresh_token` on."""
+
+    model_config = ConfigDict(
+        alias_generator=to_camel, extra="forbid", frozen=True, validate_by_name=False, validate_by_alias=True
+    )
+
+    client_id: _Text
+    client_secret: _Text = Field(repr=False)
+    refresh_token: _Text = Field(repr=False)
+
+
+def credential_of(text: str) -> OAuthCredential | str | None:
+    """A JSON object is an OAuth credential, None where it is a wrong one; anything else is a plain access token."""
+    if not text.lstrip().startswith("{"):
+        return text
+    try:
+        return OAuthCredential.model_validate_json(text)
+    except ValidationError:
+        return None
+
 
 MEDIA_TYPE: Final = b"application/vnd.api+json"
 _FORM: Final = (

@@ -6,7 +6,7 @@ from typing import Annotated, Final, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from forwarder.pms.mapping.format.parts import Condition, HeaderName, Table, Text, nonsense
+from forwarder.pms.mapping.format.parts import Condition, HeaderName, Scalar, Table, Text, nonsense
 
 SignedPart = Literal["method", "path", "query", "timestamp", "nonce", "bodySha256", "key"]
 """What a signature may be over. `path` is with that of the base URL; `query` has its parameters in the order of their names."""
@@ -23,10 +23,13 @@ def _token_url(url: str) -> str:
 class OAuth(Table):
     """Access tokens of OAuth 2.0. They are kept with the account, and shared by all workers."""
 
-    grant: Literal["client_credentials", "refresh_token"] = "client_credentials"
+    grant: Literal["client_credentials", "refresh_token", "header"] = "client_credentials"
     """`client_credentials`: the credential is `CLIENT_ID:SECRET`. `refresh_token`: it is a JSON object with clientId,
     clientSecret and
-    refreshToken, and each answer brings the next refresh token. Any other credential is an access token, and sent as it is."""
+    refreshToken, and each answer brings the next refresh token. Any other credential is an access token, and sent as it is.
+    `header`: the credential is a refresh token that never changes, shown in a header of a GET."""
+    header: HeaderName | None = None
+    """The header for the grant header."""
     token_url: Annotated[str, AfterValidator(_token_url)]
     """Where tokens are asked for."""
     encoding: Literal["form", "json"] = "form"
@@ -39,6 +42,9 @@ class OAuth(Table):
     tokens_per_day: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
     """How many tokens a day the PMS gives out: one that was granted too short a while ago is not replaced."""
 
+    usable_after_seconds: Annotated[float, Field(ge=0, le=10)] = 0.0
+    """How long after it was given a token is first accepted."""
+
     @property
     def min_seconds(self) -> float:
         """How long a token is used at the least."""
@@ -48,6 +54,8 @@ class OAuth(Table):
     def _ends(self) -> Self:
         if not self.ended.status:
             raise nonsense("ended: `status` says by which statuses")
+        if (self.header is None) == (self.grant == "header"):
+            raise nonsense("`header` is for the grant header, which needs it")
         return self
 
 
@@ -81,10 +89,13 @@ class Signature(Table):
 class Auth(Table):
     """How the credential is shown."""
 
+    only_if: Mapping[Text, Scalar] = Field(default_factory=dict)
+    """Options and the values that an account has where this form is for it; for each of several forms but the last."""
     form: Literal["bearer", "basic", "header", "query", "oauth", "signed"] = "bearer"
     """Where it goes."""
     name: HeaderName | None = None
-    """The header's or the parameter's name, for the forms header and query."""
+    """The header's or the parameter's name, for the forms header and query; for oauth, the header of access tokens, if not
+    Authorization."""
     credential: Literal["user:password", "key"] = "user:password"
     """Of which form the credential of `basic` is: a pair, or one key that is encoded alone."""
     oauth: OAuth | None = None
@@ -94,8 +105,8 @@ class Auth(Table):
 
     @model_validator(mode="after")
     def _whole(self) -> Self:
-        if (self.name is None) == (self.form in ("header", "query")):
-            raise nonsense("`name` is for the forms header and query, which need it")
+        if self.form != "oauth" and (self.name is None) == (self.form in ("header", "query")):
+            raise nonsense("`name` is for the forms header and query, which need it, and for oauth")
         if (self.oauth is None) == (self.form == "oauth"):
             raise nonsense("`oauth` is for the form oauth, which needs it")
         if (self.signature is None) == (self.form == "signed"):

@@ -114,7 +114,7 @@ def _scalar(node: yaml.Node) -> Any:
 
 def _faults(error: ValidationError, document: Document, model: type[BaseModel]) -> Iterator[str]:
     for detail in error.errors(include_input=False, include_url=False):
-        loc = tuple(part for part in detail["loc"] if part != "[key]")
+        loc = _as_written(document.value, tuple(part for part in detail["loc"] if part != "[key]"))
         place = ".".join(map(str, loc))
         said = str(detail["msg"])
         if detail["type"] == _UNKNOWN:
@@ -124,6 +124,17 @@ def _faults(error: ValidationError, document: Document, model: type[BaseModel]) 
             given = _given(document.value, loc)
             said += _hint(given, _CHOICE.findall(said)) if isinstance(given, str) else ""
         yield f"line {document.line_of(loc)}: {place + ': ' if place else ''}{said}"
+
+
+def _as_written(value: Any, loc: Loc) -> Loc:
+    """Without the position of what stands alone where a list may be."""
+    written: list[int | str] = []
+    for part in loc:
+        if isinstance(part, int) and not isinstance(value, list):
+            continue
+        written.append(part)
+        value = _given(value, (part,))
+    return tuple(written)
 
 
 def _given(value: Any, loc: Loc) -> Any:

@@ -50,6 +50,16 @@ def value_at(document: Any, path: str) -> Any | Missing:
     return document
 
 
+def texts_at(document: Any, path: str) -> list[str]:
+    """The texts at `path`, in which a step * stands for every position of a list."""
+    head, star, tail = path.partition("*")
+    if not star:
+        value = value_at(document, path)
+        return [value] if isinstance(value, str) else []
+    items = value_at(document, head.rstrip("."))
+    return [text for item in items for text in texts_at(item, tail.lstrip("."))] if isinstance(items, list) else []
+
+
 def same(value: Any, expected: Any) -> bool:
     """Whether two scalars are one in JSON, where true is not 1."""
     return isinstance(value, bool) == isinstance(expected, bool) and bool(value == expected)

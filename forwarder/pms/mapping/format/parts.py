@@ -22,7 +22,7 @@ from pydantic_core import PydanticCustomError
 
 from forwarder.pms.adapter import NoOptions
 from forwarder.pms.mapping.format.fields import DATES, FieldName, Written
-from forwarder.pms.mapping.format.json_path import JsonPath, clashes, same, value_at
+from forwarder.pms.mapping.format.json_path import MISSING, JsonPath, clashes, same, texts_at, value_at
 
 Scalar = StrictStr | StrictBool | StrictInt | StrictFloat
 Text = Annotated[str, Field(min_length=1, max_length=256)]
@@ -70,63 +70,95 @@ def _reread(form: str) -> str:
     return datetime.strptime(_SAMPLE.strftime(form), form).date().isoformat()  # noqa: DTZ007 - a day, not a moment
 
 
+def _from_name(given: Any) -> Any:
+    return {"field": given} if isinstance(given, str) else given
+
+
 class Source(Table):
-    """Where one value comes from: a field of ours, a constant, an option of the account, or several put together as JSON text."""
+    """Where one value comes from: a field of ours, several joined, a constant, an option of the account, or several put together as
+    JSON text."""
 
     field: Annotated[
         tuple[FieldName, ...], BeforeValidator(lambda given: (given,) if isinstance(given, str) else given)
     ] = ()
     """A field of ours, or several: the first that the booking has."""
-    constant: Scalar | None = None
-    """What is sent whatever the booking has."""
+    join: tuple[FieldName, ...] = ()
+    """Several fields of ours, sent as one text."""
+    joined_by: str = ", "
+    """What is between the joined fields."""
+    constant: Scalar | tuple[Scalar, ...] | None = None
+    """What is always sent. A list repeats a parameter of `query`."""
     option: Text | None = None
     """An option of the account, as `options` declares it."""
+    of: FieldName | None = None
+    """For an option that is a table: the field by whose value it is looked up."""
     json_text: "Sources | None" = Field(None, alias="json")
     """Paths and where their values come from: sent as one text of JSON, as some filters want it."""
+    otherwise: "Annotated[Source, BeforeValidator(_from_name)] | None" = Field(None, alias="else")
+    """Where the value comes from if there is none by the above."""
     default: Scalar | None = None
     """What is sent where the booking has none of the fields, or the account not that option."""
+    least: StrictInt | None = None
+    """The least number that is sent."""
+    needs: Text | None = None
+    """Sent only together with this other value of the body."""
+    without: Text | None = None
+    """Sent only where this other value of the body is not."""
     add_days: Annotated[int, Field(ge=-400, le=400)] = 0
     """How many days after a date, as where a list is asked for around it."""
     written: Written | None = Field(None, alias="as")
-    """How the value is written; as it came, if left out."""
+    """How the value is written; unchanged, if left out."""
     date_format: Annotated[str, AfterValidator(_date_format)] | None = None
     """How a date is written, such as %d/%m/%Y."""
+    max_length: Annotated[int, Field(ge=10)] | None = None
+    """How many characters the PMS takes. A longer text is cut, and ends in […]."""
+    if_longer: Literal["cut", "notes"] = "cut"
+    """`notes`: a longer text is not sent here, but in the notes."""
 
     @model_validator(mode="after")
     def _one_thing(self) -> Self:
-        given = (bool(self.field), self.constant is not None, self.option is not None, self.json_text is not None)
-        if sum(given) != 1:
-            raise nonsense("give one of `field` and `constant`, or of `option` and `json`")
+        ways = (self.field, self.join, self.constant is not None, self.option, self.json_text is not None)
+        if sum(map(bool, ways)) != 1:
+            raise nonsense("give one of `field`, `join`, `constant`, `option` and `json`")
+        fields = {*self.field, *self.join}
         if not self.field and (self.written, self.date_format, self.add_days) != (None, None, 0):
-            what = "a constant is" if self.constant is not None else "options and JSON are"
-            raise nonsense(f"{what} written as it is: without `as`, `dateFormat` and `addDays`")
-        if self.default is not None and not (self.field or self.option):
+            raise nonsense("`as`, `dateFormat` and `addDays` are for `field`")
+        if self.default is not None and not (fields or self.option):
             raise nonsense("a constant is written as it is: without `default`")
         if (self.date_format is not None or self.add_days) and (
             self.written is not None or not set(self.field) <= DATES
         ):
             raise nonsense("`dateFormat` and `addDays` are for arrivalDate and departureDate, without `as`")
+        if self.max_length is not None and not fields:
+            raise nonsense("`maxLength` is for `field` and `join`")
+        if self.least is not None and not self.field:
+            raise nonsense("`least` is for `field`")
+        if self.of is not None and self.option is None:
+            raise nonsense("`of` is for `option`")
         if self.json_text is not None and (clash := clashes(self.json_text)):
             raise nonsense(f"json: {clash}")
         return self
 
     @property
     def inner(self) -> "tuple[Source, ...]":
-        """Itself and those in its JSON."""
+        """Itself, those in its JSON, and the one instead of it."""
         parts = () if self.json_text is None else tuple(self.json_text.values())
-        return (self, *(one for part in parts for one in part.inner))
+        instead = () if self.otherwise is None else self.otherwise.inner
+        return (self, *(one for part in parts for one in part.inner), *instead)
+
+    @property
+    def fields(self) -> tuple[FieldName, ...]:
+        """The fields of ours whose values it may send."""
+        return (*self.field, *self.join)
 
 
-Sources = Mapping[
-    Text,
-    Annotated[Source, BeforeValidator(lambda given: {"field": given} if isinstance(given, str) else given)],
-]
+Sources = Mapping[Text, Annotated[Source, BeforeValidator(_from_name)]]
 """The PMS's name or path of each value → where the value comes from; a text is the name of a field of ours."""
 
 
 def names_in(sources: Sources) -> frozenset[str]:
     """The fields of ours that are sent there."""
-    return frozenset(name for source in sources.values() for one in source.inner for name in one.field)
+    return frozenset(name for source in sources.values() for one in source.inner for name in one.fields)
 
 
 def options_in(sources: Sources) -> frozenset[str]:
@@ -169,7 +201,8 @@ HeaderName = Annotated[str, AfterValidator(_header_name)]
 HeaderValue = Annotated[str, Field(pattern=r"^[\x20-\x7e]*$")]
 
 
-def _pattern(text: str) -> str:
+def regular_expression(text: str) -> str:
+    """The text, which is a regular expression."""
     try:
         re.compile(text)
     except re.error as error:
@@ -177,54 +210,72 @@ def _pattern(text: str) -> str:
     return text
 
 
-Pattern = Annotated[str, Field(min_length=1), AfterValidator(_pattern)]
+Pattern = Annotated[str, Field(min_length=1), AfterValidator(regular_expression)]
 
 
 class Condition(Table):
-    """What an answer must be."""
+    """What a response must be."""
 
     status: frozenset[Status] = frozenset()
     """Its status is one of these."""
     when: Mapping[JsonPath, Scalar | None] = Field(default_factory=dict)
     """Each path leads to this very value."""
+    has: tuple[JsonPath, ...] = ()
+    """Each path leads to something that is not null."""
+    lacks: tuple[JsonPath, ...] = ()
+    """No path leads to anything but null."""
+
+    @property
+    def reads_the_body(self) -> bool:
+        return bool(self.when or self.has)
 
     def says(self, body: Any) -> bool:
         """Whether the body by itself meets the condition. Never where nothing is said about bodies."""
-        return bool(self.when) and self._holds(body)
+        return self.reads_the_body and self.holds(body)
 
     def passes(self, status: int, body: Any) -> bool:
-        return status in self.status and self._holds(body)
+        return (not self.status or status in self.status) and self.holds(body)
 
-    def _holds(self, body: Any) -> bool:
-        return all(same(value_at(body, path), expected) for path, expected in self.when.items())
+    def holds(self, body: Any) -> bool:
+        return all(same(value_at(body, path), expected) for path, expected in self.when.items()) and all(
+            (value_at(body, path) not in (MISSING, None)) is there
+            for paths, there in ((self.has, True), (self.lacks, False))
+            for path in paths
+        )
 
 
 class Rule(Condition):
-    """What an answer that meets the condition means."""
+    """What a response that meets the condition means."""
 
     matches: Mapping[JsonPath, Pattern] = Field(default_factory=dict)
-    """Each path leads to a text in which this regular expression is found, in any case of letters."""
+    """Each path leads to a text, or with * to several, in which this regular expression is found, in any case of letters."""
+    message: Annotated[str, AfterValidator(regular_expression)] | None = None
+    """This regular expression is found in the PMS's words, as `message` of the mapping finds them."""
     becomes: str
     """An outcome, or the code of a refusal."""
 
     @model_validator(mode="after")
     def _tells_apart(self) -> Self:
         if not (self.status or self.reads_the_body):
-            raise nonsense("a rule has a condition: `status`, `when` or `matches`")
+            raise nonsense("a rule has a condition: `status`, `when`, `has`, `message` or `matches`")
         return self
 
     @property
     def reads_the_body(self) -> bool:
-        return bool(self.when or self.matches)
+        return bool(self.when or self.has or self.matches or self.message is not None)
 
-    def applies(self, status: int, body: Any) -> bool:
-        return (not self.status or status in self.status) and self._holds(body) and self._matching(body)
+    def applies(self, status: int, body: Any, words: str) -> bool:
+        return self.passes(status, body) and self._matching(body) and self._worded(words)
 
     def _matching(self, body: Any) -> bool:
-        texts = ((value_at(body, path), pattern) for path, pattern in self.matches.items())
-        return all(
-            isinstance(text, str) and re.search(pattern, text[:_LONGEST_TEXT], re.IGNORECASE) for text, pattern in texts
-        )
+        return all(_found(pattern, texts_at(body, path)) for path, pattern in self.matches.items())
+
+    def _worded(self, words: str) -> bool:
+        return self.message is None or _found(self.message, [words])
+
+
+def _found(pattern: str, texts: Iterable[str]) -> bool:
+    return any(re.search(pattern, text[:_LONGEST_TEXT], re.IGNORECASE) for text in texts)
 
 
 RecordName = Literal[
@@ -259,6 +310,8 @@ class States(Table):
     """The words for one that was never made."""
     tentative: frozenset[Text] = frozenset()
     """The words for one that is made, and not confirmed yet: what `confirm` is for."""
+    missing: Literal["confirmed"] | None = None
+    """What it is where no word is shown; else nothing is concluded from such a reservation."""
     cancelled_when: Mapping[JsonPath, Scalar] = Field(default_factory=dict)
     """Where one of these paths leads to that value, it is cancelled, whatever the word."""
 
@@ -279,6 +332,8 @@ class Shown(Table):
 
     id: JsonPath = "id"
     """The PMS's id."""
+    ids: Literal["any", "numbers"] = "any"
+    """Whether ids are whole numbers above 0 alone: then nothing else is taken for one."""
     reference: JsonPath | None = None
     """Our reference, as it was sent."""
     status: States | None = None
@@ -286,6 +341,8 @@ class Shown(Table):
     property: JsonPath | None = None
     """The property's id. What is shown of this and of the next four, and is another than was asked for, is another's
     reservation."""
+    room: JsonPath | None = None
+    """The room's id, in the answer to a create."""
     arrival: JsonPath | None = None
     """The first day."""
     departure: JsonPath | None = None

@@ -26,7 +26,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.sql.elements import ColumnElement
 
-from forwarder.store.sql import DialectName, Moment, batch_of, insert_into, same_key
+from forwarder.store.sql import DialectName, Moment, batch_of, insert_into, key_among, same_key
 from forwarder.store.tables import parked_cancellations, reservations
 
 _INGEST_LOCK: Final = 0x72657376
@@ -93,6 +93,14 @@ def park(dialect: DialectName) -> Executable:
     rows = select(*(batch.c[column.name] for column in columns)).where(_reservation_id(batch.c.request_id).is_(None))
     kept = insert_into(dialect, parked_cancellations).from_select([column.name for column in columns], rows)
     return kept.on_conflict_do_nothing(index_elements=["request_id"])
+
+
+@cache
+def noted_on() -> Select[Any]:
+    """The rows that a batch of cancellations is about, as far as they are there, and who holds them."""
+    batch = batch_of(_row.request_id)
+    named = key_among(_row.request_id, select(batch.c.request_id))
+    return select(_row.request_id, _row.partition, _row.leased_by).where(named)
 
 
 @cache

@@ -64,6 +64,8 @@ _INGESTED = (
     _row.natural_key,
     _row.transaction_key,
     _row.keyed,
+    _row.same_key,
+    _row.stay_key,
 )
 WORK = (
     _row.id,
@@ -100,7 +102,9 @@ WORK = (
     _row.natural_key,
     _row.transaction_key,
     _row.keyed,
-    _row.transaction_of,
+    _row.same_key,
+    _row.stay_key,
+    _row.similar_to,
 )
 
 

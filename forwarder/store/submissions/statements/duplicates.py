@@ -1,10 +1,11 @@
-"""The statements about what was just ingested and is an earlier submission sent again. No I/O.
+"""The statements about what was just ingested and is an earlier submission sent again, is similar to one, or has another body under
+its idempotency key. No I/O.
 
 Ingests take turns, so that the second of two always sees the first; but only in a statement of its own: one that waited for its
 turn does not see what was done meanwhile. `repeats` says in what order they are carried out.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, Final
 
@@ -20,11 +21,10 @@ from sqlalchemy import (
     func,
     insert,
     literal_column,
-    not_,
     null,
-    or_,
     select,
     true,
+    type_coerce,
     union_all,
     update,
 )
@@ -47,43 +47,46 @@ POSSIBLE_STATUSES: Final[Sequence[ColumnElement[str]]] = [
 
 @cache
 def look(dialect: DialectName) -> CompoundSelect[Any]:
-    """What is known about the rows from `first` to `last`, all just ingested: the earlier ones with the same transaction, or, where
-    they have none, natural key; which of them are known to repeat another; and whether any cancellation is parked."""
+    """What is known about the rows from `first` to `last`, all just ingested: the earlier ones that are the same, or have the same
+    stay and guest; which of them are known to repeat another; and whether any cancellation is parked. An earlier one may be there
+    several times."""
     one: ColumnElement[int] = literal_column("1")
     any_parked = select(one).select_from(parked_cancellations).limit(one).scalar_subquery()
-    parked = select(*[null()] * 10).where(any_parked.is_not(None))
-    return union_all(_sent_before(dialect), parked)
+    parked = select(*[null()] * (2 + len(_about(_old)))).where(any_parked.is_not(None))
+    alike = [_alike(dialect, find) for find in (_newest_like, _same, _of_the_stay)]
+    return union_all(_known_duplicates(), *alike, parked)
 
 
-def _sent_before(dialect: DialectName) -> Select[Any]:
-    """Of each of the rows the earlier ones that are recognised by the same, of which a reservation may be; and, as `original`, what
-    it was found to repeat before, if the log delivered it again."""
+def _known_duplicates() -> Select[Any]:
+    """As `original`, what a row was found to repeat before, if the log delivered it again."""
+    # A union reads its columns as the first of its parts has them.
+    nothing = [type_coerce(null(), column.type).label(column.name) for column in _about(_old)]
+    source = _new.join(duplicates, same_key(duplicates.c.request_id, _new.c.request_id))
+    columns = (_new.c.id.label("new_id"), duplicates.c.duplicate_of.label("original"), *nothing)
+    return select(*columns).select_from(source).where(_just_ingested())
+
+
+def _alike(dialect: DialectName, find: Callable[[FromClause], Select[Any]]) -> Select[Any]:
+    """Of each of the rows the earlier ones that `find` finds, of which a reservation may be."""
+    source, about = _with_found(dialect, find)
+    columns = (_new.c.id.label("new_id"), null().label("original"), *about)
+    return select(*columns).select_from(source).where(_just_ingested())
+
+
+def _with_found(
+    dialect: DialectName, find: Callable[[FromClause], Select[Any]]
+) -> tuple[FromClause, Sequence[ColumnElement[Any]]]:
+    """Rows joined with what `find` finds for each, and the columns of that."""
     if dialect == "postgresql":
-        earlier = _newest_like(_old).lateral("earlier")
-        known = select(duplicates.c.duplicate_of).where(same_key(duplicates.c.request_id, _new.c.request_id))
-        found = known.correlate(_new).lateral("known")
-        source, original, about = (
-            _new.outerjoin(found, true()).outerjoin(earlier, true()),
-            found.c.duplicate_of,
-            earlier.c,
-        )
-        return _rows_of(source, original, list(about))
+        earlier = find(_old).lateral("earlier")
+        return _new.join(earlier, true()), [*earlier.c]
     # SQLite has no LATERAL, but evaluates such a list of ids anew for each row.
     alike = reservations.alias("alike")
-    ids = _newest_like(alike).with_only_columns(alike.c.id)
-    source = _new.outerjoin(duplicates, duplicates.c.request_id == _new.c.request_id).outerjoin(
-        _old, _old.c.id.in_(ids)
-    )
-    return _rows_of(source, duplicates.c.duplicate_of, _about(_old))
-
-
-def _rows_of(source: FromClause, original: ColumnElement[str], about: Sequence[ColumnElement[Any]]) -> Select[Any]:
-    found = or_(original.is_not(None), about[0].is_not(None))
-    columns = (_new.c.id.label("new_id"), original.label("original"), *about)
-    return select(*columns).select_from(source).where(_just_ingested(), found)
+    return _new.join(_old, _old.c.id.in_(find(alike).with_only_columns(alike.c.id))), _about(_old)
 
 
 def _newest_like(old: FromClause) -> Select[Any]:
+    """By what releases before 0.2 recognise: the transaction, or, where there is none, the natural key."""
     found = recognised_by(old.c)
     conditions = (
         same_key(found, recognised_by(_new.c)),
@@ -97,6 +100,28 @@ def _newest_like(old: FromClause) -> Select[Any]:
     return newest.correlate(_new)
 
 
+def _same(old: FromClause) -> Select[Any]:
+    """Those that are the same, however many have the stay."""
+    found = select(*_about(old)).where(*_has_its_stay(old), old.c.same_key == _new.c.same_key)
+    newest = found.order_by(old.c.stay_key.desc(), old.c.same_key.desc(), old.c.id.desc()).limit(_LOOKED_AT)
+    return newest.correlate(_new)
+
+
+def _of_the_stay(old: FromClause) -> Select[Any]:
+    """Some of those for the same stay and guest."""
+    return select(*_about(old)).where(*_has_its_stay(old)).limit(_LOOKED_AT).correlate(_new)
+
+
+def _has_its_stay(old: FromClause) -> Sequence[ColumnElement[bool]]:
+    return (
+        old.c.stay_key == _new.c.stay_key,
+        old.c.id < bindparam("first", type_=old.c.id.type),
+        # Literally the index's condition: only then can it be used.
+        old.c.stay_key.is_not(None),
+        old.c.status.in_(POSSIBLE_STATUSES),
+    )
+
+
 def _about(old: FromClause) -> Sequence[ColumnElement[Any]]:
     return (
         old.c.id.label("old_id"),
@@ -107,6 +132,9 @@ def _about(old: FromClause) -> Sequence[ColumnElement[Any]]:
         old.c.status,
         old.c.accepted_at,
         old.c.cancel_requested_at,
+        old.c.cancel_problem,
+        old.c.same_key,
+        old.c.stay_key,
     )
 
 
@@ -138,35 +166,54 @@ def mark_keyed() -> Executable:
 
 
 @cache
-def refuse() -> Executable:
-    """They reuse a transaction, and never stand."""
-    batch = batch_of(reservations.c.id, reservations.c.transaction_of)
-    values = {"transaction_of": batch.c.transaction_of, "natural_key": null(), "transaction_key": null()}
+def note_similar() -> Executable:
+    """Note on the rows of a batch which others are similar."""
+    batch = batch_of(reservations.c.id, reservations.c.similar_to)
+    values = {"similar_to": batch.c.similar_to}
     return update(reservations).where(same_key(reservations.c.id, batch.c.id)).values(values)
 
 
 @cache
-def superseded() -> Select[Any]:
-    """Of a batch of failed submissions those for which a later one was sent that still stands, and the request id of that."""
-    batch, later = batch_of(_old.c.request_id), reservations.alias("later")
-    by = _standing_later(later)
-    named = key_among(_old.c.request_id, select(batch.c.request_id))
-    found = select(_old.c.request_id, by.label("later")).where(named).subquery()
-    return select(*found.c).where(found.c.later.is_not(None))
+def fingerprints_of() -> Select[Any]:
+    """Of a batch of request ids that are known: the row that each has or repeats, and its own fingerprint."""
+    asked = batch_of(reservations.c.request_id).c.request_id
+    own = func.coalesce(fingerprint_of(asked), reservations.c.fingerprint).label("fingerprint")
+    found = same_key(reservations.c.request_id, original_of(asked))
+    return select(asked.label("asked_as"), reservations.c.id, own).where(found)
 
 
-def _standing_later(later: FromClause) -> ColumnElement[Any]:
-    found = recognised_by(later.c)
-    conditions = (
-        same_key(found, recognised_by(_old.c)),
-        later.c.id > _old.c.id,
-        later.c.natural_key.is_not(None),
-        later.c.status.in_(POSSIBLE_STATUSES),
-        later.c.cancel_requested_at.is_(None),
-        not_(and_(later.c.keyed, _old.c.keyed)),
+@cache
+def note_conflicts() -> Executable:
+    """Note on the rows of a batch when another body under their idempotency key was accepted. It only grows, so that a message that
+    comes again changes nothing."""
+    row = reservations.c
+    batch = batch_of(row.id, row.conflicting_at)
+    later = func.coalesce(row.conflicting_at, batch.c.conflicting_at) <= batch.c.conflicting_at
+    return update(reservations).where(same_key(row.id, batch.c.id), later).values(conflicting_at=batch.c.conflicting_at)
+
+
+EVERY_ROW: Final = {"first": 2**63 - 1}
+"""The parameters of `alike_of` besides its batch."""
+
+
+@cache
+def alike_of(dialect: DialectName) -> CompoundSelect[Any]:
+    """Of a batch of failed submissions all that is asked of them, and with each row that may stand and is alike that row; it may be
+    there twice."""
+    batch = batch_of(_new.c.request_id)
+    of_failed = (
+        _new.c.request_id.label("failed_id"),
+        _new.c.natural_key.label("failed_natural"),
+        _new.c.keyed.label("failed_keyed"),
+        _new.c.same_key.label("failed_same"),
+        _new.c.updated_at.label("failed_at"),
     )
-    newest = select(later.c.request_id).where(*conditions).order_by(found.desc(), later.c.id.desc())
-    return newest.limit(literal_column("1")).correlate(_old).scalar_subquery()
+    named = key_among(_new.c.request_id, select(batch.c.request_id))
+    parts = []
+    for find in (_newest_like, _same):
+        source, about = _with_found(dialect, find)
+        parts.append(select(*of_failed, *about).select_from(source).where(named))
+    return union_all(*parts)
 
 
 @cache

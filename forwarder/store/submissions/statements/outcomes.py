@@ -149,11 +149,13 @@ def _finish(condition: ColumnElement[bool], batch: FromClause, *, following: boo
 @cache
 def postpone() -> Executable:
     """Record a batch of tries after which there will be another."""
-    batch = batch_of(_row.id, _row.updated_at, _row.attempts, _row.due_at, _row.possibly_sent, _row.evidence)
+    batch = batch_of(
+        _row.id, _row.revision, _row.updated_at, _row.attempts, _row.due_at, _row.possibly_sent, _row.evidence
+    )
     over = cancelled_unsent(batch.c.possibly_sent)
     return (
         update(reservations)
-        .where(same_key(_row.id, batch.c.id), HELD)
+        .where(same_key(_row.id, batch.c.id), _row.revision == batch.c.revision, HELD)
         .values(
             updated_at=batch.c.updated_at,
             attempts=batch.c.attempts,

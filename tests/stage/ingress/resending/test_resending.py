@@ -71,7 +71,7 @@ async def test_after_the_log_was_away_for_days_it_is_accepted_now(house: Stages)
     _assert_accepted_now(house, answer)
     await house.clock.advance(60)
     assert (await _post(house, "order-42")).json() == answer.json()
-    assert len(house.requests) == 1
+    assert len(house.requests) == 2  # a minute later the log may have lost it; the worker ingests the first
 
 
 async def test_whoever_sends_it_over_and_over_while_the_log_hangs_does_not_keep_the_first_moment(house: Stages) -> None:

@@ -18,14 +18,14 @@ PRICED = booking(totalPrice=0.3)
 
 async def test_what_is_shown_of_a_new_booking_gets_into_the_record() -> None:
     outcome = await create(Vendor(posted(made(81, status="new", price=0.3, tax=0.1, notes="Sea view"))), PRICED)
-    tax = {"totalTax": 0.1, "breakdown": [{"name": "Tax", "type": "Tax", "total": 0.1}]}
+    tax = {"totalTax": 0.1, "breakdown": [{"name": "Taxes", "type": "Tax", "total": 0.1}]}
     record = {"totalPrice": 0.3, "notes": "Sea view", "finances": {"totalPrice": 0.3, "tax": tax}}
     assert outcome == Confirmed("81", record)
 
 
 @pytest.mark.parametrize("price", ["a lot", True, [], {}, 1e300, None])
 async def test_what_is_no_amount_is_left_out(price: object) -> None:
-    assert await create(Vendor(posted(made(81, price=price)))) == Confirmed("81", {"finances": {}})
+    assert await create(Vendor(posted(made(81, price=price)))) == Confirmed("81", {})
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ async def test_errors_that_do_not_speak_of_the_booking(message: str, kind: type,
     ],
 )
 async def test_a_booking_that_is_made_counts_whatever_else_failed(item: dict[str, Any]) -> None:
-    assert await create(Vendor(posted(item))) == Confirmed("81", {"finances": {}})
+    assert await create(Vendor(posted(item))) == Confirmed("81", {})
 
 
 @pytest.mark.parametrize(
@@ -179,7 +179,7 @@ async def test_a_batch_that_is_refused_as_a_whole_is_offered_one_by_one() -> Non
 async def test_one_that_is_refused_so_alone_is_put_off() -> None:
     outcome = await create(Vendor(BAD))
     assert isinstance(outcome, Deferred)
-    assert outcome.reason == "pms_refused_request"
+    assert outcome.reason == "pms_refused_in_words"
 
 
 @pytest.mark.parametrize(
@@ -225,7 +225,6 @@ async def test_one_that_is_held_comes_before_one_that_was_cancelled() -> None:
         ([listing({"id": 81, "status": "confirmed"})], "pms_scope_too_small"),
         ([listing(more=True)] * 20, "pms_lists_too_much"),
         ([listing({"id": "81", "status": "confirmed", "custom10": ""})], "pms_answer_not_understood"),
-        ([listing({"id": 81, "custom10": ""})], "pms_answer_not_understood"),
         ([listing("what?")], "pms_answer_not_understood"),
         ([answered(200, {"success": True, "data": []})], "pms_answer_not_understood"),
         (
@@ -251,7 +250,7 @@ async def test_a_look_up_that_decides_nothing(replies: list[Reply], reason: str)
         [posted({"success": True, "modified": {"id": 81}})],
         [posted({"success": True}, status=200)],
         [posted(no("status", "already cancelled")), listing(a_booking(status="cancelled"))],
-        [posted(no("id", "booking not found")), listing()],
+        [posted(no("id", "booking not found")), listing(), listing()],
         [posted({"success": False}), listing(a_booking(status="cancelled"))],
     ],
 )
@@ -262,7 +261,7 @@ async def test_a_booking_that_is_cancelled_is_gone(replies: list[Reply]) -> None
 
 
 async def test_what_was_not_cancelled_is_looked_up_by_its_id_in_every_status_and_past() -> None:
-    vendor = Vendor(posted(no("id", "booking not found")), listing())
+    vendor = Vendor(posted(no("id", "booking not found")), listing(), listing())
     await cancelled(vendor)
     query = vendor.requests[1].url.params
     assert (query["id"], query["arrivalFrom"]) == ("81", "2000-01-01")
@@ -282,7 +281,7 @@ async def test_a_refused_cancellation() -> None:
         ([posted(no("", "no write access"), status=201), listing(a_booking())], "pms_unauthorized"),
         ([posted(no("", "Internal error")), listing(a_booking())], "pms_failed"),
         ([posted(no("id", "booking not found")), answered(404, b"")], "pms_refused_request"),
-        ([posted(no("id", "booking not found")), listing(a_booking(id=7))], "pms_answer_not_understood"),
+        ([posted(no("id", "booking not found")), listing(a_booking(id=7))], "pms_refused_request"),
         ([posted(no("id", "booking not found")), httpx.ReadTimeout("late")], "pms_timed_out"),
         ([posted("what?")], "pms_answer_not_understood"),
         ([posted()], "pms_answer_not_understood"),
@@ -296,7 +295,3 @@ async def test_a_cancellation_may_be_asked_for_again(replies: list[Reply], reaso
     cancellation = await cancelled(Vendor(*replies))
     assert isinstance(cancellation, Deferred)
     assert cancellation.reason == reason
-
-
-async def test_a_booking_of_an_id_that_beds24_cannot_have_is_not_there() -> None:
-    assert await cancelled(Vendor(), "../81") == Cancelled()

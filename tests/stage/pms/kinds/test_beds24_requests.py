@@ -68,9 +68,9 @@ async def test_several_bookings_are_one_request_in_their_order() -> None:
     vendor = Vendor(posted(made(81), made(82), made(83)))
     outcomes = await create_many(vendor, [booking(number) for number in (1, 2, 3)])
     assert outcomes == [
-        Confirmed("81", {"finances": {}}),
-        Confirmed("82", {"finances": {}}),
-        Confirmed("83", {"finances": {}}),
+        Confirmed("81", {}),
+        Confirmed("82", {}),
+        Confirmed("83", {}),
     ]
     assert [item["roomId"] for item in vendor.sent()] == [5001, 5002, 5003]
     assert [item["custom10"] for item in vendor.sent()] == [booking(number).reference for number in (1, 2, 3)]
@@ -120,7 +120,7 @@ async def test_a_card_is_not_part_of_this_wire() -> None:
         ({"name": "Maria"}, {"firstName": "Maria"}),
         ({"email": f"{'m' * 95}@x.example"}, {}),
         ({"lastName": "G" * 120}, {"lastName": "G" * 96 + " […]"}),
-        ({"address": {"country": "Spain", "line1": "A", "line2": "B"}}, {"country": "Spain", "address": "A, B"}),
+        ({"address": {"country": "Hispania", "line1": "A", "line2": "B"}}, {"country": "Hispania", "address": "A, B"}),
         ({}, {}),
     ],
 )
@@ -160,7 +160,7 @@ async def test_a_price_is_the_number_that_was_asked(price: float) -> None:
     assert vendor.sent()[0]["price"] == price
 
 
-@pytest.mark.parametrize("room", ["unknown", "..", "12a", "0", "-1", "\u0661\u0662", "9" * 19, ""])
+@pytest.mark.parametrize("room", ["unknown", "..", "12a", "0", "-1", "\u0661\u0662", "9" * 19])
 async def test_of_a_room_without_a_number_nothing_is_sent(room: str) -> None:
     vendor = Vendor()
     outcome = await create(vendor, booking(roomId=room))

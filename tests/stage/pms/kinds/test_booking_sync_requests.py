@@ -70,14 +70,14 @@ async def test_a_guest_has_a_name_whatever_is_known(guest: dict[str, Any], fulln
 
 
 async def test_what_the_vendor_would_not_take_is_a_comment() -> None:
-    guest = {"name": "Maria", "phone": "", "address": {"country": "Spain"}}
+    guest = {"name": "Maria", "phone": "", "address": {"country": "Hispania"}}
     _, (client, sent) = await create(
         booking(guest=guest, arrivalEstimatedTime="in the evening", notes=None), CLIENT, httpx.Response(503)
     )
     assert json.loads(client.content)["clients"] == [{"fullname": "Maria"}]
     [booked] = json.loads(sent.content)["bookings"]
     assert not {"expected_checkin_time", "notes"} & booked.keys()
-    assert booked["comments"] == [{"content": "Estimated arrival: in the evening\nCountry: Spain"}]
+    assert booked["comments"] == [{"content": "Estimated arrival: in the evening\nCountry: Hispania"}]
 
 
 @pytest.mark.parametrize(

@@ -135,7 +135,7 @@ async def test_what_the_mapping_does_not_decide_is_as_strict_as_ever(status: int
         (401, "pms_unauthorized"),
         (403, "pms_unauthorized"),
         (429, "pms_throttled"),
-        (400, "pms_refused_request"),
+        (400, "pms_refused_in_words"),
     ],
 )
 async def test_what_surely_did_nothing_is_put_off(status: int, reason: str) -> None:
@@ -274,8 +274,8 @@ async def test_a_filtered_list(items: list[Any], outcome: LookupOutcome) -> None
         ({"data": [item(ref="another")]}, "pms_answer_not_understood"),
         ({"data": [{"id": 5}]}, "pms_answer_not_understood"),
         ({"data": ["5"]}, "pms_answer_not_understood"),
-        ({"data": [item(state="Pending")]}, "pms_answer_not_understood"),
-        ({"data": [item(state="Pending"), item(state="Declined")]}, "pms_answer_not_understood"),
+        ({"data": [item(state="Pending")]}, "pms_still_working"),
+        ({"data": [item(state="Pending"), item(state="Declined")]}, "pms_still_working"),
         ({"data": [item(id=None)]}, "pms_answer_not_understood"),
         ({"data": {}}, "pms_answer_not_understood"),
         ({"data": None}, "pms_answer_not_understood"),

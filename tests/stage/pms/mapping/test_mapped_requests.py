@@ -7,6 +7,7 @@ from urllib.parse import parse_qsl
 import httpx
 import pytest
 
+from forwarder.pms.countries import code_of
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import Deferred, Rejected
 from tests.support.pms.kinds.mapped import CLOUDBEDS_LIKE, LODGIFY_LIKE
@@ -135,7 +136,7 @@ async def test_what_cannot_be_written_so_is_refused_before_anything_is_sent(
             outcome = await pms.create(booking(**{field: value}))
             assert isinstance(outcome, Rejected), value
             assert outcome.problem.code == code
-            assert f"mapping writes {field} as" in outcome.problem.detail
+            assert f"The PMS takes {field} as" in outcome.problem.detail
 
 
 async def test_fields_in_a_path_are_one_segment_each() -> None:
@@ -222,9 +223,9 @@ async def test_what_is_mapped_nowhere_goes_below_the_notes() -> None:
     sent = await body({**MAPPED, "remark": "comments", "money": "currency"}, asked)
     assert sent["remark"].split("\n") == [
         "Twins",
+        "Late arrival",
         "Children: 1",
         "Infants: 1",
-        "Late arrival",
         "Payment taken by: the property management system (PMS)",
         "Guests: 3",
         "Promotion code: SUMMER",
@@ -255,3 +256,66 @@ async def test_a_mapping_may_leave_fields_out_of_the_notes() -> None:
 
 async def test_a_mapping_without_notes_sends_what_it_names() -> None:
     assert await body({"who": "guest.name"}) == {"who": "Maria Gonzalez"}
+
+
+async def test_a_value_may_be_joined_cut_chosen_and_sent_only_with_another() -> None:
+    fields = {
+        "street": {"join": ["guest.address.line1", "guest.address.line2"]},
+        "hour": {"field": "arrivalEstimatedTime", "as": "hour"},
+        "until": {"field": "departureEstimatedTime", "as": "clockTime"},
+        "name": {"field": "guest.name", "maxLength": 10},
+        "mail": {"field": "guest.email", "maxLength": 10, "ifLonger": "notes"},
+        "nation": {"field": "guest.address.country", "as": "country"},
+        "country": {"field": "guest.address.country", "without": "nation"},
+        "coupon": {"field": "promotionCode", "needs": "rate"},
+        "rate": {"field": "paymentProviderKey"},
+        "notes": "notes",
+    }
+    address = {"line1": "A 1", "line2": "B", "country": "United Kingdom"}
+    guest = {"name": "Maximiliana Gonzalez", "email": "maximiliana@pms.example", "address": address}
+    times: dict[str, Any] = {"arrivalEstimatedTime": "15:30", "departureEstimatedTime": "9:05"}
+    sent = await body(fields, booking(guest=guest, promotionCode="SUMMER", **times))
+    assert {name: sent.get(name) for name in fields if name != "notes"} == {
+        "street": "A 1, B",
+        "hour": 15,
+        "until": "09:05:00",
+        "name": "Maximi […]",
+        "mail": None,
+        "nation": "GB",
+        "country": None,
+        "coupon": None,
+        "rate": None,
+    }
+    lines = sent["notes"].split("\n")
+    assert {"Estimated arrival: 15:30", "Guest's e-mail: maximiliana@pms.example", "Promotion code: SUMMER"} <= set(
+        lines
+    )
+    assert not [line for line in lines if "Country" in line or "Address" in line or "departure" in line]
+    elsewhere = await body(fields, booking(guest={"name": "Ana", "address": {"country": "Atlantis"}}))
+    assert elsewhere["country"] == "Atlantis"
+
+
+@pytest.mark.parametrize(
+    ("given", "code"),
+    [
+        ("ES", "ES"),
+        ("UK", "GB"),
+        ("EL", "GR"),
+        ("España", "ES"),
+        ("the netherlands", "NL"),
+        ("U.S.A.", "US"),
+        ("Côte d'Ivoire", "CI"),
+        ("DEU", "DE"),
+        ("somewhere", None),
+    ],
+)
+def test_a_country_is_known_by_its_usual_names(given: str, code: str | None) -> None:
+    assert code_of(given) == code
+
+
+async def test_a_name_that_is_sent_in_full_and_by_its_parts_is_not_in_the_notes() -> None:
+    fields = {"name": "guest.name", "first": "guest.first", "last": "guest.last", "notes": "notes"}
+    guest = {"name": "Dr. Maria Gonzalez", "firstName": "Maria", "lastName": "Gonzalez"}
+    sent = await body(fields, booking(guest=guest))
+    assert (sent["name"], sent["first"], sent["last"]) == ("Dr. Maria Gonzalez", "Maria", "Gonzalez")
+    assert not [line for line in sent["notes"].split("\n") if "name" in line]

@@ -1,5 +1,6 @@
 """What a mapped PMS is asked in several steps: pages of a list, a second request that confirms, a look afterwards."""
 
+import json
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -88,16 +89,17 @@ async def find(mapping: Any, pms: Asked) -> Any:
             [{}, {"after": ["c/7"]}, {"after": ["c8"]}],
         ),
         (
-            {"by": "link", "next": "links.next"},
-            [
-                {"data": [OTHER], "links": {"next": f"{BASE}/list?p=2&q=x"}},
-                {"data": [OTHER], "links": {"next": "/api/list?p=3"}},
-                {"data": [OTHER], "links": {}},
-            ],
-            [{}, {"p": ["2"], "q": ["x"]}, {"p": ["3"]}],
+            {"by": "lastId", "query": "after", "count": "total"},
+            [{"data": [OTHER], "total": 2}, {"data": [OTHER], "total": 1}],
+            [{}, {"after": [str(OTHER["id"])]}],
+        ),
+        (
+            {"query": "page", "firstUnsaid": True, "more": "more"},
+            [{"data": [], "more": True}, {"data": [OTHER], "more": False}],
+            [{}, {"page": ["2"]}],
         ),
     ],
-    ids=["counted pages", "until one is empty", "offset", "cursor", "link"],
+    ids=["counted pages", "until one is empty", "offset", "cursor", "last id", "as long as there are more"],
 )
 async def test_every_page_is_read_before_it_is_absent(pages: Any, answers: list[Any], queries: list[Any]) -> None:
     pms = Asked(*((200, answer) for answer in answers * 2))  # read twice: it must not have changed
@@ -113,15 +115,14 @@ async def test_every_page_is_read_before_it_is_absent(pages: Any, answers: list[
 @pytest.mark.parametrize(
     ("answers", "reason"),
     [
-        ([(200, {"data": [OTHER], "next": "https://elsewhere.test/list"})], "pms_answer_not_understood"),
-        ([(200, {"data": [OTHER], "next": f"{BASE}/list?p={n}"}) for n in range(20)], "pms_lists_too_much"),
+        ([(200, {"data": [OTHER], "next": str(n)}) for n in range(20)], "pms_lists_too_much"),
         ([(200, {"data": [{"id": 1, "state": "Booked"}]})], "pms_scope_too_small"),
-        ([(200, {"data": [OTHER], "next": "/api/list?p=2"}), (500, {})], "pms_failed"),
+        ([(200, {"data": [OTHER], "next": "2"}), (500, {})], "pms_failed"),
     ],
 )
 async def test_a_list_that_is_not_read_to_its_end_says_nothing(answers: list[Any], reason: str) -> None:
     pms = Asked(*answers)
-    found = await find(paged(by="link", next="next"), pms)
+    found = await find(paged(by="cursor", query="p", next="next"), pms)
     assert isinstance(found, Deferred)
     assert found.reason == reason
     assert {request.url.host for request in pms.requests} == {"pms.test"}
@@ -316,3 +317,58 @@ async def test_where_the_reference_is_always_echoed_an_answer_without_it_is_in_d
     assert isinstance(await create(Asked((201, {"id": 9})), mapping), InDoubt)
     assert isinstance(await create(Asked((201, {"id": 9, "ref": OURS})), mapping), Confirmed)
     assert isinstance(await create(Asked((201, {"id": 9, "ref": "rsv_of_somebody"})), mapping), InDoubt)
+
+
+GUEST_FIRST: dict[str, Any] = {
+    "create": {
+        "guest": {
+            "path": "/guests",
+            "body": {"name": "guest.name", "nation": {"field": "guest.address.country", "as": "country"}},
+        },
+        "path": "/b",
+        "body": {"ref": "reference", "guest": "pmsGuestId", "note": "notes"},
+    }
+}
+
+
+async def test_a_guest_is_made_first_and_named_by_the_reservation() -> None:
+    pms = Asked((201, {"id": 7}), (201, {"id": 9}))
+    async with pms_that(pms, base_url=BASE, options={"mapping": GUEST_FIRST}) as opened:
+        made = await opened.create(booking(guest={"name": "Ana", "address": {"country": "Atlantis"}}))
+    assert isinstance(made, Confirmed)
+    assert pms.asked == ["POST /api/guests", "POST /api/b"]
+    guest, reservation = (json.loads(request.content) for request in pms.requests)
+    assert guest == {"name": "Ana"}
+    assert reservation["guest"] == "7"
+    assert "Country: Atlantis" in reservation["note"]
+    assert "Ana" not in reservation["note"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        ((500, {}), "pms_failed"),
+        ((201, {}), "pms_answer_not_understood"),
+        ((401, {}), "pms_unauthorized"),
+        ((422, {"message": "The e-mail is not valid"}), "pms_refused_in_words"),
+        (httpx.ReadTimeout("late"), "pms_timed_out"),
+    ],
+)
+async def test_without_a_guest_nothing_is_booked_and_nothing_in_doubt(answer: Any, reason: str) -> None:
+    pms = Asked(answer)
+    async with pms_that(pms, base_url=BASE, options={"mapping": GUEST_FIRST}) as opened:
+        outcome = await opened.create(booking())
+    assert isinstance(outcome, Deferred)
+    assert outcome.reason == reason
+    assert len(pms.requests) == 1
+
+
+async def test_a_search_that_proves_nothing_never_says_absent() -> None:
+    mapping = {**LISTED, "find": {**LISTED["find"], "query": {"ref": "reference"}, "emptyProves": False}}
+    pms = Asked((200, {"data": []}), (200, {"data": [MINE]}))
+    async with pms_that(pms, base_url=BASE, options={"mapping": mapping}) as opened:
+        assert not opened.capabilities.proves_absence
+        empty = await opened.find(booking())
+        assert isinstance(await opened.find(booking()), Confirmed)
+    assert isinstance(empty, Deferred)
+    assert empty.reason == "pms_search_unproven"

@@ -174,6 +174,7 @@ OTHER = {
     "pms_payment_in_doubt",
     "pms_reference_missing",
     "pms_reference_not_shown",
+    "pms_search_unproven",
     "pms_still_working",
     "push_failed",
     "refused_in_doubt",

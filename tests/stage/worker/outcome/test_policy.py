@@ -10,7 +10,7 @@ from forwarder.operations.repair.completion import with_attempt
 from forwarder.reservation.evidence import LookUp, NextStep, Park
 from forwarder.reservation.outcome import Confirmed, Deferred, InDoubt, Outcome, Rejected, Status
 from forwarder.reservation.problems.problem import Problem
-from forwarder.store.submissions.work import Ended, Postponed, Work
+from forwarder.store.submissions.work import Ended, PmsReservation, Postponed, Work
 from forwarder.worker.outcome.policy import LAST_CALL, LOOKED_FOR, decide
 from forwarder.worker.push_context import PushResult
 from tests.support.worker.works import NOW, doubtful, work
@@ -58,12 +58,12 @@ def test_rejected_is_final_and_says_why() -> None:
 
 def test_an_ambiguous_push_is_left_alone_before_it_is_looked_into() -> None:
     again = decided(ROW, pushed(UNSURE, possibly_sent=True))
-    assert again == Postponed(7, pushed(UNSURE).attempts, NOW, NOW + timedelta(seconds=31), DOUBT)
+    assert again == Postponed(7, pushed(UNSURE).attempts, NOW, NOW + timedelta(seconds=31), 0, DOUBT)
 
 
 def test_a_deferred_push_is_tried_again_no_earlier_than_the_pms_asked() -> None:
     again = decided(ROW, pushed(replace(LATER, retry_after_seconds=60.0)))
-    assert again == Postponed(7, pushed(LATER).attempts, NOW, NOW + timedelta(seconds=61))
+    assert again == Postponed(7, pushed(LATER).attempts, NOW, NOW + timedelta(seconds=61), 0)
 
 
 def test_the_pauses_grow_with_the_tries() -> None:
@@ -119,7 +119,7 @@ def test_what_is_in_doubt_and_was_not_found_out_is_looked_for_again_until_it_is_
     assert again.due_at == IN_DOUBT.deadline_at + timedelta(seconds=31)
     at = IN_DOUBT.deadline_at + LOOKED_FOR
     over = decided(IN_DOUBT, pushed(outcome, possibly_sent=True), at=at)
-    assert over == Postponed(7, pushed(outcome).attempts, at, None, DOUBT)
+    assert over == Postponed(7, pushed(outcome).attempts, at, None, 0, DOUBT)
     unsearchable = decided(IN_DOUBT, pushed(outcome, possibly_sent=True, step=PARK), at=IN_DOUBT.deadline_at)
     assert isinstance(unsearchable, Postponed)
     assert unsearchable.due_at is None
@@ -139,3 +139,39 @@ def test_what_is_in_doubt_says_what_is_known() -> None:
     assert final.problem is not None
     for said in ("gave no whole answer at 2027-01-01T00:00:00.000Z", "looked up once", "cannot_be_checked"):
         assert said in final.problem["detail"]
+
+
+def refused_in_words(times: int, action: str = "create", detail: str = "It says: no pets") -> PushResult:
+    """As often in a row; an attempt in other words was before."""
+    outcome = Deferred("pms_refused_in_words", detail)
+    attempts = with_attempt(
+        (), action, "2027-01-01T00:00:00.000Z", 0.1, Deferred("pms_refused_in_words", "Other words")
+    )
+    for _ in range(times):
+        attempts = with_attempt(attempts, action, "2027-01-01T00:00:00.000Z", 0.1, outcome)
+    return PushResult(outcome, attempts)
+
+
+def test_the_same_no_in_unknown_words_is_the_answer_the_third_time() -> None:
+    assert isinstance(decided(ROW, refused_in_words(2)), Postponed)
+    final = decided(ROW, refused_in_words(3))
+    assert isinstance(final, Ended)
+    assert final.status is Status.REJECTED
+    assert final.problem is not None
+    assert (final.problem["code"], final.problem["detail"]) == ("pms_refused", "It says: no pets")
+
+
+def test_the_same_no_to_a_cancellation_keeps_the_reservation() -> None:
+    made = PmsReservation("pms-1", {})
+    row = replace(ROW, pms_reservation=made)
+    assert isinstance(decided(row, refused_in_words(2, "cancel")), Postponed)
+    final = decided(row, refused_in_words(3, "cancel"))
+    assert isinstance(final, Ended)
+    assert final.status is Status.CONFIRMED
+    assert final.cancel_problem is not None
+    assert final.cancel_problem["code"] == "cancellation_refused"
+
+
+def test_what_may_have_been_made_is_not_refused_so() -> None:
+    said = refused_in_words(3)
+    assert isinstance(decided(ROW, PushResult(said.outcome, said.attempts, DOUBT, LookUp())), Postponed)

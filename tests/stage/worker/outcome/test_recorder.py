@@ -76,7 +76,7 @@ class _Site:
             row,
             lambda released: self.released.append(released.id),
             PushResult(Deferred("pms_unavailable", "Down."), ()),
-            Postponed(row.id, (), NOW, NOW),
+            Postponed(row.id, (), NOW, NOW, row.revision),
         )
 
 

@@ -1,5 +1,6 @@
 """What a push tells of its PMS, by what was last seen of it."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +11,14 @@ import forwarder.pms
 from forwarder.operations.repair.completion import describe
 from forwarder.pms.http.outcomes import outcome_of, unexpected
 from forwarder.pms.http.response import Response
-from forwarder.pms.port import CANCELLED_IN_PMS, LEASE_LOST, LOOKS_ALIKE, NOT_ABOUT_THE_PMS
+from forwarder.pms.port import (
+    CANCELLED_IN_PMS,
+    LEASE_LOST,
+    LOOKS_ALIKE,
+    NOT_ABOUT_THE_PMS,
+    REFUSED_IN_WORDS,
+    SEARCH_UNPROVEN,
+)
 from forwarder.reservation.outcome import Confirmed, Deferred, InDoubt, Outcome, Rejected
 from forwarder.reservation.problems.problem import Problem
 from forwarder.store.submissions.work import Attempt, Work
@@ -86,6 +94,8 @@ def test_those_reasons_are_ones_that_the_seam_gives() -> None:
     given = "".join(path.read_text() for path in seam.rglob("*.py") if path.name != "port.py")
     given = given.replace("Deferred(CANCELLED_IN_PMS", f'Deferred("{CANCELLED_IN_PMS}"')
     given = given.replace("Deferred(LOOKS_ALIKE", f'Deferred("{LOOKS_ALIKE}"')
+    for reason, name in ((REFUSED_IN_WORDS, "REFUSED_IN_WORDS"), (SEARCH_UNPROVEN, "SEARCH_UNPROVEN")):
+        given = re.sub(rf"Deferred\(\s*{name}", f'Deferred("{reason}"', given)
     given = given.replace("NotSent(LEASE_LOST", f'NotSent("{LEASE_LOST}"')
     assert not [reason for reason in NOT_ABOUT_THE_PMS if f'"{reason}"' not in given]
 

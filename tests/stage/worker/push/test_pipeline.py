@@ -131,7 +131,7 @@ async def test_what_may_not_have_come_to_rest_is_left_alone() -> None:
     assert await worker.run(row=work(possibly_sent=True, attempts=(unanswered,))) == NOT_ATTEMPTED
     assert worker.pushed == []
     (push,) = worker.enqueued
-    assert push.decision == Postponed(1, (unanswered,), NOW, NOW + timedelta(seconds=30), doubtful())
+    assert push.decision == Postponed(1, (unanswered,), NOW, NOW + timedelta(seconds=30), 0, doubtful())
 
 
 @pytest.mark.parametrize("leased_with", ["", carried(key=False).text, None])

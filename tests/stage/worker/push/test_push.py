@@ -14,7 +14,7 @@ from forwarder.reservation.problems.problem import Problem
 from forwarder.reservation.request import SealedCard
 from forwarder.store.submissions.work import Ended, Work
 from forwarder.worker.outcome.policy import decide
-from forwarder.worker.push_context import LeaseLost, too_late
+from forwarder.worker.push_context import CancelledMeanwhile, LeaseLost, too_late
 from tests.support.worker.scripted_pms import FIND, KEY, NEITHER, ONLY_KEY, CardsInTheClear, ScriptedPms, pusher_to
 from tests.support.worker.works import BASE_URL, NOW, account, carried, doubtful, work
 
@@ -207,6 +207,13 @@ async def test_nothing_is_sent_once_the_lease_is_lost() -> None:
     pms = ScriptedPms(KEY, MADE)
     with pytest.raises(LeaseLost):
         await pusher_to(pms, may_send=lambda _: False).push(account(), work())
+    assert pms.calls == []
+
+
+async def test_nothing_is_sent_once_its_cancellation_was_ingested() -> None:
+    pms = ScriptedPms(NEITHER, MADE)
+    with pytest.raises(CancelledMeanwhile):
+        await pusher_to(pms, is_cancelled=lambda _: True).push(account(), work())
     assert pms.calls == []
 
 

@@ -48,7 +48,7 @@ class GroupLog:
     def append(self, topic: str, messages: Sequence[Message]) -> None:
         for message in messages:
             if topic == TOPICS.requests:
-                self.requests[partition_of(message.key, PARTITIONS)].append(message)
+                self.requests[partition_of(message.key, PARTITIONS, message.partition)].append(message)
             else:
                 self.written[topic].append(message)
 
@@ -117,6 +117,9 @@ class ProcessLog:
     async def publish(self, topic: str, messages: Sequence[Message]) -> None:
         async with self.step("publish", lambda part: self._log.append(topic, messages[: len(messages) // part])):
             self._log.append(topic, messages)
+
+    def partition(self, topic: str, key: str) -> int | None:
+        return partition_of(key.encode(), PARTITIONS) if topic == TOPICS.requests else None
 
     async def ready(self) -> bool:
         return True

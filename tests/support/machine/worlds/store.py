@@ -5,7 +5,7 @@ back, and a connection that is long in coming; meanwhile others go on, those of 
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from datetime import datetime
@@ -22,7 +22,7 @@ from forwarder.store.submissions.card_keys import SqlCardKeys
 from forwarder.store.submissions.port import CardKeys, Recorder, Repairs, StoreUnavailable
 from forwarder.store.submissions.recorder import SqlRecorder
 from forwarder.store.submissions.repairs import SqlRepairs
-from forwarder.store.submissions.work import CancellationArrival
+from forwarder.store.submissions.work import CancellationArrival, NotedOn
 from tests.support.machine.worlds.mishap import Effect, Mishap
 from tests.support.machine.worlds.ownership import Ownership
 from tests.support.machine.worlds.postgresql_at_once import Connecting
@@ -210,9 +210,11 @@ class _RecorderSteps(_Steps):
         super().__init__(process, port)
         self._ownership = ownership
 
-    async def request_cancellations(self, arrivals: Sequence[CancellationArrival], *, now: datetime) -> Collection[str]:
+    async def request_cancellations(
+        self, arrivals: Sequence[CancellationArrival], *, now: datetime
+    ) -> Mapping[str, NotedOn]:
         ask = partial(self._port.request_cancellations, arrivals, now=now)
-        noted: Collection[str] = await self._call("request_cancellations", ask)
+        noted: Mapping[str, NotedOn] = await self._call("request_cancellations", ask)
         for request_id in noted:
             self._ownership.cancelled(self._process, request_id, self._process.loop.time())
         return noted

@@ -1,0 +1,126 @@
+"""What beds24.yaml cannot say: several bookings in one request, each with a result of its own."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from http import HTTPStatus
+from typing import Any, Final
+
+from pydantic_core import from_json, to_json
+
+from forwarder.pms.mapping.adapter import MappedAdapter
+from forwarder.pms.mapping.format.document import load_document
+from forwarder.pms.mapping.format.fields import DoesNotFit
+from forwarder.pms.mapping.format.model import PmsMapping
+from forwarder.pms.mapping.request import Asked
+from forwarder.pms.mapping.response import Tentative
+from forwarder.pms.pages import page_text
+from forwarder.pms.sdk import (
+    Booking,
+    InDoubt,
+    NoResponse,
+    NotSent,
+    Outcome,
+    Rejected,
+    Request,
+    Response,
+    Send,
+    outcome_of,
+)
+
+_FIELD: Final = "custom10"
+_ANSWERED: Final = {HTTPStatus.OK, HTTPStatus.CREATED}
+_UNCLEAR: Final = InDoubt("pms_answer_not_understood", "The PMS does not say whether it made the booking.")
+
+
+class Beds24Adapter(MappedAdapter):
+    """Beds24 as one account speaks it."""
+
+    @staticmethod
+    def mapping_for(mapping: PmsMapping, settings: Mapping[str, Any]) -> PmsMapping:
+        field = settings["referenceField"]
+        return mapping if field == _FIELD else _with_field(field)
+
+    async def create(self, booking: Booking, send: Send) -> Outcome:
+        [outcome] = await self.create_many([booking], send)
+        return outcome
+
+    async def create_many(self, bookings: Sequence[Booking], send: Send) -> Sequence[Outcome]:
+        """One request for all that can be asked for. Of the others, nothing is sent."""
+        outcomes: dict[str, Outcome] = {}
+        asked: list[tuple[Booking, Request]] = []
+        for booking in bookings:
+            try:
+                asked.append((booking, self._requests.build(self._mapping.create, Asked(booking))))
+            except DoesNotFit as misfit:
+                outcomes[booking.reference] = self.misfit(misfit, booking)
+        if asked:
+            made = await self._post(asked, send)
+            outcomes |= {booking.reference: outcome for (booking, _), outcome in zip(asked, made, strict=True)}
+        return [outcomes[booking.reference] for booking in bookings]
+
+    async def _post(self, asked: Sequence[tuple[Booking, Request]], send: Send) -> Sequence[Outcome]:
+        """What Beds24 says of each; where it does not answer them one by one, what that means for every one."""
+        items = [item for _, request in asked for item in from_json(request.content)]
+        response = await self._credentials.send(replace(asked[0][1], content=to_json(items)), send)
+        said = _items(response, len(asked))
+        if said is not None:
+            return [self._of_one(response, item, booking) for item, (booking, _) in zip(said, asked, strict=True)]
+        if response.status_code == HTTPStatus.BAD_REQUEST and len(asked) > 1:
+            return [await self._alone(booking, request, send) for booking, request in asked]
+        return [self._put_off_by_status(response, booking) for booking, _ in asked]
+
+    async def _alone(self, booking: Booking, request: Request, send: Send) -> Outcome:
+        """Retries one item of a rejected batch on its own: any of them may be to blame."""
+        try:
+            [outcome] = await self._post([(booking, request)], send)
+        except (NotSent, NoResponse) as failure:
+            return outcome_of(failure)
+        return outcome
+
+    def _of_one(self, response: Response, item: object, booking: Booking) -> Outcome:
+        outcome = self.read(Response(response.status_code, response.headers, to_json([item])), booking)
+        if isinstance(outcome, Tentative) or outcome == self._put_off_by_status(response, booking):
+            return _UNCLEAR
+        return outcome
+
+    def refusal(self, code: str, said: str, booking: Booking) -> Rejected:
+        names_no_room = code == "room_not_found" and booking.room_id == booking.property_id
+        return super().refusal("property_not_found" if names_no_room else code, said, booking)
+
+    def record(self, shown: Mapping[str, Any], booking: Booking) -> dict[str, Any]:
+        """A tax of 0 is what Beds24 shows where it knows of none."""
+        return super().record({name: value for name, value in shown.items() if name != "tax" or value}, booking)
+
+    def words(self, body: Any) -> str:
+        """What each error of an item says, after its field in the caller's words."""
+        errors = body[0].get("errors") if isinstance(body, list) and body and isinstance(body[0], dict) else None
+        faults = [fault for fault in errors if isinstance(fault, dict)] if isinstance(errors, list) else []
+        return "; ".join(self._in_words(_text(fault.get("field")), _text(fault.get("message"))) for fault in faults)
+
+    def _in_words(self, field: str, message: str) -> str:
+        return f"{self.fields.in_callers_words(field)}: {message}" if field else message
+
+
+def _items(response: Response, count: int) -> list[Any] | None:
+    """What the body says of each item; None where it does not hold so many."""
+    try:
+        items = from_json(response.json_text, allow_inf_nan=False) if response.status_code in _ANSWERED else None
+    except ValueError:
+        return None
+    return items if isinstance(items, list) and len(items) == count else None
+
+
+def _text(value: object) -> str:
+    return value.strip() if isinstance(value, str) else ""
+
+
+@cache
+def _with_field(name: str) -> PmsMapping:
+    """The page for accounts that keep our reference in another custom field."""
+    return load_document(
+        page_text("beds24")
+        .replace(f" {_FIELD}: reference", f" {name}: reference")
+        .replace(f": {_FIELD}\n", f": {name}\n"),
+        PmsMapping,
+    )

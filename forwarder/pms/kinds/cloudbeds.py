@@ -1,0 +1,224 @@
+"""What cloudbeds.yaml cannot say: a note that follows the booking, and its price, which is read once the booking is made."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+from urllib.parse import urlencode
+
+import structlog
+from pydantic_core import to_json
+
+from forwarder.pms.mapping.adapter import MappedAdapter
+from forwarder.pms.mapping.format.json_path import value_at
+from forwarder.pms.mapping.format.model import PmsMapping
+from forwarder.pms.mapping.format.parts import Rule
+from forwarder.pms.mapping.request import Asked
+from forwarder.pms.mapping.response import Tentative, body_of, decide, id_of, may_be_ours
+from forwarder.pms.sdk import (
+    Booking,
+    Confirmed,
+    Deferred,
+    FieldTable,
+    InDoubt,
+    LookupOutcome,
+    NoResponse,
+    NotSent,
+    Outcome,
+    Rejected,
+    Request,
+    Response,
+    Send,
+    SentAs,
+    StandIn,
+    amount,
+    decimal,
+    json_number,
+    read_object,
+    record_fields,
+)
+
+_log = structlog.get_logger(__name__)
+
+_UNCONFIRMED: Final = "not_confirmed"
+_NOTE_TRIES: Final = 2
+_NOTE: Final = "reservationNote"
+_FORM: Final = (b"Content-Type", b"application/x-www-form-urlencoded")
+
+
+class CloudbedsAdapter(MappedAdapter):
+    """Cloudbeds as one account speaks it."""
+
+    @staticmethod
+    def mapping_for(mapping: PmsMapping, settings: Mapping[str, Any]) -> PmsMapping:
+        return _accepting_unconfirmed(mapping) if settings["acceptUnconfirmed"] else mapping
+
+    @property
+    def fields(self) -> FieldTable:
+        return _with_a_note(self._unmapped.table) if self._follows else self._unmapped.table
+
+    @property
+    def _follows(self) -> bool:
+        """Whether notes are a note of the reservation: else they go with it, in a field of the account's."""
+        return "notesField" not in self._settings
+
+    async def create(self, booking: Booking, send: Send) -> Outcome:
+        """One request makes the booking. Whatever becomes of the next, which leave a note and read its price, it is made."""
+        outcome = await super().create(booking, send)
+        if not isinstance(outcome, Confirmed):
+            return outcome
+        await self._leave_note(outcome.pms_reservation_id, booking, send)
+        return await self._with_details(outcome, booking, send)
+
+    def read(self, response: Response, booking: Booking) -> Outcome | Tentative:
+        body = read_object(response) or {}
+        unconfirmed = body.get("success") is True and body.get("status") == _UNCONFIRMED
+        if unconfirmed and not self._settings.get("acceptUnconfirmed") and may_be_ours(self._mapping, body, booking):
+            return InDoubt("pms_still_working", "The booking is made, and the property has yet to confirm it.")
+        return super().read(response, booking)
+
+    def _ruled(self, rule: Rule, response: Response, body: object, booking: Booking) -> Rejected | Deferred | InDoubt:
+        """A property that the account's options name is the account's mistake."""
+        if rule.becomes == "property_not_found" and "propertyId" in self._settings:
+            rule = rule.model_copy(update={"becomes": "unauthorized"})
+        return super()._ruled(rule, response, body, booking)
+
+    async def find(self, booking: Booking, send: Send) -> LookupOutcome:
+        """What an earlier push made and could not finish has its note in the end."""
+        found = await super().find(booking, send)
+        if not isinstance(found, Confirmed):
+            return found
+        found = await self._with_details(found, booking, send)
+        if not await self._has_note(found.pms_reservation_id, booking, send):
+            await self._leave_note(found.pms_reservation_id, booking, send)
+        return found
+
+    async def _with_details(self, outcome: Confirmed, booking: Booking, send: Send) -> Confirmed:
+        """With the record of the booking's details where they can be had, else as it is."""
+        cancel = self._mapping.cancel
+        show = None if cancel is None else cancel.read_back
+        if show is None:
+            return outcome
+        try:
+            asked = Asked(booking, outcome.pms_reservation_id)
+            response = await self._credentials.send(self._requests.build(show, asked), send)
+        except (NotSent, NoResponse):
+            return outcome
+        body = body_of(response)
+        shown = value_at(body, show.reservation)
+        known = decide(self._mapping, show, response, body) is True and isinstance(shown, dict)
+        same = known and id_of(self._mapping.reservation, shown) == outcome.pms_reservation_id
+        return self._record(outcome, shown, booking) if same and may_be_ours(self._mapping, shown, booking) else outcome
+
+    # --- the note ---
+
+    async def _leave_note(self, reservation_id: str, booking: Booking, send: Send) -> None:
+        """A note that fails twice is given up, and logged as lost: the booking stands without it."""
+        notes = self._note(booking)
+        form = {**self._place(reservation_id, booking), _NOTE: notes}
+        headers = ((b"Accept", b"application/json"), _FORM)
+        url = f"{self._requests.base_url}/postReservationNote"
+        for _ in range(_NOTE_TRIES if notes else 0):
+            try:
+                response = await self._credentials.send(Request("POST", url, headers, urlencode(form).encode()), send)
+            except (NotSent, NoResponse):
+                continue
+            if (read_object(response) or {}).get("success") is True:
+                return
+        if notes:
+            _log.warning("note.lost", request_id=booking.reference, kind="cloudbeds", pms_reservation_id=reservation_id)
+
+    async def _has_note(self, reservation_id: str, booking: Booking, send: Send) -> bool:
+        """Whether an earlier push left the note. Where nobody can tell it is left again: twice is better than never."""
+        notes = self._note(booking)
+        if not notes:
+            return True
+        url, query = f"{self._requests.base_url}/getReservationNotes", urlencode(self._place(reservation_id, booking))
+        request = Request("GET", url, ((b"Accept", b"application/json"),), query=query)
+        try:
+            shown = (read_object(await self._credentials.send(request, send)) or {}).get("data")
+        except (NotSent, NoResponse):
+            return False
+        return any(item.get(_NOTE) == notes for item in _objects(shown))
+
+    def _note(self, booking: Booking) -> str:
+        return self._requests.notes(booking) if self._follows else ""
+
+    def _place(self, reservation_id: str, booking: Booking) -> dict[str, str]:
+        property_id = self._settings.get("propertyId", booking.property_id)
+        return {"propertyID": property_id, "reservationID": reservation_id}
+
+    # --- the record, and dry runs ---
+
+    def record(self, shown: Mapping[str, Any], booking: Booking) -> dict[str, Any]:  # noqa: ARG002 - the port's
+        """No currency is shown."""
+        total = _number(shown.get("grandTotal", shown.get("total")))
+        detailed = shown.get("balanceDetailed")  # documented as an object, or a list of them
+        sums = next(iter(_objects(detailed if isinstance(detailed, list) else [detailed])), {})
+        finances = {
+            "totalPrice": total,
+            "totalPaid": _number(sums.get("paid")),
+            "remainingBalance": _number(shown.get("balance")),
+            "basePrice": _base_price(_number(sums.get("subTotal")), shown),
+            "fee": _one_line("totalFee", "Additional items", "Fee", sums.get("additionalItems")),
+            "tax": _one_line("totalTax", "Taxes and fees", "Tax", sums.get("taxesFees")),
+        }
+        source = shown.get("source") or shown.get("sourceName")
+        record = record_fields({"source": source, "totalPrice": total, "finances": finances})
+        return record if record.get("finances") else {name: one for name, one in record.items() if name != "finances"}
+
+    def stand_in(self, request: Request, _booking: Booking) -> StandIn | None:
+        match request.method, request.url.rpartition("/")[2]:
+            case "POST", "postReservation":
+                made = {"success": True, "reservationID": "0", "status": "confirmed"}
+                assumed = "reservationID: 0 stands for the id that Cloudbeds gives to the reservation."
+                return StandIn(Response(200, (), to_json(made)), assumed)
+            case "POST", "postReservationNote":
+                return StandIn(Response(200, (), b'{"success":true}'), "")
+            case _:
+                return None
+
+
+def _accepting_unconfirmed(mapping: PmsMapping) -> PmsMapping:
+    shown, states = mapping.reservation, mapping.reservation.status
+    if states is None:
+        return mapping
+    accepting = states.model_copy(update={"confirmed": states.confirmed | {_UNCONFIRMED}})
+    return mapping.model_copy(update={"reservation": shown.model_copy(update={"status": accepting})})
+
+
+def _with_a_note(table: FieldTable) -> FieldTable:
+    """The table of accounts whose notes are a note of the reservation."""
+    own = {"notes": SentAs((_NOTE,)), "comments": SentAs((_NOTE,), "below the notes")}
+    return table.but(own, notes=_NOTE)
+
+
+def _base_price(total: float | None, shown: Mapping[str, Any]) -> dict[str, Any] | None:
+    if total is None:
+        return None
+    nights = [
+        {"name": f"Night of {night.get('date')}", "type": "RoomRate", "total": rate}
+        for night in _nights(shown)
+        if (rate := _number(night.get("rate"))) is not None
+    ]
+    return {"totalBasePrice": total, "breakdown": nights}
+
+
+def _nights(shown: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    for room in (*_objects(shown.get("assigned")), *_objects(shown.get("unassigned"))):
+        yield from _objects(room.get("dailyRates"))
+
+
+def _objects(parts: object) -> Iterable[Mapping[str, Any]]:
+    return [part for part in parts if isinstance(part, dict)] if isinstance(parts, list) else []
+
+
+def _one_line(total_name: str, name: str, kind: str, value: object) -> dict[str, Any] | None:
+    total = _number(value)
+    if total is None:
+        return None
+    return {total_name: total, "breakdown": [{"name": name, "type": kind, "total": total}] if total else []}
+
+
+def _number(value: object) -> float | int | None:
+    """An amount, which Cloudbeds writes as a number, and in places as a text."""
+    exact = amount(value) if isinstance(value, str) else decimal(value)
+    return None if exact is None else json_number(exact)

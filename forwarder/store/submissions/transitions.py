@@ -1,0 +1,102 @@
+"""Every change of a submission's state: who may make it, in which statement, and what that checks before it changes anything.
+
+The statements are in `statements`; a test compiles each and looks for the checks in it. The page on guarantees prints this table.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+
+class Check(StrEnum):
+    """What a statement asks of a row before it changes it. `words` on the page are its value."""
+
+    HOLDER = "it is the holder"
+    NO_HOLDER = "no worker holds it"
+    REVISION = "the revision is the one it knows"
+    STATUS = "the status is the one before"
+    TURN = "in the turn of the ingest, one at a time"
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """From `before` to `after`, when, and who makes it. `statement`: its module and name in `statements`."""
+
+    before: str
+    after: str
+    when: str
+    by: str
+    statement: str
+    checks: tuple[Check, ...]
+
+
+_HELD: Final = (Check.HOLDER, Check.REVISION)
+_IN_DOUBT: Final = (Check.STATUS, Check.REVISION)
+
+TRANSITIONS: Final = (
+    Transition(
+        "",
+        "PENDING",
+        "a message was ingested, and is no earlier one sent again",
+        "worker",
+        "claims.ingest",
+        (Check.TURN,),
+    ),
+    Transition("PENDING", "CONFIRMED", "the PMS made it", "worker", "outcomes.finish", _HELD),
+    Transition("PENDING", "REJECTED", "a rule or the PMS refused it", "worker", "outcomes.finish", _HELD),
+    Transition(
+        "PENDING",
+        "FAILED",
+        "it was not delivered before its deadline; dead-lettered",
+        "worker",
+        "outcomes.finish",
+        _HELD,
+    ),
+    Transition(
+        "PENDING", "IN_DOUBT", "it may have been made, and the PMS cannot be asked", "worker", "outcomes.finish", _HELD
+    ),
+    Transition(
+        "IN_DOUBT", "CONFIRMED, FAILED", "a look-up found it, or found nothing", "worker", "outcomes.finish", _HELD
+    ),
+    Transition(
+        "PENDING, IN_DOUBT",
+        "CANCELLED",
+        "it was to be cancelled, and nothing was made",
+        "worker",
+        "outcomes.finish",
+        _HELD,
+    ),
+    Transition("CONFIRMED", "CANCELLED", "it was cancelled in the PMS", "worker", "outcomes.finish", _HELD),
+    Transition("any", "the same", "a try was put off: due again later", "worker", "outcomes.postpone", _HELD),
+    Transition("any", "the same", "a row was given back unsent", "worker", "claims.release", (Check.HOLDER,)),
+    Transition(
+        "any", "the same", "the holder lost its lease: due again", "another worker", "leases.free_abandoned", ()
+    ),
+    Transition(
+        "any but CANCELLED",
+        "the same, to be cancelled",
+        "a cancellation was ingested",
+        "worker",
+        "cancellations.note",
+        (Check.TURN,),
+    ),
+    Transition("IN_DOUBT", "CONFIRMED, REJECTED", "an operator settled it", "operator", "outcomes.settle", _IN_DOUBT),
+    Transition(
+        "IN_DOUBT",
+        "PENDING",
+        "an operator says that it was not made",
+        "operator",
+        "outcomes.reopen",
+        (*_IN_DOUBT, Check.NO_HOLDER),
+    ),
+    Transition(
+        "FAILED",
+        "PENDING",
+        "its dead letter was replayed, and no other stands in its place",
+        "worker",
+        "claims.revive",
+        (*_IN_DOUBT, Check.TURN),
+    ),
+    Transition("any", "the same", "an operator wants it tried now", "operator", "claims.make_due", (Check.NO_HOLDER,)),
+)
+"""In the order of a submission's life."""

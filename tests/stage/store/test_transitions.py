@@ -1,0 +1,36 @@
+"""The table of transitions says what the statements check."""
+
+import re
+
+import pytest
+from sqlalchemy.dialects import sqlite
+
+from forwarder.store.submissions.statements import cancellations, claims, leases, outcomes
+from forwarder.store.submissions.transitions import TRANSITIONS, Check, Transition
+
+_DIALECT = sqlite.dialect()
+_MODULES = {"cancellations": cancellations, "claims": claims, "leases": leases, "outcomes": outcomes}
+_IN_SQL = {
+    Check.HOLDER: r"coalesce\(reservations\.leased_by, ''\) = ",
+    Check.NO_HOLDER: r"reservations\.leased_by IS NULL",
+    Check.REVISION: r"reservations\.revision = ",
+    Check.STATUS: r"reservations\.status = ",
+}
+"""Where its row is found. The turn is taken by whoever carries the statement out, or in it."""
+
+
+@pytest.mark.parametrize("transition", TRANSITIONS, ids=lambda each: f"{each.statement}: {each.when}")
+def test_each_statement_checks_what_the_table_says(transition: Transition) -> None:
+    module, name = transition.statement.split(".")
+    make = getattr(_MODULES[module], name)
+    statement = make("postgresql") if name == "ingest" else make()
+    sql = re.sub(r"\s+", " ", str(statement.compile(dialect=_DIALECT))) if name != "ingest" else ""
+    condition = sql[sql.rindex("WHERE") :] if "WHERE" in sql else ""
+    for check in transition.checks:
+        if check in _IN_SQL:
+            assert re.search(_IN_SQL[check], condition), (check, sql)
+
+
+def test_what_a_holder_changes_is_checked_by_holder_and_revision() -> None:
+    outcomes_of_pushes = [each for each in TRANSITIONS if each.statement in {"outcomes.finish", "outcomes.postpone"}]
+    assert all({Check.HOLDER, Check.REVISION} <= {*each.checks} for each in outcomes_of_pushes)
