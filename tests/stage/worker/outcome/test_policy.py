@@ -119,7 +119,7 @@ def test_what_is_in_doubt_and_was_not_found_out_is_looked_for_again_until_it_is_
     assert again.due_at == IN_DOUBT.deadline_at + timedelta(seconds=31)
     at = IN_DOUBT.deadline_at + LOOKED_FOR
     over = decided(IN_DOUBT, pushed(outcome, possibly_sent=True), at=at)
-    assert over == Postponed(7, pushed(outcome).attempts, at, None, 0, DOUBT)
+    assert over == Postponed(7, pushed(outcome).attempts, at, None, IN_DOUBT.revision, DOUBT)
     unsearchable = decided(IN_DOUBT, pushed(outcome, possibly_sent=True, step=PARK), at=IN_DOUBT.deadline_at)
     assert isinstance(unsearchable, Postponed)
     assert unsearchable.due_at is None
