@@ -11,7 +11,7 @@ from prometheus_client import Counter, Histogram
 from forwarder.observability import metrics
 from forwarder.operations.repair.completion import AnyOutcome, with_attempt
 from forwarder.process.clock import Clock, iso
-from forwarder.process.containment import Where, contained
+from forwarder.process.containment import FAULTS, Where, contained
 from forwarder.reservation.outcome import CancelOutcome, LookupOutcome, Outcome
 from forwarder.store.submissions.work import Attempt
 
@@ -31,7 +31,7 @@ class Attempts(Struct, eq=False):
         began = self.clock.now(), self.clock.monotonic()
         try:
             outcome = await asking
-        except Exception as error:  # noqa: BLE001 - as said
+        except FAULTS as error:  # as said
             fault = contained(Where.ADAPTER, error, action=action, request_id=self.request_id)
             outcome = after_a_bug("adapter_failed", str(fault))
         self.note(action, began, outcome)
