@@ -15,7 +15,6 @@ from types import SimpleNamespace
 from typing import Any, Final
 
 import pytest
-from forwarder.store.processes.register import SqlProcesses
 from prometheus_client import REGISTRY
 from sqlalchemy import select
 from structlog.testing import capture_logs
@@ -29,6 +28,7 @@ from forwarder.process.containment import LOOPS, Where
 from forwarder.process.loops import cancel_all
 from forwarder.reservation.request import CardDetails
 from forwarder.store.database import Engine, open_engine
+from forwarder.store.processes.register import SqlProcesses
 from forwarder.store.retention.guests import SqlGuests
 from forwarder.store.submissions.card_keys import SqlCardKeys
 from forwarder.store.submissions.recorder import SqlRecorder

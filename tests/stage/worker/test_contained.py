@@ -409,9 +409,9 @@ async def test_a_row_that_cannot_be_read_ends_at_its_deadline(
         past = bench.clock.now() - timedelta(seconds=1)
         await connection.execute(broken.values({column: "{", "deadline_at": past, "possibly_sent": sent}))
     async with bench.worker():
-        [row] = await bench.rows(status, 1)
         [event] = await bench.read(TOPICS.results, 1)
         letters = await bench.read(TOPICS.dead_letters, 1) if status == "FAILED" else []
+        [row] = await bench.rows(status, 1)
     assert row.request_id == subject(event.message.headers) == POISON
     assert [dict(each.message.headers)["dlt-failure-class"] for each in letters] == [b"internal_error"] * (not sent)
 
