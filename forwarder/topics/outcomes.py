@@ -107,7 +107,7 @@ class OutcomeListener:
             await self._wanted.wait()
             try:
                 await self._follow()
-            except Exception:
+            except BaseException:
                 self._following.clear()
                 raise
 

@@ -23,22 +23,41 @@ import forwarder.assembly.cards as assembly_cards
 import forwarder.assembly.roles.role as assembly_role
 import forwarder.store.submissions.recorder as store_recorder
 from forwarder.console.recent import Recent
+from forwarder.notifier import intake as notifier_intake
+from forwarder.notifier import posting
+from forwarder.notifier.service import Notifier, NotifierParts
+from forwarder.notifier.settings import NotifierSettings
+from forwarder.notifier.webhooks import Webhooks, WebhooksParts
+from forwarder.operations.recovery import recover
+from forwarder.operations.recovery.check import RecoveryCheck
 from forwarder.pms.port import Capabilities
+from forwarder.process.clock import SystemClock
 from forwarder.process.containment import LOOPS, Where
 from forwarder.process.loops import cancel_all
 from forwarder.reservation.request import CardDetails
 from forwarder.store.database import Engine, open_engine
+from forwarder.store.lists.overview import SqlOverview
 from forwarder.store.processes.register import SqlProcesses
 from forwarder.store.retention.guests import SqlGuests
+from forwarder.store.retention.purge import SqlPurge
 from forwarder.store.submissions.card_keys import SqlCardKeys
 from forwarder.store.submissions.recorder import SqlRecorder
+from forwarder.store.submissions.recovery import SqlRecovery
 from forwarder.store.tables import outbox, reservations
+from forwarder.store.webhooks.log import SqlDeliveryLog
+from forwarder.store.webhooks.queue import SqlDeliveryQueue
 from forwarder.tenancy.key_uses import KeyUses, write_uses
 from forwarder.tenancy.limits import RateLimit, RateLimits, exchange_usage
 from forwarder.tenancy.retention import RetentionPolicy
+from forwarder.tenancy.sealing.texts import SecretUnsealer, sealer_of
+from forwarder.tenancy.sql.admin import SqlTenancyAdmin
+from forwarder.tenancy.sql.endpoints import SqlEndpoints
 from forwarder.tenancy.sql.usage import SqlKeyUses, SqlUsage
+from forwarder.topics import outcomes as topics_outcomes
+from forwarder.topics.embedded.log import EmbeddedLog
 from forwarder.topics.embedded.writer import EmbeddedPublisher
-from forwarder.topics.port import Message
+from forwarder.topics.outcomes import OutcomeListener
+from forwarder.topics.port import ConsumedMessage, Message
 from forwarder.worker.dispatch.dispatcher import Dispatcher
 from forwarder.worker.intake import cancellations, sources
 from forwarder.worker.outcome import deadlines, recorder
@@ -46,17 +65,26 @@ from forwarder.worker.push import pipeline, pusher
 from forwarder.worker.retention import RetentionSweeper
 from forwarder.worker.service import Worker
 from forwarder.worker.standing import StandingParts
+from tests.support.log.messages import ignore_partitions
+from tests.support.log.signers import TRUSTING
 from tests.support.memory.clock import ManualClock, settle
+from tests.support.memory.log import MemoryLog
+from tests.support.memory.webhooks import MemorySender, public_targets
+from tests.support.store.audited import audit_on
 from tests.support.worker.worker_bench import (
     PATIENCE_SECONDS,
     TOPICS,
+    Accounts,
     Bench,
     Pms,
     Skipping,
     cancellation,
     fresh,
+    message_of,
     open_bench,
 )
+from tools.contracts.examples import WORKSPACE_ID
+from tools.contracts.messages.messages import result_messages
 
 
 class OfADriver(sqlite3.Error):
@@ -135,7 +163,7 @@ class Injected:
         return hit
 
 
-# --- one of ten rows, messages, events ------------------------------------------------------------------------------------------
+# --- one of ten rows, messages, events -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -318,7 +346,7 @@ async def test_of_ten_units_nine_succeed_and_the_tenth_is_shown(
     assert count_of(counted) > before
 
 
-# --- rounds of a worker's loops -------------------------------------------------------------------------------------------------
+# --- rounds of a worker's loops --------------------------------------------------------------------------------------------
 
 
 def _twice_in_the_loop(where: Where, name: str) -> Callable[[Injected, Any], bool]:
@@ -423,7 +451,7 @@ class _Swept(SqlGuests):
         return []
 
 
-# --- what is not a worker's ------------------------------------------------------------------------------------------------------
+# --- what is not a worker's ------------------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -531,26 +559,255 @@ async def _console(ten: Ten) -> None:
     assert await recent.get() == 3
 
 
-ELSEWHERE: Final[dict[Where, Callable[[Ten], Awaitable[None]]]] = {
-    Where.RETENTION: _retention,
-    Where.RATE_LIMITS: _rate_limits,
-    Where.KEY_USES: _key_uses,
-    Where.SEALING_KEYS: _sealing_keys,
-    Where.REGISTER: _register,
-    Where.CONSOLE: _console,
-}
+# --- the notifier, those who wait, recovery --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("where", ELSEWHERE)
+async def _notified(ten: Ten, injected: Injected, met: Callable[[list[str]], object]) -> None:
+    """A notifier on the embedded log and store, with ten events for one endpoint; `met` by the event ids that were posted."""
+    log, clock, sender = EmbeddedLog(ten.directory / "log.sqlite3"), SystemClock(), MemorySender()
+    endpoints, url = SqlEndpoints(ten.engine), "https://hook.example/"
+    await SqlTenancyAdmin(ten.engine).add_workspace(WORKSPACE_ID)
+    hooks = Webhooks(
+        WebhooksParts(
+            endpoints,
+            SqlDeliveryLog(ten.engine),
+            sealer_of("a secret"),
+            public_targets(),
+            clock,
+            audit_on(ten.engine, clock),
+        )
+    )
+    await hooks.add(WORKSPACE_ID, url)
+    settings = NotifierSettings(sweep_seconds=0.05, intake_wait_seconds=0.05, grace_seconds=5, max_backoff_seconds=0.1)
+    queue, unsealer, stop = SqlDeliveryQueue(ten.engine), SecretUnsealer(["a secret"]), asyncio.Event()
+    async with log.admin() as admin, log.publisher() as publisher:
+        await admin.create(dict.fromkeys(TOPICS.all(), 1))
+        parts = NotifierParts(log, TOPICS, queue, endpoints, unsealer, sender, clock, settings)
+        running = asyncio.create_task(Notifier(parts).run(stop))
+        await publisher.publish(TOPICS.results, [_event(number) for number in EVERY])
+
+        async def done() -> object:
+            return injected.raised and met(sender.to(url))
+
+        await until(done)
+        assert not running.done()
+        stop.set()
+        await running
+
+
+def _event(number: int) -> Message:
+    example = result_messages()[0].example
+    changed = {"ce_subject": _id(number).encode(), "ce_id": f"{_id(number)}.1".encode()}
+    return Message(
+        example.key, example.value, tuple((name, changed.get(name, value)) for name, value in example.headers)
+    )
+
+
+def _nine_of(number: int) -> Callable[[list[str]], object]:
+    """Nine are posted; of the one, nobody is sent it, or it is posted once more."""
+    return lambda posted: {f"{_id(each)}.1" for each in EVERY if each != number} <= set(posted)
+
+
+def _all(posted: list[str]) -> bool:
+    return {f"{_id(each)}.1" for each in EVERY} <= set(posted)
+
+
+def _webhooks(
+    owner: Any, name: str, *, one: bool = False, task: Where | None = None
+) -> Callable[[Ten], Awaitable[None]]:
+    async def case(ten: Ten) -> None:
+        if task is not None:
+            injected = ten.inject(owner, name, _twice_in_the_loop(task, name))
+        else:
+            injected = ten.one(owner, name) if one else ten.inject(owner, name)
+        await _notified(ten, injected, _nine_of(ten.number) if one else _all)
+
+    return case
+
+
+async def _waiters(ten: Ten) -> None:
+    clock = ManualClock()
+    log = MemoryLog(clock)
+    listener = OutcomeListener(log.tail("results"), clock)
+    ten.inject(
+        topics_outcomes,
+        "_decode",
+        lambda _injected, given: dict(given[0][0].headers)["ce_subject"] == _id(ten.number).encode(),
+    )
+    heard: list[int] = []
+
+    async def wait_for(number: int) -> None:
+        async with listener.expecting(_id(number)) as waiter:
+            assert waiter is not None
+            await log.publish("results", [_event(number)])
+            if await waiter.within(60.0, asyncio.Event().wait) is not None:  # type: ignore[arg-type]
+                heard.append(number)
+
+    running = asyncio.create_task(listener.run())
+    await settle()
+    waiting = [asyncio.create_task(wait_for(number)) for number in EVERY]
+    for _ in range(70):
+        await settle()
+        await clock.advance(1.0)
+    await asyncio.gather(*waiting)
+    assert not running.done()
+    await cancel_all([running])
+    assert sorted(heard) == [number for number in EVERY if number != ten.number]
+
+
+async def _recovery(ten: Ten) -> None:
+    """Ten that the store lost, one of which cannot be ingested: it is left out, and the log tells of it."""
+    injected = ten.one(SqlRecorder, "ingest")
+    log, clock = EmbeddedLog(ten.directory / "log.sqlite3", partitions=2), SystemClock()
+    async with log.publisher() as publisher:
+        await publisher.publish(TOPICS.requests, [message_of(fresh(number)) for number in EVERY])
+        async with log.consumer(TOPICS.requests, group="workers", on_partitions=ignore_partitions) as consumer:
+            received: list[ConsumedMessage] = []
+            while len(received) < len(EVERY):
+                received += await consumer.receive(max_messages=100, wait_seconds=1.0)
+            await consumer.commit(received)
+        check = RecoveryCheck(
+            log,
+            TOPICS,
+            "workers",
+            known=SqlCardKeys(ten.engine).known,
+            statuses=SqlOverview(ten.engine).statuses,
+            vouches=lambda _: True,
+            purged_before=SqlPurge(ten.engine).purged_before,
+            signer=TRUSTING,
+        )
+        recovery = recover.Recovery(
+            recover.RecoveryParts(
+                log=log,
+                topics=TOPICS,
+                publisher=publisher,
+                recorder=SqlRecorder(ten.engine),
+                store=SqlRecovery(ten.engine),
+                directory=Accounts(),  # type: ignore[arg-type]
+                check=check,
+                safeguards=lambda _account: "",
+                audit=audit_on(ten.engine, clock),
+                clock=clock,
+            )
+        )
+        await recovery.run()
+    async with ten.engine.connect() as connection:
+        kept = {row.request_id for row in await connection.execute(select(reservations.c.request_id))}
+    assert kept == {_id(number) for number in EVERY if number != ten.number}
+    assert injected.raised
+
+
+ELSEWHERE: Final[tuple[tuple[Where, Callable[[Ten], Awaitable[None]]], ...]] = (
+    (Where.RETENTION, _retention),
+    (Where.RATE_LIMITS, _rate_limits),
+    (Where.KEY_USES, _key_uses),
+    (Where.SEALING_KEYS, _sealing_keys),
+    (Where.REGISTER, _register),
+    (Where.CONSOLE, _console),
+    (Where.WAITERS, _waiters),
+    (Where.WEBHOOK_EVENTS, _webhooks(SqlEndpoints, "any_enabled", task=Where.WEBHOOK_EVENTS)),
+    (Where.WEBHOOK_SWEEP, _webhooks(SqlDeliveryQueue, "endpoints_due")),
+    (Where.WEBHOOK_PRUNE, _webhooks(SqlDeliveryQueue, "prune")),
+    (Where.WEBHOOK_INTAKE, _webhooks(notifier_intake, "decode_event", one=True)),
+    (Where.WEBHOOK_INTAKE, _webhooks(SqlDeliveryQueue, "queue", one=True)),
+    (Where.WEBHOOK_POST, _webhooks(posting, "signed_headers", one=True)),
+    (Where.WEBHOOK_POST, _webhooks(MemorySender, "post", one=True)),
+    (Where.WEBHOOK_RECORDS, _webhooks(SqlDeliveryQueue, "record", one=True)),
+    (Where.WEBHOOK_ENDPOINT, _webhooks(SqlDeliveryQueue, "claim")),
+    (Where.RECOVERY, _recovery),
+)
+
+
+@pytest.mark.parametrize("case", ELSEWHERE, ids=lambda case: str(case[0]))
 @pytest.mark.parametrize("turn", range(2))
-async def test_other_places(data_dir: Path, monkeypatch: pytest.MonkeyPatch, where: Where, turn: int) -> None:
-    error = ERRORS[(list(ELSEWHERE).index(where) + 3 * turn) % len(ERRORS)]
+async def test_other_places(
+    data_dir: Path, monkeypatch: pytest.MonkeyPatch, case: tuple[Where, Callable[[Ten], Awaitable[None]]], turn: int
+) -> None:
+    where, run = case
+    row = ELSEWHERE.index(case) + 3 * turn
     engine = open_engine(data_dir / "store.sqlite3")
     before = count_of(where)
     try:
         with capture_logs():
-            await ELSEWHERE[where](Ten(engine, data_dir, monkeypatch, error))
+            await run(Ten(engine, data_dir, monkeypatch, ERRORS[row % len(ERRORS)], row % 10 + 1))
     finally:
         await engine.dispose()
     assert count_of(where) > before
     assert LOOPS.failing() == []
+
+
+# --- rounds that have no pause of their own --------------------------------------------------------------------------------
+
+
+async def test_the_check_after_a_restore_is_made_until_it_goes_through(bench: Bench) -> None:
+    tries = count()
+
+    async def lacking() -> dict[str, int]:
+        number = next(tries)
+        if number < len(ERRORS):
+            error = ERRORS[number]()
+            raise error
+        return {}
+
+    before = count_of(Where.RECOVERY_CHECK)
+    bench.clock.sleep = _at_once  # type: ignore[method-assign]
+    await bench.submit(*map(fresh, EVERY))
+    async with bench.worker(lacking=lacking):
+        await bench.rows("CONFIRMED", 10)
+    assert count_of(Where.RECOVERY_CHECK) == before + len(ERRORS)
+
+
+async def _at_once(_seconds: float) -> None:
+    await asyncio.sleep(0.005)
+
+
+async def test_events_that_cannot_be_deleted_are_published_again(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = count_of(Where.PUBLISHED)
+
+    def of_one(_injected: Injected, given: Any) -> bool:
+        return _has_row(5, given) and count_of(Where.PUBLISHED) == before
+
+    injected = Injected(SqlRecorder, "published", of_one, ValueError).into(monkeypatch)
+
+    async def emptied() -> bool:
+        async with bench.engine.connect() as connection:
+            return not (await connection.execute(select(outbox))).all()
+
+    await bench.submit(*map(fresh, EVERY))
+    async with bench.worker():
+        await bench.read(TOPICS.results, 10)
+        await until(emptied)
+    assert injected.raised
+    assert count_of(Where.PUBLISHED) > before
+
+
+async def test_an_account_that_cannot_be_configured_holds_up_no_other(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def of_one(_injected: Injected, given: Any) -> bool:
+        return bool(given[0][1].id == "acc-3")
+
+    for number in EVERY:
+        bench.accounts.add(f"acc-{number}")
+    before = count_of(Where.ACCOUNT)
+    Injected(Dispatcher, "configure", of_one, KeyError).into(monkeypatch)
+    await bench.submit(*(fresh(number, account=f"acc-{number}") for number in EVERY))
+    async with bench.worker():
+        await bench.rows("CONFIRMED", 9)
+        await until(_counted(Where.ACCOUNT, before))
+
+
+def _counted(where: Where, before: float) -> Callable[[], Awaitable[bool]]:
+    async def more() -> bool:
+        return count_of(where) > before
+
+    return more
+
+
+ALONE: Final = {Where.RECOVERY_CHECK, Where.PUBLISHED, Where.ACCOUNT}
+"""Each of a test of its own, above."""
+
+
+def test_every_place_has_its_case() -> None:
+    cases = {case.where for case in UNITS} | {where for where, *_ in (*LOOP_SITES, *ELSEWHERE)} | ALONE
+    assert cases == set(Where)
