@@ -157,6 +157,7 @@ def resting_row(row: Row[Any], fault: Fault, *, now: datetime, due_at: datetime)
     attempt = Attempt(row.tries + 1, "prepare", iso(now), 0, "deferred", INTERNAL_ERROR, str(fault))
     return {
         "id": row.id,
+        "revision": row.revision,
         "updated_at": iso(now),
         "attempts": _attempt_rows([attempt]),
         "due_at": iso(due_at),

@@ -11,7 +11,7 @@ from forwarder.process.containment import FAULTS, Where, as_fault, contained
 from forwarder.reservation.outcome import InDoubt, Outcome
 from forwarder.store.submissions.work import Work
 from forwarder.tenancy.port import Account
-from forwarder.worker.push.attempts import Attempts
+from forwarder.worker.push.attempts import Attempts, sound
 from forwarder.worker.push.pusher import Pusher
 from forwarder.worker.push.run import PreparedPush
 from forwarder.worker.push_context import CancelledMeanwhile, LeaseLost, PushResult, is_lease_lost, too_late
@@ -88,7 +88,7 @@ class BatchPusher:
         if len(outcomes) != len(ready):
             _log.error("adapter.failed", action="create_many", count=len(ready), outcomes=len(outcomes))
             return [InDoubt("adapter_failed", "It did not say what became of each.")] * len(ready)
-        return outcomes
+        return [sound(each, InDoubt) for each in outcomes]
 
 
 def _without_sending(outcome: PushResult | BaseException) -> PushResult | Exception:

@@ -8,6 +8,7 @@ import asyncio
 import inspect
 import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
@@ -47,7 +48,8 @@ from forwarder.store.tables import outbox, reservations
 from forwarder.store.webhooks.log import SqlDeliveryLog
 from forwarder.store.webhooks.queue import SqlDeliveryQueue
 from forwarder.tenancy.key_uses import KeyUses, write_uses
-from forwarder.tenancy.limits import RateLimit, RateLimits, exchange_usage
+from forwarder.tenancy.limits import RateLimits, exchange_usage
+from forwarder.tenancy.port import RateLimit
 from forwarder.tenancy.retention import RetentionPolicy
 from forwarder.tenancy.sealing.texts import SecretUnsealer, sealer_of
 from forwarder.tenancy.sql.admin import SqlTenancyAdmin
@@ -216,6 +218,17 @@ async def _cancelled(bench: Bench, number: int) -> None:
     assert _id(number).encode() in letter.message.value
 
 
+async def _conflicting(bench: Bench, number: int) -> None:
+    """The same ids again, with other bodies: nine callers hear of that, and one message is set aside."""
+    await bench.submit(*map(fresh, EVERY))
+    async with bench.worker():
+        await bench.rows("CONFIRMED", 10)
+        await bench.submit(*(replace(fresh(each, notes="other"), fingerprint="f" * 32) for each in EVERY))
+        [letter] = await bench.read(TOPICS.dead_letters, 1)
+        await bench.read(TOPICS.results, 19)
+    assert _id(number).encode() in letter.message.value
+
+
 async def _letters(bench: Bench, number: int) -> None:
     """Ten that cannot be read, and a letter that the log does not take: it says where its message is."""
     await bench.publisher.publish(TOPICS.requests, [Message(b"k", f"no JSON {_id(each)}".encode()) for each in EVERY])
@@ -241,7 +254,7 @@ async def _nine_confirmed(bench: Bench, number: int) -> None:
 
 
 async def _intended(bench: Bench, number: int) -> None:
-    bench.pms.capabilities = Capabilities(idempotent_create=False, find_by_reference=False, cancel=True)  # type: ignore[misc]
+    bench.pms.capabilities = Capabilities(idempotent_create=False, find_by_reference=False, cancel=True)
     await bench.submit(*map(fresh, EVERY))
 
     async def told() -> bool:
@@ -304,6 +317,7 @@ UNITS: Final = (
     Unit(Where.INTAKE, sources, "replay_revision", _set_aside_as_a_letter),
     Unit(Where.CANCELLATIONS, cancellations, "_arrival", _cancelled, counted=Where.INTAKE),
     Unit(Where.CANCELLATIONS, SqlRecorder, "request_cancellations", _cancelled, counted=Where.INTAKE),
+    Unit(Where.CONFLICTS, sources, "encode_conflict", _conflicting, counted=Where.INTAKE),
     Unit(Where.DEAD_LETTERS, EmbeddedPublisher, "publish", _letters),
     Unit(Where.ADAPTER, Pms, "create", _tried),
     Unit(Where.PUSH, pusher, "apply_rules", _tried),
@@ -429,8 +443,8 @@ async def test_a_round_of_a_loop_that_raises_costs_nothing_else(
     injected = Injected(owner, name, _twice_in_the_loop(where, name), error).into(monkeypatch)
     bench.settings = replace(bench.settings, lease_seconds=0.9)
     before = count_of(where)
-    sweeper = RetentionSweeper(_Swept(bench.engine), _Policies(), bench.clock)  # type: ignore[arg-type]
-    parts = StandingParts(_Nothing(), _Nothing(), {}, 10)  # type: ignore[arg-type]
+    sweeper = RetentionSweeper(_Swept(bench.engine), _Policies(), bench.clock)
+    parts = StandingParts(_Nothing(), _Nothing(), {}, 10)
 
     await bench.submit(*map(fresh, EVERY))
     async with bench.worker(standing=parts, sweeper=sweeper, topic_lost=_no_loss, lacking=_no_loss) as worker:
@@ -525,7 +539,7 @@ async def _sealing_keys(ten: Ten) -> None:
     backend: Any = SimpleNamespace(clock=clock, engine=ten.engine, settings=None, keyring=None)
     ten.monkeypatch.setattr(assembly_cards, "trusted_keys", lambda *_: None)
     stop = asyncio.Event()
-    async with assembly_cards.AsyncExitStack() as stack:
+    async with AsyncExitStack() as stack:
         await assembly_cards.open_card_sealer(stack, backend, stop)
         injected = ten.inject(assembly_cards, "load_sealing_keys")
         await _rounds(stop.wait(), clock, lambda: injected.calls > injected.raised == 2)  # type: ignore[arg-type]
@@ -536,7 +550,7 @@ async def _register(ten: Ten) -> None:
     injected, clock, stop = ten.inject(SqlProcesses, "tell"), ManualClock(), asyncio.Event()
     settings = SimpleNamespace(environment=SimpleNamespace(revision="1"))
     backend: Any = SimpleNamespace(clock=clock, engine=ten.engine, settings=settings)
-    async with assembly_role.telling_of_itself("query", backend, stop, lambda: ()):  # type: ignore[arg-type]
+    async with assembly_role.telling_of_itself("query", backend, stop, lambda: ()):
         await _rounds(stop.wait(), clock, lambda: injected.calls > injected.raised == 2)  # type: ignore[arg-type]
         stop.set()
 
@@ -672,7 +686,7 @@ async def _recovery(ten: Ten) -> None:
             "workers",
             known=SqlCardKeys(ten.engine).known,
             statuses=SqlOverview(ten.engine).statuses,
-            vouches=lambda _: True,
+            vouches=lambda _request_id, _account_id: True,
             purged_before=SqlPurge(ten.engine).purged_before,
             signer=TRUSTING,
         )
@@ -683,7 +697,7 @@ async def _recovery(ten: Ten) -> None:
                 publisher=publisher,
                 recorder=SqlRecorder(ten.engine),
                 store=SqlRecovery(ten.engine),
-                directory=Accounts(),  # type: ignore[arg-type]
+                directory=Accounts(),
                 check=check,
                 safeguards=lambda _account: "",
                 audit=audit_on(ten.engine, clock),
@@ -750,7 +764,7 @@ async def test_the_check_after_a_restore_is_made_until_it_goes_through(bench: Be
         return {}
 
     before = count_of(Where.RECOVERY_CHECK)
-    bench.clock.sleep = _at_once  # type: ignore[method-assign]
+    bench.clock.sleep = _at_once  # type: ignore[assignment, method-assign]
     await bench.submit(*map(fresh, EVERY))
     async with bench.worker(lacking=lacking):
         await bench.rows("CONFIRMED", 10)

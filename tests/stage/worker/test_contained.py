@@ -14,10 +14,10 @@ import pytest
 from sqlalchemy import select, update
 from structlog.testing import capture_logs
 
-from forwarder.pms.port import AccountConnection
+from forwarder.pms.port import AccountConnection, Capabilities
 from forwarder.process.containment import LOOPS, Fault, Where
 from forwarder.reservation.booking import Booking
-from forwarder.reservation.outcome import Confirmed, Outcome, Status
+from forwarder.reservation.outcome import Confirmed, Outcome, Rejected, Status
 from forwarder.store.submissions.recorder import SqlRecorder
 from forwarder.store.submissions.work import Ended, NotedCancellation, OutboxEvent, PmsReservation, Postponed
 from forwarder.store.tables import outbox, reservations
@@ -392,6 +392,43 @@ async def test_where_no_push_can_be_prepared_none_is_given_up(bench: Bench, monk
     assert len(rows) >= 6
 
 
+class _Sloppy(Pms):
+    """Of another distribution: it says the right things in wrong types."""
+
+    says: Any
+
+    async def create(self, booking: Booking) -> Outcome:
+        await super().create(booking)
+        said: Outcome = self.says
+        return said
+
+
+@pytest.mark.parametrize(
+    ("says", "status", "kept"),
+    [
+        (Confirmed(4711, {}), "CONFIRMED", "4711"),  # type: ignore[arg-type]
+        (Confirmed("x-1", "no record"), "CONFIRMED", "x-1"),  # type: ignore[arg-type]
+        (Confirmed("y" * 100_000, {"notes": "n" * 3_000_000}), "CONFIRMED", "y" * 100),
+        (Confirmed(None), "IN_DOUBT", None),  # type: ignore[arg-type]
+        ("confirmed", "IN_DOUBT", None),
+        (Rejected("no problem"), "IN_DOUBT", None),  # type: ignore[arg-type]
+    ],
+    ids=["number", "record", "large", "none", "text", "refusal"],
+)
+async def test_an_outcome_of_the_wrong_types_is_put_right_or_in_doubt(
+    bench: Bench, says: Any, status: str, kept: str | None
+) -> None:
+    bench.pms = pms = _Sloppy()
+    pms.says = says
+    pms.capabilities = Capabilities(idempotent_create=False, find_by_reference=False, cancel=True)
+    await bench.submit(fresh(1))
+    async with bench.worker():
+        await bench.rows(status, 1)
+    async with bench.engine.connect() as connection:
+        found = await connection.scalar(select(reservations.c.pms_reservation_id))
+    assert (found or "")[:100] == (kept or "")
+
+
 # --- what has no end otherwise ------------------------------------------------------------------------------------------------
 
 
@@ -424,12 +461,12 @@ def test_a_cancellation_that_keeps_faulting_ends_after_as_many_tries() -> None:
         pms_reservation=made,
         cancellation=NotedCancellation("2027-01-01T00:00:00.000Z"),
     )
-    for number in range(1, contained.MAX_TRIES + 1):
-        fault = Fault("err_1", Where.PUSH, ValueError())
-        decision = contained.after_fault(row, fault, sent=False, now=NOW, quiet_seconds=30.0)
-        if number < contained.MAX_TRIES:
-            assert isinstance(decision, Postponed)
-            row = replace(row, attempts=tuple(decision.attempts))
+    fault = Fault("err_1", Where.PUSH, ValueError())
+    for _ in range(contained.MAX_TRIES - 1):
+        postponed = contained.after_fault(row, fault, sent=False, now=NOW, quiet_seconds=30.0)
+        assert isinstance(postponed, Postponed)
+        row = replace(row, attempts=tuple(postponed.attempts))
+    decision = contained.after_fault(row, fault, sent=False, now=NOW, quiet_seconds=30.0)
     assert isinstance(decision, Ended)
     assert decision.status is Status.CONFIRMED
     assert "err_1" in str(decision.cancel_problem)
