@@ -1,8 +1,9 @@
 """Converts the port's values to rows and back. Pure."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import datetime
+from types import SimpleNamespace
 from typing import Any
 
 from pydantic_core import from_json, to_json
@@ -166,7 +167,7 @@ def resting_row(row: Row[Any], fault: Fault, *, now: datetime, due_at: datetime)
     }
 
 
-def work_of(row: Row[Any], leased_by: str = "") -> Work:
+def work_of(row: Row[Any] | SimpleNamespace, leased_by: str = "") -> Work:
     """The work in a row that is leased to `leased_by`."""
     return Work(
         id=row.id,
@@ -216,49 +217,24 @@ def work_of(row: Row[Any], leased_by: str = "") -> Work:
 def unreadable_work(row: Row[Any], own: Row[Any], fault: Fault, leased_by: str) -> Work | None:
     """What can be known of a row that `work_of` cannot read, enough to end it: its ids, and of its reservation only `own`, which
     has columns of their own. None of one that is confirmed and whose record cannot be read: it would be lost by ending it."""
-    made = None
-    if row.status == Status.CONFIRMED:
-        try:
-            made = PmsReservation(row.pms_reservation_id, from_json(row.record))
-        except (ValueError, TypeError):
-            return None
-    return Work(
-        id=row.id,
-        record_id=row.record_id,
-        submission=Submission(
-            request_id=row.request_id,
-            workspace_id=row.workspace_id,
-            account_id=row.account_id,
-            operation=row.operation,
-            accepted_at=row.accepted_at,
-            reservation={
-                "propertyId": own.property_id,
-                "roomId": own.room_id,
-                "arrivalDate": own.arrival_date.isoformat(),
-                "departureDate": own.departure_date.isoformat(),
-            },
-            fingerprint=row.fingerprint,
-        ),
-        partition=row.partition,
-        created_at=iso(row.created_at),
-        deadline_at=row.deadline_at,
-        attempts=(Attempt(row.tries + 1, "prepare", iso(row.deadline_at), 0, "deferred", INTERNAL_ERROR, str(fault)),),
-        revision=row.revision,
-        possibly_sent=row.possibly_sent or row.pushing,
-        pushing=row.pushing,
-        status=Status(row.status),
-        tries=row.tries,
-        offset=row.log_offset,
-        timestamp_ms=row.log_timestamp_ms,
-        cancellation=None
-        if row.cancel_requested_at is None
-        else NotedCancellation(iso(row.cancel_requested_at), row.cancel_reason),
-        pms_reservation=made,
-        leased_by=leased_by,
-        sent_safeguards=row.sent_safeguards or "",
-        takeovers=row.takeovers,
-        unreadable=True,
-    )
+    attempt = Attempt(row.tries + 1, "prepare", iso(row.deadline_at), 0, "deferred", INTERNAL_ERROR, str(fault))
+    reservation = {
+        "propertyId": own.property_id,
+        "roomId": own.room_id,
+        "arrivalDate": own.arrival_date.isoformat(),
+        "departureDate": own.departure_date.isoformat(),
+    }
+    readable = {
+        "request": to_json(reservation).decode(),
+        "attempts": to_json(_attempt_rows([attempt])).decode(),
+        "card": None,
+        "similar_to": None,
+    }
+    try:
+        work = work_of(SimpleNamespace(**{**row._mapping, **readable}), leased_by)
+    except (ValueError, TypeError):
+        return None
+    return replace(work, possibly_sent=row.possibly_sent or row.pushing, unreadable=True)
 
 
 def new_work(

@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
 from functools import cache
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from msgspec import Struct
 from prometheus_client import Counter, Histogram
@@ -62,18 +62,28 @@ def sound(outcome: R, instead: Callable[[str, str], R]) -> R:
     """`outcome`, which an adapter of any distribution made, with fields of the right types; or `instead`, of a reason and a detail,
     where it is no outcome. An id that is a number is kept as a text; a record that is none is left out. Their size is bounded where
     they are recorded."""
+    put_right: R | None = _put_right(outcome)
+    if put_right is None:
+        return instead(
+            "adapter_failed", f"It returned {type(outcome).__name__}, which is no outcome, or lacks what it must have."
+        )
+    return put_right
+
+
+def _put_right(outcome: Any) -> Any:
     match outcome:
         case Confirmed(str(), Mapping()) | Deferred(str(), str(), None | int() | float()) | InDoubt(str(), str()):
             return outcome
-        case Confirmed(str() | int() as found, record):
-            return Confirmed(str(found), record if isinstance(record, Mapping) else {}, named=bool(outcome.named))  # type: ignore[return-value]
         case Rejected(Problem()) | Absent() | Cancelled():
             return outcome
+        case Confirmed(str() | int() as found, record):
+            return Confirmed(str(found), record if isinstance(record, Mapping) else {}, named=bool(outcome.named))
         case Deferred(reason, detail, _):
-            return Deferred(str(reason), str(detail))  # type: ignore[return-value]
+            return Deferred(str(reason), str(detail))
         case InDoubt(reason, detail):
-            return InDoubt(str(reason), str(detail))  # type: ignore[return-value]
-    return instead("adapter_failed", f"It returned {type(outcome).__name__}, which is no outcome of this.")
+            return InDoubt(str(reason), str(detail))
+        case _:
+            return None
 
 
 @cache

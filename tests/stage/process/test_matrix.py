@@ -443,7 +443,7 @@ async def test_a_round_of_a_loop_that_raises_costs_nothing_else(
     injected = Injected(owner, name, _twice_in_the_loop(where, name), error).into(monkeypatch)
     bench.settings = replace(bench.settings, lease_seconds=0.9)
     before = count_of(where)
-    sweeper = RetentionSweeper(_Swept(bench.engine), _Policies(), bench.clock)
+    sweeper = RetentionSweeper(_Swept(bench.engine), _Policies(), bench.clock)  # type: ignore[arg-type]
     parts = StandingParts(_Nothing(), _Nothing(), {}, 10)
 
     await bench.submit(*map(fresh, EVERY))
