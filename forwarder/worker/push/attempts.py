@@ -76,8 +76,9 @@ def _put_right(outcome: Any) -> Any:
             return outcome
         case Rejected(Problem()) | Absent() | Cancelled():
             return outcome
-        case Confirmed(str() | int() as found, record):
-            return Confirmed(str(found), record if isinstance(record, Mapping) else {}, named=bool(outcome.named))
+        case Confirmed(str() | int() as found):
+            given: Any = outcome.record
+            return Confirmed(str(found), given if isinstance(given, Mapping) else {}, named=bool(outcome.named))
         case Deferred(reason, detail, _):
             return Deferred(str(reason), str(detail))
         case InDoubt(reason, detail):
