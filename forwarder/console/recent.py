@@ -7,7 +7,7 @@ from typing import Final, Generic, TypeVar
 import structlog
 
 from forwarder.process.clock import Clock
-from forwarder.process.containment import Where, contained
+from forwarder.process.containment import FAULTS, Where, contained
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.tenancy.port import TenancyUnavailable
 from forwarder.topics.port import LogUnavailable
@@ -76,7 +76,7 @@ class Recent(Generic[T]):
     async def _refresh(self) -> None:
         try:
             await self._renew()
-        except Exception as error:  # noqa: BLE001 - whoever comes next reads it again, and gets what that raises
+        except FAULTS as error:  # whoever comes next reads it again, and gets what that raises
             self._latest = None
             _not_refreshed(error)
 

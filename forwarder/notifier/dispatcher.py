@@ -17,7 +17,7 @@ from forwarder.notifier.policy import Decision
 from forwarder.notifier.posting import Poster
 from forwarder.notifier.settings import NotifierSettings
 from forwarder.process.clock import Clock
-from forwarder.process.containment import Where, contained
+from forwarder.process.containment import FAULTS, Where, contained
 from forwarder.process.loops import cancel_all, detached
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.store.webhooks.port import DeliveryQueue, DueDelivery
@@ -119,7 +119,7 @@ class EndpointRunner:
         except (StoreUnavailable, TenancyUnavailable) as error:
             self._backoff.record_failure(endpoint_id)
             _log.warning("webhook.interrupted", endpoint_id=endpoint_id, error=str(error))
-        except Exception as error:  # noqa: BLE001 - as said
+        except FAULTS as error:  # as said
             self._backoff.record_failure(endpoint_id)
             contained(Where.WEBHOOK_ENDPOINT, error, endpoint_id=endpoint_id)
 

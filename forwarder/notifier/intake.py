@@ -11,7 +11,7 @@ from forwarder.notifier.events import Event, decode_event
 from forwarder.notifier.settings import NotifierSettings
 from forwarder.observability import metrics
 from forwarder.process.clock import Clock
-from forwarder.process.containment import Fault, Where, by_halves, contained
+from forwarder.process.containment import FAULTS, Blame, Fault, Where, as_fault, by_halves
 from forwarder.process.loops import keep_trying
 from forwarder.store.submissions.port import StoreUnavailable, Unstorable
 from forwarder.store.webhooks.port import DeliveryQueue, NewDelivery
@@ -24,8 +24,8 @@ _log = structlog.get_logger(__name__)
 
 _OUTAGES = (StoreUnavailable, TenancyUnavailable, LogUnavailable)
 
-_Received = tuple[ConsumedMessage, Event]
-"""A message and the event in it."""
+_Received = tuple[ConsumedMessage, Event | None]
+"""A message and the event in it; None where decoding it raised what nobody expected."""
 
 
 class Intake:
@@ -45,9 +45,11 @@ class Intake:
         self._clock = clock
         self._settings = settings
         self._start = start
+        self._blame = Blame(Where.WEBHOOK_INTAKE, clock.sleep)
 
     async def ingest_next(self, consumer: Consumer) -> None:
-        """One batch: receive, queue, commit. Raises `LogUnavailable`."""
+        """One batch: receive, queue, commit. Raises `LogUnavailable`; and `Unworkable` where nothing can be queued: then nothing is
+        committed."""
         messages = await consumer.receive(
             max_messages=self._settings.intake_batch, wait_seconds=self._settings.intake_wait_seconds
         )
@@ -69,6 +71,7 @@ class Intake:
                 outages=_OUTAGES,
                 refusals=(Unstorable,),
                 refused=_skip_unstorable,
+                blame=self._blame,
             )
         await consumer.commit(messages)
         metrics.WEBHOOKS_QUEUED.inc(len(queued))
@@ -90,7 +93,8 @@ class Intake:
         wanted: list[NewDelivery] = []
 
         async def step() -> None:
-            wanted[:] = await self._wanted(received)
+            read = [(message, event or decode_event(message.message)) for message, event in received]
+            wanted[:] = await self._wanted(read)
             await self._queue.queue(wanted, now=self._clock.now())
 
         await self._through_outages(step)
@@ -99,7 +103,7 @@ class Intake:
     async def _through_outages(self, step: Callable[[], Awaitable[None]]) -> None:
         await keep_trying(step, name=Where.WEBHOOK_INTAKE, clock=self._clock, outages=_OUTAGES[:2])
 
-    async def _wanted(self, received: Sequence[_Received]) -> list[NewDelivery]:
+    async def _wanted(self, received: Sequence[tuple[ConsumedMessage, Event]]) -> list[NewDelivery]:
         endpoints = await self._endpoints.enabled_of({event.workspace_id for _, event in received})
         return [
             NewDelivery(endpoint.id, event.id, event.type, event.body, event.trace)
@@ -113,14 +117,15 @@ class Intake:
 
 def _decoded(messages: Sequence[ConsumedMessage]) -> Iterable[_Received]:
     for message in messages:
-        if not is_outcome(message.message):  # it tells of no outcome
-            continue
         try:
+            if not is_outcome(message.message):  # it tells of no outcome
+                continue
             yield message, decode_event(message.message)
         except Undecodable as error:
             _log_unreadable(message, str(error))
-        except Exception as error:  # noqa: BLE001 - the others of the batch are queued
-            _log_unreadable(message, str(contained(Where.WEBHOOK_INTAKE, error)))
+        except FAULTS as error:
+            as_fault(error)
+            yield message, None
 
 
 async def _skip(received: _Received, fault: Fault) -> None:

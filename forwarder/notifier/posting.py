@@ -14,7 +14,7 @@ from forwarder.notifier.policy import Decision, adjusted_start, attempt_of, deci
 from forwarder.observability import metrics
 from forwarder.observability.tracing.context import trace_headers, trace_id_of
 from forwarder.process.clock import Clock, iso
-from forwarder.process.containment import INTERNAL_ERROR, Fault, Where, contained
+from forwarder.process.containment import FAULTS, INTERNAL_ERROR, Blame, Fault, Where, contained
 from forwarder.process.loops import Batcher
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.store.webhooks.port import DeliveryQueue, DueDelivery, TriedDelivery
@@ -55,6 +55,7 @@ class Poster:
             max_items=record_batch,
             outages=(StoreUnavailable,),
             set_aside=self._record_plainly,
+            blame=Blame(Where.WEBHOOK_RECORDS, clock.sleep),
         )
 
     def secrets_of(self, endpoint: Endpoint) -> Sequence[str]:
@@ -76,7 +77,7 @@ class Poster:
             result = await self._send(endpoint, secrets, delivery, started)
         except (StoreUnavailable, TenancyUnavailable):
             raise
-        except Exception as error:  # noqa: BLE001 - as said
+        except FAULTS as error:  # as said
             ids = {"endpoint_id": endpoint.id, "delivery_id": delivery.id, "event_id": delivery.event_id}
             result = NoResponse(INTERNAL_ERROR, str(contained(Where.WEBHOOK_POST, error, **ids)))
         took = self._clock.monotonic() - began
@@ -89,7 +90,7 @@ class Poster:
 
         try:
             decision = decided(result)
-        except Exception as error:  # noqa: BLE001 - as said
+        except FAULTS as error:  # as said
             result = NoResponse(INTERNAL_ERROR, str(contained(Where.WEBHOOK_POST, error, endpoint_id=endpoint.id)))
             decision = decided(result)
         attempt = decision.tried.attempt

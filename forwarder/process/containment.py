@@ -3,8 +3,12 @@
 A unit is a row, an event, a message, a webhook delivery, an account. Each contained fault gets an error id, which is in the log
 line with the traceback and in what is recorded of the unit. `forwarder_contained_faults_total` counts them by where they happened.
 A loop that fails `UNREADY_AFTER` times in a row makes its process not ready until it works again; it never ends the process.
+
+Where many units raise and none goes through, the cause is this process (a defect of the release, a missing table, a broken
+library) and not the units: see `Blame`. Nothing is set aside then.
 """
 
+import asyncio
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -24,6 +28,16 @@ UNREADY_AFTER: Final = 5
 """So many faults of one loop in a row, without a success between them, make the process not ready."""
 
 _LONGEST_PAUSE_SECONDS: Final = 300.0
+_LONGEST_OUTAGE_PAUSE_SECONDS: Final = 60.0
+
+SYSTEMIC_AFTER: Final = 5
+"""So many units at one place that raised, without one that went through, are not to blame: this process is."""
+
+_TRY_PAUSES: Final = (0.2, 1.0)
+"""Seconds between the tries of a few units of which none went through: a fault may pass."""
+
+FAULTS: Final = (Exception, asyncio.CancelledError)
+"""To catch before `contained`: libraries raise `CancelledError` to tasks that nobody cancelled, as from a future of their own."""
 
 INTERNAL_ERROR: Final = "internal_error"
 """The reason, and the class of dead letters, of what was set aside."""
@@ -86,7 +100,7 @@ class Fault:
 
     id: str
     where: Where
-    error: BaseException
+    error: Exception
 
     def __str__(self) -> str:
         """For records and attempts. It does not quote the exception, which may quote what came from outside."""
@@ -98,13 +112,81 @@ SetAside = Callable[[T, Fault], Awaitable[None]]
 
 
 def contained(where: Where, error: BaseException, **ids: Any) -> Fault:
-    """Log `error` with its traceback under a new error id, and count it. `ids` tell which unit it is."""
+    """Log `error` with its traceback under a new error id, and count it. `ids` tell which unit it is. Raises `error` again where it
+    is the cancellation of the running task."""
+    error = as_fault(error)
     fault = Fault(f"err_{secrets.token_hex(6)}", where, error)
     metrics.CONTAINED_FAULTS.labels(where.value).inc()
     _log.error(
         "fault.contained", where=where.value, error_id=fault.id, kind=type(error).__name__, **ids, exc_info=error
     )
     return fault
+
+
+class StrayCancellation(Exception):
+    """A `CancelledError` in a task that nobody cancelled."""
+
+
+def as_fault(error: BaseException) -> Exception:
+    """`error`, or a `StrayCancellation`. Raises `error` again where it is the cancellation of the running task."""
+    if isinstance(error, Exception):
+        return error
+    task = asyncio.current_task()
+    if not isinstance(error, asyncio.CancelledError) or (task is not None and task.cancelling()):
+        raise error
+    stray = StrayCancellation("raised to a task that nobody cancelled")
+    stray.__cause__ = error
+    return stray
+
+
+class Unworkable(Exception):
+    """Every unit raised at one place: an outage of this process. None was set aside. `pause_seconds`: how long to wait before the
+    next try."""
+
+    def __init__(self, where: Where, fault: Fault, pause_seconds: float) -> None:
+        super().__init__(f"nothing goes through at {where.value}: {fault}")
+        self.pause_seconds = pause_seconds
+
+
+class Blame:
+    """Decides, for one place, whether the units that raised are to blame. They are where others went through, and where they are
+    few; after `SYSTEMIC_AFTER` in a row without one that went through, this process is, and is not ready until one does."""
+
+    def __init__(self, where: Where, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
+        self.where = where
+        self.sleep = sleep
+        self._in_a_row = self._rounds = 0
+
+    def works(self) -> None:
+        """A unit went through."""
+        if self._in_a_row or self._rounds:
+            self._in_a_row = self._rounds = 0
+            LOOPS.works(self)
+
+    def on_units(self, failed: int) -> bool:
+        """Whether `failed` more units, of which none went through, are to blame themselves."""
+        self._in_a_row += failed
+        return self._in_a_row < SYSTEMIC_AFTER
+
+    async def settled(self, failed: "list[tuple[T, Exception]]", halves: "_Halves[T]") -> "list[tuple[T, Exception]]":
+        """Those of `failed` that are to blame, after a few more tries where none went through. Raises `Unworkable`."""
+        for pause in _TRY_PAUSES:
+            if not failed or halves.went_through or self._in_a_row + len(failed) >= SYSTEMIC_AFTER:
+                break
+            await self.sleep(pause)
+            failed = await halves.carry_out([item for item, _ in failed])
+        if halves.went_through:
+            self.works()
+        elif failed and not self.on_units(len(failed)):
+            error = failed[0][1]
+            raise self.outage(contained(self.where, error, count=len(failed))) from error
+        return failed
+
+    def outage(self, fault: Fault) -> Unworkable:
+        """The process is to blame, as `fault` shows: it is not ready."""
+        self._rounds += 1
+        LOOPS.fails(self, self.where, fault.id)
+        return Unworkable(self.where, fault, min(pause_after(self._rounds), _LONGEST_OUTAGE_PAUSE_SECONDS))
 
 
 async def by_halves(
@@ -116,36 +198,51 @@ async def by_halves(
     outages: tuple[type[Exception], ...] = (),
     refusals: tuple[type[Exception], ...] = (),
     refused: Callable[[T, Exception], Awaitable[None]] | None = None,
+    blame: Blame | None = None,
 ) -> None:
     """Carry out `step` for all of `items` at once; where it raises, for one half of them after the other, in their order, until
-    each item that raises stands alone. It is `set_aside`, or `refused` where it raised one of the `refusals`, which are expected.
+    each item that raises stands alone. It is `refused` where it raised one of the `refusals`, which are expected. All others are
+    `set_aside` at the end; with `blame`, only where they are to blame, and after a few tries where none went through.
 
-    `step` may be carried out again for items that it was carried out for before. Raises `outages` and nothing else.
+    `step` may be carried out again for items that it was carried out for before. Raises `outages`, and `Unworkable` with `blame`.
     """
-    try:
-        await step(items)
-    except outages:
-        raise
-    except Exception as error:
-        if len(items) > 1:
-            _log.warning("batch.split", where=where.value, count=len(items), kind=type(error).__name__)
-            for half in (items[: len(items) // 2], items[len(items) // 2 :]):
-                await by_halves(
-                    step,
-                    half,
-                    where=where,
-                    set_aside=set_aside,
-                    outages=outages,
-                    refusals=refusals,
-                    refused=refused,
-                )
-        elif items:
-            if refused is not None and isinstance(error, refusals):
-                await refused(items[0], error)
-            else:
-                await set_aside(items[0], contained(where, error))
-        else:
+    if not items:
+        return
+    halves = _Halves(step, where, outages, refusals, refused)
+    failed = await halves.carry_out(items)
+    if blame is not None:
+        failed = await blame.settled(failed, halves)
+    for item, error in failed:
+        await set_aside(item, contained(where, error))
+
+
+@dataclass(slots=True)
+class _Halves(Generic[T]):
+    step: Callable[[Sequence[T]], Awaitable[None]]
+    where: Where
+    outages: tuple[type[Exception], ...]
+    refusals: tuple[type[Exception], ...]
+    refused: Callable[[T, Exception], Awaitable[None]] | None
+    went_through: int = 0
+
+    async def carry_out(self, items: Sequence[T]) -> list[tuple[T, Exception]]:
+        """Those that raised alone, and what."""
+        try:
+            await self.step(items)
+        except self.outages:
             raise
+        except FAULTS as raised:
+            error = as_fault(raised)
+            if len(items) > 1:
+                _log.warning("batch.split", where=self.where.value, count=len(items), kind=type(error).__name__)
+                middle = len(items) // 2
+                return await self.carry_out(items[:middle]) + await self.carry_out(items[middle:])
+            if self.refused is None or not isinstance(error, self.refusals):
+                return [(items[0], error)]
+            await self.refused(items[0], error)
+        else:
+            self.went_through += len(items)
+        return []
 
 
 class Pauses(Generic[K]):
@@ -184,11 +281,11 @@ class LoopHealth:
         """Their names, sorted."""
         return sorted({where.value for where in self._failing.values()})
 
-    def fails(self, loop: object, where: Where) -> None:
-        """`loop` failed `UNREADY_AFTER` times in a row."""
+    def fails(self, loop: object, where: Where, error_id: str) -> None:
+        """`loop` failed too often in a row, the last time with that error."""
         if loop not in self._failing:
             self._failing[loop] = where
-            _log.error("loop.failing", where=where.value)
+            _log.error("loop.failing", where=where.value, error_id=error_id)
 
     def works(self, loop: object) -> None:
         """`loop` works again, or has ended."""

@@ -13,7 +13,17 @@ from typing import Any, Final, Generic, TypeVar
 import structlog
 
 from forwarder.process.clock import Clock
-from forwarder.process.containment import LOOPS, UNREADY_AFTER, Fault, Where, by_halves, contained
+from forwarder.process.containment import (
+    FAULTS,
+    LOOPS,
+    UNREADY_AFTER,
+    Blame,
+    Fault,
+    Unworkable,
+    Where,
+    by_halves,
+    contained,
+)
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -54,12 +64,14 @@ class Outage:
             _log.warning(f"{name}.interrupted", **error_of, failures=self._failures, seconds=seconds)
         return _pause(self._failures, _LONGEST_PAUSE_SECONDS)
 
-    def faulted(self, error: Exception) -> float:
+    def faulted(self, error: BaseException) -> float:
         """It raised what nobody expected. Returns for how many seconds to leave it alone: longer each time, up to a minute."""
-        contained(self._name, error)
+        if isinstance(error, Unworkable):  # contained already
+            return error.pause_seconds
+        fault = contained(self._name, error)
         self._faults += 1
         if self._faults >= UNREADY_AFTER:
-            LOOPS.fails(self, self._name)
+            LOOPS.fails(self, self._name, fault.id)
         return _pause(self._faults, _LONGEST_FAULT_PAUSE_SECONDS)
 
     def over(self) -> None:
@@ -100,7 +112,7 @@ async def keep_trying(
             await step()
         except outages as error:
             await clock.sleep(outage.failed(error))
-        except Exception as error:
+        except FAULTS as error:
             if not contain:
                 raise
             await clock.sleep(outage.faulted(error))
@@ -184,7 +196,8 @@ class Batcher(Generic[T, R]):
     crowd the next batch gathers for `pause_seconds` more, since what a batch costs hardly goes by its size.
     `flush` returns one result for each item. Where it raises one of `outages`, every waiter of that batch gets that. Where it
     raises anything else, it is called again for halves of the batch, so that the others go through; an item that raises alone
-    is `set_aside`, which returns its result, or its waiter gets what it raised.
+    is `set_aside`, which returns its result, or its waiter gets what it raised. With `blame`, where all raise and that is not
+    their fault, the batch is kept, and tried again until one goes through.
     """
 
     def __init__(
@@ -196,6 +209,7 @@ class Batcher(Generic[T, R]):
         pause_seconds: float = 0.0,
         outages: tuple[type[Exception], ...] = (),
         set_aside: Callable[[T, Fault], Awaitable[R]] | None = None,
+        blame: Blame | None = None,
     ) -> None:
         self._flush = flush
         self._where = where
@@ -203,6 +217,7 @@ class Batcher(Generic[T, R]):
         self._pause_seconds = pause_seconds
         self._outages = outages
         self._set_aside = set_aside
+        self._blame = blame
         self._not_before = 0.0
         self._waiting: list[_Waiting[T, R]] = []
         self._runner: asyncio.Task[None] | None = None
@@ -246,13 +261,28 @@ class Batcher(Generic[T, R]):
 
     async def _run_one(self, batch: list[_Waiting[T, R]]) -> None:
         try:
-            await by_halves(self._carry_out, batch, where=self._where, set_aside=self._end_one, outages=self._outages)
+            await self._until_workable(batch)
         except BaseException as error:  # Each waiter must learn of it, a cancellation too.
             for _, future in batch:
                 if future is not None and not future.done():
                     future.set_exception(error)
             if not isinstance(error, Exception):
                 raise
+
+    async def _until_workable(self, batch: Sequence[_Waiting[T, R]]) -> None:
+        while True:
+            try:
+                return await by_halves(
+                    self._carry_out,
+                    batch,
+                    where=self._where,
+                    set_aside=self._end_one,
+                    outages=self._outages,
+                    blame=self._blame,
+                )
+            except Unworkable as error:
+                assert self._blame is not None  # noqa: S101 - without it nothing is found to be unworkable
+                await self._blame.sleep(error.pause_seconds)
 
     async def _carry_out(self, batch: Sequence[_Waiting[T, R]]) -> None:
         results = await self._flush([item for item, _ in batch])
@@ -265,7 +295,7 @@ class Batcher(Generic[T, R]):
         if self._set_aside is not None:
             try:
                 result = await self._set_aside(item, fault)
-            except Exception as error:  # noqa: BLE001 - the others of its batch go on
+            except FAULTS as error:
                 fault = contained(self._where, error)
             else:
                 if future is not None and not future.done():

@@ -31,13 +31,13 @@ class KeyUses:
         self._used.add(key_id)
 
     async def write(self, store: UseStore, clock: Clock) -> None:
-        """Write down what was noted. Raises `TenancyUnavailable`; it is still noted then."""
+        """Write down what was noted. Raises `TenancyUnavailable`; it is still noted then, as after any other exception."""
         used, self._used = self._used, set()
         if not used:
             return
         try:
             await store.used(used, clock.now())
-        except TenancyUnavailable:
+        except BaseException:
             self._used |= used
             raise
 

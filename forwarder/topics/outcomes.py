@@ -15,7 +15,7 @@ from pydantic_core import to_json
 
 from forwarder.observability.metrics import UNREADABLE_RESULTS, WAITING
 from forwarder.process.clock import Clock
-from forwarder.process.containment import Where, contained
+from forwarder.process.containment import FAULTS, Where, contained
 from forwarder.process.loops import Outage, first_of, forever
 from forwarder.process.shares import Shares
 from forwarder.reservation.outcome import Status
@@ -107,7 +107,7 @@ class OutcomeListener:
             await self._wanted.wait()
             try:
                 await self._follow()
-            except Exception:
+            except BaseException:
                 self._following.clear()
                 raise
 
@@ -192,7 +192,7 @@ class OutcomeListener:
         for message in messages:
             try:
                 self._dispatch(message)
-            except Exception as error:  # noqa: BLE001 - the others are told
+            except FAULTS as error:  # the others are told
                 UNREADABLE_RESULTS.labels("waiters").inc()
                 contained(Where.WAITERS, error, partition=message.partition, offset=message.offset)
 

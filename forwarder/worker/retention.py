@@ -11,7 +11,7 @@ from functools import partial
 import structlog
 
 from forwarder.process.clock import Clock
-from forwarder.process.containment import Where, contained
+from forwarder.process.containment import FAULTS, Where, contained
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.submission import shadow_id
 from forwarder.store.retention.port import SweptStore
@@ -50,7 +50,7 @@ class RetentionSweeper:
                 await self._sweep_submissions(policy)
             except (StoreUnavailable, TenancyUnavailable):
                 raise
-            except Exception as error:  # noqa: BLE001 - the other workspaces are swept
+            except FAULTS as error:  # the other workspaces are swept
                 contained(Where.RETENTION, error, workspace_id=policy.workspace_id)
         await self._sweep_parked({policy.workspace_id: policy.reservation_days for policy in policies})
         await self._sweep_deliveries({policy.workspace_id: policy.delivery_days for policy in policies})

@@ -11,7 +11,7 @@ import structlog
 
 from forwarder.operations.repair.dead_letter_messages import DeadLetterWriter
 from forwarder.process.clock import Clock
-from forwarder.process.containment import Where
+from forwarder.process.containment import FAULTS, Where
 from forwarder.process.loops import Batcher, Outage, cancel_all, forever, keep_trying
 from forwarder.store.processes.port import ThrottleState
 from forwarder.store.submissions.port import StoreUnavailable
@@ -156,7 +156,7 @@ class Worker:
                     told = True
             except _OUTAGES as error:
                 seconds = outage.failed(error)
-            except Exception as error:  # noqa: BLE001 - contained: nothing is pushed until the check goes through
+            except FAULTS as error:  # contained: nothing is pushed until the check goes through
                 seconds = outage.faulted(error)
             await _within_pause(stop, self._parts.clock, seconds)
         return False
@@ -213,7 +213,7 @@ class Worker:
     async def _consume(self) -> None:
         try:
             await self._consume_until_it_fails()
-        except Exception:
+        except FAULTS:
             await self._on_partitions(frozenset())  # others may have joined meanwhile
             raise
 

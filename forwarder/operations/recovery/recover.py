@@ -16,7 +16,7 @@ import structlog
 from forwarder.operations.audit import Audit
 from forwarder.operations.recovery.check import PublishedOutcome, RecoveryCheck
 from forwarder.process.clock import Clock
-from forwarder.process.containment import Fault, Where, by_halves
+from forwarder.process.containment import Blame, Fault, Where, by_halves
 from forwarder.reservation.cancellation import CancellationRequest
 from forwarder.reservation.evidence import NOTHING_SENT, Evidence, read_target
 from forwarder.reservation.outcome import InDoubt, Status
@@ -99,6 +99,7 @@ class Recovery:
         self._parts = parts
         self._worker_id = f"recovery-{secrets.token_hex(6)}"
         self._accounts: dict[str, Account | None] = {}
+        self._blame = Blame(Where.RECOVERY, parts.clock.sleep)
 
     async def run(self, *, since: datetime | None = None, dry_run: bool = False) -> Recovered:
         """`since`: when the store was like this; by default an hour before its newest row. Counts alone where it is a `dry_run`."""
@@ -203,6 +204,7 @@ class Recovery:
                 outages=(StoreUnavailable, TenancyUnavailable, LogUnavailable),
                 refusals=(Unstorable,),
                 refused=_left_out,
+                blame=self._blame,
             )
             behind += await self._restore(
                 [told.outcomes[each.request_id] for _, each in some if each.request_id in told.outcomes]

@@ -105,7 +105,8 @@ class DeadLetterWriter:
 
     def failed(self, work: Work, ended: Ended, failing: str | None = None) -> DeadLetter:
         """The submission of `work`, which ended FAILED by `ended`. Of a card it says only that there was one. The reason is the
-        last one other than that time was up; of one that was never tried it is `failing`: what its PMS has been failing with."""
+        last one other than that time was up; of one that was never tried it is `failing`: what its PMS has been failing with. The
+        letter of an unreadable row has no value: it says where its message is."""
         submission = work.submission if work.submission.card is None else replace(work.submission, card=GONE)
         last = ended.attempts[-1] if ended.attempts else None
         told = [each for each in ended.attempts if each.reason and each.reason not in _CLASSES[EXPIRED]]
@@ -121,7 +122,7 @@ class DeadLetterWriter:
             FAILURE_CLASS: _CLASS_OF.get(reason or "deadline_passed", OTHER),
             EVENT_ID: ended.event.event_id,
         }
-        return DeadLetter(message.key.decode(), message.value.decode(), headers)
+        return DeadLetter(message.key.decode(), "" if work.unreadable else message.value.decode(), headers)
 
     def _headers(self, partition: int, offset: int, timestamp_ms: int) -> dict[str, str]:
         return {

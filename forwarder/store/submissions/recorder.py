@@ -12,7 +12,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from forwarder.process.clock import iso
-from forwarder.process.containment import Where, contained
+from forwarder.process.containment import FAULTS, Blame, Fault, Where, contained
 from forwarder.store.database import Database
 from forwarder.store.sql import BATCH, as_batch
 from forwarder.store.submissions.card_keys import insert_card_keys
@@ -26,6 +26,7 @@ from forwarder.store.submissions.rows import (
     postponed_row,
     replay_row,
     resting_row,
+    unreadable_work,
     work_of,
 )
 from forwarder.store.submissions.statements import cancellations, claims, duplicates, faults, leases, outcomes
@@ -77,6 +78,8 @@ class SqlRecorder:
         self._republish, self._forget_events = outcomes.republish(), outcomes.forget_events()
         self._keep_event, self._suspect = faults.keep_event(), faults.suspect(dialect)
         self._count_kept, self._clear_suspects = faults.count_kept(), faults.clear_suspects()
+        self._own_columns = faults.own_columns()
+        self._blame = Blame(Where.SWEEP)
         self._known_workers: set[str] = set()
         self._uncertain: dict[str, set[int]] = {}
         self._leasing = asyncio.Lock()
@@ -247,20 +250,39 @@ class SqlRecorder:
         self, worker_id: str, partitions: Collection[int], *, now: datetime, limit: int
     ) -> Sequence[Work]:
         parameters = {"partitions": list(partitions), "now": now, "limit": limit}
-        return await self._works(worker_id, await self._lease(worker_id, self._claim_expired, parameters), now)
+        rows = await self._lease(worker_id, self._claim_expired, parameters)
+        return await self._works(worker_id, rows, now, to_end=True)
 
-    async def _works(self, worker_id: str, rows: Sequence[Row[Any]], now: datetime) -> Sequence[Work]:
-        """What is in these rows. Those that cannot be read rest, so that they hold up no others."""
+    async def _works(
+        self, worker_id: str, rows: Sequence[Row[Any]], now: datetime, *, to_end: bool = False
+    ) -> Sequence[Work]:
+        """What is in these rows. Those that cannot be read rest, so that they hold up no others; or are marked so, where they are
+        `to_end`. Raises `Unworkable` where the cause is this process; then all are released."""
         works: list[Work] = []
-        unreadable: list[dict[str, Any]] = []
+        unreadable: list[tuple[Row[Any], Fault]] = []
         for row in rows:
             try:
                 works.append(work_of(row, worker_id))
-            except Exception as error:  # noqa: BLE001 - contained: the others are claimed
+            except FAULTS as error:  # contained: the others are claimed
                 fault = contained(Where.SWEEP, error, request_id=row.request_id, reservation_id=row.id)
-                unreadable.append(resting_row(row, fault, now=now, due_at=now + _UNREADABLE_RESTS))
-        if unreadable:
-            await self._database.run(self._postpone, {"worker_id": worker_id, BATCH: as_batch(unreadable)})
+                unreadable.append((row, fault))
+        if works:
+            self._blame.works()
+        if not unreadable:
+            return works
+        if not works and not self._blame.on_units(len(unreadable)):
+            await self.release(worker_id, [row.id for row, _ in unreadable])
+            raise self._blame.outage(unreadable[0][1])
+        resting = []
+        for row, fault in unreadable:
+            [own] = await self._database.read(self._own_columns, {"work_id": row.id}) if to_end else [None]
+            work = None if own is None else unreadable_work(row, own, fault, worker_id)
+            if work is None:
+                resting.append(resting_row(row, fault, now=now, due_at=now + _UNREADABLE_RESTS))
+            else:
+                works.append(work)
+        if resting:
+            await self._database.run(self._postpone, {"worker_id": worker_id, BATCH: as_batch(resting)})
         return works
 
     async def accounts_due(self, partitions: Collection[int], *, now: datetime) -> Sequence[str]:
@@ -313,7 +335,7 @@ class SqlRecorder:
         for row in sorted(rows, key=lambda row: row.id):
             try:
                 entries.append(event_of(row))
-            except Exception as error:  # noqa: BLE001 - contained: the others are published
+            except FAULTS as error:  # contained: the others are published
                 fault = contained(Where.OUTBOX, error, request_id=row.request_id)
                 await self.keep_event(row.id, until=now + _UNREADABLE_RESTS, error_id=fault.id)
         return entries

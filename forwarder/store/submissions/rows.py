@@ -1,8 +1,9 @@
 """Converts the port's values to rows and back. Pure."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import datetime
+from types import SimpleNamespace
 from typing import Any
 
 from pydantic_core import from_json, to_json
@@ -159,6 +160,7 @@ def resting_row(row: Row[Any], fault: Fault, *, now: datetime, due_at: datetime)
     attempt = Attempt(row.tries + 1, "prepare", iso(now), 0, "deferred", INTERNAL_ERROR, str(fault))
     return {
         "id": row.id,
+        "revision": row.revision,
         "updated_at": iso(now),
         "attempts": _attempt_rows([attempt]),
         "due_at": iso(due_at),
@@ -167,7 +169,7 @@ def resting_row(row: Row[Any], fault: Fault, *, now: datetime, due_at: datetime)
     }
 
 
-def work_of(row: Row[Any], leased_by: str = "") -> Work:
+def work_of(row: Row[Any] | SimpleNamespace, leased_by: str = "") -> Work:
     """The work in a row that is leased to `leased_by`."""
     return Work(
         id=row.id,
@@ -213,7 +215,7 @@ def work_of(row: Row[Any], leased_by: str = "") -> Work:
     )
 
 
-def _evidence_in(row: Row[Any]) -> Evidence:
+def _evidence_in(row: Row[Any] | SimpleNamespace) -> Evidence:
     """What the row knows of its pushes. Its mark decides where the two differ: an operator reopened it, or an older version, which
     noted no more than the mark, left it in doubt."""
     if not row.evidence and not row.possibly_sent:  # as nearly always
@@ -224,6 +226,30 @@ def _evidence_in(row: Row[Any]) -> Evidence:
     if evidence.open and not row.possibly_sent:
         return evidence.settled(iso(row.updated_at), "operator")
     return evidence
+
+
+def unreadable_work(row: Row[Any], own: Row[Any], fault: Fault, leased_by: str) -> Work | None:
+    """What can be known of a row that `work_of` cannot read, enough to end it: its ids, and of its reservation only `own`, which
+    has columns of their own. None of one that is confirmed and whose record cannot be read: it would be lost by ending it."""
+    attempt = Attempt(row.tries + 1, "prepare", iso(row.deadline_at), 0, "deferred", INTERNAL_ERROR, str(fault))
+    reservation = {
+        "propertyId": own.property_id,
+        "roomId": own.room_id,
+        "arrivalDate": own.arrival_date.isoformat(),
+        "departureDate": own.departure_date.isoformat(),
+    }
+    readable = {
+        "request": to_json(reservation).decode(),
+        "attempts": to_json(_attempt_rows([attempt])).decode(),
+        "card": None,
+        "similar_to": None,
+        "possibly_sent": row.possibly_sent or row.pushing,
+    }
+    try:
+        work = work_of(SimpleNamespace(**{**row._mapping, **readable}), leased_by)
+    except (ValueError, TypeError):
+        return None
+    return replace(work, unreadable=True)
 
 
 def new_work(

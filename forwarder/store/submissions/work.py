@@ -144,6 +144,7 @@ class Work:
     `leased_by`: the worker id it was leased to; a worker that lost its lease goes on under another id.
     `size`: bytes of its request and its sealed card as texts, or a little more; 0 where nobody counted them.
     `similar_to`: the request ids of others for the same stay and guest.
+    `unreadable`: the row cannot be read. Only what it takes to end it is here, and its reservation is not.
     """
 
     id: int
@@ -167,6 +168,7 @@ class Work:
     target: str | None = None
     takeovers: int = 0
     similar_to: Sequence[str] = ()
+    unreadable: bool = False
 
     @property
     def possibly_sent(self) -> bool:

@@ -10,7 +10,7 @@ from typing import Final
 import structlog
 
 from forwarder.observability import metrics
-from forwarder.process.containment import Where, contained
+from forwarder.process.containment import FAULTS, Where, contained
 from forwarder.process.loops import Batcher
 from forwarder.reservation.request import CardDetails, SealedCard
 from forwarder.reservation.submission import Submission
@@ -85,7 +85,7 @@ class CardVault:
                     await self._reseal_kept(kept)
                 except (StoreUnavailable, TenancyUnavailable):
                     raise
-                except Exception as error:  # noqa: BLE001 - the other cards are sealed anew
+                except FAULTS as error:  # the other cards are sealed anew
                     contained(Where.CARDS, error, request_id=kept.request_id)
                 else:
                     resealed += 1

@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Final, NamedTuple
 
 from forwarder.process.clock import Clock
-from forwarder.process.containment import Where, contained
+from forwarder.process.containment import FAULTS, Where, contained
 from forwarder.reservation.outcome import Status
 from forwarder.store.submissions.work import Work
 from forwarder.tenancy.port import Account
@@ -245,7 +245,7 @@ class AccountQueue:
         """As `Push`; where that raises, its rows are released, and left to the lease."""
         try:
             return await self._push(started.pushes)
-        except Exception as error:  # noqa: BLE001 - the queue goes on
+        except FAULTS as error:  # the queue goes on
             contained(Where.ACCOUNT, error, account_id=self.account.id)
             for push in started.pushes:
                 push.release()

@@ -5,18 +5,18 @@ owns the work, so that a slow PMS never holds up a partition. What finds no room
 """
 
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import structlog
 
 from forwarder.observability import metrics
 from forwarder.operations.repair.dead_letter_messages import OTHER, DeadLetterWriter, Forged, place_only
 from forwarder.process.clock import iso
-from forwarder.process.containment import Fault, Pauses, Where, by_halves, contained
+from forwarder.process.containment import FAULTS, Blame, Fault, Pauses, Where, as_fault, by_halves, contained
 from forwarder.process.loops import CROWD, keep_trying
 from forwarder.reservation.cancellation import CancellationRequest
 from forwarder.reservation.duplicates import CONFLICTING_BODY
@@ -57,9 +57,11 @@ class _Received(NamedTuple):
     request: bytes | None
 
 
-class _ReceivedCancellation(NamedTuple):
+class _Arrived(NamedTuple):
+    """A message and what it brought; None where decoding it raised what nobody expected."""
+
     message: ConsumedMessage
-    request: CancellationRequest
+    brought: _Received | CancellationRequest | None
 
 
 class _Foreign(NamedTuple):
@@ -67,9 +69,6 @@ class _Foreign(NamedTuple):
 
     message: ConsumedMessage
     error: Undecodable | Forged | Fault
-
-
-M = TypeVar("M", _Received, _ReceivedCancellation)
 
 
 @dataclass(slots=True)
@@ -114,9 +113,12 @@ class Intake:
         self._clock = parts.clock
         self._settings = parts.settings
         self._cancellations = CancellationIntake(parts, dispatcher, lease)
+        self._blame = Blame(Where.INTAKE, parts.clock.sleep)
 
     async def ingest_next(self, consumer: Consumer) -> None:
-        """One batch: receive, store, offer to the account queues, commit. Raises `LogUnavailable`."""
+        """One batch: receive, store, offer to the account queues, commit. What cannot be read, what the store cannot hold, and what
+        raises though others go through, is set aside: tried again with the rest, it would hold up all of them for ever. Raises
+        `LogUnavailable`; and `Unworkable` where nothing goes through: then no offset is committed."""
         self._watch.doing = "receive"
         messages = await consumer.receive(
             max_messages=self._settings.intake_batch, wait_seconds=self._settings.intake_wait_seconds
@@ -124,45 +126,52 @@ class Intake:
         if not messages:
             return
         self._watch.doing = "store"
-        submissions, cancellations, foreign = _decode(messages, self._signer)
+        arrived: list[_Arrived] = []
+        foreign: list[_Foreign] = []
+        for message in messages:
+            try:
+                arrived.append(_Arrived(message, _decode(message, self._signer)))
+            except (Undecodable, Forged) as error:
+                foreign.append(_Foreign(message, error))
+            except FAULTS as error:
+                as_fault(error)
+                arrived.append(_Arrived(message, None))
         if foreign:
             await self._set_aside(foreign)
-        # First: what comes in the same batch and is cancelled already is not held, and not sent.
-        await self._store(self._note_cancellations, cancellations)
-        await self._store(self._ingest, submissions)
+
+        async def take_in(some: Sequence[_Arrived]) -> None:
+            read = [(each.message, each.brought or _decode(each.message, self._signer)) for each in some]
+            # First: what comes in the same batch and is cancelled already is not held, and not sent.
+            await self._cancellations.ingest(
+                [(message, brought) for message, brought in read if isinstance(brought, CancellationRequest)]
+            )
+            await self._ingest([brought for _, brought in read if isinstance(brought, _Received)])
+
+        async def refused(each: _Arrived, error: Exception) -> None:
+            await self._set_aside([_Foreign(each.message, Undecodable(f"the store cannot hold it: {error}"))])
+
+        async def set_aside(each: _Arrived, fault: Fault) -> None:
+            await self._set_aside([_Foreign(each.message, fault)])
+
+        await by_halves(
+            take_in,
+            arrived,
+            where=Where.INTAKE,
+            set_aside=set_aside,
+            outages=_OUTAGES,
+            refusals=(Unstorable,),
+            refused=refused,
+            blame=self._blame,
+        )
         self._watch.doing = "commit"
         await consumer.commit(messages)
         if CROWD <= len(messages) < self._settings.intake_batch:
             await self._clock.sleep(self._settings.pause_seconds)
 
-    async def _store(self, step: Callable[[Sequence[M]], Awaitable[None]], messages: Sequence[M]) -> None:
-        """Let `step` make `messages` durable. What the store cannot hold, or raises what nobody expected, is set aside like what
-        cannot be read: tried again with the rest, it would hold up all of them for ever."""
-
-        async def refused(received: M, error: Exception) -> None:
-            reason = Undecodable(f"the store cannot hold it: {error}")
-            await self._set_aside([_Foreign(received.message, reason)])
-
-        async def set_aside(received: M, fault: Fault) -> None:
-            await self._set_aside([_Foreign(received.message, fault)])
-
-        if messages:
-            await by_halves(
-                step,
-                messages,
-                where=Where.INTAKE,
-                set_aside=set_aside,
-                outages=_OUTAGES,
-                refusals=(Unstorable,),
-                refused=refused,
-            )
-
-    async def _note_cancellations(self, received: Sequence[_ReceivedCancellation]) -> None:
-        await self._cancellations.ingest(received)
-
     async def _ingest(self, received: Sequence[_Received]) -> None:
         outages = (StoreUnavailable, TenancyUnavailable)
-        await keep_trying(partial(self._insert, received), name=Where.INTAKE, clock=self._clock, outages=outages)
+        if received:
+            await keep_trying(partial(self._insert, received), name=Where.INTAKE, clock=self._clock, outages=outages)
 
     async def _insert(self, received: Sequence[_Received]) -> None:
         allotments = await self._allotments({each.submission.account_id for each in received})
@@ -295,27 +304,15 @@ class Intake:
                 _log.error("message.undecodable", partition=partition, offset=offset, error=str(error))
 
 
-def _decode(
-    messages: Sequence[ConsumedMessage], signer: MessageSigner
-) -> tuple[list[_Received], list[_ReceivedCancellation], list[_Foreign]]:
-    submissions: list[_Received] = []
-    cancellations: list[_ReceivedCancellation] = []
-    foreign: list[_Foreign] = []
-    for message in messages:
-        try:
-            if is_cancellation(message.message):
-                request = decode_cancellation(message.message)
-                _require_signed(message.message, signer)
-                cancellations.append(_ReceivedCancellation(message, request))
-            else:
-                submission, text = decode_with_text(message.message)
-                _require_signed(message.message, signer)
-                submissions.append(_Received(message, submission, text))
-        except (Undecodable, Forged) as error:
-            foreign.append(_Foreign(message, error))
-        except Exception as error:  # noqa: BLE001 - the others of the batch are read
-            foreign.append(_Foreign(message, contained(Where.INTAKE, error)))
-    return submissions, cancellations, foreign
+def _decode(message: ConsumedMessage, signer: MessageSigner) -> _Received | CancellationRequest:
+    """What `message` brought. Raises `Undecodable`, `Forged`."""
+    if is_cancellation(message.message):
+        request = decode_cancellation(message.message)
+        _require_signed(message.message, signer)
+        return request
+    submission, text = decode_with_text(message.message)
+    _require_signed(message.message, signer)
+    return _Received(message, submission, text)
 
 
 def _require_signed(message: Message, signer: MessageSigner) -> None:
@@ -381,7 +378,7 @@ class Sweep:
                     await self._fill_one(account)
             except _OUTAGES:
                 raise
-            except Exception as error:  # noqa: BLE001 - as said
+            except FAULTS as error:  # as said
                 contained(Where.ACCOUNT, error, account_id=account_id)
                 self._pauses.faulted(account_id)
             else:

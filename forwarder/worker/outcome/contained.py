@@ -3,7 +3,9 @@
     surely not sent    tried again after a pause; after `MAX_TRIES` faults in a row FAILED, its dead letter of class internal_error
     possibly sent      left alone, then looked up; after `MAX_TRIES` faults in a row IN_DOUBT
 
-A cancellation may be asked for any number of times: it is tried again until its deadline.
+    a cancellation     tried again after a pause; after `MAX_TRIES` faults in a row it stays CONFIRMED, with the problem
+
+While pushes of all rows end so, the rows are not to blame: nothing is given up then.
 """
 
 from datetime import datetime, timedelta
@@ -34,9 +36,11 @@ def after_fault(
     push_seconds: float,
     last: bool = False,
     look: bool = True,
+    give_up: bool = True,
 ) -> Ended | Postponed:
     """What to record of `work` after `fault`. `sent`: this push may have reached its PMS. `last`: it is not tried again;
-    `look`: whether it may be looked up after that."""
+    `look`: whether it may be looked up after that. `give_up`: False where the row is not to blame; it is tried again until its
+    deadline, `last` or not."""
     possibly_sent = work.pms_reservation is None and (sent or work.possibly_sent)
     outcome: Outcome | CancelOutcome
     evidence = work.evidence
@@ -50,8 +54,8 @@ def after_fault(
         outcome = Deferred(INTERNAL_ERROR, str(fault))
     attempts = with_attempt(work.attempts, action, iso(now), 0.0, outcome)
     faults = sum(1 for _ in takewhile(lambda each: each.reason == INTERNAL_ERROR, reversed(attempts)))
-    if faults < MAX_TRIES and not last and work.pms_reservation is None:
-        pause = max(_PAUSES[faults - 1], timedelta(seconds=push_seconds if possibly_sent else 0.0))
+    if (faults < MAX_TRIES and not last) or not give_up:
+        pause = max(_PAUSES[min(faults, len(_PAUSES)) - 1], timedelta(seconds=push_seconds if possibly_sent else 0.0))
         return Postponed(work.id, attempts, now, now + pause, work.revision, evidence)
     findable = look and all(push.to.reference for push in evidence.open)
     step = Park(INTERNAL_ERROR, str(fault), LookUp(push_seconds) if findable else None) if possibly_sent else None

@@ -6,7 +6,7 @@ What is to be cancelled and was surely not sent has its deadline brought forward
 import asyncio
 from collections.abc import Collection
 
-from forwarder.process.containment import Where, contained
+from forwarder.process.containment import FAULTS, Where, contained
 from forwarder.reservation.outcome import Status
 from forwarder.store.submissions.work import Ended, Postponed, Work
 from forwarder.tenancy.port import Account, TenancyUnavailable
@@ -58,7 +58,7 @@ class DeadlineKeeper:
         try:
             account = await self._account_of(work)
             await self._outcomes.record(PushContext(account, work, decision=self._decide(work)))
-        except Exception as error:  # noqa: BLE001 - as said
+        except FAULTS as error:  # as said
             contained(Where.DEADLINES, error, request_id=work.submission.request_id)
 
     def _decide(self, work: Work) -> Ended | Postponed:
@@ -66,7 +66,7 @@ class DeadlineKeeper:
         result = PushResult(too_late(), work.attempts, work.evidence)
         try:
             return decide(work, result, now=now, jitter=0.0)
-        except Exception as error:  # noqa: BLE001 - it is ended all the same
+        except FAULTS as error:  # it is ended all the same
             fault = contained(Where.DEADLINES, error, request_id=work.submission.request_id)
             return after_fault(work, fault, sent=False, now=now, push_seconds=self._settings.push_seconds, last=True)
 

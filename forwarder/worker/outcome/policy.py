@@ -192,7 +192,7 @@ def decide_cancellation(
 
         Cancelled    → CANCELLED
         Rejected     → stays CONFIRMED, with the PMS's no
-        Deferred     → tried again       no time left → stays CONFIRMED, with the problem
+        Deferred     → tried again       no time left, or no use → stays CONFIRMED, with the problem
 
     It may be asked for any number of times, so a doubt about one is no more than a delay.
     """
@@ -206,7 +206,7 @@ def decide_cancellation(
             return _kept(work, made, result, now, _refused(work, endings.CANCELLATION_REFUSED, detail))
         case Deferred(reason, detail, wait):
             due = next_try(work.tries + 1, now=now, deadline=work.deadline_at, min_seconds=wait, jitter=jitter)
-            if due is not None:
+            if due is not None and reason not in _NEVER_BETTER:
                 return Postponed(work.id, result.attempts, now, due, work.revision, result.evidence)
             return _kept(work, made, result, now, cancellation_failed(request_id, *_last(result, reason, detail)))
         case other:

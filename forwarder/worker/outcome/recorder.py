@@ -22,7 +22,7 @@ from forwarder.observability.tracing.context import trace_id_of
 from forwarder.operations.repair.completion import describe
 from forwarder.operations.repair.dead_letter_messages import OTHER, DeadLetterWriter, letter_message
 from forwarder.process.clock import Clock
-from forwarder.process.containment import Fault, Where, by_halves, contained, pause_after
+from forwarder.process.containment import FAULTS, Blame, Fault, Where, by_halves, contained, pause_after
 from forwarder.process.loops import Batcher, keep_trying
 from forwarder.reservation.outcome import Status
 from forwarder.store.submissions.port import Recorder, StoreUnavailable
@@ -177,8 +177,7 @@ class OutcomeRecorder:
 
     Each push is released and logged, once, when that is dealt with: it is recorded, with a dead letter where it is FAILED; or the
     row was no longer this worker's. What cannot be recorded as it was decided is set aside: IN_DOUBT where it may have been made,
-    else FAILED. `failing`: for what reason an account's PMS is left
-    alone.
+    else FAILED. `failing`: for what reason an account's PMS is left alone.
     """
 
     def __init__(
@@ -206,6 +205,7 @@ class OutcomeRecorder:
             max_items=settings.record_batch,
             pause_seconds=settings.pause_seconds,
             set_aside=self._set_aside,
+            blame=Blame(Where.OUTCOMES, clock.sleep),
         )
 
     def enqueue(self, push: PushContext) -> None:
@@ -249,7 +249,7 @@ class OutcomeRecorder:
         try:
             self._add_dead_letter(push)
             [recorded] = await self._record([push])
-        except Exception:
+        except FAULTS:
             await self._conclude([push], ())  # the lease's: it is taken over
             raise
         return recorded
@@ -266,7 +266,7 @@ class OutcomeRecorder:
                 [push for push in batch if push.work.submission.card and push.work.id in recorded]
             )
             _count([push for push in batch if push.work.id in recorded])
-        except Exception as error:  # noqa: BLE001 - as said
+        except FAULTS as error:  # as said
             contained(Where.OUTCOMES, error, count=len(batch))
 
     async def _destroy_cards(self, recorded: Sequence[PushContext]) -> None:

@@ -1,9 +1,9 @@
 """The attempts of one submission: each exchange with the PMS is timed, noted, counted, and survived where an adapter has a bug."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
 from functools import cache
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from msgspec import Struct
 from prometheus_client import Counter, Histogram
@@ -11,8 +11,19 @@ from prometheus_client import Counter, Histogram
 from forwarder.observability import metrics
 from forwarder.operations.repair.completion import AnyOutcome, with_attempt
 from forwarder.process.clock import Clock, iso
-from forwarder.process.containment import Where, contained
-from forwarder.reservation.outcome import CancelOutcome, LookupOutcome, Outcome
+from forwarder.process.containment import FAULTS, Where, contained
+from forwarder.reservation.outcome import (
+    Absent,
+    Cancelled,
+    CancelOutcome,
+    Confirmed,
+    Deferred,
+    InDoubt,
+    LookupOutcome,
+    Outcome,
+    Rejected,
+)
+from forwarder.reservation.problems.problem import Problem
 from forwarder.store.submissions.work import Attempt
 
 R = TypeVar("R", Outcome, LookupOutcome, CancelOutcome)
@@ -30,8 +41,8 @@ class Attempts(Struct, eq=False):
         """What `asking` comes to. An adapter's bug costs one row, not all: it is `after_a_bug`, of a reason and a detail."""
         began = self.clock.now(), self.clock.monotonic()
         try:
-            outcome = await asking
-        except Exception as error:  # noqa: BLE001 - as said
+            outcome = sound(await asking, after_a_bug)
+        except FAULTS as error:  # as said
             fault = contained(Where.ADAPTER, error, action=action, request_id=self.request_id)
             outcome = after_a_bug("adapter_failed", str(fault))
         self.note(action, began, outcome)
@@ -45,6 +56,35 @@ class Attempts(Struct, eq=False):
         pushes, took = _pushes(self.kind, action, self.all[-1].outcome)
         pushes.inc()
         took.observe(seconds)
+
+
+def sound(outcome: R, instead: Callable[[str, str], R]) -> R:
+    """`outcome`, which an adapter of any distribution made, with fields of the right types; or `instead`, of a reason and a detail,
+    where it is no outcome. An id that is a number is kept as a text; a record that is none is left out. Their size is bounded where
+    they are recorded."""
+    put_right: R | None = _put_right(outcome)
+    if put_right is None:
+        return instead(
+            "adapter_failed", f"It returned {type(outcome).__name__}, which is no outcome, or lacks what it must have."
+        )
+    return put_right
+
+
+def _put_right(outcome: Any) -> Any:
+    match outcome:
+        case Confirmed(str(), Mapping()) | Deferred(str(), str(), None | int() | float()) | InDoubt(str(), str()):
+            return outcome
+        case Rejected(Problem()) | Absent() | Cancelled():
+            return outcome
+        case Confirmed(str() | int() as found):
+            given: Any = outcome.record
+            return Confirmed(str(found), given if isinstance(given, Mapping) else {}, named=bool(outcome.named))
+        case Deferred(reason, detail, _):
+            return Deferred(str(reason), str(detail))
+        case InDoubt(reason, detail):
+            return InDoubt(str(reason), str(detail))
+        case _:
+            return None
 
 
 @cache

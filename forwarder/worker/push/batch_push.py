@@ -7,11 +7,11 @@ from datetime import datetime
 import structlog
 
 from forwarder.process.clock import Clock
-from forwarder.process.containment import Where, contained
+from forwarder.process.containment import FAULTS, Where, as_fault, contained
 from forwarder.reservation.outcome import InDoubt, Outcome
 from forwarder.store.submissions.work import Work
 from forwarder.tenancy.port import Account
-from forwarder.worker.push.attempts import Attempts
+from forwarder.worker.push.attempts import Attempts, sound
 from forwarder.worker.push.pusher import Pusher
 from forwarder.worker.push.run import PreparedPush, after_create, step_of
 from forwarder.worker.push_context import CancelledMeanwhile, LeaseLost, PushResult, is_lease_lost, too_late
@@ -82,16 +82,14 @@ class BatchPusher:
     async def _ask(self, ready: Sequence[PreparedPush]) -> Sequence[Outcome]:
         try:
             outcomes = await ready[0].pms.create_many([each.booking for each in ready])
-        except Exception as error:  # noqa: BLE001 - an adapter's bug costs these rows, not all; what it sent is unknown
+        except FAULTS as error:  # an adapter's bug costs these rows, not all; what it sent is unknown
             fault = contained(Where.ADAPTER, error, action="create_many", count=len(ready))
             return [InDoubt("adapter_failed", str(fault))] * len(ready)
         if len(outcomes) != len(ready):
             _log.error("adapter.failed", action="create_many", count=len(ready), outcomes=len(outcomes))
             return [InDoubt("adapter_failed", "It did not say what became of each.")] * len(ready)
-        return outcomes
+        return [sound(each, InDoubt) for each in outcomes]
 
 
 def _without_sending(outcome: PushResult | BaseException) -> PushResult | Exception:
-    if isinstance(outcome, PushResult | Exception):
-        return outcome
-    raise outcome
+    return outcome if isinstance(outcome, PushResult) else as_fault(outcome)

@@ -12,7 +12,7 @@ import structlog
 from forwarder.observability.logging import log_context
 from forwarder.observability.tracing.context import trace_id_of
 from forwarder.process.clock import Clock
-from forwarder.process.containment import Where, contained
+from forwarder.process.containment import FAULTS, Blame, Where, as_fault, contained
 from forwarder.store.submissions.work import Ended, Postponed, Work
 from forwarder.tenancy.port import Account
 from forwarder.worker.lease import Lease
@@ -56,6 +56,7 @@ class PushPipeline:
         self._clock = clock
         self._push_seconds = push_seconds
         self._suspects = suspects
+        self._blame = Blame(Where.PUSH)
 
     def run(self, pushes: Sequence[PushContext]) -> Awaitable[HealthSignal]:
         """Push these rows once, in one request; what that showed of the PMS. What each came to is recorded from then on, and each
@@ -88,7 +89,7 @@ class PushPipeline:
             try:
                 if self._may_start(push):
                     ready.append(push)
-            except Exception as error:  # noqa: BLE001 - this row is at stake, not the others
+            except FAULTS as error:  # this row is at stake, not the others
                 self._set_aside(push, error)
         if not ready:
             return NOT_ATTEMPTED
@@ -102,8 +103,8 @@ class PushPipeline:
             signal = combined_signal(
                 [health_signal(push.work, result) for push, result in pairs if isinstance(result, PushResult)]
             )
-        except Exception as error:  # noqa: BLE001 - these rows are at stake, not the worker
-            results, signal = [error] * len(ready), NOT_ATTEMPTED
+        except FAULTS as error:  # these rows are at stake, not the worker
+            results, signal = [as_fault(error)] * len(ready), NOT_ATTEMPTED
         for push, result in zip(ready, results, strict=True):
             push.result = result
             self._conclude(push)
@@ -124,7 +125,8 @@ class PushPipeline:
             try:
                 push.decision = self._decide(push.account, push.work, push.result)
                 self._outcomes.enqueue(push)
-            except Exception as error:  # noqa: BLE001 - as above
+                self._blame.works()
+            except FAULTS as error:  # as above
                 self._set_aside(push, error)
         self._pusher.sending.discard(push.work.id)
 
@@ -140,14 +142,18 @@ class PushPipeline:
         self._lease.note_unpushed(push.work.id)
         push.release()
 
-    def _set_aside(self, push: PushContext, error: Exception | None) -> None:
-        """An exception that nobody expected: the row is tried again later, and ends where that happens again and again."""
+    def _set_aside(self, push: PushContext, error: BaseException | None) -> None:
+        """An exception that nobody expected: the row is tried again later, and ends where that happens again and again to it and
+        not to all."""
         work, result = push.work, push.result
         ids = {"request_id": work.submission.request_id, "reservation_id": work.id}
         fault = contained(Where.PUSH, error or RuntimeError("no result"), **ids)
         sent = work.id in self._pusher.sending or (isinstance(result, PushResult) and may_be_made(result.outcome))
-        push.result = fault.error if isinstance(fault.error, Exception) else None
+        push.result = fault.error
         deadly = isinstance(error, EndsWorkers)
+        to_blame = deadly or self._blame.on_units(1)
+        if not to_blame:
+            self._blame.outage(fault)
         push.decision = after_fault(
             work,
             fault,
@@ -156,5 +162,6 @@ class PushPipeline:
             push_seconds=self._push_seconds,
             last=deadly,
             look=not deadly,
+            give_up=to_blame,
         )
         self._outcomes.enqueue(push)

@@ -21,7 +21,7 @@ from forwarder.pms.port import (
 )
 from forwarder.pms.traits import traits_of
 from forwarder.process.clock import Clock, iso
-from forwarder.process.containment import Where, contained
+from forwarder.process.containment import FAULTS, Where, contained
 from forwarder.reservation.booking import apply_rules, booking_without_card
 from forwarder.reservation.cancellation import not_supported
 from forwarder.reservation.evidence import ANOTHER_PMS, DEFAULT_SETTLES, Facts, LookUp, SendAgain, Target
@@ -155,7 +155,7 @@ class Pusher:
             await self._cards.put_back(request_id)
         except StoreUnavailable as error:
             _log.warning("card.code_not_put_back", request_id=request_id, error=str(error))
-        except Exception as error:  # noqa: BLE001 - what became of the push is known, and is recorded
+        except FAULTS as error:  # what became of the push is known, and is recorded
             contained(Where.CARD_KEYS, error, request_id=request_id)
 
     async def _push(self, account: Account, work: Work) -> PushResult:
@@ -277,7 +277,7 @@ class Pusher:
             facts = self._timing.facts(target, pms.capabilities, account)
         except (UnknownKind, BadOptions, CannotOpen):
             raise
-        except Exception as error:
+        except FAULTS as error:
             fault = contained(Where.ADAPTER, error, account_id=account.id, adapter=account.kind)
             told = f"The adapter of kind {account.kind} cannot be set up for this account. {fault}"
             self._unusable[account.id] = account, self._clock.monotonic() + _UNUSABLE_SECONDS, told

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 from pydantic_core import from_json
-from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from forwarder.reservation.outcome import Status
@@ -145,7 +144,7 @@ async def test_outcome_and_event_are_recorded_both_or_neither(
     async with engine.begin() as connection:
         await connection.exec_driver_sql("ALTER TABLE outbox RENAME TO elsewhere")
     for others in ([], [postponed(works[1])]):
-        with pytest.raises(SQLAlchemyError):
+        with pytest.raises(StoreUnavailable):
             await recorder.record("w1", [final(works[0])], others)
     for work in works:
         assert (await row(engine, work.id))["leased_by"] == "w1"

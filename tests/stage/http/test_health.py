@@ -79,7 +79,7 @@ async def test_what_only_some_of_the_work_needs_leaves_it_ready_and_degraded(
 
 async def test_not_ready_while_a_loop_fails_over_and_over() -> None:
     loop = object()
-    LOOPS.fails(loop, Where.INTAKE)
+    LOOPS.fails(loop, Where.INTAKE, "err_1")
     try:
         answer = await _get("/readyz", {"log": _good})
     finally:

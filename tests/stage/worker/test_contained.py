@@ -4,6 +4,7 @@ tenth is shown, and the worker goes on."""
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -13,19 +14,20 @@ import pytest
 from sqlalchemy import select, update
 from structlog.testing import capture_logs
 
-from forwarder.pms.port import AccountConnection
-from forwarder.process.containment import LOOPS
+from forwarder.pms.port import AccountConnection, Capabilities
+from forwarder.process.containment import LOOPS, Fault, Where
 from forwarder.reservation.booking import Booking
-from forwarder.reservation.outcome import Confirmed, Outcome
+from forwarder.reservation.outcome import Confirmed, Outcome, Rejected, Status
 from forwarder.store.submissions.recorder import SqlRecorder
-from forwarder.store.submissions.work import Ended, OutboxEvent, Postponed
+from forwarder.store.submissions.work import Ended, NotedCancellation, OutboxEvent, PmsReservation, Postponed
 from forwarder.store.tables import outbox, reservations
 from forwarder.topics.codec import subject
 from forwarder.topics.port import Message
 from forwarder.worker.intake import cancellations, sources
-from forwarder.worker.outcome import deadlines, recorder
+from forwarder.worker.outcome import contained, deadlines, recorder
 from forwarder.worker.push import pipeline, pusher
 from tests.support.worker.worker_bench import PATIENCE_SECONDS, TOPICS, Bench, Pms, cancellation, fresh, open_bench
+from tests.support.worker.works import NOW, work
 
 POISON = f"rsv_{5:032d}"
 EVERY = range(1, 11)
@@ -299,3 +301,176 @@ async def _kept(bench: Bench, count: int = 1) -> bool:
 async def _emptied(bench: Bench) -> bool:
     async with bench.engine.connect() as connection:
         return not (await connection.execute(select(outbox))).all()
+
+
+# --- where nothing goes through, the units are not to blame -------------------------------------------------------------------
+
+
+async def test_where_all_messages_raise_none_becomes_a_dead_letter(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a release with a defect, or without its migration: offsets stay, the process is not ready, and once it is mended
+    all are delivered."""
+    broken, real = True, SqlRecorder.ingest
+
+    async def ingest(self: SqlRecorder, *given: Any, **named: Any) -> Any:
+        if broken:
+            raise LookupError("no such table")
+        return await real(self, *given, **named)
+
+    async def not_ready() -> bool:
+        return LOOPS.failing() == ["intake"]
+
+    monkeypatch.setattr(SqlRecorder, "ingest", ingest)
+    await bench.submit(*map(fresh, EVERY))
+    async with bench.worker():
+        await until(not_ready)
+        broken = False
+        await bench.rows("CONFIRMED", 10)
+        await until(_ready)
+    async with bench.log.tail(TOPICS.dead_letters, from_beginning=True) as tail:
+        assert await tail.receive(max_messages=10, wait_seconds=0.1) == []
+
+
+async def test_a_message_alone_is_tried_a_few_times(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fault may pass; then nothing was set aside."""
+    tries, real = 0, SqlRecorder.ingest
+
+    async def ingest(self: SqlRecorder, *given: Any, **named: Any) -> Any:
+        nonlocal tries
+        tries += 1
+        if tries < 3:
+            raise LookupError
+        return await real(self, *given, **named)
+
+    monkeypatch.setattr(SqlRecorder, "ingest", ingest)
+    await bench.submit(fresh(1))
+    async with bench.worker():
+        await bench.rows("CONFIRMED", 1)
+    assert tries == 3
+
+
+async def test_where_no_outcome_can_be_recorded_all_are_kept(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken, real = True, SqlRecorder.record
+
+    async def record(self: SqlRecorder, *given: Any, **named: Any) -> Any:
+        if broken:
+            raise LookupError("no such column")
+        return await real(self, *given, **named)
+
+    async def not_ready() -> bool:
+        return LOOPS.failing() == ["outcomes"]
+
+    monkeypatch.setattr(SqlRecorder, "record", record)
+    await bench.submit(*map(fresh, EVERY))
+    async with bench.worker():
+        await until(not_ready)
+        broken = False
+        await bench.rows("CONFIRMED", 10)
+        await until(_ready)
+    assert sorted(bench.pms.asked) == [f"rsv_{number:032d}" for number in EVERY], "each was asked for once"
+
+
+async def test_where_no_push_can_be_prepared_none_is_given_up(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: Any) -> None:
+        raise LookupError
+
+    async def not_ready() -> bool:
+        return LOOPS.failing() == ["push"]
+
+    with monkeypatch.context() as patched:
+        patched.setattr(pusher, "apply_rules", broken)
+        patched.setattr(contained, "MAX_TRIES", 1)
+        await bench.submit(*map(fresh, EVERY))
+        async with bench.worker():
+            await until(not_ready)
+            rows = await bench.rows("PENDING", 6)
+            patched.undo()
+            await bench.submit(fresh(11))
+            await bench.rows("CONFIRMED", 1)
+            await until(_ready)
+    assert len(rows) >= 6
+
+
+class _Sloppy(Pms):
+    """Of another distribution: it says the right things in wrong types."""
+
+    says: Any
+
+    async def create(self, booking: Booking) -> Outcome:
+        await super().create(booking)
+        said: Outcome = self.says
+        return said
+
+
+@pytest.mark.parametrize(
+    ("says", "status", "kept"),
+    [
+        (Confirmed(4711, {}), "CONFIRMED", "4711"),  # type: ignore[arg-type]
+        (Confirmed("x-1", "no record"), "CONFIRMED", "x-1"),  # type: ignore[arg-type]
+        (Confirmed("y" * 100_000, {"notes": "n" * 3_000_000}), "CONFIRMED", "y" * 100),
+        (Confirmed(None), "IN_DOUBT", None),  # type: ignore[arg-type]
+        ("confirmed", "IN_DOUBT", None),
+        (Rejected("no problem"), "IN_DOUBT", None),  # type: ignore[arg-type]
+    ],
+    ids=["number", "record", "large", "none", "text", "refusal"],
+)
+async def test_an_outcome_of_the_wrong_types_is_put_right_or_in_doubt(
+    bench: Bench, says: Any, status: str, kept: str | None
+) -> None:
+    bench.pms = pms = _Sloppy()
+    pms.says = says
+    pms.capabilities = Capabilities(idempotent_create=False, find_by_reference=False, cancel=True)
+    await bench.submit(fresh(1))
+    async with bench.worker():
+        await bench.rows(status, 1)
+    async with bench.engine.connect() as connection:
+        found = await connection.scalar(select(reservations.c.pms_reservation_id))
+    assert (found or "")[:100] == (kept or "")
+
+
+# --- what has no end otherwise ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("sent", "status"), [(False, "FAILED"), (True, "IN_DOUBT")])
+@pytest.mark.parametrize("column", ["request", "attempts"])
+async def test_a_row_that_cannot_be_read_ends_at_its_deadline(
+    bench: Bench, column: str, status: str, *, sent: bool
+) -> None:
+    bench.accounts.one = replace(bench.accounts.one, paused=True)
+    await bench.submit(*map(fresh, EVERY))
+    async with bench.worker():
+        await bench.rows("PENDING", 10)
+    async with bench.engine.begin() as connection:
+        broken = update(reservations).where(reservations.c.request_id == POISON)
+        past = bench.clock.now() - timedelta(seconds=1)
+        await connection.execute(broken.values({column: "{", "deadline_at": past, "possibly_sent": sent}))
+    async with bench.worker():
+        [event] = await bench.read(TOPICS.results, 1)
+        letters = await bench.read(TOPICS.dead_letters, 1) if status == "FAILED" else []
+        [row] = await bench.rows(status, 1)
+    assert row.request_id == subject(event.message.headers) == POISON
+    assert [dict(each.message.headers)["dlt-failure-class"] for each in letters] == [b"internal_error"] * (not sent)
+
+
+def test_a_cancellation_that_keeps_faulting_ends_after_as_many_tries() -> None:
+    made = PmsReservation("pms-1", {"id": 1, "status": "CONFIRMED"})
+    row = replace(
+        work(),
+        status=Status.CONFIRMED,
+        pms_reservation=made,
+        cancellation=NotedCancellation("2027-01-01T00:00:00.000Z"),
+    )
+    fault = Fault("err_1", Where.PUSH, ValueError())
+    for _ in range(contained.MAX_TRIES - 1):
+        postponed = contained.after_fault(row, fault, sent=False, now=NOW, push_seconds=30.0)
+        assert isinstance(postponed, Postponed)
+        row = replace(row, attempts=tuple(postponed.attempts))
+    decision = contained.after_fault(row, fault, sent=False, now=NOW, push_seconds=30.0)
+    assert isinstance(decision, Ended)
+    assert decision.status is Status.CONFIRMED
+    assert "err_1" in str(decision.cancel_problem)
+
+
+async def _ready() -> bool:
+    return LOOPS.failing() == []

@@ -49,7 +49,7 @@ SETTINGS = WorkerSettings(
     settles_seconds=0.2,
     republish_seconds=0.2,
 )
-PATIENCE_SECONDS = 90.0
+PATIENCE_SECONDS = 20.0
 SECRET = "a secret of these tests alone"
 
 
@@ -174,10 +174,11 @@ class Bench:
 
     @asynccontextmanager
     async def worker(
-        self, publisher: Publisher | None = None, recorder: SqlRecorder | None = None
+        self, publisher: Publisher | None = None, recorder: SqlRecorder | None = None, **more: Any
     ) -> AsyncIterator[Worker]:
+        """One that runs. `more`: of its parts."""
         stop = asyncio.Event()
-        worker = Worker(
+        parts = replace(
             WorkerParts(
                 log=self.log,
                 topics=TOPICS,
@@ -190,8 +191,10 @@ class Bench:
                 settings=self.settings,
                 signer=self.signer,
                 cards=self.cards or card_parts(self.engine, self.sealing_key),
-            )
+            ),
+            **more,
         )
+        worker = Worker(parts)
         running = asyncio.create_task(worker.run(stop))
         try:
             yield worker

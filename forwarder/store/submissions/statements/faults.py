@@ -5,7 +5,7 @@ from functools import cache
 from sqlalchemy import BigInteger, Executable, Text, bindparam, case, delete, func, select, update
 
 from forwarder.store.sql import DialectName, Moment, batch_of, insert_into, key_among
-from forwarder.store.tables import IS_SET_ASIDE, outbox, suspects
+from forwarder.store.tables import IS_SET_ASIDE, outbox, reservations, suspects
 
 
 @cache
@@ -45,3 +45,11 @@ def clear_suspects() -> Executable:
     """Forget a batch of rows: it is known what became of their pushes."""
     batch = batch_of(suspects.c.id)
     return delete(suspects).where(key_among(suspects.c.id, select(batch.c.id)))
+
+
+@cache
+def own_columns() -> Executable:
+    """What a row has of its reservation in columns of their own."""
+    row = reservations.c
+    named = (row.property_id, row.room_id, row.arrival_date, row.departure_date)
+    return select(*named).where(row.id == bindparam("work_id", type_=BigInteger))

@@ -55,9 +55,9 @@ async def test_and_leaves_out_what_is_not_a_record_field() -> None:
 
 
 WRONG_SHAPES: list[tuple[str, list[object]]] = [
-    ("source", [5, None, ["x"], "x" * 300, "a\0b"]),
+    ("source", [5, None, ["x"], "a\0b"]),
     ("codes", ["1234", {"accessCode": "1234"}, {"accessCode": [1234]}, {}]),
-    ("notes", [7, {}, "x" * 10_001]),
+    ("notes", [7, {}]),
     ("paymentUrl", ["javascript:alert(1)", "pay.test", 5, "https://pay.test/a b"]),
     ("totalPrice", ["450.35", True, None, 1e15, {}]),
     ("currency", ["eur", "EURO", 5]),
