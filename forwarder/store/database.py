@@ -9,6 +9,7 @@ disk, or timed out) or `Unstorable` (it rejects the values it was given). What a
 
 import asyncio
 import os
+import re
 import sqlite3
 import ssl
 from collections import deque
@@ -353,26 +354,22 @@ _ELSEWHERE_SQLSTATES = (
 )
 """Of errors after which another connection may lead to a server that can do the work."""
 
-_OUTAGE_SQLSTATES = (
-    *_ELSEWHERE_SQLSTATES,
-    _NOT_LET_IN,  # whoever is to mend that need not stop us
-    "40",  # rolled back: serialisation failure, deadlock
-    "53",  # insufficient resources: disk full, out of memory, too many connections
-    "55",  # lock not available, or an object that is in use or not in the right state
-    "57",  # operator intervention: cancelled
-    "58",  # system error: input or output
-    "F0",  # its configuration file
-    "XX",  # internal error, data corrupted
-)
 # BUSY, LOCKED, NOMEM, READONLY, INTERRUPT, IOERR, CORRUPT, FULL, CANTOPEN, PROTOCOL, NOTADB: https://sqlite.org/rescode.html
 _OUTAGE_SQLITE_CODES = frozenset({5, 6, 7, 8, 9, 10, 11, 13, 14, 15, 26})
-_SQLITE_NO_TABLE = "no such table"  # it has no code of its own
+_SQLITE_LACKS = re.compile("no such |.* has no column ")  # a table or column; it has no code of its own
 
 _VALUE_SQLSTATES = (
     "22",  # data exception: no such character, number or date
     "54",  # over a limit: too long for its index
 )
 _SQLITE_TOO_BIG = 18
+_ROW_SQLSTATES = (
+    *_VALUE_SQLSTATES,
+    "21",  # more than one row where one was asked for
+    "23",  # a constraint
+)
+"""Of errors that rows cause. All others of PostgreSQL say that it cannot do our work now: it is away or full, the process lacks a
+privilege, or the tables are not (or no longer) the ones that this version of the forwarder knows."""
 
 
 @contextmanager
@@ -402,9 +399,10 @@ def _sqlstate(error: BaseException | None) -> str:
 
 def _says_outage(error: BaseException | None) -> bool:
     sqlite_code: int = getattr(error, "sqlite_errorcode", None) or 0
-    if sqlite_code and str(error).startswith(_SQLITE_NO_TABLE):
-        return True
-    return _sqlstate(error).startswith(_OUTAGE_SQLSTATES) or sqlite_code & 0xFF in _OUTAGE_SQLITE_CODES
+    if sqlite_code:
+        return sqlite_code & 0xFF in _OUTAGE_SQLITE_CODES or _SQLITE_LACKS.match(str(error)) is not None
+    sqlstate = _sqlstate(error)
+    return sqlstate != "" and not sqlstate.startswith(_ROW_SQLSTATES)
 
 
 def _says_unstorable(error: BaseException | None) -> bool:
