@@ -23,7 +23,7 @@ from urllib.parse import urlsplit, urlunsplit
 import asyncpg
 from sqlalchemy import URL, Connection, CursorResult, Executable, Row, event, make_url
 from sqlalchemy.engine import ExceptionContext
-from sqlalchemy.exc import ArgumentError, DBAPIError, InvalidatePoolError, SQLAlchemyError
+from sqlalchemy.exc import ArgumentError, DBAPIError, InvalidatePoolError
 from sqlalchemy.exc import TimeoutError as PoolExhausted
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random
@@ -76,6 +76,10 @@ the dearer one, plans each page anew, and spends more on planning than on the pa
 
 class UnusableDatabase(ValueError):
     """Not a database that the store can use. The message says what would be right, and quotes no password."""
+
+
+class NotPermitted(StoreUnavailable):
+    """This user of the database lacks a privilege."""
 
 
 class PostgresqlEngine(AsyncEngine):
@@ -272,9 +276,6 @@ def _begin_sqlite(connection: Connection) -> None:
 Lookup = Callable[[Mapping[str, Any]], Awaitable[Sequence[Any]]]
 """Runs its statement with these parameters. A row's columns are attributes, and can be indexed."""
 
-Mistake = (SQLAlchemyError, *DriverError)
-"""Raised for a statement that the database cannot execute: a bug, or missing tables."""
-
 _LIMIT_SECONDS = 30.0
 """Bounds every call, whatever the driver's own time-outs (for a connection, for each statement) add up to."""
 
@@ -341,6 +342,7 @@ def _rows(result: CursorResult[Any]) -> Sequence[Row[Any]]:
 
 # --- errors -----------------------------------------------------------------------------------------------------------
 
+_NOT_PERMITTED = "42501"
 _NOT_LET_IN = "28"  # not this user, or not with this password or certificate
 _ELSEWHERE_SQLSTATES = (
     "08",  # connection exception
@@ -381,7 +383,7 @@ def outages_translated() -> Iterator[None]:
         raise StoreUnavailable(_described(error)) from error
     except DBAPIError as error:
         if error.connection_invalidated or _says_outage(error.orig):
-            raise StoreUnavailable(_described(error.orig or error)) from error
+            raise _outage(error.orig or error) from error
         if _says_unstorable(error.orig):
             # Without the driver's message, which quotes the values.
             raise Unstorable(type(error.orig).__name__) from error
@@ -389,7 +391,11 @@ def outages_translated() -> Iterator[None]:
     except DriverError as error:
         if not (_lost_connection(error) or _says_outage(error)):
             raise
-        raise StoreUnavailable(_described(error)) from error
+        raise _outage(error) from error
+
+
+def _outage(error: BaseException) -> StoreUnavailable:
+    return (NotPermitted if _sqlstate(error) == _NOT_PERMITTED else StoreUnavailable)(_described(error))
 
 
 def _sqlstate(error: BaseException | None) -> str:
@@ -428,4 +434,7 @@ def _described(error: BaseException) -> str:
     if _sqlstate(error).startswith(_NOT_LET_IN):
         why = str(error).splitlines()[0]
         return f"PostgreSQL lets us not in ({why}): check the user, password and certificate in FORWARDER_DATABASE_URL"
-    return f"{type(error).__name__}: {error}".splitlines()[0]
+    described = f"{type(error).__name__}: {error}".splitlines()[0]
+    if _sqlstate(error) == _NOT_PERMITTED:
+        return f"{described}: `forwarder migrate --roles` gives each role what this version needs"
+    return described
