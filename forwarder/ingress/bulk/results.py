@@ -55,8 +55,8 @@ _FAULT_BYTES: Final = 100
 
 
 def result_bytes(made: NewSubmission | DryRun | Problem) -> int:
-    """Room for the result of an item, which is held before anything is accepted: a client may leave the response unread. Without what
-    a dry run would send: that response can still be refused."""
+    """Room for the result of an item, held before anything is accepted, for a client may leave the response unread. Without what a
+    dry run would send: that response can still be refused."""
     match made:
         case NewSubmission() | DryRun():
             told: Sequence[CallerWarning | Fault] = made.warnings
