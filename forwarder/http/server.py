@@ -31,11 +31,10 @@ from forwarder.http.admission import PLACE, Admission, Place
 from forwarder.http.connection_limits import (
     HEAD_TOO_LARGE,
     MAX_HEAD_BYTES,
-    ConnectionLimits,
-    Connections,
     LimitedConfig,
     LimitedProtocol,
 )
+from forwarder.http.connections import ConnectionLimits, Connections
 from forwarder.http.health import ALWAYS_ANSWERED
 from forwarder.http.messages import (
     ADDED,

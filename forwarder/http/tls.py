@@ -15,7 +15,8 @@ from typing import Final
 
 import structlog
 
-from forwarder.http.connection_limits import Connections, LimitedProtocol
+from forwarder.http.connection_limits import LimitedProtocol
+from forwarder.http.connections import Connections
 from forwarder.process.supervision import BACKLOG
 
 _LOOK_SECONDS: Final = 10.0

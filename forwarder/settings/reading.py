@@ -10,7 +10,7 @@ from typing import Final
 from pydantic import ValidationError
 
 from forwarder.http.admission import Admission
-from forwarder.http.connection_limits import ConnectionLimits
+from forwarder.http.connections import ConnectionLimits
 from forwarder.http.tls import TlsFiles
 from forwarder.notifier.settings import GROUP as NOTIFIER_GROUP
 from forwarder.notifier.settings import NotifierSettings

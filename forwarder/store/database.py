@@ -9,6 +9,7 @@ disk, or timed out) or `Unstorable` (it rejects the values it was given). What a
 
 import asyncio
 import os
+import re
 import sqlite3
 import ssl
 from collections import deque
@@ -22,7 +23,7 @@ from urllib.parse import urlsplit, urlunsplit
 import asyncpg
 from sqlalchemy import URL, Connection, CursorResult, Executable, Row, event, make_url
 from sqlalchemy.engine import ExceptionContext
-from sqlalchemy.exc import ArgumentError, DBAPIError, InvalidatePoolError, SQLAlchemyError
+from sqlalchemy.exc import ArgumentError, DBAPIError, InvalidatePoolError
 from sqlalchemy.exc import TimeoutError as PoolExhausted
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random
@@ -75,6 +76,10 @@ the dearer one, plans each page anew, and spends more on planning than on the pa
 
 class UnusableDatabase(ValueError):
     """Not a database that the store can use. The message says what would be right, and quotes no password."""
+
+
+class NotPermitted(StoreUnavailable):
+    """This user of the database lacks a privilege."""
 
 
 class PostgresqlEngine(AsyncEngine):
@@ -271,9 +276,6 @@ def _begin_sqlite(connection: Connection) -> None:
 Lookup = Callable[[Mapping[str, Any]], Awaitable[Sequence[Any]]]
 """Runs its statement with these parameters. A row's columns are attributes, and can be indexed."""
 
-Mistake = (SQLAlchemyError, *DriverError)
-"""Raised for a statement that the database cannot execute: a bug, or missing tables."""
-
 _LIMIT_SECONDS = 30.0
 """Bounds every call, whatever the driver's own time-outs (for a connection, for each statement) add up to."""
 
@@ -340,6 +342,7 @@ def _rows(result: CursorResult[Any]) -> Sequence[Row[Any]]:
 
 # --- errors -----------------------------------------------------------------------------------------------------------
 
+_NOT_PERMITTED = "42501"
 _NOT_LET_IN = "28"  # not this user, or not with this password or certificate
 _ELSEWHERE_SQLSTATES = (
     "08",  # connection exception
@@ -353,26 +356,22 @@ _ELSEWHERE_SQLSTATES = (
 )
 """Of errors after which another connection may lead to a server that can do the work."""
 
-_OUTAGE_SQLSTATES = (
-    *_ELSEWHERE_SQLSTATES,
-    _NOT_LET_IN,  # whoever is to mend that need not stop us
-    "40",  # rolled back: serialisation failure, deadlock
-    "53",  # insufficient resources: disk full, out of memory, too many connections
-    "55",  # lock not available, or an object that is in use or not in the right state
-    "57",  # operator intervention: cancelled
-    "58",  # system error: input or output
-    "F0",  # its configuration file
-    "XX",  # internal error, data corrupted
-)
 # BUSY, LOCKED, NOMEM, READONLY, INTERRUPT, IOERR, CORRUPT, FULL, CANTOPEN, PROTOCOL, NOTADB: https://sqlite.org/rescode.html
 _OUTAGE_SQLITE_CODES = frozenset({5, 6, 7, 8, 9, 10, 11, 13, 14, 15, 26})
-_SQLITE_NO_TABLE = "no such table"  # it has no code of its own
+_SQLITE_LACKS = re.compile("no such |.* has no column ")  # a table or column; it has no code of its own
 
 _VALUE_SQLSTATES = (
     "22",  # data exception: no such character, number or date
     "54",  # over a limit: too long for its index
 )
 _SQLITE_TOO_BIG = 18
+_ROW_SQLSTATES = (
+    *_VALUE_SQLSTATES,
+    "21",  # more than one row where one was asked for
+    "23",  # a constraint
+)
+"""Of errors that rows cause. All others of PostgreSQL say that it cannot do our work now: it is away or full, the process lacks a
+privilege, or the tables are not (or no longer) the ones that this version of the forwarder knows."""
 
 
 @contextmanager
@@ -384,7 +383,7 @@ def outages_translated() -> Iterator[None]:
         raise StoreUnavailable(_described(error)) from error
     except DBAPIError as error:
         if error.connection_invalidated or _says_outage(error.orig):
-            raise StoreUnavailable(_described(error.orig or error)) from error
+            raise _outage(error.orig or error) from error
         if _says_unstorable(error.orig):
             # Without the driver's message, which quotes the values.
             raise Unstorable(type(error.orig).__name__) from error
@@ -392,7 +391,11 @@ def outages_translated() -> Iterator[None]:
     except DriverError as error:
         if not (_lost_connection(error) or _says_outage(error)):
             raise
-        raise StoreUnavailable(_described(error)) from error
+        raise _outage(error) from error
+
+
+def _outage(error: BaseException) -> StoreUnavailable:
+    return (NotPermitted if _sqlstate(error) == _NOT_PERMITTED else StoreUnavailable)(_described(error))
 
 
 def _sqlstate(error: BaseException | None) -> str:
@@ -402,9 +405,10 @@ def _sqlstate(error: BaseException | None) -> str:
 
 def _says_outage(error: BaseException | None) -> bool:
     sqlite_code: int = getattr(error, "sqlite_errorcode", None) or 0
-    if sqlite_code and str(error).startswith(_SQLITE_NO_TABLE):
-        return True
-    return _sqlstate(error).startswith(_OUTAGE_SQLSTATES) or sqlite_code & 0xFF in _OUTAGE_SQLITE_CODES
+    if sqlite_code:
+        return sqlite_code & 0xFF in _OUTAGE_SQLITE_CODES or _SQLITE_LACKS.match(str(error)) is not None
+    sqlstate = _sqlstate(error)
+    return sqlstate != "" and not sqlstate.startswith(_ROW_SQLSTATES)
 
 
 def _says_unstorable(error: BaseException | None) -> bool:
@@ -430,4 +434,7 @@ def _described(error: BaseException) -> str:
     if _sqlstate(error).startswith(_NOT_LET_IN):
         why = str(error).splitlines()[0]
         return f"PostgreSQL lets us not in ({why}): check the user, password and certificate in FORWARDER_DATABASE_URL"
-    return f"{type(error).__name__}: {error}".splitlines()[0]
+    described = f"{type(error).__name__}: {error}".splitlines()[0]
+    if _sqlstate(error) == _NOT_PERMITTED:
+        return f"{described}: `forwarder migrate --roles` gives each role what this version needs"
+    return described

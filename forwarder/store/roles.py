@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Final
 
 from sqlalchemy import Connection, text
-from sqlalchemy.exc import ProgrammingError
 
-from forwarder.store.database import open_engine, outages_translated
+from forwarder.store.database import NotPermitted, open_engine, outages_translated
 
 _READ: Final = ("SELECT",)
 _CHANGE: Final = ("SELECT", "INSERT", "UPDATE", "DELETE")
@@ -171,9 +170,7 @@ async def make_roles(database_url: str | Path) -> list[str]:
         with outages_translated():
             async with engine.begin() as connection:
                 return await connection.run_sync(_make)
-    except ProgrammingError as error:
-        if getattr(error.orig, "sqlstate", None) != "42501":
-            raise
+    except NotPermitted:
         raise CannotMakeRoles(f"This user may not create roles: {_WHAT_WOULD}") from None
     finally:
         await engine.dispose()

@@ -19,14 +19,12 @@ from sqlalchemy import (
     select,
     tuple_,
 )
-from sqlalchemy.exc import ProgrammingError
 from sqlalchemy.ext.asyncio import AsyncEngine
 from sqlalchemy.types import JSON, String
 
-from forwarder.store.database import Database, outages_translated
+from forwarder.store.database import Database, NotPermitted, outages_translated
 
 _BATCH: Final = 500
-_NOT_PERMITTED: Final = "42501"
 
 T = TypeVar("T")
 
@@ -75,9 +73,7 @@ class SqlTexts:
     async def _first(self, table: str, statement: Select[Any]) -> Sequence[Row[Any]]:
         try:
             return await self._database.read(statement)
-        except ProgrammingError as error:
-            if getattr(error.orig, "sqlstate", None) != _NOT_PERMITTED:
-                raise
+        except NotPermitted:
             raise NotReadable(
                 f"This user of the database may not read the table {table}: scan as an operator or as the owner, see "
                 "docs/operations/database-roles.md."

@@ -17,7 +17,7 @@ import structlog
 from forwarder.http.admission import place_of
 from forwarder.http.messages import JSON_BODY, NDJSON_BODY, NO_STORE, BodyFault, HttpRequest, Response
 from forwarder.ingress.bulk.items import Item, begins_array, elements, lines, looks_like_lines, read_element, read_line
-from forwarder.ingress.bulk.results import Place, Result, SafeItem, bulk_body, label_of
+from forwarder.ingress.bulk.results import Place, Result, SafeItem, bulk_body, label_of, result_bytes
 from forwarder.ingress.card_text import CardTextCheck
 from forwarder.ingress.dry_run import DRY_RUN, DryRun, asks_for_dry_run, dry_run, rehearsed
 from forwarder.ingress.guard import ItemLimit
@@ -58,9 +58,6 @@ R_co = TypeVar("R_co", covariant=True)
 
 Admit = Callable[[int], Problem | None]
 """Whether so many items may come now; the refusal where they may not."""
-
-RESULT_BYTES: Final = 512
-"""Room that is held for each item's result before anything is accepted, as a response that its client does not read takes it."""
 
 _AN_ITEM: Final = 512
 """What an item costs, however short it is, in the bytes of a time slice."""
@@ -182,8 +179,8 @@ class BulkEndpoint:
             each = await self._made(items, make)
         if isinstance(each, Problem):
             return each
-        place = place_of(request.scope)
-        if place is not None and not place.hold_response(RESULT_BYTES * len(each.results), refusable=True):
+        made, place = each.results, place_of(request.scope)
+        if place is not None and not place.hold_response(sum(map(result_bytes, made)), refusable=True):
             return OVERLOADED
         return admit(len(each.results)) or each
 
@@ -224,8 +221,13 @@ class BulkEndpoint:
 
     def _confirm(self, each: _Each[Result], caller: Caller, request: HttpRequest) -> Response:
         results = each.results
-        codes = Counter(result.code for result in results if isinstance(result, Problem))
+        origin = self._settings.public_url or request.origin
+        body = bulk_body(results, each.places, origin)
         safe = [result for result in results if isinstance(result, SafeItem)]
+        place = place_of(request.scope)
+        if not safe and place is not None and not place.hold_response(len(body), refusable=True):
+            return self.refuse(OVERLOADED, caller)
+        codes = Counter(result.code for result in results if isinstance(result, Problem))
         for label, count in Counter(map(label_of, results)).items():
             submissions(*label).inc(count)
         _log.info(
@@ -240,8 +242,7 @@ class BulkEndpoint:
             cards=sum(item.submission.card is not None for item in safe),
             seconds=round(self._clock.monotonic() - request.started, 6),
         )
-        origin = self._settings.public_url or request.origin
-        return Response(200, bulk_body(results, each.places, origin), (NO_STORE,))
+        return Response(200, body, (NO_STORE,))
 
     def refuse(self, problem: Problem, caller: Caller | None) -> Response:
         submissions("bulk", problem.code).inc()

@@ -1,14 +1,15 @@
 """What a bulk responds: what became of each item, and by what its caller finds it. Pure."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, assert_never
+from typing import Any, Final, NamedTuple, assert_never
 
 from forwarder.ingress.dry_run import DryRun
+from forwarder.ingress.losses import CallerWarning
 from forwarder.ingress.message import NewSubmission
 from forwarder.ingress.publish.idempotency import Receipt
 from forwarder.ingress.receipts import receipt_json, receipt_warnings
 from forwarder.reservation.json_text import json_text
-from forwarder.reservation.problems.problem import Problem
+from forwarder.reservation.problems.problem import Fault, Problem
 
 
 class SafeItem(NamedTuple):
@@ -46,6 +47,24 @@ def label_of(result: Result) -> tuple[str, str]:
             return "bulk", result.code
         case _:
             assert_never(result)
+
+
+_RESULT_BYTES: Final = 512
+_FAULT_BYTES: Final = 100
+"""But for its texts."""
+
+
+def result_bytes(made: NewSubmission | DryRun | Problem) -> int:
+    """Room for the result of an item, held before anything is accepted, for a client may leave the response unread. Without what a
+    dry run would send: that response can still be refused."""
+    match made:
+        case NewSubmission() | DryRun():
+            told: Sequence[CallerWarning | Fault] = made.warnings
+        case Problem():
+            told = made.faults
+        case _:
+            assert_never(made)
+    return _RESULT_BYTES + sum(_FAULT_BYTES + len(each.pointer) + len(each.detail) for each in told)
 
 
 def bulk_body(results: Sequence[Result], places: Sequence[Place], origin: str) -> bytes:

@@ -122,8 +122,12 @@ class RecoveryCheck:
 
     async def _set_aside(self) -> set[tuple[int, int]]:
         """Where the messages are that became dead letters instead, because the store could not hold them."""
-        letters = [each async for batch in read_to_end(self._log, self._topics.dead_letters) for each in batch]
-        return {place for each in letters if (place := unread_place(each.message)) is not None}
+        return {
+            place
+            async for batch in read_to_end(self._log, self._topics.dead_letters)
+            for each in batch
+            if (place := unread_place(each.message)) is not None
+        }
 
     async def _outcomes_lacking(self) -> int:
         newest = self.outcomes(await read_last(self._log, self._topics.results, _LOOKED_AT))

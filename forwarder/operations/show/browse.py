@@ -53,17 +53,17 @@ class Browsed:
 async def browse(log: Log, topic: str, *, since: datetime, limit: int, partition: int | None = None) -> Browsed:
     """The first `limit` messages of `topic` that were appended at `since` or later, in one partition if that is given. Reads some
     thousand at the most, some of each partition. Raises `LogUnavailable`."""
-    found: list[ConsumedMessage] = []
+    found: list[SeenMessage] = []  # not what was consumed: messages may have a megabyte each
     read, whole = 0, True
     async with aclosing(read_to_end(log, topic, since=since)) as batches:
         async for batch in batches:
             read += len(batch)
-            found += [each for each in batch if partition in {None, each.partition}]
+            found += [_seen(each) for each in batch if partition in {None, each.partition}]
             if read >= _MAX_READ or (partition is not None and len(found) >= limit):
                 whole = partition is not None and len(found) >= limit
                 break
-    found.sort(key=lambda each: (each.timestamp_ms, each.partition, each.offset))
-    return Browsed([_seen(each) for each in found[:limit]], whole)
+    found.sort(key=lambda each: (each.at, each.partition, each.offset))
+    return Browsed(found[:limit], whole)
 
 
 def _seen(consumed: ConsumedMessage) -> SeenMessage:

@@ -195,9 +195,10 @@ _GROUP: Final = re.compile(r"[0-9]+")
 _LIKE_AN_IBAN: Final = re.compile(r"[A-Z]{2}[0-9]{2}(?:[ ]?[A-Z0-9]){11}")
 """Where one ends, what follows is a group of its own."""
 _HEXADECIMAL: Final = re.compile(
-    r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12} | (?=(?:[0-9]*[a-f]){4}) [0-9a-f]{32,}", re.IGNORECASE | re.VERBOSE
+    r"(?:[a-z]{1,20}[_-])? (?: [0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12} | (?=(?:[0-9]*[a-f]){4}) [0-9a-f]{32,} )",
+    re.IGNORECASE | re.VERBOSE,
 )
-"""A UUID, a hash or a key: of a thousand such texts about one has digits that would count."""
+"""A UUID, a hash or a key, perhaps with a prefix as in `order_…`: of some thousand such texts one has digits that would count."""
 
 
 def may_hold_any(document: bytes) -> bool:

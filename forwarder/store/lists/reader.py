@@ -27,7 +27,7 @@ from forwarder.reservation.cancellation import Cancellation, cancellation_status
 from forwarder.reservation.duplicates import MAX_SIMILAR
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.record import SubmissionState, compose_record
-from forwarder.store.database import Database, Lookup, Mistake
+from forwarder.store.database import Database, Lookup
 from forwarder.store.lists import statements
 from forwarder.store.lists.paging import FIRST, MAX_PAGE_BYTES, ListShape, fitting, neighbours, shape_of, sides
 from forwarder.store.lists.port import DEFAULT_FILTERS, Filters, Order, Page, SimilarSubmission, StoredSubmission
@@ -214,7 +214,7 @@ class SqlReader:
     async def ready(self) -> bool:
         try:
             await self._probe({})
-        except (StoreUnavailable, *Mistake):  # the latter: its tables are not there
+        except StoreUnavailable:
             return False
         return True
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 from sqlalchemy import Table
 from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.exc import DBAPIError, IntegrityError, NotSupportedError, ProgrammingError
+from sqlalchemy.exc import DBAPIError, IntegrityError, ProgrammingError
 from sqlalchemy.exc import TimeoutError as PoolExhausted
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
@@ -15,8 +15,8 @@ from forwarder.process.enlistment import to_be_written
 from forwarder.tenancy.port import TenancyUnavailable
 
 _LIMIT_SECONDS = 15.0
-_OUR_MISTAKES = ("0A", "22", "23", "42")
-"""The SQLSTATE classes for a wrong statement or wrong values."""
+_WRONG_VALUES = ("21", "22", "23")
+"""The SQLSTATE classes for wrong values. All others say that the database cannot do our work now, be it for want of a privilege."""
 
 
 @asynccontextmanager
@@ -34,9 +34,10 @@ async def transaction(engine: AsyncEngine, *, writes: bool, enlists: bool = True
     except (PoolExhausted, OSError) as error:  # OSError is also every TimeoutError and ConnectionError
         raise TenancyUnavailable(_described(error)) from error
     except DBAPIError as error:
-        # The engine says of which errors the server is to blame rather than the statement, whatever their class.
-        ours = isinstance(error, IntegrityError | NotSupportedError | ProgrammingError)
-        ours = ours or (getattr(error.orig, "sqlstate", None) or "").startswith(_OUR_MISTAKES)
+        sqlstate: str = getattr(error.orig, "sqlstate", None) or ""
+        ours = sqlstate.startswith(_WRONG_VALUES) or (
+            not sqlstate and isinstance(error, IntegrityError | ProgrammingError)
+        )
         if ours and not error.connection_invalidated:
             raise
         raise TenancyUnavailable(_described(error.orig or error)) from error

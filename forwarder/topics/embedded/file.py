@@ -9,10 +9,10 @@ import fcntl
 import json
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, NamedTuple, assert_never
+from typing import IO, Final, NamedTuple, assert_never
 from urllib.parse import quote
 
 from forwarder.topics.port import ConsumedMessage, GroupBusy, Headers, LogUnavailable, Message
@@ -33,7 +33,8 @@ _TABLES = (
     """create table commits (group_name text not null, topic integer not null, partition integer not null,
        next_offset integer not null, primary key (topic, group_name, partition)) without rowid""",
 )
-
+MAX_READ_BYTES: Final = 1024 * 1024
+"""Of messages that are read from one partition at once, as a fetch from Kafka has it, and one message more."""
 
 Entry = tuple[bytes, bytes, str, int | None]
 Row = tuple[int, int, int, int, bytes, bytes, str]
@@ -143,16 +144,21 @@ def entry_of(message: Message) -> Entry:
 def read(
     connection: sqlite3.Connection, name: str, topic: TopicEntry, partition: int, offset: int, max_messages: int
 ) -> list[ConsumedMessage]:
-    """A partition's messages from `offset` on."""
+    """A partition's messages from `offset` on, so many or `MAX_READ_BYTES` of them, whichever is reached first."""
     rows = connection.execute(
         """select offset, timestamp_ms, key, value, headers from messages
            where topic = ? and partition = ? and offset >= ? order by offset limit ?""",
         (topic.id, partition, offset, max_messages),
     )
-    return [
-        ConsumedMessage(name, partition, found, timestamp_ms, Message(key, value, _headers(text)))
-        for found, timestamp_ms, key, value, text in rows
-    ]
+    found: list[ConsumedMessage] = []
+    read = 0
+    with closing(rows):
+        for at, timestamp_ms, key, value, text in rows:
+            found.append(ConsumedMessage(name, partition, at, timestamp_ms, Message(key, value, _headers(text))))
+            read += found[-1].message.size
+            if read >= MAX_READ_BYTES:
+                break
+    return found
 
 
 def committed(connection: sqlite3.Connection, topic: TopicEntry, group: str) -> dict[int, int]:

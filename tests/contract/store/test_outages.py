@@ -9,8 +9,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
-from sqlalchemy import text
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy import make_url, text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.store import database
@@ -19,6 +18,9 @@ from forwarder.store.lists.reader import SqlReader
 from forwarder.store.migrate import migrate
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.store.submissions.recorder import SqlRecorder
+from forwarder.tenancy.limits import Consumption
+from forwarder.tenancy.port import TenancyUnavailable
+from forwarder.tenancy.sql.usage import SqlUsage
 from tests.support.backends import missing
 from tests.support.store.stored import arrival, arrivals, final, lease
 from tests.support.worker.works import NOW
@@ -183,14 +185,33 @@ async def _limit_pages(engine: AsyncEngine, pages: int) -> None:
 # --- both -----------------------------------------------------------------------------------------------------------------
 
 
-async def test_a_mistake_of_ours_is_no_outage_and_shows_no_guest(engine: AsyncEngine) -> None:
+async def test_tables_of_another_version_are_an_outage_and_show_no_guest(engine: AsyncEngine) -> None:
     recorder = SqlRecorder(engine)
     await lease(recorder, "w1")
     async with engine.begin() as connection:
         await connection.execute(text("ALTER TABLE reservations RENAME COLUMN request_id TO request_number"))
-    with pytest.raises(SQLAlchemyError) as caught:
+    with pytest.raises(StoreUnavailable) as caught:
         await recorder.ingest("w1", [arrival(1, notes="for Zoe alone")], now=NOW)
     assert "Zoe" not in f"{caught.value}{caught.value.__cause__}"
+
+
+async def test_a_privilege_that_is_missing_is_an_outage_until_it_is_granted(
+    server: PostgresServer, own_engine: AsyncEngine
+) -> None:
+    async with own_engine.begin() as connection:
+        await connection.execute(text("CREATE ROLE lesser LOGIN IN ROLE pg_read_all_data"))
+    lesser = open_engine(make_url(server.url).set(username="lesser").render_as_string(hide_password=False))
+    recorder, usage = SqlRecorder(lesser), SqlUsage(lesser)
+    with pytest.raises(StoreUnavailable, match="permission denied"):
+        await recorder.ingest("w1", [arrival(1)], now=NOW)
+    with pytest.raises(TenancyUnavailable, match="permission denied"):
+        await usage.add([Consumption("key", 1, 0.0, 60)])
+    async with own_engine.begin() as connection:
+        await connection.execute(text("GRANT pg_write_all_data TO lesser"))
+        await connection.execute(text("GRANT ALL ON ALL SEQUENCES IN SCHEMA public TO lesser"))
+    assert len(await recorder.ingest("w1", [arrival(1)], now=NOW)) == 1
+    await usage.add([Consumption("key", 1, 0.0, 60)])
+    await lesser.dispose()
 
 
 @pytest.mark.parametrize(

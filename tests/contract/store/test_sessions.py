@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import text
 
 from forwarder.store import sessions
-from forwarder.store.database import Database, Lookup, Mistake, PostgresqlEngine, open_engine, outages_translated
+from forwarder.store.database import Database, Lookup, PostgresqlEngine, open_engine, outages_translated
 from forwarder.store.lists.reader import SqlReader
 from forwarder.store.submissions.port import StoreUnavailable
 from tests.support.backends import only
@@ -164,9 +164,9 @@ async def test_closing_leaves_no_session_behind(migrated_url: str, reading: Post
 
 
 @only("distributed")
-async def test_a_mistake_of_ours_is_no_outage(reading: PostgresqlEngine) -> None:
+async def test_a_wrong_value_is_no_outage_and_missing_tables_and_columns_are_one(reading: PostgresqlEngine) -> None:
     database = Database(reading)
-    with pytest.raises(asyncpg.UndefinedColumnError):
+    with pytest.raises(StoreUnavailable, match="UndefinedColumn"):
         await database.lookup(text("SELECT nothing FROM reservations"))({})
     with pytest.raises(asyncpg.DataError, match="invalid input"):
         await database.lookup(text("SELECT id FROM reservations WHERE id = :id"))({"id": "one"})
@@ -194,22 +194,27 @@ async def test_where_nobody_listens_it_is_an_outage() -> None:
         asyncpg.CannotConnectNowError("the database system is starting up"),
         asyncpg.QueryCanceledError("canceling statement"),
         asyncpg.TooManyConnectionsError("sorry, too many clients already"),
+        asyncpg.UndefinedColumnError("no such column"),
+        asyncpg.UndefinedFunctionError("no such function"),
+        asyncpg.InsufficientPrivilegeError("permission denied for table"),
+        asyncpg.InvalidCachedStatementError("cached statement plan is invalid due to a change of the schema"),
+        asyncpg.InvalidSQLStatementNameError("prepared statement does not exist"),
         ConnectionResetError(),
         TimeoutError(),
     ],
     ids=lambda error: type(error).__name__,
 )
-def test_what_says_nothing_of_the_statement_is_an_outage(error: Exception) -> None:
+def test_what_says_nothing_of_the_values_is_an_outage(error: Exception) -> None:
     with pytest.raises(StoreUnavailable, match=type(error).__name__), outages_translated():
         raise error
 
 
 @pytest.mark.parametrize(
     "error",
-    [asyncpg.UndefinedColumnError("no such column"), asyncpg.NumericValueOutOfRangeError("too large")],
+    [asyncpg.NumericValueOutOfRangeError("too large"), asyncpg.NotNullViolationError("null value")],
     ids=lambda error: type(error).__name__,
 )
-def test_what_says_that_the_statement_is_wrong_is_none(error: Exception) -> None:
-    with pytest.raises(Mistake) as raised, outages_translated():
+def test_what_says_that_the_values_are_wrong_is_none(error: Exception) -> None:
+    with pytest.raises(type(error)) as raised, outages_translated():
         raise error
     assert raised.value is error

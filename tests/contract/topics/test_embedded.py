@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from forwarder.topics.embedded.file import open_file
+from forwarder.topics.embedded.file import MAX_READ_BYTES, open_file
 from forwarder.topics.embedded.log import EmbeddedLog
 from forwarder.topics.embedded.writer import Retention
 from forwarder.topics.port import ConsumedMessage, GroupBusy, LogUnavailable, Message
@@ -83,7 +83,7 @@ CONSUMING = f"""
 import asyncio, sys
 from pathlib import Path
 from forwarder.topics.embedded.log import EmbeddedLog
-from forwarder.topics.embedded.file import open_file
+from forwarder.topics.embedded.file import MAX_READ_BYTES, open_file
 from forwarder.topics.embedded.writer import Retention
 async def told(partitions): print(len(partitions), flush=True)
 async def main():
@@ -207,6 +207,21 @@ async def test_a_directory_that_cannot_be_made_is_unavailable(tmp_path: Path) ->
     for part in (log.publisher(), log.consumer(TOPIC, group="g", on_partitions=ignore_partitions)):
         with pytest.raises(LogUnavailable):
             await part.__aenter__()
+
+
+async def test_a_receive_holds_few_large_messages_and_the_next_has_the_rest(log: EmbeddedLog) -> None:
+    async with log.admin() as admin:
+        await admin.create({TOPIC: 2})
+    async with log.publisher() as publisher:
+        for number in range(12):
+            await publisher.publish(TOPIC, [Message(b"one" if number % 2 else b"a", b"%7d" % number * 100_000)])
+    received: list[ConsumedMessage] = []
+    async with log.tail(TOPIC, from_beginning=True) as tail:
+        while len(received) < 12:
+            batch = await tail.receive(max_messages=500, wait_seconds=SOON)
+            assert 0 < sum(each.message.size for each in batch) < 2 * 2 * MAX_READ_BYTES
+            received += batch
+    assert {(each.partition, each.offset) for each in received} == {(part, at) for part in (0, 1) for at in range(6)}
 
 
 async def test_old_messages_go_when_every_group_is_past_them(file: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 from openapi_spec_validator import validate
 
 from forwarder.assembly.roles import role as serving
-from forwarder.http.connection_limits import ConnectionLimits
+from forwarder.http.connections import ConnectionLimits
 from forwarder.http.deprecation import DEPRECATED, NOTICE, Deprecation, announcing
 from forwarder.http.server import http_app
 from forwarder.settings import Environment

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from starlette.types import Receive, Scope, Send
 
-from forwarder.http.connection_limits import ConnectionLimits
+from forwarder.http.connections import ConnectionLimits
 from forwarder.http.messages import Response
 from forwarder.http.server import serve
 from forwarder.process.supervision import Stop, bind

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from starlette.types import Receive, Scope, Send
 
-from forwarder.http.connection_limits import MAX_HEAD_BYTES, ConnectionLimits, Connections
+from forwarder.http.connection_limits import MAX_HEAD_BYTES
+from forwarder.http.connections import ConnectionLimits, Connections
 from forwarder.http.messages import Response
 from forwarder.http.server import serve
 from forwarder.observability.metrics import CONNECTIONS_ENDED

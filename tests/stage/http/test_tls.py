@@ -13,7 +13,7 @@ import pytest
 import uvloop
 from starlette.types import Receive, Scope, Send
 
-from forwarder.http.connection_limits import ConnectionLimits
+from forwarder.http.connections import ConnectionLimits
 from forwarder.http.messages import Response
 from forwarder.http.server import serve
 from forwarder.http.tls import ServerTls, TlsFiles

@@ -300,6 +300,14 @@ def test_no_hash_and_no_key_is_taken_for_one() -> None:
     assert [text for text in texts if may_hold(text)] == []
 
 
+@pytest.mark.parametrize(
+    "name", ["booking-c70fe002-4d4a-4609-8623-54170730daf9", "order_30916e477d5cef6e38356696020546cb"]
+)
+def test_nor_one_that_says_what_it_is_of(name: str) -> None:
+    assert find(name)
+    assert mask(name) == name
+
+
 def test_a_number_beside_few_letters_is_no_hash() -> None:
     assert mask(f"{NUMBER} card 0000 0000 0000") != f"{NUMBER} card 0000 0000 0000"
     assert may_hold(f"{NUMBER}abc{NUMBER}")

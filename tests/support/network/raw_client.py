@@ -9,7 +9,7 @@ from typing import Any
 
 from starlette.types import ASGIApp
 
-from forwarder.http.connection_limits import ConnectionLimits
+from forwarder.http.connections import ConnectionLimits
 from forwarder.http.server import serve
 from forwarder.process.supervision import Stop, bind
 

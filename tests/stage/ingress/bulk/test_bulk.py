@@ -10,7 +10,6 @@ import pytest
 import structlog
 
 from forwarder.http.admission import Admission
-from forwarder.ingress.bulk.endpoint import RESULT_BYTES as _RESULT_BYTES
 from forwarder.ingress.parts import IngressSettings
 from forwarder.reservation.bulk import MAX_ITEM_BYTES, MAX_ITEMS
 from forwarder.reservation.outcome import Status
@@ -300,15 +299,37 @@ async def test_a_body_beyond_all_bounds_is_not_read() -> None:
 
 async def test_the_response_of_a_bulk_has_room_before_anything_is_accepted() -> None:
     """Many bulks whose responses nobody reads are refused while that can still be said."""
-    async with stages(admission=Admission(max_response_bytes=3 * _RESULT_BYTES * MAX_ITEMS)) as house:
+    room = 256 * 1024
+    async with stages(admission=Admission(max_response_bytes=3 * room)) as house:
         unread = [house.admission.enter("alpha") for _ in range(2)]
-        assert all(place and place.hold_response(_RESULT_BYTES * MAX_ITEMS, refusable=True) for place in unread)
+        assert all(place and place.hold_response(room, refusable=True) for place in unread)
         refused = await _send(house, [SMALL])
         assert (refused.status_code, refused.json()["code"], len(house.requests)) == (503, "overloaded", 0)
         for place in unread:
             assert place is not None
             place.end()
         assert (await _send(house, [SMALL])).status_code == 200
+        assert house.admission.responses.held("alpha") == 0
+
+
+_FAULTY = {"operation": "booking-engine", "reservation": {name: [] for name in BOOKING_ENGINE}}
+_UNKNOWN = SMALL | {"reservation": GENERAL | {f"unknown{number}": 1 for number in range(100)}}
+
+
+@pytest.mark.parametrize("tail", [[], [SMALL]], ids=["refused", "some accepted"])
+@pytest.mark.parametrize("item", [_FAULTY, _UNKNOWN], ids=["faults", "warnings"])
+@pytest.mark.parametrize("query", ["", "?dryRun=true"], ids=["submitted", "dry run"])
+async def test_what_is_held_for_a_response_is_as_much_as_it_has(
+    item: dict[str, Any], tail: list[dict[str, Any]], query: str
+) -> None:
+    """So that unread responses of one workspace leave the others' share alone, however little their bulks had."""
+    async with stages(admission=Admission(max_response_bytes=100_000)) as house:
+        path, content = BULK_PATH + query, json.dumps([*[item] * 100, *tail])
+        refused = await house.client.post(path, content=content, headers=JSON)
+        assert (refused.status_code, refused.json()["code"], len(house.requests)) == (503, "overloaded", 0)
+    async with stages(admission=Admission(max_response_bytes=10_000_000)) as house:
+        told = await house.client.post(path, content=content, headers=JSON)
+        assert (told.status_code, len(told.content) > 100_000) == (200, True)
         assert house.admission.responses.held("alpha") == 0
 
 
