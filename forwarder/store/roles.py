@@ -76,9 +76,11 @@ _TABLES: Final = (
     "key_usage",
     "key_uses",
     "outbox",
+    "log_gaps",
     "parked_cancellations",
     "processes",
     "purges",
+    "recoveries",
     "reservations",
     "sealing_keys",
     "secrets",
@@ -117,6 +119,8 @@ ROLES: Final[Mapping[str, Mapping[str, Sequence[str]]]] = {
         "sealing_keys": _CHANGE,
         # What the store need not have of the topics.
         "purges": _READ,
+        "recoveries": _READ,
+        "log_gaps": ("SELECT", "INSERT"),
         # For the retention sweeper, and for the metrics of what stands.
         "workspaces": _of("id", "reservation_days", "delivery_days", "dead_letter_days"),
         "webhook_endpoints": _of("id", "workspace_id"),
@@ -131,6 +135,7 @@ ROLES: Final[Mapping[str, Mapping[str, Sequence[str]]]] = {
     | {
         "webhook_endpoints": _CHANGE,
         "webhook_deliveries": _CHANGE,
+        "log_gaps": ("SELECT", "INSERT"),
         "key_usage": _COUNT,
         # To lock the row of a workspace while its endpoints are counted.
         "workspaces": (*_of("id"), "UPDATE (created_at)"),
