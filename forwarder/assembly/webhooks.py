@@ -3,6 +3,7 @@
 from contextlib import AsyncExitStack
 
 from forwarder.assembly.backend import Backend
+from forwarder.assembly.commands.recovery import topic_check
 from forwarder.assembly.secrets import notifier_pairs, require_notifier_key
 from forwarder.notifier.service import Notifier, NotifierParts
 from forwarder.notifier.webhooks import Webhooks, WebhooksParts
@@ -53,5 +54,6 @@ async def open_notifier(stack: AsyncExitStack, backend: Backend) -> Notifier:
         sender=sender if backend.tracer is None else TracedSender(sender, backend.tracer),
         clock=clock,
         settings=settings.notifier,
+        on_gap=topic_check(backend).note,
     )
     return Notifier(parts)

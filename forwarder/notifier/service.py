@@ -23,7 +23,7 @@ from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.store.webhooks.port import DeliveryQueue
 from forwarder.tenancy.port import TenancyUnavailable, Unsealer
 from forwarder.tenancy.webhooks import EndpointReader
-from forwarder.topics.port import Consumer, Log, LogUnavailable, Topics
+from forwarder.topics.port import Consumer, GapFound, Log, LogUnavailable, Topics
 from forwarder.webhooks.port import Sender
 
 _log = structlog.get_logger(__name__)
@@ -45,6 +45,7 @@ class NotifierParts:
     sender: Sender
     clock: Clock
     settings: NotifierSettings
+    on_gap: GapFound | None = None
 
 
 class Notifier:
@@ -100,7 +101,7 @@ class Notifier:
     async def _consume(self) -> None:
         parts = self._parts
         async with parts.log.consumer(
-            parts.topics.results, group=parts.settings.group, on_partitions=_any_partitions
+            parts.topics.results, group=parts.settings.group, on_partitions=_any_partitions, on_gap=parts.on_gap
         ) as consumer:
             self._consumer = consumer
             try:

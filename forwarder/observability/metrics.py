@@ -81,6 +81,12 @@ TAKEN_IN = Counter(
 """`result`: taken_in, cancellation (those delivered before included, which change nothing), duplicate and conflicting_body (another
 body under one key, which is not made; both also counted as taken_in), undecodable, forged."""
 
+MESSAGES_LOST = Counter(
+    "forwarder_messages_lost_total",
+    "Messages that a topic lost before they were received: deleted too early, or made anew.",
+    ["topic"],
+)
+
 INTAKE_STALLED_SECONDS = Gauge(
     "forwarder_intake_stalled_seconds",
     "For how long this worker has not read the requests topic, nor found it empty; 0 below ten seconds.",

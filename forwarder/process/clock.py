@@ -19,7 +19,8 @@ class Clock(Protocol):
         ...
 
     def monotonic(self) -> float:
-        """Seconds since an arbitrary moment; never goes back, whatever happens to the wall clock."""
+        """Seconds since an arbitrary moment; never goes back, whatever happens to the wall clock. Counts the time for which the
+        machine was suspended, where the system has a clock that does."""
         ...
 
     async def sleep(self, seconds: float) -> None:
@@ -27,12 +28,17 @@ class Clock(Protocol):
         ...
 
 
+_monotonic = partial(time.clock_gettime, time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic
+"""Linux's CLOCK_MONOTONIC stands still while the machine is suspended (clock_gettime(2)): a lease that ran out meanwhile would
+still look in force. macOS has no such clock; there Python's monotonic clock is used."""
+
+
 class SystemClock:
     """The machine's clock."""
 
     # Both are asked several times for each reservation.
     now = staticmethod(partial(datetime.now, UTC))
-    monotonic = staticmethod(time.monotonic)
+    monotonic = staticmethod(_monotonic)
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(max(seconds, 0.0))

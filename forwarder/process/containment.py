@@ -51,6 +51,7 @@ class Where(StrEnum):
     LEASE = "lease"
     RECOVERY_CHECK = "recovery_check"
     TOPIC = "topic"
+    STORE = "store"
     INTAKE = "intake"
     INTAKE_WATCH = "intake_watch"
     SWEEP = "sweep"

@@ -29,6 +29,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random
 
 from forwarder.process.enlistment import to_be_written
+from forwarder.store.identity import watch_identity
 from forwarder.store.sessions import DriverError, DriverStatement, Sessions, driver_statement
 from forwarder.store.sql import DialectName
 from forwarder.store.submissions.port import StoreUnavailable, Unstorable
@@ -160,6 +161,7 @@ def _open_postgresql(
     )
     event.listen(engine.sync_engine, "checkout", _refuse_closed)
     event.listen(engine.sync_engine, "handle_error", _end_useless_connection)
+    watch_identity(engine)
     return PostgresqlEngine(engine, Sessions(connect_to_read, pool_size))
 
 

@@ -75,9 +75,11 @@ _TABLES: Final = (
     "key_usage",
     "key_uses",
     "outbox",
+    "log_gaps",
     "parked_cancellations",
     "processes",
     "purges",
+    "recoveries",
     "reservations",
     "sealing_keys",
     "secrets",
@@ -116,6 +118,8 @@ ROLES: Final[Mapping[str, Mapping[str, Sequence[str]]]] = {
         "sealing_keys": _CHANGE,
         # What the store need not have of the topics.
         "purges": _READ,
+        "recoveries": _READ,
+        "log_gaps": ("SELECT", "INSERT"),
         # For the retention sweeper, and for the metrics of what stands.
         "workspaces": _of("id", "reservation_days", "delivery_days", "dead_letter_days"),
         "webhook_endpoints": _of("id", "workspace_id"),
@@ -130,6 +134,7 @@ ROLES: Final[Mapping[str, Mapping[str, Sequence[str]]]] = {
     | {
         "webhook_endpoints": _CHANGE,
         "webhook_deliveries": _CHANGE,
+        "log_gaps": ("SELECT", "INSERT"),
         "key_usage": _COUNT,
         # To lock the row of a workspace while its endpoints are counted.
         "workspaces": (*_of("id"), "UPDATE (created_at)"),

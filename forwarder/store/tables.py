@@ -282,6 +282,28 @@ purges = Table(
 )
 """The days before which rows of finished submissions were deleted: that the store lacks those is no sign of a restore."""
 
+recoveries = Table(
+    "recoveries",
+    metadata,
+    Column("began_at", Moment, primary_key=True),
+    Column("since", Moment),
+    Column("recovered_at", Moment),
+)
+"""The runs of `forwarder recover`. `since`: from when on topics are read, null for all that they have. `recovered_at`: when it was
+done; what workers remember of before proves no loss any more. Null of one that was broken off: workers wait until it is
+run again."""
+
+log_gaps = Table(
+    "log_gaps",
+    metadata,
+    Column("topic", Key, primary_key=True),
+    Column("partition", Integer, primary_key=True, autoincrement=False),
+    Column("position", BigInteger, primary_key=True, autoincrement=False),
+    Column("resumed_at", BigInteger, nullable=False),
+    Column("noted_at", Moment, nullable=False),
+)
+"""Messages that a topic lost before its consumer group received them, as in `LogGap`, until an operator accepts that."""
+
 parked_cancellations = Table(
     "parked_cancellations",
     metadata,

@@ -166,13 +166,37 @@ PartitionsChanged = Callable[[frozenset[int]], Awaitable[None]]
 """Awaited with the partitions that this member now owns, before it receives anything from them; empty if it owns none."""
 
 
+@value(frozen=True, slots=True)
+class LogGap:
+    """A place where a group was to go on, and which the log does not have any more: messages of `topic` were deleted that the group
+    had not received, or the topic was made anew. The group goes on at `resumed_at`.
+
+    `missing`: how many offsets the log lost before the group received them; None where the log ends before `position`, so that
+    nobody can say how many messages there were.
+    """
+
+    topic: str
+    partition: int
+    position: int
+    resumed_at: int
+
+    @property
+    def missing(self) -> int | None:
+        return self.resumed_at - self.position if self.resumed_at > self.position else None
+
+
+GapFound = Callable[[LogGap], Awaitable[None]]
+"""Awaited before the group goes on behind a gap. Where it raises, `receive` raises that, and the gap is found again."""
+
+
 class Consumer(Protocol):
     """One member of a consumer group on one topic. Delivers at least once, in order within a partition."""
 
     async def receive(self, *, max_messages: int, wait_seconds: float) -> Sequence[ConsumedMessage]:
         """The next messages not yet received by this member, up to `max_messages`; empty if none came within `wait_seconds`.
 
-        Starts after the group's last commit, or at the beginning if it has none.
+        Starts after the group's last commit, or at the beginning if it has none. Where the log lacks messages that the group has
+        not received, that is a `LogGap`: it is passed to `on_gap`, and committed, before anything behind it is received.
         """
         ...
 
@@ -269,7 +293,7 @@ class Log(Protocol):
     def publisher(self) -> AbstractAsyncContextManager[Publisher]: ...
 
     def consumer(
-        self, topic: str, *, group: str, on_partitions: PartitionsChanged
+        self, topic: str, *, group: str, on_partitions: PartitionsChanged, on_gap: GapFound | None = None
     ) -> AbstractAsyncContextManager[Consumer]: ...
 
     def tail(self, topic: str, *, from_beginning: bool = False) -> AbstractAsyncContextManager[Tail]: ...

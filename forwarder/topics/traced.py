@@ -15,6 +15,7 @@ from forwarder.topics.codec import header, subject, trace_of
 from forwarder.topics.port import (
     ConsumedMessage,
     Consumer,
+    GapFound,
     Headers,
     Log,
     Message,
@@ -39,8 +40,10 @@ class TracedLog:
             yield TracedPublisher(publisher, self._tracer, self._system)
 
     @asynccontextmanager
-    async def consumer(self, topic: str, *, group: str, on_partitions: PartitionsChanged) -> AsyncIterator[Consumer]:
-        async with self._log.consumer(topic, group=group, on_partitions=on_partitions) as consumer:
+    async def consumer(
+        self, topic: str, *, group: str, on_partitions: PartitionsChanged, on_gap: GapFound | None = None
+    ) -> AsyncIterator[Consumer]:
+        async with self._log.consumer(topic, group=group, on_partitions=on_partitions, on_gap=on_gap) as consumer:
             traced = TracedConsumer(consumer, self._tracer, self._system, group)
             try:
                 yield traced

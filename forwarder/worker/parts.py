@@ -1,14 +1,14 @@
 """What a worker is made of: its ports and its settings."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from forwarder.pms.port import PmsDirectory
 from forwarder.process.clock import Clock
 from forwarder.store.submissions.port import Recorder
 from forwarder.tenancy.port import Directory, Unsealer
-from forwarder.topics.port import Log, Publisher, Topics
+from forwarder.topics.port import Log, LogGap, Publisher, Topics
 from forwarder.topics.signing import MessageSigner
 from forwarder.worker.cards.keeper import CardParts
 from forwarder.worker.retention import RetentionSweeper
@@ -48,13 +48,27 @@ class WorkerSettings:
     """How long a recorded event may stay unpublished before it is published again."""
 
 
-Lacking = Callable[[], Awaitable[Mapping[str, int]]]
-"""How much of what the topics say was done the store does not have; empty where it has all of it. Raises `StoreUnavailable`,
-`LogUnavailable`."""
+class Lacking(Protocol):
+    """How much of what the last messages of each partition say was done the store does not have; empty where it has all of it.
+    Raises `StoreUnavailable`, `LogUnavailable`."""
 
-TopicLost = Callable[[], Awaitable[Mapping[str, Any]]]
-"""What the requests topic does not have of what the store took from it, in words for the log; empty where it has all. Raises
-`StoreUnavailable`, `LogUnavailable`."""
+    async def __call__(self, looked_at: int = ...) -> Mapping[str, int]: ...
+
+
+class TopicLosses(Protocol):
+    """What the topics lost. Every method raises `StoreUnavailable`, `LogUnavailable`."""
+
+    async def in_words(self) -> Mapping[str, Any]:
+        """What the requests topic lost, for the log; empty where it lost nothing."""
+        ...
+
+    async def note(self, gap: LogGap) -> None:
+        """Keep it for an operator, and say so. See `GapFound`."""
+        ...
+
+    async def move_unowned(self) -> int:
+        """Give rows of partitions that the topic does not have any more to others; how many."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,5 +94,5 @@ class WorkerParts:
     """None where somebody else removes guests' data, or nobody."""
     lacking: Lacking | None = None
     """None where the store is new with the log."""
-    topic_lost: TopicLost | None = None
+    topic_losses: TopicLosses | None = None
     """None where the log is new with the store."""

@@ -17,7 +17,7 @@ from forwarder.store.processes.port import ThrottleState
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.store.submissions.work import Work
 from forwarder.tenancy.port import TenancyUnavailable
-from forwarder.topics.port import Consumer, LogUnavailable
+from forwarder.topics.port import Consumer, LogGap, LogUnavailable
 from forwarder.worker.cards.keeper import CardKeeper
 from forwarder.worker.cards.vault import CardVault
 from forwarder.worker.dispatch.dispatcher import Dispatcher
@@ -32,6 +32,7 @@ from forwarder.worker.push.pipeline import PushPipeline
 from forwarder.worker.push.pusher import Pusher, Timing
 from forwarder.worker.push.suspects import Suspects
 from forwarder.worker.standing import StandingTeller
+from forwarder.worker.store_watch import StoreWatch
 
 _log = structlog.get_logger(__name__)
 
@@ -47,8 +48,20 @@ class Worker:
 
     def __init__(self, parts: WorkerParts) -> None:
         self._parts = parts
+        self._begin()
+        self.in_step = parts.lacking is None
+        """Whether the store is known to have all that it acknowledged and that the topics say was done. Until then nothing is
+        ingested or pushed."""
+
+        self.topic_whole = True
+        """Whether the requests topic has all that the store took from it, when that was last looked at."""
+
+    def _begin(self) -> None:
+        """A new lease, with nothing in memory."""
+        parts = self._parts
         settings, clock, recorder = parts.settings, parts.clock, parts.recorder
         self._lease = Lease(recorder, clock, settings.lease_seconds)
+        self._store_watch = StoreWatch(recorder, self._lease, clock, held=self.holds, lacking=parts.lacking)
         letters = DeadLetterWriter(parts.topics, settings.group)
         self._outbox = OutboxPublisher(recorder, parts.publisher, parts.signer, parts.topics, clock, settings)
         cards = CardVault(parts.cards.keys, parts.cards.sealing_keys, parts.cards.wrapper)
@@ -71,6 +84,7 @@ class Worker:
             timing=Timing(settings.push_seconds, settings.settles_seconds, parts.credential_key),
             is_cancelled=self._is_cancelled,
         )
+        pusher.sure = self._store_watch.sure
         pipeline = PushPipeline(
             pusher,
             self._outcomes,
@@ -99,11 +113,6 @@ class Worker:
             if parts.standing is None
             else StandingTeller(parts.standing, parts.log, recorder, clock, lambda: self._lease.worker_id)
         )
-        self.in_step = parts.lacking is None
-        """Whether the store is known to have all that the topics say was done. Until then nothing is taken in or pushed."""
-
-        self.topic_whole = True
-        """Whether the requests topic has all that the store took from it, when that was last looked at."""
 
     def consuming(self) -> bool:
         """True while the requests topic is being read and the lease is held: ready to do its work."""
@@ -128,25 +137,40 @@ class Worker:
         return {*self._dispatcher.held_ids(), *self._deadlines.ending}
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Work until `stop` is set, then stop cleanly. Loops go on after outages and faults."""
-        if not await self._store_in_step(stop):
-            return
+        """Work until `stop` is set, then stop cleanly. Loops go on after outages and faults. Where the store turns out to lack what
+        it acknowledged, all work stops, under no lease, until it has that again."""
+        while await self._store_in_step(stop):
+            await self._work(stop)
+            if self.in_step:
+                return
+            self._begin()
+
+    async def _work(self, stop: asyncio.Event) -> None:
+        """Until `stop`, or until the store is known to be behind."""
         await keep_trying(self._take_lease, name=Where.LEASE, clock=self._parts.clock, outages=_OUTAGES, contain=True)
+        if not self.in_step:
+            await self._end_lease()
+            return
         loops = [asyncio.create_task(self._forever(name, step), name=name) for name, step in self._loops().items()]
+        stopping = [asyncio.create_task(stop.wait()), asyncio.create_task(self._store_watch.behind.wait())]
         try:
-            await stop.wait()
+            await asyncio.wait(stopping, return_when=asyncio.FIRST_COMPLETED)
+            self.in_step = not self._store_watch.behind.is_set()
         finally:
-            await cancel_all(loops)
+            await cancel_all([*stopping, *loops])
             await self._wind_down()
 
     async def _store_in_step(self, stop: asyncio.Event) -> bool:
         """Wait until the store has all that the topics say was done, which one that was restored to an earlier state has not; False
         where `stop` came first."""
         outage, told = Outage(Where.RECOVERY_CHECK, self._parts.clock), False
+        recorder = self._parts.recorder
         while not stop.is_set():
             seconds = _RESTORED_SECONDS
             try:
-                lacking = {} if self._parts.lacking is None else await self._parts.lacking()
+                lacking = dict(await recorder.lacking((), now=self._parts.clock.now()))
+                if self._parts.lacking is not None:
+                    lacking |= await self._parts.lacking()
                 outage.over()
                 if not lacking:
                     self.in_step = True
@@ -163,11 +187,18 @@ class Worker:
 
     async def _look_at_topic(self) -> None:
         """Work goes on where the topic was lost: it can do no harm. But what was accepted last may be nowhere."""
-        lost = {} if self._parts.topic_lost is None else await self._parts.topic_lost()
-        if lost and self.topic_whole:
-            _log.error("topic.behind_the_store", **lost)
-        self.topic_whole = not lost
+        if self._parts.topic_losses is not None:
+            await self._parts.topic_losses.move_unowned()
+            lost = await self._parts.topic_losses.in_words()
+            if lost and self.topic_whole:
+                _log.error("topic.behind_the_store", **lost)
+            self.topic_whole = not lost
         await self._parts.clock.sleep(_TOPIC_SECONDS)
+
+    async def _note_gap(self, gap: LogGap) -> None:
+        self.topic_whole = False
+        if self._parts.topic_losses is not None:
+            await self._parts.topic_losses.note(gap)
 
     async def _forever(self, name: Where, step: Callable[[], Awaitable[None]]) -> None:
         outage = self._outages.get(name)
@@ -182,6 +213,7 @@ class Worker:
         return {
             **({} if sweeper is None else {Where.RETENTION: sweeper.keep_sweeping}),
             Where.LEASE: self._keep_lease,
+            Where.STORE: self._store_watch.look,
             Where.TOPIC: self._look_at_topic,
             Where.INTAKE: self._consume,
             Where.INTAKE_WATCH: self._watch.look,
@@ -202,7 +234,9 @@ class Worker:
         await self._deadlines.end_expired(self._sweep.partitions)
 
     async def _take_lease(self) -> None:
+        """Under it, look once more: a recovery that began meanwhile has seen the lease, or is seen here."""
         await self._lease.renew()
+        self.in_step = not await self._parts.recorder.lacking((), now=self._parts.clock.now())
 
     async def _keep_lease(self) -> None:
         await self._parts.clock.sleep(self._lease.interval_seconds)
@@ -221,7 +255,10 @@ class Worker:
         parts = self._parts
         self._watch.doing = "join"
         async with parts.log.consumer(
-            parts.topics.requests, group=parts.settings.group, on_partitions=self._on_partitions
+            parts.topics.requests,
+            group=parts.settings.group,
+            on_partitions=self._on_partitions,
+            on_gap=self._note_gap,
         ) as consumer:
             self._consumer = consumer
             try:

@@ -153,7 +153,7 @@ class House:
             self.topics,
             SETTINGS.group,
             known=SqlCardKeys(engine).known,
-            statuses=SqlOverview(engine).statuses,
+            store=SqlRecovery(engine),
             vouches=self.ids.vouches,
             purged_before=SqlPurge(engine).purged_before,
             signer=SIGNER,
@@ -211,6 +211,13 @@ class House:
                 known = await overview.statuses([each.request_id for each in submissions])
                 if len(known) == len(submissions) and all(status in statuses for status, _ in known.values()):
                     return
+                await asyncio.sleep(0.02)
+
+    async def until_put_off(self, engine: Engine, submissions: Sequence[Submission]) -> None:
+        """Return once each was tried, and is due again later."""
+        overview, ids = SqlOverview(engine), [each.request_id for each in submissions]
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while not all(each.attempts for each in await overview.summaries(ids)):
                 await asyncio.sleep(0.02)
 
     async def until_told(self, count: int) -> None:

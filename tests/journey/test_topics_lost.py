@@ -1,22 +1,29 @@
 """Kafka's topics are lost while the store stays: it is noticed and said, nothing is made twice, and work goes on."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka import TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
+from sqlalchemy import select
 
-from forwarder.assembly.backend import open_backend
+from forwarder.assembly.backend import Backend, open_backend
 from forwarder.assembly.commands.recovery import topic_check
 from forwarder.settings.environment import Environment
 from forwarder.settings.reading import settings_of
 from forwarder.store.audit.port import AuditFilter
+from forwarder.store.database import Database
 from forwarder.store.submissions.recorder import SqlRecorder
 from forwarder.store.submissions.work import Arrival
-from forwarder.topics.port import Message
-from tests.support.backends import Backend, only
+from forwarder.store.tables import reservations
+from forwarder.topics.port import LogGap, Message
+from forwarder.topics.publishing import partition_of
+from tests.support.backends import Backend as BackendName
+from tests.support.backends import only
 from tests.support.deployment.deployment import PATIENCE_SECONDS, Deployment, Site, Typed, booking, deploy
 from tests.support.worker.works import NOW, submission
 
@@ -50,8 +57,60 @@ async def test_the_topic_lacks_what_the_store_took_from_it(tmp_path: Path) -> No
         assert await check.lost() is not None
 
 
+async def test_what_the_topic_lost_before_it_was_received_is_kept_until_somebody_accepts_it(tmp_path: Path) -> None:
+    async with open_backend(settings_of(Environment(data_dir=tmp_path, partitions=1))) as backend:
+        await backend.create_topics()
+        topics, check = backend.settings.topics, topic_check(backend)
+        await ingested(backend, 1, offset=4)
+        await ingested(backend, 2, offset=6)
+        for _ in range(2):  # by a process that was killed before it committed
+            await check.note(LogGap(topics.requests, 0, position=5, resumed_at=15))
+        await check.note(LogGap(topics.results, 3, position=9, resumed_at=0))
+        # A restart does not forget it.
+        again = topic_check(backend)
+        assert (await again.in_words())["missing"] == 10
+        assert not await again.in_step(topics.results)
+        lost = await again.lost()
+        assert lost is not None
+        requests, results = lost.gaps
+        assert (requests.missing, requests.since) == (10, NOW)
+        assert requests.known == [submission(2).request_id]
+        assert (results.topic, results.missing, results.known) == (topics.results, None, ())
+        await again.accept(backend.audit)
+        assert await again.lost() is None
+        assert await again.in_step(topics.results)
+
+
+async def test_rows_of_partitions_that_are_gone_are_moved_to_where_their_messages_go_now(tmp_path: Path) -> None:
+    async with open_backend(settings_of(Environment(data_dir=tmp_path, partitions=2))) as backend:
+        await backend.create_topics()
+        check = topic_check(backend)
+        for number in range(1, 6):
+            await ingested(backend, number, partition=number)
+        lost = await check.lost()
+        assert lost is not None
+        assert lost.unowned == 4
+        assert await check.move_unowned() == 4
+        lost = await check.lost()
+        assert lost is None or lost.unowned == 0
+        found = select(reservations.c.account_id, reservations.c.property_id, reservations.c.partition)
+        rows = await Database(backend.engine).read(found)
+        moved = [row for row in rows if row.partition != 1]
+        assert {row.partition for row in rows} <= {0, 1}
+        assert all(row.partition == partition_of(f"{row.account_id}:{row.property_id}".encode(), 2) for row in moved)
+        assert await check.move_unowned() == 0
+
+
+async def ingested(backend: Backend, number: int, *, partition: int = 0, offset: int = 0) -> None:
+    recorder = SqlRecorder(backend.engine)
+    await recorder.renew("w1", seconds=30.0)
+    deadline = NOW + timedelta(days=1)
+    arriving = Arrival(submission(number), partition, deadline, held=True, offset=offset, timestamp_ms=0)
+    await recorder.ingest("w1", [arriving], now=NOW)
+
+
 @pytest.fixture
-async def running(site: Site, backend: Backend) -> AsyncIterator[Deployment]:
+async def running(site: Site, backend: BackendName) -> AsyncIterator[Deployment]:
     async with deploy(site) as deployment:
         await deployment.add_account("acme")
         yield deployment
@@ -80,7 +139,63 @@ async def test_topics_are_made_anew_under_a_store_that_stayed(running: Deploymen
     assert await _failed(running, until=False) == []
 
 
-async def _make_anew(running: Deployment) -> None:
+@pytest.mark.slow
+@only("distributed")
+async def test_records_are_deleted_before_a_worker_received_them(running: Deployment) -> None:
+    known = (await running.submit("acme", booking(1))).json()["data"]["requestId"]
+    await running.settled("acme", known)
+    await asyncio.to_thread(running.processes["worker"].stop)
+    for each in range(2, 12):
+        assert (await running.submit("acme", booking(each))).status_code == 202
+    await _delete_everything(running)
+    await running.start()
+    assert await _failed(running, until=True) == ["topics_in_step_with_store"]
+    after = (await running.submit("acme", booking(20))).json()["data"]["requestId"]
+    assert (await running.settled("acme", after))["status"] == "CONFIRMED"
+    found = await Typed(running, "status").done()
+    assert "messages before they were received" in found.out
+    said = await Typed(running, "recover", "--topics-lost", "--json").done()
+    assert said.code == 0, said.err
+    assert sum(gap["missing"] for gap in json.loads(said.out)["lost"]["gaps"]) == 10
+    assert await _failed(running, until=False) == []
+    assert (await running.made())["duplicates"]["surplus"] == 0
+
+
+@pytest.mark.slow
+@only("distributed")
+async def test_the_requests_topic_comes_back_with_fewer_partitions(running: Deployment) -> None:
+    await running.command("account", "pause", "acme")
+    waiting = [(await running.submit("acme", booking(each))).json()["data"]["requestId"] for each in range(12)]
+    await _ingested(running, len(waiting))
+    await _make_anew(running, "--partitions", "1")
+    assert "topics_in_step_with_store" in await _failed(running, until=True)
+    await running.command("account", "resume", "acme")
+    for request_id in waiting:
+        assert (await running.settled("acme", request_id))["status"] == "CONFIRMED"
+    made = await running.made()
+    assert (made["made"], made["duplicates"]["surplus"]) == (12, 0)
+
+
+async def _ingested(running: Deployment, count: int) -> None:
+    """Return once so many submissions are in the store."""
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while len(await running.listed("submissions", "list", "--status", "pending")) < count:
+            await asyncio.sleep(0.2)  # it can only be asked
+
+
+async def _delete_everything(running: Deployment) -> None:
+    admin = AIOKafkaAdminClient(bootstrap_servers=running.site.settings["FORWARDER_KAFKA_BOOTSTRAP_SERVERS"])
+    await admin.start()
+    topic = f"{running.site.settings['FORWARDER_TOPIC_PREFIX']}reservations.requests"
+    try:
+        (described,) = await admin.describe_topics([topic])
+        every = [TopicPartition(topic, each["partition"]) for each in described["partitions"]]
+        await admin.delete_records({each: RecordsToDelete(before_offset=-1) for each in every})
+    finally:
+        await admin.close()
+
+
+async def _make_anew(running: Deployment, *partitions: str) -> None:
     admin = AIOKafkaAdminClient(bootstrap_servers=running.site.settings["FORWARDER_KAFKA_BOOTSTRAP_SERVERS"])
     await admin.start()
     prefix = running.site.settings["FORWARDER_TOPIC_PREFIX"]
@@ -91,7 +206,7 @@ async def _make_anew(running: Deployment) -> None:
                 pass
     finally:
         await admin.close()
-    await running.command("topics", "create")
+    await running.command("topics", "create", *partitions)
 
 
 async def _failed(running: Deployment, *, until: bool) -> list[str]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from tools.reference.adapter_fields import adapter_fields_page
+from tools.reference.assumptions import assumptions_page
 from tools.reference.chart import chart_settings
 from tools.reference.commands import commands_page
 from tools.reference.decisions import decisions_page
@@ -34,6 +35,7 @@ def pages() -> Mapping[str, str]:
         "docs/reference/metrics.md": metrics_page(),
         "docs/reference/log-events.md": log_events_page(),
         "docs/reference/database-roles.md": roles_page(),
+        "docs/operations/assumptions.md": assumptions_page(),
         "docs/decisions/index.md": decisions_page(),
         "docs/explanation/guarantees.md": guarantees_page(),
         "deploy/helm/reservation-forwarder/files/settings.txt": chart_settings(),

@@ -45,6 +45,7 @@ async def open_doctor(settings: Settings) -> AsyncIterator[DoctorParts]:
                 partitions=settings.environment.partitions,
                 revisions=revisions,
                 database_time=SqlOverview(engine).time,
+                database_settings=SqlOverview(engine).server_settings,
                 admit=admit,
                 sealing_keys=sealing_keys,
                 tenancy=SqlTenancyAdmin(engine),

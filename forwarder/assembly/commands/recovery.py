@@ -12,8 +12,9 @@ from forwarder.pms.registry import registered
 from forwarder.reservation.submission import RequestIds
 from forwarder.store.retention.purge import SqlPurge
 from forwarder.store.submissions.card_keys import SqlCardKeys
+from forwarder.store.submissions.places import SqlPlaces
 from forwarder.store.submissions.recorder import SqlRecorder
-from forwarder.store.submissions.recovery import SqlPlaces, SqlRecovery
+from forwarder.store.submissions.recovery import SqlRecovery
 from forwarder.tenancy.port import Account
 from forwarder.topics.signing import MessageSigner
 
@@ -25,7 +26,7 @@ def recovery_check(backend: Backend, ids: RequestIds, signer: MessageSigner) -> 
         backend.settings.topics,
         backend.settings.worker.group,
         known=SqlCardKeys(backend.engine).known,
-        statuses=backend.overview.statuses,
+        store=SqlRecovery(backend.engine),
         vouches=ids.vouches,
         purged_before=SqlPurge(backend.engine).purged_before,
         signer=signer,
@@ -34,7 +35,7 @@ def recovery_check(backend: Backend, ids: RequestIds, signer: MessageSigner) -> 
 
 def topic_check(backend: Backend) -> TopicCheck:
     """Of the backend's log and store."""
-    return TopicCheck(backend.log, backend.settings.topics.requests, SqlPlaces(backend.engine))
+    return TopicCheck(backend.log, backend.settings.topics.requests, SqlPlaces(backend.engine), backend.clock)
 
 
 async def recovery(backend: Backend, *, since: datetime | None, dry_run: bool) -> Recovered:

@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 from datetime import datetime
 
 from forwarder.assembly.backend import database_of, open_log
+from forwarder.operations.recovery.topics import TopicCheck
 from forwarder.operations.show.standing import Group
 from forwarder.operations.show.status import StatusReader, StoreParts
 from forwarder.process.clock import SystemClock
@@ -15,6 +16,7 @@ from forwarder.store.lists.overview import SqlOverview
 from forwarder.store.migrate import HEAD, applied_revisions, is_current
 from forwarder.store.processes.register import SqlProcesses
 from forwarder.store.standing.reader import SqlStanding
+from forwarder.store.submissions.places import SqlPlaces
 from forwarder.store.submissions.recorder import SqlRecorder
 from forwarder.tenancy.sql.admin import SqlTenancyAdmin
 from forwarder.tenancy.sql.endpoints import SqlEndpoints
@@ -52,7 +54,8 @@ async def open_status(settings: Settings) -> AsyncIterator[StatusReader]:
     groups = [Group(settings.worker.group, topics.requests), Group(settings.notifier.group, topics.results)]
     try:
         async with open_log(settings.backend, partitions=settings.environment.partitions) as log:
-            yield StatusReader(log, topics.all(), groups, parts, clock)
+            check = TopicCheck(log, topics.requests, SqlPlaces(engine), clock)
+            yield StatusReader(log, topics.all(), groups, parts, check, clock)
     finally:
         await engine.dispose()
 

@@ -1,8 +1,10 @@
 """The notifier process."""
 
 from contextlib import AsyncExitStack
+from functools import partial
 
 from forwarder.assembly.backend import Backend
+from forwarder.assembly.commands.recovery import topic_check
 from forwarder.assembly.roles.role import (
     Listening,
     consuming_checks,
@@ -31,7 +33,8 @@ async def run_notifier(settings: Settings, listening: Listening, stop: Stop) -> 
         notifier = await open_notifier(stack, backend)
         routes = [*await open_webhook_api(stack, backend, stop), *contract_routes()]
         checks = {**consuming_checks(notifier), "store": SqlReader(backend.engine).ready}
-        health = health_routes(checks, "notifier", settings.metrics_token, leaving=stop)
+        lesser = {"topics_in_step_with_store": partial(topic_check(backend).in_step, settings.topics.results)}
+        health = health_routes(checks, "notifier", settings.metrics_token, lesser=lesser, leaving=stop)
         closing, done = await stack.enter_async_context(lame_duck(backend, stop)), Stop()
 
         async def work() -> None:

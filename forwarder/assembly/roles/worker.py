@@ -1,7 +1,9 @@
 """The worker process."""
 
 from collections.abc import Mapping
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
+
+import structlog
 
 from forwarder.assembly.backend import Backend
 from forwarder.assembly.cards import card_parts
@@ -9,6 +11,7 @@ from forwarder.assembly.commands.recovery import recovery_check, topic_check
 from forwarder.assembly.roles.role import Listening, consuming_checks, open_role_backend, serve_role, then_set
 from forwarder.assembly.secrets import required_keyring
 from forwarder.http.health import Check, health_routes
+from forwarder.operations.show.assumptions import Facts, broken_assumptions
 from forwarder.operations.show.standing import Group
 from forwarder.pms.auth.shared_grants import RenewalTimes, SharedGrantKeeper
 from forwarder.pms.directory import Traces, open_directory
@@ -19,16 +22,19 @@ from forwarder.settings import Settings
 from forwarder.store.lists.reader import SqlReader
 from forwarder.store.retention.guests import SqlGuests
 from forwarder.store.standing.reader import SqlStanding
+from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.store.submissions.recorder import SqlRecorder
 from forwarder.tenancy.port import CannotOpen, TenancyUnavailable
 from forwarder.tenancy.sealing.registry import Keyring
 from forwarder.tenancy.sql.grants import SqlGrants
 from forwarder.tenancy.sql.retention import SqlRetentionPolicies
-from forwarder.topics.port import Publisher
+from forwarder.topics.port import LogUnavailable, Publisher
 from forwarder.worker.parts import WorkerParts
 from forwarder.worker.retention import RetentionSweeper
 from forwarder.worker.service import Worker
 from forwarder.worker.standing import StandingParts
+
+_log = structlog.get_logger(__name__)
 
 
 async def run_worker(settings: Settings, listening: Listening, stop: Stop) -> None:
@@ -37,6 +43,7 @@ async def run_worker(settings: Settings, listening: Listening, stop: Stop) -> No
         backend = await open_role_backend(stack, settings, "worker")
         publisher = await stack.enter_async_context(backend.log.publisher())
         worker = await open_worker(stack, backend, publisher)
+        await _log_broken_assumptions(backend)
         checks = {**worker_checks(backend, worker), "log": publisher.ready}
         lesser = lesser_worker_checks(worker)
         routes = health_routes(checks, "worker", settings.metrics_token, lesser=lesser, leaving=stop)
@@ -80,7 +87,7 @@ async def open_worker(stack: AsyncExitStack, backend: Backend, publisher: Publis
         credential_key=(await backend.request_ids()).mac_key,
         standing=standing_parts(backend),
         lacking=recovery_check(backend, await backend.request_ids(), signer).lacking,
-        topic_lost=topic_check(backend).in_words,
+        topic_losses=topic_check(backend),
         sweeper=RetentionSweeper(SqlGuests(backend.engine), SqlRetentionPolicies(backend.engine), clock),
     )
     return Worker(parts)
@@ -117,6 +124,22 @@ def lesser_worker_checks(worker: Worker) -> Mapping[str, Check]:
         return worker.topic_whole
 
     return {"topics_in_step_with_store": whole}
+
+
+async def _log_broken_assumptions(backend: Backend) -> None:
+    """Where a server is away, nothing is said: `forwarder doctor` tells later."""
+    with suppress(LogUnavailable, StoreUnavailable):
+        async with backend.log.admin() as admin:
+            topics = await admin.describe(backend.settings.topics.all())
+            partitions = backend.settings.environment.partitions
+            facts = [Facts(await admin.settings(name), name, state, partitions) for name, state in topics.items()]
+        settings, standbys = await backend.overview.server_settings()
+        for each in (*facts, Facts(settings, standbys=standbys)):
+            for broken in broken_assumptions(each):
+                if broken.severity != "info":
+                    _log.warning(
+                        "assumption.broken", name=broken.name, topic=each.topic, says=broken.says, remedy=broken.remedy
+                    )
 
 
 async def _load_kinds(backend: Backend) -> None:

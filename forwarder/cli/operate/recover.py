@@ -1,9 +1,10 @@
 """`forwarder recover`: brings a database that was restored to an earlier state up with what the topics tell; or, where it was the
 topics that were lost, says what may be lost with them, and goes on."""
 
+from collections.abc import Iterator
 from dataclasses import asdict
 from datetime import datetime
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -15,11 +16,13 @@ from forwarder.cli.output import AsJson, WrongUsage, say, show_json
 from forwarder.operations.recovery.recover import Recovered
 from forwarder.operations.recovery.topics import TopicLost
 from forwarder.process.clock import SystemClock, iso
+from forwarder.topics.port import Topics
 
 _IN_WORDS: Final = {
     "missing": "submissions were missing, and are there again",
     "behind": "outcomes were missing, and are recorded again",
     "possibly_sent": "submissions have no outcome: possibly sent, so looked up, sent again under their key, or parked",
+    "replayed": "dead letters that were put back are pending again, and possibly sent",
     "cancellations": "requested cancellations are noted",
     "published_again": "outcomes are published again, for webhooks that were queued since",
     "without_request": "outcomes are of submissions that are not on the requests topic any more",
@@ -84,24 +87,45 @@ def _accept_topics(*, dry_run: bool, as_json: bool) -> None:
 
     lost = with_backend(run)
     if as_json:
-        show_json({"lost": lost and {**asdict(lost), **{name: at and iso(at) for name, at in _times(lost).items()}}})
+        show_json({"lost": lost and _with_times(asdict(lost))})
         return
     if lost is None:
-        say("The requests topic has all that the database took from it: there is nothing to do.")
+        say("The topics have all that was to be read from them: there is nothing to do.")
         return
-    kept = "now" if lost.kept_from is None else iso(lost.kept_from)
-    say(
-        f"{lost.beyond:,} of the newest submissions were where the requests topic has nothing: it was lost, or made anew."
-    )
-    say(
-        f"What was accepted from some moments before {iso(lost.taken_in_until)} until {kept}, and is not in the database, is lost."
-    )
-    say(
-        "Ask callers to send that time's submissions again under the same Idempotency-Key: what is known is not made twice."
-    )
+    for line in _lost_in_words(lost):
+        say(line)
     if not dry_run:
         say("Done: workers go on with the topics as they are, and are ready within half a minute.")
 
 
-def _times(lost: TopicLost) -> dict[str, datetime | None]:
-    return {"taken_in_until": lost.taken_in_until, "kept_from": lost.kept_from}
+def _lost_in_words(lost: TopicLost) -> Iterator[str]:
+    if lost.taken_in_until is not None:
+        kept = "now" if lost.kept_from is None else iso(lost.kept_from)
+        yield f"{lost.beyond:,} of the newest submissions were where the requests topic has nothing: it was lost, or made anew."
+        yield (
+            f"What was accepted from some moments before {iso(lost.taken_in_until)} until {kept}, and is not in the database, is "
+            "lost."
+        )
+    for gap in lost.gaps:
+        count = "An unknown number of" if gap.missing is None else f"{gap.missing:,}"
+        since = "" if gap.since is None else f" from {iso(gap.since)}"
+        until = iso(gap.noted_at if gap.until is None else gap.until)
+        known = f"; the database has {len(gap.known):,} of them" if gap.known else ""
+        yield f"{count} messages{since} until {until} are missing from {gap.topic}, partition {gap.partition}{known}."
+    if any(gap.topic.endswith(Topics().results) for gap in lost.gaps):
+        yield "Webhooks have not received the outcomes of that time: GET /api/v1/vrs/reservations?updatedSince=… lists them."
+    if lost.unowned:
+        yield f"{lost.unowned:,} due submissions are of partitions that are gone: a worker moves them within half a minute."
+    if lost.beyond or any(not gap.topic.endswith(Topics().results) for gap in lost.gaps):
+        yield (
+            "Ask callers to send that time's submissions again under the same Idempotency-Key: what is known is not made twice."
+        )
+
+
+def _with_times(given: Any) -> Any:
+    """For JSON."""
+    if isinstance(given, dict):
+        return {name: _with_times(each) for name, each in given.items()}
+    if isinstance(given, list | tuple):
+        return [_with_times(each) for each in given]
+    return iso(given) if isinstance(given, datetime) else given

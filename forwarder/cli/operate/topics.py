@@ -39,16 +39,27 @@ def create(
     """Create the topics that do not exist yet."""
     retention = None if retention_days is None else timedelta(days=retention_days)
 
-    async def run(backend: Backend) -> list[str]:
+    async def run(backend: Backend) -> tuple[list[str], dict[str, int], int]:
         if retention is not None and isinstance(backend.settings.backend, Embedded):
             raise WrongUsage("--retention-days is for Kafka: the embedded log keeps messages for 7 days.")
-        return list(await backend.create_topics(partitions, retention=retention))
+        created = list(await backend.create_topics(partitions, retention=retention))
+        async with backend.log.admin() as admin:
+            found = await admin.list()
+        wanted = partitions or backend.settings.environment.partitions
+        names = backend.settings.topics.all()
+        return created, {name: found[name] for name in names if found.get(name, wanted) != wanted}, wanted
 
-    created = with_backend(run)
+    created, others, wanted = with_backend(run)
     if as_json:
         show_rows([{"topic": name} for name in created], ("topic",), as_json=True)
     else:
-        say("\n".join(f"Topic {name} created." for name in created) or "All topics exist.")
+        lines = [f"Topic {name} created." for name in created]
+        lines += [
+            f"Topic {name} has {count} partitions, not {wanted}. It is left as it is: set FORWARDER_PARTITIONS={count}, or add "
+            "partitions with kafka-topics.sh --alter."
+            for name, count in others.items()
+        ]
+        say("\n".join(lines) or "All topics exist.")
 
 
 def list_topics(as_json: AsJson = False) -> None:

@@ -4,7 +4,7 @@ since would be made anew, and what was taken in since would never be made."""
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from forwarder.operations.repair.dead_letter_messages import unread_place
 from forwarder.reservation.cancellation import CancellationRequest
@@ -19,12 +19,14 @@ from forwarder.topics.codec import (
     decode_submission,
     header,
     is_cancellation,
+    replay_revision,
 )
 from forwarder.topics.port import ConsumedMessage, Log, Topics
 from forwarder.topics.reading import read_last, read_to_end
 from forwarder.topics.signing import MessageSigner
 
-_LOOKED_AT: Final = 50
+LOOKED_AT: Final = 50
+"""Of each partition the last messages: after a restore those are what the store lacks."""
 _REVISION_DIGITS: Final = 9
 _STATUSES: Final = frozenset(status.value for status in Status)
 
@@ -33,8 +35,6 @@ Known = Callable[[Collection[str]], Awaitable[Collection[str]]]
 """Those of these request ids that were ingested, under whichever name."""
 PurgedBefore = Callable[[], Awaitable[datetime | None]]
 """What came to its end before that moment may have been purged; None: nothing was."""
-Statuses = Callable[[Collection[str]], Awaitable[Mapping[str, tuple[Status, int]]]]
-"""The status, and the revision of the last event, of those of these request ids that have a row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +49,23 @@ class PublishedOutcome:
     data: Mapping[str, Any]
 
 
+class Recorded(Protocol):
+    """The revision of a row's last event."""
+
+    @property
+    def revision(self) -> int: ...
+
+
+class RecoveryStore(Protocol):
+    """What the store knows of submissions that it has, and does not know."""
+
+    async def standing(self, request_ids: Collection[str]) -> Mapping[str, Recorded]: ...
+
+    async def cancellations_not_noted(self, requests: Collection[CancellationRequest]) -> int: ...
+
+    async def replays_not_made(self, replays: Mapping[str, int]) -> Collection[str]: ...
+
+
 class RecoveryCheck:
     """Of one deployment. `group`: the workers'. Raises `LogUnavailable`, `StoreUnavailable`."""
 
@@ -59,7 +76,7 @@ class RecoveryCheck:
         group: str,
         *,
         known: Known,
-        statuses: Statuses,
+        store: RecoveryStore,
         vouches: Vouches,
         purged_before: PurgedBefore,
         signer: MessageSigner,
@@ -68,15 +85,24 @@ class RecoveryCheck:
         self._topics = topics
         self._group = group
         self._known = known
-        self._statuses = statuses
+        self._store = store
         self._vouches = vouches
         self._purged_before = purged_before
         self._signer = signer
 
-    async def lacking(self) -> Mapping[str, int]:
-        """How many submissions and outcomes that the newest messages of each partition tell of the store does not have: after a
-        restore it lacks the newest. Empty where it has all."""
-        counts = {"submissions": await self._submissions_lacking(), "outcomes": await self._outcomes_lacking()}
+    async def lacking(self, looked_at: int = LOOKED_AT) -> Mapping[str, int]:
+        """How many submissions, cancellations, replays and outcomes the store does not have, of those that the last `looked_at`
+        messages of each partition are about. Empty where it has all."""
+        committed = await self.committed()
+        newest = await read_last(self._log, self._topics.requests, looked_at, before=committed)
+        cancelled = [request for each in newest if (request := self.cancellation(each)) is not None]
+        replays = self.replays(newest)
+        counts = {
+            "submissions": await self._submissions_lacking(newest),
+            "cancellations": await self._store.cancellations_not_noted(cancelled),
+            "replays": len(await self._store.replays_not_made({each: replays[each][1] for each in replays})),
+            "outcomes": await self._outcomes_lacking(looked_at),
+        }
         return {what: count for what, count in counts.items() if count}
 
     async def committed(self) -> Mapping[int, int]:
@@ -84,9 +110,7 @@ class RecoveryCheck:
         async with self._log.admin() as admin:
             return await admin.committed(self._topics.requests, group=self._group)
 
-    async def _submissions_lacking(self) -> int:
-        committed = await self.committed()
-        newest = await read_last(self._log, self._topics.requests, _LOOKED_AT, before=committed)
+    async def _submissions_lacking(self, newest: Sequence[ConsumedMessage]) -> int:
         unknown = await self.unknown(self.submissions(newest))
         if not unknown:
             return 0
@@ -102,6 +126,17 @@ class RecoveryCheck:
                 found[each.partition, each.offset] = decode_submission(each.message)
             except Undecodable:
                 continue
+        return found
+
+    def replays(self, messages: Sequence[ConsumedMessage]) -> Mapping[str, tuple[ConsumedMessage, int]]:
+        """The dead letters among them that were put back, the last of each request id, with the revision of the failure."""
+        found = {}
+        submitted = self.submissions(messages)
+        for each in messages:
+            submission = submitted.get((each.partition, each.offset))
+            revision = None if submission is None else replay_revision(each.message, submission)
+            if submission is not None and revision is not None:
+                found[submission.request_id] = each, revision
         return found
 
     def cancellation(self, consumed: ConsumedMessage) -> CancellationRequest | None:
@@ -129,8 +164,8 @@ class RecoveryCheck:
             if (place := unread_place(each.message)) is not None
         }
 
-    async def _outcomes_lacking(self) -> int:
-        newest = self.outcomes(await read_last(self._log, self._topics.results, _LOOKED_AT))
+    async def _outcomes_lacking(self, looked_at: int) -> int:
+        newest = self.outcomes(await read_last(self._log, self._topics.results, looked_at))
         return len(await self.behind(newest))
 
     def outcomes(self, messages: Sequence[ConsumedMessage]) -> Sequence[PublishedOutcome]:
@@ -156,9 +191,9 @@ class RecoveryCheck:
 
     async def behind(self, outcomes: Sequence[PublishedOutcome]) -> Sequence[PublishedOutcome]:
         """Those of them that the store has not recorded."""
-        known = await self._statuses({each.request_id for each in outcomes}) if outcomes else {}
+        known = await self._store.standing({each.request_id for each in outcomes}) if outcomes else {}
         behind = [
-            each for each in outcomes if each.request_id not in known or known[each.request_id][1] < each.revision
+            each for each in outcomes if each.request_id not in known or known[each.request_id].revision < each.revision
         ]
         purged = await self._purged_before() if behind else None
         return [each for each in behind if purged is None or each.request_id in known or _moment(each) >= purged]

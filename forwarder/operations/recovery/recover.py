@@ -5,10 +5,13 @@ It does as a worker that took everything in, and died: whatever it held is possi
 so is looked up, sent again under its key, or parked by those who take over. Broken off, it leaves the same, and can be run again.
 """
 
+import asyncio
 import secrets
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Final
 
 import structlog
@@ -17,6 +20,7 @@ from forwarder.operations.audit import Audit
 from forwarder.operations.recovery.check import PublishedOutcome, RecoveryCheck
 from forwarder.process.clock import Clock
 from forwarder.process.containment import Blame, Fault, Where, by_halves
+from forwarder.process.loops import cancel_all
 from forwarder.reservation.cancellation import CancellationRequest
 from forwarder.reservation.evidence import NOTHING_SENT, Evidence, read_target
 from forwarder.reservation.outcome import InDoubt, Status
@@ -26,17 +30,18 @@ from forwarder.reservation.submission import Submission
 from forwarder.store.audit.port import AuditResult
 from forwarder.store.submissions.port import Recorder, StoreUnavailable, Unstorable
 from forwarder.store.submissions.recovery import SqlRecovery
-from forwarder.store.submissions.work import Arrival, CancellationArrival, Ended
+from forwarder.store.submissions.work import Arrival, CancellationArrival, Ended, Heartbeat
 from forwarder.tenancy.port import DEFAULT_DEADLINE_SECONDS, Account, Directory, TenancyUnavailable
 from forwarder.tenancy.sealing.cards import GONE
 from forwarder.topics.codec import trace_of
-from forwarder.topics.port import ConsumedMessage, Log, LogUnavailable, Publisher, Topics
+from forwarder.topics.port import ConsumedMessage, Log, LogUnavailable, Publisher, Topics, moment_of
 from forwarder.topics.reading import read_to_end
 
 _log = structlog.get_logger(__name__)
 
 _BATCH: Final = 200
 _LEASE_SECONDS: Final = 60.0
+_RENEWAL_SECONDS: Final = 10.0
 _MAX_PARTITIONS: Final = 1000
 _MARGIN: Final = timedelta(hours=1)
 _ENDLESS: Final = datetime(8999, 1, 1, tzinfo=UTC)
@@ -52,9 +57,13 @@ class LeasesInForce(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """What a recovery did, or would do. `missing`: submissions that the store did not have. `behind`: outcomes that it had not.
-    `possibly_sent`: submissions without an outcome, which count as possibly sent now. `published_again`: outcomes that it had,
-    whose webhooks it may not have. `without_request`: outcomes of submissions that neither the store nor the requests topic has."""
+    """What a recovery did, or would do.
+
+    `missing`: submissions that the store did not have. `behind`: outcomes that it had not. `possibly_sent`: submissions without an
+    outcome, which count as possibly sent now. `published_again`: outcomes that it had, whose webhooks it may not have.
+    `without_request`: outcomes of submissions that neither the store nor the requests topic has. `replayed`: dead letters that were
+    put back and have no outcome yet; they are among the possibly sent.
+    """
 
     since: datetime | None
     missing: int
@@ -63,6 +72,7 @@ class Recovered:
     cancellations: int
     published_again: int
     without_request: int
+    replayed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +97,8 @@ class _Told:
 
     submissions: Sequence[tuple[ConsumedMessage, Submission]]
     cancellations: Sequence[CancellationRequest]
+    replays: Mapping[str, tuple[ConsumedMessage, int]]
+    """Dead letters that were put back, with the revision of the failure."""
     outcomes: Mapping[str, PublishedOutcome]
     """The last of each submission."""
     known: Sequence[PublishedOutcome]
@@ -97,23 +109,67 @@ class Recovery:
 
     def __init__(self, parts: RecoveryParts) -> None:
         self._parts = parts
-        self._worker_id = f"recovery-{secrets.token_hex(6)}"
+        self._worker_id = ""
         self._accounts: dict[str, Account | None] = {}
         self._blame = Blame(Where.RECOVERY, parts.clock.sleep)
 
     async def run(self, *, since: datetime | None = None, dry_run: bool = False) -> Recovered:
         """`since`: when the store was like this; by default an hour before its newest row. Counts alone where it is a `dry_run`."""
-        await self._require_no_leases()
-        since = since or await self._before_newest()
-        told = await self._told(since)
-        unknown = await self._unknown(told.submissions)
         if dry_run:
-            return await self._foreseen(since, told, unknown)
-        async with self._parts.audit.request("store.recover", since=since and since.isoformat()) as operation:
-            recovered = await self._recover(since, told, unknown)
-            operation.details.update({name: count for name, count in asdict(recovered).items() if name != "since"})
-            await self._parts.audit.note(operation, AuditResult.DONE)
+            await self._require_no_leases()
+            since = await self._begin_at(since)
+            told = await self._told(since)
+            return await self._foreseen(since, told, await self._unknown(told.submissions))
+        async with self._alone():
+            since = await self._begin_at(since)
+            await self._exclude_workers(since)
+            told = await self._told(since)
+            unknown = await self._unknown(told.submissions)
+            async with self._parts.audit.request("store.recover", since=since and since.isoformat()) as operation:
+                recovered = await self._recover(since, told, unknown)
+                operation.details.update({name: count for name, count in asdict(recovered).items() if name != "since"})
+                await self._parts.audit.note(operation, AuditResult.DONE)
+        await self._parts.recorder.take_over((), now=self._parts.clock.now())
+        await self._publish_again(told.known)
+        await self._parts.store.finish(self._parts.clock.now())
         return recovered
+
+    @asynccontextmanager
+    async def _alone(self) -> AsyncIterator[None]:
+        """Under a lease, which another recovery sees; with no worker, and no other recovery, under another."""
+        self._worker_id = f"recovery-{secrets.token_hex(6)}"
+        await self._renew()
+        renewing = asyncio.create_task(self._keep_renewing())
+        try:
+            await self._require_no_leases()
+            yield
+        finally:
+            await cancel_all([renewing])
+            with suppress(StoreUnavailable):
+                await self._parts.recorder.end_lease(self._worker_id)
+
+    async def _keep_renewing(self) -> None:
+        while True:
+            await self._parts.clock.sleep(_RENEWAL_SECONDS)
+            with suppress(StoreUnavailable, LeasesInForce):  # the next step finds out
+                await self._renew()
+
+    async def _exclude_workers(self, since: datetime | None) -> None:
+        """From now on no worker starts before this is finished, even if this process dies."""
+        before, now = await self._others(), self._parts.clock.now()
+        await self._parts.store.begin(since, now)
+        if alive := [each.worker_id for each in await self._others() if each not in before]:
+            await self._parts.store.give_up(now)
+            raise _at_work(alive)
+
+    async def _begin_at(self, since: datetime | None) -> datetime | None:
+        """One that was broken off has made the newest row itself: the next one begins where it did."""
+        broken_off = await self._parts.store.unfinished()
+        begins = [*broken_off, *([since] if since or not broken_off else [])]
+        moments = [each for each in begins if each is not None]
+        if broken_off and len(moments) < len(begins):
+            return None
+        return min(moments) if moments else await self._before_newest()
 
     async def _foreseen(
         self, since: datetime | None, told: _Told, unknown: Sequence[tuple[ConsumedMessage, Submission]]
@@ -123,21 +179,27 @@ class Recovery:
         behind = sum(each in standing or each in ids for each in told.outcomes)
         pending = (await self._parts.recorder.backlog(now=_ENDLESS)).due
         open_ones = pending + len(ids - told.outcomes.keys()) - len(standing.keys() & told.outcomes.keys())
-        return self._counts(since, told, unknown, behind=behind, possibly_sent=max(open_ones, 0))
+        revisions = {each: revision for each, (_, revision) in told.replays.items() if each not in told.outcomes}
+        replayed = len(await self._parts.store.replays_not_made(revisions)) + sum(
+            each in told.outcomes
+            and told.outcomes[each].status is Status.FAILED
+            and told.outcomes[each].revision == revision
+            for each, (_, revision) in told.replays.items()
+        )
+        possibly_sent = max(open_ones, 0) + replayed
+        return self._counts(since, told, unknown, behind=behind, possibly_sent=possibly_sent, replayed=replayed)
 
     async def _require_no_leases(self) -> None:
         """A worker that does not renew for a whole lease has lost it, as those have that the snapshot remembers."""
-        recorder = self._parts.recorder
-        before = {each.worker_id: each for each in await recorder.heartbeats()}
+        before = await self._others()
         if not before:
             return
-        await self._parts.clock.sleep(max(each.lease_seconds for each in before.values()))
-        now = await recorder.heartbeats()
-        alive = [each.worker_id for each in now if before.get(each.worker_id) != each]
-        if alive:
-            raise LeasesInForce(
-                f"Workers are at work on this store: {', '.join(sorted(alive))}. Stop them all, then run this again."
-            )
+        await self._parts.clock.sleep(max(each.lease_seconds for each in before))
+        if alive := [each.worker_id for each in await self._others() if each not in before]:
+            raise _at_work(alive)
+
+    async def _others(self) -> Sequence[Heartbeat]:
+        return [each for each in await self._parts.recorder.heartbeats() if each.worker_id != self._worker_id]
 
     async def _before_newest(self) -> datetime | None:
         newest = await self._parts.store.newest()
@@ -170,6 +232,7 @@ class Recovery:
                 if (each.partition, each.offset) in submitted
             ],
             [request for each in messages if (request := check.cancellation(each)) is not None],
+            check.replays(messages),
             last,
             [each for each in outcomes if each not in behind],
         )
@@ -191,13 +254,13 @@ class Recovery:
         self, since: datetime | None, told: _Told, unknown: Sequence[tuple[ConsumedMessage, Submission]]
     ) -> Recovered:
         recorder = self._parts.recorder
-        await recorder.take_over(await recorder.heartbeats(), now=self._parts.clock.now())
+        await recorder.take_over(await self._others(), now=self._parts.clock.now())
         await self._hold_pending()
         behind = 0
         for some in _in_batches(unknown, told.outcomes):
             await self._renew()
             await by_halves(
-                self._ingest,
+                partial(self._ingest, told.outcomes),
                 some,
                 where=Where.RECOVERY,
                 set_aside=_left_out,
@@ -209,18 +272,37 @@ class Recovery:
             behind += await self._restore(
                 [told.outcomes[each.request_id] for _, each in some if each.request_id in told.outcomes]
             )
+        await self._parts.store.recognise_by(
+            {
+                each.request_id: each.natural
+                for _, each in told.submissions
+                if each.natural and each.request_id in told.outcomes
+            }
+        )
         await self._cancel(told.cancellations)
         ingested = {submission.request_id for _, submission in unknown}
         behind += await self._restore([each for each in told.outcomes.values() if each.request_id not in ingested])
+        replayed = await self._replay(told)
         await self._hold_pending()
         possibly_sent = len(await recorder.leased_ids(self._worker_id))
-        await recorder.end_lease(self._worker_id)
-        await recorder.take_over((), now=self._parts.clock.now())
-        await self._publish_again(told.known)
-        return self._counts(since, told, unknown, behind=behind, possibly_sent=possibly_sent)
+        return self._counts(since, told, unknown, behind=behind, possibly_sent=possibly_sent, replayed=replayed)
+
+    async def _replay(self, told: _Told) -> int:
+        """Dead letters that were put back and have no outcome yet: pending again, and possibly sent."""
+        revisions = {each: revision for each, (_, revision) in told.replays.items()}
+        lacking = await self._parts.store.replays_not_made(revisions)
+        submissions = {(each.partition, each.offset): submission for each, submission in told.submissions}
+        arrivals = []
+        for request_id in lacking:
+            message, revision = told.replays[request_id]
+            arrival = await self._arrival(message, submissions[message.partition, message.offset])
+            arrivals.append(replace(arrival, replay_of=revision))
+        await self._parts.recorder.ingest(self._worker_id, arrivals, now=self._parts.clock.now())
+        return len(lacking)
 
     async def _renew(self) -> None:
-        await self._parts.recorder.renew(self._worker_id, seconds=_LEASE_SECONDS)
+        if not await self._parts.recorder.renew(self._worker_id, seconds=_LEASE_SECONDS):
+            raise LeasesInForce("This recovery was stopped for so long that its lease ran out. Run it again.")
 
     async def _hold_pending(self) -> None:
         """Everything that has something left to do, whenever that is due: whoever takes it over finds it possibly sent."""
@@ -237,8 +319,14 @@ class Recovery:
                     break
                 await self._renew()
 
-    async def _ingest(self, some: Sequence[tuple[ConsumedMessage, Submission]]) -> None:
+    async def _ingest(self, outcomes: Collection[str], some: Sequence[tuple[ConsumedMessage, Submission]]) -> None:
         arrivals = [await self._arrival(message, submission) for message, submission in some]
+        # What has an outcome of its own repeats no other: it is not looked up among those alike, and recognised by its key later.
+        arrivals = [
+            replace(each, submission=replace(each.submission, natural=None)) if own else each
+            for each in arrivals
+            for own in [each.submission.request_id in outcomes]
+        ]
         works = await self._parts.recorder.ingest(self._worker_id, arrivals, now=self._parts.clock.now())
         await self._parts.recorder.mark_pushing(self._worker_id, [work.id for work in works])
 
@@ -330,6 +418,7 @@ class Recovery:
         *,
         behind: int,
         possibly_sent: int,
+        replayed: int,
     ) -> Recovered:
         return Recovered(
             since,
@@ -339,22 +428,40 @@ class Recovery:
             cancellations=len(told.cancellations),
             published_again=len(told.known),
             without_request=len(told.outcomes) - behind,
+            replayed=replayed,
         )
 
 
 def _in_batches(
     unknown: Sequence[tuple[ConsumedMessage, Submission]], outcomes: Mapping[str, PublishedOutcome]
 ) -> Iterator[Sequence[tuple[ConsumedMessage, Submission]]]:
-    """In their order. What came to nothing ends a batch: what asks for the same after it was a submission of its own."""
+    """In their order. What came to nothing ends a batch: what asks for the same after it was a submission of its own. So was what
+    was published after one alike was decided, which is to have its outcome by then."""
     batch: list[tuple[ConsumedMessage, Submission]] = []
+    decided: dict[str, datetime] = {}
     for each in unknown:
+        message, submission = each
+        alike = submission.natural and submission.natural.key
+        if batch and alike in decided and moment_of(message.timestamp_ms) > decided[alike]:
+            yield batch
+            batch, decided = [], {}
         batch.append(each)
+        found = outcomes.get(submission.request_id)
+        if alike and found is not None:
+            decided[alike] = moment(found.occurred_at) or datetime.max.replace(tzinfo=UTC)
         outcome = outcomes.get(each[1].request_id)
         if len(batch) == _BATCH or (outcome is not None and outcome.status in _UNMADE):
             yield batch
             batch = []
     if batch:
         yield batch
+
+
+def _at_work(worker_ids: Sequence[str]) -> LeasesInForce:
+    return LeasesInForce(
+        f"Workers, or another recovery, are at work on this store: {', '.join(sorted(worker_ids))}. Stop them all, then run this "
+        "again."
+    )
 
 
 async def _left_out(submitted: tuple[ConsumedMessage, Submission], error: Exception | Fault) -> None:

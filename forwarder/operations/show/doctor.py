@@ -2,26 +2,24 @@
 and changes nothing; how the deployment fares is what `status` tells."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final, Literal, Protocol
 from urllib.request import urlopen
 
+from forwarder.operations.show.assumptions import Facts, broken_assumptions
 from forwarder.process.clock import Clock
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.tenancy.port import Account, KnownKey, TenancyUnavailable, Workspace
 from forwarder.tenancy.sealing.registry import UnknownSecret
-from forwarder.topics.port import MAX_MESSAGE_BYTES, Log, LogUnavailable, Topics, TopicState
+from forwarder.topics.port import Log, LogUnavailable, Topics
 
 Verdict = Literal["ok", "warning", "failed", "not tried"]
 
 _STEP_SECONDS: Final = 20.0
 _SKEW: Final = timedelta(seconds=2)
 _LONGEST_SKEW: Final = timedelta(seconds=30)
-_SAFE_REPLICAS: Final = 3
-_BROKERS_DEFAULT_BYTES = 1_048_588
-_SHORTEST_RETENTION: Final = timedelta(days=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +45,9 @@ class Tenancy(Protocol):
 @dataclass(frozen=True, slots=True)
 class DoctorParts:
     """What is asked. `revisions`: those that the tables are at, and whether that will do; `database_time`: the database's clock;
-    `admit`: which secrets this process has, as text, raises `UnknownSecret` for one that is none of this deployment's;
-    `sealing_keys`: the ids of those that cards can be sealed to at a moment; `simulator`: its URL, where there is one."""
+    `database_settings`: its settings, and how many standbys take part in each commit; `admit`: which secrets this process has, as
+    text, raises `UnknownSecret` for one that is none of this deployment's; `sealing_keys`: the ids of those that cards can be
+    sealed to at a moment; `simulator`: its URL, where there is one."""
 
     where: str
     log: Log
@@ -56,6 +55,7 @@ class DoctorParts:
     partitions: int
     revisions: Callable[[], Awaitable[tuple[Sequence[str], bool]]]
     database_time: Callable[[], Awaitable[datetime]]
+    database_settings: Callable[[], Awaitable[tuple[Mapping[str, str], int]]]
     admit: Callable[[], Awaitable[str | None]]
     sealing_keys: Callable[[datetime], Awaitable[Sequence[str]]]
     tenancy: Tenancy
@@ -69,7 +69,7 @@ async def examine(parts: DoctorParts) -> Sequence[Step]:
     found += await _told("log", _topics(parts))
     store = await _told("store", _tables(parts))
     found += store
-    if all(step.verdict == "ok" for step in store):
+    if store[0].verdict == "ok":
         for name, step in (
             ("clock", _time(parts)),
             ("secret", _secret(parts)),
@@ -103,44 +103,17 @@ async def _topics(parts: DoctorParts) -> Sequence[Step]:
     missing = [name for name in wanted if name not in described]
     found = [Step("topics", "failed", f"there is no {name}", "forwarder topics create") for name in missing]
     for name, state in described.items():
-        faults = list(_topic_faults(name, state, settings[name], parts.partitions))
+        faults = _steps(f"topic {name}", Facts(settings[name], name, state, parts.partitions))
         replicas = f"{state.partitions} partitions, {state.replicas} replicas, {state.in_sync} in sync"
         found += faults or [Step(f"topic {name}", "ok", replicas)]
     return found
 
 
-def _topic_faults(name: str, state: TopicState, settings: Mapping[str, str], partitions: int) -> Iterator[Step]:
-    step, alter = f"topic {name}", f"kafka-configs.sh --alter --entity-type topics --entity-name {name} --add-config"
-    if state.in_sync < state.replicas:
-        says = f"{state.in_sync} of {state.replicas} replicas are in sync"
-        yield Step(step, "failed", says, "bring the brokers back that are away")
-    if state.partitions < partitions:
-        says = f"{state.partitions} partitions, and the setting says {partitions}: no more workers can share it"
-        yield Step(
-            step, "warning", says, "set FORWARDER_PARTITIONS to what it has, or make it anew while nothing is on it"
-        )
-    if not settings:
-        return  # the embedded log has none
-    if state.replicas < _SAFE_REPLICAS:
-        says = f"{state.replicas} replicas: what is accepted is lost with a broker's disk"
-        yield Step(step, "warning", says, f"in production make the topics on {_SAFE_REPLICAS} brokers or more")
-    elif int(settings.get("min.insync.replicas", "1")) < _SAFE_REPLICAS - 1:
-        says = "one replica is enough to acknowledge: what is accepted may be lost with its disk"
-        yield Step(step, "warning", says, f"{alter} min.insync.replicas=2")
-    if settings.get("cleanup.policy", "delete") != "delete":
-        says = f"its cleanup.policy is {settings['cleanup.policy']}: of several messages with one key all but the last are deleted"
-        yield Step(step, "failed", says, f"{alter} cleanup.policy=delete")
-    if settings.get("message.timestamp.type") != "LogAppendTime":
-        says = "messages have their senders' times: lag in seconds, and reading since a moment, go by the brokers'"
-        yield Step(step, "warning", says, f"{alter} message.timestamp.type=LogAppendTime")
-    taken = int(settings.get("max.message.bytes", MAX_MESSAGE_BYTES))
-    if taken < MAX_MESSAGE_BYTES:
-        says = f"takes messages of up to {taken:,} bytes: requests that make larger ones are refused, larger results wait for ever"
-        yield Step(step, "failed", says, f"{alter} max.message.bytes={_BROKERS_DEFAULT_BYTES}")
-    kept = int(settings.get("retention.ms", "-1"))
-    if 0 <= kept < _SHORTEST_RETENTION / timedelta(milliseconds=1):
-        says = f"messages are kept for {kept / 3_600_000:g} hours: longer outages of all workers lose what is on it"
-        yield Step(step, "warning", says, f"{alter} retention.ms=604800000")
+def _steps(name: str, facts: Facts) -> list[Step]:
+    return [
+        Step(name, "ok" if each.severity == "info" else each.severity, each.says, each.remedy)
+        for each in broken_assumptions(facts)
+    ]
 
 
 # --- the store ---
@@ -149,7 +122,10 @@ def _topic_faults(name: str, state: TopicState, settings: Mapping[str, str], par
 async def _tables(parts: DoctorParts) -> Sequence[Step]:
     revisions, current = await parts.revisions()
     says = f"tables at {', '.join(revisions) or 'nothing'}"
-    return [Step("store", "ok", says) if current else Step("store", "failed", says, "forwarder migrate")]
+    if not current:
+        return [Step("store", "failed", says, "forwarder migrate")]
+    settings, standbys = await parts.database_settings()
+    return [Step("store", "ok", says), *_steps("database", Facts(settings, standbys=standbys))]
 
 
 async def _time(parts: DoctorParts) -> Sequence[Step]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final, Protocol, TypeVar
 
+from forwarder.operations.recovery.topics import TopicCheck, TopicLost
 from forwarder.operations.show.standing import (
     Accounts,
     AccountStanding,
@@ -98,6 +99,8 @@ class DeploymentStatus:
     log_fault: str | None
     store: StoreStatus | None
     store_fault: str | None
+    lost: TopicLost | None = None
+    """What the topics lost; None too where a half is away."""
 
     @property
     def well(self) -> bool:
@@ -106,7 +109,7 @@ class DeploymentStatus:
     @property
     def findings(self) -> Sequence[Finding]:
         """What is unwell, the most urgent first."""
-        return [*_of_outages(self), *_of_log(self), *_of_store(self)]
+        return [*_of_outages(self), *_of_losses(self), *_of_log(self), *_of_store(self)]
 
 
 class Keys(Protocol):
@@ -158,12 +161,16 @@ class StatusReader:
     topics: Sequence[str]
     groups: Sequence[Group]
     store: StoreParts
+    topic_check: TopicCheck
     clock: Clock
 
     async def read(self) -> DeploymentStatus:
         """Raises nothing for what is away."""
         (log, log_fault), (store, store_fault) = await asyncio.gather(_told(self._log()), _told(self._store()))
-        return DeploymentStatus(self.clock.now(), log, log_fault, store, store_fault)
+        lost = None
+        if log is not None and store is not None and store.current:
+            lost, _ = await _told(self.topic_check.lost(timed=False))
+        return DeploymentStatus(self.clock.now(), log, log_fault, store, store_fault, lost)
 
     async def _log(self) -> LogStatus:
         async with self.log.admin() as admin:
@@ -224,6 +231,23 @@ def _of_outages(status: DeploymentStatus) -> Iterator[Finding]:
         yield Finding(f"the log is away: {status.log_fault}", "look into docs/operations/outages.md")
     if status.store_fault is not None:
         yield Finding(f"the store is away: {status.store_fault}", "look into docs/operations/outages.md")
+
+
+def _of_losses(status: DeploymentStatus) -> Iterator[Finding]:
+    if status.lost is None:
+        return
+    remedy = "forwarder recover --topics-lost --dry-run says what may be lost; without --dry-run it accepts that"
+    if status.lost.beyond:
+        yield Finding("the requests topic was lost or made anew: submissions that it had may be lost", remedy)
+    for gap in status.lost.gaps:
+        count = "an unknown number of" if gap.missing is None else f"{gap.missing:,}"
+        says = f"{gap.topic}: partition {gap.partition} lost {count} messages before they were received"
+        yield Finding(says, remedy)
+    if status.lost.unowned:
+        says = (
+            f"{status.lost.unowned:,} due submissions are of partitions that the requests topic does not have any more"
+        )
+        yield Finding(says, "start a worker, which moves them within half a minute: forwarder worker")
 
 
 def _of_log(status: DeploymentStatus) -> Iterator[Finding]:

@@ -219,9 +219,23 @@ class SqlOverview:
         removed = statuses().where(_row.anonymized_at.is_not(None))
         return {row.request_id for row in await self._database.read(removed, {BATCH: batch})}
 
+    async def server_settings(self) -> tuple[Mapping[str, str], int]:
+        """PostgreSQL's settings that durability depends on, and how many standbys take part in each commit; of SQLite none."""
+        if self._database.dialect != "postgresql":
+            return {}, 0
+        found = await self._database.read(_SERVER_SETTINGS)
+        (standbys,) = await self._database.read(_SYNCHRONOUS_STANDBYS)
+        return {row.name: row.setting for row in found}, int(standbys.count_of)
+
     async def superseded(self, request_ids: Collection[str]) -> Mapping[str, str]:
         batch = as_batch([{"request_id": each} for each in request_ids])
         return replaced_by(await self._database.read(alike_of(self._database.dialect), {BATCH: batch, **EVERY_ROW}))
+
+
+_SERVER_SETTINGS = text("SELECT name, setting FROM pg_settings WHERE name IN ('fsync', 'full_page_writes')")
+_SYNCHRONOUS_STANDBYS = text(
+    "SELECT count(*) AS count_of FROM pg_stat_replication WHERE sync_state IN ('sync', 'quorum')"
+)
 
 
 def statuses() -> Select[Any]:

@@ -185,6 +185,26 @@ class Recorder(Protocol):
         """What is due and not leased."""
         ...
 
+    @property
+    def changes(self) -> int:
+        """How often the database behind the connections turned out to be another one, or to have restarted. Cheap."""
+        ...
+
+    async def observe(self) -> None:
+        """Look which database answers now; `changes` counts it if it is another one."""
+        ...
+
+    async def lacking(self, held: Collection[int], *, now: datetime) -> Mapping[str, int]:
+        """What the database does not have of what it acknowledged to this recorder within the last hour: how many `submissions`,
+        `outcomes` (events and cancellations), rows that were `put_off`, and `claims` of the rows `held`; and `recoveries` that were
+        begun and not finished. Empty where it has all: then nothing that this process relies on was lost."""
+        ...
+
+    def remember_lost(self, work_ids: Collection[int], now: datetime) -> None:
+        """These rows were claimed by this worker, and the database has them as never claimed: `lacking` counts them until that is
+        mended, since they may have been sent."""
+        ...
+
 
 class CardKeys(Protocol):
     """The keys of rows' cards. Every method is one transaction and raises `StoreUnavailable`. What is destroyed stays so."""

@@ -2,6 +2,7 @@
 share a database."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -14,7 +15,16 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from forwarder.process.clock import iso
 from forwarder.process.containment import FAULTS, Blame, Fault, Where, contained
 from forwarder.store.database import Database
+from forwarder.store.identity import OBSERVE, identity_of
 from forwarder.store.sql import BATCH, as_batch
+from forwarder.store.submissions.acknowledged import (
+    Acknowledged,
+    accepted_losses,
+    lacking,
+    named,
+    not_put_off,
+    unclaimed,
+)
 from forwarder.store.submissions.card_keys import insert_card_keys
 from forwarder.store.submissions.repeats import DuplicateFinder, Repeats, replaced_by
 from forwarder.store.submissions.rows import (
@@ -76,6 +86,8 @@ class SqlRecorder:
         self._finish, self._postpone = outcomes.finish(), outcomes.postpone()
         self._unpublished_of, self._insert_events = outcomes.unpublished_of(), outcomes.insert_events()
         self._republish, self._forget_events = outcomes.republish(), outcomes.forget_events()
+        self._identity = identity_of(engine)
+        self._acknowledged = Acknowledged()
         self._keep_event, self._suspect = faults.keep_event(), faults.suspect(dialect)
         self._count_kept, self._clear_suspects = faults.count_kept(), faults.clear_suspects()
         self._own_columns = faults.own_columns()
@@ -140,6 +152,7 @@ class SqlRecorder:
             arrivals = await self._with_free_record_ids(arrivals)
             arrived = {arrival.submission.request_id: arrival for arrival in reversed(arrivals)}
             rows = await insert(arrivals)
+        self._acknowledged.note_ingested(arrived, now)
         for duplicate in repeats.duplicates.values():
             on_duplicate(duplicate)
         for conflict in conflicts:
@@ -219,6 +232,7 @@ class SqlRecorder:
             await connection.execute(self._park, {BATCH: batch})
             found = await connection.execute(self._noted_on, {BATCH: batch})
             noted = {row.request_id: NotedOn(row.request_id, row.partition, row.leased_by) for row in found}
+        self._acknowledged.note_cancelled((row["request_id"] for row in rows), now)
         return noted | {name: noted[original] for name, original in renamed.items() if original in noted}
 
     async def _take_turn(self, connection: AsyncConnection) -> None:
@@ -318,15 +332,47 @@ class SqlRecorder:
         self, worker_id: str, ended: Sequence[Ended], postponed: Sequence[Postponed]
     ) -> Mapping[int, OutboxEvent]:
         if self._record_at_once is not None and not postponed and all(_is_first(each) for each in ended):
-            return await self._record_first(self._record_at_once, worker_id, ended)
-        events: dict[int, OutboxEvent] = {}
-        async with self._database.transaction() as connection:
-            if postponed:
-                batch = as_batch([postponed_row(one) for one in postponed])
-                await connection.execute(self._postpone, {"worker_id": worker_id, BATCH: batch})
-            if ended:
-                events = await self._finish_all(connection, worker_id, ended)
+            events = await self._record_first(self._record_at_once, worker_id, ended)
+        else:
+            events = {}
+            async with self._database.transaction() as connection:
+                if postponed:
+                    batch = as_batch([postponed_row(one) for one in postponed])
+                    await connection.execute(self._postpone, {"worker_id": worker_id, BATCH: batch})
+                if ended:
+                    events = await self._finish_all(connection, worker_id, ended)
+        self._acknowledged.note_put_off({each.work_id: each.updated_at for each in postponed})
+        if events:
+            revisions = {each.event.request_id: each.event.revision for each in events.values()}
+            self._acknowledged.note_recorded(revisions, max(each.updated_at for each in ended))
         return events
+
+    @property
+    def changes(self) -> int:
+        return self._identity.changes
+
+    async def observe(self) -> None:
+        if self._database.dialect == "postgresql":
+            (row,) = await self._database.read(OBSERVE)
+            self._identity.note(str(row[0]))
+
+    async def lacking(self, held: Collection[int], *, now: datetime) -> Mapping[str, int]:
+        counts: Counter[str] = Counter()
+        (accepted,) = await self._database.read(accepted_losses())
+        counts.update(recoveries=int(accepted.unfinished))
+        for batch in self._acknowledged.batches(accepted.purged, accepted.recovered_at, now):
+            (row,) = await self._database.read(lacking(), {BATCH: batch})
+            counts.update(submissions=row.submissions, outcomes=row.outcomes)
+        for batch in self._acknowledged.put_off_batches(accepted.recovered_at, now):
+            (row,) = await self._database.read(not_put_off(), {BATCH: batch})
+            counts.update(put_off=row.put_off)
+        if held:
+            (row,) = await self._database.read(unclaimed(), named(held))
+            counts.update(claims=row.claims)
+        return {what: count for what, count in counts.items() if count}
+
+    def remember_lost(self, work_ids: Collection[int], now: datetime) -> None:
+        self._acknowledged.note_put_off(dict.fromkeys(work_ids, now))
 
     async def republish(self, *, before: datetime, now: datetime, limit: int) -> Sequence[OutboxEvent]:
         parameters = {"before": before, "now": now, "limit": limit}
@@ -367,7 +413,7 @@ class SqlRecorder:
 
     async def _record_first(
         self, statement: Executable, worker_id: str, ended: Sequence[Ended]
-    ) -> Mapping[int, OutboxEvent]:
+    ) -> dict[int, OutboxEvent]:
         """For first outcomes only, which nearly all are: one statement, and nothing to look up."""
         if not ended:
             return {}

@@ -2,17 +2,20 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
-from sqlalchemy import func, select, update
+from sqlalchemy import and_, delete, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from forwarder.reservation.cancellation import CancellationRequest
+from forwarder.reservation.duplicates import NaturalKey
 from forwarder.store.database import Database
 from forwarder.store.sql import BATCH, as_batch, batch_of, key_among
+from forwarder.store.submissions.repeats import replaced_by
 from forwarder.store.submissions.rows import outcome_batch
-from forwarder.store.submissions.statements import outcomes
+from forwarder.store.submissions.statements import cancellations, claims, duplicates, outcomes
 from forwarder.store.submissions.work import Ended
-from forwarder.store.tables import reservations
+from forwarder.store.tables import recoveries, reservations
 
 _row = reservations.c
 
@@ -22,39 +25,6 @@ class Standing(NamedTuple):
 
     id: int
     revision: int
-
-
-_PLACES: Final = 200
-
-
-class SubmissionPlace(NamedTuple):
-    """Where the requests topic had a submission, and when that was accepted."""
-
-    partition: int
-    offset: int
-    accepted_at: datetime
-
-
-class SqlPlaces:
-    """Where the newest submissions were on the requests topic. On PostgreSQL or SQLite. Raises `StoreUnavailable`."""
-
-    def __init__(self, engine: AsyncEngine) -> None:
-        self._database = Database(engine)
-
-    async def newest_places(self) -> Sequence[SubmissionPlace]:
-        """Of the newest few hundred, but for those that `leave_places` was called for."""
-        newest = select(_row.partition, _row.log_offset, _row.accepted_at).order_by(_row.id.desc()).limit(_PLACES)
-        return [
-            SubmissionPlace(row.partition, row.log_offset, row.accepted_at)
-            for row in await self._database.read(newest)
-            if row.log_offset >= 0
-        ]
-
-    async def leave_places(self) -> None:
-        """The topic is another one now: where the newest were says nothing about it."""
-        newest = select(_row.id).order_by(_row.id.desc()).limit(_PLACES).scalar_subquery()
-        here = update(reservations).where(_row.id.in_(newest), _row.log_offset >= 0)
-        await self._database.run(here.values(log_offset=-1 - _row.log_offset))
 
 
 class SqlRecovery:
@@ -68,6 +38,67 @@ class SqlRecovery:
         newest = select(func.max(_row.id)).scalar_subquery()
         rows = await self._database.read(select(_row.created_at).where(_row.id == newest))
         return rows[0].created_at if rows else None
+
+    async def unfinished(self) -> Sequence[datetime | None]:
+        """From when on recoveries read the topics that were broken off."""
+        rows = await self._database.read(select(recoveries.c.since).where(recoveries.c.recovered_at.is_(None)))
+        return [row.since for row in rows]
+
+    async def begin(self, since: datetime | None, now: datetime) -> None:
+        """No worker starts until `finish`, whatever happens to this process."""
+        await self._database.run(insert(recoveries).values(began_at=now, since=since))
+
+    async def give_up(self, began_at: datetime) -> None:
+        """The one that began then has changed nothing."""
+        await self._database.run(delete(recoveries).where(recoveries.c.began_at == began_at))
+
+    async def finish(self, now: datetime) -> None:
+        """The store is what it is from now on: what workers remember of before proves no loss any more."""
+        await self._database.run(update(recoveries).where(recoveries.c.recovered_at.is_(None)).values(recovered_at=now))
+
+    async def cancellations_not_noted(self, requests: Collection[CancellationRequest]) -> int:
+        """How many of these requests would be noted now, on submissions that are here: those that the store lost."""
+        rows = [{"request_id": each.request_id, "revision": each.revision} for each in requests]
+        found = await self._database.read(cancellations.not_noted(), {BATCH: as_batch(rows)}) if rows else ()
+        return sum(row.lacking for row in found)
+
+    async def replays_not_made(self, replays: Mapping[str, int]) -> Collection[str]:
+        """Of dead letters that were put back, by request id, with the revision of the failure: those that would be replayed now."""
+        rows = as_batch([{"request_id": each, "revision": revision} for each, revision in replays.items()])
+        if not replays:
+            return ()
+        failed = {row.request_id for row in await self._database.read(claims.replayable(), {BATCH: rows})}
+        alike = duplicates.alike_of(self._database.dialect)
+        replaced = replaced_by(await self._database.read(alike, {BATCH: rows, **duplicates.EVERY_ROW}))
+        return failed - replaced.keys()
+
+    async def recognise_by(self, naturals: Mapping[str, NaturalKey]) -> None:
+        """Submissions that were ingested without their natural keys have them from now on."""
+        batch = batch_of(
+            _row.request_id, _row.natural_key, _row.transaction_key, _row.keyed, _row.same_key, _row.stay_key
+        )
+        unnamed = and_(_row.natural_key.is_(None), _row.anonymized_at.is_(None))
+        named = {
+            "natural_key": batch.c.natural_key,
+            "transaction_key": batch.c.transaction_key,
+            "keyed": batch.c.keyed,
+            "same_key": batch.c.same_key,
+            "stay_key": batch.c.stay_key,
+        }
+        rows = [
+            {
+                "request_id": each,
+                "natural_key": key.key,
+                "transaction_key": key.transaction,
+                "keyed": key.keyed,
+                "same_key": key.same,
+                "stay_key": key.stay,
+            }
+            for each, key in naturals.items()
+        ]
+        if rows:
+            statement = update(reservations).where(_row.request_id == batch.c.request_id, unnamed).values(named)
+            await self._database.run(statement, {BATCH: as_batch(rows)})
 
     async def standing(self, request_ids: Collection[str]) -> Mapping[str, Standing]:
         """Of those of these that have a row."""

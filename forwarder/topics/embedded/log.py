@@ -17,6 +17,7 @@ from forwarder.topics.embedded.reader import EmbeddedConsumer, EmbeddedReader, E
 from forwarder.topics.embedded.writer import EmbeddedPublisher, EmbeddedWriter, Retention
 from forwarder.topics.port import (
     Consumer,
+    GapFound,
     Lag,
     PartitionsChanged,
     Publisher,
@@ -54,9 +55,15 @@ class EmbeddedLog:
         return self._publisher()
 
     def consumer(
-        self, topic: str, *, group: str, on_partitions: PartitionsChanged
+        self,
+        topic: str,
+        *,
+        group: str,
+        on_partitions: PartitionsChanged,
+        on_gap: GapFound | None = None,  # noqa: ARG002 - see below
     ) -> AbstractAsyncContextManager[Consumer]:
-        """See `port.Log.consumer`. Entering it raises `GroupBusy` while the group has another consumer."""
+        """See `port.Log.consumer`. Entering it raises `GroupBusy` while the group has another consumer. There are no gaps: messages
+        and offsets are in one file, and what a group has not committed is kept."""
         return self._consumer(topic, group, on_partitions)
 
     def tail(self, topic: str, *, from_beginning: bool = False) -> AbstractAsyncContextManager[Tail]:

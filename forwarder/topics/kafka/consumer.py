@@ -7,12 +7,18 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapp
 from contextlib import asynccontextmanager
 
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
-from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError
+from aiokafka.errors import (
+    CommitFailedError,
+    IllegalStateError,
+    KafkaError,
+    NoOffsetForPartitionError,
+    OffsetOutOfRangeError,
+)
 
 from forwarder.process.loops import detached
 from forwarder.topics.kafka.connection import KafkaConnection, connecting, milliseconds, reaching_kafka
 from forwarder.topics.kafka.reader import METADATA_SECONDS, CannotRead, KafkaReader, stop
-from forwarder.topics.port import ConsumedMessage, LogUnavailable, LogUnreadable, PartitionsChanged
+from forwarder.topics.port import ConsumedMessage, GapFound, LogGap, LogUnavailable, LogUnreadable, PartitionsChanged
 
 _MAX_POLL_INTERVAL_SECONDS = 300.0
 _COMMIT_SECONDS = 0.5
@@ -31,7 +37,15 @@ class KafkaConsumer:
     waiting; to recover, just keep calling.
     """
 
-    def __init__(self, topic: str, group: str, on_partitions: PartitionsChanged, connection: KafkaConnection) -> None:
+    def __init__(
+        self,
+        topic: str,
+        group: str,
+        on_partitions: PartitionsChanged,
+        connection: KafkaConnection,
+        on_gap: GapFound | None = None,
+    ) -> None:
+        self._on_gap = on_gap
         self._topic = topic
         self._group = group
         self._connection = connection
@@ -147,10 +161,32 @@ class KafkaConsumer:
                 self._careful = True
                 await self._start_again()
                 return []
+            except (NoOffsetForPartitionError, OffsetOutOfRangeError) as error:
+                places = error.args[0]
             except KafkaError:
                 # aiokafka only raises what it cannot recover from.
                 await self._start_again()
                 raise
+        await self._go_on(reader.consumer, places)
+        return []
+
+    async def _go_on(self, consumer: AIOKafkaConsumer, places: TopicPartition | Mapping[TopicPartition, int]) -> None:
+        """Begin at the first message, in a partition that the group is new to; and behind a gap, once that is noted."""
+        new = {places: None} if isinstance(places, TopicPartition) else places
+        async with reaching_kafka(f"find offsets of {self._topic}", within=self._connection.publish_timeout_seconds):
+            first, following = await consumer.beginning_offsets(new), await consumer.end_offsets(new)
+        for partition, position in new.items():
+            if position is not None:
+                if first[partition] <= position <= following[partition]:
+                    continue  # a new leader that was not up to date for a moment
+                if self._on_gap is not None:
+                    await self._on_gap(LogGap(self._topic, partition.partition, position, first[partition]))
+            if partition in consumer.assignment():
+                # Committed where it begins, too: what is deleted before a first message is received is a gap.
+                self._uncommitted[partition] = first[partition]
+                consumer.seek(partition, first[partition])
+            if position is not None:
+                await self._commit_all()
 
     async def _start_again(self) -> None:
         """With the next `receive`."""
@@ -168,7 +204,8 @@ class KafkaConsumer:
             **self._connection.arguments,
             group_id=self._group,
             enable_auto_commit=False,
-            auto_offset_reset="earliest",
+            # A place that the log has not got is reported before the group goes on behind it.
+            auto_offset_reset="none",
             session_timeout_ms=milliseconds(session),
             rebalance_timeout_ms=milliseconds(session),
             heartbeat_interval_ms=milliseconds(session / _HEARTBEATS_PER_SESSION),
@@ -182,10 +219,14 @@ class KafkaConsumer:
 
 @asynccontextmanager
 async def kafka_consumer(
-    topic: str, group: str, on_partitions: PartitionsChanged, connection: KafkaConnection
+    topic: str,
+    group: str,
+    on_partitions: PartitionsChanged,
+    connection: KafkaConnection,
+    on_gap: GapFound | None = None,
 ) -> AsyncIterator[KafkaConsumer]:
     """A member on entry, else `LogUnavailable`; it leaves the group on exit."""
-    consumer = KafkaConsumer(topic, group, on_partitions, connection)
+    consumer = KafkaConsumer(topic, group, on_partitions, connection, on_gap)
     await consumer.join()
     try:
         yield consumer

@@ -8,7 +8,7 @@ from forwarder.topics.kafka.consumer import kafka_consumer
 from forwarder.topics.kafka.publisher import kafka_publisher
 from forwarder.topics.kafka.security.transport import KafkaSecurity
 from forwarder.topics.kafka.tail import kafka_tail
-from forwarder.topics.port import Consumer, PartitionsChanged, Publisher, Tail, TopicAdmin
+from forwarder.topics.port import Consumer, GapFound, PartitionsChanged, Publisher, Tail, TopicAdmin
 
 
 class KafkaLog:
@@ -43,9 +43,9 @@ class KafkaLog:
         return kafka_publisher(self._connection)
 
     def consumer(
-        self, topic: str, *, group: str, on_partitions: PartitionsChanged
+        self, topic: str, *, group: str, on_partitions: PartitionsChanged, on_gap: GapFound | None = None
     ) -> AbstractAsyncContextManager[Consumer]:
-        return kafka_consumer(topic, group, on_partitions, self._connection)
+        return kafka_consumer(topic, group, on_partitions, self._connection, on_gap)
 
     def tail(self, topic: str, *, from_beginning: bool = False) -> AbstractAsyncContextManager[Tail]:
         return kafka_tail(topic, self._connection, from_beginning=from_beginning)

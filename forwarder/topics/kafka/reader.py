@@ -17,11 +17,19 @@ import logging
 import time
 from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import cast
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
-from aiokafka.errors import ConsumerStoppedError, CorruptRecordException, KafkaError, UnsupportedCodecError
+from aiokafka.errors import (
+    ConsumerStoppedError,
+    CorruptRecordException,
+    KafkaError,
+    NoOffsetForPartitionError,
+    OffsetOutOfRangeError,
+    UnsupportedCodecError,
+)
 
 from forwarder.process.loops import CROWD
 from forwarder.topics.kafka.connection import KafkaConnection, milliseconds, reaching_kafka
@@ -176,7 +184,9 @@ class KafkaReader:
             return ready
         # aiokafka fetched these as soon as it was last asked, and of their partitions nothing since. What came meanwhile is fetched
         # now, and need not wait for the caller to come again.
-        newer = await fetched(self.consumer, timeout_ms=_NEWER_MILLISECONDS, max_records=max_messages - count)
+        newer: _Records = {}
+        with suppress(NoOffsetForPartitionError, OffsetOutOfRangeError):  # raised again by the next fetch
+            newer = await fetched(self.consumer, timeout_ms=_NEWER_MILLISECONDS, max_records=max_messages - count)
         return {each: [*ready.get(each, ()), *newer.get(each, ())] for each in {**ready, **newer}}
 
     async def _fetch_carefully(self, max_messages: int, wait_seconds: float) -> _Records:
@@ -195,6 +205,9 @@ class KafkaReader:
         except CannotRead:
             self._careful_reads = _CAREFUL_READS
             return found or await self._find_unreadable()
+        except (NoOffsetForPartitionError, OffsetOutOfRangeError):
+            if not found:
+                raise  # else the next fetch does
         return found
 
     async def _find_unreadable(self) -> _Records:

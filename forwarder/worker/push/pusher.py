@@ -68,6 +68,10 @@ class Cards(Protocol):
     def used(self, request_id: str) -> None: ...
 
 
+async def _always() -> bool:
+    return True
+
+
 @dataclass(frozen=True, slots=True)
 class Timing:
     """`push_seconds`: the push time-out. `settles`: seconds until a PMS whose kind states nothing surely shows what was made.
@@ -95,9 +99,9 @@ class _ConnectedAccount(NamedTuple):
 
 
 class Pusher:
-    """Pushes for every account. `may_send` says whether a row's lease still holds; `intend` makes an intent to push durable;
-    `pace` is what limits how fast an account's PMS is asked; `is_cancelled` says whether a cancellation was ingested since the row
-    was leased."""
+    """Pushes for every account. `may_send` says whether a row's lease still holds; `sure`, whether the store is known to be the one
+    that granted it; `intend` makes an intent to push durable; `pace` is what limits how fast an account's PMS is asked;
+    `is_cancelled` says whether a cancellation was ingested since the row was leased."""
 
     def __init__(  # noqa: PLR0913 - a port each
         self,
@@ -117,6 +121,7 @@ class Pusher:
         self._clock = clock
         self._cards = cards
         self.may_send = may_send
+        self.sure: Callable[[], Awaitable[bool]] = _always
         self._intend = intend
         self._pace = pace
         self._timing = timing or Timing()
@@ -225,7 +230,7 @@ class Pusher:
             another = Deferred("pms_is_another", ANOTHER_PMS)
             tried = with_attempt(work.attempts, "prepare", iso(self._clock.now()), 0, another)
             return PushResult(another, tried, work.evidence)
-        if not self.may_send(work):
+        if not await self.sure() or not self.may_send(work):
             raise LeaseLost
         attempts = Attempts(self._clock, account.kind, booking.reference, work.attempts)
         asking = pms.cancel(booking, made.pms_reservation_id)
@@ -310,8 +315,10 @@ class Pusher:
             return Deferred("store_unavailable", str(error))
 
     async def before_sending(self, work: Work, target: Target) -> None:
-        """The last look at lease and cancellation, and the intent made durable where only that can tell later that bytes may have
-        gone. Nothing was sent under this lease yet, or it is noted on the row: so a cancelled one can be given back."""
+        """The last look at store, lease and cancellation, and the intent made durable where only that can tell later that bytes may
+        have gone. Nothing was sent under this lease yet, or it is noted on the row: so a cancelled one can be given back."""
+        if not await self.sure():
+            raise LeaseLost
         if not (target.key or target.reference) and not await self._intend(work.id):
             raise LeaseLost
         if not self.may_send(work):

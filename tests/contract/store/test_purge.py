@@ -1,6 +1,6 @@
 """Submissions that were finished long ago are deleted, and nothing else is; what was confirmed is not booked again."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -15,6 +15,7 @@ from forwarder.reservation.outcome import Status
 from forwarder.store.lists.overview import SqlOverview
 from forwarder.store.retention.purge import SqlPurge
 from forwarder.store.submissions.recorder import SqlRecorder
+from forwarder.store.submissions.recovery import SqlRecovery
 from forwarder.store.submissions.work import Duplicate, Work
 from forwarder.store.tables import reservations
 from forwarder.topics.embedded.log import EmbeddedLog
@@ -149,15 +150,12 @@ async def test_a_store_that_was_purged_is_not_taken_for_one_that_was_restored(ho
     async def known(_request_ids: Collection[str]) -> Collection[str]:
         return ()
 
-    async def statuses(_request_ids: Collection[str]) -> Mapping[str, tuple[Status, int]]:
-        return {}
-
     check = RecoveryCheck(
         EmbeddedLog(tmp_path / "log"),
         Topics(),
         "workers",
         known=known,
-        statuses=statuses,
+        store=SqlRecovery(house.engine),
         vouches=lambda _account, _request: True,
         purged_before=house.store.purged_before,
         signer=SIGNER,

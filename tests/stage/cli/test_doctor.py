@@ -74,6 +74,7 @@ def parts(broker: Broker | None = None, **changes: Any) -> DoctorParts:
         partitions=8,
         revisions=_answer((["0001"], True)),
         database_time=_answer(NOW),
+        database_settings=_answer(({"fsync": "on", "full_page_writes": "on"}, 1)),
         admit=_answer("abc"),
         sealing_keys=_answer(["key-1"]),
         tenancy=Callers(
@@ -112,6 +113,16 @@ async def test_where_all_is_well_every_step_says_so() -> None:
     assert await found() == []
 
 
+async def test_what_the_guarantees_assume_of_the_database_is_checked() -> None:
+    (off,) = await found(database_settings=_answer(({"fsync": "off", "full_page_writes": "on"}, 1)))
+    assert (off.verdict, off.mend) == ("failed", "set fsync = on in postgresql.conf, and restart PostgreSQL")
+    assert "fsync is off" in off.says
+    steps = await examine(parts(database_settings=_answer(({"fsync": "on"}, 0))))
+    (standby,) = [step for step in steps if step.name == "database"]
+    assert standby.verdict == "ok"
+    assert "no synchronous standby" in standby.says
+
+
 @pytest.mark.parametrize(
     ("broker", "verdict", "says", "mend"),
     [
@@ -123,6 +134,13 @@ async def test_where_all_is_well_every_step_says_so() -> None:
         (Broker(settings={**SOUND, "min.insync.replicas": "1"}), "warning", "one replica", "min.insync.replicas=2"),
         (Broker(settings={**SOUND, "cleanup.policy": "compact"}), "failed", "compact", "cleanup.policy=delete"),
         (Broker(settings={**SOUND, "message.timestamp.type": "CreateTime"}), "warning", "senders'", "LogAppendTime"),
+        (Broker(settings={**SOUND, "unclean.leader.election.enable": "true"}), "failed", "behind may become", "=false"),
+        (
+            Broker(settings={**SOUND, "compression.type": "zstd"}),
+            "warning",
+            "again with zstd",
+            "compression.type=producer",
+        ),
         (Broker(settings={**SOUND, "retention.ms": "3600000"}), "warning", "1 hours", "retention.ms"),
     ],
     ids=lambda value: value if isinstance(value, str) and " " in value else "",

@@ -27,7 +27,17 @@ OTHER_VARIABLES = {  # of the demo, of the tests and their tools
     "FORWARDER_TEST_RESTART_ENGINE",
     "FORWARDER_IMAGE",
 }
-_OF_KAFKA = {"min.insync.replicas", "advertised.listeners", "retention.ms", "segment.ms"}
+_OF_KAFKA = {
+    *(
+        "min.insync.replicas",
+        "advertised.listeners",
+        "retention.ms",
+        "segment.ms",
+        "cleanup.policy",
+        "compression.type",
+    ),
+    *("max.message.bytes", "message.timestamp.type", "unclean.leader.election.enable"),
+}
 _AUDITED = {"key.add", "account.change", "submission.settle"}
 _OF_SPANS = {"error.type"}
 _OF_THE_CHART = {"traces.endpoint", "traces.variables"}

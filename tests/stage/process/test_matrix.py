@@ -37,7 +37,6 @@ from forwarder.process.containment import LOOPS, Where
 from forwarder.process.loops import cancel_all
 from forwarder.reservation.request import CardDetails
 from forwarder.store.database import Engine, open_engine
-from forwarder.store.lists.overview import SqlOverview
 from forwarder.store.processes.register import SqlProcesses
 from forwarder.store.retention.guests import SqlGuests
 from forwarder.store.retention.purge import SqlPurge
@@ -685,7 +684,7 @@ async def _recovery(ten: Ten) -> None:
             TOPICS,
             "workers",
             known=SqlCardKeys(ten.engine).known,
-            statuses=SqlOverview(ten.engine).statuses,
+            store=SqlRecovery(ten.engine),
             vouches=lambda _request_id, _account_id: True,
             purged_before=SqlPurge(ten.engine).purged_before,
             signer=TRUSTING,

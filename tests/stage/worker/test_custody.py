@@ -16,7 +16,7 @@ from forwarder.store.submissions.recorder import SqlRecorder
 from forwarder.store.submissions.work import Arrival, CancellationArrival, Work
 from forwarder.store.tables import reservations
 from forwarder.topics.embedded.log import EmbeddedLog
-from forwarder.topics.port import Consumer, PartitionsChanged
+from forwarder.topics.port import Consumer, GapFound, PartitionsChanged
 from forwarder.worker.service import Worker
 from tests.support.store.stored import lease
 from tests.support.worker.worker_bench import PATIENCE_SECONDS, SETTINGS, Bench, cancellation, fresh, open_bench
@@ -66,10 +66,10 @@ class _Rebalancing:
         self.own: PartitionsChanged
 
     def consumer(
-        self, topic: str, *, group: str, on_partitions: PartitionsChanged
+        self, topic: str, *, group: str, on_partitions: PartitionsChanged, on_gap: GapFound | None = None
     ) -> AbstractAsyncContextManager[Consumer]:
         self.own = on_partitions
-        return self._log.consumer(topic, group=group, on_partitions=on_partitions)
+        return self._log.consumer(topic, group=group, on_partitions=on_partitions, on_gap=on_gap)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._log, name)

@@ -53,6 +53,19 @@ def ingest_lock() -> Select[Any]:
     return select(func.pg_advisory_xact_lock(literal_column(str(_INGEST_LOCK))).label("taken"))
 
 
+def _is_new(revision: ColumnElement[int]) -> ColumnElement[bool]:
+    failed_before = and_(_row.cancel_problem.is_not(None), _row.revision == revision)
+    return and_(or_(~CANCEL_REQUESTED, failed_before), _row.status != literal_column("'CANCELLED'"))
+
+
+@cache
+def not_noted() -> Select[Any]:
+    """How many of a batch of cancellations `note` would note."""
+    batch = batch_of(_row.request_id, _row.revision)
+    there = same_key(_row.request_id, batch.c.request_id)
+    return select(func.count().label("lacking")).select_from(reservations).where(there, _is_new(batch.c.revision))
+
+
 @cache
 def note() -> Executable:
     """Note a batch of cancellations on their rows, where none is noted yet or the noted one failed with the revision named here."""
@@ -65,8 +78,7 @@ def note() -> Executable:
         _row.deadline_at,
         _row.trace,
     )
-    failed_before = and_(_row.cancel_problem.is_not(None), _row.revision == batch.c.revision)
-    is_new = and_(or_(~CANCEL_REQUESTED, failed_before), _row.status != literal_column("'CANCELLED'"))
+    is_new = _is_new(batch.c.revision)
     unsent = and_(_row.status == PENDING, _row.leased_by.is_(None), ~_row.possibly_sent)
     confirmed = _row.status == CONFIRMED
     values = {

@@ -178,6 +178,24 @@ def backlog() -> Executable:
     return select(*figures).select_from(reservations).where(_waiting, _row.due_at <= _now)
 
 
+def _failed_with(revision: ColumnElement[int]) -> ColumnElement[bool]:
+    return and_(
+        _row.status == literal_column("'FAILED'"),
+        _row.revision == revision,
+        # Else nobody knows any more what is to be made. Said so that the index of failed rows, which would be walked through whole,
+        # does not look like a way to the few rows of a batch.
+        case((_row.anonymized_at.is_(None), literal_column("1")), else_=literal_column("0")) == literal_column("1"),
+    )
+
+
+@cache
+def replayable() -> Executable:
+    """The request ids of a batch that `revive` would make pending."""
+    batch = batch_of(_row.request_id, _row.revision)
+    there = same_key(_row.request_id, batch.c.request_id)
+    return select(_row.request_id).where(there, _failed_with(batch.c.revision))
+
+
 @cache
 def revive() -> Executable:
     """Make a batch of failed submissions pending again, with the cards of their dead letters: those that failed with the letter's
@@ -194,16 +212,9 @@ def revive() -> Executable:
         "record": null(),
         "problem": null(),
     }
-    failed = and_(
-        _row.status == literal_column("'FAILED'"),
-        _row.revision == batch.c.revision,
-        # Else nobody knows any more what is to be made. Said so that the index of failed rows, which would be walked through whole,
-        # does not look like a way to the few rows of a batch.
-        case((_row.anonymized_at.is_(None), literal_column("1")), else_=literal_column("0")) == literal_column("1"),
-    )
     return (
         update(reservations)
-        .where(same_key(_row.request_id, batch.c.request_id), failed)
+        .where(same_key(_row.request_id, batch.c.request_id), _failed_with(batch.c.revision))
         .values(values)
         .returning(_row.id)
     )

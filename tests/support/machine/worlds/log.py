@@ -126,7 +126,7 @@ class ProcessLog:
 
     @asynccontextmanager
     async def consumer(
-        self, topic: str, *, group: str, on_partitions: PartitionsChanged
+        self, topic: str, *, group: str, on_partitions: PartitionsChanged, on_gap: object = None
     ) -> AsyncIterator["GroupConsumer"]:
         await self._process.awake()
         assert topic == TOPICS.requests

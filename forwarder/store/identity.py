@@ -1,0 +1,60 @@
+"""Which database an engine's connections lead to. A failover, a restore or a restart may put another one behind the same address,
+which may lack what the first one acknowledged: those who rely on that compare `StoreIdentity.changes`.
+
+A connection through a pooler may change its server without being opened anew, so `observe` asks again on a pooled one.
+"""
+
+from typing import Any, Final
+from weakref import WeakKeyDictionary
+
+import asyncpg
+from sqlalchemy import Engine, event, text
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+IDENTITY: Final = """
+SELECT concat_ws(' ',
+    extract(epoch FROM pg_postmaster_start_time())::text,
+    CASE WHEN pg_is_in_recovery() THEN 'standby' ELSE left(pg_walfile_name(pg_current_wal_lsn()), 8) END,
+    (SELECT oid FROM pg_database WHERE datname = current_database()),
+    to_regclass('reservations')::oid)
+"""
+"""The server's start, its timeline (it advances with each promotion and each recovery to a point in time), and which database and
+which table of submissions these are. Every role may ask that."""
+
+_identities: WeakKeyDictionary[Engine, "StoreIdentity"] = WeakKeyDictionary()
+
+
+class StoreIdentity:
+    """Of the database behind one engine. `changes` counts how often a connection led to another one than the connection before."""
+
+    def __init__(self) -> None:
+        self.changes = 0
+        self._seen: str | None = None
+
+    def note(self, found: str) -> None:
+        """A connection leads to the database that `IDENTITY` describes so."""
+        if self._seen not in {None, found}:
+            self.changes += 1
+        self._seen = found
+
+
+def identity_of(engine: AsyncEngine) -> StoreIdentity:
+    """The identity that is kept for `engine`; of SQLite, which is one file for the life of the process, it never changes."""
+    return _identities.setdefault(engine.sync_engine, StoreIdentity())
+
+
+def watch_identity(engine: AsyncEngine) -> None:
+    """Ask each new PostgreSQL connection of `engine` which database it leads to, before it is used."""
+    identity = identity_of(engine)
+
+    async def ask(connection: asyncpg.Connection) -> str:
+        return str(await connection.fetchval(IDENTITY))
+
+    def on_connect(connection: Any, _record: Any) -> None:
+        identity.note(connection.run_async(ask))
+
+    event.listen(engine.sync_engine, "connect", on_connect)
+
+
+OBSERVE: Final = text(IDENTITY)
+"""`IDENTITY` as a statement of SQLAlchemy."""

@@ -1,0 +1,154 @@
+"""What the store acknowledged to one worker lately: proof, when the database behind the address is another one, of what that lacks.
+
+A database that took over as an asynchronous standby, or that was restored, has all but the last transactions. A worker that pushed
+on it would push again what those recorded. So each worker remembers what it was told is durable, and asks for exactly that.
+"""
+
+from collections import OrderedDict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, date, datetime, time, timedelta
+from functools import cache
+from typing import Any, Final, NamedTuple
+
+from sqlalchemy import Boolean, Executable, Integer, and_, column, exists, func, or_, select
+
+from forwarder.process.clock import iso
+from forwarder.reservation.outcome import Status
+from forwarder.store.sql import BATCH, as_batch, batch_of
+from forwarder.store.tables import Key, duplicates, purges, recoveries, reservations
+
+_MAX_REMEMBERED: Final = 20_000
+_REMEMBERED_FOR: Final = timedelta(hours=1)
+_PER_QUERY: Final = 2_000
+_CLOCKS_APART: Final = timedelta(seconds=1)
+"""Another worker, whose clock is behind, may have put the row off since."""
+
+_row = reservations.c
+
+_FREE_AND_UNSENT: Final = (
+    _row.status == Status.PENDING.value,
+    _row.leased_by.is_(None),
+    ~_row.possibly_sent,
+    _row.takeovers == 0,
+)
+"""Anyone may claim it, and would send it without looking."""
+
+
+class _Known(NamedTuple):
+    """Of one submission: the revision of its last event, whether a cancellation was noted, and when that was acknowledged."""
+
+    revision: int
+    cancelled: bool
+    at: datetime
+
+
+class Acknowledged:
+    """The last 20,000 submissions whose changes were acknowledged within the last hour, and as many rows that were put off."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[str, _Known] = OrderedDict()
+        self._put_off: OrderedDict[int, datetime] = OrderedDict()
+
+    def note_ingested(self, request_ids: Iterable[str], now: datetime) -> None:
+        """These submissions are durable."""
+        for request_id in request_ids:
+            self._note(request_id, 0, now, cancelled=False)
+
+    def note_recorded(self, revisions: Mapping[str, int], now: datetime) -> None:
+        """The events with these revisions are durable, by request id."""
+        for request_id, revision in revisions.items():
+            self._note(request_id, revision, now, cancelled=False)
+
+    def note_put_off(self, at: Mapping[int, datetime]) -> None:
+        """It is durable that these rows were put off, at these moments; so is that they may have been sent."""
+        for work_id, moment in at.items():
+            self._put_off.pop(work_id, None)
+            self._put_off[work_id] = moment
+        while len(self._put_off) > _MAX_REMEMBERED:
+            self._put_off.popitem(last=False)
+
+    def note_cancelled(self, request_ids: Iterable[str], now: datetime) -> None:
+        """Cancellations of these submissions are durable."""
+        for request_id in request_ids:
+            self._note(request_id, 0, now, cancelled=True)
+
+    def _note(self, request_id: str, revision: int, now: datetime, *, cancelled: bool) -> None:
+        before = self._known.pop(request_id, None)
+        if before is not None:
+            revision, cancelled = max(revision, before.revision), cancelled or before.cancelled
+        elif len(self._known) >= _MAX_REMEMBERED:
+            self._known.popitem(last=False)
+        self._known[request_id] = _Known(revision, cancelled, now)
+
+    def batches(self, purged: date | None, recovered_at: datetime | None, now: datetime) -> Iterator[str]:
+        """Parameters of `lacking`: what was acknowledged within the hour. What a purge may have deleted, and what was there before
+        a recovery, proves nothing."""
+        oldest = max(now - _REMEMBERED_FOR, recovered_at or now - _REMEMBERED_FOR)
+        if purged is not None:
+            oldest = max(oldest, datetime.combine(purged, time(), UTC))
+        rows = [
+            {"request_id": request_id, "revision": known.revision, "cancelled": known.cancelled}
+            for request_id, known in self._known.items()
+            if known.at >= oldest
+        ]
+        for first in range(0, len(rows), _PER_QUERY):
+            yield as_batch(rows[first : first + _PER_QUERY])
+
+    def put_off_batches(self, recovered_at: datetime | None, now: datetime) -> Iterator[str]:
+        """Parameters of `not_put_off`."""
+        oldest = max(now - _REMEMBERED_FOR, recovered_at or now - _REMEMBERED_FOR)
+        rows = [
+            {"id": work_id, "updated_at": iso(at - _CLOCKS_APART)}
+            for work_id, at in self._put_off.items()
+            if at >= oldest
+        ]
+        for first in range(0, len(rows), _PER_QUERY):
+            yield as_batch(rows[first : first + _PER_QUERY])
+
+
+@cache
+def accepted_losses() -> Executable:
+    """The day before which finished submissions were purged, when the store was last recovered, and whether that was broken off."""
+    purged = select(func.max(purges.c.finished_before)).scalar_subquery()
+    recovered_at = select(func.max(recoveries.c.recovered_at)).scalar_subquery()
+    unfinished = exists().where(recoveries.c.recovered_at.is_(None))
+    return select(purged.label("purged"), recovered_at.label("recovered_at"), unfinished.label("unfinished"))
+
+
+@cache
+def lacking() -> Executable:
+    """Of a batch of `Acknowledged`: how many submissions have no row (nor another name), and how many rows lack the event or the
+    cancellation that was acknowledged."""
+    batch = batch_of(column("request_id", Key), column("revision", Integer), column("cancelled", Boolean))
+    same = _row.request_id == batch.c.request_id
+    renamed = exists().where(duplicates.c.request_id == batch.c.request_id)
+    there = exists().where(same)
+    behind = exists().where(
+        same,
+        or_(_row.revision < batch.c.revision, and_(batch.c.cancelled, _row.cancel_requested_at.is_(None))),
+    )
+    return select(
+        func.count().filter(~there, ~renamed).label("submissions"),
+        func.count().filter(behind).label("outcomes"),
+    ).select_from(batch)
+
+
+@cache
+def not_put_off() -> Executable:
+    """Of a batch of `Acknowledged`: how many rows are due as they were before they were put off."""
+    batch = batch_of(_row.id, _row.updated_at)
+    before = and_(_row.id == batch.c.id, _row.updated_at < batch.c.updated_at)
+    return select(func.count().label("put_off")).select_from(batch.join(reservations, before)).where(*_FREE_AND_UNSENT)
+
+
+@cache
+def unclaimed() -> Executable:
+    """Of a batch of rows that this worker holds: how many the database has as never claimed by anyone."""
+    batch = batch_of(_row.id)
+    return select(func.count().label("claims")).where(_row.id.in_(select(batch.c.id)), *_FREE_AND_UNSENT)
+
+
+def named(work_ids: Collection[int]) -> Mapping[str, Any]:
+    """Parameters of `unclaimed`."""
+    ids: Sequence[int] = sorted(work_ids)
+    return {BATCH: as_batch([{"id": each} for each in ids])}

@@ -1,0 +1,114 @@
+"""A database that lost what it had acknowledged is found out by the process that relies on it."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from forwarder.reservation.cancellation import CancellationRequest
+from forwarder.store.database import open_engine
+from forwarder.store.migrate import migrate
+from forwarder.store.submissions.recorder import SqlRecorder
+from forwarder.store.submissions.work import CancellationArrival
+from tests.support.backends import missing
+from tests.support.store.stored import DEADLINE, LATER, arrivals, final, lease, postponed
+from tests.support.worker.works import NOW
+from tools.servers.ladder import Unavailable
+from tools.servers.postgres.process import PostgresServer
+from tools.servers.real_servers import RealServers
+
+
+@pytest.fixture
+async def recorder(engine: AsyncEngine) -> SqlRecorder:
+    opened = SqlRecorder(engine)
+    await lease(opened, "w1")
+    return opened
+
+
+async def change(engine: AsyncEngine, statement: str) -> None:
+    async with engine.begin() as connection:
+        await connection.execute(text(statement))
+
+
+LOSSES = [
+    ("the submission", "DELETE FROM reservations WHERE id = (SELECT max(id) FROM reservations)", {"submissions": 1}),
+    ("its outcome", "UPDATE reservations SET revision = 0, status = 'PENDING' WHERE revision = 1", {"outcomes": 1}),
+    ("its cancellation", "UPDATE reservations SET cancel_requested_at = NULL", {"outcomes": 1}),
+    ("its claim", "UPDATE reservations SET leased_by = NULL WHERE status = 'PENDING'", {"claims": 2}),
+    ("a row put off", "UPDATE reservations SET updated_at = created_at WHERE tries = 1", {"put_off": 1}),
+    ("nothing", "UPDATE reservations SET leased_by = NULL, possibly_sent = TRUE, takeovers = 1", {}),
+]
+
+
+@pytest.mark.parametrize(("statement", "lacking"), [loss[1:] for loss in LOSSES], ids=[loss[0] for loss in LOSSES])
+async def test_what_was_acknowledged_is_asked_for(
+    engine: AsyncEngine, recorder: SqlRecorder, statement: str, lacking: dict[str, int]
+) -> None:
+    works = await recorder.ingest("w1", arrivals([1, 2, 3, 4]), now=NOW)
+    await recorder.record("w1", [final(works[0])], [replace(postponed(works[2]), updated_at=LATER)])
+    asked = works[1].submission
+    cancellation = CancellationRequest(asked.request_id, asked.account_id, asked.key, NOW, None, 1)
+    await recorder.request_cancellations([CancellationArrival(cancellation, DEADLINE)], now=NOW)
+    held = [works[1].id, works[3].id]
+    assert await recorder.lacking(held, now=LATER) == {}
+    await change(engine, statement)
+    assert await recorder.lacking(held, now=LATER) == lacking
+
+
+async def test_what_was_acknowledged_long_ago_is_asked_for_no_more(engine: AsyncEngine, recorder: SqlRecorder) -> None:
+    await recorder.ingest("w1", arrivals([1]), now=NOW)
+    await change(engine, "DELETE FROM reservations")
+    assert await recorder.lacking((), now=NOW + timedelta(minutes=59)) == {"submissions": 1}
+    assert await recorder.lacking((), now=NOW + timedelta(minutes=61)) == {}
+
+
+# --- which database it is -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def server(real_servers: RealServers) -> Iterator[PostgresServer]:
+    """A PostgreSQL that is this test's own."""
+    try:
+        own = PostgresServer(real_servers.reaper)
+    except Unavailable as reason:
+        missing(reason)
+    own.start()
+    yield own
+    own.stop()
+
+
+@pytest.fixture
+async def own_engine(server: PostgresServer) -> AsyncIterator[AsyncEngine]:
+    await migrate(server.url)
+    opened = open_engine(server.url, pool_size=3)
+    yield opened
+    await opened.dispose()
+
+
+async def test_another_connection_to_the_same_database_is_no_change_and_a_restart_is(
+    server: PostgresServer, own_engine: AsyncEngine
+) -> None:
+    recorder = SqlRecorder(own_engine)
+    await asyncio.gather(*(recorder.backlog(now=NOW) for _ in range(3)))
+    await recorder.observe()
+    assert recorder.changes == 0
+    await asyncio.to_thread(server.restart)
+    await recorder.backlog(now=NOW)
+    assert recorder.changes == 1
+    await asyncio.gather(*(recorder.backlog(now=NOW) for _ in range(3)))
+    assert recorder.changes == 1
+
+
+async def test_tables_that_were_made_anew_are_another_database(own_engine: AsyncEngine) -> None:
+    """By a dump that was restored into the same server, for example; seen on a connection that was there before."""
+    recorder = SqlRecorder(own_engine)
+    await recorder.observe()
+    await change(own_engine, "CREATE TABLE copied (LIKE reservations INCLUDING ALL)")
+    await change(own_engine, "ALTER TABLE reservations RENAME TO replaced")
+    await change(own_engine, "ALTER TABLE copied RENAME TO reservations")
+    await recorder.observe()
+    assert recorder.changes == 1

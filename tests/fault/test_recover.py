@@ -1,0 +1,397 @@
+"""`forwarder recover` on a store that lost more than submissions: replays, cancellations, alike submissions. It runs alone,
+and can be killed anywhere and run again."""
+
+import asyncio
+import shutil
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from sqlalchemy import select
+
+from forwarder.operations.recovery.recover import LeasesInForce, Recovery
+from forwarder.operations.repair.dead_letter_messages import replayed
+from forwarder.process.clock import SystemClock
+from forwarder.reservation.cancellation import CancellationRequest
+from forwarder.reservation.duplicates import NaturalKey
+from forwarder.reservation.outcome import Cancelled, CancelOutcome, Deferred, Status
+from forwarder.reservation.submission import Submission
+from forwarder.store.database import Database, Engine, open_engine
+from forwarder.store.lists.overview import SqlOverview
+from forwarder.store.submissions.recovery import SqlRecovery
+from forwarder.store.tables import reservations
+from forwarder.topics.cancellations import encode_cancellation
+from forwarder.topics.port import Log
+from forwarder.topics.reading import read_to_end
+from tests.fault import test_restore as restore
+from tests.fault.test_restore import HOUSE_SETTINGS, PATIENCE_SECONDS, House, copied
+from tests.support.backends import Backend, slow_on
+from tests.support.log.signers import SIGNER
+from tests.support.worker.worker_bench import fresh, message_of
+
+Scene = Callable[["Loss"], Awaitable[None]]
+
+
+class Loss:
+    """A store, and after `lose` the snapshot of it in its place."""
+
+    def __init__(self, house: House, backend: Backend, url: str, server_url: str | None, stack: AsyncExitStack) -> None:
+        self.house = house
+        self._where = backend, url, server_url
+        self._stack = stack
+        self._snapshot = ""
+        self.engine = open_engine(url)
+
+    async def keep_snapshot(self) -> None:
+        backend, url, server_url = self._where
+        await self.engine.dispose()
+        self._snapshot = await self._stack.enter_async_context(copied(backend, url, server_url))
+        self.engine = open_engine(url)
+
+    async def lose(self) -> None:
+        await self.engine.dispose()
+        self.engine = open_engine(self._snapshot)
+
+    async def publish(self, *messages: Any) -> None:
+        async with self.house.log.publisher() as publisher:
+            await publisher.publish(self.house.topics.requests, [SIGNER.signed(each) for each in messages])
+
+    async def submit(self, account: str, **fields: Any) -> Submission:
+        house = self.house
+        one = fresh(len(house.submitted) + 1, account=account)
+        one = replace(one, request_id=house.ids.issue(account, one.accepted_at), **fields)
+        house.submitted.append(one)
+        await self.publish(message_of(one))
+        return one
+
+    async def replay(self) -> None:
+        async with self.house.log.publisher() as publisher:
+            batches = [batch async for batch in read_to_end(self.house.log, self.house.topics.dead_letters)]
+            letter = batches[-1][-1].message
+            await publisher.publish(self.house.topics.requests, [SIGNER.signed_like(letter, replayed(letter))])
+
+    async def until(self, condition: Callable[[], Awaitable[bool]]) -> None:
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while not await condition():
+                await asyncio.sleep(0.02)
+
+    async def rows(self) -> Mapping[str, tuple[Any, ...]]:
+        columns = reservations.c
+        found = select(
+            *(columns.request_id, columns.status, columns.revision, columns.possibly_sent, columns.natural_key),
+            *(columns.leased_by, columns.cancel_requested_at.is_not(None).label("cancelled")),
+        )
+        return {row.request_id: tuple(row)[1:] for row in await Database(self.engine).read(found)}
+
+
+def played(scene: Scene, backend: Backend, log: Log, url: str, request: pytest.FixtureRequest) -> None:
+    server_url = request.getfixturevalue("postgres_url") if backend == "distributed" else None
+
+    async def run() -> None:
+        house = House(log)
+        async with house.log.admin() as admin:
+            await admin.create(dict.fromkeys(house.topics.all(), 2))
+        async with AsyncExitStack() as stack:
+            loss = Loss(house, backend, url, server_url, stack)
+            try:
+                await scene(loss)
+            finally:
+                await loss.engine.dispose()
+
+    asyncio.run(run())
+
+
+# --- what was lost --------------------------------------------------------------------------------------------------------
+
+
+async def failed_then_replayed_and_lost(loss: Loss, account: str) -> Submission:
+    """It failed before the snapshot; after it, it was replayed and made, and the answer never came."""
+    house = loss.house
+    house.pmss.down = True
+    one = await loss.submit(account, deadline_seconds=2)
+    async with house.worker(loss.engine):
+        await house.until(loss.engine, [one], Status.FAILED)
+        await house.until_told(1)
+    await loss.keep_snapshot()
+    house.pmss.down = False
+    house.pmss.silent.set()
+    await loss.replay()
+    async with house.worker(loss.engine, replace(HOUSE_SETTINGS, grace_seconds=0.2)):
+
+        async def made() -> bool:
+            return bool(house.pmss.made[one.request_id])
+
+        await loss.until(made)
+    house.pmss.silent.clear()
+    await loss.lose()
+    return one
+
+
+@pytest.mark.parametrize("account", ["keyed", "searched", "blind"])
+@slow_on("distributed")
+def test_a_dead_letter_that_was_put_back_after_the_snapshot_is_possibly_sent(
+    account: str, backend: Backend, log: Log, migrated_url: str, request: pytest.FixtureRequest
+) -> None:
+    async def scene(loss: Loss) -> None:
+        house = loss.house
+        one = await failed_then_replayed_and_lost(loss, account)
+        assert await house.check(loss.engine).lacking() == {"replays": 1}
+        async with house.recovery(loss.engine) as recovery:
+            foreseen = await recovery.run(dry_run=True)
+            done = await recovery.run()
+        assert done == foreseen
+        assert (done.replayed, done.possibly_sent) == (1, 1)
+        assert await house.check(loss.engine).lacking() == {}
+        await loss.replay()  # once more, by an operator who does not see it
+        async with house.worker(loss.engine):
+            await house.until(loss.engine, [one], Status.IN_DOUBT if account == "blind" else Status.CONFIRMED)
+        assert house.pmss.made[one.request_id] == 1
+
+    played(scene, backend, log, migrated_url, request)
+
+
+@slow_on("distributed")
+def test_a_loss_of_cancellations_alone_is_noticed(
+    backend: Backend, log: Log, migrated_url: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    down = True
+
+    async def cancel(*_: object) -> CancelOutcome:
+        return Deferred("pms_unavailable", "Down.") if down else Cancelled()
+
+    monkeypatch.setattr(restore.PmsOfAccount, "cancel", cancel)
+    monkeypatch.setitem(restore.ACCOUNTS, "searched", replace(restore.ACCOUNTS["searched"], cancel=True))
+
+    async def scene(loss: Loss) -> None:
+        nonlocal down
+        house = loss.house
+        one = await loss.submit("searched")
+        async with house.worker(loss.engine):
+            await house.until(loss.engine, [one], Status.CONFIRMED)
+            await house.until_told(1)
+        await loss.keep_snapshot()
+        await loss.publish(
+            encode_cancellation(CancellationRequest(one.request_id, "searched", one.key, house.clock.now(), None, 1))
+        )
+
+        async def noted() -> bool:
+            committed = await house.check(loss.engine).committed()
+            return sum(committed.values()) == 2 and bool((await loss.rows())[one.request_id][-1])
+
+        async with house.worker(loss.engine):
+            await loss.until(noted)
+        await loss.lose()
+        down = False
+        assert await house.check(loss.engine).lacking() == {"cancellations": 1}
+        async with house.recovery(loss.engine) as recovery:
+            assert (await recovery.run()).cancellations == 1
+        assert await house.check(loss.engine).lacking() == {}
+        async with house.worker(loss.engine):
+            await house.until(loss.engine, [one], Status.CANCELLED)
+
+    played(scene, backend, log, migrated_url, request)
+
+
+@slow_on("distributed")
+def test_alike_submissions_that_each_had_an_outcome_stay_two(
+    backend: Backend, log: Log, migrated_url: str, request: pytest.FixtureRequest
+) -> None:
+    async def scene(loss: Loss) -> None:
+        house, same = loss.house, NaturalKey("the same stay", window_seconds=1)
+        await loss.keep_snapshot()
+        first = await loss.submit("searched", natural=same, accepted_at=SystemClock().now() - timedelta(minutes=10))
+        async with house.worker(loss.engine):
+            await house.until(loss.engine, [first], Status.CONFIRMED)
+            second = await loss.submit("searched", natural=same)
+            await house.until(loss.engine, [second], Status.CONFIRMED)
+            await house.until_told(2)
+        await loss.lose()
+        async with house.recovery(loss.engine) as recovery:
+            done = await recovery.run()
+        assert (done.missing, done.behind, done.without_request) == (2, 2, 0)
+        rows = await loss.rows()
+        assert [rows[each.request_id][0] for each in (first, second)] == ["CONFIRMED", "CONFIRMED"]
+        assert {row[3] for row in rows.values()} == {"the same stay"}, "what is sent again is recognised"
+
+    played(scene, backend, log, migrated_url, request)
+
+
+# --- alone --------------------------------------------------------------------------------------------------------------
+
+
+async def lost_after_work(loss: Loss) -> None:
+    """Some are confirmed, one waits, and one is unanswered when the store is lost; all since the snapshot."""
+    house = loss.house
+    await loss.keep_snapshot()
+    async with house.worker(loss.engine, replace(HOUSE_SETTINGS, grace_seconds=0.2)):
+        confirmed = await house.submit(1)
+        await house.until(loss.engine, confirmed, Status.CONFIRMED)
+        await house.until_told(len(confirmed))
+        house.pmss.silent.set()
+        unanswered = await house.submit(1)
+
+        async def made() -> bool:
+            return len(house.pmss.unanswered) == len(unanswered)
+
+        await loss.until(made)
+    house.pmss.silent.clear()
+    await loss.lose()
+
+
+@slow_on("distributed")
+def test_two_recoveries_do_not_run_at_once(
+    backend: Backend, log: Log, migrated_url: str, request: pytest.FixtureRequest
+) -> None:
+    async def scene(loss: Loss) -> None:
+        await lost_after_work(loss)
+        async with loss.house.recovery(loss.engine) as one, loss.house.recovery(loss.engine) as other:
+            other._parts = replace(other._parts, clock=Impatient(2.0))  # noqa: SLF001
+            store = Waiting(one._parts.store)  # noqa: SLF001
+            one._parts = replace(one._parts, store=store, clock=Impatient())  # type: ignore[arg-type]  # noqa: SLF001
+            running = asyncio.create_task(one.run())
+            await store.reached.wait()
+            with pytest.raises(LeasesInForce, match="another recovery"):
+                await other.run()
+            store.go_on.set()
+            first = await running
+            again = await other.run()
+        assert (first.missing, first.possibly_sent) == (6, 3)
+        assert (again.missing, again.possibly_sent) == (0, 3)
+        async with loss.house.worker(loss.engine):
+            certain = [each for each in loss.house.submitted if each.account_id != "blind"]
+            await loss.house.until(loss.engine, certain, Status.CONFIRMED)
+        assert set(loss.house.pmss.made.values()) == {1}
+
+    played(scene, backend, log, migrated_url, request)
+
+
+class Waiting:
+    """The store of a recovery, which waits in the middle."""
+
+    def __init__(self, store: Any) -> None:
+        self._store = store
+        self.reached, self.go_on = asyncio.Event(), asyncio.Event()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def restore(self, *arguments: Any) -> int:
+        self.reached.set()
+        await self.go_on.wait()
+        restored: int = await self._store.restore(*arguments)
+        return restored
+
+
+class Killed(BaseException):
+    """The process is gone."""
+
+
+class Dying:
+    """Calls of a part, which come to an end with the call that `left` counts down to."""
+
+    def __init__(self, part: Any, left: list[int]) -> None:
+        self._part = part
+        self._left = left
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._part, name)
+        if not asyncio.iscoroutinefunction(found):
+            return found
+
+        async def call(*arguments: Any, **named: Any) -> Any:
+            self._left[0] -= 1
+            if self._left[0] <= 0:
+                raise Killed
+            return await found(*arguments, **named)
+
+        return call
+
+
+@asynccontextmanager
+async def dying(house: House, engine: Engine, left: list[int]) -> AsyncIterator[Recovery]:
+    async with house.recovery(engine) as recovery:
+        parts = recovery._parts  # noqa: SLF001 - to be killed between any two steps
+        recovery._parts = replace(  # noqa: SLF001
+            parts,
+            recorder=Dying(parts.recorder, left),
+            store=cast("SqlRecovery", Dying(parts.store, left)),
+            publisher=Dying(parts.publisher, left),
+        )
+        yield recovery
+
+
+@pytest.mark.parametrize("stride", [6, pytest.param(1, marks=pytest.mark.slow)])
+def test_killed_between_any_two_steps_it_comes_to_the_same_when_it_is_run_again(
+    stride: int, backend: Backend, log: Log, migrated_url: str, request: pytest.FixtureRequest
+) -> None:
+    if backend == "distributed":
+        pytest.skip("each step has a copy of the store: of a file")
+
+    async def scene(loss: Loss) -> None:
+        house = loss.house
+        await lost_after_work(loss)
+        start = Path(str(loss.engine.url.database))
+        await loss.engine.dispose()
+        outcomes = []
+        for steps in (10_000, *range(1, 200, stride)):
+            own = start.with_name(f"killed-{steps}.sqlite3")
+            shutil.copyfile(start, own)  # nobody has it open: all of it is in the file
+            loss.engine = open_engine(f"sqlite+aiosqlite:///{own}")
+            left = [steps]
+            try:
+                async with dying(house, loss.engine, left) as recovery:
+                    await recovery.run()
+            except Killed:
+                async with house.recovery(loss.engine) as again:
+                    again._parts = replace(again._parts, clock=Impatient())  # noqa: SLF001
+                    await again.run()
+            outcomes.append(await loss.rows())
+            assert await house.check(loss.engine).lacking() == {}
+            await loss.engine.dispose()
+            if steps < 10_000 and left[0] > 0:
+                break
+        assert len(outcomes) > 15 // stride
+        assert all(each == outcomes[0] for each in outcomes)
+        assert sum(row[2] for row in outcomes[0].values()) == 3, "the unanswered are possibly sent"
+
+    played(scene, backend, log, migrated_url, request)
+
+
+class Impatient(SystemClock):
+    """Does not wait for the lease of the dead one to run out."""
+
+    def __init__(self, most: float = 0.2) -> None:
+        self._most = most
+
+    async def sleep(self, seconds: float) -> None:
+        await super().sleep(min(seconds, self._most))
+
+
+@slow_on("distributed")
+def test_no_worker_starts_while_a_recovery_is_unfinished(
+    backend: Backend, log: Log, migrated_url: str, request: pytest.FixtureRequest
+) -> None:
+    async def scene(loss: Loss) -> None:
+        house = loss.house
+        await lost_after_work(loss)
+        async with dying(house, loss.engine, [12]) as recovery:
+            with pytest.raises(Killed):
+                await recovery.run()
+        made = dict(house.pmss.made)
+        async with house.worker(loss.engine) as worker:
+            await asyncio.sleep(1.0)  # nothing tells that it waits
+            assert (worker.in_step, worker.consuming(), dict(house.pmss.made)) == (False, False, made)
+        async with house.recovery(loss.engine) as again:
+            again._parts = replace(again._parts, clock=Impatient())  # noqa: SLF001
+            await again.run()
+        async with house.worker(loss.engine):
+            certain = [each for each in house.submitted if each.account_id != "blind"]
+            await house.until(loss.engine, certain, Status.CONFIRMED)
+            assert (await SqlOverview(loss.engine).statuses([certain[0].request_id]))[certain[0].request_id]
+        assert set(house.pmss.made.values()) == {1}
+
+    played(scene, backend, log, migrated_url, request)
