@@ -35,6 +35,7 @@ from forwarder.observability.metrics import (
     LAG_MESSAGES,
     LAG_SECONDS,
     LOG_LINES_DROPPED,
+    MESSAGES_LOST,
     OLDEST_DUE_SECONDS,
     OLDEST_IN_DOUBT_SECONDS,
     OLDEST_PENDING_SECONDS,
@@ -80,6 +81,7 @@ _OF_ROLE: Final = {
     "query": (BAD_TOKENS, *_WAITS),
     "worker": (
         TAKEN_IN,
+        MESSAGES_LOST,
         INTAKE_STALLED_SECONDS,
         HELD,
         PUSHES,
@@ -117,6 +119,7 @@ _OF_ROLE: Final = {
     "notifier": (
         BAD_TOKENS,
         UNREADABLE_RESULTS,
+        MESSAGES_LOST,
         WEBHOOKS_QUEUED,
         WEBHOOK_DELIVERIES,
         WEBHOOK_SECONDS,

@@ -160,9 +160,8 @@ class Blame:
 
     def works(self) -> None:
         """A unit went through."""
-        if self._in_a_row or self._rounds:
-            self._in_a_row = self._rounds = 0
-            LOOPS.works(self)
+        self._in_a_row = self._rounds = 0
+        LOOPS.works(self.where)
 
     def on_units(self, failed: int) -> bool:
         """Whether `failed` more units, of which none went through, are to blame themselves."""
@@ -186,7 +185,8 @@ class Blame:
     def outage(self, fault: Fault) -> Unworkable:
         """The process is to blame, as `fault` shows: it is not ready."""
         self._rounds += 1
-        LOOPS.fails(self, self.where, fault.id)
+        # By the place: a worker that begins anew has another `Blame`, which tells when the place works again.
+        LOOPS.fails(self.where, self.where, fault.id)
         return Unworkable(self.where, fault, min(pause_after(self._rounds), _LONGEST_OUTAGE_PAUSE_SECONDS))
 
 

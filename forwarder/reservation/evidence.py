@@ -35,6 +35,8 @@ from msgspec.json import Decoder, Encoder, decode
 from msgspec.structs import replace
 
 from forwarder.reservation.outcome import Confirmed, InDoubt, Outcome, Rejected
+from forwarder.reservation.parsing import moment
+from forwarder.reservation.problems.endings import PMS_REFUSED
 from forwarder.reservation.problems.problem import Problem
 
 MAX_CREATES: Final = 3
@@ -191,7 +193,9 @@ class Evidence:
     def refusal(self) -> Problem | None:
         """The PMS's no to the last create, where an earlier one was open then."""
         last = next((line for line in reversed(self.lines) if isinstance(line, Push)), None)
-        return None if last is None or last.came is not Came.NO else _problem(last.problem or {})
+        if last is None or last.came is not Came.NO:
+            return None
+        return PMS_REFUSED.problem("") if last.problem is None else Problem.from_json(last.problem)
 
     @property
     def origin(self) -> Push | None:
@@ -300,16 +304,6 @@ def _sentence(push: Push) -> str:
             return f"The PMS {answered}{when}{again} ({push.reason})."
 
 
-def _problem(fields: Mapping[str, Any]) -> Problem:
-    return Problem(
-        str(fields.get("code", "pms_refused")),
-        str(fields.get("title", "Refused by the PMS")),
-        int(fields.get("status", 422)),
-        str(fields.get("detail", "")),
-        fields.get("requestId"),
-    )
-
-
 # --- what to do next ---
 
 
@@ -415,9 +409,8 @@ def _nothing_open(evidence: Evidence, *, may_create: bool) -> NextStep:
 
 
 def _key_lasts(push: Push, facts: Facts, now: datetime) -> bool:
-    if not push.to.key or not push.at:
-        return False
-    return now + timedelta(seconds=facts.push_seconds) < datetime.fromisoformat(push.at) + timedelta(
+    sent = moment(push.at) if push.to.key else None
+    return sent is not None and now + timedelta(seconds=facts.push_seconds) < sent + timedelta(
         seconds=facts.key_seconds
     )
 

@@ -31,7 +31,6 @@ _ANOTHERS = b"rsv_" + b"z" * 32
 _LET_OUT = {"", "wrong"}
 _HUGE = 10 * 1024 * 1024
 _COME_AGAIN = retry_after(1)
-"""Without it, a 503 might come from a gateway that lost a server which has booked."""
 _STATUS = {"down": 503, "throttle": 429, "error500": 500, "timeout": 408}
 
 
@@ -118,7 +117,7 @@ class Guard:
         answer = await handler(request)
         if not isinstance(answer, Response) or answer.status not in (200, 201):
             return answer
-        return _gone_wrong(order, failing, answer, clock)
+        return _gone_wrong(order, _of_a_gateway, answer, clock)
 
     def _with_magic(self, handler: Handler) -> Handler:
         """`handler` with the effects of the magic values in what it books."""
@@ -196,6 +195,12 @@ def _gone_wrong(order: Order, failing: Failing, answer: Response, clock: Clock) 
             return Response(201, b'{"id":"' + b"9" * _HUGE + b'"}')
         case mode:
             return _SAID.get(mode) or failing(_STATUS[mode], _asked_wait(order.faults))
+
+
+def _of_a_gateway(status: int, retry_after: float | None = None) -> Response:
+    """What a gateway answers for a PMS that has booked."""
+    headers = () if retry_after is None else ((b"retry-after", b"%d" % round(retry_after)),)
+    return Response(status, b"", headers)
 
 
 _EXISTS = Response(409, b'{"message":"a reservation with this external reference already exists"}')

@@ -48,7 +48,11 @@ def watch_identity(engine: AsyncEngine) -> None:
     identity = identity_of(engine)
 
     async def ask(connection: asyncpg.Connection) -> str:
-        return str(await connection.fetchval(IDENTITY))
+        try:
+            return str(await connection.fetchval(IDENTITY))
+        except BaseException:
+            connection.terminate()  # the pool would leave it open, and the server would go on with the query
+            raise
 
     def on_connect(connection: Any, _record: Any) -> None:
         identity.note(connection.run_async(ask))

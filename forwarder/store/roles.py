@@ -18,9 +18,13 @@ _COUNT: Final = ("SELECT", "INSERT", "UPDATE")
 _APPEND: Final = ("SELECT", "INSERT")
 
 
+def _quoted(name: str) -> str:
+    return '"{}"'.format(name.replace('"', '""'))
+
+
 def _of(*columns: str) -> Sequence[str]:
-    """To read these columns alone."""
-    return (f"SELECT ({', '.join(columns)})",)
+    """To read these columns alone. Quoted: a column may be named as a word of SQL is, such as `similar`."""
+    return ("SELECT ({})".format(", ".join(map(_quoted, columns))),)
 
 
 _RECORDS: Final = _of(
@@ -201,7 +205,3 @@ def _grants(role: str, schema: str, tables: Mapping[str, Sequence[str]]) -> Iter
     yield f"REVOKE ALL ON ALL TABLES IN SCHEMA {schema} FROM {role}"
     for table, privileges in tables.items():
         yield f"GRANT {', '.join(privileges)} ON {schema}.{table} TO {role}"
-
-
-def _quoted(name: str) -> str:
-    return '"{}"'.format(name.replace('"', '""'))

@@ -90,7 +90,7 @@ UNREADABLE = "unreadable"
 
 def moment_of(milliseconds: int) -> datetime:
     """In UTC. The log may let its writers set the time, and then it can be anything: what is no moment is 1970."""
-    return unix_moment(milliseconds / 1000) or datetime.fromtimestamp(0, UTC)
+    return unix_moment(milliseconds / 1000) or datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @value(frozen=True, slots=True)

@@ -165,25 +165,28 @@ class Worker:
         where `stop` came first."""
         outage, told = Outage(Where.RECOVERY_CHECK, self._parts.clock), False
         recorder = self._parts.recorder
-        while not stop.is_set():
-            seconds = _RESTORED_SECONDS
-            try:
-                lacking = dict(await recorder.lacking((), now=self._parts.clock.now()))
-                if self._parts.lacking is not None:
-                    lacking |= await self._parts.lacking()
-                outage.over()
-                if not lacking:
-                    self.in_step = True
-                    return True
-                if not told:
-                    _log.error("store.behind_the_log", **lacking)
-                    told = True
-            except _OUTAGES as error:
-                seconds = outage.failed(error)
-            except FAULTS as error:  # contained: nothing is pushed until the check goes through
-                seconds = outage.faulted(error)
-            await _within_pause(stop, self._parts.clock, seconds)
-        return False
+        try:
+            while not stop.is_set():
+                seconds = _RESTORED_SECONDS
+                try:
+                    lacking = dict(await recorder.lacking((), now=self._parts.clock.now()))
+                    if self._parts.lacking is not None:
+                        lacking |= await self._parts.lacking()
+                    outage.over()
+                    if not lacking:
+                        self.in_step = True
+                        return True
+                    if not told:
+                        _log.error("store.behind_the_log", **lacking)
+                        told = True
+                except _OUTAGES as error:
+                    seconds = outage.failed(error)
+                except FAULTS as error:  # contained: nothing is pushed until the check goes through
+                    seconds = outage.faulted(error)
+                await _within_pause(stop, self._parts.clock, seconds)
+            return False
+        finally:
+            outage.forget_faults()
 
     async def _look_at_topic(self) -> None:
         """Work goes on where the topic was lost: it can do no harm. But what was accepted last may be nowhere."""

@@ -26,7 +26,7 @@ async def test_a_hostile_workspace_costs_another_no_request() -> None:
         most = dict.fromkeys(("requests", "bodies", "responses", "waiting"), 0)
         try:
             async with asyncio.timeout(240):
-                while not (admission.bodies.held("alpha") and house.outcomes.places.held("alpha")):
+                while not (admission.responses.held("alpha") > 8 * MIB and house.outcomes.places.held("alpha")):
                     await asyncio.sleep(0)
                 running = asyncio.create_task(victim.run(ROUNDS))
                 while not running.done():

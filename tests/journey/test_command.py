@@ -73,6 +73,7 @@ def test_a_workspace_a_key_and_an_account_are_made_and_listed(tmp_path: Path) ->
         "ratePerSecond": 1.5,
         "deadlineSeconds": 86400,
         "duplicateWindowSeconds": 300,
+        "similar": "allow",
         "paused": True,
         "settlesSeconds": None,
         "options": {},

@@ -6,12 +6,12 @@ Published as schemas/pms-openapi.json.
 
 from typing import Any, Final
 
-from forwarder.pms.kinds.generic.adapter import NOT_THERE
+from forwarder.pms.kinds.generic.adapter import NOT_THERE, NOTHING_DONE
 from tools.contracts.pms_contract_schemas import REF, contract_schemas
 
 _VERSION: Final = "1.1.0"
 
-_ABOUT: Final = """\
+_ABOUT: Final = f"""\
 What a property management system (PMS) implements so that the reservation forwarder can book in it.
 
 The forwarder sends each reservation once, with an `Idempotency-Key`. When it cannot know whether a request took effect (a
@@ -20,8 +20,10 @@ time-out, a lost connection, a 5xx), it sends the same request with the same key
 - the same key makes at most one reservation, for ever; a key that was seen before is answered 200 with the reservation as it was
   first answered, whatever has become of the room since;
 - a request that comes while an earlier one with its key is still being worked on is answered 409 with code `request_in_progress`;
-- a status of 200, 201, 409 or 422 is final, and so are 400 and 404 with a problem whose `code` is one of those listed here; 429,
-  503 and the rest of 4xx say that nothing was done, and the request comes again later; any other leaves the request in doubt.
+- a status of 200, 201, 409 or 422 is final, and so are 400 and 404 with a problem whose `code` is one of those listed here; 429
+  and the rest of 4xx say that nothing was done, and the request comes again later; so does a 503 as `application/problem+json` with
+  code `{NOTHING_DONE}`, to be answered only by the PMS itself, and only when it has not taken the request on; any other status,
+  and a 503 without that code, which a gateway may send for a PMS that is at work, leaves the request in doubt.
 
 A cancellation may come any number of times, for what was cancelled before and for what never was there. It comes again until it is
 answered with one of the statuses listed for it.
@@ -73,6 +75,12 @@ def open_pms_contract() -> dict[str, Any]:
                     "description": "Nothing was done. The request comes again, not before `Retry-After`.",
                     "headers": {"Retry-After": {"$ref": "#/components/headers/Retry-After"}},
                 },
+                "OutOfService": {
+                    "description": "The request comes again, not before `Retry-After`. "
+                    f"With code `{NOTHING_DONE}`, nothing was done; without it, the reservation may have been made.",
+                    "headers": {"Retry-After": {"$ref": "#/components/headers/Retry-After"}},
+                    "content": {"application/problem+json": {"schema": {"$ref": f"{REF}Problem"}}},
+                },
                 "NotLetIn": {"description": "The credential is not accepted. Nothing was done."},
             },
         },
@@ -103,7 +111,7 @@ def _create() -> dict[str, Any]:
             "409": _refusal("No: the room is taken, the card was refused, and the like."),
             "422": _refusal("No: the reservation breaks a rule of the PMS, or the key came before with another body."),
             "429": {"$ref": "#/components/responses/Later"},
-            "503": {"$ref": "#/components/responses/Later"},
+            "503": {"$ref": "#/components/responses/OutOfService"},
         },
     }
 

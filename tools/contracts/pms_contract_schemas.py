@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from forwarder.pms.kinds.generic.adapter import KEY_REUSED, NOT_THERE, STILL_WORKING
+from forwarder.pms.kinds.generic.adapter import KEY_REUSED, NOT_THERE, NOTHING_DONE, STILL_WORKING
 from forwarder.pms.responses.record import RecordFields
 from forwarder.pms.responses.refusals import REFUSALS
 from forwarder.reservation.request import BookingEngineRequest, GeneralRequest
@@ -66,7 +66,7 @@ def _problem() -> dict[str, Any]:
             "code": {
                 "type": "string",
                 "description": "What programs may branch on; any other code counts as `pms_refused`.",
-                "examples": [*REFUSALS, STILL_WORKING, KEY_REUSED, NOT_THERE],
+                "examples": [*REFUSALS, STILL_WORKING, KEY_REUSED, NOT_THERE, NOTHING_DONE],
             },
         },
     }

@@ -47,6 +47,7 @@ from reservation_forwarder_client.requests import RetryPolicy
 from reservation_forwarder_client.submissions import (
     Attempt,
     Cancellation,
+    ConflictingBody,
     DryRun,
     OutcomeTimeout,
     Submission,
@@ -80,6 +81,7 @@ __all__ = [
     "CardDetails",
     "Confirmed",
     "Conflict",
+    "ConflictingBody",
     "DryRun",
     "EventType",
     "Failed",

@@ -40,7 +40,9 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """RFC 9457, with the service's own members. Branch on `code`, which is empty where something else than the service answered."""
+    """RFC 9457, with the service's own members. Branch on `code`, which is empty where something else than the service answered.
+    Of `similar_submission`: `similar_to` has the earlier submission's request id, `differing` the JSON Pointers of the fields that
+    differ."""
 
     type: str
     title: str
@@ -52,6 +54,8 @@ class Problem:
     scope: str | None = None
     instance: str | None = None
     errors: tuple[Fault, ...] = ()
+    similar_to: tuple[str, ...] = ()
+    differing: tuple[str, ...] = ()
     reference: str | None = None
 
     def __str__(self) -> str:

@@ -44,6 +44,14 @@ class SubmissionWarning:
 
 
 @dataclass(frozen=True, slots=True)
+class ConflictingBody:
+    """Another body that came under the submission's idempotency key, and was not made."""
+
+    accepted_at: datetime
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
 class DryRun:
     """What would come of a reservation, of which nothing was made: the requests that the PMS would be sent
     (`would_send["requests"]`), with the card masked, or what each rule that refuses it says. `account_paused`: what is submitted
@@ -63,7 +71,8 @@ class Submission:
 
     Of the answer to `submit`: `idempotency_key`, which it was sent under; `idempotent_replayed`, where that key had come before and
     nothing new was made; `duplicate_of`, the earlier submission that it repeats without a key. `http_request_id` names the
-    request in the service's log.
+    request in the service's log. `similar_to`: the request ids of others for the same stay and guest, each a reservation
+    of its own.
     """
 
     request_id: str
@@ -76,6 +85,8 @@ class Submission:
     record: Reservation | None = None
     warnings: tuple[SubmissionWarning, ...] = ()
     cancellation: Cancellation | None = None
+    similar_to: tuple[str, ...] = ()
+    conflicting_body: ConflictingBody | None = None
     status_url: str | None = None
     idempotency_key: str | None = None
     idempotent_replayed: bool = False

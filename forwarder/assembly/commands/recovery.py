@@ -6,13 +6,11 @@ from forwarder.assembly.backend import Backend
 from forwarder.operations.connections import target_of
 from forwarder.operations.recovery.check import RecoveryCheck
 from forwarder.operations.recovery.recover import Recovered, Recovery, RecoveryParts
-from forwarder.operations.recovery.topics import TopicCheck
 from forwarder.pms.port import AccountConnection
 from forwarder.pms.registry import registered
 from forwarder.reservation.submission import RequestIds
 from forwarder.store.retention.purge import SqlPurge
 from forwarder.store.submissions.card_keys import SqlCardKeys
-from forwarder.store.submissions.places import SqlPlaces
 from forwarder.store.submissions.recorder import SqlRecorder
 from forwarder.store.submissions.recovery import SqlRecovery
 from forwarder.tenancy.port import Account
@@ -31,11 +29,6 @@ def recovery_check(backend: Backend, ids: RequestIds, signer: MessageSigner) -> 
         purged_before=SqlPurge(backend.engine).purged_before,
         signer=signer,
     )
-
-
-def topic_check(backend: Backend) -> TopicCheck:
-    """Of the backend's log and store."""
-    return TopicCheck(backend.log, backend.settings.topics.requests, SqlPlaces(backend.engine), backend.clock)
 
 
 async def recovery(backend: Backend, *, since: datetime | None, dry_run: bool) -> Recovered:

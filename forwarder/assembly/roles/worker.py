@@ -7,9 +7,10 @@ import structlog
 
 from forwarder.assembly.backend import Backend
 from forwarder.assembly.cards import card_parts
-from forwarder.assembly.commands.recovery import recovery_check, topic_check
+from forwarder.assembly.commands.recovery import recovery_check
 from forwarder.assembly.roles.role import Listening, consuming_checks, open_role_backend, serve_role, then_set
 from forwarder.assembly.secrets import required_keyring
+from forwarder.assembly.topics import topic_check
 from forwarder.http.health import Check, health_routes
 from forwarder.operations.show.assumptions import Facts, broken_assumptions
 from forwarder.operations.show.standing import Group

@@ -9,7 +9,8 @@ from typing import Annotated, Any, Final
 import typer
 
 from forwarder.assembly.backend import Backend
-from forwarder.assembly.commands.recovery import recovery, topic_check
+from forwarder.assembly.commands.recovery import recovery
+from forwarder.assembly.topics import topic_check
 from forwarder.cli.backend import with_backend
 from forwarder.cli.options import moment
 from forwarder.cli.output import AsJson, WrongUsage, say, show_json

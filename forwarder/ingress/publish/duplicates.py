@@ -71,9 +71,9 @@ class RecentSubmissions:
             cancelled_at = other.cancel_requested_at or (None if noted is None else noted[1])
             if stands(other.status, cancelled_at, at):
                 return _refused(other.request_id, differing_fields(submission.reservation, other.reservation))
-        recent = [each for each in self._of(natural.stay) if self._earlier(each, None).is_similar_to(natural, at)]
-        stored = await self._reader.submissions(submission.account_id, {each.request_id for each in recent})
-        return next((_refused(each.request_id, ()) for each in recent if each.request_id not in stored), None)
+        recent = _beside([self._earlier(each, None) for each in self._of(natural.stay)], natural, at)
+        stored = await self._reader.submissions(submission.account_id, set(recent))
+        return next((_refused(request_id, ()) for request_id in recent if request_id not in stored), None)
 
     async def remember_all(self, account_id: str, submissions: Sequence[NewSubmission]) -> Sequence[Sequence[str]]:
         """Remember the account's `submissions`, which were acknowledged just now. Of each the request ids of those remembered
@@ -106,8 +106,7 @@ class RecentSubmissions:
     ) -> Sequence[str]:
         natural, at = submission.natural, datetime.fromisoformat(submission.accepted_at)
         earlier = [self._earlier(each, known.get(each.request_id)) for each in others]
-        similar = [each.request_id for each in earlier if natural is not None and each.is_similar_to(natural, at)]
-        return tuple(dict.fromkeys(similar))
+        return () if natural is None else _beside(earlier, natural, at)
 
     def _alike(self, submission: NewSubmission) -> Sequence[_Accepted]:
         natural = submission.natural
@@ -161,6 +160,14 @@ class RecentSubmissions:
             same=natural.same,
             stay=natural.stay,
         )
+
+
+def _beside(earlier: Sequence[Earlier], natural: NaturalKey, at: datetime) -> Sequence[str]:
+    """The request ids of those that a submission accepted `at` that moment is similar to; none where it is one of them sent again,
+    as the worker will find: then it is no reservation of its own."""
+    if any(each.is_repeated_by(natural, at) for each in earlier):
+        return ()
+    return tuple(dict.fromkeys(each.request_id for each in earlier if each.is_similar_to(natural, at)))
 
 
 def _refused(request_id: str, differing: Sequence[str]) -> Problem:

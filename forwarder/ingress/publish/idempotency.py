@@ -2,7 +2,8 @@
 
 What is in the store is answered with its receipt, and so is what the log acknowledged a few seconds ago. What this process has only
 remembered for longer is published again under the same id, of which workers ingest the first: so a submission that the log has lost
-meanwhile is not lost for good. Another body under a key is refused where it is known, and otherwise by the worker."""
+meanwhile is not lost for good. What a rule would refuse by now is not published again: as long as it is remembered, it has
+its receipt. Another body under a key is refused where it is known, and otherwise by the worker."""
 
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -143,7 +144,8 @@ class IdempotencyCache:
         may have stored what it did not acknowledge, and another body under the key would be lost behind it."""
         now = self._clock.monotonic()
         known = self._recent.get(submission.request_id)
-        if known is not None and not known.under_way and known.since < now - _REMEMBERED_SECONDS:
+        expired = known is not None and not known.under_way and known.since < now - _REMEMBERED_SECONDS
+        if expired and submission.refused is None:
             del self._recent[submission.request_id]
         recent = self._recent.setdefault(submission.request_id, _Recent(submission.fingerprint, now))
         self._recent.move_to_end(submission.request_id)

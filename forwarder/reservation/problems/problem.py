@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +53,23 @@ class Problem:
         if self.faults:
             body["errors"] = [fault.as_json() for fault in self.faults]
         return {**body, **self.extra}
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> "Problem":
+        """The problem that `as_json` wrote."""
+        return cls(
+            body["code"],
+            body["title"],
+            body["status"],
+            body["detail"],
+            body.get("requestId"),
+            tuple(Fault(**fault) for fault in body.get("errors", ())),
+            {name: value for name, value in body.items() if name not in _MEMBERS},
+        )
+
+
+_MEMBERS: Final = frozenset(("type", "title", "status", "detail", "code", "requestId", "instance", "errors"))
+"""Those that every problem may have, for JSON; all others are extra."""
 
 
 @dataclass(frozen=True, slots=True)

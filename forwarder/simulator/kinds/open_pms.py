@@ -7,6 +7,7 @@ fails its check digit. Of a card nothing but the last four digits outlives the r
 from collections.abc import Mapping
 from datetime import date
 from hashlib import blake2b
+from http import HTTPStatus
 from typing import Any, assert_never
 
 from pydantic_core import from_json, to_json
@@ -53,8 +54,9 @@ def open_pms_routes(world: World) -> list[BaseRoute]:
 
 
 def failing(status: int, retry_after: float | None = None) -> Response:
-    """A problem that says no more than its status."""
-    problem = Problem(f"simulated_{status}", "A simulated fault", status, f"HTTP {status}, as ordered.")
+    """A problem that says no more than its status, and with 503 that nothing was done."""
+    code = "nothing_done" if status == HTTPStatus.SERVICE_UNAVAILABLE else f"simulated_{status}"
+    problem = Problem(code, "A simulated fault", status, f"HTTP {status}, as ordered.")
     headers = () if retry_after is None else ((b"retry-after", b"%d" % round(retry_after)),)
     return Response(status, to_json(problem.as_json()), headers, PROBLEM_JSON)
 

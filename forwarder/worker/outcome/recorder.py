@@ -235,7 +235,8 @@ class OutcomeRecorder:
             recorded.update(events, (decision.work_id for decision in postponed))
             self._outbox.publish_soon(list(events.values()))
 
-        await keep_trying(step, name=Where.OUTCOMES, clock=self._clock, outages=(StoreUnavailable,))
+        if ours:  # else nothing depends on whether the store can be written to
+            await keep_trying(step, name=Where.OUTCOMES, clock=self._clock, outages=(StoreUnavailable,))
         await self._conclude(batch, recorded)
         return [push.work.id in recorded for push in batch]
 

@@ -13,7 +13,8 @@ from tools.servers.real_servers import RealServers
 @pytest.fixture
 async def running(tmp_path: Path, real_servers: RealServers) -> AsyncIterator[Mapping[str, str]]:
     """What `make run` leaves in `demo.env`, while it runs."""
-    settings = site_settings("embedded", tmp_path, None, None)
+    nowhere = {"FORWARDER_WEBHOOK_PRIVATE_ADDRESSES": "true"}  # the guide's endpoint, which no resolver knows
+    settings = {**site_settings("embedded", tmp_path, None, None), **nowhere}
     deployment = Deployment(Site("embedded", tmp_path, settings, real_servers.reaper))
     deployment.add("up")
     try:

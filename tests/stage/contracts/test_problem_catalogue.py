@@ -2,15 +2,19 @@
 
 import re
 from pathlib import Path
+from typing import Final
 
 import pytest
 
 from forwarder.reservation.problems import endings, requests, rules, service, webhooks
 from forwarder.reservation.problems.catalogue import CATALOGUE, CHAPTERS
-from forwarder.reservation.problems.problem import ProblemType
+from forwarder.reservation.problems.problem import Fault, Problem, ProblemType
 from tests.support.contracts.problem_codes import fault_codes, made_by_hand, used
 from tests.support.stages.http_stages import Stages, stages
 from tools.contracts.pages.problem_pages import FAULTS, problems_markdown
+
+NO_LONGER_SENT: Final = {"transaction_reused"}
+"""Kept for those who meet one in an answer or an event of an earlier release, whose schemas name it."""
 
 
 def test_every_problem_comes_from_the_catalogue() -> None:
@@ -18,7 +22,12 @@ def test_every_problem_comes_from_the_catalogue() -> None:
 
 
 def test_every_problem_of_the_catalogue_is_used() -> None:
-    assert used() == set(CATALOGUE)
+    assert used() == set(CATALOGUE) - NO_LONGER_SENT
+
+
+def test_a_problem_that_is_no_longer_sent_says_so() -> None:
+    for code in NO_LONGER_SENT:
+        assert CATALOGUE[code].when.startswith("No longer sent: ")
 
 
 def test_every_problem_has_its_chapter_and_its_own_code() -> None:
@@ -39,6 +48,12 @@ def test_a_problem_says_what_it_means_and_what_to_do(one: ProblemType) -> None:
         assert text[0].isupper() or text[0] == "`"
         assert text.endswith(".")
         assert "|" not in text  # which would break the table
+
+
+def test_a_problem_is_read_back_as_it_was_written() -> None:
+    fault = Fault("/roomId", "missing", "is missing.")
+    problem = endings.PMS_REFUSED.problem("No.", f"rsv_{'a' * 32}", faults=[fault], extra={"similarTo": "another"})
+    assert Problem.from_json(problem.as_json()) == problem
 
 
 def test_every_fault_of_a_request_is_explained() -> None:

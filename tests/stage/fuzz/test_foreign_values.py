@@ -451,8 +451,6 @@ READ_THEIR_OWN: Final = {
     "forwarder/console/moments.py",
     "forwarder/ingress/publish/duplicates.py",
     "forwarder/notifier/posting.py",
-    "forwarder/operations/repair/dead_letters.py",
-    "forwarder/operations/show/browse.py",
     "forwarder/operations/show/timeline.py",
     "forwarder/pms/auth/grants.py",
     "forwarder/pms/mapping/format/fields.py",

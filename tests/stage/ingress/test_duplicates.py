@@ -125,6 +125,16 @@ async def test_what_asks_for_something_else_is_another(house: Stages, name: str)
     assert [each["code"] for each in again.json().get("warnings", ())] == (["similar_submission"] if similar else [])
 
 
+async def test_before_a_worker_ingests_it_what_is_sent_again_is_not_told_as_another(house: Stages) -> None:
+    """It is not known here what the worker will say, but it is no reservation of its own that anyone should cancel."""
+    await post(house)
+    again = (await post(house)).json()
+    (kept,) = await bulk(house, item(UNPAID))
+    assert not {"similarTo", "warnings"} & (again["data"].keys() | again.keys() | kept.keys())
+    other = (await post(house, changed(UNPAID, "notes", "Late"))).json()
+    assert [each["code"] for each in other["warnings"]] == ["similar_submission"]
+
+
 @pytest.mark.parametrize("change", [{"cvv": "999"}, {"expiryMonth": "11"}, {"cardNumber": "4111111111111129"}])
 async def test_another_card_that_looks_the_same_is_another(house: Stages, change: dict[str, str]) -> None:
     first = await ingested(house, changed(UNPAID, "cardDetails", CARD))
@@ -299,6 +309,11 @@ async def test_similar_ones_are_refused_where_the_account_says_so(strict: Stages
     assert (await post(strict, changed(UNPAID, "notes", "Late"), key="own")).status_code == 202
     strict.reader.similar_ones = []
     assert (await post(strict, changed(UNPAID, "guest.firstName", "Eva"))).status_code == 202
+
+
+async def test_what_is_sent_again_before_a_worker_ingests_it_is_not_refused_there(strict: Stages) -> None:
+    await post(strict)
+    assert (await post(strict)).status_code == 202
 
 
 async def test_beside_what_was_cancelled_they_are_not(strict: Stages) -> None:

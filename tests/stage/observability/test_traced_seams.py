@@ -181,7 +181,7 @@ async def pms(
 
 async def test_each_thing_that_a_pms_is_asked_is_a_span_with_its_requests_below(spans: Spans) -> None:
     asked = replace(booking(), trace=TRACE)
-    async with pms(spans, 503, 0, 200, 201) as (connected, requests):
+    async with pms(spans, 429, 0, 200, 201) as (connected, requests):
         assert isinstance(await connected.create(asked), Deferred)
         assert isinstance(await connected.create(asked), InDoubt)
         assert isinstance(await connected.find(asked), Absent)
@@ -204,7 +204,7 @@ async def test_each_thing_that_a_pms_is_asked_is_a_span_with_its_requests_below(
         ("absent", False),
         ("confirmed", False),
     ]
-    assert [request.attributes.get("error.type") for request, _ in pairs] == ["503", "pms_timed_out", None, None]
+    assert [request.attributes.get("error.type") for request, _ in pairs] == ["429", "pms_timed_out", None, None]
     assert spans.seen[0].attributes["server.address"] == "pms.test"
     assert not any(each in str(spans.seen) for each in ("a-secret", "key-7", asked.guest_name))
 

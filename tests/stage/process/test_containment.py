@@ -10,7 +10,17 @@ from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
 
 import forwarder
-from forwarder.process.containment import LOOPS, UNREADY_AFTER, Fault, Pauses, Where, by_halves, contained, pause_after
+from forwarder.process.containment import (
+    LOOPS,
+    UNREADY_AFTER,
+    Blame,
+    Fault,
+    Pauses,
+    Where,
+    by_halves,
+    contained,
+    pause_after,
+)
 from forwarder.process.loops import Batcher, Outage, cancel_all, forever
 from tests.support.memory.clock import ManualClock, settle
 
@@ -36,6 +46,12 @@ def _quiet() -> Iterator[None]:
     """Tracebacks in colour take longer than the tests."""
     with capture_logs():
         yield
+
+
+@pytest.fixture(autouse=True)
+def _no_loop_fails_at_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever other tests left behind in this process."""
+    monkeypatch.setattr(LOOPS, "_failing", {})
 
 
 def made(error: type[Exception]) -> Exception:
@@ -154,6 +170,13 @@ async def test_a_loop_that_is_cancelled_is_not_failing_any_more() -> None:
     assert LOOPS.failing() == []
 
 
+def test_a_place_works_again_where_something_went_through_after_its_loops_began_anew() -> None:
+    Blame(Where.INTAKE).outage(Fault("err_1", Where.INTAKE, ValueError()))
+    assert LOOPS.failing() == ["intake"]
+    Blame(Where.INTAKE).works()
+    assert LOOPS.failing() == []
+
+
 def test_pauses_grow_and_end() -> None:
     clock = ManualClock()
     pauses = Pauses[str](clock.monotonic)
@@ -199,6 +222,7 @@ LOOPS_WITHIN_A_STEP = {
     "worker/service.py",  # reads a topic within the step of `intake`
     "notifier/service.py",  # the same
     "worker/retention.py",  # batches of one sweep
+    "worker/push/run.py",  # the steps of one push, which `_pushed` contains
     "worker/dispatch/account_queue.py",  # one push after the other: `_pushed` contains each
 }
 

@@ -58,7 +58,7 @@ from forwarder.topics import outcomes as topics_outcomes
 from forwarder.topics.embedded.log import EmbeddedLog
 from forwarder.topics.embedded.writer import EmbeddedPublisher
 from forwarder.topics.outcomes import OutcomeListener
-from forwarder.topics.port import ConsumedMessage, Message
+from forwarder.topics.port import ConsumedMessage, LogGap, Message
 from forwarder.worker.dispatch.dispatcher import Dispatcher
 from forwarder.worker.intake import cancellations, sources
 from forwarder.worker.outcome import deadlines, recorder
@@ -400,8 +400,19 @@ class _Policies:
         return {}
 
 
-async def _no_loss() -> dict[str, int]:
+async def _no_loss(_looked_at: int = 0) -> dict[str, int]:
     return {}
+
+
+class _NoTopicLosses:
+    async def move_unowned(self) -> None:
+        pass
+
+    async def in_words(self) -> dict[str, str]:
+        return {}
+
+    async def note(self, gap: LogGap) -> None:
+        raise AssertionError(gap)
 
 
 _PAUSING: Final = (
@@ -430,6 +441,8 @@ LOOP_SITES: Final[tuple[tuple[Where, Any, str], ...]] = (
     (Where.CARDS, SqlCardKeys, "sealing_keys"),
     (Where.INTAKE, Worker, "_on_partitions"),
     (Where.STANDING, SqlRecorder, "heartbeats"),
+    (Where.STORE, Skipping, "sleep"),
+    (Where.STORE, SqlRecorder, "observe"),
 )  # fmt: skip
 
 
@@ -446,7 +459,7 @@ async def test_a_round_of_a_loop_that_raises_costs_nothing_else(
     parts = StandingParts(_Nothing(), _Nothing(), {}, 10)
 
     await bench.submit(*map(fresh, EVERY))
-    async with bench.worker(standing=parts, sweeper=sweeper, topic_lost=_no_loss, lacking=_no_loss) as worker:
+    async with bench.worker(standing=parts, sweeper=sweeper, topic_losses=_NoTopicLosses(), lacking=_no_loss) as worker:
 
         async def alive() -> bool:
             worker._dispatcher.refill_wanted.set()  # noqa: SLF001
@@ -755,7 +768,7 @@ async def test_other_places(
 async def test_the_check_after_a_restore_is_made_until_it_goes_through(bench: Bench) -> None:
     tries = count()
 
-    async def lacking() -> dict[str, int]:
+    async def lacking(_looked_at: int = 0) -> dict[str, int]:
         number = next(tries)
         if number < len(ERRORS):
             error = ERRORS[number]()
@@ -768,6 +781,19 @@ async def test_the_check_after_a_restore_is_made_until_it_goes_through(bench: Be
     async with bench.worker(lacking=lacking):
         await bench.rows("CONFIRMED", 10)
     assert count_of(Where.RECOVERY_CHECK) == before + len(ERRORS)
+
+
+async def test_a_worker_that_stops_before_that_check_went_through_fails_no_more(bench: Bench) -> None:
+    async def lacking(_looked_at: int = 0) -> dict[str, int]:
+        raise ValueError
+
+    async def not_ready() -> bool:
+        return LOOPS.failing() == [Where.RECOVERY_CHECK]
+
+    bench.clock.sleep = _at_once  # type: ignore[assignment, method-assign]
+    async with bench.worker(lacking=lacking):
+        await until(not_ready)
+    assert LOOPS.failing() == []
 
 
 async def _at_once(_seconds: float) -> None:

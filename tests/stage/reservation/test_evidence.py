@@ -232,7 +232,7 @@ MUTATIONS = {
     ),
     "no in doubt is no refusal": ("case Rejected(problem) if self.doubted:", "case Rejected(problem) if False:"),
     "three creates at most": ("if evidence.ambiguous_creates >= MAX_CREATES and not refused:", "if False:"),
-    "keys end": ("if not push.to.key or not push.at:", "if True:\n        return push.to.key\n    if not push.at:"),
+    "keys end": ("sent = moment(push.at) if push.to.key else None", "return push.to.key"),
     "a refusal ends the key's round": ("(refused or evidence.ambiguous_creates", "(evidence.ambiguous_creates"),
     "what cannot be looked up is parked": (
         'return Park("cannot_be_checked", _unchecked(facts))',

@@ -71,10 +71,11 @@ class Evidence:
         return [reference for reference, times in self.made.items() if times > 1]
 
     def is_quiet(self, expected: Expected) -> bool:
-        """Whether nothing is left to come: all that the log took is in the store, finished and announced."""
+        """Whether nothing is left to come: all that the log took is in the store, finished and announced. What may stay pending is
+        nothing that was made."""
         statuses = self.statuses
-        pending = [status for status in statuses.values() if status == Status.PENDING]
-        waited_for = pending and Status.PENDING not in expected.statuses
+        pending = {request_id for request_id, status in statuses.items() if status == Status.PENDING}
+        waited_for = pending & self.made.keys() if Status.PENDING in expected.statuses else pending
         return not self.lost and not waited_for and not list(_unannounced(statuses, self.events))
 
 

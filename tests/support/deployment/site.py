@@ -32,6 +32,7 @@ def site_settings(backend: Backend, directory: Path, kafka: str | None, database
         "FORWARDER_PARTITIONS": "4",
         # Short, so that a test need not wait long for what a killed process held.
         "FORWARDER_PUSH_TIMEOUT_SECONDS": "4",
+        "FORWARDER_SETTLES_SECONDS": "1",  # the simulator shows at once what it made
         "FORWARDER_LEASE_SECONDS": "6",
         "FORWARDER_SESSION_SECONDS": "3",
         "FORWARDER_LAME_DUCK_SECONDS": "0",  # nobody balances here

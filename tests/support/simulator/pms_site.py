@@ -13,19 +13,21 @@ CREDENTIAL = "s3cr3t-credential"
 
 @dataclass(frozen=True, slots=True)
 class Wording:
-    """`amounts`: what of the price the PMS shows again. `says_how_long`: its 503 can name the wait."""
+    """`amounts`: what of the price the PMS shows again. `says_how_long`: its 503 can name the wait.
+    `says_not_done`: its 503 says that nothing was done, which a gateway would not."""
 
     amounts: Literal["all", "price", "none"] = "all"
     says_how_long: bool = True
+    says_not_done: bool = False
 
 
 WORDINGS: Final[Mapping[str, Wording]] = {
     "beds24": Wording(amounts="price"),
     "booking-sync": Wording(says_how_long=False),  # X-RateLimit-Reset alone
     "cloudbeds": Wording(amounts="none"),
-    "generic": Wording(),
+    "generic": Wording(says_not_done=True),
     "hostaway": Wording(),
-    "website-builder": Wording(),
+    "website-builder": Wording(says_not_done=True),
 }
 """Kind → how its simulator, as the PMS does, differs from the others."""
 

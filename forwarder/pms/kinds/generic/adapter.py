@@ -53,6 +53,7 @@ from forwarder.pms.sdk import (
     read_object,
     record_fields,
     refusal,
+    retry_after,
     unexpected,
 )
 
@@ -61,6 +62,9 @@ STILL_WORKING: Final = "request_in_progress"
 
 KEY_REUSED: Final = "idempotency_key_reused"
 """The code of a PMS that saw the same key with another body."""
+
+NOTHING_DONE: Final = "nothing_done"
+"""The code, in a 503, of a PMS that took nothing of the request on. A 503 without it may come from a gateway that lost a PMS at work."""
 
 NOT_THERE: Final = "reservation_not_found"
 """The code of a PMS that has no reservation of that id. A bare 404 may come from any server on the way."""
@@ -144,6 +148,9 @@ class GenericAdapter:
             return InDoubt("pms_still_working", "The PMS is still at an earlier push of this reservation.")
         if code == KEY_REUSED:
             return await self._made_in_other_words(booking, send)
+        if code == NOTHING_DONE and status == HTTPStatus.SERVICE_UNAVAILABLE and _is_problem(response):
+            detail = "The PMS is out of service, and says that it did nothing (HTTP 503)."
+            return Deferred("pms_unavailable", detail, retry_after(response, self._clock.now()))
         if status in _REFUSING or (status in _PERHAPS_REFUSING and code in REFUSALS):
             return refusal(booking, code, _words(problem))
         return unexpected(response, self._clock.now())
@@ -226,6 +233,10 @@ def _status(body: Mapping[str, Any]) -> str:
     if status is None:
         return "CONFIRMED"
     return status.upper() if isinstance(status, str) else ""
+
+
+def _is_problem(response: Response) -> bool:
+    return (response.header("content-type") or "").partition(";")[0].strip().lower() == "application/problem+json"
 
 
 def _code(problem: Mapping[str, Any]) -> str:

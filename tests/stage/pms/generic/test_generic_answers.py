@@ -219,6 +219,38 @@ async def test_without_words_of_its_own_a_no_gets_ours() -> None:
         assert outcome.problem.detail.startswith("The room is not available. The PMS says no more.")
 
 
+@pytest.mark.parametrize(
+    ("body", "media_type", "sure"),
+    [
+        ({"code": "nothing_done"}, "application/problem+json", True),
+        ({"code": "nothing_done"}, "Application/Problem+JSON; charset=utf-8", True),
+        ({"code": "nothing_done"}, "application/json", False),
+        ({"code": "unavailable"}, "application/problem+json", False),
+        ({"code": ["nothing_done"]}, "application/problem+json", False),
+        ([], "application/problem+json", False),
+    ],
+)
+async def test_a_503_is_sure_only_where_the_pms_itself_says_so(body: object, media_type: str, *, sure: bool) -> None:
+    def answer(_request: httpx.Request) -> httpx.Response:
+        return httpx.Response(503, json=body, headers={"Content-Type": media_type, "Retry-After": "9"})
+
+    async with pms_that(answer) as pms:
+        outcome = await pms.create(booking())
+    assert isinstance(outcome, Deferred if sure else InDoubt)
+    assert (outcome.reason, outcome.retry_after_seconds) == ("pms_unavailable", 9.0)
+
+
+@pytest.mark.parametrize("status", [500, 502, 504, 408])
+async def test_no_other_status_is_sure_by_the_words_of_a_503(status: int) -> None:
+    def answer(_request: httpx.Request) -> httpx.Response:
+        return httpx.Response(
+            status, json={"code": "nothing_done"}, headers={"Content-Type": "application/problem+json"}
+        )
+
+    async with pms_that(answer) as pms:
+        assert isinstance(await pms.create(booking()), InDoubt)
+
+
 async def test_a_pms_that_is_still_at_it_has_not_refused() -> None:
     outcome = await created(409, {"code": "request_in_progress"})
     assert isinstance(outcome, InDoubt)

@@ -10,6 +10,7 @@ from structlog.testing import capture_logs
 
 from forwarder.operations.repair.completion import with_attempt
 from forwarder.operations.repair.dead_letter_messages import DeadLetterWriter
+from forwarder.process.containment import LOOPS, SYSTEMIC_AFTER
 from forwarder.reservation.outcome import Confirmed, Deferred, Outcome, Rejected, Status
 from forwarder.reservation.problems.problem import Problem
 from forwarder.store.submissions.port import Recorder
@@ -21,7 +22,7 @@ from forwarder.worker.outcome.recorder import OutboxPublisher, OutcomeRecorder
 from forwarder.worker.parts import WorkerSettings
 from forwarder.worker.push_context import PushContext, PushResult
 from tests.support.log.signers import SIGNER
-from tests.support.memory.clock import ManualClock
+from tests.support.memory.clock import ManualClock, settle
 from tests.support.memory.log import MemoryLog
 from tests.support.worker.cards import memory_vault
 from tests.support.worker.works import NOW, account, work
@@ -33,6 +34,7 @@ class _Store:
 
     def __init__(self) -> None:
         self.recorded: list[int] = []
+        self.asked = 0
         self.bug: Exception | None = None
         self.refuses = {1}
         self.for_good = False
@@ -40,6 +42,7 @@ class _Store:
     async def record(
         self, _worker_id: str, finals: Sequence[Ended], postponed: Sequence[Postponed]
     ) -> Mapping[int, OutboxEvent]:
+        self.asked += 1
         refused = not self.refuses.isdisjoint(
             [*(each.work_id for each in finals), *(each.work_id for each in postponed)]
         )
@@ -48,10 +51,15 @@ class _Store:
         self.recorded += [each.work_id for each in postponed]
         return {each.work_id: OutboxEvent(each.work_id, each.event, None, in_turn=True) for each in finals}
 
+    async def renew(self, _worker_id: str, *, seconds: float) -> bool:
+        """Every lease is lost."""
+        return seconds < 0
+
 
 class _Site:
     def __init__(self) -> None:
         clock, topics, self.store = ManualClock(), Topics(), _Store()
+        self.clock = clock
         recorder, settings = cast("Recorder", self.store), WorkerSettings(pause_seconds=0.0)
         self.lease = Lease(recorder, clock, 30.0)
         publisher = OutboxPublisher(recorder, MemoryLog(clock), SIGNER, topics, clock, settings)
@@ -118,11 +126,36 @@ async def test_what_cannot_be_recorded_at_all_is_released_to_the_lease() -> None
     site = _Site()
     site.store.bug, site.store.for_good = RuntimeError("a bug"), True
     with capture_logs() as logs:
+        recording = asyncio.create_task(site.outcomes.record(site.push(1)))
+        await settle()
+        assert not recording.done()  # the fault may pass
+        await site.clock.advance(0.2)
+        await site.clock.advance(1.0)
         with pytest.raises(RuntimeError):
-            await site.outcomes.record(site.push(1))
+            await recording
         assert await site.outcomes.record(site.push(3))
     assert site.released == [1, 3]
     assert [entry["recorded"] for entry in logs if entry["event"] == "push.recorded"] == [False, True]
+
+
+async def test_what_an_outage_of_this_process_keeps_from_being_recorded_is_released_once_the_lease_is_lost() -> None:
+    """The rows are not to blame, so none is set aside; they are tried again for as long as they are this worker's."""
+    site = _Site()
+    numbers = set(range(1, SYSTEMIC_AFTER + 1))
+    site.store.bug, site.store.for_good, site.store.refuses = RuntimeError("a bug"), True, numbers
+    with capture_logs():
+        for number in numbers:
+            site.outcomes.enqueue(site.push(number))
+        for _ in range(3):
+            await settle()
+            await site.clock.advance(60.0)
+        assert (site.released, LOOPS.failing()) == ([], ["outcomes"])
+        asked = site.store.asked
+        assert not await site.lease.renew()
+        await site.clock.advance(60.0)
+        await site.outcomes.drain()
+    assert site.released == sorted(numbers)
+    assert (site.store.asked, site.store.recorded, LOOPS.failing()) == (asked, [], [])
 
 
 @pytest.mark.usefixtures("nothing_usual_is_told")

@@ -232,8 +232,7 @@ def _without_syncing(connection: Any, _record: Any) -> None:
 def opened_store(database_url: str, hosts: int) -> Iterator[Store]:
     """A store on a migrated database, closed at the end."""
     loop, connecting = asyncio.new_event_loop(), Connecting()
-    with mock.patch.object(asyncpg, "connect", connecting):
-        engines = [open_engine(database_url, pool_size=_POOL_SIZE) for _ in range(hosts)]
+    engines = [open_engine(database_url, pool_size=_POOL_SIZE) for _ in range(hosts)]
     store = Store([_Engine(engine.sync_engine) for engine in engines], loop)
     for engine in store.hosts:
         _strike(engine)
@@ -241,10 +240,11 @@ def opened_store(database_url: str, hosts: int) -> Iterator[Store]:
             do_at_once(engine)
         else:
             event.listen(engine.sync_engine, "connect", _without_syncing)
-    try:
-        yield store
-    finally:
-        for engine in store.hosts:
-            store.run(engine.dispose())
-        connecting.close()
-        loop.close()
+    with mock.patch.object(asyncpg, "connect", connecting):  # an engine looks it up for each connection
+        try:
+            yield store
+        finally:
+            for engine in store.hosts:
+                store.run(engine.dispose())
+            connecting.close()
+            loop.close()

@@ -1,0 +1,10 @@
+"""What compares the topics with what the deployment took from them; for every process that consumes them."""
+
+from forwarder.assembly.backend import Backend
+from forwarder.operations.recovery.topics import TopicCheck
+from forwarder.store.submissions.places import SqlPlaces
+
+
+def topic_check(backend: Backend) -> TopicCheck:
+    """Of the backend's log and store."""
+    return TopicCheck(backend.log, backend.settings.topics.requests, SqlPlaces(backend.engine), backend.clock)
