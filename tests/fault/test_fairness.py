@@ -1,6 +1,7 @@
 """One workspace is hostile in every way at once, with an ordinary key. Another's requests are all answered; memory is bounded."""
 
 import asyncio
+import socket
 
 from forwarder.http.admission import Admission
 from forwarder.http.health import health_routes
@@ -19,6 +20,7 @@ async def test_a_hostile_workspace_costs_another_no_request() -> None:
         fill(house)
         app = http_app([*house.routes, *health_routes({})], house.clock, admission=admission)
         listening, stop = bind("127.0.0.1", 0), Stop()
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 64 * 1024)  # or the kernel has room for whole pages
         port = listening.getsockname()[1]
         serving = asyncio.create_task(serve(app, listening, stop, grace_seconds=1))
         hostile = asyncio.create_task(attack(port, *ATTACKS))
