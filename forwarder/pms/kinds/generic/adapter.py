@@ -64,7 +64,7 @@ KEY_REUSED: Final = "idempotency_key_reused"
 """The code of a PMS that saw the same key with another body."""
 
 NOTHING_DONE: Final = "nothing_done"
-"""The code, in a 503, of a PMS that took nothing of the request on. A 503 without it may come from a gateway that lost a PMS at work."""
+"""The code, in a 503, of a PMS that did nothing. A 503 without it may come from a gateway, while the PMS is at work."""
 
 NOT_THERE: Final = "reservation_not_found"
 """The code of a PMS that has no reservation of that id. A bare 404 may come from any server on the way."""
