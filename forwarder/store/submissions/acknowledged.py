@@ -10,12 +10,12 @@ from datetime import UTC, date, datetime, time, timedelta
 from functools import cache
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import Boolean, Executable, Integer, and_, column, exists, func, or_, select
+from sqlalchemy import Executable, Integer, and_, column, exists, func, or_, select
 
 from forwarder.process.clock import iso
 from forwarder.reservation.outcome import Status
 from forwarder.store.sql import BATCH, as_batch, batch_of
-from forwarder.store.tables import Key, duplicates, purges, recoveries, reservations
+from forwarder.store.tables import Key, duplicates, parked_cancellations, purges, recoveries, reservations
 
 _MAX_REMEMBERED: Final = 20_000
 _REMEMBERED_FOR: Final = timedelta(hours=1)
@@ -35,10 +35,10 @@ _FREE_AND_UNSENT: Final = (
 
 
 class _Known(NamedTuple):
-    """Of one submission: the revision of its last event, whether a cancellation was noted, and when that was acknowledged."""
+    """Of one submission: the revision of its last event, the account that cancelled it, and when that was acknowledged."""
 
     revision: int
-    cancelled: bool
+    cancelled_by: str | None
     at: datetime
 
 
@@ -52,12 +52,12 @@ class Acknowledged:
     def note_ingested(self, request_ids: Iterable[str], now: datetime) -> None:
         """These submissions are durable."""
         for request_id in request_ids:
-            self._note(request_id, 0, now, cancelled=False)
+            self._note(request_id, 0, now)
 
     def note_recorded(self, revisions: Mapping[str, int], now: datetime) -> None:
         """The events with these revisions are durable, by request id."""
         for request_id, revision in revisions.items():
-            self._note(request_id, revision, now, cancelled=False)
+            self._note(request_id, revision, now)
 
     def note_put_off(self, at: Mapping[int, datetime]) -> None:
         """It is durable that these rows were put off, at these moments; so is that they may have been sent."""
@@ -67,18 +67,18 @@ class Acknowledged:
         while len(self._put_off) > _MAX_REMEMBERED:
             self._put_off.popitem(last=False)
 
-    def note_cancelled(self, request_ids: Iterable[str], now: datetime) -> None:
-        """Cancellations of these submissions are durable."""
-        for request_id in request_ids:
-            self._note(request_id, 0, now, cancelled=True)
+    def note_cancelled(self, account_ids: Mapping[str, str], now: datetime) -> None:
+        """Cancellations of these submissions by these accounts are durable, noted on the row or parked."""
+        for request_id, account_id in account_ids.items():
+            self._note(request_id, 0, now, account_id)
 
-    def _note(self, request_id: str, revision: int, now: datetime, *, cancelled: bool) -> None:
+    def _note(self, request_id: str, revision: int, now: datetime, cancelled_by: str | None = None) -> None:
         before = self._known.pop(request_id, None)
         if before is not None:
-            revision, cancelled = max(revision, before.revision), cancelled or before.cancelled
+            revision, cancelled_by = max(revision, before.revision), cancelled_by or before.cancelled_by
         elif len(self._known) >= _MAX_REMEMBERED:
             self._known.popitem(last=False)
-        self._known[request_id] = _Known(revision, cancelled, now)
+        self._known[request_id] = _Known(revision, cancelled_by, now)
 
     def batches(self, purged: date | None, recovered_at: datetime | None, now: datetime) -> Iterator[str]:
         """Parameters of `lacking`: what was acknowledged within the hour. What a purge may have deleted, and what was there before
@@ -87,7 +87,7 @@ class Acknowledged:
         if purged is not None:
             oldest = max(oldest, datetime.combine(purged, time(), UTC))
         rows = [
-            {"request_id": request_id, "revision": known.revision, "cancelled": known.cancelled}
+            {"request_id": request_id, "revision": known.revision, "account_id": known.cancelled_by}
             for request_id, known in self._known.items()
             if known.at >= oldest
         ]
@@ -117,18 +117,21 @@ def accepted_losses() -> Executable:
 
 @cache
 def lacking() -> Executable:
-    """Of a batch of `Acknowledged`: how many submissions have no row (nor another name), and how many rows lack the event or the
-    cancellation that was acknowledged."""
-    batch = batch_of(column("request_id", Key), column("revision", Integer), column("cancelled", Boolean))
+    """Of a batch of `Acknowledged`: how many submissions have no row, nor another name, nor a parked cancellation; how many rows
+    lack the event or the cancellation that was acknowledged. Nothing is noted on a cancelled row or on another account's."""
+    batch = batch_of(column("request_id", Key), column("revision", Integer), _row.account_id)
     same = _row.request_id == batch.c.request_id
     renamed = exists().where(duplicates.c.request_id == batch.c.request_id)
+    parked = exists().where(parked_cancellations.c.request_id == batch.c.request_id)
     there = exists().where(same)
-    behind = exists().where(
-        same,
-        or_(_row.revision < batch.c.revision, and_(batch.c.cancelled, _row.cancel_requested_at.is_(None))),
+    uncancelled = and_(
+        _row.account_id == batch.c.account_id,
+        _row.cancel_requested_at.is_(None),
+        _row.status != Status.CANCELLED.value,
     )
+    behind = exists().where(same, or_(_row.revision < batch.c.revision, uncancelled))
     return select(
-        func.count().filter(~there, ~renamed).label("submissions"),
+        func.count().filter(~there, ~renamed, ~parked).label("submissions"),
         func.count().filter(behind).label("outcomes"),
     ).select_from(batch)
 

@@ -232,7 +232,7 @@ class SqlRecorder:
             await connection.execute(self._park, {BATCH: batch})
             found = await connection.execute(self._noted_on, {BATCH: batch})
             noted = {row.request_id: NotedOn(row.request_id, row.partition, row.leased_by) for row in found}
-        self._acknowledged.note_cancelled((row["request_id"] for row in rows), now)
+        self._acknowledged.note_cancelled({row["request_id"]: row["account_id"] for row in rows}, now)
         return noted | {name: noted[original] for name, original in renamed.items() if original in noted}
 
     async def _take_turn(self, connection: AsyncConnection) -> None:

@@ -59,6 +59,27 @@ async def test_what_was_acknowledged_is_asked_for(
     assert await recorder.lacking(held, now=LATER) == lacking
 
 
+async def test_a_cancellation_without_its_submission_is_no_lost_submission(
+    engine: AsyncEngine, recorder: SqlRecorder
+) -> None:
+    works = await recorder.ingest("w1", arrivals([1, 2, 3]), now=NOW)
+    late, strange, over = (arrival.submission for arrival in arrivals([9, 1, 2]))
+    await change(engine, f"UPDATE reservations SET status = 'CANCELLED' WHERE request_id = '{over.request_id}'")
+    asked = [
+        CancellationRequest(late.request_id, late.account_id, late.key, NOW, None, 0),
+        CancellationRequest(strange.request_id, "another account", strange.key, NOW, None, 0),
+        CancellationRequest(over.request_id, over.account_id, over.key, NOW, None, 0),
+    ]
+    await recorder.request_cancellations([CancellationArrival(each, DEADLINE) for each in asked], now=NOW)
+    held = [work.id for work in works if work.submission.request_id != over.request_id]
+    assert await recorder.lacking(held, now=LATER) == {}
+    await change(engine, "DELETE FROM parked_cancellations")
+    assert await recorder.lacking(held, now=LATER) == {"submissions": 1}
+    await recorder.request_cancellations([CancellationArrival(asked[0], DEADLINE)], now=NOW)
+    await recorder.ingest("w1", arrivals([9]), now=NOW)
+    assert await recorder.lacking(held, now=LATER) == {}
+
+
 async def test_what_was_acknowledged_long_ago_is_asked_for_no_more(engine: AsyncEngine, recorder: SqlRecorder) -> None:
     await recorder.ingest("w1", arrivals([1]), now=NOW)
     await change(engine, "DELETE FROM reservations")

@@ -27,6 +27,7 @@ _STILL = {"CANCELLATION_REFUSED": "CONFIRMED", "CANCELLATION_FAILED": "CONFIRMED
 _ROWS = """SELECT id, request_id, account_id, status, revision, due_at, leased_by, possibly_sent, pushing, card, record, attempts,
     pms_reservation_id, cancel_requested_at, cancel_problem FROM reservations ORDER BY id"""
 _DUPLICATES = "SELECT request_id, duplicate_of FROM duplicates ORDER BY request_id"
+_PARKED = "SELECT request_id FROM parked_cancellations"
 _OUTBOX = "SELECT request_id, revision, status, dead_letter FROM outbox ORDER BY id"
 
 
@@ -55,7 +56,7 @@ class Judge:
     def check(self) -> None:
         """Raises `AssertionError` where something does not hold."""
         site = self._site
-        found_rows, found_waiting, duplicates = site.store.read(_ROWS, _OUTBOX, _DUPLICATES)
+        found_rows, found_waiting, duplicates, parked = site.store.read(_ROWS, _OUTBOX, _DUPLICATES, _PARKED)
         rows, waiting = ([row._mapping for row in found] for found in (found_rows, found_waiting))
         results = site.log.written[TOPICS.results]
         published = [_event(message) for message in results if is_outcome(message)]
@@ -65,7 +66,7 @@ class Judge:
         self._repetitions_are_told_truly([message for message in results if is_duplicate(message)])
         self._nothing_was_made_twice()
         self._nothing_disappeared(rows)
-        self._what_is_committed_was_taken_in(rows)
+        self._what_is_committed_was_taken_in(rows, {row.request_id for row in parked})
         for row in rows:
             self._status_is_true(row)
             self._doubts_are_kept(row)
@@ -151,9 +152,9 @@ class Judge:
         assert self._ids.items() <= ids.items(), "what was taken in is gone"
         self._ids = ids
 
-    def _what_is_committed_was_taken_in(self, rows: Sequence[Mapping[str, Any]]) -> None:
+    def _what_is_committed_was_taken_in(self, rows: Sequence[Mapping[str, Any]], parked: set[str]) -> None:
         log = self._site.log
-        to_cancel = {row["request_id"] for row in rows if row["cancel_requested_at"] is not None}
+        to_cancel = parked | {row["request_id"] for row in rows if row["cancel_requested_at"] is not None}
         for partition, offset in enumerate(log.committed):
             for message in log.requests[partition][:offset]:
                 request_id = subject(message.headers)

@@ -27,6 +27,9 @@ async def new_database(server_url: str, *, template: str | None = None, encoding
 _STATE = """
 select string_agg(concat_ws(' ', relname, relfilenode, reloptions, reltuples), ',' order by relname)
   || (select string_agg(version_num, ',') from alembic_version)
+  || (select string_agg(concat_ws(' ', relname, attname), ',' order by relname, attnum)
+      from pg_attribute join pg_class on pg_class.oid = attrelid
+      where relnamespace = 'public'::regnamespace and relkind = 'r' and attnum > 0)
 from pg_class where relnamespace = 'public'::regnamespace and relkind in ('r', 'i')
 """
 """What tells that a schema was changed, or a table analyzed."""
