@@ -26,22 +26,27 @@ def write_status(stored: StoredSubmission) -> bytes:
             "attempts": [_attempt(attempt) for attempt in stored.attempts],
             "problem": stored.problem,
             "cancellation": stored.cancellation and stored.cancellation.as_json(),
-            **_told(stored),
+            **_only_if_any(stored),
         }
     )
     return envelope(stored.status.success, head[:-1] + b',"record":' + stored.record.encode() + b"}")
 
 
-def _told(stored: StoredSubmission) -> dict[str, Any]:
-    """What its caller may not have meant: others for the same stay and guest, and another body under its idempotency key."""
-    similar = {"similarTo": list(stored.similar_to)} if stored.similar_to else {}
-    if stored.conflicting_at is None:
-        return similar
-    detail = "Another body came under its Idempotency-Key, and was not made. Send it with a key of its own."
-    return {
-        **similar,
-        "conflictingBody": {"code": CONFLICTING_BODY, "acceptedAt": stored.conflicting_at, "detail": detail},
-    }
+def _only_if_any(stored: StoredSubmission) -> dict[str, Any]:
+    """Members that most submissions lack: what is known of pushes in doubt, similar submissions, and a conflicting body."""
+    shown: dict[str, Any] = {}
+    if known := stored.evidence.words:
+        shown["evidence"] = known
+    if stored.similar_to:
+        shown["similarTo"] = list(stored.similar_to)
+    if stored.conflicting_at is not None:
+        detail = "Another body came under its Idempotency-Key, and was not made. Send it with a key of its own."
+        shown["conflictingBody"] = {
+            "code": CONFLICTING_BODY,
+            "acceptedAt": stored.conflicting_at,
+            "detail": detail,
+        }
+    return shown
 
 
 def untaken_status(request_id: str) -> bytes:

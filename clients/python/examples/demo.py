@@ -1,4 +1,4 @@
-"""A short guided tour of a running forwarder: submit, follow, list; see a refusal; see a PMS outage survived.
+"""A short guided tour of a running forwarder: submit, follow, list; see a refusal; see a PMS outage and a lost answer survived.
 
 Start the forwarder with `make run`, then run this with `make demo`. It takes the address and the key from the environment, or from
 the `demo.env` that `make run` leaves in the data directory.
@@ -67,6 +67,7 @@ def _tour(url: str, token: str, workspace: str, path: Path) -> None:
             guide.wait_for_the_outcome()
             guide.be_refused()
             guide.survive_an_outage()
+            guide.survive_a_lost_answer()
             guide.list_them()
     except Unavailable as error:
         if error.problem is not None:
@@ -117,7 +118,7 @@ class _Guide:
 
     def survive_an_outage(self) -> None:
         print("\n4. The PMS goes down. Submissions are accepted all the same, and wait.")
-        self._outage.begin()
+        self._outage.begin({"mode": "down"})
         try:
             accepted = self._client.submit(_booking("SELF"))
             waiting = self._attempted(accepted.request_id)
@@ -130,8 +131,25 @@ class _Guide:
         _require(settled, "CONFIRMED")
         print(f"   {settled.status} after {len(settled.attempts)} attempts")
 
+    def survive_a_lost_answer(self) -> None:
+        print(
+            "\n5. The PMS makes a reservation, breaks the connection before it answers, and says 409 when asked again."
+        )
+        self._outage.begin({"mode": "reset_after_booking", "count": 1, "habits": ["exists"]})
+        try:
+            accepted = self._client.submit(_booking("SELF"))
+            waiting = self._attempted(accepted.request_id)
+            for known in waiting.raw.get("evidence", ()):
+                print(f"   {waiting.status}: {known}")
+            settled = self._client.wait(accepted.request_id, timeout_seconds=_TIMEOUT_SECONDS)
+        finally:
+            self._outage.end()
+        _require(settled, "CONFIRMED")
+        for each in settled.attempts:
+            print(f"   attempt {each.number}: {each.action}, {each.outcome}")
+
     def list_them(self) -> None:
-        print("\n5. All of an account's reservations, the newest first, page by page.")
+        print("\n6. All of an account's reservations, the newest first, page by page.")
         page = next(self._client.pages(page_size=3, order="desc"))
         for record in page.reservations:
             print(f"   {record.id}  {record.status}  {record.arrival_date} → {record.departure_date}")
@@ -148,13 +166,13 @@ class _Guide:
 
 
 class _Outage:
-    """An outage of the simulated PMS whose faults are set at `url`."""
+    """Faults of the simulated PMS, set at `url`."""
 
     def __init__(self, url: str) -> None:
         self._url = url
 
-    def begin(self) -> None:
-        self._call("PUT", json.dumps({"mode": "down"}).encode())
+    def begin(self, faults: Mapping[str, object]) -> None:
+        self._call("PUT", json.dumps(faults).encode())
 
     def end(self) -> None:
         self._call("DELETE", None)

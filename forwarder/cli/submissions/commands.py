@@ -127,6 +127,7 @@ def _about(found: History) -> Iterator[str]:
     yield f"account {summary.account_id}, workspace {summary.workspace_id}, property {summary.property_id}{room}"
     price = f"{record['totalPrice']} {record['currency']}".strip()
     yield f"{summary.arrival} to {summary.departure}, {price}, {record['primaryGuest']['name'] or 'no guest'}"
+    yield from found.stored.evidence.words
 
 
 def _told(step: Step, accepted_at: str) -> tuple[str, ...]:
@@ -161,6 +162,8 @@ def _whole(found: History) -> Mapping[str, Any]:
         for attempt in stored.attempts
     ]
     about = {**row(found.summary), "attempts": attempts, "unpublishedEvents": list(found.unpublished)}
+    if stored.evidence.words:
+        about["evidence"] = stored.evidence.words
     if stored.cancellation is not None:
         about["cancellation"] = stored.cancellation.as_json()
     deliveries = [

@@ -19,7 +19,7 @@ class StoredSubmission:
     """One submission as a reader sees it. `record`: the record of section 2.5 as JSON text, ready to be sent. `id`: the
     record's. `revision`: that of its last event, 0 before the first. `partition`: of the requests topic, to which it went.
     `similar_to`: the request ids of others for the same stay and guest. `conflicting_at`: when the last submission with another
-    body under its idempotency key was accepted, which was not made."""
+    body under its idempotency key was accepted, which was not made. `evidence`: what is known of its pushes."""
 
     id: int
     request_id: str
@@ -36,6 +36,7 @@ class StoredSubmission:
     partition: int | None = None
     similar_to: Sequence[str] = ()
     conflicting_at: str | None = None
+    evidence: Evidence = NOTHING_SENT
 
 
 @dataclass(frozen=True, slots=True)

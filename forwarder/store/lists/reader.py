@@ -25,6 +25,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from forwarder.process.clock import iso
 from forwarder.reservation.cancellation import Cancellation, cancellation_status
 from forwarder.reservation.duplicates import MAX_SIMILAR
+from forwarder.reservation.evidence import read_evidence
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.record import SubmissionState, compose_record
 from forwarder.store.database import Database, Lookup
@@ -93,6 +94,7 @@ SUBMISSION = (
     _row.partition,
     _row.similar_to,
     _row.conflicting_at,
+    _row.evidence,
 )
 
 
@@ -272,6 +274,7 @@ def _stored(row: Row[Any]) -> StoredSubmission:
         partition=row.partition,
         similar_to=similar_in(row.similar_to),
         conflicting_at=row.conflicting_at and iso(row.conflicting_at),
+        evidence=read_evidence(row.evidence or ""),
     )
 
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from forwarder.reservation.outcome import Status
+from forwarder.reservation.evidence import NOTHING_SENT, Target
+from forwarder.reservation.outcome import InDoubt, Status
 from forwarder.reservation.problems.problem import Problem
 from forwarder.store.submissions.work import Attempt
 from tests.support.stages.bodies import BOOKING_ENGINE
@@ -92,6 +93,19 @@ async def test_every_attempt_is_shown(house: Stages) -> None:
             "detail": "No answer within 5 s.",
         },
         {"number": 2, "action": "find", "startedAt": "2027-01-01T00:00:10.000Z", "durationMs": 21, "outcome": "absent"},
+    ]
+
+
+async def test_a_push_in_doubt_shows_what_is_known_of_it_while_it_is_pending(house: Stages) -> None:
+    request_id = await _accept(house)
+    in_doubt = InDoubt("pms_reference_missing", "", made=True, pms_reservation_id="4711", status=201)
+    evidence = NOTHING_SENT.after(in_doubt, Target(reference="full"), "2027-01-01T00:00:05.000Z")
+    evidence = evidence.absent("2027-01-01T00:02:05.000Z", 120.0)
+    house.reader.put("alpha-1", replace(house.ingest(house.requests[0]), evidence=evidence))
+    data = (await _get(house, f"{SUBMISSIONS}/{request_id}")).json()["data"]
+    assert data["evidence"] == [
+        "The PMS answered 201 with id 4711 at 2027-01-01T00:00:05.000Z.",
+        "It was looked up once since then, last at 2027-01-01T00:02:05.000Z, and was not shown.",
     ]
 
 

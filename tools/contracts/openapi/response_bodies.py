@@ -66,6 +66,7 @@ class Submission(Part):
     problem: Annotated[Problem | None, Field(description="Why it is not confirmed.")]
     record: Reservation | None
     cancellation: Annotated[Cancellation | None, Field(description="None was asked for where it is null.")]
+    evidence: list[str] = maybe("While the PMS may have made it, what is known of that, as sentences.")
     similar_to: list[RequestId] = maybe(_SIMILAR)
     conflicting_body: ConflictingBody = maybe("Another body came under its `Idempotency-Key`, and was not made.")
 
