@@ -1,5 +1,6 @@
-"""While workers run, the database is replaced by one that lacks the last seconds, as a failover to an asynchronous standby does:
-they notice it before they push anything more, and go on once it is repaired."""
+"""While workers run, another database takes the place of theirs. Where it lacks the last seconds, as after a failover to an
+asynchronous standby, they notice it before they push anything more, and go on once it is repaired. Where it has all, as after a
+failover to a synchronous one, they go on by themselves."""
 
 import asyncio
 from collections import Counter
@@ -21,22 +22,36 @@ def name_of(url: str) -> str:
     return urlsplit(url).path.removeprefix("/")
 
 
-async def fail_over(server_url: str, url: str, standby: str) -> None:
-    """Everybody is disconnected from `url`, and finds `standby` there."""
+def disconnected(*databases: str) -> list[str]:
+    """Statements after which nobody is connected to `databases`, nor to the first one again."""
+    named = ", ".join(f"'{each}'" for each in databases)
+    return [
+        f"ALTER DATABASE {databases[0]} WITH ALLOW_CONNECTIONS false",
+        f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname IN ({named})",
+    ]
+
+
+async def execute(server_url: str, *statements: str) -> None:
     connection = await asyncpg.connect(urlunsplit(urlsplit(server_url)._replace(scheme="postgresql")))
-    primary, other = name_of(url), name_of(standby)
     try:
-        await connection.execute(f"ALTER DATABASE {primary} WITH ALLOW_CONNECTIONS false")
-        await connection.execute(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = any($1)", [primary, other]
-        )
-        await connection.execute(f"ALTER DATABASE {primary} RENAME TO {primary}_gone")
-        await connection.execute(f"ALTER DATABASE {other} RENAME TO {primary}")
-        # Each keeps a name under which its fixture drops it.
-        await connection.execute(f"ALTER DATABASE {primary}_gone RENAME TO {other}")
-        await connection.execute(f"ALTER DATABASE {other} WITH ALLOW_CONNECTIONS true")
+        for each in statements:
+            await connection.execute(each)
     finally:
         await connection.close()
+
+
+async def fail_over(server_url: str, url: str, standby: str) -> None:
+    """Everybody is disconnected from `url`, and finds `standby` there."""
+    primary, other = name_of(url), name_of(standby)
+    await execute(
+        server_url,
+        *disconnected(primary, other),
+        f"ALTER DATABASE {primary} RENAME TO {primary}_gone",
+        f"ALTER DATABASE {other} RENAME TO {primary}",
+        # Each keeps a name under which its fixture drops it.
+        f"ALTER DATABASE {primary}_gone RENAME TO {other}",
+        f"ALTER DATABASE {other} WITH ALLOW_CONNECTIONS true",
+    )
 
 
 def test_a_failover_that_loses_the_last_seconds_is_noticed_before_anything_is_pushed(
@@ -45,6 +60,35 @@ def test_a_failover_that_loses_the_last_seconds_is_noticed_before_anything_is_pu
     if backend == "embedded":
         pytest.skip("the embedded store is a file of the process: nothing takes its place while it runs")
     asyncio.run(failed_over(House(log), migrated_url, request.getfixturevalue("postgres_url")))
+
+
+def test_after_a_failover_that_loses_nothing_workers_go_on_by_themselves(
+    backend: Backend, log: Log, migrated_url: str, request: pytest.FixtureRequest
+) -> None:
+    if backend == "embedded":
+        pytest.skip("the embedded store is a file of the process: nothing takes its place while it runs")
+    asyncio.run(failed_over_to_all(House(log), migrated_url, request.getfixturevalue("postgres_url")))
+
+
+async def failed_over_to_all(house: House, url: str, server_url: str) -> None:
+    async with house.log.admin() as admin:
+        await admin.create(dict.fromkeys(house.topics.all(), 2))
+    async with AsyncExitStack() as stack:
+        engine = open_engine(url)
+        stack.push_async_callback(engine.dispose)
+        async with house.worker(engine) as worker:
+            await house.until(engine, await house.submit(2), Status.CONFIRMED)
+            house.pmss.down = True
+            waiting = await house.submit(2)
+            await house.until(engine, waiting, Status.PENDING)
+            await house.until_put_off(engine, waiting)
+            await execute(server_url, *disconnected(name_of(url)))
+            standby = await stack.enter_async_context(copied("distributed", url, server_url))
+            await fail_over(server_url, url, standby)
+            house.pmss.down = False
+            await house.until(engine, [*waiting, *await house.submit(1)], Status.CONFIRMED)
+            assert worker.in_step
+    assert house.pmss.made == Counter({each.request_id: 1 for each in house.submitted})
 
 
 async def failed_over(house: House, url: str, server_url: str) -> None:

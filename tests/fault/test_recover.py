@@ -3,6 +3,7 @@ and can be killed anywhere and run again."""
 
 import asyncio
 import shutil
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
@@ -216,6 +217,45 @@ def test_alike_submissions_that_each_had_an_outcome_stay_two(
         rows = await loss.rows()
         assert [rows[each.request_id][0] for each in (first, second)] == ["CONFIRMED", "CONFIRMED"]
         assert {row[3] for row in rows.values()} == {"the same stay"}, "what is sent again is recognised"
+
+    played(scene, backend, log, migrated_url, request)
+
+
+@slow_on("distributed")
+def test_a_stay_that_was_booked_again_while_its_cancellation_was_under_way_stays_booked_once(
+    backend: Backend, log: Log, migrated_url: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    down = True
+
+    async def cancel(*_: object) -> CancelOutcome:
+        return Deferred("pms_unavailable", "Down.") if down else Cancelled()
+
+    monkeypatch.setattr(restore.PmsOfAccount, "cancel", cancel)
+    monkeypatch.setitem(restore.ACCOUNTS, "searched", replace(restore.ACCOUNTS["searched"], cancel=True))
+
+    async def scene(loss: Loss) -> None:
+        nonlocal down
+        house, same = loss.house, NaturalKey("the same stay", window_seconds=300)
+        first = await loss.submit("searched", natural=same)
+        async with house.worker(loss.engine):
+            await house.until(loss.engine, [first], Status.CONFIRMED)
+            await house.until_told(1)
+        await loss.keep_snapshot()
+        asked = CancellationRequest(first.request_id, "searched", first.key, house.clock.now(), None, 1)
+        await loss.publish(encode_cancellation(asked))
+        second = await loss.submit("searched", natural=same, accepted_at=house.clock.now())
+        async with house.worker(loss.engine):
+            await house.until(loss.engine, [second], Status.CONFIRMED)
+            await house.until_told(2)
+        await loss.lose()
+        down = False
+        async with house.recovery(loss.engine) as recovery:
+            done = await recovery.run()
+        assert (done.missing, done.cancellations) == (1, 1)
+        async with house.worker(loss.engine):
+            await house.until(loss.engine, [first], Status.CANCELLED)
+            await house.until(loss.engine, [second], Status.CONFIRMED)
+        assert house.pmss.made == Counter({first.request_id: 1, second.request_id: 1})
 
     played(scene, backend, log, migrated_url, request)
 
