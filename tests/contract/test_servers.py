@@ -4,8 +4,9 @@ import asyncio
 import os
 import signal
 import sys
+from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import pytest
 from tests.support.backends import REQUIRE, missing
 from tools.servers.ladder import Unavailable, plan
 from tools.servers.lent_servers import Borrowed, Lender
+from tools.servers.postgres.databases import EmptiedDatabases
 from tools.servers.postgres.process import PostgresServer
 from tools.servers.real_servers import FromEnvironment, RealServer
 
@@ -135,6 +137,42 @@ async def _execute(server: PostgresServer, statement: str) -> object:
     connection = await asyncpg.connect(server.url)
     try:
         return await connection.fetchval(statement)
+    finally:
+        await connection.close()
+
+
+async def test_a_database_is_lent_again_unless_its_schema_was_changed(
+    postgres_url: str, migrated_template: str
+) -> None:
+    databases = EmptiedDatabases(postgres_url, migrated_template)
+    try:
+        lent = await changed(databases, "INSERT INTO workspaces (id, created_at) VALUES ('w', now())")
+        for change in (
+            "ALTER TABLE reservations RENAME COLUMN request_id TO request_number",
+            "ALTER TABLE audit DISABLE TRIGGER USER",
+            "CREATE FUNCTION added() RETURNS int LANGUAGE sql AS 'SELECT 1'",
+        ):
+            assert await changed(databases, change) == lent
+            another = await changed(databases, "SELECT request_id FROM reservations")
+            assert another != lent, change
+            lent = another
+    finally:
+        await databases.close()
+
+
+async def changed(databases: EmptiedDatabases, statement: str) -> str:
+    """The database that was lent to execute `statement`."""
+    async with databases.lent() as url, new_session(url) as connection:
+        assert await connection.fetchval("SELECT count(*) FROM workspaces") == 0
+        await connection.execute(statement)
+    return url
+
+
+@asynccontextmanager
+async def new_session(url: str) -> AsyncIterator[asyncpg.Connection]:
+    connection = await asyncpg.connect(url.replace("postgresql+asyncpg", "postgresql"))
+    try:
+        yield connection
     finally:
         await connection.close()
 

@@ -25,14 +25,22 @@ async def new_database(server_url: str, *, template: str | None = None, encoding
 
 
 _STATE = """
-select string_agg(concat_ws(' ', relname, relfilenode, reloptions, reltuples), ',' order by relname)
-  || (select string_agg(version_num, ',') from alembic_version)
-  || (select string_agg(concat_ws(' ', relname, attname), ',' order by relname, attnum)
-      from pg_attribute join pg_class on pg_class.oid = attrelid
-      where relnamespace = 'public'::regnamespace and relkind = 'r' and attnum > 0)
-from pg_class where relnamespace = 'public'::regnamespace and relkind in ('r', 'i')
+with relations as (select * from pg_class where relnamespace = 'public'::regnamespace and relkind in ('r', 'i')),
+definitions as (
+  select xmin from pg_attribute where attrelid in (select oid from relations)
+  union all select xmin from pg_attrdef where adrelid in (select oid from relations)
+  union all select xmin from pg_constraint where connamespace = 'public'::regnamespace
+  union all select xmin from pg_proc where pronamespace = 'public'::regnamespace
+)
+select concat_ws(
+  ' ',
+  (select string_agg(concat_ws(' ', relname, relfilenode, reloptions, reltuples), ',' order by relname) from relations),
+  (select md5(string_agg(xmin::text, ',' order by xmin::text)) from definitions),
+  (select md5(string_agg(concat_ws(' ', tgname, tgenabled), ',' order by oid)) from pg_trigger),
+  (select string_agg(version_num, ',') from alembic_version)
+)
 """
-"""What tells that a schema was changed, or a table analyzed."""
+"""What tells that a schema was changed, or a table analyzed. `xmin`: the transaction that last wrote a definition."""
 
 _EMPTY = """
 select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid();
@@ -54,7 +62,7 @@ end $$;
 class EmptiedDatabases:
     """Copies of `template` for one test after another, with every table and no rows: emptying one takes a twentieth of making one.
 
-    One that a test left with other tables, or with statistics of them, is not used again. All are dropped by `close`.
+    A database whose schema a test changed, or whose tables it analyzed, is not used again. All are dropped by `close`.
     """
 
     def __init__(self, server_url: str, template: str) -> None:
