@@ -103,7 +103,7 @@ def real_servers(pytestconfig: pytest.Config) -> RealServers:
 
 @pytest.fixture(scope="session")
 def kafka_bootstrap(real_servers: RealServers) -> str:
-    """Where the shared Kafka is. Its topics are everybody's: name yours so that nobody else has them."""
+    """Where the shared Kafka is. Other tests use it at the same time: give topics and groups names that no other test has."""
     try:
         return real_servers.kafka.address()
     except Unavailable as reason:

@@ -193,7 +193,8 @@ class Consumer(Protocol):
     """One member of a consumer group on one topic. Delivers at least once, in order within a partition."""
 
     async def receive(self, *, max_messages: int, wait_seconds: float) -> Sequence[ConsumedMessage]:
-        """The next messages not yet received by this member, up to `max_messages`; empty if none came within `wait_seconds`.
+        """The next messages not yet received by this member, up to `max_messages`. Empty if none came within `wait_seconds`, and
+        never earlier: not after a rebalance or a gap either.
 
         Starts after the group's last commit, or at the beginning if it has none. Where the log lacks messages that the group has
         not received, that is a `LogGap`: it is passed to `on_gap`, and committed, before anything behind it is received.

@@ -17,7 +17,7 @@ from aiokafka.errors import (
 
 from forwarder.process.loops import detached
 from forwarder.topics.kafka.connection import KafkaConnection, connecting, milliseconds, reaching_kafka
-from forwarder.topics.kafka.reader import METADATA_SECONDS, CannotRead, KafkaReader, stop
+from forwarder.topics.kafka.reader import METADATA_SECONDS, CannotRead, KafkaReader, stop, until_some
 from forwarder.topics.port import ConsumedMessage, GapFound, LogGap, LogUnavailable, LogUnreadable, PartitionsChanged
 
 _MAX_POLL_INTERVAL_SECONDS = 300.0
@@ -58,6 +58,10 @@ class KafkaConsumer:
         self._commit_at = 0.0
 
     async def receive(self, *, max_messages: int, wait_seconds: float) -> Sequence[ConsumedMessage]:
+        return await until_some(lambda seconds: self._receive_once(max_messages, seconds), wait_seconds)
+
+    async def _receive_once(self, max_messages: int, wait_seconds: float) -> Sequence[ConsumedMessage]:
+        """As `receive`, but also empty, before the time is up, after a rebalance, a gap, or an error that it recovered from."""
         if self._reader is not None and not self._reader.usable:
             await self._start_again()
         reader = self._reader or await self.join()
@@ -68,6 +72,7 @@ class KafkaConsumer:
             return ()
         if not messages:
             await self._commit_all()
+            return ()
         generation = self._membership.generation
         await self._membership.assigned()
         return messages if generation == self._membership.generation else ()

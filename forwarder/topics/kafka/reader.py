@@ -16,10 +16,10 @@ import asyncio
 import logging
 import time
 from collections import defaultdict, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import cast
+from typing import TypeVar, cast
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.errors import (
@@ -40,6 +40,7 @@ METADATA_SECONDS = 15.0
 """How soon a new partition, or a topic that was missing, is noticed. aiokafka's default is five minutes."""
 
 _log = logging.getLogger(__name__)
+T = TypeVar("T")
 _Records = Mapping[TopicPartition, Sequence[ConsumerRecord]]
 _NO_PARTITION = None
 _CAREFUL_READS = 1_000  # readable records in a row after which a reader is careful no more
@@ -135,20 +136,30 @@ class KafkaReader:
         return [self._fetched.popleft() for _ in range(min(max_messages, len(self._fetched)))]
 
     def discard(self) -> None:
-        """Drop what was fetched and not yet taken: its partitions are being given up."""
+        """Drop what was fetched and not yet taken, and stop waiting for what cannot be read: the partitions are being given up, or
+        read from another place."""
         self._fetched.clear()
-        for partition in self._waiting.keys() & self.consumer.assignment():
-            self.consumer.resume(partition)
-        self._waiting.clear()
-        self._failed.clear()
+        self._give_up_waiting()
         if self._fetch is not None and self._fetch.done():
             self._fetch = None
 
     def close(self) -> None:
-        """Stop waiting for a fetch."""
+        """Stop waiting for a fetch, and for what cannot be read."""
+        self._give_up_waiting()
         if self._fetch is not None:
             self._fetch.cancel()
             self._fetch.add_done_callback(retrieve_exception)
+
+    def _give_up_waiting(self) -> None:
+        for partition, waiting in self._waiting.items():
+            if partition in self.consumer.assignment():
+                self.consumer.resume(partition)
+            _log.info(
+                "partition.given_up",
+                extra={"topic": partition.topic, "partition": partition.partition, "offset": waiting.offset},
+            )
+        self._waiting.clear()
+        self._failed.clear()
 
     async def _refill(self, max_messages: int, wait_seconds: float) -> None:
         loop = asyncio.get_running_loop()
@@ -258,25 +269,29 @@ class KafkaReader:
     async def _try_again(self, max_messages: int) -> _Records:
         """The next records of partitions that waited until now."""
         now = asyncio.get_running_loop().time()
-        for partition in [each for each, waiting in self._waiting.items() if waiting.again_at <= now]:
-            waiting = self._waiting[partition]
+        for partition, waiting in [each for each in self._waiting.items() if each[1].again_at <= now]:
+            if self._waiting.get(partition) is not waiting:
+                continue  # given up during the tries before
             self.consumer.resume(partition)
+            found: _Records = {}
+            error = waiting.error
             try:
                 found = await fetched(
                     self.consumer, partition, timeout_ms=_AGAIN_MILLISECONDS, max_records=max_messages
                 )
-            except CannotRead as error:
-                self._wait(partition, waiting.offset, error)
-                continue
-            position = await self.consumer.position(partition)
-            if not found and position < (self.consumer.highwater(partition) or position + 1):
-                self._wait(partition, waiting.offset, waiting.error)  # no answer yet
-                continue
-            del self._waiting[partition]
-            _log.info(
-                "partition.readable_again",
-                extra={"topic": partition.topic, "partition": partition.partition, "offset": waiting.offset},
-            )
+                position = 0 if found else await self.consumer.position(partition)
+                readable = bool(found) or position >= (self.consumer.highwater(partition) or position + 1)
+            except CannotRead as again:
+                readable, error = False, again
+            if self._waiting.get(partition) is waiting:  # else given up during this try
+                del self._waiting[partition]
+                if readable:
+                    _log.info(
+                        "partition.readable_again",
+                        extra={"topic": partition.topic, "partition": partition.partition, "offset": waiting.offset},
+                    )
+                else:
+                    self._wait(partition, waiting.offset, error)
             if found:
                 return found
         return {}
@@ -300,6 +315,16 @@ class KafkaReader:
             self._silent_seconds.clear()
         elif silent:
             raise LogUnavailable(f"no broker has answered for {len(silent)} of the partitions within {limit:g} s")
+
+
+async def until_some(receive: Callable[[float], Awaitable[Sequence[T]]], wait_seconds: float) -> Sequence[T]:
+    """What `receive` returns. As long as that is empty and `wait_seconds` are not over, it is called again, with the seconds that
+    are left."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + wait_seconds
+    while not (received := await receive(max(deadline - loop.time(), 0.0))) and loop.time() < deadline:
+        pass
+    return received
 
 
 async def stop(consumer: AIOKafkaConsumer, connection: KafkaConnection) -> None:

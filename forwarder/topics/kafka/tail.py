@@ -8,7 +8,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 
 from forwarder.topics.kafka.connection import KafkaConnection, connecting, milliseconds, reaching_kafka
-from forwarder.topics.kafka.reader import METADATA_SECONDS, CannotRead, KafkaReader, stop
+from forwarder.topics.kafka.reader import METADATA_SECONDS, CannotRead, KafkaReader, stop, until_some
 from forwarder.topics.port import ConsumedMessage
 
 
@@ -51,6 +51,10 @@ class KafkaTail:
         return {each.partition: offset for each, offset in places.items()}
 
     async def receive(self, *, max_messages: int, wait_seconds: float) -> Sequence[ConsumedMessage]:
+        return await until_some(lambda seconds: self._receive_once(max_messages, seconds), wait_seconds)
+
+    async def _receive_once(self, max_messages: int, wait_seconds: float) -> Sequence[ConsumedMessage]:
+        """As `receive`, but also empty, before the time is up, where it starts again after an error."""
         if self._reader is not None and not self._reader.usable:
             await self.close()
         reader = self._reader or await self.open()

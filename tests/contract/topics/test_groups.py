@@ -24,8 +24,8 @@ async def publisher(log: Log) -> AsyncIterator[Publisher]:
         yield opened
 
 
-def member(log: Log, topic: str, group: str = "workers") -> AbstractAsyncContextManager[Consumer]:
-    return log.consumer(topic, group=group, on_partitions=ignore_partitions)
+def member(log: Log, topic: str, group: str | None = None) -> AbstractAsyncContextManager[Consumer]:
+    return log.consumer(topic, group=group or topic, on_partitions=ignore_partitions)
 
 
 async def test_what_was_not_committed_is_delivered_again(log: Log, topic: str, publisher: Publisher) -> None:
@@ -73,7 +73,7 @@ async def test_committing_nothing_does_nothing(log: Log, topic: str, publisher: 
 
 async def test_two_groups_each_receive_everything(log: Log, topic: str, publisher: Publisher) -> None:
     await publisher.publish(topic, numbered(30))
-    async with member(log, topic, "one") as one, member(log, topic, "two") as two:
+    async with member(log, topic, f"{topic}.one") as one, member(log, topic, f"{topic}.two") as two:
         first = await take(one, 30)
         await one.commit(first)
         second = await take(two, 30)
@@ -89,7 +89,7 @@ async def test_on_partitions_is_told_of_every_partition_before_anything_is_recei
         told.append(partitions)
 
     await publisher.publish(topic, numbered(1))
-    async with log.consumer(topic, group="workers", on_partitions=note) as consumer:
+    async with log.consumer(topic, group=topic, on_partitions=note) as consumer:
         await take(consumer, 1)
         assert told == [frozenset(range(PARTITIONS))]
 
@@ -128,17 +128,17 @@ async def test_a_tail_takes_nothing_from_a_group(log: Log, topic: str, publisher
 async def test_lag_counts_what_is_not_committed(log: Log, topic: str, publisher: Publisher) -> None:
     await publisher.publish(topic, numbered(40))
     async with member(log, topic) as consumer:
-        assert sum((await lag(log, topic, "workers")).values()) == 40
-        assert set(await lag(log, topic, "workers")) == set(range(PARTITIONS))
+        assert sum((await lag(log, topic, topic)).values()) == 40
+        assert set(await lag(log, topic, topic)) == set(range(PARTITIONS))
         received = await take(consumer, 40)
-        assert sum((await lag(log, topic, "workers")).values()) == 40
+        assert sum((await lag(log, topic, topic)).values()) == 40
         partition = received[0].partition
         await consumer.commit([each for each in received if each.partition == partition])
         assert not await consumer.receive(max_messages=1, wait_seconds=0.1)  # then all is committed
-        assert (await lag(log, topic, "workers"))[partition] == 0
+        assert (await lag(log, topic, topic))[partition] == 0
         await consumer.commit(received)
         assert not await consumer.receive(max_messages=1, wait_seconds=0.1)
-        assert sum((await lag(log, topic, "workers")).values()) == 0
+        assert sum((await lag(log, topic, topic)).values()) == 0
 
 
 async def test_all_that_was_committed_is_so_before_the_member_leaves(
@@ -148,7 +148,7 @@ async def test_all_that_was_committed_is_so_before_the_member_leaves(
     async with member(log, topic) as consumer:
         for each in await take(consumer, 40):
             await consumer.commit([each])
-    assert sum((await lag(log, topic, "workers")).values()) == 0
+    assert sum((await lag(log, topic, topic)).values()) == 0
 
 
 async def test_creating_a_topic_twice_leaves_it_as_it_was(log: Log, topic: str) -> None:
@@ -184,14 +184,14 @@ async def test_how_far_a_group_is_behind_is_told_without_any_of_its_members(
     log: Log, topic: str, publisher: Publisher
 ) -> None:
     async with log.admin() as admin:
-        assert await admin.lag(f"{topic}.none", group="workers") == []
-        assert [each.oldest_at for each in await admin.lag(topic, group="workers")] == [None] * PARTITIONS
+        assert await admin.lag(f"{topic}.none", group=topic) == []
+        assert [each.oldest_at for each in await admin.lag(topic, group=topic)] == [None] * PARTITIONS
         await publisher.publish(topic, numbered(40))
         async with member(log, topic) as consumer:
             received = await take(consumer, 40)
             await consumer.commit([each for each in received if each.offset == 0])
         await publisher.publish(topic, numbered(5, first=40))
-        lags = await admin.lag(topic, group="workers")
+        lags = await admin.lag(topic, group=topic)
         assert sum(each.messages for each in lags) == 45 - len({each.partition for each in received})
         seconds = {(each.partition, each.offset): each.timestamp_ms / 1000 for each in received}
         appended = {each.partition: each.oldest_at and each.oldest_at.timestamp() for each in lags}
@@ -204,9 +204,9 @@ async def test_topics_are_described_and_members_counted_where_the_log_tells(
     await publisher.publish(topic, numbered(1))
     async with log.admin() as admin:
         assert await admin.members("nobody-ever") == (0 if backend == "distributed" else None)
-        async with member(log, topic, "counted") as consumer:
+        async with member(log, topic) as consumer:
             await take(consumer, 1)
-            assert await admin.members("counted") == (1 if backend == "distributed" else None)
+            assert await admin.members(topic) == (1 if backend == "distributed" else None)
         described = await admin.describe([topic, "there.is.no.such"])
     assert {name: each.partitions for name, each in described.items()} == {topic: PARTITIONS}
     assert described[topic].in_sync == described[topic].replicas >= 1

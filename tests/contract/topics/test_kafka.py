@@ -76,7 +76,7 @@ async def test_a_partition_that_is_added_is_read(
 ) -> None:
     monkeypatch.setattr(consumer_module, "METADATA_SECONDS", 0.2)
     topic, member = await new_topic(log, 1), Ownership()
-    async with log.consumer(topic, group="g", on_partitions=member.note) as consumer:
+    async with log.consumer(topic, group=topic, on_partitions=member.note) as consumer:
         async with _admin(kafka_bootstrap) as admin:
             await admin.create_partitions({topic: NewPartitions(2)})
         async with at_the_same_time(keep_receiving(consumer, Tally())):
@@ -89,12 +89,12 @@ async def test_members_share_the_partitions_and_no_two_own_the_same(log: KafkaLo
     received = Tally()
     async with (
         log.publisher() as publisher,
-        log.consumer(topic, group="g", on_partitions=one.note) as first,
+        log.consumer(topic, group=topic, on_partitions=one.note) as first,
         at_the_same_time(keep_receiving(first, received)),
     ):
         await one.until(lambda: one.now == everything)
         async with (
-            log.consumer(topic, group="g", on_partitions=two.note) as second,
+            log.consumer(topic, group=topic, on_partitions=two.note) as second,
             at_the_same_time(keep_receiving(second, received)),
         ):
             await one.until(lambda: frozenset() < one.now < everything)
@@ -108,12 +108,25 @@ async def test_members_share_the_partitions_and_no_two_own_the_same(log: KafkaLo
     assert one.told[1] == frozenset()
 
 
+async def test_a_receive_under_way_goes_on_waiting_through_a_rebalance(log: KafkaLog, topic: str) -> None:
+    one, two = Ownership(), Ownership()
+    everything = frozenset(range(PARTITIONS))
+    async with log.publisher() as publisher, log.consumer(topic, group=topic, on_partitions=one.note) as first:
+        await one.until(lambda: one.now == everything)
+        waiting = asyncio.create_task(first.receive(max_messages=10, wait_seconds=SOON))
+        async with log.consumer(topic, group=topic, on_partitions=two.note):
+            await one.until(lambda: frozenset() < one.now < everything)
+            await publisher.publish(topic, numbered(200))
+            assert {each.partition for each in await waiting} <= one.now
+            assert waiting.result()
+
+
 async def test_more_members_than_partitions_leave_some_without(log: KafkaLog) -> None:
     owners = [Ownership() for _ in range(2)]
     narrow = await new_topic(log, 1)
     async with (
-        log.consumer(narrow, group="g", on_partitions=owners[0].note) as first,
-        log.consumer(narrow, group="g", on_partitions=owners[1].note) as second,
+        log.consumer(narrow, group=narrow, on_partitions=owners[0].note) as first,
+        log.consumer(narrow, group=narrow, on_partitions=owners[1].note) as second,
     ):
         idle = first if await _ends_without(owners[0], owners[1]) else second
         for _ in range(30):  # longer than silence may last: having nothing is no outage
@@ -130,7 +143,7 @@ async def test_what_on_partitions_raises_comes_out_of_receive(log: KafkaLog, top
     async def fail(_: frozenset[int]) -> None:
         raise RuntimeError("the caller's own")
 
-    async with log.consumer(topic, group="g", on_partitions=fail) as consumer:
+    async with log.consumer(topic, group=topic, on_partitions=fail) as consumer:
         with pytest.raises(RuntimeError, match="the caller's own"):
             await take(consumer, 1)
 

@@ -2,11 +2,13 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaProducer
 
 from forwarder.topics.kafka import reader
+from forwarder.topics.kafka.consumer import KafkaConsumer
 from forwarder.topics.kafka.log import KafkaLog
 from forwarder.topics.port import ConsumedMessage, Consumer, LogUnreadable, Message
 from forwarder.topics.publishing import partition_of
@@ -44,7 +46,7 @@ async def test_what_the_topic_compresses_is_read_by_every_reader(
     topic = await topic_with(kafka_bootstrap, PARTITIONS, {"compression.type": codec})
     async with log.publisher() as publisher:
         await publisher.publish(topic, numbered(MANY))
-    async with log.consumer(topic, group="g", on_partitions=ignore_partitions) as consumer:
+    async with log.consumer(topic, group=topic, on_partitions=ignore_partitions) as consumer:
         read = await take(consumer, MANY)
         assert numbers(read) == list(range(MANY))
         await consumer.commit(read)
@@ -59,7 +61,7 @@ async def test_what_the_topic_compresses_is_read_by_every_reader(
 async def test_what_another_producer_compressed_is_read(log: KafkaLog, kafka_bootstrap: str, codec: str) -> None:
     topic = await new_topic(log, PARTITIONS)
     await written_by_another(kafka_bootstrap, topic, codec, numbered(MANY))
-    async with log.consumer(topic, group="g", on_partitions=ignore_partitions) as consumer:
+    async with log.consumer(topic, group=topic, on_partitions=ignore_partitions) as consumer:
         assert numbers(await take(consumer, MANY)) == list(range(MANY))
 
 
@@ -83,7 +85,7 @@ async def test_what_cannot_be_read_here_waits_and_everything_else_goes_on(
     key = {partition_of(each.key, PARTITIONS): each.key for each in numbered(20)}
     async with (
         log.publisher() as publisher,
-        log.consumer(topic, group="g", on_partitions=ignore_partitions) as consumer,
+        log.consumer(topic, group=topic, on_partitions=ignore_partitions) as consumer,
     ):
         await publisher.publish(topic, [Message(key[0], b"0"), Message(key[1], b"1")])
         await written_by_another(kafka_bootstrap, topic, "lz4", [Message(key[0], b"2"), Message(key[0], b"3")])
@@ -98,12 +100,70 @@ async def test_what_cannot_be_read_here_waits_and_everything_else_goes_on(
             await consumer.commit(first)
             for _ in range(3):
                 assert not await consumer.receive(max_messages=10, wait_seconds=0.3)
-            assert await lag(log, topic, "g") == {0: 3, 1: 0}
+            assert await lag(log, topic, topic) == {0: 3, 1: 0}
             with pytest.raises(LogUnreadable, match=r"partition 0 cannot be read from offset 1 .*cramjam"):
                 await everything(log, topic)
         assert numbers(await take(consumer, 3)) == [2, 3, 4]
         assert not consumer.unreadable
-    said = [vars(each) for each in caplog.records if each.message == "partition.unreadable"]
-    assert [(each["offset"], "cramjam" in each["remedy"]) for each in said] == 2 * [(1, True)]  # the consumer, the tail
-    assert "partition.readable_again" in [each.message for each in caplog.records]
+    unreadable = [vars(each) for each in caplog.records if each.message == "partition.unreadable"]
+    assert [(each["offset"], "cramjam" in each["remedy"]) for each in unreadable] == 2 * [(1, True)]
+    by_consumer, by_tail = (
+        ["partition.unreadable", "partition.readable_again"],
+        ["partition.unreadable", "partition.given_up"],
+    )
+    assert said(caplog) == [by_consumer[0], *by_tail, by_consumer[1]]
     assert numbers(await everything(log, topic)) == [0, 1, 2, 3, 4, 5, 6]
+
+
+async def test_a_partition_that_waits_and_is_given_up_is_said_to_be(
+    log: KafkaLog, kafka_bootstrap: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """In a rebalance, also in the middle of a try to read it, and when the member leaves."""
+    caplog.set_level("INFO", "forwarder")
+    monkeypatch.setattr(reader, "_AGAIN_SECONDS", 0.0)
+    topic = await new_topic(log, 1)
+    await written_by_another(kafka_bootstrap, topic, "lz4", [Message(b"k", b"0")])
+    monkeypatch.setattr("aiokafka.codec.has_lz4", lambda: False)
+    async with log.consumer(topic, group=topic, on_partitions=ignore_partitions) as consumer:
+        for turn in range(3):
+            assert not await until(lambda _: bool(consumer.unreadable), consumer)
+            async with asyncio.timeout(SOON), log.consumer(topic, group=topic, on_partitions=ignore_partitions):
+                while said(caplog).count("partition.given_up") == turn:
+                    assert not await consumer.receive(max_messages=10, wait_seconds=0.1)
+        assert not await until(lambda _: bool(consumer.unreadable), consumer)
+    assert said(caplog) == (len(said(caplog)) // 2) * ["partition.unreadable", "partition.given_up"]
+
+
+@pytest.mark.parametrize("readable", [True, False])
+async def test_a_partition_may_be_given_up_while_it_is_tried_again(
+    log: KafkaLog, kafka_bootstrap: str, monkeypatch: pytest.MonkeyPatch, readable: bool
+) -> None:
+    monkeypatch.setattr(reader, "_AGAIN_SECONDS", 0.0)
+    topic, lacks = await new_topic(log, 1), [True]
+    await written_by_another(kafka_bootstrap, topic, "lz4", [Message(b"k", b"0")])
+    monkeypatch.setattr("aiokafka.codec.has_lz4", lambda: not lacks)
+    fetched = reader.fetched
+    async with log.consumer(topic, group=topic, on_partitions=ignore_partitions) as consumer:
+        assert isinstance(consumer, KafkaConsumer)
+
+        async def meanwhile(*arguments: Any, **more: Any) -> Any:
+            monkeypatch.setattr(reader, "fetched", fetched)
+            assert consumer._reader is not None  # noqa: SLF001
+            consumer._reader.discard()  # noqa: SLF001
+            return await fetched(*arguments, **more)
+
+        await until(lambda _: bool(consumer.unreadable), consumer)
+        monkeypatch.setattr(reader, "fetched", meanwhile)
+        if readable:
+            lacks.clear()
+        else:
+            await consumer.receive(max_messages=1, wait_seconds=0.5)
+            assert consumer.unreadable == {0: 0}
+            lacks.clear()
+        assert numbers(await take(consumer, 1)) == [0]
+        assert not consumer.unreadable
+
+
+def said(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """Of partitions."""
+    return [each.message for each in caplog.records if each.message.startswith("partition.")]

@@ -79,9 +79,9 @@ async def test_what_the_driver_cannot_read_is_delivered_as_unreadable_and_nothin
         await consumer.commit(read)
         return read
 
-    async with log.consumer(topic, group="g", on_partitions=ignore_partitions) as consumer:
+    async with log.consumer(topic, group=topic, on_partitions=ignore_partitions) as consumer:
         by_group = await read(consumer)
-    assert await lag(log, topic, "g") == {0: 0, 1: 0}
+    assert await lag(log, topic, topic) == {0: 0, 1: 0}
     async with log.tail(topic, from_beginning=True) as tail:
         by_tail = await take(tail, 15)
     for found in (by_group, by_tail):
@@ -95,7 +95,7 @@ async def test_what_the_driver_cannot_read_is_delivered_as_unreadable_and_nothin
 async def test_after_it_reading_goes_on_as_ever(log: KafkaLog, topic: str, write: Write) -> None:
     await write(0, UNREADABLE)
     async with (
-        log.consumer(topic, group="g", on_partitions=ignore_partitions) as consumer,
+        log.consumer(topic, group=topic, on_partitions=ignore_partitions) as consumer,
         log.publisher() as publisher,
     ):
         await take(consumer, 1)
@@ -129,7 +129,7 @@ async def test_senders_may_set_any_time(log: KafkaLog, kafka_bootstrap: str, mil
         (came,) = await take(tail, 1)
     assert moment_of(came.timestamp_ms).tzinfo is UTC
     async with log.admin() as admin:
-        (behind,) = await admin.lag(topic, group="g")
+        (behind,) = await admin.lag(topic, group=topic)
     assert behind.messages == 1
 
 

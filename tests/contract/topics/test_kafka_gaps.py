@@ -39,7 +39,7 @@ async def published(log: KafkaLog, topic: str, first: int, count: int) -> None:
 
 async def taken(log: KafkaLog, topic: str, count: int, gaps: Gaps) -> list[int]:
     """The numbers of so many messages, which are committed."""
-    async with log.consumer(topic, group="g", on_partitions=ignore_partitions, on_gap=gaps.note) as consumer:
+    async with log.consumer(topic, group=topic, on_partitions=ignore_partitions, on_gap=gaps.note) as consumer:
         found = await take(consumer, count)
         await consumer.commit(found)
         return numbers(found)
@@ -65,7 +65,7 @@ async def test_deleted_before_a_stopped_group_received_them(log: KafkaLog, admin
 async def test_deleted_to_the_end_under_a_member_that_is_running(log: KafkaLog, admin: AIOKafkaAdminClient) -> None:
     topic, gaps = await new_topic(log, 1), Gaps()
     await published(log, topic, 0, 5)
-    async with log.consumer(topic, group="g", on_partitions=ignore_partitions, on_gap=gaps.note) as consumer:
+    async with log.consumer(topic, group=topic, on_partitions=ignore_partitions, on_gap=gaps.note) as consumer:
         await consumer.commit(await take(consumer, 5))
         position = 5
         while not gaps:  # what the member has fetched already is not lost with the log
@@ -79,13 +79,13 @@ async def test_deleted_to_the_end_under_a_member_that_is_running(log: KafkaLog, 
         await published(log, topic, position, 1)
         assert numbers(await take(consumer, 1))[-1] >= gap.resumed_at
     async with log.admin() as inspected:
-        assert (await inspected.committed(topic, group="g"))[0] >= gap.resumed_at
+        assert (await inspected.committed(topic, group=topic))[0] >= gap.resumed_at
 
 
 async def test_made_anew_with_less_than_the_member_had_received(log: KafkaLog, admin: AIOKafkaAdminClient) -> None:
     topic, gaps = await new_topic(log, 1), Gaps()
     await published(log, topic, 0, 9)
-    async with log.consumer(topic, group="g", on_partitions=ignore_partitions, on_gap=gaps.note) as consumer:
+    async with log.consumer(topic, group=topic, on_partitions=ignore_partitions, on_gap=gaps.note) as consumer:
         await consumer.commit(await take(consumer, 9))
         await admin.delete_topics([topic])
         async with asyncio.timeout(SOON):
@@ -113,7 +113,7 @@ async def test_one_that_cannot_be_noted_is_found_again(log: KafkaLog, admin: AIO
     async def fail(_: LogGap) -> None:
         raise LogUnavailable("the store is away")
 
-    async with log.consumer(topic, group="g", on_partitions=ignore_partitions, on_gap=fail) as consumer:
+    async with log.consumer(topic, group=topic, on_partitions=ignore_partitions, on_gap=fail) as consumer:
         with pytest.raises(LogUnavailable, match="the store is away"):
             await take(consumer, 1)
     assert await taken(log, topic, 1, gaps) == [6]

@@ -88,7 +88,7 @@ async def test_a_consumer_is_closed_with_all_its_connections(
     async with AsyncExitStack() as stack:
         publisher = await stack.enter_async_context(log.publisher())
         await publisher.publish(topic, numbered(3))
-        consumer = await stack.enter_async_context(log.consumer(topic, group="g", on_partitions=ignore_partitions))
+        consumer = await stack.enter_async_context(log.consumer(topic, group=topic, on_partitions=ignore_partitions))
         assert isinstance(consumer, KafkaConsumer)
         assert numbers(await take(consumer, 3)) == [0, 1, 2]
         assert consumer._reader is not None  # noqa: SLF001
@@ -110,7 +110,7 @@ async def test_a_consumer_whose_driver_does_not_stop_is_closed_all_the_same(
         await going_on.wait()
 
     monkeypatch.setattr(GroupCoordinator, "close", close)
-    async with asyncio.timeout(60.0), log.consumer(topic, group="g", on_partitions=ignore_partitions):
+    async with asyncio.timeout(60.0), log.consumer(topic, group=topic, on_partitions=ignore_partitions):
         pass
     assert open_connections() == 0
     going_on.set()
@@ -124,7 +124,7 @@ async def test_whoever_reads_goes_on_with_another(log: KafkaLog, kind: str) -> N
         publisher = await stack.enter_async_context(log.publisher())
         await publisher.publish(topic, numbered(3))
         opened = (
-            log.consumer(topic, group="g", on_partitions=ignore_partitions)
+            log.consumer(topic, group=topic, on_partitions=ignore_partitions)
             if kind == "consumer"
             else log.tail(topic, from_beginning=True)
         )

@@ -71,9 +71,9 @@ async def test_of_an_empty_topic_nothing_is_waited_for(log: Log, topic: str) -> 
 async def test_a_topic_is_read_beside_its_consumers_and_takes_nothing_from_them(log: Log, topic: str) -> None:
     async with (
         log.publisher() as publisher,
-        log.consumer(topic, group="workers", on_partitions=ignore_partitions) as consumer,
+        log.consumer(topic, group=topic, on_partitions=ignore_partitions) as consumer,
     ):
         await publisher.publish(topic, numbered(20))
         assert await everything(log, topic) == [*range(20)]
         assert numbers(await take(consumer, 20)) == [*range(20)]
-        assert sum((await lag(log, topic, "workers")).values()) == 20
+        assert sum((await lag(log, topic, topic)).values()) == 20

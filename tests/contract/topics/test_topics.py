@@ -37,8 +37,8 @@ async def publisher(log: Log) -> AsyncIterator[Publisher]:
         yield opened
 
 
-def member(log: Log, topic: str, group: str = "workers") -> AbstractAsyncContextManager[Consumer]:
-    return log.consumer(topic, group=group, on_partitions=ignore_partitions)
+def member(log: Log, topic: str, group: str | None = None) -> AbstractAsyncContextManager[Consumer]:
+    return log.consumer(topic, group=group or topic, on_partitions=ignore_partitions)
 
 
 async def test_messages_of_a_key_keep_their_order_and_their_partition(
@@ -132,6 +132,17 @@ async def test_a_cancelled_receive_loses_nothing(log: Log, topic: str, publisher
             await waiting
         await publisher.publish(topic, numbered(10))
         assert sorted(each.message.value for each in await take(consumer, 10)) == [b"%d" % each for each in range(10)]
+
+
+async def test_a_cancelled_receive_does_not_shorten_the_next(log: Log, topic: str) -> None:
+    async with member(log, topic) as consumer:
+        assert await nothing_more(consumer)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await consumer.receive(max_messages=10, wait_seconds=0.1)
+        began = asyncio.get_running_loop().time()
+        assert not await consumer.receive(max_messages=10, wait_seconds=0.3)
+        assert asyncio.get_running_loop().time() - began >= 0.25
 
 
 async def test_of_a_large_batch_none_is_lost_or_doubled(log: Log, topic: str, publisher: Publisher) -> None:

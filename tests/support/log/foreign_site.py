@@ -155,13 +155,13 @@ async def foreign_site(
             unsealer,
             pms,
             clock,
-            SETTINGS,
+            replace(SETTINGS, group=topics.requests),
             signer,
             card_parts(engine),
         )
-        endpoints, settings = (
-            SqlEndpoints(engine),
-            NotifierSettings(sweep_seconds=0.05, intake_wait_seconds=0.05, idle_seconds=0.0),
+        endpoints = SqlEndpoints(engine)
+        settings = NotifierSettings(
+            group=topics.results, sweep_seconds=0.05, intake_wait_seconds=0.05, idle_seconds=0.0
         )
         queue = SqlDeliveryQueue(engine)
         notifier = NotifierParts(log, topics, queue, endpoints, unsealer, site.sender, clock, settings)

@@ -82,7 +82,8 @@ async def until_published(publisher: Publisher, topic: str, messages: Sequence[M
 
 
 async def new_topic(log: Log, partitions: int) -> str:
-    """A topic that nobody else has, on a log that others may share."""
+    """A topic that nobody else has, on a log that others may share. Name a group after it: a member that another test adds to the
+    group starts a rebalance."""
     name = f"test.{uuid.uuid4().hex[:12]}"
     async with log.admin() as admin:
         await admin.create({name: partitions})
