@@ -94,15 +94,16 @@ class Place:
             self._counted = None
 
     def hold_response(self, size: int, *, refusable: bool) -> bool:
-        """Hold so many bytes of its response, with what was held for it before; False where that is too much. What has taken effect
-        must be told, so it is not refused: it overdraws."""
+        """Hold so many bytes of its response, instead of those held for it before; False where that is too much. The response to a
+        request that took effect is not `refusable`: it overdraws."""
         more = size - self._response_bytes
-        if more > 0:
-            if not self._responses.take(self._party, more):
-                if refusable:
-                    return False
-                self._responses.overdraw(self._party, more)
-            self._response_bytes = size
+        if more < 0:
+            self._responses.give_back(self._party, -more)
+        elif more and not self._responses.take(self._party, more):
+            if refusable:
+                return False
+            self._responses.overdraw(self._party, more)
+        self._response_bytes = size
         return True
 
     def end(self) -> None:

@@ -59,11 +59,9 @@ class Poster:
         )
 
     def secrets_of(self, endpoint: Endpoint) -> Sequence[str]:
-        """The secrets that sign for the endpoint now: its own, and the previous one during a rotation."""
-        sealed = [endpoint.secret]
-        until = endpoint.previous_until
-        if endpoint.previous_secret is not None and until is not None and self._clock.now() < until:
-            sealed.append(endpoint.previous_secret)
+        """The secrets that sign for the endpoint now: its own, and earlier ones during a rotation."""
+        now = self._clock.now()
+        sealed = [endpoint.secret, *(each.secret for each in endpoint.previous if now < each.until)]
         return [self._unsealer.open_text(one, of_webhook_secret(endpoint.id)) for one in sealed]
 
     async def post(

@@ -89,8 +89,6 @@ class Webhooks:
                 disabled_reason=None,
                 disabled_at=None,
                 secret=self._sealer.seal_text(secret, of_webhook_secret(new_id)),
-                previous_secret=None,
-                previous_until=None,
                 created_at=self._clock.now(),
             )
             await self._endpoints.add(endpoint)
@@ -154,7 +152,8 @@ class Webhooks:
     async def rotate(
         self, endpoint_id: str, *, workspace_id: str | None, overlap_seconds: int = DEFAULT_OVERLAP_SECONDS
     ) -> tuple[Endpoint, str]:
-        """Give the endpoint a new secret, which is shown only this once. For `overlap_seconds` the previous one signs too.
+        """Give the endpoint a new secret, which is shown only this once. For `overlap_seconds` the previous one signs too, and
+        those before it for as long as was promised; 0 ends all of them at once.
 
         Raises `ValueError` if that is negative or longer than a week.
         """

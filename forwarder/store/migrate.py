@@ -16,7 +16,7 @@ from forwarder.store.database import Database, UnusableDatabase, open_engine, ou
 if TYPE_CHECKING:
     from alembic.config import Config
 
-HEAD: Final = "0005"
+HEAD: Final = "0006"
 """The newest revision in `migrations/`."""
 
 _SCRIPTS: Final = Path(__file__).parent / "migrations"

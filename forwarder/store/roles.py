@@ -42,9 +42,9 @@ _RECORDS: Final = _of(
     *("request", "record", "problem", "attempts", "fingerprint", "revision"),
     *("accepted_at", "created_at", "updated_at", "cancelled_at"),
     *("cancel_requested_at", "cancel_reason", "cancel_problem"),
-    *("partition", "similar_to", "conflicting_at", "stay_key"),
+    *("partition", "similar_to", "conflicting_at", "stay_key", "same_key"),
 )
-"""What callers are answered from: no card, and of the keyed hashes only that of stay and guest, by which similar ones are found."""
+"""What callers are answered from: no card, and only those keyed hashes that tell similar submissions from equal ones."""
 _ACCOUNTS: Final = _of(
     *("id", "workspace_id", "kind", "base_url", "concurrency", "rate_per_second", "deadline_seconds", "paused"),
     *("options", "duplicate_window_seconds", "similar", "skipped_checks"),
@@ -90,6 +90,7 @@ _TABLES: Final = (
     "suspects",
     "webhook_deliveries",
     "webhook_endpoints",
+    "webhook_secrets",
     "workers",
     "workspaces",
 )
@@ -137,6 +138,7 @@ ROLES: Final[Mapping[str, Mapping[str, Sequence[str]]]] = {
     | _AUDITS
     | {
         "webhook_endpoints": _CHANGE,
+        "webhook_secrets": _CHANGE,
         "webhook_deliveries": _CHANGE,
         "log_gaps": ("SELECT", "INSERT"),
         "key_usage": _COUNT,

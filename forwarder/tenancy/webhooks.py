@@ -9,6 +9,9 @@ from typing import Final, Protocol
 MAX_ENDPOINTS: Final = 50
 """Per workspace."""
 
+MAX_PREVIOUS_SECRETS: Final = 4
+"""Per endpoint, with the one that was replaced last. One rotation more ends the earliest to end of the others."""
+
 
 class TooManyEndpoints(ValueError):
     """The workspace has the maximum number of endpoints. The message names it."""
@@ -23,9 +26,17 @@ class Disabled(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class PreviousSecret:
+    """A replaced secret, sealed. It still signs until the moment promised when it was replaced."""
+
+    secret: str = field(repr=False)
+    until: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class Endpoint:
-    """One address of one workspace. `types`: the event types it wants, None for all. Both secrets are sealed; until
-    `previous_until`, the previous one signs as well."""
+    """One address of one workspace. `types`: the event types it wants, None for all. `secret` is sealed. `previous`: at most
+    `MAX_PREVIOUS_SECRETS` replaced secrets, the last to end first; the time of some may have passed."""
 
     id: str
     workspace_id: str
@@ -36,9 +47,13 @@ class Endpoint:
     disabled_reason: str | None
     disabled_at: datetime | None
     secret: str = field(repr=False)
-    previous_secret: str | None = field(repr=False)
-    previous_until: datetime | None
     created_at: datetime
+    previous: tuple[PreviousSecret, ...] = ()
+
+    @property
+    def previous_until(self) -> datetime | None:
+        """When the last of the replaced secrets stops signing."""
+        return self.previous[0].until if self.previous else None
 
     def takes(self, kind: str) -> bool:
         """Whether it wants events of that type."""
@@ -81,7 +96,8 @@ class EndpointAdmin(EndpointReader, Protocol):
     async def enable(self, endpoint_id: str) -> Endpoint | None: ...
 
     async def rotate(self, endpoint_id: str, secret: str, *, previous_until: datetime | None) -> Endpoint | None:
-        """Sign with `secret`, which is sealed; with the previous one as well until `previous_until`, if that is given."""
+        """Sign with `secret`, which is sealed. The one that it replaces signs as well until `previous_until`, and those before it
+        for as long as was promised; None ends all of them at once."""
         ...
 
     async def remove(self, endpoint_id: str) -> bool:

@@ -38,6 +38,7 @@ FORBIDDEN: Mapping[str, tuple[str, ...]] = {
         "SELECT data FROM outbox",
         "SELECT content FROM grants",
         "SELECT secret FROM webhook_endpoints",
+        "SELECT secret FROM webhook_secrets",
         "UPDATE api_keys SET scopes = 'operate'",
         "UPDATE deployment_secrets SET value = ''",
         "UPDATE secrets SET state = 'active'",
@@ -74,6 +75,7 @@ FORBIDDEN: Mapping[str, tuple[str, ...]] = {
     "worker": (
         "SELECT token_hash FROM api_keys",
         "SELECT secret FROM webhook_endpoints",
+        "SELECT secret FROM webhook_secrets",
         "SELECT body FROM webhook_deliveries",
         "UPDATE deployment_secrets SET value = ''",
         "UPDATE integration_accounts SET base_url = 'https://attacker.example'",
@@ -175,6 +177,9 @@ async def _journey(running: Deployment) -> None:
         await customer.has_answered(*(f"{each}.1" for each in ids))
         listed = await running.client.get(f"{hooks}/{added.json()['data']['id']}/deliveries", headers=headers)
         assert listed.status_code == 200
+        for _ in range(3):
+            rotated = await running.client.post(f"{hooks}/{added.json()['data']['id']}/rotate", headers=headers)
+            assert rotated.status_code == 200, rotated.text
         removed = await running.client.delete(f"{hooks}/{added.json()['data']['id']}", headers=headers)
         assert removed.status_code == 200
 

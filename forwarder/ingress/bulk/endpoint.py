@@ -17,7 +17,15 @@ import structlog
 from forwarder.http.admission import place_of
 from forwarder.http.messages import JSON_BODY, NDJSON_BODY, NO_STORE, BodyFault, HttpRequest, Response
 from forwarder.ingress.bulk.items import Item, begins_array, elements, lines, looks_like_lines, read_element, read_line
-from forwarder.ingress.bulk.results import Place, Result, SafeItem, bulk_body, label_of, result_bytes
+from forwarder.ingress.bulk.results import (
+    ENVELOPE_BYTES,
+    Place,
+    Result,
+    SafeItem,
+    bulk_body,
+    label_of,
+    result_bytes,
+)
 from forwarder.ingress.card_text import CardTextCheck
 from forwarder.ingress.dry_run import DRY_RUN, DryRun, asks_for_dry_run, dry_run, rehearsed
 from forwarder.ingress.guard import ItemLimit
@@ -64,10 +72,11 @@ _AN_ITEM: Final = 512
 
 
 class _Each(NamedTuple, Generic[R_co]):
-    """What became of each item, and where it stood."""
+    """What became of each item, and where it stood. `response_bytes`: an upper bound of the response about all of them."""
 
     results: Sequence[R_co]
     places: Sequence[Place]
+    response_bytes: int = 0
 
 
 class BulkEndpoint:
@@ -176,19 +185,20 @@ class BulkEndpoint:
             return items
         turn = self._turns.setdefault(caller.workspace_id, asyncio.Lock())
         async with turn:
-            each = await self._made(items, make)
+            each = await self._made(items, make, self._origin(request))
         if isinstance(each, Problem):
             return each
-        made, place = each.results, place_of(request.scope)
-        if place is not None and not place.hold_response(sum(map(result_bytes, made)), refusable=True):
+        place = place_of(request.scope)
+        if place is not None and not place.hold_response(each.response_bytes, refusable=True):
             return OVERLOADED
         return admit(len(each.results)) or each
 
     async def _made(
-        self, items: Iterator[Item | None], make: Callable[[ItemReading], T | Problem]
+        self, items: Iterator[Item | None], make: Callable[[ItemReading], T | Problem], origin: str
     ) -> _Each[T | Problem] | Problem:
         made: list[T | Problem] = []
         places: list[Place] = []
+        response_bytes = ENVELOPE_BYTES
         time_slice = TimeSlice()
         try:
             for item in items:
@@ -199,11 +209,12 @@ class BulkEndpoint:
                     return INVALID_BULK_SIZE
                 places.append(Place(len(made), item.line, item.key))
                 made.append(item.read if isinstance(item.read, Problem) else make(item.read))
+                response_bytes += result_bytes(made[-1], places[-1], origin)
                 if time_slice.used_up(_AN_ITEM + item.size):
                     await yield_to_loop()
         except MalformedJson as error:
             return malformed_json(f"at item {len(made) + 1}: {error}")
-        return _Each(made, places) if made else INVALID_BULK_SIZE
+        return _Each(made, places, response_bytes) if made else INVALID_BULK_SIZE
 
     async def _items(self, request: HttpRequest, check: Plausibility) -> Iterator[Item | None] | Problem:
         """The items, each read when it is asked for; None to let others work. Going through them raises `MalformedJson`."""
@@ -221,8 +232,7 @@ class BulkEndpoint:
 
     def _confirm(self, each: _Each[Result], caller: Caller, request: HttpRequest) -> Response:
         results = each.results
-        origin = self._settings.public_url or request.origin
-        body = bulk_body(results, each.places, origin)
+        body = bulk_body(results, each.places, self._origin(request))
         safe = [result for result in results if isinstance(result, SafeItem)]
         place = place_of(request.scope)
         if not safe and place is not None and not place.hold_response(len(body), refusable=True):
@@ -243,6 +253,9 @@ class BulkEndpoint:
             seconds=round(self._clock.monotonic() - request.started, 6),
         )
         return Response(200, body, (NO_STORE,))
+
+    def _origin(self, request: HttpRequest) -> str:
+        return self._settings.public_url or request.origin
 
     def refuse(self, problem: Problem, caller: Caller | None) -> Response:
         submissions("bulk", problem.code).inc()

@@ -9,7 +9,7 @@ from forwarder.ingress.message import NewSubmission
 from forwarder.ingress.publish.idempotency import Receipt
 from forwarder.ingress.receipts import receipt_json, receipt_warnings
 from forwarder.reservation.json_text import json_text
-from forwarder.reservation.problems.problem import Fault, Problem
+from forwarder.reservation.problems.problem import Problem
 
 
 class SafeItem(NamedTuple):
@@ -49,22 +49,33 @@ def label_of(result: Result) -> tuple[str, str]:
             assert_never(result)
 
 
-_RESULT_BYTES: Final = 512
-_FAULT_BYTES: Final = 100
-"""But for its texts."""
+ENVELOPE_BYTES: Final = 128
+"""More than a body has around its results."""
+_RESULT_BYTES: Final = 1_024
+"""More than a receipt has with the warning `sent_again`, or a refusal by the idempotency key or the log."""
+_SIMILAR_BYTES: Final = 1_024
+"""With those, more than a receipt that names `MAX_SIMILAR` submissions twice, or a refusal that names every field twice."""
 
 
-def result_bytes(made: NewSubmission | DryRun | Problem) -> int:
-    """Room for the result of an item, held before anything is accepted, for a client may leave the response unread. Without what a
-    dry run would send: that response can still be refused."""
+def result_bytes(made: NewSubmission | DryRun | Problem, place: Place, origin: str) -> int:
+    """An upper bound of the bytes of an item's result. They are held before anything is accepted, because a client may leave the
+    response unread. Without the requests of a dry run: its response can still be refused."""
+    where = len(json_text(place.as_json()))
     match made:
-        case NewSubmission() | DryRun():
-            told: Sequence[CallerWarning | Fault] = made.warnings
         case Problem():
-            told = made.faults
+            return where + len(json_text({"success": False, "problem": made.as_json()}))
+        case DryRun():
+            return where + _RESULT_BYTES + _warning_bytes(made.warnings)
+        case NewSubmission():
+            similar = 0 if made.natural is None else _SIMILAR_BYTES
+            refused = 0 if made.refused is None else len(json_text(made.refused.as_json()))
+            return where + _RESULT_BYTES + len(json_text(origin)) + similar + refused + _warning_bytes(made.warnings)
         case _:
             assert_never(made)
-    return _RESULT_BYTES + sum(_FAULT_BYTES + len(each.pointer) + len(each.detail) for each in told)
+
+
+def _warning_bytes(warnings: Sequence[CallerWarning]) -> int:
+    return len(json_text([each.as_json() for each in warnings])) if warnings else 0
 
 
 def bulk_body(results: Sequence[Result], places: Sequence[Place], origin: str) -> bytes:

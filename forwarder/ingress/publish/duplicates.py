@@ -11,18 +11,16 @@ from typing import Final, NamedTuple
 
 from forwarder.ingress.message import NewSubmission
 from forwarder.ingress.publish.idempotency import Receipt, receipt_of
-from forwarder.process.clock import Clock
+from forwarder.process.clock import iso
 from forwarder.reservation.cancellation import CancellationStatus
-from forwarder.reservation.duplicates import MAX_SIMILAR, Earlier, NaturalKey, differing_fields, stands
+from forwarder.reservation.duplicates import MAX_SIMILAR, Earlier, NaturalKey, differing_fields
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.problems import requests
 from forwarder.reservation.problems.problem import Problem
-from forwarder.store.lists.port import Reader, StoredSubmission
+from forwarder.store.lists.port import Reader, SimilarSubmission, StoredSubmission
 from forwarder.store.submissions.port import StoreUnavailable
 
 _MAX_HINTED: Final = 10_000
-_CANCELLED_SECONDS: Final = 600.0
-"""For how long a cancellation is remembered. Workers that are behind by more than that are told of by alerts."""
 
 
 class _Accepted(NamedTuple):
@@ -34,24 +32,25 @@ class _Accepted(NamedTuple):
 
 
 class RecentSubmissions:
-    """The last submissions, `max_remembered` of them at the most and half as many at the least."""
+    """The last submissions, `max_remembered` of them at the most and half as many at the least, and every cancellation that came
+    while they were remembered."""
 
-    def __init__(self, reader: Reader, clock: Clock, max_remembered: int) -> None:
+    def __init__(self, reader: Reader, max_remembered: int) -> None:
         self._reader = reader
-        self._clock = clock
+        self._max_cancelled = max_remembered
         self._max_each = max(max_remembered // 2, 1)
         # Of two dictionaries the older is dropped whole: to keep one in order costs each submission more than to remember it.
         self._newer: dict[str, tuple[_Accepted, ...]] = {}
         self._older: dict[str, tuple[_Accepted, ...]] = {}
-        self._cancelled: dict[str, tuple[float, datetime]] = {}
+        self._in_newer = 0
+        self._cancelled: dict[str, datetime] = {}
 
     def note_cancelled(self, request_id: str, requested_at: datetime) -> None:
         """Its cancellation was acknowledged just now."""
-        now = self._clock.monotonic()
-        while self._cancelled and next(iter(self._cancelled.values()))[0] < now - _CANCELLED_SECONDS:
-            del self._cancelled[next(iter(self._cancelled))]
-        self._cancelled.pop(request_id, None)
-        self._cancelled[request_id] = now, requested_at
+        if len(self._cancelled) >= self._max_cancelled:
+            # Without its cancellation, a cancelled submission would answer the next one like it. So both are forgotten.
+            self._cancelled, self._newer, self._older, self._in_newer = {}, {}, {}, 0
+        self._cancelled[request_id] = requested_at
 
     async def decide_all(self, account_id: str, submissions: Sequence[NewSubmission]) -> Sequence[Receipt | None]:
         """Of each of the account's `submissions`, none of which has a key: the receipt of the earlier one that it is; None where it
@@ -61,19 +60,23 @@ class RecentSubmissions:
         return [self._receipt(submission, alike, stored) for submission, alike in zip(submissions, found, strict=True)]
 
     async def refusal(self, submission: NewSubmission) -> Problem | None:
-        """The refusal of one that has the stay and the guest of another that may stand, and another body. Raises
-        `StoreUnavailable`. Of one that no worker has ingested yet it is only known if it was accepted here."""
+        """The refusal of one that has the stay and the guest of another that may stand, and another body. None too for an earlier
+        one sent again, which the worker recognises. Raises `StoreUnavailable`. Submissions that no worker has ingested yet are only
+        known if they were accepted here."""
         natural, at = submission.natural, datetime.fromisoformat(submission.accepted_at)
         if natural is None or natural.stay is None or natural.stay == natural.same:
             return None
-        for other in await self._reader.similar(submission.account_id, natural.stay):
-            noted = self._cancelled.get(other.request_id)
-            cancelled_at = other.cancel_requested_at or (None if noted is None else noted[1])
-            if stands(other.status, cancelled_at, at):
-                return _refused(other.request_id, differing_fields(submission.reservation, other.reservation))
-        recent = _beside([self._earlier(each, None) for each in self._of(natural.stay)], natural, at)
-        stored = await self._reader.submissions(submission.account_id, set(recent))
-        return next((_refused(request_id, ()) for request_id in recent if request_id not in stored), None)
+        stored = {each.request_id: each for each in await self._reader.similar(submission.account_id, natural.stay)}
+        recent = {each.request_id: each for each in self._of(natural.stay) if each.request_id not in stored}
+        ingested = await self._reader.submissions(submission.account_id, recent.keys()) if recent else {}
+        earlier = [self._earlier_of(each, natural.stay) for each in stored.values()]
+        earlier += [self._earlier(each, None) for request_id, each in recent.items() if request_id not in ingested]
+        similar = _beside(earlier, natural, at)
+        if not similar:
+            return None
+        other = stored.get(similar[0])
+        differing = () if other is None else differing_fields(submission.reservation, other.reservation)
+        return _refused(similar[0], differing)
 
     async def remember_all(self, account_id: str, submissions: Sequence[NewSubmission]) -> Sequence[Sequence[str]]:
         """Remember the account's `submissions`, which were acknowledged just now. Of each the request ids of those remembered
@@ -96,9 +99,12 @@ class RecentSubmissions:
         others: Sequence[_Accepted] = ()
         if natural.stay != natural.same:
             others = [each for each in self._of(natural.stay) if each.request_id != submission.request_id][:MAX_SIMILAR]
-            self._newer[natural.stay] = (accepted, *others)
-        if len(self._newer) >= self._max_each:
-            self._older, self._newer = self._newer, {}
+            # Without those of the older dictionary, which would never be dropped.
+            newer = [each for each in self._newer.get(natural.stay, ()) if each.request_id != submission.request_id]
+            self._newer[natural.stay] = (accepted, *newer[:MAX_SIMILAR])
+        self._in_newer += 1
+        if self._in_newer >= self._max_each:
+            self._older, self._newer, self._in_newer = self._newer, {}, 0
         return others
 
     def _similar(
@@ -113,7 +119,7 @@ class RecentSubmissions:
         return () if natural is None or natural.same is None else self._of(natural.same)
 
     def _of(self, key: str) -> tuple[_Accepted, ...]:
-        return self._newer.get(key) or self._older.get(key) or ()
+        return self._newer.get(key, ()) + self._older.get(key, ())
 
     async def _stored(self, account_id: str, request_ids: set[str]) -> Mapping[str, StoredSubmission]:
         if not request_ids:
@@ -142,12 +148,10 @@ class RecentSubmissions:
         """As the store has it; before a worker has ingested it, as it was accepted. With what was cancelled here since."""
         request_id = accepted.request_id if stored is None else stored.request_id
         cancellation = None if stored is None else stored.cancellation
-        came_to_nothing = cancellation is not None and cancellation.status in _CAME_TO_NOTHING
         requested_at = None if cancellation is None else datetime.fromisoformat(cancellation.requested_at)
-        if cancellation is None or came_to_nothing:
+        if cancellation is None or cancellation.status in _CAME_TO_NOTHING:
             noted = self._cancelled.get(request_id) or self._cancelled.get(accepted.request_id)
-            newer = noted is not None and (requested_at is None or noted[1] > requested_at)
-            requested_at = noted[1] if noted is not None and newer else None
+            requested_at = _newer(noted, requested_at)
         natural = accepted.natural
         return Earlier(
             request_id,
@@ -160,6 +164,28 @@ class RecentSubmissions:
             same=natural.same,
             stay=natural.stay,
         )
+
+    def _earlier_of(self, stored: SimilarSubmission, stay: str) -> Earlier:
+        """As the store has it, with what was cancelled here since. All that have a `stay` are compared by `same`."""
+        requested_at = stored.cancel_requested_at
+        if requested_at is None or stored.cancellation_failed:
+            requested_at = _newer(self._cancelled.get(stored.request_id), requested_at)
+        return Earlier(
+            stored.request_id,
+            natural_key=None,
+            transaction=None,
+            keyed=False,
+            status=stored.status,
+            accepted_at=stored.accepted_at,
+            cancel_requested_at=requested_at,
+            same=stored.same_key,
+            stay=stay,
+        )
+
+
+def _newer(noted: datetime | None, came_to_nothing: datetime | None) -> datetime | None:
+    """When the noted cancellation was requested, unless it is the one that came to nothing. The store keeps milliseconds."""
+    return noted if noted is not None and (came_to_nothing is None or iso(noted) > iso(came_to_nothing)) else None
 
 
 def _beside(earlier: Sequence[Earlier], natural: NaturalKey, at: datetime) -> Sequence[str]:

@@ -29,7 +29,7 @@ class SubmissionPublisher:
         self._signer = parts.signer
         self._requests_topic = parts.requests_topic
         self._idempotency = IdempotencyCache(parts.reader, parts.clock, parts.settings.max_keys_remembered)
-        self.recent = RecentSubmissions(parts.reader, parts.clock, parts.settings.max_keys_remembered)
+        self.recent = RecentSubmissions(parts.reader, parts.settings.max_keys_remembered)
         self.hint = KeyHint()
         self._clock = parts.clock
         self._in_flight = Shares(parts.settings.max_in_flight)

@@ -41,14 +41,16 @@ class StoredSubmission:
 
 @dataclass(frozen=True, slots=True)
 class SimilarSubmission:
-    """One for the same stay and guest: `reservation` is what it asks for, as JSON. `cancel_requested_at`: None too where its
-    cancellation came to nothing."""
+    """One for the same stay and guest: `reservation` is what it asks for, as JSON; `same_key`: see `NaturalKey.same`.
+    `cancellation_failed`: its cancellation was refused, or came to nothing."""
 
     request_id: str
     status: Status
     accepted_at: datetime
-    cancel_requested_at: datetime | None
     reservation: bytes = field(repr=False)
+    same_key: str | None = None
+    cancel_requested_at: datetime | None = None
+    cancellation_failed: bool = False
 
 
 Order = Literal["asc", "desc"]

@@ -128,7 +128,15 @@ _BY_ID: Final = select(*SUBMISSION, _row.fingerprint).where(
     _OF_ACCOUNT, _row.record_id == bindparam("id", type_=_row.record_id.type)
 )
 _SIMILAR: Final = (
-    select(_row.request_id, _row.status, _row.accepted_at, _row.cancel_requested_at, _row.cancel_problem, _row.request)
+    select(
+        _row.request_id,
+        _row.status,
+        _row.accepted_at,
+        _row.cancel_requested_at,
+        _row.cancel_problem,
+        _row.request,
+        _row.same_key,
+    )
     .where(
         _OF_ACCOUNT,
         _row.stay_key == bindparam("stay_key", type_=_row.stay_key.type),
@@ -171,8 +179,10 @@ class SqlReader:
                 row.request_id,
                 Status(row.status),
                 row.accepted_at,
-                row.cancel_requested_at if row.cancel_problem is None else None,
                 row.request.encode(),
+                row.same_key,
+                row.cancel_requested_at,
+                cancellation_failed=row.cancel_problem is not None,
             )
             for row in await self._similar({"account_id": account_id, "stay_key": stay_key})
         ]

@@ -2,21 +2,30 @@
 
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, fields
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import RowMapping, Select, Update, delete, func, insert, null, select, update
-from sqlalchemy.ext.asyncio import AsyncEngine
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from forwarder.tenancy.port import NotKnown
-from forwarder.tenancy.sql.database import transaction
+from forwarder.tenancy.sql.database import in_utc, transaction
 from forwarder.tenancy.sql.tables import webhook_endpoints as table
-from forwarder.tenancy.sql.tables import workspaces
-from forwarder.tenancy.webhooks import MAX_ENDPOINTS, Disabled, Endpoint, TooManyEndpoints
+from forwarder.tenancy.sql.tables import webhook_secrets, workspaces
+from forwarder.tenancy.webhooks import (
+    MAX_ENDPOINTS,
+    MAX_PREVIOUS_SECRETS,
+    Disabled,
+    Endpoint,
+    PreviousSecret,
+    TooManyEndpoints,
+)
 
-_row = table.c
-_ENDPOINT = tuple(table.c[field.name] for field in fields(Endpoint))
-"""What an `Endpoint` is made of, in its order."""
+_row, _earlier = table.c, webhook_secrets.c
+_PREVIOUS = (_row.previous_secret, _row.previous_until)
+_ENDPOINT = (*(_row[field.name] for field in fields(Endpoint) if field.name != "previous"), *_PREVIOUS)
+"""An endpoint's row. The secrets before the previous one are in a table of their own: the release before 0.2 knows the previous one
+alone, and clears it where all are to end."""
 
 
 class SqlEndpoints:
@@ -54,7 +63,9 @@ class SqlEndpoints:
                 raise NotKnown(f"There is no workspace {endpoint.workspace_id!r}.")
             if (await connection.execute(count)).scalar_one() >= MAX_ENDPOINTS:
                 raise TooManyEndpoints(f"A workspace has at most {MAX_ENDPOINTS} endpoints.")
-            await connection.execute(insert(table).values(asdict(endpoint)))
+            values = asdict(endpoint)
+            del values["previous"]
+            await connection.execute(insert(table).values(values))
 
     async def of(self, workspace_id: str | None) -> Sequence[Endpoint]:
         wanted = select(*_ENDPOINT).order_by(_row.created_at, _row.id)
@@ -72,12 +83,27 @@ class SqlEndpoints:
         return await self._changed(update(table).where(_row.id == endpoint_id).values(values))
 
     async def rotate(self, endpoint_id: str, secret: str, *, previous_until: datetime | None) -> Endpoint | None:
-        values = {
-            "previous_secret": null() if previous_until is None else _row.secret,
-            "previous_until": previous_until,
-            "secret": secret,
-        }
-        return await self._changed(update(table).where(_row.id == endpoint_id).values(values))
+        earlier = _earlier.endpoint_id == endpoint_id
+        longest = select(_earlier.secret).where(earlier).order_by(_earlier.until.desc(), _earlier.secret)
+        async with transaction(self._engine, writes=True) as connection:
+            found = await connection.execute(
+                select(_row.secret, *_PREVIOUS).where(_row.id == endpoint_id).with_for_update()
+            )
+            was = found.one_or_none()
+            if was is None:
+                return None
+            kept: Sequence[str] = ()
+            if previous_until is not None and was.previous_secret is not None:
+                values = {"endpoint_id": endpoint_id, "secret": was.previous_secret, "until": was.previous_until}
+                await connection.execute(insert(webhook_secrets).values(values))
+                kept = (await connection.execute(longest.limit(MAX_PREVIOUS_SECRETS - 1))).scalars().all()
+            await connection.execute(delete(webhook_secrets).where(earlier, _earlier.secret.not_in(kept)))
+            previous = {
+                "previous_secret": None if previous_until is None else was.secret,
+                "previous_until": previous_until,
+            }
+            changed = update(table).where(_row.id == endpoint_id).values(secret=secret, **previous)
+            return await _changed(connection, changed)
 
     async def remove(self, endpoint_id: str) -> bool:
         async with transaction(self._engine, writes=True) as connection:
@@ -85,19 +111,35 @@ class SqlEndpoints:
 
     async def _all(self, wanted: Select[Any]) -> Sequence[Endpoint]:
         async with transaction(self._engine, writes=False) as connection:
-            return [_endpoint_of(row) for row in (await connection.execute(wanted)).mappings()]
+            return await _endpoints_of(connection, (await connection.execute(wanted)).mappings().all())
 
     async def _changed(self, statement: Update) -> Endpoint | None:
         async with transaction(self._engine, writes=True) as connection:
-            row = (await connection.execute(statement.returning(*_ENDPOINT))).mappings().one_or_none()
-        return None if row is None else _endpoint_of(row)
+            return await _changed(connection, statement)
 
 
-def _endpoint_of(row: RowMapping) -> Endpoint:
-    """The endpoint in a row of the columns `_ENDPOINT`. SQLite stores times without their zone, which is UTC."""
-    kept = dict(row)
-    for name in ("disabled_at", "previous_until", "created_at"):
-        if isinstance(kept[name], datetime) and kept[name].tzinfo is None:
-            kept[name] = kept[name].replace(tzinfo=UTC)
+async def _changed(connection: AsyncConnection, statement: Update) -> Endpoint | None:
+    rows = (await connection.execute(statement.returning(*_ENDPOINT))).mappings().all()
+    return next(iter(await _endpoints_of(connection, rows)), None)
+
+
+async def _endpoints_of(connection: AsyncConnection, rows: Sequence[RowMapping]) -> Sequence[Endpoint]:
+    """The endpoints in `rows` of the columns `_ENDPOINT`, with their earlier secrets."""
+    previous: dict[str, list[PreviousSecret]] = {
+        row["id"]: [PreviousSecret(row["previous_secret"], in_utc(row["previous_until"]))]
+        for row in rows
+        if row["previous_secret"] is not None
+    }
+    if previous:
+        for each in await connection.execute(select(webhook_secrets).where(_earlier.endpoint_id.in_(previous))):
+            previous[each.endpoint_id].append(PreviousSecret(each.secret, in_utc(each.until)))
+    return [_endpoint_of(row, previous.get(row["id"], ())) for row in rows]
+
+
+def _endpoint_of(row: RowMapping, previous: Sequence[PreviousSecret]) -> Endpoint:
+    kept = {name: value for name, value in row.items() if not name.startswith("previous_")}
+    for name in ("disabled_at", "created_at"):
+        kept[name] = kept[name] and in_utc(kept[name])
     kept["types"] = None if kept["types"] is None else tuple(kept["types"])
-    return Endpoint(**kept)
+    longest_first = sorted(previous, key=lambda each: each.until, reverse=True)
+    return Endpoint(**kept, previous=tuple(longest_first))

@@ -13,7 +13,7 @@ from forwarder.tenancy.sealing.binding import of_client_key, of_credential, of_g
 from forwarder.tenancy.sealing.registry import Keyring, Resealed
 from forwarder.tenancy.sealing.texts import SEPARATOR, PublicKeySealer
 from forwarder.tenancy.sql.database import transaction
-from forwarder.tenancy.sql.tables import grants, integration_accounts, webhook_endpoints
+from forwarder.tenancy.sql.tables import grants, integration_accounts, webhook_endpoints, webhook_secrets
 
 _BATCH: Final = 200
 _KEY_ID_LENGTH: Final = 16
@@ -39,7 +39,7 @@ def _credential(account_id: str, base_url: str, options: Mapping[str, Any]) -> s
     return of_credential(Account(account_id, "", "", base_url, "", options=options))
 
 
-_account, _grant, _hook = integration_accounts.c, grants.c, webhook_endpoints.c
+_account, _grant, _hook, _earlier = integration_accounts.c, grants.c, webhook_endpoints.c, webhook_secrets.c
 _KEPT: Final = (
     _Kept(
         "credentials",
@@ -51,7 +51,17 @@ _KEPT: Final = (
     _Kept("client keys", _account.client_key, (_account.id,), (_account.id,), of_client_key),
     _Kept("grants", _grant.content, _of := (_grant.account_id, _grant.credential), _of, of_grant),
     _Kept("webhook secrets", _hook.secret, (_hook.id,), (_hook.id,), of_webhook_secret, webhooks=True),
-    _Kept("earlier webhook secrets", _hook.previous_secret, (_hook.id,), (_hook.id,), of_webhook_secret, webhooks=True),
+    _Kept(
+        "previous webhook secrets", _hook.previous_secret, (_hook.id,), (_hook.id,), of_webhook_secret, webhooks=True
+    ),
+    _Kept(
+        "earlier webhook secrets",
+        _earlier.secret,
+        (_earlier.endpoint_id,),
+        (_earlier.endpoint_id,),
+        of_webhook_secret,
+        webhooks=True,
+    ),
 )
 
 

@@ -130,6 +130,15 @@ webhook_endpoints = Table(
 )
 """Where customers want results posted. Both secrets are sealed; `types` null means every event type."""
 
+webhook_secrets = Table(
+    "webhook_secrets",
+    metadata,
+    Column("endpoint_id", Text, ForeignKey("webhook_endpoints.id", ondelete="CASCADE"), primary_key=True),
+    Column("secret", Text, primary_key=True),
+    Column("until", DateTime(timezone=True), nullable=False),
+)
+"""The sealed secrets of an endpoint before its previous one, and until when each of them signs."""
+
 secrets = Table(
     "secrets",
     metadata,

@@ -331,6 +331,22 @@ async def test_what_stands_no_more_is_not_similar(recorder: SqlRecorder) -> None
     assert second.similar_to == ()
 
 
+async def test_a_reader_finds_what_is_similar_and_whether_its_cancellation_failed(
+    recorder: SqlRecorder, reader: SqlReader
+) -> None:
+    works = (await ingest(recorder, own(1, "a"), own(2, "b"), own(3, "c"), own(4, "d"))).works
+    await recorder.request_cancellations([cancellation(number) for number in (2, 3)], now=LATER)
+    await recorder.record("w1", [replace(final(works[2]), cancel_problem={"code": "cancellation_refused"})], [])
+    await end(recorder, works[3], Status.REJECTED)
+    found = {each.request_id: each for each in await reader.similar("acc", "stay")}
+    assert {each.same_key: (each.cancel_requested_at, each.cancellation_failed) for each in found.values()} == {
+        "a": (None, False),
+        "b": (LATER, False),
+        "c": (LATER, True),
+    }
+    assert found.keys() == {request_id(number) for number in (1, 2, 3)}
+
+
 @pytest.mark.parametrize("together", [False, True])
 @pytest.mark.parametrize("rooms", [2, 3, 5])
 async def test_one_transaction_pays_for_several_rooms(recorder: SqlRecorder, rooms: int, together: bool) -> None:

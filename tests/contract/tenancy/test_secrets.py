@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from sqlalchemy import text
@@ -109,6 +109,7 @@ async def test_a_secret_is_rotated_step_by_step_and_nothing_is_lost(registry: Sq
         "client keys": 1,
         "grants": 1,
         "webhook secrets": 1,
+        "previous webhook secrets": 1,
         "earlier webhook secrets": 1,
     }
     assert not any(each.moved or each.failed for each in (await operator(engine, [NEW, OLD]).reseal()).values())
@@ -150,12 +151,13 @@ async def _seal_something(engine: AsyncEngine) -> None:
     assert await grants.claim("acc", "digest", "me", seen=None, seen_claim=None) == 0
     assert await grants.store("acc", "digest", 0, "grant")
     hooks = PublicKeySealer(OLD.webhooks.public_key)
-    first, second = (hooks.seal_text(secret, of_webhook_secret("whk")) for secret in ("whsec-1", "whsec-2"))
+    first, *others = (hooks.seal_text(f"whsec-{number}", of_webhook_secret("whk")) for number in (1, 2, 3))
     now = datetime.now(UTC)
     await SqlEndpoints(engine).add(
-        Endpoint("whk", "ws", "https://hook.example", None, "", True, None, None, first, None, None, now)
+        Endpoint("whk", "ws", "https://hook.example", None, "", True, None, None, first, now)
     )
-    await SqlEndpoints(engine).rotate("whk", second, previous_until=now)
+    for hour, secret in enumerate(others):
+        await SqlEndpoints(engine).rotate("whk", secret, previous_until=now + timedelta(hours=hour))
 
 
 async def _all_opens_with(engine: AsyncEngine, secret: str) -> None:
@@ -172,7 +174,7 @@ async def _all_opens_with(engine: AsyncEngine, secret: str) -> None:
     assert row.content == "grant"
     hook = await SqlEndpoints(engine).endpoint("whk")
     assert hook is not None
-    assert hook.previous_secret is not None
-    opened = [unsealer.open_text(each, of_webhook_secret("whk")) for each in (hook.secret, hook.previous_secret)]
-    assert opened == ["whsec-2", "whsec-1"]
+    sealed = (hook.secret, *(each.secret for each in hook.previous))
+    opened = [unsealer.open_text(each, of_webhook_secret("whk")) for each in sealed]
+    assert opened == ["whsec-3", "whsec-2", "whsec-1"]
     assert of_grant("acc", "digest") != of_grant("acc", "other")

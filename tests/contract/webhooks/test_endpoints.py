@@ -4,13 +4,21 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.store.database import open_engine
 from forwarder.tenancy.port import NotKnown, TenancyUnavailable
 from forwarder.tenancy.sql.admin import SqlTenancyAdmin
 from forwarder.tenancy.sql.endpoints import SqlEndpoints
-from forwarder.tenancy.webhooks import MAX_ENDPOINTS, Disabled, Endpoint, TooManyEndpoints
+from forwarder.tenancy.webhooks import (
+    MAX_ENDPOINTS,
+    MAX_PREVIOUS_SECRETS,
+    Disabled,
+    Endpoint,
+    PreviousSecret,
+    TooManyEndpoints,
+)
 from tests.support.store.stored import NOBODY_LISTENS
 from tests.support.worker.works import NOW
 
@@ -24,8 +32,6 @@ FIRST = Endpoint(
     None,
     None,
     "c2VhbGVk",
-    None,
-    None,
     NOW,
 )
 SECOND = replace(FIRST, id="whk_2", types=("reservation.failed.v1",), created_at=NOW + timedelta(milliseconds=1))
@@ -99,9 +105,49 @@ async def test_a_rotated_secret_leaves_the_one_of_before_for_a_while(endpoints: 
     await endpoints.add(FIRST)
     until = NOW + timedelta(days=1)
     rotated = await endpoints.rotate("whk_1", "bmV3", previous_until=until)
-    assert rotated == replace(FIRST, secret="bmV3", previous_secret="c2VhbGVk", previous_until=until)
+    assert rotated == replace(FIRST, secret="bmV3", previous=(PreviousSecret("c2VhbGVk", until),))
     at_once = await endpoints.rotate("whk_1", "bmV3ZXI=", previous_until=None)
-    assert at_once == replace(FIRST, secret="bmV3ZXI=")
+    assert at_once == await endpoints.endpoint("whk_1") == replace(FIRST, secret="bmV3ZXI=")
+
+
+async def test_a_second_rotation_leaves_the_earlier_secrets_their_time(endpoints: SqlEndpoints) -> None:
+    """The one replaced last, however short its time, and of those before it the longest."""
+    await endpoints.add(FIRST)
+    await endpoints.add(SECOND)
+    for hour in range(2 * MAX_PREVIOUS_SECRETS):
+        await endpoints.rotate("whk_1", f"secret-{hour}", previous_until=NOW + timedelta(hours=hour))
+    rotated = await endpoints.rotate("whk_1", "newest", previous_until=NOW + timedelta(seconds=1))
+    hours = range(2 * MAX_PREVIOUS_SECRETS - 1, MAX_PREVIOUS_SECRETS, -1)
+    longest = [PreviousSecret(f"secret-{hour - 1}", NOW + timedelta(hours=hour)) for hour in hours]
+    replaced = PreviousSecret(f"secret-{2 * MAX_PREVIOUS_SECRETS - 1}", NOW + timedelta(seconds=1))
+    assert rotated == replace(FIRST, secret="newest", previous=(*longest, replaced))
+    assert rotated.previous_until == longest[0].until
+    assert await endpoints.of("ws-1") == [rotated, SECOND]
+    assert await endpoints.change("whk_1", url=FIRST.url, types=None, description=FIRST.description) == rotated
+    assert await endpoints.rotate("whk_1", "safe", previous_until=None) == replace(FIRST, secret="safe")
+    again = await endpoints.rotate("whk_1", "later", previous_until=NOW)
+    assert again == replace(FIRST, secret="later", previous=(PreviousSecret("safe", NOW),))
+
+
+async def test_a_process_of_the_release_before_may_end_all_secrets_and_remove_an_endpoint(
+    endpoints: SqlEndpoints, engine: AsyncEngine
+) -> None:
+    """It knows one previous secret, in the endpoint's row."""
+    await endpoints.add(FIRST)
+    rotations = [
+        await endpoints.rotate("whk_1", f"secret-{hour}", previous_until=NOW + timedelta(hours=hour))
+        for hour in (1, 2, 3)
+    ]
+    assert [each and len(each.previous) for each in rotations] == [1, 2, 3]
+    async with engine.begin() as connection:
+        (row,) = await connection.execute(text("SELECT secret, previous_secret FROM webhook_endpoints"))
+        assert tuple(row) == ("secret-3", "secret-2")
+        ended = "UPDATE webhook_endpoints SET secret = 'safe', previous_secret = NULL, previous_until = NULL"
+        await connection.execute(text(ended))
+    assert await endpoints.endpoint("whk_1") == replace(FIRST, secret="safe")
+    async with engine.begin() as connection:
+        await connection.execute(text("DELETE FROM webhook_endpoints"))
+    assert await endpoints.of(None) == []
 
 
 async def test_what_is_removed_is_not_there(endpoints: SqlEndpoints) -> None:

@@ -81,10 +81,9 @@ def test_a_webhook_from_its_beginning_to_its_end(webhook: Command, tmp_path: Pat
     changed = webhook("set", hook, "--type", "all", "--description", "Ours", "--json").data
     assert changed == {**made, "types": None, "description": "Ours"}
     rotated = webhook("rotate", hook, "--overlap", "60", "--json").data
-    previous = kept(tmp_path, hook).previous_secret
-    assert previous is not None
+    (previous,) = kept(tmp_path, hook).previous
     assert (
-        unsealer.open_text(previous, of_webhook_secret(hook)),
+        unsealer.open_text(previous.secret, of_webhook_secret(hook)),
         unsealer.open_text(kept(tmp_path, hook).secret, of_webhook_secret(hook)),
     ) == (
         secret,

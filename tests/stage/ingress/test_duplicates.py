@@ -4,17 +4,20 @@ worker's word."""
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 import httpx
 import pytest
 from pydantic_core import to_json
 
+from forwarder.ingress.parts import IngressSettings
 from forwarder.process.clock import iso
 from forwarder.reservation.cancellation import Cancellation, CancellationStatus
 from forwarder.reservation.outcome import Status
 from forwarder.store.lists.port import SimilarSubmission
 from forwarder.topics.codec import decode_submission, encode_conflict, encode_duplicate
+from forwarder.topics.port import Message
 from tests.support.stages.bodies import ABSENT, BOOKING_ENGINE, CARD, GENERAL, changed
 from tests.support.stages.contract_stages import contract_stages
 from tests.support.stages.http_stages import (
@@ -24,6 +27,7 @@ from tests.support.stages.http_stages import (
     OTHER_ACCOUNT,
     RESULTS,
     Stages,
+    stages,
 )
 
 WINDOW = 300
@@ -36,11 +40,13 @@ AT_ONCE = {"Prefer": "respond-async"}
 async def house() -> AsyncIterator[Stages]:
     """With the accounts' usual duplicate window."""
     async with contract_stages() as opened:
-        accounts = opened.directory.accounts.items()
-        opened.directory.accounts = {
-            name: replace(account, duplicate_window_seconds=WINDOW) for name, account in accounts
-        }
+        set_windows(opened)
         yield opened
+
+
+def set_windows(house: Stages, seconds: int = WINDOW) -> None:
+    accounts = house.directory.accounts.items()
+    house.directory.accounts = {name: replace(account, duplicate_window_seconds=seconds) for name, account in accounts}
 
 
 async def post(house: Stages, body: dict[str, Any] = UNPAID, key: str | None = None, **headers: str) -> httpx.Response:
@@ -162,10 +168,7 @@ async def test_the_window_is_the_accounts(house: Stages) -> None:
 
 
 async def test_without_a_window_each_is_its_own(house: Stages) -> None:
-    accounts = house.directory.accounts
-    house.directory.accounts = {
-        name: replace(account, duplicate_window_seconds=0) for name, account in accounts.items()
-    }
+    set_windows(house, 0)
     for _ in range(2):
         await post(house)
     assert len(house.requests) == 2
@@ -241,6 +244,62 @@ async def test_what_was_cancelled_here_is_not_what_is_sent_again(house: Stages) 
     assert not is_repetition(again, first)
 
 
+async def cancel(house: Stages, submission: httpx.Response | str) -> None:
+    named = submission if isinstance(submission, str) else request_id(submission)
+    told = await house.client.post(f"/api/v1/vrs/reservations/{named}/cancel", headers=AT_ONCE)
+    assert told.status_code == 202, told.text
+
+
+async def test_a_cancellation_is_remembered_as_long_as_its_submission(house: Stages) -> None:
+    """However far behind the workers are."""
+    first = await ingested(house)
+    other = await post(house, changed(UNPAID, "propertyId", 2002))
+    await house.clock.advance(1)
+    await cancel(house, first)
+    await house.clock.advance(3_600)
+    await cancel(house, other)
+    assert not is_repetition(await post(house), first)
+
+
+async def test_when_there_are_too_many_cancellations_the_worker_decides() -> None:
+    """None is forgotten alone: a cancelled submission would answer the next one like it."""
+    async with stages(IngressSettings(max_keys_remembered=6)) as house:
+        set_windows(house)
+        first, other = await ingested(house), await ingested(house, PAID)
+        await house.clock.advance(1)
+        assert is_repetition(await post(house, PAID), other)
+        await cancel(house, first)
+        await house.clock.advance(1)
+        for _ in range(6):
+            await cancel(house, house.ids.issue("alpha-1", house.clock.now()))
+        assert not is_repetition(await post(house, PAID), other)
+        assert not is_repetition(await post(house), first)
+
+
+async def test_a_cancellation_that_came_to_nothing_leaves_the_earlier_one(house: Stages) -> None:
+    """The store has the moment to the millisecond, this process to the microsecond."""
+    first = await post(house)
+    await house.clock.advance(1.000_4)
+    await cancel(house, first)
+    failed = Cancellation(CancellationStatus.FAILED, iso(house.clock.now()), None)
+    house.ingest(house.requests[0], Status.CONFIRMED, cancellation=failed)
+    await house.clock.advance(1)
+    assert is_repetition(await post(house), first)
+    await cancel(house, first)
+    await house.clock.advance(1)
+    assert not is_repetition(await post(house), first)
+
+
+async def test_at_least_half_of_the_number_are_remembered_and_no_more_than_that_number() -> None:
+    async with stages(IngressSettings(max_keys_remembered=8)) as house:
+        set_windows(house)
+        bodies = [changed(UNPAID, "propertyId", number) for number in range(4)]
+        first, *_ = [await ingested(house, body) for body in bodies]
+        assert is_repetition(await post(house, bodies[0]), first)
+        alike = [await post(house, changed(UNPAID, "notes", f"Late {number}")) for number in range(20)]
+        assert 4 <= len(alike[-1].json()["data"]["similarTo"]) <= 8
+
+
 async def test_without_the_store_the_worker_decides(house: Stages) -> None:
     await ingested(house)
     house.reader.away = True
@@ -283,21 +342,19 @@ def strict(house: Stages) -> Stages:
     return house
 
 
+def known_to_the_store(message: Message) -> SimilarSubmission:
+    submission = decode_submission(message)
+    same = None if submission.natural is None else submission.natural.same
+    reservation = to_json(dict(submission.reservation))
+    return SimilarSubmission(submission.request_id, Status.PENDING, submission.accepted_at, reservation, same)
+
+
 @pytest.mark.parametrize("ingested", [False, True])
 async def test_similar_ones_are_refused_where_the_account_says_so(strict: Stages, ingested: bool) -> None:
     first = await post(strict)
     if ingested:
         strict.ingest(strict.requests[0])
-        submission = decode_submission(strict.requests[0])
-        strict.reader.similar_ones = [
-            SimilarSubmission(
-                submission.request_id,
-                Status.PENDING,
-                submission.accepted_at,
-                None,
-                to_json(dict(submission.reservation)),
-            )
-        ]
+        strict.reader.similar_ones = [known_to_the_store(strict.requests[0])]
     refused = await post(strict, changed(changed(UNPAID, "notes", "Late"), "numberOfPets", 1))
     assert (refused.status_code, refused.json()["code"]) == (409, "similar_submission")
     assert refused.json()["similarTo"] == [request_id(first)]
@@ -309,6 +366,41 @@ async def test_similar_ones_are_refused_where_the_account_says_so(strict: Stages
     assert (await post(strict, changed(UNPAID, "notes", "Late"), key="own")).status_code == 202
     strict.reader.similar_ones = []
     assert (await post(strict, changed(UNPAID, "guest.firstName", "Eva"))).status_code == 202
+
+
+async def test_what_another_ingress_accepted_is_not_refused_when_it_is_sent_again(strict: Stages) -> None:
+    """The worker recognises it."""
+    paid = changed(PAID, "cardDetails", CARD)
+    async with contract_stages() as elsewhere:
+        set_windows(elsewhere)
+        for body in (UNPAID, paid):
+            await post(elsewhere, body)
+        unpaid_one, paid_one = map(known_to_the_store, elsewhere.requests)
+    strict.reader.similar_ones = [unpaid_one]
+    assert (await post(strict)).status_code == 202
+    refused = await post(strict, changed(UNPAID, "notes", "Late"))
+    assert (refused.status_code, refused.json()["differing"]) == (409, ["/notes"])
+    # What a transaction pays for is the same whatever its notes, and a card that looks the same is another.
+    strict.reader.similar_ones = [paid_one]
+    assert (await post(strict, changed(paid, "notes", "Late"))).status_code == 202
+    assert len(strict.requests) == 2
+
+
+async def test_a_cancellation_that_came_to_nothing_leaves_the_refusal(strict: Stages) -> None:
+    first = await post(strict)
+    await strict.clock.advance(1.000_4)
+    await cancel(strict, first)
+    requested_at = datetime.fromisoformat(iso(strict.clock.now()))
+    cancellation = Cancellation(CancellationStatus.FAILED, iso(requested_at), None)
+    strict.ingest(strict.requests[0], Status.CONFIRMED, cancellation=cancellation)
+    known = replace(known_to_the_store(strict.requests[0]), status=Status.CONFIRMED, cancel_requested_at=requested_at)
+    strict.reader.similar_ones = [replace(known, cancellation_failed=True)]
+    await strict.clock.advance(1)
+    other = changed(UNPAID, "notes", "Late")
+    assert (await post(strict, other)).status_code == 409
+    await cancel(strict, first)
+    await strict.clock.advance(1)
+    assert (await post(strict, other)).status_code == 202
 
 
 async def test_what_is_sent_again_before_a_worker_ingests_it_is_not_refused_there(strict: Stages) -> None:

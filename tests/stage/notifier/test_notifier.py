@@ -38,6 +38,17 @@ async def hooks() -> AsyncIterator[Hooks]:
     await made.dispatcher.finish(5)
 
 
+def now_by(hooks: Hooks) -> type[datetime]:
+    """What takes the time from the clock of `hooks`."""
+
+    class Now(datetime):
+        @classmethod
+        def now(cls, tz: tzinfo | None = None) -> Self:
+            return cls.fromtimestamp(hooks.clock.now().timestamp(), tz)
+
+    return Now
+
+
 def published(example: Message, *, workspace: str = "ws-1", at: datetime, event_id: str = "rsv_1.1") -> ConsumedMessage:
     """A result event as the log delivers it."""
     value = json.dumps({**json.loads(example.value), "workspaceId": workspace}).encode()
@@ -169,12 +180,7 @@ async def test_a_post_is_signed_for_its_endpoint(hooks: Hooks, monkeypatch: pyte
     await hooks.sweep()
     (post,) = hooks.sender.posts
 
-    class Now(datetime):
-        @classmethod
-        def now(cls, tz: tzinfo | None = None) -> Self:
-            return cls.fromtimestamp(hooks.clock.now().timestamp(), tz)
-
-    monkeypatch.setattr("standardwebhooks.webhooks.datetime", Now)
+    monkeypatch.setattr("standardwebhooks.webhooks.datetime", now_by(hooks))
     Webhook(secret).verify(post.body, dict(post.headers))
     assert post.headers["webhook-timestamp"] == str(int(hooks.clock.now().timestamp()))
     assert post.headers["content-type"] == "application/json"
@@ -195,6 +201,25 @@ async def test_both_secrets_sign_until_the_old_one_s_time_is_over(hooks: Hooks) 
     assert new != newest
     with pytest.raises(ValueError, match="604800"):
         await hooks.webhooks.rotate(endpoint.id, workspace_id="ws-1", overlap_seconds=604801)
+
+
+async def test_a_second_rotation_takes_no_time_from_the_first_secret(
+    hooks: Hooks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    endpoint, first = await hooks.webhooks.add("ws-1", url("signed"))
+    _, second = await hooks.webhooks.rotate(endpoint.id, workspace_id="ws-1", overlap_seconds=100)
+    await hooks.clock.advance(60)
+    rotated, third = await hooks.webhooks.rotate(endpoint.id, workspace_id="ws-1", overlap_seconds=30)
+    assert rotated.previous_until == hooks.clock.now() + timedelta(seconds=40)
+    monkeypatch.setattr("standardwebhooks.webhooks.datetime", now_by(hooks))
+    for number, (seconds, signing) in enumerate([(29, (first, second, third)), (10, (first, third)), (1, (third,))]):
+        await hooks.clock.advance(seconds)
+        await hooks.queued(endpoint.id, number)
+        await hooks.sweep()
+        post = hooks.sender.posts[-1]
+        assert post.headers["webhook-signature"].count("v1,") == len(signing)
+        for secret in signing:
+            Webhook(secret).verify(post.body, dict(post.headers))
 
 
 # --- what an answer leads to ------------------------------------------------------------------------------------------------
@@ -494,5 +519,5 @@ async def test_an_address_or_a_type_that_will_not_do_is_refused(hooks: Hooks) ->
 async def test_a_secret_is_kept_sealed(hooks: Hooks) -> None:
     endpoint, secret = await hooks.webhooks.add("ws-1", url("a"))
     assert secret not in repr(endpoint)
-    assert secret not in str([endpoint.secret, endpoint.previous_secret])
+    assert secret not in str([endpoint.secret, endpoint.previous])
     assert SecretUnsealer([SECRET]).open_text(endpoint.secret, of_webhook_secret(endpoint.id)) == secret

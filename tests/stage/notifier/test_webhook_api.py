@@ -209,10 +209,10 @@ async def test_a_secret_is_replaced_and_the_old_one_signs_for_a_while(house: Sta
     assert rotated["secret"] != hook["secret"]
     assert rotated["previousSecretUntil"] == "2027-01-02T00:00:00.000Z"
     kept = house.endpoints.kept[hook["id"]]
-    assert kept.previous_secret is not None
-    assert house.unsealer.open_text(kept.previous_secret, of_webhook_secret(kept.id)) == hook["secret"]
+    (previous,) = kept.previous
+    assert house.unsealer.open_text(previous.secret, of_webhook_secret(kept.id)) == hook["secret"]
     at_once = (await house.client.post(one, json={"overlapSeconds": 0})).json()["data"]
-    assert (at_once["previousSecretUntil"], house.endpoints.kept[hook["id"]].previous_secret) == (None, None)
+    assert (at_once["previousSecretUntil"], house.endpoints.kept[hook["id"]].previous) == (None, ())
     hour = (await house.client.post(one, json={"overlapSeconds": 3600.0})).json()["data"]
     assert hour["previousSecretUntil"] == "2027-01-01T01:00:00.000Z"
     for seconds, code in ((-1, "too_small"), (604_801, "too_large"), ("60", "wrong_type"), (True, "wrong_type")):

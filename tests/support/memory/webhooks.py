@@ -16,7 +16,14 @@ from forwarder.store.webhooks.port import (
     TriedDelivery,
 )
 from forwarder.tenancy.port import NotKnown
-from forwarder.tenancy.webhooks import MAX_ENDPOINTS, Disabled, Endpoint, TooManyEndpoints
+from forwarder.tenancy.webhooks import (
+    MAX_ENDPOINTS,
+    MAX_PREVIOUS_SECRETS,
+    Disabled,
+    Endpoint,
+    PreviousSecret,
+    TooManyEndpoints,
+)
 from forwarder.webhooks.addresses import AddressRule, ResolvedTargets
 from forwarder.webhooks.port import EndpointResponse, PostResult
 
@@ -65,8 +72,10 @@ class MemoryEndpoints:
 
     async def rotate(self, endpoint_id: str, secret: str, *, previous_until: datetime | None) -> Endpoint | None:
         def rotated(was: Endpoint) -> Endpoint:
-            previous = None if previous_until is None else was.secret
-            return replace(was, secret=secret, previous_secret=previous, previous_until=previous_until)
+            if previous_until is None:
+                return replace(was, secret=secret, previous=())
+            kept = [PreviousSecret(was.secret, previous_until), *was.previous[: MAX_PREVIOUS_SECRETS - 1]]
+            return replace(was, secret=secret, previous=tuple(sorted(kept, key=lambda each: each.until, reverse=True)))
 
         return self._change(endpoint_id, rotated)
 

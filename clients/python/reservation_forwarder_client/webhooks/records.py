@@ -31,8 +31,8 @@ class WebhookChange(TypedDict, total=False):
 @dataclass(frozen=True, slots=True)
 class Webhook:
     """An address to which results of the workspace are posted. `types`: None is all. `disabled_reason`: `gone` (it answered 410),
-    `failing` (nothing reached it for days) or `by_hand`. Until `previous_secret_until` deliveries are signed with the secret before
-    this one too."""
+    `failing` (nothing reached it for days) or `by_hand`. Until `previous_secret_until` deliveries are also signed with
+    an earlier secret."""
 
     id: str
     url: str

@@ -40,7 +40,7 @@ class Webhook(Part):
     disabled_at: Moment | None
     created_at: Moment
     previous_secret_until: Annotated[
-        Moment | None, Field(description="Until then deliveries are signed with the secret before this one too.")
+        Moment | None, Field(description="Until then deliveries are also signed with an earlier secret.")
     ]
 
 

@@ -26,8 +26,6 @@ _ENDPOINT: Final = Endpoint(
     disabled_reason=None,
     disabled_at=None,
     secret="",
-    previous_secret=None,
-    previous_until=None,
     created_at=_ADDED,
 )
 _DELIVERY: Final = DeliveryEntry(

@@ -147,7 +147,8 @@ def _rotate() -> Json:
         "rotateWebhookSecret",
         "Replace a webhook's secret",
         "For `overlapSeconds`, a day unless said otherwise, deliveries carry two signatures, so that the receiver can change its "
-        "secret at any moment of it.",
+        "secret at any moment of it. After another rotation within that time, earlier secrets keep signing for the rest of theirs, "
+        "up to four at a time; `overlapSeconds` 0 ends all of them at once.",
         ("webhookId",),
         {"200": rotated},
         *(*BODY_PROBLEMS, webhooks.WEBHOOK_NOT_FOUND),
