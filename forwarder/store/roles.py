@@ -42,7 +42,7 @@ _RECORDS: Final = _of(
     *("request", "record", "problem", "attempts", "fingerprint", "revision"),
     *("accepted_at", "created_at", "updated_at", "cancelled_at"),
     *("cancel_requested_at", "cancel_reason", "cancel_problem"),
-    *("partition", "similar_to", "conflicting_at", "stay_key", "same_key"),
+    *("partition", "similar_to", "conflicting_at", "stay_key", "same_key", "evidence"),
 )
 """What callers are answered from: no card, and only those keyed hashes that tell similar submissions from equal ones."""
 _ACCOUNTS: Final = _of(

@@ -47,7 +47,6 @@ FORBIDDEN: Mapping[str, tuple[str, ...]] = {
         "SELECT client_key FROM integration_accounts",
         "SELECT * FROM integration_accounts",
         "SELECT natural_key FROM reservations",
-        "SELECT evidence FROM reservations",
     ),
     "query": (
         "SELECT card FROM reservations",

@@ -139,7 +139,7 @@ class _Guide:
         try:
             accepted = self._client.submit(_booking("SELF"))
             waiting = self._attempted(accepted.request_id)
-            for known in waiting.raw.get("evidence", ()):
+            for known in waiting.evidence:
                 print(f"   {waiting.status}: {known}")
             settled = self._client.wait(accepted.request_id, timeout_seconds=_TIMEOUT_SECONDS)
         finally:

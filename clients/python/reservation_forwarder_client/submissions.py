@@ -71,8 +71,8 @@ class Submission:
 
     Of the answer to `submit`: `idempotency_key`, which it was sent under; `idempotent_replayed`, where that key had come before and
     nothing new was made; `duplicate_of`, the earlier submission that it repeats without a key. `http_request_id` names the
-    request in the service's log. `similar_to`: the request ids of others for the same stay and guest, each a reservation
-    of its own.
+    request in the service's log. `evidence`: what is known of pushes that may have made it.
+    `similar_to`: the request ids of others for the same stay and guest, each a reservation of its own.
     """
 
     request_id: str
@@ -85,6 +85,7 @@ class Submission:
     record: Reservation | None = None
     warnings: tuple[SubmissionWarning, ...] = ()
     cancellation: Cancellation | None = None
+    evidence: tuple[str, ...] = ()
     similar_to: tuple[str, ...] = ()
     conflicting_body: ConflictingBody | None = None
     status_url: str | None = None
