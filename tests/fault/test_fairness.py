@@ -58,7 +58,7 @@ async def test_a_hostile_workspace_costs_another_no_request(form: Form) -> None:
             await asyncio.gather(hostile, return_exceptions=True)
             stop.set()
             await serving
-        assert victim.statuses == {what: 4 * rounds for what in ("submit 202", "page 200", "health 200")}
+        assert victim.statuses == dict.fromkeys(("submit 202", "page 200", "health 200"), 4 * rounds)
         # It was hostile indeed, and had no more than its share.
         assert all(0 < most[name] <= each.largest for name, each in held.items())
         assert [each.free for each in (admission.requests, admission.bodies, admission.strangers)] == [

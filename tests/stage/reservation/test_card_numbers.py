@@ -24,7 +24,7 @@ from forwarder.reservation.checks.card_numbers import (
 )
 from tests.support import plain_card_search
 from tests.support.cards import MASKED, NUMBER, SPELLINGS
-from tests.support.profile import lives
+from tests.support.profile import lives, some
 
 CARDS = (
     *("4222222222222", "30569309025904", "378282246310005", "5555555555554444", "2223000048400011", "6011111111111117"),
@@ -144,7 +144,7 @@ def test_a_document_of_twice_the_length_takes_twice_the_work(piece: str) -> None
     assert work(400) <= 2.2 * work(200)
 
 
-@pytest.mark.parametrize("piece", DENSE)
+@pytest.mark.parametrize("piece", some(DENSE, 2))
 def test_a_text_of_twice_the_length_takes_twice_the_steps(piece: str) -> None:
     def steps(length: int) -> int:
         calls = 0
@@ -162,8 +162,8 @@ def test_a_text_of_twice_the_length_takes_twice_the_steps(piece: str) -> None:
             sys.setprofile(None)
         return calls
 
-    assert steps(16_000) <= 2.2 * steps(8_000) + 100
-    assert steps(16_000) <= 40 * 16_000
+    assert steps(8_000) <= 2.2 * steps(4_000) + 100
+    assert steps(8_000) <= 40 * 8_000
     assert steps(64 * MAX_EXAMINED) <= 2 * steps(MAX_EXAMINED) + 100, "what is beyond is not examined"
 
 
@@ -227,7 +227,7 @@ _PIECES = (
 _drawn = st.lists(st.sampled_from(_PIECES) | st.text("0123456789", max_size=6), max_size=30).map("".join)
 
 
-@lives({"change": 1_500, "full": 20_000, "long": 500_000})
+@lives({"change": 400, "full": 20_000, "long": 500_000})
 @given(_drawn | st.text("0123456789 -x4", max_size=120))
 def test_what_is_found_is_what_the_plain_search_finds(text: str) -> None:
     assert list(find(text)) == list(plain_card_search.find(text))
