@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+import structlog
 from xdist.remote import Producer
 from xdist.workermanage import WorkerController
 
@@ -33,6 +34,8 @@ def pytest_configure(config: pytest.Config) -> None:
     servers = RealServers(for_tests=True, lent_by=lent_by)
     config.stash[_servers] = servers.__enter__()
     config.add_cleanup(servers.__exit__)
+    # A traceback with every local variable, in colour, takes a second, and many seconds where one of them is large.
+    structlog.dev.ConsoleRenderer.get_active().exception_formatter = structlog.dev.plain_traceback
     spread_collecting(config)
 
 

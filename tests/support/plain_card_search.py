@@ -18,7 +18,6 @@ from forwarder.reservation.checks.card_numbers import (
     _ENDS_NUMBERS,
     _ENOUGH,
     _GROUP,
-    _HEXADECIMAL,
     _LIKE_AN_IBAN,
     _MAX_DIGITS_AFTER,
     _MAX_GAP,
@@ -67,7 +66,7 @@ def may_hold(text: str) -> bool:
     """Whether it is worth looking closer."""
     text = plain(text)
     enough = _groups_may_be_number(_GROUP.findall(text)) or _NAME_OF_CODE.search(text) or _LIKE_AN_IBAN.search(text)
-    return bool(enough) and _HEXADECIMAL.fullmatch(text) is None
+    return bool(enough)
 
 
 def _groups_may_be_number(groups: Sequence[str]) -> bool:

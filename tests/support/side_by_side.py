@@ -15,8 +15,11 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
 _TOGETHER = ("tests/fault/",)
-_ALONE = ("tests/fault/test_embedded.py", "tests/fault/test_judge.py", "tests/fault/test_slow_connections.py")
-"""Fault cases with servers of their own."""
+_ALONE = tuple(
+    f"tests/fault/test_{name}.py"
+    for name in ("embedded", "failover", "fairness", "judge", "recover", "restore", "slow_connections")
+)
+"""Fault cases that do not use the shared service."""
 _ORDER = (
     "tests/fault/test_redelivery.py",  # it reads the shared topic from its beginning: as long as that is short
     "tests/fault/",

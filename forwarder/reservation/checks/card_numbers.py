@@ -72,6 +72,17 @@ _NOT_A_CARD: Final = re.compile(
     """,
     re.VERBOSE,
 )
+_HEXADECIMAL: Final = re.compile(
+    r"""
+      (?<![0-9a-z]) (?:
+        00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}                                             # a W3C traceparent
+      | (?=(?:[0-9-]{0,32}[a-f]){4}) [0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}              # a UUID
+      | (?=(?:[0-9]*[a-f]){4}) [0-9a-f]{32,}                                                 # a hash, a key, a signature
+      ) (?![0-9a-z])
+    """,
+    re.IGNORECASE | re.VERBOSE,
+)
+"""Of some thousand such texts one has digits that would count. Fewer than four letters may be put around a number by hand."""
 _IBAN: Final = re.compile(r"(?<![A-Za-z0-9])([A-Z]{2})\d\d(?:[ ]?[A-Z0-9]){11,30}")
 _IBAN_LENGTHS: Final[Mapping[str, int]] = {
     country: int(length)
@@ -194,11 +205,6 @@ _NAME_OF_CODE: Final = re.compile(r"cv[vcn]", re.IGNORECASE)
 _GROUP: Final = re.compile(r"[0-9]+")
 _LIKE_AN_IBAN: Final = re.compile(r"[A-Z]{2}[0-9]{2}(?:[ ]?[A-Z0-9]){11}")
 """Where one ends, what follows is a group of its own."""
-_HEXADECIMAL: Final = re.compile(
-    r"(?:[a-z]{1,20}[_-])? (?: [0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12} | (?=(?:[0-9]*[a-f]){4}) [0-9a-f]{32,} )",
-    re.IGNORECASE | re.VERBOSE,
-)
-"""A UUID, a hash or a key, perhaps with a prefix as in `order_…`: of some thousand such texts one has digits that would count."""
 
 
 def may_hold_any(document: bytes) -> bool:
@@ -233,7 +239,7 @@ def may_hold(text: str) -> bool:
         or _NAME_OF_CODE.search(text)
         or _LIKE_AN_IBAN.search(text)
     )
-    return bool(enough) and _HEXADECIMAL.fullmatch(text) is None
+    return bool(enough)
 
 
 def _numbers_by_digits(groups: Sequence[str]) -> Iterator[tuple[int, int]]:
@@ -358,7 +364,8 @@ class _Groups:
 
 
 def _without_others(text: str) -> str:
-    text = _NOT_A_CARD.sub(lambda found: _BARRIER * len(found[0]), text)
+    for others in (_HEXADECIMAL, _NOT_A_CARD):
+        text = others.sub(lambda found: _BARRIER * len(found[0]), text)
     return _IBAN.sub(_without_iban, text)
 
 

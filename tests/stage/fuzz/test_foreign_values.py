@@ -44,7 +44,7 @@ from tests.support.pms.kinds.mapped import LODGIFY_LIKE, mapping_of
 from tests.support.profile import Profile, lives
 from tests.support.simulator.server import booking
 
-LIVES: Final[Mapping[Profile, int]] = {"change": 40, "full": 5_000, "long": 100_000}
+LIVES: Final[Mapping[Profile, int]] = {"change": 20, "full": 5_000, "long": 100_000}
 PACKAGE: Final = Path(forwarder.pms.kinds.__file__).parents[3]
 NOW: Final = datetime(2027, 1, 1, tzinfo=UTC)
 OURS: Final = booking()
@@ -332,6 +332,7 @@ def words_in(module: ModuleType) -> list[str]:
 @pytest.mark.parametrize("name", READING)
 def test_an_answer_is_read_or_not_understood(name: str) -> None:
     module, function, others = READING[name]
+    returned = inspect.signature(function).return_annotation
 
     @lives(LIVES)
     @given(responses(st.sampled_from(words_in(module) or ["id"])))
@@ -343,7 +344,7 @@ def test_an_answer_is_read_or_not_understood(name: str) -> None:
                         each.record()
                         each.may_be(OURS)
                         each.may_be_on(OURS)
-            case float() as seconds:
+            case float() as seconds if returned is not Any:  # any JSON, such as a number, is a body
                 assert 0 <= seconds <= MAX_WAIT_SECONDS
 
     tried()

@@ -178,7 +178,7 @@ async def test_strangers_have_a_share_for_each_address() -> None:
 
 
 async def test_a_body_that_does_not_come_is_not_waited_for() -> None:
-    async with stages(IngressSettings(body_seconds=0.05), admission=Admission(max_requests=1)) as house:
+    async with stages(IngressSettings(body_seconds=0.5), admission=Admission(max_requests=1)) as house:
         stalled = AsgiCall(house.app, BOOKING_ENGINE_PATH, JSON, BODY[:100], complete=False)
         await asyncio.wait_for(stalled.ended(), 5)
         headers = dict(stalled.sent[0]["headers"])

@@ -36,7 +36,7 @@ from forwarder.process.clock import SystemClock
 from forwarder.process.containment import LOOPS, Where
 from forwarder.process.loops import cancel_all
 from forwarder.reservation.request import CardDetails
-from forwarder.store.database import Engine, open_engine
+from forwarder.store.database import Engine
 from forwarder.store.processes.register import SqlProcesses
 from forwarder.store.retention.guests import SqlGuests
 from forwarder.store.retention.purge import SqlPurge
@@ -71,7 +71,9 @@ from tests.support.log.signers import TRUSTING
 from tests.support.memory.clock import ManualClock, settle
 from tests.support.memory.log import MemoryLog
 from tests.support.memory.webhooks import MemorySender, public_targets
+from tests.support.profile import some
 from tests.support.store.audited import audit_on
+from tests.support.store.engines import sqlite_engine
 from tests.support.worker.worker_bench import (
     PATIENCE_SECONDS,
     TOPICS,
@@ -106,6 +108,8 @@ ERRORS: Final[tuple[Callable[[], BaseException], ...]] = (
     StopAsyncIteration,
 )
 EVERY = range(1, 11)
+TURNS: Final = some(range(2), 2)
+"""Each turn has other errors at other positions."""
 CARD = CardDetails(cardNumber="4111111111111111", cardHolderName="Ada", expiryMonth="12", expiryYear="2031", cvv="123")
 _turns = count()
 
@@ -345,7 +349,7 @@ def _hits_unit(case: Unit, position: int) -> Callable[[Injected, Any], bool]:
 
 
 @pytest.mark.parametrize("case", UNITS, ids=lambda case: f"{case.where}-{case.name}")
-@pytest.mark.parametrize("turn", range(2))
+@pytest.mark.parametrize("turn", TURNS)
 async def test_of_ten_units_nine_succeed_and_the_tenth_is_shown(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, case: Unit, turn: int
 ) -> None:
@@ -745,19 +749,16 @@ ELSEWHERE: Final[tuple[tuple[Where, Callable[[Ten], Awaitable[None]]], ...]] = (
 
 
 @pytest.mark.parametrize("case", ELSEWHERE, ids=lambda case: str(case[0]))
-@pytest.mark.parametrize("turn", range(2))
+@pytest.mark.parametrize("turn", TURNS)
 async def test_other_places(
     data_dir: Path, monkeypatch: pytest.MonkeyPatch, case: tuple[Where, Callable[[Ten], Awaitable[None]]], turn: int
 ) -> None:
     where, run = case
     row = ELSEWHERE.index(case) + 3 * turn
-    engine = open_engine(data_dir / "store.sqlite3")
     before = count_of(where)
-    try:
+    async with sqlite_engine(data_dir / "store.sqlite3") as engine:
         with capture_logs():
             await run(Ten(engine, data_dir, monkeypatch, ERRORS[row % len(ERRORS)], row % 10 + 1))
-    finally:
-        await engine.dispose()
     assert count_of(where) > before
     assert LOOPS.failing() == []
 

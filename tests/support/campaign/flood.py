@@ -29,6 +29,11 @@ class Flood:
         self.accepted = 0
         self.refusals: list[httpx.Response] = []
 
+    @property
+    def answered(self) -> int:
+        """How many were accepted or refused so far."""
+        return self.accepted + len(self.refusals)
+
     async def rise(self, count: int, *, one_in_keyed: int = 0) -> None:
         """Submit `count` big reservations at once, some of them with a key; return when all were answered, which each must be."""
         submissions = [self._new(number, one_in_keyed) for number in range(count)]

@@ -150,8 +150,8 @@ ATTACKS: Final[Mapping[str, tuple[Attack, int]]] = {
 """Each, and over how many connections at once."""
 
 
-async def attack(port: int, *names: str) -> None:
-    """Go on with these, until cancelled."""
+async def attack(port: int, *names: str, one_in: int = 1) -> None:
+    """Go on with these, until cancelled; over one in so many of the connections."""
 
     async def again(one: Attack, number: int) -> None:
         while True:
@@ -162,7 +162,7 @@ async def attack(port: int, *names: str) -> None:
     async with asyncio.TaskGroup() as group:
         for name in names:
             one, count = ATTACKS[name]
-            for number in range(count):
+            for number in range(max(count // one_in, 1)):
                 group.create_task(again(one, number))
 
 

@@ -16,7 +16,7 @@ from forwarder.reservation.cancellation import CancellationRequest
 from forwarder.reservation.outcome import Absent, Cancelled, CancelOutcome, Confirmed, Deferred, LookupOutcome, Outcome
 from forwarder.reservation.request import CardDetails
 from forwarder.reservation.submission import Submission
-from forwarder.store.database import Engine, open_engine
+from forwarder.store.database import Engine
 from forwarder.store.lists.overview import SqlOverview
 from forwarder.store.lists.port import StoredSubmission, SubmissionFilter, SubmissionSummary
 from forwarder.store.lists.reader import SqlReader
@@ -36,6 +36,7 @@ from forwarder.worker.cards.keeper import CardParts
 from forwarder.worker.parts import WorkerParts, WorkerSettings
 from forwarder.worker.service import Worker
 from tests.support.log.signers import TRUSTING
+from tests.support.store.engines import sqlite_engine
 from tests.support.worker.cards import OneSealingKey, card_parts
 from tests.support.worker.works import submission
 
@@ -264,10 +265,6 @@ def fresh(number: int, **fields: Any) -> Submission:
 @asynccontextmanager
 async def open_bench(directory: Path) -> AsyncIterator[Bench]:
     """A bench with its files in `directory`, where a migrated store is."""
-    engine = open_engine(directory / "store.sqlite3")
     log = EmbeddedLog(directory / "log.sqlite3", partitions=2)
-    try:
-        async with log.publisher() as publisher:
-            yield Bench(log, engine, publisher)
-    finally:
-        await engine.dispose()
+    async with sqlite_engine(directory / "store.sqlite3") as engine, log.publisher() as publisher:
+        yield Bench(log, engine, publisher)

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from itertools import product
 from typing import Any, Final
 
 import httpx
@@ -24,6 +25,7 @@ from forwarder.worker.push.pusher import Pusher, Timing
 from forwarder_pms_kit.simulators import SITES, simulator_app
 from tests.support.memory.clock import ManualClock, settle
 from tests.support.pms.httpx_transport import HttpxTransport
+from tests.support.profile import some
 from tests.support.worker.scripted_pms import CardsInTheClear
 from tests.support.worker.works import NOW, work
 
@@ -149,8 +151,7 @@ async def ending(kind: str, habit: Mapping[str, Any]) -> End:
     return End(status, made, seconds, "; ".join(steps[:12]))
 
 
-@pytest.mark.parametrize("habit", HABITS)
-@pytest.mark.parametrize("kind", SITES)
+@pytest.mark.parametrize(("kind", "habit"), some(list(product(SITES, HABITS)), 3))
 async def test_whatever_its_habits_a_pms_is_made_to_book_once(kind: str, habit: str) -> None:
     end = await ending(kind, HABITS[habit])
     print(f"RESULT {kind} | {habit} | {end.made} | {end.status} | {end.seconds:.0f} | {end.steps}")
