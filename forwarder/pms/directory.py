@@ -16,7 +16,7 @@ from forwarder.pms.encryption import Plaintext, is_encrypted
 from forwarder.pms.http.client import PmsClient, PushPolicy, Request, Reuse, Send, Transport, always
 from forwarder.pms.http.connections import ConnectionPool, PoolLimits
 from forwarder.pms.http.errors import NoResponse, NotSent
-from forwarder.pms.http.outcomes import harmless, outcome_of, read_again
+from forwarder.pms.http.outcomes import harmless, outcome_of, read_again, read_words
 from forwarder.pms.http.response import Response
 from forwarder.pms.http.trust import trust_of
 from forwarder.pms.port import SYSTEM_TLS, AccountConnection, Capabilities, Limits, Pace, Pms, PmsDirectory
@@ -61,23 +61,17 @@ async def _refuse(_: Request) -> Response:
 
 
 class LastResponse:
-    """What was answered last to a request of one push that may have made something."""
+    """What was answered last to a request of one push that may have made something. Its requests go by `send`."""
 
-    def __init__(self, send: Callable[[Reuse, Booking], Send]) -> None:
+    def __init__(self, send: Send) -> None:
         self._send = send
         self.response: Response | None = None
 
-    def through(self, reuse: Reuse, about: Booking) -> Send:
-        """A way to send requests whose answers are noted."""
-        send = self._send(reuse, about)
-
-        async def noted(request: Request) -> Response:
-            self.response = None
-            response = await send(request)
-            self.response = None if request.method == "GET" else response
-            return response
-
-        return noted
+    async def send(self, request: Request) -> Response:
+        self.response = None
+        response = await self._send(request)
+        self.response = None if request.method == "GET" else response
+        return response
 
 
 class ConnectedPms(Struct, frozen=True, eq=False):
@@ -103,25 +97,28 @@ class ConnectedPms(Struct, frozen=True, eq=False):
     async def create(self, booking: Booking) -> Outcome:
         if booking.card is not None and not self.way.for_cards:
             return _card_not_encrypted()
-        reuse, named, said = Reuse(self.way.owner, self.way.trust), False, LastResponse(self._send)
-        asked, booking, can = booking, self._sent(booking), self.adapter.capabilities
+        reuse, named, sent = Reuse(self.way.owner, self.way.trust), False, self._sent(booking)
+        said = LastResponse(self._send(reuse, booking))
         outcome: Outcome
         try:
-            outcome = await self.adapter.create(booking, said.through(reuse, booking))
+            outcome = await self.adapter.create(sent, said.send)
             named = isinstance(outcome, Confirmed) and outcome.named
         except (NotSent, NoResponse) as failure:
             outcome = outcome_of(failure)
         finally:
             reuse.end(keep=named)
-        if isinstance(outcome, Confirmed):
-            if not named and (reuse.reused or can.names_reference):
-                detail = "The PMS answered without our reference, which it always names."
-                outcome = InDoubt("pms_reference_missing", detail, None, True, outcome.pms_reservation_id)  # noqa: FBT003
-        elif said.response is not None:
-            outcome = read_again(outcome, said.response, booking.reference)
-        if isinstance(outcome, Rejected) and booking is not asked:
-            outcome = Rejected(replace(outcome.problem, request_id=asked.reference))
-        return await clean(outcome, booking)
+        outcome = read_again(outcome, said.response, sent.reference)
+        return await self._checked(outcome, booking, sent, reused=reuse.reused)
+
+    async def _checked(self, outcome: Outcome, booking: Booking, sent: Booking, *, reused: bool = False) -> Outcome:
+        """`outcome` by what holds for every kind. `sent`: `booking` as the adapter had it."""
+        names_it = reused or self.adapter.capabilities.names_reference
+        if isinstance(outcome, Confirmed) and not outcome.named and names_it:
+            detail = "The PMS answered without our reference, which it always names."
+            outcome = InDoubt("pms_reference_missing", detail, None, True, outcome.pms_reservation_id)  # noqa: FBT003
+        if isinstance(outcome, Rejected) and sent is not booking:
+            outcome = Rejected(replace(outcome.problem, request_id=booking.reference))
+        return await clean(outcome, sent)
 
     def _sent(self, booking: Booking) -> Booking:
         """With the reference in the form that the PMS keeps."""
@@ -133,15 +130,18 @@ class ConnectedPms(Struct, frozen=True, eq=False):
             return [await self.create(booking) for booking in bookings]
         if not self.way.for_cards and any(booking.card is not None for booking in bookings):
             return [_card_not_encrypted()] * len(bookings)
-        bookings = [self._sent(booking) for booking in bookings]
+        sent = [self._sent(booking) for booking in bookings]
         try:
             with self._alone(bookings[0]) as send:
-                outcomes = await self.adapter.create_many(bookings, send)
+                outcomes = await self.adapter.create_many(sent, send)
         except (NotSent, NoResponse) as failure:
             outcomes = [outcome_of(failure)] * len(bookings)
         if len(outcomes) != len(bookings):  # an adapter's bug, for its caller to see
             return outcomes
-        return [await clean(outcome, booking) for outcome, booking in zip(outcomes, bookings, strict=True)]
+        return [
+            await self._checked(read_words(outcome, one.reference), booking, one)
+            for outcome, booking, one in zip(outcomes, bookings, sent, strict=True)
+        ]
 
     async def find(self, booking: Booking) -> LookupOutcome:
         booking = self._sent(booking)

@@ -33,7 +33,7 @@ from forwarder.reservation.outcome import (
 )
 from forwarder.reservation.parsing import day, days_later, decimal, whole_number
 from forwarder.reservation.problems.problem import Problem
-from forwarder.reservation.reference import ReferenceForm, is_reference
+from forwarder.reservation.reference import ReferenceForm, is_reference, names_another
 from forwarder.reservation.request import CardDetails, json_number
 
 __all__ = [
@@ -103,6 +103,7 @@ __all__ = [
     "is_reference",
     "json_number",
     "json_text",
+    "names_another",
     "no_token",
     "not_understood",
     "outcome_of",

@@ -12,6 +12,10 @@ _NO_WORD: Final = re.compile(r"[\W_]+")
 _BETWEEN_WORDS: Final = re.compile(r"[^\w-]+")
 _KNOWN_BY: Final = 20
 """So many letters and digits of ours make a reference ours, where a PMS cut the rest off: no two ids share them."""
+_ANY: Final = re.compile(
+    rf"(?<![a-z0-9])rsv[\W_]?(?:[a-z0-9]{{32}}|(?=[a-z]*[0-9])[a-z0-9]{{{_KNOWN_BY - 3},}})", re.IGNORECASE
+)
+"""Any submission's reference. A shortened one needs a digit, or a field name such as `rsvConfirmationNumber` would be one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +55,12 @@ def is_reference(shown: object, ours: str) -> bool:
         return False
     wanted = _bare(ours)
     return any(_is_same(_bare(word), wanted) for word in (shown, *_BETWEEN_WORDS.split(shown)))
+
+
+def names_another(text: str, ours: str) -> bool:
+    """Whether `text` names another submission's reference, in any form in which references are sent, and not ours."""
+    named, wanted = [_bare(found) for found in _ANY.findall(text)], _bare(ours)
+    return bool(named) and wanted not in _bare(text) and not any(_is_same(found, wanted) for found in named)
 
 
 def _is_same(found: str, wanted: str) -> bool:

@@ -5,7 +5,7 @@ a response that the adapter did not decide   → `unexpected`, by its status
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
 from http import HTTPStatus
@@ -16,7 +16,9 @@ from forwarder.pms.http.response import Response, read_object, retry_after
 from forwarder.pms.port import REFUSED_IN_WORDS
 from forwarder.pms.responses.record import discreet
 from forwarder.reservation.booking import Booking
+from forwarder.reservation.json_text import read_json
 from forwarder.reservation.outcome import Deferred, InDoubt, Outcome, Rejected
+from forwarder.reservation.reference import names_another
 
 _NO = {HTTPStatus.BAD_REQUEST, HTTPStatus.CONFLICT, HTTPStatus.UNPROCESSABLE_ENTITY}
 _REASONS: Final = ("detail", "message", "error_description", "reason", "title", "error")
@@ -94,41 +96,94 @@ def unexpected(response: Response, now: datetime) -> Deferred | InDoubt:
             return InDoubt("pms_failed", f"The PMS failed while it had the request (HTTP {status}).", wait)
 
 
-def read_again(outcome: Outcome, response: Response, reference: str) -> Outcome:
+def read_again(outcome: Outcome, response: Response | None, reference: str) -> Outcome:
     """`outcome` of a create that was last answered by `response`, with what any kind's response may say besides.
 
     "This reference exists already" is no refusal: nobody else has our reference. An answer that names the reference of another
     submission was meant for that one, and says nothing about ours.
     """
-    if isinstance(outcome, InDoubt):
-        outcome = replace(outcome, status=response.status_code)
-        if outcome.made and outcome.pms_reservation_id is None and _names_only_others(response, reference):
-            return replace(outcome, made=False)
+    if response is None:
         return outcome
-    if isinstance(outcome, Rejected | Deferred) and response.status_code in _MAY_EXIST and _says_it_exists(response):
-        detail = f"The PMS says that it has a reservation with our reference already (HTTP {response.status_code})."
-        return InDoubt("pms_has_it", detail, made=True, status=response.status_code)
+    if isinstance(outcome, InDoubt):
+        text, pms_id = _text_of(response), outcome.pms_reservation_id
+        is_anothers = outcome.made and (pms_id is None or pms_id in text) and names_another(text, reference)
+        if is_anothers:  # and so is the id in it
+            outcome = replace(outcome, made=False, pms_reservation_id=None)
+        return replace(outcome, status=response.status_code)
+    if response.status_code in _MAY_EXIST:
+        return _unless_it_exists(outcome, _sayings(response), reference, response.status_code)
     return outcome
 
 
-_MAY_EXIST: Final = {HTTPStatus.BAD_REQUEST, HTTPStatus.CONFLICT, HTTPStatus.UNPROCESSABLE_ENTITY}
+def read_words(outcome: Outcome, reference: str) -> Outcome:
+    """As `read_again` for one of several that were created together, by as much of the response as its outcome quotes."""
+    said = outcome.problem.detail if isinstance(outcome, Rejected) else getattr(outcome, "detail", "")
+    return _unless_it_exists(outcome, [str(said)], reference)
+
+
+def _unless_it_exists(outcome: Outcome, sayings: Iterable[str], reference: str, status: int | None = None) -> Outcome:
+    if not isinstance(outcome, Rejected | Deferred) or not any(_says_it_exists(said, reference) for said in sayings):
+        return outcome
+    answered = "" if status is None else f" (HTTP {status})"
+    detail = f"The PMS says that it has a reservation with our reference already{answered}."
+    return InDoubt("pms_has_it", detail, made=True, status=status)
+
+
+_MAY_EXIST: Final = {HTTPStatus.OK, HTTPStatus.CREATED, *_NO}
 _REFERENCE: Final = (
     r"(reference|external[\s_-]?(booking[\s_-]?)?id|confirmation[\s_-]?code|customer[\s_-]?user[\s_-]?id|third[\s_-]?party"
     r"[\s_-]?(identifier|id)|channel[\s_-]?(reservation|booking)[\s_-]?id|idempotency[\s_-]?key|\brsv_[a-z2-7]{8,})"
 )
-_EXISTS: Final = r"(already|exists?\b|duplicate|has been taken|not (be )?unique|must be unique|in use)"
+_EXISTS: Final = (
+    r"(already|(?<!not)(?<!not[\W_])(?<!n't )exists?(?![a-z])|duplicate|has been taken|not (be )?unique|must be unique"
+    r"|in use)"
+)
 _IT_EXISTS: Final = re.compile(rf"{_REFERENCE}[^.]{{0,80}}{_EXISTS}|{_EXISTS}[^.]{{0,80}}{_REFERENCE}", re.IGNORECASE)
-_SUBMISSION: Final = re.compile(rb"rsv_[a-z2-7]{32}")
 _READ_BYTES: Final = 20_000
 
 
-def _says_it_exists(response: Response) -> bool:
-    return _IT_EXISTS.search(response.content[:_READ_BYTES].decode("utf-8", "replace")) is not None
+def _says_it_exists(said: str, reference: str) -> bool:
+    return _IT_EXISTS.search(said) is not None and not names_another(said, reference)
 
 
-def _names_only_others(response: Response, reference: str) -> bool:
-    named = set(_SUBMISSION.findall(response.content[:_READ_BYTES]))
-    return bool(named) and reference.encode() not in named
+def _text_of(response: Response) -> str:
+    return response.content[:_READ_BYTES].decode("utf-8", "replace")
+
+
+def _sayings(response: Response) -> Iterator[str]:
+    """What the response says, text by text, each with its name and the words around it. "The room is already booked" next to our
+    reference, which many PMSs repeat in every response, does not say that the reference exists."""
+    try:
+        body = read_json(response.json_text) if len(response.content) <= _READ_BYTES else _text_of(response)
+    except ValueError:
+        body = _text_of(response)
+    left: list[tuple[str, Any]] = [("", body)]
+    while left:
+        name, part = left.pop()
+        match part:
+            case str():
+                yield f"{name}: {part}"
+            case dict():
+                words = list(_words_in(part))
+                yield " ".join([name, *words])
+                field = " ".join(word for word in words if " " not in word)[:_NAME_LENGTH]  # such as `external_id`
+                left += [
+                    (key if isinstance(one, str) else f"{field} {key[:_NAME_LENGTH]}", one) for key, one in part.items()
+                ]
+            case list():
+                left += [(name, one) for one in part]
+
+
+def _words_in(part: Mapping[str, Any]) -> Iterator[str]:
+    """The texts of an object and of the objects in it, except for references and addresses that are only repeated."""
+    for value in part.values():
+        texts = value.values() if isinstance(value, dict) else [value]
+        yield from (one for one in texts if isinstance(one, str) and not _IS_REPEATED.fullmatch(one))
+
+
+_NAME_LENGTH: Final = 100
+"""Of names that are read with each text in a list: a response must not become much longer by them."""
+_IS_REPEATED: Final = re.compile(r"\S*rsv[\W_]?[a-z0-9]{17,}\S*", re.IGNORECASE)
 
 
 def refused_in_words(response: Response, booking: Booking) -> Deferred | None:

@@ -60,16 +60,13 @@ class Lookup:
         first = None if pages.first_unsaid else numbered
         request = self._build(find, _at(pages, booking, first))
         seen, count = 0, None
+        unclear: Deferred | None = None
         for number in range(1, pages.most + 1):
             looked = await self._look(find, request, booking, send)
             if not isinstance(looked, tuple):
-                return looked
+                return (unclear or looked) if isinstance(looked, Absent) else looked
             items, body = looked
-            if any(hides_what_is_ours(self._mapping, item) for item in items):
-                return Deferred("pms_scope_too_small", "The PMS shows reservations without what ours is known by.")
-            alike = [item for item in items if may_have_lost_its_reference(self._mapping, item, booking)]
-            if alike:
-                return looks_alike([id_of(self._mapping.reservation, item) for item in alike])
+            unclear = unclear or self._unclear(items, booking)  # ours may be on a later page
             seen += len(items)
             if number == 1 or pages.by != "lastId":  # what follows the first page may be counted by itself
                 count = _count(pages, body)
@@ -77,9 +74,16 @@ class Lookup:
                 return Deferred("pms_answer_not_understood", "The PMS does not say whether its list goes on.")
             step = self._next(pages, items, body, number, seen, count)
             if step is None:
-                return Absent()
+                return unclear or Absent()
             request = self._build(find, _at(pages, booking, step))
-        return Deferred("pms_lists_too_much", f"The PMS lists more than {pages.most} pages.")
+        return unclear or Deferred("pms_lists_too_much", f"The PMS lists more than {pages.most} pages.")
+
+    def _unclear(self, items: list[Any], booking: Booking) -> Deferred | None:
+        """Why ours may be among these without being known."""
+        if any(hides_what_is_ours(self._mapping, item) for item in items):
+            return Deferred("pms_scope_too_small", "The PMS shows reservations without what ours is known by.")
+        alike = [item for item in items if may_have_lost_its_reference(self._mapping, item, booking)]
+        return looks_alike([id_of(self._mapping.reservation, item) for item in alike]) if alike else None
 
     async def _look(
         self, find: Find, request: Request, booking: Booking, send: Send

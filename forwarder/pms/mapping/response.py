@@ -1,6 +1,5 @@
 """What responses mean by a mapping. Pure; what the mapping does not decide is left to the caller."""
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -21,7 +20,7 @@ from forwarder.pms.responses.refusals import refusal
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import Absent, Confirmed, Deferred, LookupOutcome, Outcome
 from forwarder.reservation.parsing import decimal
-from forwarder.reservation.reference import is_reference
+from forwarder.reservation.reference import is_reference, names_another
 from forwarder.reservation.request import CURRENCY_DECIMALS, json_number
 
 _LINES: Final = {
@@ -31,7 +30,6 @@ _LINES: Final = {
     "discount": ("totalDiscount", "Discounts", "Discount"),
 }
 _ECHO: Final = Echo("arrival", "departure", "price", "email")
-_ANY_REFERENCE: Final = re.compile(r"(?<![\w-])rsv_[a-z0-9]{32}(?![\w-])")
 _MONEY: Final = {"totalPrice", "totalPaid", "remainingBalance", *_LINES}
 
 
@@ -134,9 +132,11 @@ def is_ours(mapping: PmsMapping, item: Any, booking: Booking) -> bool:
 
 
 def _has_our_id(shown: Shown, item: Any, booking: Booking) -> bool:
-    """Whether it has the id that our create was answered with, and is of the same stay."""
-    same = booking.pms_id is not None and identifier(value_at(item, shown.id)) == booking.pms_id
-    return same and not _ECHO.contradicts(_echoed(shown, item, booking), booking)
+    """Whether it has the id that our create was answered with, is of the same stay, and carries nobody else's reference."""
+    if booking.pms_id is None or identifier(value_at(item, shown.id)) != booking.pms_id:
+        return False
+    is_anothers = _names_another(_reference_in(shown, item), booking)
+    return not is_anothers and not _ECHO.contradicts(_echoed(shown, item, booking), booking)
 
 
 def may_have_lost_its_reference(mapping: PmsMapping, item: Any, booking: Booking) -> bool:
@@ -149,7 +149,7 @@ def may_have_lost_its_reference(mapping: PmsMapping, item: Any, booking: Booking
         isinstance(email, str)
         and bool(email.strip())
         and _is_alike(shown, item, booking)
-        and not _names_another(_reference_in(shown, item))
+        and not _names_another(_reference_in(shown, item), booking)
         and state_of(shown, item) not in ("cancelled", "refused")
     )
 
@@ -221,7 +221,7 @@ def may_be_ours(mapping: PmsMapping, item: Any, booking: Booking) -> bool:
     shown = mapping.reservation
     reference = _reference_in(shown, item)
     in_text = mapping.find is not None and mapping.find.match == "text"
-    ours = is_reference(reference, booking.reference) or (in_text and not _names_another(reference))
+    ours = is_reference(reference, booking.reference) or (in_text and not _names_another(reference, booking))
     if reference not in (MISSING, None, "") and not ours:
         return False
     at_property = MISSING if shown.property is None else value_at(item, shown.property)
@@ -251,8 +251,8 @@ def _reference_in(shown: Shown, item: Any) -> Any:
     return MISSING if shown.reference is None else value_at(item, shown.reference)
 
 
-def _names_another(text: Any) -> bool:
-    return isinstance(text, str) and _ANY_REFERENCE.search(text) is not None
+def _names_another(text: Any, booking: Booking) -> bool:
+    return isinstance(text, str) and names_another(text, booking.reference)
 
 
 def _is_alike(shown: Shown, item: Any, booking: Booking) -> bool:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from forwarder.reservation.reference import AS_IT_IS, ReferenceForm, is_reference
+from forwarder.reservation.reference import AS_IT_IS, ReferenceForm, is_reference, names_another
 
 OURS = "rsv_abcdefghijklmnopqrstuvwxyz234567"
 OTHER = "rsv_abcdefghijklmnopqrstuvwxyz234562"
@@ -44,6 +44,16 @@ def test_what_is_not(shown: object) -> None:
 def test_what_is_sent_is_recognised(form: ReferenceForm, sent: str, name: str) -> None:
     assert (form.of(OURS), form.name) == (sent, name)
     assert is_reference(sent, OURS)
+
+
+@pytest.mark.parametrize("form", [AS_IT_IS, ReferenceForm(24, upper=True), ReferenceForm(alphanumeric=True)])
+def test_another_submissions_reference_is_known_in_any_form(form: ReferenceForm) -> None:
+    ours, another = form.of(OURS), form.of("rsv_3bcdefghijklmnopqrstuvwxyz234567")
+    assert names_another(f"id 7, {another}: made", ours)
+    assert names_another(OTHER, OURS), "also one that differs in its end alone"
+    assert not names_another(f"{another}, and {ours}", ours)
+    assert not names_another(f"{ours}1", ours), "a PMS may append something"
+    assert not names_another("rsvConfirmationNumber, RSV_RESERVATION_IDENTIFIER, rsv_12", ours)
 
 
 def test_fewer_characters_than_tell_references_apart_are_refused() -> None:

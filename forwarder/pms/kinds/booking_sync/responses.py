@@ -29,6 +29,7 @@ from forwarder.pms.sdk import (
     harmless,
     is_reference,
     json_number,
+    names_another,
     read_object,
     record_fields,
     whole_number,
@@ -75,9 +76,12 @@ class SyncBooking(BaseModel):
         return self.status == "Canceled" and self.booked is False and payments == []
 
     def is_ours(self, booking: Booking) -> bool:
-        """Whether it carries our reference, or has the id that our create was answered with and the same days."""
+        """Whether it carries our reference; or has the id that our create was answered with, the same days, and nobody else's
+        reference."""
         if is_reference(self.external_reference, booking.reference):
             return True
+        if names_another(self.external_reference or "", booking.reference):
+            return False
         shown = {"start_at": self.start_at, "end_at": self.end_at}
         return str(self.id) == booking.pms_id and not _ECHO.contradicts(shown, booking)
 

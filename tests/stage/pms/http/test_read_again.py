@@ -1,11 +1,24 @@
 """What any kind's answer to a create may say besides: that our reference exists already, or that it was meant for another."""
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 import pytest
 
+from forwarder.pms.directory import open_directory
+from forwarder.pms.http.client import Send
 from forwarder.pms.http.outcomes import read_again
 from forwarder.pms.http.response import Response
-from forwarder.reservation.outcome import Deferred, InDoubt, Outcome, Rejected
+from forwarder.pms.kinds.generic.adapter import GenericAdapter
+from forwarder.pms.port import AccountConnection
+from forwarder.pms.registry import Registry
+from forwarder.reservation.booking import Booking
+from forwarder.reservation.outcome import Confirmed, Deferred, InDoubt, Outcome, Rejected
+from forwarder.reservation.problems import endings
 from forwarder.reservation.problems.problem import Problem
+from forwarder.reservation.reference import ReferenceForm
+from tests.support.memory.clock import ManualClock
+from tests.support.simulator.server import booking
 
 OURS = "rsv_" + "a" * 32
 OTHERS = "rsv_" + "b" * 32
@@ -18,11 +31,17 @@ EXIST = [
     '{"detail": "confirmation code must be unique"}',
     '{"title": "externalBookingId is already in use"}',
     f'{{"error": "{OURS} already exists"}}',
+    '{"code": "REFERENCE_EXISTS"}',
+    '{"errors": {"externalId": {"code": "duplicate"}}}',
+    '{"errors": [{"source": {"pointer": "/data/attributes/reference"}, "detail": "has already been taken"}]}',
+    '{"errors": [{"field": "external_id", "messages": ["has been taken"]}]}',
+    f'{{"reference": "{OURS}", "status": "duplicate reference"}}',
+    "<error>The external reference exists already</error>",
 ]
 
 
 @pytest.mark.parametrize("body", EXIST)
-@pytest.mark.parametrize("status", [400, 409, 422])
+@pytest.mark.parametrize("status", [200, 400, 409, 422])
 @pytest.mark.parametrize("outcome", [NO, LATER])
 def test_that_our_reference_exists_is_a_yes(body: str, status: int, outcome: Outcome) -> None:
     read = read_again(outcome, Response(status, content=body.encode()), OURS)
@@ -38,6 +57,13 @@ def test_that_our_reference_exists_is_a_yes(body: str, status: int, outcome: Out
         '{"error": "a booking already exists for these nights"}',
         '{"message": "reference is too long"}',
         "",
+        f'{{"reference": "{OURS}", "message": "the room is already booked"}}',
+        f'{{"message": "the room is already booked", "booking": {{"externalReference": "{OURS}"}}}}',
+        f'{{"code": "room_already_booked", "reference": "{OURS}", "instance": "/bookings?reference={OURS}"}}',
+        f'{{"title": "{OURS} was not made", "errors": [{{"message": "already booked"}}]}}',
+        f'{{"message": "a reservation with reference {OTHERS} exists already in this room"}}',
+        '{"message": "the rate for this reference does not exist"}',
+        '{"code": "REFERENCE_NOT_EXISTING"}',
     ],
 )
 def test_that_the_nights_are_taken_is_a_no(body: str) -> None:
@@ -52,3 +78,39 @@ def test_an_answer_to_another_submission_says_nothing_of_ours() -> None:
     read = read_again(made, Response(201, content=f'{{"reference": "{OURS}"}}'.encode()), OURS)
     assert isinstance(read, InDoubt)
     assert (read.made, read.status) == (True, 201)
+
+
+@pytest.mark.parametrize(
+    ("said", "made", "pms_id"),
+    [(f'{{"id": 77, "ref": "{OTHERS.upper()}"}}', False, None), (f'{{"id": 78, "ref": "{OTHERS}"}}', True, "77")],
+    ids=["with another's id", "after an answer that had ours"],
+)
+def test_the_id_that_came_with_anothers_reference_is_anothers(said: str, made: bool, pms_id: str | None) -> None:
+    doubt = InDoubt("pms_answer_not_understood", "", made=True, pms_reservation_id="77")
+    read = read_again(doubt, Response(201, content=said.encode()), OURS)
+    assert isinstance(read, InDoubt)
+    assert (read.made, read.pms_reservation_id) == (made, pms_id)
+
+
+async def test_of_several_in_one_request_each_is_read_like_one_alone() -> None:
+    class Several(GenericAdapter):
+        capabilities = replace(GenericAdapter.capabilities, max_per_create=3, reference_form=ReferenceForm(30))
+
+        async def create_many(self, bookings: Sequence[Booking], send: Send) -> Sequence[Outcome]:
+            _, has_it, refused = (booking.reference for booking in bookings)
+            return [
+                Confirmed("7"),
+                Rejected(endings.PMS_REFUSED.problem("The external id exists already.", has_it)),
+                Rejected(endings.PMS_REFUSED.problem("No pets.", refused)),
+            ]
+
+    asked = [booking(number) for number in (1, 2, 3)]
+    async with open_directory(ManualClock(), registry=Registry({"several": Several})) as directory:
+        pms = directory.connect(AccountConnection("acme", "several", "https://pms.test", "key"))
+        unnamed, has_it, refused = await pms.create_many(asked)
+    assert isinstance(unnamed, InDoubt)
+    assert (unnamed.reason, unnamed.pms_reservation_id) == ("pms_reference_missing", "7")
+    assert isinstance(has_it, InDoubt)
+    assert (has_it.reason, has_it.made) == ("pms_has_it", True)
+    assert isinstance(refused, Rejected)
+    assert refused.problem.request_id == asked[2].reference

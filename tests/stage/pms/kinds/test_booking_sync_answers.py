@@ -1,10 +1,24 @@
 """BookingSync: what each answer means."""
 
+from dataclasses import replace
+
 import httpx
 import pytest
 
 from forwarder.reservation.outcome import Absent, Cancelled, Confirmed, Deferred, InDoubt, Rejected
-from tests.support.pms.kinds.booking_sync import NOW, a_booking, answered, asked_for, booked, cancel, find, listing
+from tests.support.pms.kinds.booking_sync import (
+    NOW,
+    Vendor,
+    a_booking,
+    answered,
+    asked_for,
+    booked,
+    cancel,
+    connected,
+    find,
+    listing,
+)
+from tests.support.simulator.server import booking
 
 
 async def test_amounts_are_exact() -> None:
@@ -180,6 +194,13 @@ async def test_page_by_page() -> None:
     assert [request.url.params["page"] for request in requests] == ["1", "2", "3"]
     assert (await find(*[listing(other, pages=2)] * 4))[0] == Absent()  # read twice: it must not have changed
     assert (await find(listing([])))[0] == Absent()
+
+
+async def test_the_id_that_a_create_was_answered_with_is_not_ours_where_it_carries_anothers_reference() -> None:
+    for reference, expected in ((f"rsv_{'b' * 32}", Absent), (None, Confirmed)):
+        vendor = Vendor(*[listing([a_booking(external_reference=reference)])] * 2)
+        async with connected(vendor) as pms:
+            assert isinstance(await pms.find(replace(booking(), pms_id="5")), expected), reference
 
 
 async def test_where_no_count_of_pages_is_given_an_empty_page_ends_the_list() -> None:

@@ -1,6 +1,7 @@
 """What a mapped PMS is asked in several steps: pages of a list, a second request that confirms, a look afterwards."""
 
 import json
+from dataclasses import replace
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -180,6 +181,45 @@ async def test_a_match_by_stay_never_confirms_and_tells_what_is_not_there() -> N
         if isinstance(found, Deferred):
             assert found.reason == LOOKS_ALIKE
             assert "(9)" in found.detail
+
+
+BY_REFERENCE_OR_GUEST: dict[str, Any] = {
+    **LISTED,
+    "reservation": {**SHOWN, "arrival": "from", "departure": "to", "email": "mail"},
+    "find": {**LISTED["find"], "pages": {"query": "p"}, "errors": [{"when": {"e": "none"}, "becomes": "absent"}]},
+}
+
+
+@pytest.mark.parametrize(
+    "last", [(200, {"data": []}), (404, {"e": "none"})], ids=["an empty page", "a page that is not there"]
+)
+@pytest.mark.parametrize("hidden", [False, True], ids=["without its reference", "of which references are not shown"])
+async def test_what_is_unclear_on_a_page_neither_hides_ours_on_a_later_one_nor_is_forgotten(
+    last: tuple[int, Any], hidden: bool
+) -> None:
+    asked = booking()
+    alike = {
+        "id": 8,
+        "from": asked.arrival.isoformat(),
+        "to": asked.departure.isoformat(),
+        "mail": asked.guest["email"],
+    }
+    first = (200, {"data": [alike if hidden else {**alike, "ref": None}]})
+    found = await find(BY_REFERENCE_OR_GUEST, Asked(first, (200, {"data": [MINE]})))
+    assert isinstance(found, Confirmed)
+    assert found.pms_reservation_id == "9"
+    unclear = await find(BY_REFERENCE_OR_GUEST, Asked(first, last))
+    assert isinstance(unclear, Deferred)
+    assert unclear.reason == ("pms_scope_too_small" if hidden else LOOKS_ALIKE)
+
+
+async def test_the_id_that_a_create_was_answered_with_is_not_ours_where_it_carries_anothers_reference() -> None:
+    for reference, expected in ((f"rsv_{'b' * 32}", Absent), (None, Confirmed)):
+        shown = (200, {"data": [{"id": 9, "ref": reference, "state": "Booked"}]})
+        pms = Asked(*[shown, (200, {"data": []})] * 2)
+        async with pms_that(pms, base_url=BASE, options={"mapping": paged(query="p")}) as opened:
+            found = await opened.find(replace(booking(), pms_id="9"))
+        assert isinstance(found, expected), reference
 
 
 @pytest.mark.parametrize(
