@@ -6,6 +6,8 @@ to one that was. So an absence is read again until two readings in turn brought 
 
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from hashlib import sha256
 from typing import Any, Final
 
 from pydantic_core import from_json, to_json
@@ -21,13 +23,13 @@ _UNSTEADY: Final = Deferred("pms_list_changing", "The PMS's list of reservations
 
 async def steady(look_up: Callable[[Send], Awaitable[LookupOutcome]], send: Send) -> LookupOutcome:
     """What `look_up` comes to, which asks by the `send` that it is given."""
-    before: list[Any] | None = None
+    before: list[bytes] | None = None
     for _ in range(MAX_READINGS):
-        pages: list[tuple[str, Response]] = []
+        pages: list[tuple[str, bytes]] = []
 
-        async def noted(request: Request, into: list[tuple[str, Response]] = pages) -> Response:
+        async def noted(request: Request, into: list[tuple[str, bytes]] = pages) -> Response:
             response = await send(request)
-            into.append((request.url, response))
+            into.append((request.url, _listed(response.content)))
             return response
 
         found = await look_up(noted)
@@ -36,20 +38,19 @@ async def steady(look_up: Callable[[Send], Awaitable[LookupOutcome]], send: Send
         urls = Counter(url for url, _ in pages)
         if max(urls.values(), default=0) < 2:  # noqa: PLR2004 - one page is as it was at one moment
             return found
-        shown = [_listed(response.content) for url, response in pages if urls[url] > 1]
+        shown = [page for url, page in pages if urls[url] > 1]
         if shown == before:
             return found
         before = shown
     return _UNSTEADY
 
 
-def _listed(content: bytes) -> Any:
-    """The lists and numbers of a page. What else stands around them may be of the answer alone, such as its time."""
-    try:
-        body = from_json(content)
-    except ValueError:
-        return content
-    return to_json(_parts(body))
+def _listed(content: bytes) -> bytes:
+    """A digest of the lists and numbers of a page, which may be large. What else is around them may be of the answer alone, such as
+    its time."""
+    with suppress(ValueError):
+        content = to_json(_parts(from_json(content)))
+    return sha256(content).digest()
 
 
 def _parts(value: Any) -> Any:

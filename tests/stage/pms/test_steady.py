@@ -1,6 +1,7 @@
 """An absence from a list in pages is believed only where the list did not change while it was read."""
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 import pytest
 from pydantic_core import to_json
@@ -11,6 +12,18 @@ from forwarder.pms.steady import MAX_READINGS, steady
 from forwarder.reservation.outcome import Absent, Confirmed, Deferred, LookupOutcome
 
 PER_PAGE = 2
+
+
+class Page(bytes):
+    """Counts those that are kept."""
+
+    alive: ClassVar[int] = 0
+
+    def __init__(self, *_: object) -> None:
+        Page.alive += 1
+
+    def __del__(self) -> None:
+        Page.alive -= 1
 
 
 class Listed:
@@ -61,6 +74,20 @@ async def test_a_list_that_changes_each_time_proves_nothing() -> None:
     found = await steady(look_up, pms.send)
     assert isinstance(found, Absent | Deferred)
     assert pms.asked >= 2 * (MAX_READINGS - 1)
+
+
+async def test_pages_are_not_kept_to_be_compared() -> None:
+    """Each may have a megabyte."""
+    pms, most = Listed([f"o{n}" for n in range(15)]), 0
+
+    async def send(request: Request) -> Response:
+        nonlocal most
+        response = Response(200, content=Page((await pms.send(request)).content))
+        most = max(most, Page.alive)
+        return response
+
+    assert await steady(look_up, send) == Absent()
+    assert (pms.asked, most <= 2) == (18, True), most
 
 
 @pytest.mark.parametrize("bookings", [[], ["o0"]])
