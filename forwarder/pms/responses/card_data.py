@@ -41,6 +41,9 @@ def without_card_data(outcome: O, booking: Booking) -> O:
                 problem, title=_text(problem.title, number), detail=_text(problem.detail, number), extra=extra
             )
             return outcome if said == problem else replace(outcome, problem=said)
+        case InDoubt(_, detail) if outcome.pms_reservation_id is not None:
+            pms_id = _strewn(str(outcome.pms_reservation_id), number)
+            return replace(outcome, detail=_text(detail, number), pms_reservation_id=pms_id)
         case Deferred() | InDoubt():
             said_of_it = _text(outcome.detail, number)
             return outcome if said_of_it == outcome.detail else replace(outcome, detail=said_of_it)
@@ -58,7 +61,8 @@ def _confirmed(outcome: O, number: str) -> O:
         for name, part in outcome.record.items()
     }
     pms_reservation_id = _strewn(outcome.pms_reservation_id, number)
-    return replace(outcome, record=record, pms_reservation_id=pms_reservation_id)
+    doubles = tuple(_strewn(one, number) for one in outcome.doubles)
+    return replace(outcome, record=record, pms_reservation_id=pms_reservation_id, doubles=doubles)
 
 
 def _masked(value: Any, number: str) -> Any:

@@ -8,7 +8,7 @@ import pytest
 from forwarder.pms.responses import card_data
 from forwarder.pms.responses.card_data import without_card_data
 from forwarder.reservation.checks.card_numbers import digits_of
-from forwarder.reservation.outcome import Confirmed
+from forwarder.reservation.outcome import Confirmed, InDoubt
 from tests.support.cards import NUMBER, SPELLINGS
 from tests.support.pms.kinds.open_pms import created
 from tests.support.simulator.server import CARD, booking
@@ -67,6 +67,22 @@ async def test_the_card_that_was_sent_is_known_however_its_digits_are_strewn() -
     outcome = await created(201, {"id": 5, "notes": f"{strewn} Or {strewn}"}, booking(card=card))
     assert isinstance(outcome, Confirmed)
     assert outcome.record["notes"] == "411111******1111. Or 411111******1111."
+
+
+@pytest.mark.parametrize(
+    "outcome",
+    [
+        Confirmed("5", doubles=(f"B-{NUMBER}",)),
+        InDoubt("pms_answer_not_understood", "What?", made=True, pms_reservation_id=f"B-{NUMBER}"),
+    ],
+    ids=["another reservation", "in doubt"],
+)
+def test_the_card_that_was_sent_is_masked_in_ids(outcome: Confirmed | InDoubt) -> None:
+    asked = booking(card=CARD.model_copy(update={"card_number": NUMBER}))
+    masked = without_card_data(outcome, asked)
+    assert not _shows(masked)
+    assert "B-411111******1111" in repr(masked)
+    assert without_card_data(outcome, booking()) == outcome
 
 
 async def test_a_security_code_is_masked_by_its_name() -> None:
