@@ -5,14 +5,14 @@ believed, or by an operator.
 
 | open pushes | further condition | next step |
 |---|---|---|
-| none | the last create was refused while an earlier one was open | `Refuse`: the refusal counts now |
+| none | the last create was refused, in known words, while an earlier one was open | `Refuse`: the refusal counts now |
 | none | may be created | `Create` |
 | none | deadline passed, cancelled, or no longer allowed by the rules | `NotMade` |
 | any | one went to another PMS or credential than the account has now | `Park` (`pms_is_another`): nothing is sent |
 | a positive one (2xx, an id, "exists already") | can be looked up | `LookUp`; after 30 minutes `Park`, and looked up all the same |
 | a positive one | cannot be looked up; every open push carried a key that still lasts | `SendAgain` under the key |
 | a positive one | otherwise | `Park` (`cannot_be_checked`) |
-| ambiguous ones only | every one carried a key that still lasts, fewer than three | `SendAgain` under the key |
+| ambiguous ones only | all carried a key that lasts; no look-up, or under three and none refused | `SendAgain` under the key |
 | ambiguous ones only | cannot be looked up | `Park` (`cannot_be_checked`) |
 | ambiguous ones only | absence not believed yet | `LookUp` |
 | ambiguous ones only | absence believed, three creates were ambiguous | `Park` (`created_three_times`); with a key `SendAgain` |
@@ -20,7 +20,8 @@ believed, or by an operator.
 
 An absence is believed when it was seen twice since the last open push: first no sooner than `settles` after that push, then at
 least half of `settles` later. Once is enough where the PMS shows at once what it made (`immediate`), after the push time-out.
-A refusal that follows an open push counts as ambiguous: it may have been caused by our own earlier booking.
+A refusal that follows an open push, whatever its words, counts as ambiguous: it may have been caused by our own earlier booking.
+A refusal in words that the adapter does not know never becomes the answer: once the absence is believed, it is created again.
 """
 
 from collections.abc import Mapping, Sequence
@@ -34,7 +35,7 @@ from msgspec import DecodeError, Struct, ValidationError
 from msgspec.json import Decoder, Encoder, decode
 from msgspec.structs import replace
 
-from forwarder.reservation.outcome import Confirmed, InDoubt, Outcome, Rejected
+from forwarder.reservation.outcome import Confirmed, Deferred, InDoubt, Outcome, Rejected
 from forwarder.reservation.parsing import moment
 from forwarder.reservation.problems.endings import PMS_REFUSED
 from forwarder.reservation.problems.problem import Problem
@@ -50,6 +51,10 @@ KEY_SECONDS: Final = 24 * 3600.0
 
 PATIENCE_SECONDS: Final = 1800.0
 """How long a positive answer is looked up before a person is asked to help. It is looked up after that as well."""
+
+UNSURE_REFUSALS: Final = frozenset({"pms_refused_in_words", "pms_refused_request"})
+"""The reasons of creates that a PMS refused in words, or with a status, that its adapter does not know. They made nothing, but our
+own earlier booking may be the cause."""
 
 WORKER_LOST: Final = "worker_lost"
 """The reason of a push that may have been sent by a worker that died."""
@@ -181,8 +186,9 @@ class Evidence:
 
     @property
     def ambiguous_creates(self) -> int:
-        """How many of those a worker saw end. Restarts of workers are not the PMS's doing."""
-        return sum(push.times for push in self.doubted if push.reason != WORKER_LOST)
+        """How many of those a worker saw end without a refusal. Restarts of workers are not the PMS's doing."""
+        pushes = [push for push in self.doubted if push.reason != WORKER_LOST and push.came is not Came.NO]
+        return sum(push.times for push in pushes)
 
     @property
     def number(self) -> int:
@@ -191,9 +197,9 @@ class Evidence:
 
     @property
     def refusal(self) -> Problem | None:
-        """The PMS's no to the last create, where an earlier one was open then."""
+        """The PMS's no to the last create, in words that its adapter knows, where an earlier one was open then."""
         last = next((line for line in reversed(self.lines) if isinstance(line, Push)), None)
-        if last is None or last.came is not Came.NO:
+        if last is None or last.came is not Came.NO or last.reason in UNSURE_REFUSALS:
             return None
         return PMS_REFUSED.problem("") if last.problem is None else Problem.from_json(last.problem)
 
@@ -220,6 +226,8 @@ class Evidence:
                 push = Push(at, to, Came.AMBIGUOUS, reason, outcome.status)
             case Rejected(problem) if self.doubted:
                 push = Push(at, to, Came.NO, problem.code, problem=problem.as_json())
+            case Deferred(reason) if self.doubted and reason in UNSURE_REFUSALS:
+                push = Push(at, to, Came.NO, reason)
             case _:
                 return self
         return self._with(push)

@@ -175,10 +175,12 @@ def step_of(
 def after_create(outcome: Outcome, evidence: Evidence, facts: Facts, clock: Clock) -> tuple[Outcome, Evidence]:
     """What a create came to, and the evidence with it. A no that may be due to our own earlier push is a doubt."""
     after = evidence.after(outcome, facts.target, iso(clock.now()))
-    if isinstance(outcome, Rejected) and after.open:
+    if isinstance(outcome, Rejected | Deferred) and after is not evidence:
         if facts.target.reference:
-            said = f"The PMS refused it ({outcome.problem.code}), perhaps because of an earlier push of it."
-            return InDoubt("refused_in_doubt", said), after
+            no = outcome.problem.code if isinstance(outcome, Rejected) else outcome.detail
+            return InDoubt(
+                "refused_in_doubt", f"The PMS refused it, perhaps because of an earlier push of it: {no}"
+            ), after
         return outcome, evidence  # the key has kept the two apart
     return outcome, after
 

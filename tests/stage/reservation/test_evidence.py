@@ -49,6 +49,8 @@ BOTH = Target("pms", "us", reference="id", key=True)
 NEITHER = Target("pms", "us")
 LOST = InDoubt("pms_timed_out", "No answer.")
 NO = Rejected(Problem("room_unavailable", "Taken", 409, "These nights are taken."))
+IN_WORDS = Deferred("pms_refused_in_words", "It says: taken")
+YES = InDoubt("pms_answer_not_understood", "", made=True, status=201)
 
 
 def at(seconds: float) -> str:
@@ -68,13 +70,15 @@ def step(
 @dataclass(frozen=True)
 class Habits:
     """`answers`: to creates, in their order, the last of them from then on. `shows_after`, `commits_after`: seconds. `shows`:
-    whether it ever shows a booking. `one_only`: a second one is refused because of the first. `key_seconds`: how long keys last."""
+    whether it ever shows a booking. `one_only`: a second one is refused because of the first; `in_words`: in words that its adapter
+    does not know. `key_seconds`: how long keys last."""
 
     answers: tuple[str, ...] = ("ok",)
     shows_after: float = 0.0
     commits_after: float = 0.0
     shows: bool = True
     one_only: bool = False
+    in_words: bool = False
     key_seconds: float = DAY
 
 
@@ -98,7 +102,7 @@ class ModelPms:
             case "lost" | "lost-unmade":
                 return LOST
             case "positive":
-                return InDoubt("pms_answer_not_understood", "", made=True, status=201)
+                return YES
             case "id":
                 return InDoubt("pms_answer_not_understood", "", made=True, pms_reservation_id="4711", status=201)
             case "exists":
@@ -110,7 +114,7 @@ class ModelPms:
             case "no":
                 return NO
             case _ if taken:
-                return NO
+                return IN_WORDS if self.habits.in_words else NO
             case _:
                 return Confirmed("1")
 
@@ -188,6 +192,9 @@ def worlds() -> Iterator[tuple[Facts, Habits]]:
             yield facts, Habits(script, shows=False)
     # A second booking is refused because of ours, which is shown much later than the PMS states.
     yield Facts(REFERENCE), Habits(("lost", "ok"), 200.0, one_only=True)
+    yield from (
+        (Facts(REFERENCE), Habits(("lost", "ok"), late, one_only=True, in_words=True)) for late in (200.0, 450.0)
+    )
     # Keys end.
     yield from (
         (Facts(target, key_seconds=100.0), Habits(("lost",), 150.0, key_seconds=100.0)) for target in (KEY, BOTH)
@@ -203,7 +210,7 @@ def wrongs(m: ModuleType) -> Iterator[str]:
         pms = ModelPms(facts.target, habits)
         end = run(pms, facts, m)
         untrue = end.status in ("REJECTED", "FAILED") if pms.made else end.status == "CONFIRMED"
-        endless = end.status == "PENDING" and habits.answers[-1] == "no"
+        endless = end.status == "PENDING" and (habits.in_words or habits.answers[-1] == "no")
         without_end = end.creates > original.MAX_CREATES and not facts.target.key and "down" not in habits.answers
         if end.made > 1 or untrue or endless or without_end:
             yield f"{facts.target} {habits}: {end}"
@@ -232,6 +239,8 @@ MUTATIONS = {
         "soonest = 0.0",
     ),
     "no in doubt is no refusal": ("case Rejected(problem) if self.doubted:", "case Rejected(problem) if False:"),
+    "nor is one in unknown words": ("case Deferred(reason) if self.doubted and", "case Deferred(reason) if False and"),
+    "unknown words are no answer": (" or last.reason in UNSURE_REFUSALS:", ":"),
     "three creates at most": ("if evidence.ambiguous_creates >= MAX_CREATES and not refused:", "if False:"),
     "keys end": ("sent = moment(push.at) if push.to.key else None", "return push.to.key"),
     "a refusal ends the key's round": ("(refused or evidence.ambiguous_creates", "(evidence.ambiguous_creates"),
@@ -308,6 +317,40 @@ def test_a_refusal_counts_once_its_cause_is_surely_not_ours() -> None:
 
 def test_a_first_refusal_counts_at_once() -> None:
     assert unsure(outcome=NO) == NOTHING_SENT
+
+
+def test_refusals_in_unknown_words_are_no_ambiguous_answers() -> None:
+    known = unsure()
+    for _ in range(3):
+        known = unsure(outcome=IN_WORDS, known=known.settled(at(0.0)))
+        assert isinstance(step(known, Facts(REFERENCE)), LookUp)
+    known = unsure(known=known.settled(at(0.0))).absent(at(120.0), 120.0).absent(at(180.0), 180.0)
+    assert step(known, Facts(REFERENCE), seconds=180.0) == Create()
+
+
+def test_each_row_of_the_table_is_so() -> None:
+    absent = unsure().absent(at(120.0), 120.0).absent(at(180.0), 180.0)
+    refused = unsure(outcome=NO, known=absent.settled(at(180.0))).absent(at(300.0), 120.0).absent(at(360.0), 180.0)
+    three = Evidence(unsure().lines * 3 + absent.lines[1:])
+    examples = [
+        step(refused, Facts(REFERENCE), seconds=180.0),
+        step(NOTHING_SENT, Facts(REFERENCE)),
+        step(NOTHING_SENT, Facts(REFERENCE), may_create=False),
+        step(unsure(), Facts(Target("other", "us", "id"))),
+        step(unsure(outcome=YES), Facts(REFERENCE)),
+        step(unsure(KEY, YES), Facts(KEY)),
+        step(unsure(NEITHER, YES), Facts(NEITHER)),
+        step(unsure(BOTH), Facts(BOTH)),
+        step(unsure(NEITHER), Facts(NEITHER)),
+        step(unsure(), Facts(REFERENCE)),
+        step(three, Facts(REFERENCE), seconds=180.0),
+        step(absent, Facts(REFERENCE), seconds=180.0),
+    ]
+    _, _, *rows = [line for line in (original.__doc__ or "").splitlines() if line.startswith("|")]
+    for row, example in zip(rows, examples, strict=True):
+        said = row.rpartition(" | ")[2]
+        assert f"`{type(example).__name__}`" in said or (example == Create() and "as in the rows for none" in said), row
+        assert not isinstance(example, Park) or f"(`{example.reason}`)" in said, row
 
 
 def test_workers_that_died_are_no_ambiguous_answers_of_the_pms() -> None:

@@ -21,13 +21,17 @@ from tests.support.worker.works import BASE_URL, NOW, account, carried, doubtful
 MADE = Confirmed("pms-1", {"paymentUrl": "https://pay.test/1"})
 REFUSED = Rejected(Problem("room_unavailable", "Taken", 409, "These nights are taken."))
 LATER = Deferred("pms_unavailable", "The PMS is down.", 60.0)
+IN_WORDS = Deferred("pms_refused_in_words", "It says: taken")
+PERHAPS_OURS = InDoubt(
+    "refused_in_doubt", "The PMS refused it, perhaps because of an earlier push of it: It says: taken"
+)
 UNSURE = InDoubt("pms_timeout", "No answer.")
 NOT_MADE = Deferred("not_made", "The PMS had not made it, and it is not sent again.")
 UNSEARCHED = InDoubt("cannot_be_checked", "It may have been made, by a push that this PMS cannot be searched for.")
 UNCHECKABLE = InDoubt("cannot_be_checked", "It may have been made, and this PMS cannot be searched.")
 
 
-@pytest.mark.parametrize("answer", [MADE, REFUSED, LATER, UNSURE])
+@pytest.mark.parametrize("answer", [MADE, REFUSED, LATER, IN_WORDS, UNSURE])
 async def test_a_first_push_creates_once_and_says_what_came_of_it(answer: Outcome) -> None:
     pms = ScriptedPms(FIND, answer)
     pushed = await pusher_to(pms).push(account(), work())
@@ -48,6 +52,9 @@ CASES = [
     (FIND, [Absent(), REFUSED, MADE], ["find", "create", "find"], MADE, False),
     (FIND, [Absent(), REFUSED, Absent()], ["find", "create", "find"], REFUSED, False),
     (FIND, [Absent(), REFUSED, LATER], ["find", "create", "find"], LATER, True),
+    (FIND, [Absent(), IN_WORDS], ["find", "create"], PERHAPS_OURS, True),
+    (KEY, [IN_WORDS], ["create"], PERHAPS_OURS, True),
+    (ONLY_KEY, [IN_WORDS], ["create"], IN_WORDS, True),
 ]
 
 
