@@ -12,10 +12,10 @@ from datetime import datetime, timedelta
 from itertools import takewhile
 from typing import Final
 
-from forwarder.operations.repair.completion import AnyOutcome, with_attempt
+from forwarder.operations.repair.completion import with_attempt
 from forwarder.process.clock import iso
 from forwarder.process.containment import INTERNAL_ERROR, Fault
-from forwarder.reservation.evidence import LookUp, Park, read_target
+from forwarder.reservation.evidence import Came, LookUp, Park, read_target
 from forwarder.reservation.outcome import CancelOutcome, Confirmed, Deferred, InDoubt, Outcome
 from forwarder.store.submissions.work import Ended, Postponed, Work
 from forwarder.worker.outcome.policy import decide
@@ -31,23 +31,23 @@ def after_fault(
     work: Work,
     fault: Fault,
     *,
-    sent: bool,
+    came: Came | None,
     now: datetime,
     push_seconds: float,
     last: bool = False,
     look: bool = True,
     give_up: bool = True,
 ) -> Ended | Postponed:
-    """What to record of `work` after `fault`. `sent`: this push may have reached its PMS. `last`: it is not tried again;
-    `look`: whether it may be looked up after that. `give_up`: False where the row is not to blame; it is tried again until its
-    deadline, `last` or not."""
-    possibly_sent = work.pms_reservation is None and (sent or work.possibly_sent)
+    """What to record of `work` after `fault`. `came`: what this push may have come to at its PMS; None where it made nothing.
+    `last`: it is not tried again; `look`: whether it may be looked up after that. `give_up`: False where the row is not to blame:
+    it is tried again until its deadline, `last` or not."""
+    possibly_sent = work.pms_reservation is None and (came is not None or work.possibly_sent)
     outcome: Outcome | CancelOutcome
     evidence = work.evidence
     if possibly_sent:
-        action, doubt = "create" if sent else "find", InDoubt(INTERNAL_ERROR, str(fault))
-        outcome = doubt
-        if sent:
+        doubt = InDoubt(INTERNAL_ERROR, str(fault), made=came is Came.POSITIVE)
+        action, outcome = "find" if came is None else "create", doubt
+        if came is not None:
             evidence = evidence.after(doubt, read_target(work.target or ""), iso(now))
     else:
         action = "prepare" if work.pms_reservation is None else "cancel"
@@ -62,6 +62,12 @@ def after_fault(
     return decide(work, PushResult(outcome, attempts, evidence, step), now=now, jitter=0.0)
 
 
-def may_be_made(outcome: AnyOutcome) -> bool:
-    """Whether a push that came to `outcome` made something, or may have."""
-    return isinstance(outcome, Confirmed | InDoubt)
+def came_of(result: object) -> Came | None:
+    """What a push with this result may have come to at its PMS; None where it surely made nothing."""
+    match result.outcome if isinstance(result, PushResult) else None:
+        case Confirmed():
+            return Came.POSITIVE
+        case InDoubt() as doubt:
+            return Came.POSITIVE if doubt.made or doubt.pms_reservation_id is not None else Came.AMBIGUOUS
+        case _:
+            return None

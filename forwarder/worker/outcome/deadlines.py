@@ -68,7 +68,7 @@ class DeadlineKeeper:
             return decide(work, result, now=now, jitter=0.0)
         except FAULTS as error:  # it is ended all the same
             fault = contained(Where.DEADLINES, error, request_id=work.submission.request_id)
-            return after_fault(work, fault, sent=False, now=now, push_seconds=self._settings.push_seconds, last=True)
+            return after_fault(work, fault, came=None, now=now, push_seconds=self._settings.push_seconds, last=True)
 
     async def _account_of(self, work: Work) -> Account:
         """For the metrics: where nobody can tell, one of unknown kind. That holds up nothing."""

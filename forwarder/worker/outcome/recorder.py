@@ -32,7 +32,7 @@ from forwarder.topics.port import LogUnavailable, Publisher, Topics, refuse_too_
 from forwarder.topics.signing import MessageSigner
 from forwarder.worker.cards.vault import CardVault
 from forwarder.worker.lease import Lease
-from forwarder.worker.outcome.contained import after_fault, may_be_made
+from forwarder.worker.outcome.contained import after_fault, came_of
 from forwarder.worker.parts import WorkerSettings
 from forwarder.worker.push_context import PushContext, PushResult
 
@@ -242,11 +242,8 @@ class OutcomeRecorder:
 
     async def _set_aside(self, push: PushContext, fault: Fault) -> bool:
         """Nothing of what the PMS said is in what is recorded instead: that may be the cause."""
-        result = push.result
-        sent = isinstance(result, PushResult) and may_be_made(result.outcome)
-        push.decision = after_fault(
-            push.work, fault, sent=sent, now=self._clock.now(), push_seconds=self._push_seconds, last=True
-        )
+        came, now = came_of(push.result), self._clock.now()
+        push.decision = after_fault(push.work, fault, came=came, now=now, push_seconds=self._push_seconds, last=True)
         try:
             self._add_dead_letter(push)
             [recorded] = await self._record([push])

@@ -72,7 +72,9 @@ def sound(outcome: R, instead: Callable[[str, str], R]) -> R:
 
 def _put_right(outcome: Any) -> Any:
     match outcome:
-        case Confirmed(str(), Mapping()) | Deferred(str(), str(), None | int() | float()) | InDoubt(str(), str()):
+        case Confirmed(str(), Mapping()) | Deferred(str(), str(), None | int() | float()):
+            return outcome
+        case InDoubt(str(), str(), None | int() | float(), bool(), None | str(), None | int()):
             return outcome
         case Rejected(Problem()) | Absent() | Cancelled():
             return outcome
@@ -81,8 +83,10 @@ def _put_right(outcome: Any) -> Any:
             return Confirmed(str(found), given if isinstance(given, Mapping) else {}, named=bool(outcome.named))
         case Deferred(reason, detail, _):
             return Deferred(str(reason), str(detail))
-        case InDoubt(reason, detail):
-            return InDoubt(str(reason), str(detail))
+        case InDoubt(reason, detail, _, made, pms_id, _):  # a yes stays one
+            return InDoubt(
+                str(reason), str(detail), made=bool(made), pms_reservation_id=None if pms_id is None else str(pms_id)
+            )
         case _:
             return None
 

@@ -13,10 +13,11 @@ from forwarder.observability.logging import log_context
 from forwarder.observability.tracing.context import trace_id_of
 from forwarder.process.clock import Clock
 from forwarder.process.containment import FAULTS, Blame, Where, as_fault, contained
+from forwarder.reservation.evidence import Came
 from forwarder.store.submissions.work import Ended, Postponed, Work
 from forwarder.tenancy.port import Account
 from forwarder.worker.lease import Lease
-from forwarder.worker.outcome.contained import after_fault, may_be_made
+from forwarder.worker.outcome.contained import after_fault, came_of
 from forwarder.worker.outcome.policy import decide
 from forwarder.worker.outcome.recorder import OutcomeRecorder
 from forwarder.worker.push.batch_push import BatchPusher
@@ -145,19 +146,20 @@ class PushPipeline:
     def _set_aside(self, push: PushContext, error: BaseException | None) -> None:
         """An exception that nobody expected: the row is tried again later, and ends where that happens again and again to it and
         not to all."""
-        work, result = push.work, push.result
+        work, came = push.work, came_of(push.result)
         ids = {"request_id": work.submission.request_id, "reservation_id": work.id}
         fault = contained(Where.PUSH, error or RuntimeError("no result"), **ids)
-        sent = work.id in self._pusher.sending or (isinstance(result, PushResult) and may_be_made(result.outcome))
         push.result = fault.error
         deadly = isinstance(error, EndsWorkers)
+        if came is None and (deadly or work.id in self._pusher.sending):
+            came = Came.AMBIGUOUS
         to_blame = deadly or self._blame.on_units(1)
         if not to_blame:
             self._blame.outage(fault)
         push.decision = after_fault(
             work,
             fault,
-            sent=sent or deadly,
+            came=came,
             now=self._clock.now(),
             push_seconds=self._push_seconds,
             last=deadly,

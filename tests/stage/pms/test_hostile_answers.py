@@ -18,7 +18,7 @@ from forwarder.pms.responses.record import record_fields
 from forwarder.process.clock import SystemClock
 from forwarder.process.containment import Fault, Where
 from forwarder.reservation.bounds import MAX_EVENT_BYTES, MAX_RECORD_BYTES, bounded
-from forwarder.reservation.evidence import Park
+from forwarder.reservation.evidence import Came, Park
 from forwarder.reservation.outcome import Confirmed, Deferred, InDoubt, LookupOutcome, Outcome, Rejected, Status
 from forwarder.reservation.problems import endings
 from forwarder.simulator.world import World
@@ -47,7 +47,7 @@ def recorded(row: Work, outcome: Outcome) -> Ended:
         ended = decide(row, result, now=NOW, jitter=0.0)
     except Exception as error:  # noqa: BLE001 - an adapter of another distribution: as the push pipeline does
         fault = Fault("err_1", Where.PUSH, error)
-        ended = after_fault(row, fault, sent=True, now=NOW, push_seconds=30.0, last=True)
+        ended = after_fault(row, fault, came=Came.AMBIGUOUS, now=NOW, push_seconds=30.0, last=True)
     if not isinstance(ended, Ended):
         ended = completed(row, attempts, Status.FAILED, now=NOW, problem=endings.DELIVERY_FAILED.problem("Late."))
     message = encode_result(ended.event)

@@ -17,7 +17,7 @@ from structlog.testing import capture_logs
 from forwarder.pms.port import AccountConnection, Capabilities
 from forwarder.process.containment import LOOPS, Fault, Where
 from forwarder.reservation.booking import Booking
-from forwarder.reservation.outcome import Confirmed, Outcome, Rejected, Status
+from forwarder.reservation.outcome import Confirmed, InDoubt, Outcome, Rejected, Status
 from forwarder.store.submissions.recorder import SqlRecorder
 from forwarder.store.submissions.work import Ended, NotedCancellation, OutboxEvent, PmsReservation, Postponed
 from forwarder.store.tables import outbox, reservations
@@ -25,7 +25,7 @@ from forwarder.topics.codec import subject
 from forwarder.topics.port import Message
 from forwarder.worker.intake import cancellations, sources
 from forwarder.worker.outcome import contained, deadlines, recorder
-from forwarder.worker.push import pipeline, pusher
+from forwarder.worker.push import attempts, pipeline, pusher
 from tests.support.worker.worker_bench import PATIENCE_SECONDS, TOPICS, Bench, Pms, cancellation, fresh, open_bench
 from tests.support.worker.works import NOW, work
 
@@ -453,6 +453,14 @@ async def test_a_row_that_cannot_be_read_ends_at_its_deadline(
     assert [dict(each.message.headers)["dlt-failure-class"] for each in letters] == [b"internal_error"] * (not sent)
 
 
+@pytest.mark.parametrize("reason", [7, "seven"])
+def test_a_yes_in_wrong_types_stays_a_yes(reason: Any) -> None:
+    wrong_id: Any = 4711
+    outcome = attempts.sound(InDoubt(reason, "What?", made=True, pms_reservation_id=wrong_id), InDoubt)
+    assert isinstance(outcome, InDoubt)
+    assert (outcome.reason, outcome.made, outcome.pms_reservation_id) == (str(reason), True, "4711")
+
+
 def test_a_cancellation_that_keeps_faulting_ends_after_as_many_tries() -> None:
     made = PmsReservation("pms-1", {"id": 1, "status": "CONFIRMED"})
     row = replace(
@@ -463,10 +471,10 @@ def test_a_cancellation_that_keeps_faulting_ends_after_as_many_tries() -> None:
     )
     fault = Fault("err_1", Where.PUSH, ValueError())
     for _ in range(contained.MAX_TRIES - 1):
-        postponed = contained.after_fault(row, fault, sent=False, now=NOW, push_seconds=30.0)
+        postponed = contained.after_fault(row, fault, came=None, now=NOW, push_seconds=30.0)
         assert isinstance(postponed, Postponed)
         row = replace(row, attempts=tuple(postponed.attempts))
-    decision = contained.after_fault(row, fault, sent=False, now=NOW, push_seconds=30.0)
+    decision = contained.after_fault(row, fault, came=None, now=NOW, push_seconds=30.0)
     assert isinstance(decision, Ended)
     assert decision.status is Status.CONFIRMED
     assert "err_1" in str(decision.cancel_problem)

@@ -11,6 +11,7 @@ from structlog.testing import capture_logs
 from forwarder.operations.repair.completion import with_attempt
 from forwarder.operations.repair.dead_letter_messages import DeadLetterWriter
 from forwarder.process.containment import LOOPS, SYSTEMIC_AFTER
+from forwarder.reservation.evidence import Came
 from forwarder.reservation.outcome import Confirmed, Deferred, Outcome, Rejected, Status
 from forwarder.reservation.problems.problem import Problem
 from forwarder.store.submissions.port import Recorder
@@ -120,6 +121,7 @@ async def test_what_cannot_be_recorded_as_it_was_decided_is_set_aside_and_the_ot
     assert isinstance(ended, Ended)
     assert (ended.status, [each.reason for each in ended.attempts]) == (Status.IN_DOUBT, ["internal_error"])
     assert b"poison" not in b"".join(ended.event.written)
+    assert [push.came for push in ended.evidence.open] == [Came.POSITIVE], "the PMS said that it made it"
 
 
 async def test_what_cannot_be_recorded_at_all_is_released_to_the_lease() -> None:

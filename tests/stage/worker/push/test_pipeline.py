@@ -9,6 +9,7 @@ import pytest
 
 from forwarder.operations.repair.completion import describe
 from forwarder.process.containment import Fault, Where
+from forwarder.reservation.evidence import Came
 from forwarder.reservation.outcome import Confirmed, Deferred, InDoubt, Outcome, Status
 from forwarder.store.submissions.port import Recorder
 from forwarder.store.submissions.work import Attempt, Ended, Postponed, Work
@@ -16,6 +17,7 @@ from forwarder.tenancy.port import Account
 from forwarder.worker.lease import Lease
 from forwarder.worker.outcome.contained import MAX_TRIES, after_fault
 from forwarder.worker.outcome.recorder import OutcomeRecorder
+from forwarder.worker.push import pipeline
 from forwarder.worker.push.pipeline import PushPipeline
 from forwarder.worker.push.pusher import Pusher
 from forwarder.worker.push.suspects import Suspects
@@ -166,9 +168,33 @@ async def test_a_fault_after_bytes_may_have_gone_is_in_doubt() -> None:
     assert [one.to.text for one in push.decision.evidence.open] == [CARRIED]
     row = replace(WORK, attempts=tuple(push.decision.attempts), evidence=push.decision.evidence)
     fault = Fault("err_1", Where.PUSH, RuntimeError("a bug"))
-    ended = after_fault(row, fault, sent=True, now=NOW, push_seconds=30.0, last=True)
+    ended = after_fault(row, fault, came=Came.AMBIGUOUS, now=NOW, push_seconds=30.0, last=True)
     assert isinstance(ended, Ended)
     assert (ended.status, ended.look_at is not None) == (Status.IN_DOUBT, True)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "came"),
+    [
+        (Confirmed("7"), [Came.POSITIVE]),
+        (InDoubt("pms_answer_not_understood", "", made=True), [Came.POSITIVE]),
+        (InDoubt("pms_answer_not_understood", "", pms_reservation_id="7"), [Came.POSITIVE]),
+        (InDoubt("pms_timed_out", "Late."), [Came.AMBIGUOUS]),
+        (DOWN, []),
+    ],
+)
+async def test_a_fault_takes_nothing_back_of_what_the_pms_said(
+    outcome: Outcome, came: list[Came], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_given: object, **_named: object) -> None:
+        raise OverflowError
+
+    monkeypatch.setattr(pipeline, "decide", broken)
+    worker = _Worker(outcome)
+    await worker.run()
+    (push,) = worker.enqueued
+    assert isinstance(push.decision, Postponed)
+    assert [one.came for one in push.decision.evidence.open] == came
 
 
 @pytest.mark.parametrize(("deaths", "status"), [(0, Status.CONFIRMED), (1, Status.CONFIRMED), (2, Status.IN_DOUBT)])
