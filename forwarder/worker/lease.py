@@ -23,12 +23,15 @@ _log = structlog.get_logger(__name__)
 
 
 class Lease:
-    """One worker's hold on its rows. Taken by the first `renew`."""
+    """One worker's hold on its rows. Taken by the first `renew`. `on_lost` is called whenever it turns out to be lost."""
 
-    def __init__(self, recorder: Recorder, clock: Clock, seconds: float) -> None:
+    def __init__(
+        self, recorder: Recorder, clock: Clock, seconds: float, on_lost: Callable[[], object] = lambda: None
+    ) -> None:
         self._recorder = recorder
         self._clock = clock
         self._seconds = seconds
+        self._on_lost = on_lost
         self._ends = float("-inf")
         self._unpushed: set[int] = set()
         self._changing_hands = asyncio.Lock()
@@ -63,6 +66,7 @@ class Lease:
         self.worker_id = _new_id()
         self._ends = float("-inf")
         self._unpushed.clear()
+        self._on_lost()
         return False
 
     def note_unpushed(self, work_id: int) -> None:

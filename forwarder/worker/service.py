@@ -60,7 +60,7 @@ class Worker:
         """A new lease, with nothing in memory."""
         parts = self._parts
         settings, clock, recorder = parts.settings, parts.clock, parts.recorder
-        self._lease = Lease(recorder, clock, settings.lease_seconds)
+        self._lease = Lease(recorder, clock, settings.lease_seconds, on_lost=self._give_up_all)
         self._store_watch = StoreWatch(recorder, self._lease, clock, held=self.holds, lacking=parts.lacking)
         letters = DeadLetterWriter(parts.topics, settings.group)
         self._outbox = OutboxPublisher(recorder, parts.publisher, parts.signer, parts.topics, clock, settings)
@@ -83,8 +83,8 @@ class Worker:
             pace=throttles.of,
             timing=Timing(settings.push_seconds, settings.settles_seconds, parts.credential_key),
             is_cancelled=self._is_cancelled,
+            sure=self._store_watch.sure,
         )
-        pusher.sure = self._store_watch.sure
         pipeline = PushPipeline(
             pusher,
             self._outcomes,
@@ -210,6 +210,10 @@ class Worker:
     def _is_cancelled(self, work: Work) -> bool:
         return self._dispatcher.is_cancelled(work)
 
+    def _give_up_all(self) -> None:
+        """What waits in the queues is others' now."""
+        self._dispatcher.withdraw(lambda _: True)
+
     def _loops(self) -> Mapping[Where, Callable[[], Awaitable[None]]]:
         sweeper = self._parts.sweeper
         teller = self._teller
@@ -244,7 +248,6 @@ class Worker:
     async def _keep_lease(self) -> None:
         await self._parts.clock.sleep(self._lease.interval_seconds)
         if not await self._lease.keep():
-            self._dispatcher.withdraw(lambda _: True)
             await self._lease.renew()
 
     async def _consume(self) -> None:

@@ -53,6 +53,7 @@ class StoreWatch:
         self._changes = recorder.changes
         self._apart = self._clocks_apart()
         self._checking = asyncio.Lock()
+        self._checks = 0
         self.behind = asyncio.Event()
         self.lacks: Mapping[str, int] = {}
 
@@ -66,8 +67,10 @@ class StoreWatch:
         """Whether a push may start; where that is in doubt, the store is asked first. False too while it cannot be asked."""
         if not self.in_doubt():
             return True
+        checks = self._checks
         async with self._checking:
-            return not self.behind.is_set() and (not self.in_doubt() or await self._check())
+            asked_meanwhile = self._checks != checks  # once for all that wait
+            return not self.behind.is_set() and (not self.in_doubt() or (not asked_meanwhile and await self._check()))
 
     async def look(self) -> None:
         """Look which database answers, check it where that is another one, then wait. Raises `StoreUnavailable`."""
@@ -77,11 +80,10 @@ class StoreWatch:
 
     async def _check(self) -> bool:
         changes, apart = self._recorder.changes, self._clocks_apart()
+        self._checks += 1
         try:
             if not await self._lease.renew():
-                return (
-                    False  # the rows in memory are others' now, and are given back; the next check is under a new lease
-                )
+                return False  # what waited is others' now, and was withdrawn; the next check is under a new lease
             lacks = await self._lacks()
             if self._lacking is not None:
                 lacks |= await self._lacking(_LOOKED_AT)

@@ -115,13 +115,14 @@ class Pusher:
         pace: Callable[[Account], Pace] = lambda _: UNPACED,
         timing: Timing | None = None,
         is_cancelled: Callable[[Work], bool] = lambda _: False,
+        sure: Callable[[], Awaitable[bool]] = _always,
     ) -> None:
         self._pms = pms
         self._unsealer = unsealer
         self._clock = clock
         self._cards = cards
         self.may_send = may_send
-        self.sure: Callable[[], Awaitable[bool]] = _always
+        self._sure = sure
         self._intend = intend
         self._pace = pace
         self._timing = timing or Timing()
@@ -230,7 +231,7 @@ class Pusher:
             another = Deferred("pms_is_another", ANOTHER_PMS)
             tried = with_attempt(work.attempts, "prepare", iso(self._clock.now()), 0, another)
             return PushResult(another, tried, work.evidence)
-        if not await self.sure() or not self.may_send(work):
+        if not await self._sure() or not self.may_send(work):
             raise LeaseLost
         attempts = Attempts(self._clock, account.kind, booking.reference, work.attempts)
         asking = pms.cancel(booking, made.pms_reservation_id)
@@ -317,7 +318,7 @@ class Pusher:
     async def before_sending(self, work: Work, target: Target) -> None:
         """The last look at store, lease and cancellation, and the intent made durable where only that can tell later that bytes may
         have gone. Nothing was sent under this lease yet, or it is noted on the row: so a cancelled one can be given back."""
-        if not await self.sure():
+        if not await self._sure():
             raise LeaseLost
         if not (target.key or target.reference) and not await self._intend(work.id):
             raise LeaseLost

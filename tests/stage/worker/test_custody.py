@@ -18,7 +18,7 @@ from forwarder.store.tables import reservations
 from forwarder.topics.embedded.log import EmbeddedLog
 from forwarder.topics.port import Consumer, GapFound, PartitionsChanged
 from forwarder.worker.service import Worker
-from tests.support.store.stored import lease
+from tests.support.store.stored import lease, take_over
 from tests.support.worker.worker_bench import PATIENCE_SECONDS, SETTINGS, Bench, cancellation, fresh, open_bench
 from tests.support.worker.works import submission
 
@@ -182,6 +182,37 @@ async def test_what_was_claimed_while_its_cancellation_came_is_not_sent(bench: B
         bench.pms.answering.set()
         await bench.rows("CONFIRMED", int(busy))
     assert bench.pms.asked == [submission(1).request_id] * busy
+
+
+# --- a lease that was lost ------------------------------------------------------------------------------------------------
+
+
+class _Doubtful(SqlRecorder):
+    """In doubt, as after a failover, as often as the test says."""
+
+    failovers = 0
+
+    @property
+    def changes(self) -> int:
+        return super().changes + self.failovers
+
+
+async def test_what_waits_under_a_lease_is_withdrawn_where_a_push_notices_that_it_is_lost(bench: Bench) -> None:
+    bench.accounts.add("other")
+    bench.pms.answering.clear()
+    recorder = _Doubtful(bench.engine)
+    async with bench.worker(recorder=recorder) as worker:
+        await bench.submit(fresh(1))
+        await _when(lambda: bench.pms.asked)
+        await bench.submit(fresh(2), fresh(3))
+        sent = await _row(bench, 1, lambda row: row.leased_by is not None)
+        await _row(bench, 3, lambda row: row.leased_by is not None)
+        await take_over(recorder, worker.worker_id)
+        recorder.failovers += 1
+        await bench.submit(fresh(4, account="other"))
+        await _when(lambda: worker.holds() == {sent.id})
+        bench.pms.answering.set()
+    assert bench.pms.asked == [submission(1).request_id]
 
 
 # --- rows that nobody has -------------------------------------------------------------------------------------------------

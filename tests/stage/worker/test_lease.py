@@ -191,6 +191,18 @@ async def test_who_was_taken_over_begins_as_somebody_new_that_holds_nothing(stor
     assert not lease.covers(work)
 
 
+async def test_a_loss_is_told_wherever_it_is_noticed(store: _Store, clock: ManualClock) -> None:
+    losses: list[str] = []
+    lease = Lease(store, clock, SECONDS, on_lost=lambda: losses.append(lease.worker_id))
+    await lease.renew()
+    await store.ingest(lease.worker_id, arrivals([1]), now=NOW)
+    await take_over(store, lease.worker_id)
+    assert losses == []
+    assert not await lease.renew()
+    assert losses == [lease.worker_id]
+    assert not lease.held()
+
+
 async def test_what_was_left_unpushed_is_given_back(store: _Store, clock: ManualClock) -> None:
     lease = Lease(store, clock, SECONDS)
     await lease.renew()
