@@ -15,8 +15,8 @@ R = TypeVar("R")
 
 
 def with_backend(command: Callable[[Backend], Awaitable[R]], *, any_secret: bool = False) -> R:
-    """Run `command`; its result. `any_secret`: as in `open_backend`. Raises `BadSettings`, `NotMigrated`, and what the seams
-    raise."""
+    """Runs `command` against the open backend and returns its result. `any_secret`: as in `open_backend`. Raises `BadSettings`,
+    `NotMigrated`, and whatever the store and the log raise."""
     settings = settings_and_logging("warning")
 
     async def run() -> R:

@@ -42,7 +42,7 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def moment(text: str, option: str, now: datetime) -> datetime:
-    """What `text` means at `now`; without a zone it is UTC. Raises `WrongUsage`, which names `option`."""
+    """The time that `text` means at `now`; UTC if it has no zone. Raises `WrongUsage`, which names `option`."""
     age = _AGE.fullmatch(text.strip())
     try:
         if age is not None:
@@ -67,7 +67,7 @@ def credential_from(given: str | None, file: Path | None) -> str:
 
 
 def text_from(file: Path) -> str:
-    """What is in the file; `-` is standard input. Raises `WrongUsage`."""
+    """The file's text; `-` is standard input. Raises `WrongUsage`."""
     return sys.stdin.read() if str(file) == "-" else _text(file)
 
 
@@ -81,7 +81,7 @@ def lines_from(file: Path) -> list[str]:
 
 
 def tls_from(authorities: Path | None, certificate: Path | None, key: Path | None) -> ClientTls:
-    """What is in these files. Raises `WrongUsage`."""
+    """The TLS material in these files. Raises `WrongUsage`."""
     if (certificate is None) != (key is None):
         raise WrongUsage("A client certificate needs both --certificate-file and --key-file.")
     return ClientTls(*(None if file is None else _text(file) for file in (authorities, certificate, key)))

@@ -1,4 +1,4 @@
-"""What commands print: tables for people, JSON with `--json` for programs; failures on standard error."""
+"""Printing: tables for people, JSON with `--json` for programs; failures on standard error."""
 
 import json
 import os
@@ -48,7 +48,7 @@ def show_rows(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], *, as_j
 
 
 def _tabbed(row: Mapping[str, Any], columns: Sequence[str]) -> str:
-    """The values of `columns`, none of which is parted by what is in it."""
+    """The values of `columns`, separated by tabs; tabs and line breaks within a value become spaces."""
     cells = ("" if row.get(column) is None else str(row[column]) for column in columns)
     return "\t".join(map(_cell, cells))
 
@@ -108,26 +108,26 @@ def show_lines(lines: Iterable[str]) -> None:
 
 @contextmanager
 def while_read() -> Iterator[None]:
-    """End the block silently if nobody reads standard output any more, as after `| head`."""
+    """Ends the block silently if the reader of standard output has gone, as after `| head`."""
     try:
         yield
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what Python still writes at its end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python still flushes at exit
 
 
 def say(text: str) -> None:
-    """A line for a person."""
+    """Prints a line for a person."""
     console().print(printable(text), highlight=False)
 
 
 def note(text: str) -> None:
-    """A line for a person beside the data, on standard error."""
+    """Prints a line for a person on standard error, apart from the data."""
     sys.stderr.write(f"{printable(text)}\n")
 
 
 @contextmanager
 def progress(total: int, doing: str) -> Iterator[Callable[[int], None]]:
-    """A progress bar on standard error, if that is a terminal. Call what it yields with how many more of `total` are done."""
+    """A progress bar on standard error, if that is a terminal. Yields a function to call with how many more of `total` are done."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty(), transient=True) as shown:
         task = shown.add_task(doing, total=total)
@@ -135,7 +135,7 @@ def progress(total: int, doing: str) -> Iterator[Callable[[int], None]]:
 
 
 def console() -> Console:
-    """Standard output; no colour where it is not a terminal, no wrapping where nobody reads."""
+    """Standard output; no colour and no wrapping unless it is a terminal."""
     return Console(markup=False, emoji=False) if sys.stdout.isatty() else _unbounded()
 
 

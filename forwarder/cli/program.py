@@ -40,7 +40,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     ),
     "status": (
         "forwarder.cli.operate.status:status",
-        "Say how the deployment is: what is unwell, most urgent first, and the command that mends it.",
+        "Show the deployment's state: problems first, most urgent first, each with the command that fixes it.",
     ),
     "doctor": (
         "forwarder.cli.operate.doctor:doctor",
@@ -48,12 +48,12 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     ),
     "recover": (
         "forwarder.cli.operate.recover:recover",
-        "After a restore: bring the database up with what the topics tell, or accept topics that were made anew.",
+        "After a restore: bring the database up to date from the topics, or accept topics that were recreated.",
     ),
     "purge": ("forwarder.cli.operate.privacy.purge:purge", "Delete submissions that were finished before a day."),
     "migrate": ("forwarder.cli.operate.topics:migrate", "Create or upgrade the database tables."),
 }
-"""Each command by its name: where it is, as `load` takes it, and what the list of commands says of it, which is how its own help
+"""Each command by name: its location, as `load` takes it, and its line in the list of commands, which is also how its own help
 begins."""
 
 GROUPS: Final[Mapping[str, tuple[str, str]]] = {
@@ -79,7 +79,7 @@ GROUPS: Final[Mapping[str, tuple[str, str]]] = {
     ),
     "secret": (
         "forwarder.cli.operate.secret:commands",
-        "The deployment's secret: which there are, what is sealed to them, changing it.",
+        "The deployment's secrets: list them, see what they seal, change them.",
     ),
     "results": ("forwarder.cli.operate.results:commands", "Result events, as downstream services receive them."),
     "audit": (
@@ -93,17 +93,17 @@ GROUPS: Final[Mapping[str, tuple[str, str]]] = {
     "guests": ("forwarder.cli.operate.privacy.guests:commands", "Guests: erase one, wherever its data is."),
     "webhook": ("forwarder.cli.manage.webhook:commands", "Webhooks: where a workspace's results are posted."),
 }
-"""Groups of commands, as `COMMANDS`: what is named makes the group."""
+"""Groups of commands, as `COMMANDS`; the named function creates the group."""
 
 
-_ABOUT: Final = "Carries vacation-rental reservations into property management systems: never lost, never booked twice."
+_HELP: Final = "Carries vacation-rental reservations into property management systems: never lost, never booked twice."
 
 
 def program(arguments: Sequence[str]) -> typer.Typer:
-    """Every command; of them that alone is imported which `arguments` call, for the others need only be listed."""
+    """Every command; imports only the one that `arguments` call, because the others are only listed."""
     app = typer.Typer(name="forwarder", no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
-    app.callback(help=_ABOUT)(_options)
-    # What follows an option of the program itself is not the name of a command.
+    app.callback(help=_HELP)(_options)
+    # An argument after an option of the program itself is not the command's name.
     called = next((argument for argument in arguments if not argument.startswith("-")), None)
     for name, (place, about) in {**COMMANDS, **GROUPS}.items():
         if name != called:
@@ -135,7 +135,7 @@ def _listed() -> None:
 
 
 def _to_complete() -> Sequence[str]:
-    """What a shell asks to complete, without the program's name; empty where none asks."""
+    """The words that a shell asks to complete, without the program's name; empty outside completion."""
     if "_FORWARDER_COMPLETE" not in os.environ:
         return ()
     typed = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS") or ""
@@ -143,7 +143,7 @@ def _to_complete() -> Sequence[str]:
 
 
 def run() -> None:
-    """Run the command and exit with its code; what went wrong is one line on standard error, never a stack trace for it."""
+    """Runs the command and exits with its code; an expected failure is one line on standard error, without a stack trace."""
     try:
         command = program(_to_complete() or sys.argv[1:])
         collect_rarely()

@@ -30,14 +30,14 @@ class ApiUnavailable(ApiFault):
 
 
 class ApiRefused(ApiFault):
-    """It answers the same to whoever asks again."""
+    """Refused for good: the same request would get the same answer."""
 
 
 class _NoRedirect(HTTPRedirectHandler):
-    """An API key is for the address that it was given with."""
+    """Follows no redirect: an API key is sent only to the address that it was given for."""
 
     def redirect_request(self, *_: Any, **__: Any) -> None:
-        """None: the redirect is an answer like any other."""
+        """None: the caller sees the redirect as the response."""
 
 
 _OPENER: Final = build_opener(_NoRedirect)
@@ -81,13 +81,13 @@ class Api:
 
 
 def _fault(error: HTTPError) -> ApiFault:
-    said = f"{error.code} {_told(error)}".strip()
+    said = f"{error.code} {_problem_text(error)}".strip()
     passing = error.code >= HTTPStatus.INTERNAL_SERVER_ERROR or error.code == HTTPStatus.TOO_MANY_REQUESTS
     return ApiUnavailable(said) if passing else ApiRefused(said)
 
 
-def _told(error: HTTPError) -> str:
-    """The problem's code and detail; the reason phrase where it is no problem."""
+def _problem_text(error: HTTPError) -> str:
+    """The problem's code and detail, or the reason phrase if the body is not a problem document."""
     try:
         problem = json.loads(error.read(_MAX_PROBLEM_BYTES))
         return f"{problem['code']}: {problem['detail']}"

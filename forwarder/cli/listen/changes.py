@@ -1,7 +1,7 @@
-"""What changes in a workspace's submissions, as result events, from the public API alone: by asking for what changed, again and
-again. It works from anywhere that can call the API, since nothing has to reach this machine.
+"""Result events of a workspace, derived by polling the public API for changed submissions. It works from any machine that can
+call the API, because nothing has to reach this one.
 
-It sees how things stand and not each step: of two changes between two looks it tells the later one. An event's id ends with the
+Polling sees states, not every step: of two changes between two polls it reports only the later one. An event's id ends with the
 time of the change in milliseconds, where a webhook's ends with the revision: a later event of a submission has the higher number.
 """
 
@@ -26,7 +26,7 @@ _SUBMISSIONS: Final = "/api/v1/vrs/submissions"
 _PAGE: Final = 200
 _PAUSE_SECONDS: Final = 1.0
 _OVERLAP: Final = timedelta(minutes=10)
-"""How much earlier each look begins than the last one did: clocks differ, and a change is seen a moment after its time."""
+"""How far each poll reaches back before the previous one: clocks differ, and a change becomes visible shortly after its time."""
 _ANY_STATUS: Final = ",".join(Status)
 
 
@@ -45,18 +45,18 @@ class Changes:
     """When each submission that a look may find again had changed last."""
 
     async def events(self, read_range: ReadRange) -> AsyncGenerator[Sequence[Event], None]:
-        """Each event once, from where `read_range` begins, in the order of the changes; never ends. An outage is told on standard
-        error, and waited for. Raises `Failed` where the API refuses."""
+        """Yields each event once, from the start of `read_range`, in the order of the changes; never ends. Reports an outage on
+        standard error and retries. Raises `Failed` where the API refuses."""
         began = self.clock.now()
         found = await self._look(None if read_range.beginning else (read_range.since or began) - _OVERLAP)
         news = [each for each in found if _is_wanted(each[1], read_range)]
         self._known = {record["requestId"]: record["updatedAt"] for _, record in found}
-        yield await self._told(news)
+        yield await self._events_of(news)
         while True:
             await self.clock.sleep(_PAUSE_SECONDS)
             earliest, began = began - _OVERLAP, self.clock.now()
             found = await self._look(earliest)
-            yield await self._told(
+            yield await self._events_of(
                 [(account, one) for account, one in found if self._known.get(one["requestId"]) != one["updatedAt"]]
             )
             self._known = {request_id: at for request_id, at in self._known.items() if at >= iso(earliest)}
@@ -78,8 +78,8 @@ class Changes:
             if not cursor:
                 return records
 
-    async def _told(self, news: _Found) -> Sequence[Event]:
-        """What is to be told of these; nothing of what is under way."""
+    async def _events_of(self, news: _Found) -> Sequence[Event]:
+        """The events of these records, read in full; none for records in progress."""
         events: list[Event] = []
         for account, record in news:
             if record["status"] in EVENT_TYPES:
@@ -89,13 +89,14 @@ class Changes:
         return events
 
     def _event(self, account: str, submission: Mapping[str, Any]) -> Sequence[Event]:
-        """The event that says how it stands; none while it is under way, and of a cancellation that was asked for only."""
+        """The event for the submission's current state: none while it is in progress, nor for a cancellation that is only
+        requested."""
         request_id, changed, status = submission["requestId"], submission["updatedAt"], submission["status"]
-        told_before = self._known.get(request_id) is not None
+        reported_before = self._known.get(request_id) is not None
         self._known[request_id] = changed
         cancellation = submission["cancellation"]
         asked_for = cancellation is not None and cancellation["status"] == CancellationStatus.REQUESTED
-        if status not in EVENT_TYPES or (asked_for and told_before):
+        if status not in EVENT_TYPES or (asked_for and reported_before):
             return ()
         data = {
             "requestId": request_id,
@@ -112,7 +113,7 @@ class Changes:
         return (Event(result.event_id, result.type, self.api.workspace, body),)
 
     async def _read(self, path: str, account: str, query: Mapping[str, str]) -> Mapping[str, Any]:
-        """What the API answers, once it does. Raises `Failed`."""
+        """The API's response; retries outages. Raises `Failed` where the API refuses."""
         while True:
             try:
                 return await asyncio.to_thread(self.api.get, path, account, query)

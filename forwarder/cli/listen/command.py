@@ -1,7 +1,7 @@
 """`forwarder listen`: result events posted to a program that is being written, as a webhook would get them.
 
-Nothing is added to the deployment that would have to be taken away again: events are read from the results topic, or, by whoever
-has an API key alone, put together from the public API; and signed with a secret that lasts as long as the command runs.
+It adds nothing to the deployment that would have to be removed again: events come from the results topic or, if you only have an
+API key, from polling the public API; they are signed with a secret that lasts as long as the command runs.
 """
 
 import asyncio
@@ -100,14 +100,14 @@ async def _listen(log: Log, topic: str, read_range: ReadRange, target: Target) -
 async def _published(
     log: Log, topic: str, read_range: ReadRange, clock: Clock
 ) -> AsyncGenerator[Sequence[Event], None]:
-    """The events on the topic; what cannot be read is told on standard error."""
+    """The events on the topic; reports records that it cannot decode on standard error."""
     async with aclosing(follow(log, topic, read_range, clock)) as batches:
         async for batch in batches:
             yield [event for each in batch if (event := _event(each)) is not None]
 
 
 def _event(received: ConsumedMessage) -> Event | None:
-    if not is_outcome(received.message):  # webhooks are not told of it either
+    if not is_outcome(received.message):  # webhooks do not get it either
         return None
     try:
         return decode_event(received.message)
@@ -117,8 +117,8 @@ def _event(received: ConsumedMessage) -> Event | None:
 
 
 async def _post(events: AsyncGenerator[Sequence[Event], None], target: Target, clock: Clock) -> None:
-    """Post them until there are no more, or a signal comes."""
-    # Whoever types the command chose the address: it may be of this machine.
+    """Posts events until there are no more, or a signal arrives."""
+    # The operator typed the address, so it may be on this machine.
     async with open_sender(AddressRule(private=True), clock, seconds=POST_SECONDS) as sender:
         with stop_on_signal() as stop, while_read():
             async with aclosing(_announced(events, target)) as batches:
@@ -131,7 +131,7 @@ async def _post(events: AsyncGenerator[Sequence[Event], None], target: Target, c
 async def _announced(
     events: AsyncGenerator[Sequence[Event], None], target: Target
 ) -> AsyncGenerator[Sequence[Event], None]:
-    """The same, once it is told that they are posted: nothing is missed from then on."""
+    """Passes the batches on, after printing the target once; no event after that line is missed."""
     announced = False
     async with aclosing(events) as batches:
         async for batch in batches:

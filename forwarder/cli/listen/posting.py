@@ -1,4 +1,4 @@
-"""Posts events to the program that listens, signed as webhooks are, and says what it answered."""
+"""Posts events to the listening program, signed as webhooks are, and prints its responses."""
 
 from collections.abc import AsyncIterable, Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ _HEADERS: Final = {"content-type": "application/json", "user-agent": "reservatio
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where events are posted, the secret that signs them, and of which workspace and types they are, where that is given."""
+    """Where to post events, the signing secret, and the workspace and event types to select, if any."""
 
     url: str
     secret: str
@@ -26,12 +26,12 @@ class Target:
     types: frozenset[str] = frozenset()
 
     def takes(self, event: Event) -> bool:
-        """Whether `event` is to be posted."""
+        """Whether `event` matches the workspace and the types."""
         return self.workspace in {None, event.workspace_id} and (not self.types or event.type in self.types)
 
 
 async def forward(batches: AsyncIterable[Sequence[Event]], target: Target, sender: Sender, clock: Clock) -> None:
-    """Post each event once, in their order, and say what came of it. Returns when there are no more."""
+    """Posts each event once, in order, and prints the result. Returns when there are no more."""
     async for batch in batches:
         for event in filter(target.takes, batch):
             began = clock.monotonic()

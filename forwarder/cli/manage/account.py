@@ -276,7 +276,7 @@ def _settings_from(
 
 
 def _term(option: str, read: Callable[[str], T], text: str) -> T:
-    """What `read` makes of `text`. Raises `WrongUsage`, which names the option."""
+    """`text` parsed by `read`. Raises `WrongUsage`, which names the option."""
     try:
         return read(text)
     except BadTerm as error:
@@ -324,13 +324,13 @@ def probe(
     if as_json:
         show_json({"id": account_id, "steps": [asdict(step) for step in steps]})
     else:
-        show_table([_told(step) for step in steps])
+        show_table([_step_row(step) for step in steps])
     failed = [step for step in steps if step.ended == FAILED]
     if failed:
         raise Failed(f"{account_id} cannot be pushed to as it is. What would help: {failed[0].mend}")
 
 
-def _told(step: ProbeStep) -> tuple[str, ...]:
+def _step_row(step: ProbeStep) -> tuple[str, ...]:
     return (step.ended, step.name, "" if step.seconds is None else f"{step.seconds * 1000:.0f} ms", step.says)
 
 

@@ -1,4 +1,4 @@
-"""`forwarder webhook test|deliveries|delivery|resend|recover`: what was sent to a webhook, and sending it again."""
+"""`forwarder webhook test|deliveries|delivery|resend|recover`: deliveries to a webhook, and sending them again."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -24,7 +24,7 @@ OfWorkspace = Annotated[str | None, typer.Option("--workspace", help="Only if it
 
 @contextmanager
 def in_words() -> Iterator[None]:
-    """Turns what the block raises into `WrongUsage`, where another command would do, or into `Failed`."""
+    """Turns the block's errors into `WrongUsage`, if another command line would work, or into `Failed`."""
     try:
         yield
     except (BadTarget, UnknownType) as error:
@@ -123,7 +123,7 @@ def recover(
 
 
 def _last(row: Mapping[str, Any]) -> str:
-    """What came of the last try, in a word."""
+    """The result of the last try, in one word."""
     if not row["attempts"]:
         return ""
     attempt = row["attempts"][-1]

@@ -1,1 +1,1 @@
-"""What operators look at and keep in order: status, results, topics, adapters, secrets, the audit trail; `privacy`: of guests."""
+"""Commands for running the deployment: status, results, topics, adapters, secrets, the audit trail; `privacy`: guests' data."""

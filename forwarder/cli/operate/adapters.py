@@ -128,7 +128,7 @@ def _row(adapter: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _known_by(evidence: Mapping[str, Any] | None) -> str:
-    """Of a kind that is a mapping: how many of its statements each source vouches for."""
+    """For a kind defined by a mapping: how many of its statements rest on each source."""
     if evidence is None:
         return "code of its own"
     counted = ", ".join(f"{by} {count}" for by, count in evidence["statements"].items())

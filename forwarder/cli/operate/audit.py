@@ -61,8 +61,8 @@ def verify(
 ) -> None:
     """Verify the hash chain: find entries that were changed, removed or inserted. Keep the head that it prints elsewhere.
 
-    Whoever can write the database can rewrite the trail from some entry on, hashes and all; then only a head that was kept
-    elsewhere tells: give it by --head.
+    Anyone with write access to the database can rewrite the trail from some entry on, hashes included; only a head that you kept
+    elsewhere reveals that: pass it as --head.
     """
     noted = None if head is None else _noted(head)
     result = with_backend(partial(_verify, noted))

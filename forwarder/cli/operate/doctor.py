@@ -1,4 +1,4 @@
-"""`forwarder doctor`: whether the deployment is set up as it should be."""
+"""`forwarder doctor`: checks how the deployment is set up."""
 
 import asyncio
 from collections.abc import Sequence
@@ -32,5 +32,5 @@ async def _examined(settings: Settings) -> Sequence[Step]:
 
 
 def _rows(step: Step) -> Sequence[tuple[str, str, str]]:
-    told = (step.verdict, step.name, step.says)
-    return [told] if step.mend is None else [told, ("", "", f"-> {step.mend}")]
+    row = (step.verdict, step.name, step.says)
+    return [row] if step.mend is None else [row, ("", "", f"-> {step.mend}")]

@@ -1,5 +1,5 @@
-"""`forwarder recover`: brings a database that was restored to an earlier state up with what the topics tell; or, where it was the
-topics that were lost, says what may be lost with them, and goes on."""
+"""`forwarder recover`: brings a database that was restored to an earlier state up to date from the topics; or, if the topics were
+lost, reports which submissions may be lost with them, and lets the deployment continue."""
 
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -49,10 +49,10 @@ def recover(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Count what would be done.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """After a restore: bring the database up with what the topics tell, or accept topics that were made anew.
+    """After a restore: bring the database up to date from the topics, or accept topics that were recreated.
 
-    With all workers stopped, or waiting because the database is behind. What was taken in since the snapshot is there again, with
-    the outcomes that were published. What else may have been sent is never sent blindly. Safe to repeat.
+    With all workers stopped, or waiting because the database is behind. Restores what was accepted since the snapshot, with the
+    published outcomes. Anything else that may have been sent is never sent again blindly. Safe to repeat.
     """
     if [since is not None, from_snapshot, topics_lost].count(True) != 1:
         raise WrongUsage(
@@ -124,7 +124,7 @@ def _lost_in_words(lost: TopicLost) -> Iterator[str]:
 
 
 def _with_times(given: Any) -> Any:
-    """For JSON."""
+    """Times as ISO 8601 text, for JSON."""
     if isinstance(given, dict):
         return {name: _with_times(each) for name, each in given.items()}
     if isinstance(given, list | tuple):

@@ -31,7 +31,7 @@ Event = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class EventFilter:
-    """Which events: of an account, of a workspace, of one of `types`, each if given; and at most `count` of them."""
+    """Which events to print: of one account, of one workspace, of `types`, if given; at most `count` of them."""
 
     account: str | None = None
     workspace: str | None = None
@@ -50,8 +50,8 @@ class EventFilter:
 
 @dataclass(frozen=True, slots=True)
 class ReadRange:
-    """What is read of a topic: from its beginning, or from the time `since`, or from its end; and whether to `follow` what comes
-    later."""
+    """Which part of a topic to read: from its beginning, from the time `since`, or from its end; and whether to `follow` new
+    records."""
 
     beginning: bool = False
     since: datetime | None = None
@@ -87,7 +87,7 @@ def _batches(
 async def follow(
     log: Log, topic: str, read_range: ReadRange, clock: Clock
 ) -> AsyncGenerator[Sequence[ConsumedMessage], None]:
-    """What is there, and what comes later. An outage is told on standard error, and waited for."""
+    """The records in the topic, then new ones. Reports an outage on standard error and retries."""
     async with log.tail(topic, from_beginning=read_range.beginning) as tail:
         if read_range.since is not None:
             await tail.seek_to_time(read_range.since)

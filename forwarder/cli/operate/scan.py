@@ -95,7 +95,7 @@ async def _one(backend: Backend, look: Look, place: Scanned) -> None:
 
 
 async def _until(stop: asyncio.Event, scanning: Awaitable[None]) -> None:
-    """Scan to the end, or to the signal. Raises what it raises."""
+    """Scans to the end, or until the signal. Raises the scan's errors."""
     running = asyncio.ensure_future(scanning)
     await first_of(running, stop.wait())
     if not running.cancelled():

@@ -24,7 +24,7 @@ _SECRET_BYTES = 32
 def commands() -> typer.Typer:
     """status, generate, add, rotate, reseal, retire"""
     group = typer.Typer(
-        help="The deployment's secret: which there are, what is sealed to them, changing it.", no_args_is_help=True
+        help="The deployment's secrets: list them, see what they seal, change them.", no_args_is_help=True
     )
     group.command("status")(status)
     group.command("generate")(generate)
@@ -105,7 +105,8 @@ def rotate(as_json: AsJson = False) -> None:
 
 
 def reseal(as_json: AsJson = False) -> None:
-    """Seal what is sealed to other secrets to the active one. Runs beside everything else; start it again after an interruption."""
+    """Seal everything that other secrets seal to the active one. Safe while the deployment runs; after an interruption run it
+    again."""
 
     async def run(backend: Backend) -> dict[str, Resealed]:
         async with backend.audit.operation("secret.reseal"):
@@ -123,7 +124,7 @@ def retire(
     secret_id: Annotated[str, typer.Argument(metavar="SECRET_ID", help="Its id in `forwarder secret status`.")],
     as_json: AsJson = False,
 ) -> None:
-    """Give up a secret that nothing is sealed to any more; then it can be left out of every process."""
+    """Give up a secret that seals nothing; then every process can be configured without it."""
 
     async def run(backend: Backend) -> None:
         async with backend.audit.operation("secret.retire", target=secret_id):

@@ -25,10 +25,10 @@ from forwarder.store.processes.port import RunningProcess
 
 _FINDINGS: Final = 9
 _ACCOUNTS: Final = 8
-"""How many a terminal's page has; a pipe gets all."""
+"""How many accounts a terminal's page shows; a pipe gets all of them."""
 
 _Line = tuple[str, str]
-"""A text, and its style."""
+"""A text and its style."""
 
 
 def status(
@@ -36,9 +36,9 @@ def status(
     every: Annotated[float, typer.Option(min=0.5, help="With --watch: after how many seconds.")] = 3.0,
     as_json: AsJson = False,
 ) -> None:
-    """Say how the deployment is: what is unwell, most urgent first, and the command that mends it.
+    """Show the deployment's state: problems first, most urgent first, each with the command that fixes it.
 
-    Then its log and its store. Exit code 1 when something is unwell. Where Kafka or PostgreSQL is away, the rest is told.
+    Then its log and its store. Exit code 1 if there is a problem. If Kafka or PostgreSQL is unreachable, shows the rest.
     """
     settings = settings_and_logging("error")
     well = asyncio.run(_watch(settings, every, as_json=as_json) if watch else _once(settings, as_json=as_json))
@@ -59,7 +59,7 @@ async def _once(settings: Settings, *, as_json: bool) -> bool:
 
 
 async def _watch(settings: Settings, every: float, *, as_json: bool) -> bool:
-    """Whether it was well when it was last looked at."""
+    """Refreshes the page until Ctrl-C. True if the last reading was well."""
     async with open_status(settings) as reader:
         with stop_on_signal() as stop:
             found = await reader.read()
@@ -131,7 +131,7 @@ def _log_lines(log: LogStatus) -> Iterator[_Line]:
 
 
 def _process_lines(processes: Sequence[RunningProcess], now: datetime) -> Iterator[_Line]:
-    """A line for each role and what it runs."""
+    """One line for each role, version and state."""
     alike = Counter((each.role, each.version, each.revision, each.silent(now)) for each in processes)
     for (role, version, revision, silent), count in sorted(alike.items()):
         state = "silent: killed, or without the store" if silent else "running"

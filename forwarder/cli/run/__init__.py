@@ -1,1 +1,1 @@
-"""What runs until it is stopped: the stages, everything at once, simulated PMSs; and the guided tour."""
+"""Long-running commands: the stages, all of them in one process, simulated PMSs; and the guided tour."""

@@ -27,7 +27,7 @@ STAGES: Final[Mapping[str, str]] = {
     "notifier": "forwarder.assembly.roles.notifier:run_notifier",
     "console": "forwarder.assembly.roles.console:run_console",
 }
-"""What runs each stage, as `load` takes it."""
+"""The function that runs each stage, as `load` takes it."""
 
 
 def ingress(host: Host = None, port: Port = None, processes: Processes = 1) -> None:

@@ -40,7 +40,7 @@ _ACCOUNTS = {
 
 @dataclass(frozen=True, slots=True)
 class DemoWorld:
-    """What a new user needs to try the forwarder."""
+    """The address, token and directory that a new user needs to try the forwarder."""
 
     url: str
     token: str
@@ -48,7 +48,7 @@ class DemoWorld:
 
     @property
     def curl(self) -> str:
-        """A request that works when pasted, and again when pasted again."""
+        """A curl command that works when pasted, and again when pasted again."""
         arrival = datetime.now(UTC).date() + timedelta(days=30)
         departure = arrival + timedelta(days=4)
         return f"""curl -s {self.url}/api/v1/vrs/reservations \\
@@ -100,7 +100,7 @@ def _console(url: str, world: DemoWorld | None) -> str:
 
 
 def _started_as() -> str:
-    """What to type for a command of this same forwarder, from here."""
+    """How to call this same forwarder's commands from the current directory."""
     program = Path(sys.argv[0])
     if program.name == "__main__.py":
         return f"{Path(sys.executable).name} -m forwarder"
@@ -112,7 +112,7 @@ def _started_as() -> str:
 
 def _explain(world: DemoWorld, console: str) -> None:
     forwarder = _started_as()
-    # What only a checkout has.
+    # Only a checkout has the tour.
     tour = "  make demo\n      a short guided tour: a rejection, an outage survived\n" if _TOUR.exists() else ""
     say(
         f"""
@@ -138,7 +138,7 @@ Then:
 
 
 async def prepare_demo_world(backend: Backend, url: str, simulator: str, data_dir: Path) -> DemoWorld:
-    """Create what is missing, point the accounts at `simulator`, and write `demo.env` (mode 0600)."""
+    """Creates the missing workspace and accounts, points the accounts at `simulator`, and writes `demo.env` (mode 0600)."""
     known = {account.id: account for account in await backend.tenancy.accounts(WORKSPACE)}
     if not known:
         await _add_workspace(backend)
@@ -162,7 +162,7 @@ async def _put_account(backend: Backend, known: Account | None, account_id: str,
     if known is not None and known.base_url == base_url:
         return
     account = replace(known or Account(account_id, WORKSPACE, kind, base_url, ""), base_url=base_url)
-    # Sealed for the address as well, so anew where that has changed.
+    # The address is part of the seal: a changed address needs a new one.
     account = with_credential(account, "simulated", await backend.sealer())
     await backend.tenancy.put_account(account, replace=known is not None)
 

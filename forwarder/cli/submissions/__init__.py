@@ -1,1 +1,1 @@
-"""`forwarder submissions` and `forwarder dead-letters`: what was submitted, found and repaired, one at a time or many."""
+"""`forwarder submissions` and `forwarder dead-letters`: find and repair submissions, one at a time or many."""

@@ -1,4 +1,4 @@
-"""What commands that repair many submissions at once have in common: which ones, a preview, the question, and the summary."""
+"""Shared by the commands that repair many submissions at once: selection, preview, confirmation prompt and summary."""
 
 import sys
 from collections import Counter
@@ -27,15 +27,15 @@ _NAMED = 10
 async def selected(
     backend: Backend, request_ids: Sequence[str], query: SubmissionQuery
 ) -> tuple[Sequence[SubmissionSummary], Sequence[str]]:
-    """The submissions with these request ids, or all that match `query`; and the ids of those that no worker has taken in. Raises
-    `WrongUsage` where neither says which, or both do."""
+    """The submissions with these request ids, or all that match `query`; and the request ids that no worker has ingested. Raises
+    `WrongUsage` unless exactly one of the two selects."""
     if bool(request_ids) == (query != SubmissionQuery()):
         raise WrongUsage("Say which: their request ids, or filters such as --account, --status or --reason.")
     if request_ids:
         found = await backend.overview.summaries(request_ids)
         statuses = await backend.overview.statuses(request_ids)
         unknown = [each for each in request_ids if each not in statuses]
-        # One that is a duplicate goes by the other's name.
+        # A duplicate's id resolves to the submission that it duplicates.
         return found, unknown if len(found) + len(unknown) >= len({*request_ids}) else ()
     rows: list[SubmissionSummary] = []
     async with aclosing(SubmissionSearch(backend.overview, backend.request_ids).pages(query, page=_PAGE)) as pages:
@@ -45,7 +45,7 @@ async def selected(
 
 
 def preview(groups: Iterable[Mapping[str, str]], plan: Plan[Any], doing: str) -> None:
-    """How many of each group would be repaired, and how many are refused for which reason, for people."""
+    """Prints how many of each group would be repaired, and how many are refused for which reason."""
     counts = Counter(tuple(group.items()) for group in groups)
     rows = [{**dict(group), "count": count} for group, count in sorted(counts.items())]
     if rows:
@@ -54,7 +54,7 @@ def preview(groups: Iterable[Mapping[str, str]], plan: Plan[Any], doing: str) ->
 
 
 def preview_json(groups: Iterable[Mapping[str, str]], plan: Plan[Any]) -> None:
-    """The same for programs."""
+    """The preview as JSON."""
     counts = Counter(tuple(group.items()) for group in groups)
     rows = [{**dict(group), "count": count} for group, count in sorted(counts.items())]
     show_json(

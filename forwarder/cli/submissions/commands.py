@@ -1,4 +1,4 @@
-"""`forwarder submissions list|show|look-up`: what became of what was submitted, in every workspace."""
+"""`forwarder submissions list|show|look-up`: submissions and their outcomes, in every workspace."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import aclosing
@@ -54,8 +54,8 @@ def list_submissions(
 ) -> None:
     """Search submissions, newest first, whatever their status: those REJECTED and FAILED too, which callers' lists leave out.
 
-    What is given must all be true of them. By account, status, property, PMS id and transaction they are found at once; by guest,
-    reason and age those that are left are gone through.
+    Filters are combined with AND. Filters other than account, status, property, PMS id and transaction scan the matching
+    submissions, and can be slow.
     """
     query = filters.query()
     with while_read():
@@ -91,17 +91,17 @@ def show(request_id: repairs.RequestId, as_json: AsJson = False) -> None:
     if as_json:
         show_json(_whole(found))
         return
-    for line in _about(found):
+    for line in _summary_lines(found):
         say(line)
     say("")
     accepted_at = found.summary.accepted_at
-    show_table([_told(step, accepted_at) for step in found.steps()])
+    show_table([_step_row(step, accepted_at) for step in found.steps()])
 
 
 def look_up(request_id: repairs.RequestId, as_json: AsJson = False) -> None:
     """Ask the PMS whether it has the reservation, by our reference. Nothing is changed, here or there.
 
-    Before a settlement, where workers do not look by themselves. Exit code 1 where the PMS does not say.
+    Use it before you settle a submission of a PMS that workers do not look in. Exit code 1 where the PMS does not say.
     """
 
     async def run(backend: Backend) -> LookedUp | None:
@@ -119,7 +119,7 @@ def look_up(request_id: repairs.RequestId, as_json: AsJson = False) -> None:
         raise Failed(found.says)
 
 
-def _about(found: History) -> Iterator[str]:
+def _summary_lines(found: History) -> Iterator[str]:
     summary, record = found.summary, from_json(found.stored.record)
     made = "" if summary.pms_reservation_id is None else f", {summary.pms_reservation_id} in the PMS"
     yield f"{summary.request_id} is {summary.status.value}{made}"
@@ -130,7 +130,7 @@ def _about(found: History) -> Iterator[str]:
     yield from found.stored.evidence.words
 
 
-def _told(step: Step, accepted_at: str) -> tuple[str, ...]:
+def _step_row(step: Step, accepted_at: str) -> tuple[str, ...]:
     after = "" if not step.at else _after(seconds_between(accepted_at, step.at))
     took = "" if step.seconds is None else f"{step.seconds:.3f} s"
     said = ": ".join(each for each in (step.reason, step.detail) if each)

@@ -1,4 +1,4 @@
-"""`forwarder dead-letters …`: what could not be delivered, or not be read; and putting it back."""
+"""`forwarder dead-letters …`: submissions that failed and messages that could not be read; and replaying them."""
 
 import json
 from collections import Counter
@@ -42,7 +42,7 @@ from forwarder.topics.port import LogUnavailable, Message
 _FASTEST = 100_000
 _SHOWN = 20
 _COLUMNS = ("id", "at", "account", "failureClass", "reason", "attempts", "standing")
-"""What a table has room for: a failure's id begins with its requestId."""
+"""The columns that fit a table: a failure's id begins with its requestId."""
 
 _OfAccount = Annotated[str | None, typer.Option("--account", help="Only of this integration account.")]
 _OfClass = Annotated[str | None, typer.Option("--class", help=f"Only of this class: {', '.join(FAILURE_CLASSES)}.")]

@@ -15,7 +15,7 @@ from forwarder.store.lists.port import SubmissionSummary
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """Which submissions: what is given must all be true of them."""
+    """Filters, combined with AND."""
 
     status: Annotated[
         str | None,
@@ -42,7 +42,7 @@ class Filters:
     property_id: Annotated[str | None, typer.Option("--property", help="Only of this property.")] = None
 
     def query(self) -> SubmissionQuery:
-        """What these options ask for. Raises `WrongUsage`."""
+        """The query for these options. Raises `WrongUsage`."""
         texts = {
             "--guest": self.guest,
             "--pms-id": self.pms_id,

@@ -1,4 +1,4 @@
-"""`forwarder submissions retry|settle|cancel`: what operators decide about submissions, one or many."""
+"""`forwarder submissions retry|settle|cancel`: operators' decisions about submissions, one or many."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -68,7 +68,7 @@ def _groups(found: Sequence[SubmissionSummary]) -> Iterator[Mapping[str, str]]:
 
 
 def _refusing(unknown: Sequence[str], plan: Plan[T]) -> Plan[T]:
-    """`plan`, and the refusal of those that no worker has taken in."""
+    """`plan`, with a refusal for each request id that no worker has ingested."""
     return replace(plan, refused={**plan.refused, **dict.fromkeys(unknown, "no worker has taken such a submission in")})
 
 
@@ -81,7 +81,7 @@ def _preview(groups: Iterator[Mapping[str, str]], plan: Plan[T], doing: str, *, 
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """What an operator found in the PMS: one of these."""
+    """An operator's finding in the PMS: exactly one of these."""
 
     confirmed: Annotated[str | None, typer.Option(metavar="PMS_ID", help="The PMS has it, under this identifier.")] = (
         None
@@ -107,7 +107,7 @@ class _Found:
 
 @dataclass(frozen=True, slots=True)
 class _ForAudit:
-    """What the audit trail is to say beside."""
+    """Details for the audit trail."""
 
     by: Annotated[str, typer.Option(help="Who looked into the PMS, for the audit trail.")] = ""
     note: Annotated[str, typer.Option(help="What else the audit trail is to say, such as a ticket.")] = ""
@@ -248,7 +248,7 @@ def cancel(
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Cancel submissions: they are not sent any more, or cancelled in their PMS. Asking twice cancels once."""
+    """Cancel submissions: pending ones are not sent, confirmed ones are cancelled in their PMS. Asking twice cancels once."""
     if why is not None and (len(why) > MAX_REASON or "\0" in why):
         raise WrongUsage(f"--reason has at most {MAX_REASON:,} characters, and not the character U+0000.")
     query = filters.query()

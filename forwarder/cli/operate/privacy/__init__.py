@@ -1,1 +1,1 @@
-"""What is kept of guests, and for how long: erasing one, retention, purging what was finished long ago."""
+"""Guests' data: erasing a guest, retention periods, and purging submissions that finished long ago."""

@@ -24,9 +24,9 @@ def purge(
 ) -> None:
     """Delete submissions that were finished before a day.
 
-    Confirmed ones are finished when the guest leaves, others with their outcome.
-    Nobody can look them up, list, cancel or replay them any more. Those that were confirmed are still not booked again. What is
-    pending, in doubt or being cancelled is kept, however old. Workers go on meanwhile. Safe to break off and to repeat.
+    Confirmed submissions finish when the guest leaves, others with their outcome.
+    Deleted ones can no longer be looked up, listed, cancelled or replayed; a booking once confirmed is still not made twice.
+    Pending, in-doubt and being-cancelled ones are kept, however old. Workers keep running. Safe to interrupt and to repeat.
     """
     day = before.date()
     try:
@@ -51,7 +51,7 @@ def purge(
 async def _purge(before: date, workspace: str | None, yes: bool, backend: Backend) -> tuple[int, int]:
     submissions = purge_of(backend)
     if workspace is not None:
-        await retention_of(backend).policies(workspace)  # a name that none has is told
+        await retention_of(backend).policies(workspace)  # raises for an unknown workspace
     count = await submissions.count(before, workspace)
     if not yes or not count:
         return count, 0
