@@ -1,1 +1,1 @@
-"""What operators do: settle, cancel, replay, pause. For the command line and a console alike. Uses the seams, never a stage."""
+"""Operators' actions: settle, cancel, replay, pause. Shared by the command line and the console. Uses the ports, never a stage."""

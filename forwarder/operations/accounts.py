@@ -1,5 +1,5 @@
-"""Integration accounts as operators add and change them: checked for their kind of PMS, credentials sealed. What of them is written
-as text is read here, for the command line and the console alike. Pausing and resuming needs no more than `TenancyAdmin`."""
+"""Adding and changing integration accounts: validated for their kind of PMS, with sealed credentials. The command line and the
+console both parse an account's terms here. To pause or resume an account, `TenancyAdmin` is enough."""
 
 import math
 from collections.abc import Awaitable, Callable, Mapping
@@ -22,11 +22,11 @@ PUBLISHED: Final = "published"
 
 
 class BadTerm(ValueError):
-    """That cannot be. The message says what would, and goes on after the name of the term."""
+    """An invalid term. The message says what is valid, and reads as a continuation of the term's name."""
 
 
 class NotEncrypted(ValueError):
-    """What is sent to the account's PMS would go to another machine by plain http."""
+    """The account would send data to its PMS on another machine over plain http."""
 
     def __init__(self, *, cards: bool) -> None:
         what, setting = ("Cards", "CARDS") if cards else ("The credential and reservations", "PMS")
@@ -37,7 +37,7 @@ class NotEncrypted(ValueError):
 
 
 class AccountSettings(TypedDict, total=False):
-    """What of an `Account` may be changed, besides its credential, options and TLS."""
+    """The fields of an `Account` that may change, other than its credential, options and TLS."""
 
     base_url: str
     concurrency: int
@@ -59,8 +59,8 @@ async def account_of(tenancy: TenancyAdmin, account_id: str) -> Account:
 
 
 class Accounts:
-    """Adds and changes the accounts of `tenancy`. `sealer` fetches what seals to the workers' key. `plaintext`: what may go by
-    plain http to other machines."""
+    """Adds and changes the accounts of `tenancy`. `sealer` fetches the key to seal credentials with. `plaintext`: which data may
+    go to other machines over plain http."""
 
     def __init__(
         self,
@@ -74,8 +74,8 @@ class Accounts:
         self._plaintext = plaintext
 
     async def add(self, account: Account, credential: str, tls: ClientTls = SYSTEM_TLS) -> None:
-        """Add `account` with this credential, and what it has of its own for TLS. Raises `UnknownKind`, `BadOptions`,
-        `NotEncrypted`, `AlreadyExists`, `NotKnown`."""
+        """Adds `account` with this credential and its own TLS material. Raises `UnknownKind`, `BadOptions`, `NotEncrypted`,
+        `AlreadyExists`, `NotKnown`."""
         self._check(account)
         account = await self._with_tls(account, tls)
         await self._tenancy.put_account(await self._with_credential(account, credential))
@@ -149,7 +149,7 @@ def rate_of(text: str) -> float | None:
 
 
 def similar_of(text: str) -> Similar:
-    """What becomes of similar submissions. Raises `BadTerm`."""
+    """The rule for similar submissions. Raises `BadTerm`."""
     for each in SIMILAR:
         if text == each:
             return each
@@ -157,7 +157,7 @@ def similar_of(text: str) -> Similar:
 
 
 def checks_of(names: str) -> tuple[str, ...]:
-    """The checks to leave out, with commas between. Raises `BadTerm`."""
+    """The checks to leave out, from a comma-separated list. Raises `BadTerm`."""
     if names == "none":
         return ()
     if names == "all":

@@ -61,7 +61,7 @@ _acting: ContextVar[Actor | None] = ContextVar("acting", default=None)
 
 @contextmanager
 def acting_as(actor: Actor) -> Iterator[None]:
-    """Whatever is done within the block is done by `actor`."""
+    """Records `actor` as the one who does everything within the block."""
     token = _acting.set(actor)
     try:
         yield
@@ -71,7 +71,7 @@ def acting_as(actor: Actor) -> Iterator[None]:
 
 @dataclass(slots=True)
 class Operation:
-    """An operation under way. What is learned of it meanwhile may be added."""
+    """An operation in progress; `details` may grow until it ends."""
 
     action: str
     workspace: str | None = None
@@ -113,8 +113,8 @@ class Audit:
     async def request(
         self, action: str, *, workspace: str | None = None, target: str | None = None, **details: Any
     ) -> AsyncIterator[Operation]:
-        """The block sends something to the log: that it was requested is on the trail before. If the block raises, another entry
-        says so."""
+        """For a block that sends something to the log: appends a REQUESTED entry before it. If the block raises, appends another
+        entry that says so."""
         operation = Operation(action, workspace, target, details)
         await self._trail.append(self._entry(operation, AuditResult.REQUESTED))
         try:
@@ -154,14 +154,15 @@ class Audit:
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """What a look at the whole trail found. `head`: its end, where nobody tampered with it."""
+    """The result of verifying the whole trail. `head`: the last verified entry, which is the trail's end if it is intact."""
 
     head: AuditHead
     tampering: Tampering | None
 
 
 async def verify_trail(trail: AuditTrail, noted: AuditHead | None = None) -> Verification:
-    """Check the trail from its first entry to its end; `noted` is a head that was kept elsewhere. Others may append meanwhile."""
+    """Checks the trail from its first entry to its end; `noted` is a head that was kept elsewhere. Safe during concurrent
+    appends."""
     check = ChainCheck(noted)
     while True:
         head = await trail.head()
@@ -175,12 +176,12 @@ async def verify_trail(trail: AuditTrail, noted: AuditHead | None = None) -> Ver
 
 
 def _named(identifier: str | None, *, real: bool) -> str | None:
-    """What is refused may name anything, a guest too: then only what looks like an identifier is kept."""
+    """A refused target may be any text, even a guest's name: keep it only if it looks like an identifier."""
     if identifier is None or (not real and _IDENTIFIER.fullmatch(identifier) is None):
         return None
     return _text(identifier)
 
 
 def _text(text: str) -> str:
-    """As databases take it."""
+    """Text that the database accepts, cut to `_MAX_TEXT` characters."""
     return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode()[:_MAX_TEXT]

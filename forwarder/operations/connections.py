@@ -1,4 +1,4 @@
-"""How an account's PMS is reached, for those who push to it and those who probe it. Knows no adapter."""
+"""How to reach an account's PMS, for pushing and probing. Independent of the adapters."""
 
 import hashlib
 
@@ -25,8 +25,8 @@ def connection_of(account: Account, unsealer: Unsealer, pace: Pace = UNPACED) ->
 
 
 def target_of(kind: str, base_url: str, credential: str | None, can: Capabilities, key: bytes = b"") -> Target:
-    """Where a push to such a PMS goes, and what it carries. `credential`: in the clear, None for one that is not known; all that is
-    kept of it is a hash under `key`, and that only of the part which names the account, where it has two."""
+    """The target of a push: the PMS and what the push carries. `credential`: in the clear, or None if unknown; the target keeps
+    only a hash of it under `key`, and only of the part that names the account, if it has two."""
     pms = hashlib.sha256(f"{kind} {base_url}".encode()).hexdigest()[:16]
     owner = None if credential is None else credential.partition(":")[0].encode()
     who = "" if owner is None else hashlib.blake2b(owner, digest_size=8, key=key, person=b"credential").hexdigest()
@@ -40,5 +40,5 @@ def same_before(account: Account) -> str:
 
 
 def is_same_pms(account: Account, target: Target, push: Push) -> bool:
-    """Whether `push` of `account` went to the PMS, and the account there, that is `target`."""
+    """Whether `push` of `account` went to the same PMS, and to the same account there, as `target`."""
     return target.same_pms(push.to) or push.at < same_before(account)

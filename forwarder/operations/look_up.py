@@ -1,4 +1,4 @@
-"""Asking a PMS whether it has a submission's reservation, for whoever has to decide on it. Changes nothing, here or there."""
+"""Asks a PMS whether it has a submission's reservation, so that an operator can decide about it. Changes nothing, here or there."""
 
 import asyncio
 from dataclasses import dataclass, replace
@@ -21,8 +21,8 @@ Answer = Literal["there", "absent", "unknown"]
 
 @dataclass(frozen=True, slots=True)
 class LookedUp:
-    """What the PMS said. `answer`: there, under `pms_reservation_id`; absent, which for a push of the last seconds may change; or
-    unknown. `says`: the same in words, with what to do next."""
+    """The PMS's answer. `answer`: there, under `pms_reservation_id`; absent, which may still change after a push of the last
+    seconds; or unknown. `says`: the same in words, with the next step."""
 
     answer: Answer
     says: str
@@ -31,7 +31,7 @@ class LookedUp:
 
 @dataclass(frozen=True, slots=True)
 class LookUps:
-    """Asks PMSs. `unsealer`: what opens credentials, None where this process has nothing that does."""
+    """Looks reservations up in PMSs. `unsealer`: opens credentials; None where this process has no secret."""
 
     pms: PmsDirectory
     unsealer: Unsealer | None
@@ -39,10 +39,10 @@ class LookUps:
     accounts: Directory
     audit: Audit
     key: bytes = b""
-    """What credentials are hashed with in the evidence of pushes."""
+    """The key for hashing credentials in the evidence of pushes."""
 
     async def look_up(self, request_id: str) -> LookedUp | None:
-        """What the PMS has under the reference of that submission; None where there is no such submission. Raises
+        """The PMS's reservation under the reference of that submission; None if there is no such submission. Raises
         `StoreUnavailable`, `TenancyUnavailable`."""
         asked = await self.overview.asked_for(request_id)
         if asked is None:

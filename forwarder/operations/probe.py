@@ -1,5 +1,5 @@
-"""Probing an account's PMS: is it there, does TLS hold, does it let us in, how fast does it answer. Nothing is made: it is asked to
-look for a reservation with a reference that nobody has."""
+"""Probes an account's PMS: is it reachable, does TLS verify, does it accept the credential, how fast does it respond? Creates
+nothing: looks for a reservation with a random reference."""
 
 import asyncio
 import secrets
@@ -41,7 +41,7 @@ NOT_TRIED: Final = "not tried"
 
 @dataclass(frozen=True, slots=True)
 class ProbeStep:
-    """What was tried, how it ended, and what to do where that is not well."""
+    """One check: how it ended, and what to do if it failed."""
 
     name: str
     ended: Ended
@@ -51,7 +51,7 @@ class ProbeStep:
 
 
 class _Asked:
-    """Counts what is really sent: an adapter may know without asking that there is nothing. See `Pace`."""
+    """Counts the requests sent: an adapter may find out without a request that there is nothing. Implements `Pace`."""
 
     def __init__(self) -> None:
         self.requests = 0
@@ -60,12 +60,12 @@ class _Asked:
         self.requests += 1
 
     def hold_off(self, seconds: float) -> None:
-        """Nothing follows that could wait."""
+        """Ignored: a probe sends nothing that could wait."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prober:
-    """Probes accounts. `unsealer`: what opens credentials, None where this process has nothing that does."""
+    """Probes accounts. `unsealer`: opens credentials; None where this process has no secret."""
 
     pms: PmsDirectory
     unsealer: Unsealer | None
@@ -73,7 +73,7 @@ class Prober:
     audit: Audit
 
     async def probe(self, account: Account, property_id: str) -> Sequence[ProbeStep]:
-        """Each step, up to the first that fails. `property_id`: in which the look-up looks, for PMSs that want one."""
+        """Each step, up to the first that fails. `property_id`: where to look, for PMSs that look up by property."""
         async with self.audit.request("account.probe", workspace=account.workspace_id, target=account.id):
             steps = [await self._resolve(account)]
             for step in (self._connect, self._look_up):
@@ -134,7 +134,7 @@ class Prober:
                 name, NOT_TRIED, "not tried: a PMS of this kind cannot look for a reservation by our reference"
             )
         began = self.clock.monotonic()
-        outcome = await pms.find(self._nobodys(property_id))
+        outcome = await pms.find(self._probe_booking(property_id))
         took = self._since(began)
         if isinstance(outcome, Absent) and not asked.requests:
             return ProbeStep(
@@ -148,7 +148,7 @@ class Prober:
         mend = _MEND.get(outcome.reason, _OTHERWISE).format(id=account.id)
         return ProbeStep(name, FAILED, f"{outcome.reason}: {outcome.detail}", took, mend)
 
-    def _nobodys(self, property_id: str) -> Booking:
+    def _probe_booking(self, property_id: str) -> Booking:
         arrival = self.clock.now().date() + timedelta(days=1)
         fields = {
             "propertyId": property_id,

@@ -38,8 +38,8 @@ class Registry(Protocol):
 
 
 class Sealed(Protocol):
-    """Something that is kept sealed: how much of each name to which key id; and moved to the active secret of a keyring, beside
-    everything else, and again."""
+    """Sealed values: counts them by name and key id, and reseals them to the keyring's active secret. Resealing runs alongside the
+    stages, and can be repeated."""
 
     async def counts(self) -> Mapping[str, Counter[str]]: ...
     async def reseal(self, keyring: Keyring) -> Mapping[str, Resealed]: ...
@@ -47,7 +47,7 @@ class Sealed(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SecretStatus:
-    """A secret, whether it is given here, and how much is sealed to it."""
+    """A secret, whether this process has it, and how much is sealed to it."""
 
     known: KnownSecret
     held: bool
@@ -55,8 +55,8 @@ class SecretStatus:
 
 
 class Secrets:
-    """What operators do. `held`: the secrets of this process, the present one first. Everything may raise `TenancyUnavailable`, and
-    `UnknownSecret` where what is held is not what the deployment knows."""
+    """Secret operations. `held`: this process's secrets, the current one first. Every method may raise `TenancyUnavailable`, and
+    `UnknownSecret` if `held` does not match the deployment's registry."""
 
     def __init__(self, registry: Registry, sealed: Sequence[Sealed], held: Sequence[Secret]) -> None:
         self._registry = registry

@@ -11,7 +11,7 @@ from forwarder.tenancy.port import Account, ApiKey, KeyTerms, KnownKey, TenancyA
 
 
 class AuditedTenancy:
-    """`TenancyAdmin`: that of `admin`, whose changes are on the audit trail."""
+    """A `TenancyAdmin` that audits the changes made through `admin`."""
 
     def __init__(self, admin: TenancyAdmin, audit: Audit) -> None:
         self._admin = admin

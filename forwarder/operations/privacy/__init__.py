@@ -1,1 +1,1 @@
-"""What must not be kept, or not for ever: guests are erased, old data deleted, card data looked for. Every change is audited."""
+"""Data protection: erases guests, deletes old data, and scans for card data. Every change is audited."""

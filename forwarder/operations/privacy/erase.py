@@ -1,7 +1,7 @@
 """Erasing a guest: where a guest's data is, by e-mail address, phone number or reservation; and removing it from there.
 
-What is erased stays as an anonymous submission (`reservation.anonymous`), which is known by its request id, its keys and its
-outcome, and never made again. Messages on topics cannot be changed: they end with their topic's retention.
+An erased submission stays as an anonymous one (`reservation.anonymous`), recognised by its request id, keys and outcome, and is
+never booked again. Messages on topics cannot be changed: they expire with their topic's retention.
 """
 
 import re
@@ -41,7 +41,7 @@ class GuestQuery:
 
     @property
     def by(self) -> str:
-        """What the guest is looked for by, without saying who it is."""
+        """The kind of query, without the guest's data."""
         return "reservation" if self.request_id is not None else "email" if self.email is not None else "phone"
 
     def is_in(self, value: Any) -> bool:
@@ -60,8 +60,8 @@ class GuestQuery:
 
 @dataclass(frozen=True, slots=True)
 class TopicRemains:
-    """What a topic may still hold. `retention`: for how long it keeps messages, None for ever. `gone_by`: when what is on it now is
-    gone. `letters`: how many dead letters about the guest are on it, where they were counted."""
+    """What a topic may still hold. `retention`: how long it keeps messages, None for ever. `gone_by`: when its present messages
+    will have expired. `letters`: how many dead letters about the guest it has, if they were counted."""
 
     topic: str
     retention: timedelta | None
@@ -195,7 +195,7 @@ def digits_of(phone: str) -> str:
 
 
 def is_phone(text: str) -> bool:
-    """Whether it has enough digits to be looked for."""
+    """Whether it has enough digits to search for."""
     return len(digits_of(text)) >= _MIN_DIGITS
 
 

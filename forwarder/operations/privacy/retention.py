@@ -1,5 +1,5 @@
-"""How long what is kept is kept. Guests' data: for each workspace, shown, and set, which is audited; the workers' sweeper carries
-it out. Submissions that were finished long ago: counted, then deleted a few at a time beside the workers, and audited."""
+"""Retention. Guests' data: shows and sets each workspace's periods, audited; the workers' sweeper applies them. Finished
+submissions: counts them, then deletes them in small batches while the workers run, audited."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -13,7 +13,7 @@ from forwarder.store.retention.purge import Purged
 from forwarder.tenancy.retention import RetentionPolicies, RetentionPolicy
 
 MIN_DAYS: Final = 30
-"""What was finished less than so many days ago is kept: callers, webhooks and consumers still ask for it."""
+"""Submissions that finished less than this many days ago are kept: callers, webhooks and consumers still query them."""
 _AT_ONCE: Final = 500
 
 
@@ -25,11 +25,11 @@ class Retention:
         self._audit = audit
 
     async def policies(self, workspace_id: str | None = None) -> Sequence[RetentionPolicy]:
-        """Of one workspace, or all."""
+        """The policies of one workspace, or of all."""
         return await self._policies.policies(workspace_id)
 
     async def set(self, workspace_id: str, changes: Mapping[str, Any]) -> RetentionPolicy:
-        """Change what `changes` names: fields of `RetentionPolicy`. The policy as it is then."""
+        """Sets the fields of `RetentionPolicy` in `changes`. Returns the new policy."""
         async with self._audit.operation("retention.set", workspace=workspace_id, **changes):
             (policy,) = await self._policies.policies(workspace_id)
             changed = replace(policy, **changes)
@@ -38,7 +38,7 @@ class Retention:
 
 
 class TooRecent(ValueError):
-    """Of the day that was given, submissions are still needed. Says which day would do."""
+    """Submissions of that day are still needed. The message gives the latest day that is allowed."""
 
 
 class PurgeStore(Protocol):
@@ -52,8 +52,8 @@ class PurgeStore(Protocol):
 
 
 class Purge:
-    """Raises `StoreUnavailable`. `before`: submissions that were finished before that day, in UTC: confirmed ones when the guest
-    left, others with their outcome. What is pending, in doubt or being cancelled is never deleted, however old."""
+    """Deletes submissions that finished before a day, in UTC: confirmed ones finish when the guest leaves, others with their
+    outcome. Never deletes pending, in-doubt or being-cancelled ones, however old. Raises `StoreUnavailable`."""
 
     def __init__(self, store: PurgeStore, audit: Audit, clock: Clock) -> None:
         self._store = store
@@ -70,7 +70,7 @@ class Purge:
         return await self._store.count(before, workspace_id)
 
     async def run(self, before: date, workspace_id: str | None, on_more: Callable[[int], None]) -> int:
-        """Delete them; how many. `on_more` is told how many more were. Broken off, it has deleted some, and can be run again."""
+        """Deletes them and returns how many. Calls `on_more` with the size of each batch. Can be interrupted and run again."""
         deleted, after = 0, 0
         async with self._audit.request(
             "submissions.purge", workspace=workspace_id, finished_before=before.isoformat()

@@ -1,6 +1,6 @@
 """Looking through everything that is kept, for what must not be: card numbers and security codes, or values that are known.
 
-What is found is told by its place, never by itself. One batch is in memory at a time.
+Reports where a hit is, never its value. Holds one batch in memory at a time.
 """
 
 from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Sequence
@@ -17,20 +17,20 @@ from forwarder.topics.port import ConsumedMessage, Log
 from forwarder.topics.reading import read_to_end
 
 MAX_HITS_LISTED: Final = 1_000
-"""Of each place. The rest are counted."""
+"""Per place. Further hits are only counted."""
 
 _CHUNK: Final = 1024 * 1024
 _OVERLAP: Final = 1024
-"""Longer than anything that is looked for."""
+"""Longer than any value that is searched for."""
 
 KNOWN_VALUE: Final = "known_value"
 
 Look = Callable[[str], Collection[str]]
-"""What is in a text: the kinds of thing that were found."""
+"""Finds kinds of sensitive data in a text."""
 
 
 class Hit(NamedTuple):
-    """Something that must not be there. `part`: a column, or a part of a message; `key`: the row's primary key, a message's
+    """Data that must not be there. `part`: a column, or a part of a message; `key`: the row's primary key, a message's
     partition and offset, or a file's line."""
 
     place: str
@@ -49,7 +49,7 @@ class Piece(NamedTuple):
 
 @dataclass(slots=True)
 class Scanned:
-    """What was looked through of one table, topic or file. `bytes`: of its texts, in UTF-8; `hits`: the first of `found`."""
+    """Progress through one table, topic or file. `bytes`: of its texts, in UTF-8; `hits`: the first of `found`."""
 
     place: str
     kind: str
@@ -86,12 +86,12 @@ def values_in(values: Collection[str]) -> Look:
 
 
 def either(*looks: Look) -> Look:
-    """What any of them finds."""
+    """A look that finds everything that any of `looks` finds."""
     return lambda text: {what for look in looks for what in look(text)}
 
 
 async def scan_table(stored: SqlTexts, table: str, look: Look, progress: Scanned) -> None:
-    """Look through a table; `progress` tells how far that is. Raises `StoreUnavailable`."""
+    """Scans a table; updates `progress`. Raises `StoreUnavailable`."""
     async with aclosing(stored.of(table)) as batches:
         async for batch in batches:
             progress.add([Piece(*each) for each in batch], look)
@@ -99,7 +99,7 @@ async def scan_table(stored: SqlTexts, table: str, look: Look, progress: Scanned
 
 
 async def scan_topic(log: Log, topic: str, look: Look, progress: Scanned) -> None:
-    """Look through what a topic holds now: keys, values and headers. Raises `LogUnavailable`."""
+    """Scans the present messages of a topic: keys, values and headers. Raises `LogUnavailable`."""
     batches: AsyncGenerator[Sequence[ConsumedMessage], None] = read_to_end(log, topic)
     async with aclosing(batches):
         async for batch in batches:
@@ -108,12 +108,12 @@ async def scan_topic(log: Log, topic: str, look: Look, progress: Scanned) -> Non
 
 
 def scan_file(path: Path, look: Look, progress: Scanned) -> None:
-    """Look through a file, line by line, as text, whatever it is. Raises `OSError`."""
+    """Scans a file of any type as text, line by line. Raises `OSError`."""
     with path.open("rb") as file:
         before, number = b"", 1
         while line := file.readline(_CHUNK):
             progress.add([Piece("", f"line {number}", (before + line).decode("utf-8", "replace"))], look)
-            # Of a line that goes on, what begins at the end of one part is whole in the next.
+            # Long lines are read in chunks that overlap, so a value across the end of one chunk is whole in the next.
             ended = line.endswith(b"\n")
             number, before = number + ended, b"" if ended else line[-_OVERLAP:]
             progress.bytes -= len(before)
@@ -121,7 +121,7 @@ def scan_file(path: Path, look: Look, progress: Scanned) -> None:
 
 
 async def places(stored: SqlTexts, log: Log, topics: Collection[str]) -> Sequence[Scanned]:
-    """The tables, and those of `topics` that there are. Raises `StoreUnavailable`, `LogUnavailable`."""
+    """The tables, and those of `topics` that exist. Raises `StoreUnavailable`, `LogUnavailable`."""
     async with log.admin() as admin:
         known = await admin.list()
     in_store = [Scanned(name, "table") for name in await stored.tables()]

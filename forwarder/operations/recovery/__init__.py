@@ -1,1 +1,1 @@
-"""After a restore: whether the store is behind the topics, and bringing it up to them."""
+"""After a restore: detects that the store is behind the topics, and brings it up to date."""

@@ -1,5 +1,5 @@
-"""Whether the store has all that the topics say was done: a database that was restored to an earlier state has not. What was done
-since would be made anew, and what was taken in since would never be made."""
+"""Detects a store that lacks what the topics contain, as after a restore to an earlier state. Workers on such a store would push
+again what was pushed since, and would never push what was accepted since."""
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,20 +26,20 @@ from forwarder.topics.reading import read_last, read_to_end
 from forwarder.topics.signing import MessageSigner
 
 LOOKED_AT: Final = 50
-"""Of each partition the last messages: after a restore those are what the store lacks."""
+"""How many of each partition's last messages to check: a restored store lacks the newest."""
 _REVISION_DIGITS: Final = 9
 _STATUSES: Final = frozenset(status.value for status in Status)
 
 Vouches = Callable[[str, str], bool]
 Known = Callable[[Collection[str]], Awaitable[Collection[str]]]
-"""Those of these request ids that were ingested, under whichever name."""
+"""The request ids among these that were ingested, under any of their names."""
 PurgedBefore = Callable[[], Awaitable[datetime | None]]
-"""What came to its end before that moment may have been purged; None: nothing was."""
+"""Submissions that finished before this time may have been purged; None: none were."""
 
 
 @dataclass(frozen=True, slots=True)
 class PublishedOutcome:
-    """A result event as the topic has it, of a request id that this deployment issued."""
+    """A result event on the topic, for a request id that this deployment issued."""
 
     request_id: str
     revision: int
@@ -57,7 +57,7 @@ class Recorded(Protocol):
 
 
 class RecoveryStore(Protocol):
-    """What the store knows of submissions that it has, and does not know."""
+    """The store's knowledge of given submissions."""
 
     async def standing(self, request_ids: Collection[str]) -> Mapping[str, Recorded]: ...
 
@@ -67,7 +67,7 @@ class RecoveryStore(Protocol):
 
 
 class RecoveryCheck:
-    """Of one deployment. `group`: the workers'. Raises `LogUnavailable`, `StoreUnavailable`."""
+    """Checks one deployment. `group`: the workers' consumer group. Raises `LogUnavailable`, `StoreUnavailable`."""
 
     def __init__(
         self,
@@ -91,8 +91,8 @@ class RecoveryCheck:
         self._signer = signer
 
     async def lacking(self, looked_at: int = LOOKED_AT) -> Mapping[str, int]:
-        """How many submissions, cancellations, replays and outcomes the store does not have, of those that the last `looked_at`
-        messages of each partition are about. Empty where it has all."""
+        """Counts the submissions, cancellations, replays and outcomes in the last `looked_at` messages of each partition that the
+        store lacks. Empty if it lacks none."""
         committed = await self.committed()
         newest = await read_last(self._log, self._topics.requests, looked_at, before=committed)
         cancelled = [request for each in newest if (request := self.cancellation(each)) is not None]
@@ -117,7 +117,7 @@ class RecoveryCheck:
         return len(unknown.keys() - await self._set_aside())
 
     def submissions(self, messages: Sequence[ConsumedMessage]) -> Mapping[tuple[int, int], Submission]:
-        """What these messages submit, by where they are: those that workers take in."""
+        """The submissions in these messages that workers would ingest, by partition and offset."""
         found = {}
         for each in messages:
             if is_cancellation(each.message) or not self._signer.verifies(each.message):
@@ -140,7 +140,7 @@ class RecoveryCheck:
         return found
 
     def cancellation(self, consumed: ConsumedMessage) -> CancellationRequest | None:
-        """What this message asks to cancel, if that is what it is."""
+        """The cancellation that this message requests; None if it is no valid cancellation request."""
         if not is_cancellation(consumed.message) or not self._signer.verifies(consumed.message):
             return None
         try:
@@ -149,7 +149,7 @@ class RecoveryCheck:
             return None
 
     async def unknown(self, submissions: Mapping[tuple[int, int], Submission]) -> Mapping[tuple[int, int], Submission]:
-        """Those of them that the store does not have."""
+        """The submissions among these that the store does not have."""
         known = await self._known({each.request_id for each in submissions.values()}) if submissions else ()
         unknown = {place: each for place, each in submissions.items() if each.request_id not in known}
         purged = await self._purged_before() if unknown else None
@@ -169,7 +169,7 @@ class RecoveryCheck:
         return len(await self.behind(newest))
 
     def outcomes(self, messages: Sequence[ConsumedMessage]) -> Sequence[PublishedOutcome]:
-        """The outcomes that these messages tell of."""
+        """The outcomes in these messages."""
         read = (self._outcome(each) for each in messages if header(each.message.headers, "ce_type") in RESULT_TYPES)
         return [each for each in read if each is not None]
 
@@ -190,7 +190,7 @@ class RecoveryCheck:
         return PublishedOutcome(request_id, number, Status(data["status"]), occurred_at, consumed, data)
 
     async def behind(self, outcomes: Sequence[PublishedOutcome]) -> Sequence[PublishedOutcome]:
-        """Those of them that the store has not recorded."""
+        """The outcomes among these that the store has not recorded."""
         known = await self._store.standing({each.request_id for each in outcomes}) if outcomes else {}
         behind = [
             each for each in outcomes if each.request_id not in known or known[each.request_id].revision < each.revision
@@ -200,5 +200,5 @@ class RecoveryCheck:
 
 
 def _moment(outcome: PublishedOutcome) -> datetime:
-    """When it came about; what has no such time is taken for the newest."""
+    """When it occurred; an outcome without a time counts as the newest."""
     return moment(outcome.occurred_at) or datetime.max.replace(tzinfo=UTC)

@@ -1,8 +1,8 @@
-"""Brings a store that was restored to an earlier state up with what the topics tell: what was taken in since is there again, with
-the outcomes that were published, and what else may have been sent counts as possibly sent.
+"""Brings a store that was restored to an earlier state up to date from the topics: ingests the submissions accepted since, with
+their published outcomes, and marks everything else that may have been sent as possibly sent.
 
-It does as a worker that took everything in, and died: whatever it held is possibly sent, with what pushes to its account carry, and
-so is looked up, sent again under its key, or parked by those who take over. Broken off, it leaves the same, and can be run again.
+It acts like a worker that ingested everything and died: all the rows it held are possibly sent to their account's target, so the
+workers that take them over look them up, send them again under their key, or park them. An interrupted recovery can be run again.
 """
 
 import asyncio
@@ -48,21 +48,21 @@ _ENDLESS: Final = datetime(8999, 1, 1, tzinfo=UTC)
 _UNMADE: Final = {Status.REJECTED, Status.FAILED, Status.CANCELLED}
 
 TargetOf = Callable[[Account], str]
-"""Where workers' pushes of an account go and what they carry, as rows keep it; empty where they carry nothing."""
+"""The target of workers' pushes for an account, as rows store it; empty where pushes carry nothing."""
 
 
 class LeasesInForce(ValueError):
-    """Workers are at work on this store. The message names them."""
+    """Workers are running on this store. The message names them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """What a recovery did, or would do.
+    """The result of a recovery, or of its dry run.
 
-    `missing`: submissions that the store did not have. `behind`: outcomes that it had not. `possibly_sent`: submissions without an
-    outcome, which count as possibly sent now. `published_again`: outcomes that it had, whose webhooks it may not have.
-    `without_request`: outcomes of submissions that neither the store nor the requests topic has. `replayed`: dead letters that were
-    put back and have no outcome yet; they are among the possibly sent.
+    `missing`: submissions that the store did not have. `behind`: outcomes that it had not recorded. `possibly_sent`: submissions
+    without an outcome, which now count as possibly sent. `published_again`: outcomes that it had, whose webhooks it may not have.
+    `without_request`: outcomes of submissions that neither the store nor the requests topic has. `replayed`: dead letters that
+    were replayed and have no outcome yet; they are among the possibly sent.
     """
 
     since: datetime | None
@@ -77,7 +77,7 @@ class Recovered:
 
 @dataclass(frozen=True, slots=True)
 class RecoveryParts:
-    """What a recovery works with."""
+    """The ports and settings of a recovery."""
 
     log: Log
     topics: Topics
@@ -92,15 +92,15 @@ class RecoveryParts:
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
-    """What the topics tell since a time. `submissions` and `cancellations` in the order in which they were published."""
+class _LogContents:
+    """The topics' contents since a time. `submissions` and `cancellations` in the order in which they were published."""
 
     submissions: Sequence[tuple[ConsumedMessage, Submission]]
     cancellations: Sequence[CancellationRequest]
     replays: Mapping[str, tuple[ConsumedMessage, int]]
-    """Dead letters that were put back, with the revision of the failure."""
+    """Replayed dead letters, with the revision of the failure."""
     outcomes: Mapping[str, PublishedOutcome]
-    """The last of each submission."""
+    """The last outcome of each submission."""
     known: Sequence[PublishedOutcome]
 
 
@@ -114,29 +114,29 @@ class Recovery:
         self._blame = Blame(Where.RECOVERY, parts.clock.sleep)
 
     async def run(self, *, since: datetime | None = None, dry_run: bool = False) -> Recovered:
-        """`since`: when the store was like this; by default an hour before its newest row. Counts alone where it is a `dry_run`."""
+        """`since`: when the store was like this; by default an hour before its newest row. `dry_run`: only counts."""
         if dry_run:
             await self._require_no_leases()
             since = await self._begin_at(since)
-            told = await self._told(since)
-            return await self._foreseen(since, told, await self._unknown(told.submissions))
+            contents = await self._read_topics(since)
+            return await self._dry_run(since, contents, await self._unknown(contents.submissions))
         async with self._alone():
             since = await self._begin_at(since)
             await self._exclude_workers(since)
-            told = await self._told(since)
-            unknown = await self._unknown(told.submissions)
+            contents = await self._read_topics(since)
+            unknown = await self._unknown(contents.submissions)
             async with self._parts.audit.request("store.recover", since=since and since.isoformat()) as operation:
-                recovered = await self._recover(since, told, unknown)
+                recovered = await self._recover(since, contents, unknown)
                 operation.details.update({name: count for name, count in asdict(recovered).items() if name != "since"})
                 await self._parts.audit.note(operation, AuditResult.DONE)
         await self._parts.recorder.take_over((), now=self._parts.clock.now())
-        await self._publish_again(told.known)
+        await self._publish_again(contents.known)
         await self._parts.store.finish(self._parts.clock.now())
         return recovered
 
     @asynccontextmanager
     async def _alone(self) -> AsyncIterator[None]:
-        """Under a lease, which another recovery sees; with no worker, and no other recovery, under another."""
+        """Holds a lease that other recoveries see; raises if a worker or another recovery is running."""
         self._worker_id = f"recovery-{secrets.token_hex(6)}"
         await self._renew()
         renewing = asyncio.create_task(self._keep_renewing())
@@ -155,7 +155,7 @@ class Recovery:
                 await self._renew()
 
     async def _exclude_workers(self, since: datetime | None) -> None:
-        """From now on no worker starts before this is finished, even if this process dies."""
+        """Keeps workers from starting until this recovery finishes, even if this process dies."""
         before, now = await self._others(), self._parts.clock.now()
         await self._parts.store.begin(since, now)
         if alive := [each.worker_id for each in await self._others() if each not in before]:
@@ -163,7 +163,7 @@ class Recovery:
             raise _at_work(alive)
 
     async def _begin_at(self, since: datetime | None) -> datetime | None:
-        """One that was broken off has made the newest row itself: the next one begins where it did."""
+        """Where to begin. An interrupted recovery wrote the newest row itself, so the next one begins where it began."""
         broken_off = await self._parts.store.unfinished()
         begins = [*broken_off, *([since] if since or not broken_off else [])]
         moments = [each for each in begins if each is not None]
@@ -171,26 +171,28 @@ class Recovery:
             return None
         return min(moments) if moments else await self._before_newest()
 
-    async def _foreseen(
-        self, since: datetime | None, told: _Told, unknown: Sequence[tuple[ConsumedMessage, Submission]]
+    async def _dry_run(
+        self, since: datetime | None, contents: _LogContents, unknown: Sequence[tuple[ConsumedMessage, Submission]]
     ) -> Recovered:
-        standing = await self._parts.store.standing(told.outcomes.keys()) if told.outcomes else {}
+        standing = await self._parts.store.standing(contents.outcomes.keys()) if contents.outcomes else {}
         ids = {submission.request_id for _, submission in unknown}
-        behind = sum(each in standing or each in ids for each in told.outcomes)
+        behind = sum(each in standing or each in ids for each in contents.outcomes)
         pending = (await self._parts.recorder.backlog(now=_ENDLESS)).due
-        open_ones = pending + len(ids - told.outcomes.keys()) - len(standing.keys() & told.outcomes.keys())
-        revisions = {each: revision for each, (_, revision) in told.replays.items() if each not in told.outcomes}
+        open_ones = pending + len(ids - contents.outcomes.keys()) - len(standing.keys() & contents.outcomes.keys())
+        revisions = {
+            each: revision for each, (_, revision) in contents.replays.items() if each not in contents.outcomes
+        }
         replayed = len(await self._parts.store.replays_not_made(revisions)) + sum(
-            each in told.outcomes
-            and told.outcomes[each].status is Status.FAILED
-            and told.outcomes[each].revision == revision
-            for each, (_, revision) in told.replays.items()
+            each in contents.outcomes
+            and contents.outcomes[each].status is Status.FAILED
+            and contents.outcomes[each].revision == revision
+            for each, (_, revision) in contents.replays.items()
         )
         possibly_sent = max(open_ones, 0) + replayed
-        return self._counts(since, told, unknown, behind=behind, possibly_sent=possibly_sent, replayed=replayed)
+        return self._counts(since, contents, unknown, behind=behind, possibly_sent=possibly_sent, replayed=replayed)
 
     async def _require_no_leases(self) -> None:
-        """A worker that does not renew for a whole lease has lost it, as those have that the snapshot remembers."""
+        """Waits for one lease to tell live workers from those that only the snapshot remembers: live ones renew it."""
         before = await self._others()
         if not before:
             return
@@ -205,9 +207,9 @@ class Recovery:
         newest = await self._parts.store.newest()
         return None if newest is None else newest - _MARGIN
 
-    # --- what the topics tell -----------------------------------------------------------------------------------------
+    # --- reading the topics -----------------------------------------------------------------------------------------------
 
-    async def _told(self, since: datetime | None) -> _Told:
+    async def _read_topics(self, since: datetime | None) -> _LogContents:
         parts, check = self._parts, self._parts.check
         committed = await check.committed()
         messages = [
@@ -225,7 +227,7 @@ class Recovery:
         ]
         behind = await check.behind(outcomes)
         last = {each.request_id: each for each in sorted(behind, key=lambda each: each.revision)}
-        return _Told(
+        return _LogContents(
             [
                 (each, submitted[each.partition, each.offset])
                 for each in messages
@@ -251,16 +253,16 @@ class Recovery:
     # --- bringing the store up with it --------------------------------------------------------------------------------
 
     async def _recover(
-        self, since: datetime | None, told: _Told, unknown: Sequence[tuple[ConsumedMessage, Submission]]
+        self, since: datetime | None, contents: _LogContents, unknown: Sequence[tuple[ConsumedMessage, Submission]]
     ) -> Recovered:
         recorder = self._parts.recorder
         await recorder.take_over(await self._others(), now=self._parts.clock.now())
         await self._hold_pending()
         behind = 0
-        for some in _in_batches(unknown, told.outcomes):
+        for some in _in_batches(unknown, contents.outcomes):
             await self._renew()
             await by_halves(
-                partial(self._ingest, told.outcomes),
+                partial(self._ingest, contents.outcomes),
                 some,
                 where=Where.RECOVERY,
                 set_aside=_left_out,
@@ -270,31 +272,31 @@ class Recovery:
                 blame=self._blame,
             )
             behind += await self._restore(
-                [told.outcomes[each.request_id] for _, each in some if each.request_id in told.outcomes]
+                [contents.outcomes[each.request_id] for _, each in some if each.request_id in contents.outcomes]
             )
         await self._parts.store.recognise_by(
             {
                 each.request_id: each.natural
-                for _, each in told.submissions
-                if each.natural and each.request_id in told.outcomes
+                for _, each in contents.submissions
+                if each.natural and each.request_id in contents.outcomes
             }
         )
-        await self._cancel(told.cancellations)
+        await self._cancel(contents.cancellations)
         ingested = {submission.request_id for _, submission in unknown}
-        behind += await self._restore([each for each in told.outcomes.values() if each.request_id not in ingested])
-        replayed = await self._replay(told)
+        behind += await self._restore([each for each in contents.outcomes.values() if each.request_id not in ingested])
+        replayed = await self._replay(contents)
         await self._hold_pending()
         possibly_sent = len(await recorder.leased_ids(self._worker_id))
-        return self._counts(since, told, unknown, behind=behind, possibly_sent=possibly_sent, replayed=replayed)
+        return self._counts(since, contents, unknown, behind=behind, possibly_sent=possibly_sent, replayed=replayed)
 
-    async def _replay(self, told: _Told) -> int:
-        """Dead letters that were put back and have no outcome yet: pending again, and possibly sent."""
-        revisions = {each: revision for each, (_, revision) in told.replays.items()}
+    async def _replay(self, contents: _LogContents) -> int:
+        """Makes replayed dead letters without an outcome pending again, and possibly sent. Returns how many."""
+        revisions = {each: revision for each, (_, revision) in contents.replays.items()}
         lacking = await self._parts.store.replays_not_made(revisions)
-        submissions = {(each.partition, each.offset): submission for each, submission in told.submissions}
+        submissions = {(each.partition, each.offset): submission for each, submission in contents.submissions}
         arrivals = []
         for request_id in lacking:
-            message, revision = told.replays[request_id]
+            message, revision = contents.replays[request_id]
             arrival = await self._arrival(message, submissions[message.partition, message.offset])
             arrivals.append(replace(arrival, replay_of=revision))
         await self._parts.recorder.ingest(self._worker_id, arrivals, now=self._parts.clock.now())
@@ -305,7 +307,8 @@ class Recovery:
             raise LeasesInForce("This recovery was stopped for so long that its lease ran out. Run it again.")
 
     async def _hold_pending(self) -> None:
-        """Everything that has something left to do, whenever that is due: whoever takes it over finds it possibly sent."""
+        """Claims every row with work left, whenever it is due, and marks it as pushing: takeover then counts it as possibly
+        sent."""
         await self._renew()
         recorder, partitions = self._parts.recorder, range(_MAX_PARTITIONS)
         for account_id in await recorder.accounts_due(partitions, now=_ENDLESS):
@@ -321,7 +324,7 @@ class Recovery:
 
     async def _ingest(self, outcomes: Collection[str], some: Sequence[tuple[ConsumedMessage, Submission]]) -> None:
         arrivals = [await self._arrival(message, submission) for message, submission in some]
-        # What has an outcome of its own repeats no other: it is not looked up among those alike, and recognised by its key later.
+        # A submission with an outcome of its own duplicates no other: leave its natural key out now, and restore it later.
         arrivals = [
             replace(each, submission=replace(each.submission, natural=None)) if own else each
             for each in arrivals
@@ -387,7 +390,7 @@ class Recovery:
         )
 
     async def _publish_again(self, known: Sequence[PublishedOutcome]) -> None:
-        """What the store has, but perhaps not the deliveries of. Who has had such an event passes it over, by its id."""
+        """The store has these outcomes, but perhaps not their deliveries. Consumers drop repeated events by their id."""
         for first in range(0, len(known), _BATCH):
             messages = [each.consumed.message for each in known[first : first + _BATCH]]
             await self._parts.publisher.publish(self._parts.topics.results, messages)
@@ -406,14 +409,14 @@ class Recovery:
         return "" if account is None else self._parts.target(account)
 
     async def _doubt(self, account_id: str, at: str) -> Evidence:
-        """One push that may have been made, of which no more is known than what the account's pushes carry."""
+        """One push that may have been made, with nothing known of it but the target of the account's pushes."""
         target = read_target(await self._target(account_id))
         return NOTHING_SENT.after(InDoubt("restored", ""), target, at)
 
     def _counts(
         self,
         since: datetime | None,
-        told: _Told,
+        contents: _LogContents,
         unknown: Sequence[tuple[ConsumedMessage, Submission]],
         *,
         behind: int,
@@ -425,9 +428,9 @@ class Recovery:
             missing=len(unknown),
             behind=behind,
             possibly_sent=possibly_sent,
-            cancellations=len(told.cancellations),
-            published_again=len(told.known),
-            without_request=len(told.outcomes) - behind,
+            cancellations=len(contents.cancellations),
+            published_again=len(contents.known),
+            without_request=len(contents.outcomes) - behind,
             replayed=replayed,
         )
 
@@ -435,8 +438,9 @@ class Recovery:
 def _in_batches(
     unknown: Sequence[tuple[ConsumedMessage, Submission]], outcomes: Mapping[str, PublishedOutcome]
 ) -> Iterator[Sequence[tuple[ConsumedMessage, Submission]]]:
-    """In their order. What came to nothing ends a batch: what asks for the same after it was a submission of its own. So was what
-    was published after one alike was decided, which is to have its outcome by then."""
+    """Batches in log order. A failed outcome ends a batch, because the next submission with the same natural key was accepted
+    as a new one. So does a decision made before a later submission with the same key was published: its outcome must be stored
+    first."""
     batch: list[tuple[ConsumedMessage, Submission]] = []
     decided: dict[str, datetime] = {}
     for each in unknown:

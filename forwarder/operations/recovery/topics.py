@@ -1,8 +1,8 @@
-"""Whether the topics have all that the deployment took from them, and whether it received all that they had: topics that were lost,
-made anew, or kept too short did not.
+"""Detects messages that the topics lost: some that the deployment ingested, or some that it never received, because a topic was
+lost, recreated, or kept too short.
 
-Nothing is booked twice by that: the store knows what it ingested. What was accepted and not ingested yet is gone, and somebody has
-to hear of it.
+A loss causes no double booking: the store knows what it ingested. But submissions that were accepted and not yet ingested are
+gone, and an operator has to know.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,8 +26,8 @@ _FIRST_KEPT_SECONDS: Final = 5.0
 
 @dataclass(frozen=True, slots=True)
 class LostMessages:
-    """Messages that a topic lost before its group received them. `missing`: how many; None where nobody can say. They were
-    published after `since` and before `until`, as far as that is known. `known`: request ids of those that the store has anyway."""
+    """Messages that a topic lost before its group received them. `missing`: how many; None if unknown. They were published after
+    `since` and before `until`, if known. `known`: request ids of those that the store has anyway."""
 
     topic: str
     partition: int
@@ -40,10 +40,10 @@ class LostMessages:
 
 @dataclass(frozen=True, slots=True)
 class TopicLost:
-    """`beyond`: how many of the newest submissions were where the topic has nothing yet. `taken_in_until`: when the last of them
-    was accepted; `kept_from`: when the topic's first message was appended, None where it has none. What was accepted between is
-    not known to be anywhere. `gaps`: what was lost before it was received. `unowned`: rows with work left to do, of partitions that
-    the topic does not have any more; a worker moves them within half a minute."""
+    """`beyond`: how many of the newest submissions have an offset past the end of the topic. `taken_in_until`: when the last of
+    them was accepted; `kept_from`: when the topic's first message was appended, None if it is empty. Submissions accepted in
+    between may be lost. `gaps`: messages lost before they were received. `unowned`: rows with work left, of partitions that the
+    topic no longer has; a worker moves them within half a minute."""
 
     beyond: int
     taken_in_until: datetime | None
@@ -53,7 +53,7 @@ class TopicLost:
 
 
 class TopicCheck:
-    """Of one deployment's topics; `topic` is that of the requests. Raises `LogUnavailable`, `StoreUnavailable`."""
+    """Checks one deployment's topics; `topic` is the requests topic. Raises `LogUnavailable`, `StoreUnavailable`."""
 
     def __init__(self, log: Log, topic: str, store: SqlPlaces, clock: Clock) -> None:
         self._log = log
@@ -62,7 +62,7 @@ class TopicCheck:
         self._clock = clock
 
     async def lost(self, *, timed: bool = True) -> TopicLost | None:
-        """What is lost; None where nothing is. Where it is `timed`, the topics are read for when that was."""
+        """The losses; None if there are none. If `timed`, reads the topics to find out when they happened."""
         beyond, unowned, held = await self._compared()
         gaps = [await self._lost_messages(each, timed=timed) for each in await self._store.gaps()]
         if not (beyond or unowned or gaps):
@@ -73,7 +73,7 @@ class TopicCheck:
         return TopicLost(len(beyond), max(beyond, default=None), kept_from, gaps, unowned)
 
     async def in_words(self) -> Mapping[str, Any]:
-        """What the requests topic lost, for the log; empty where it lost nothing."""
+        """The losses of the requests topic, as fields of a log event; empty if there are none."""
         beyond, unowned, _ = await self._compared()
         gaps = [_log_gap(each) for each in await self._store.gaps() if each.topic == self._topic]
         words: dict[str, Any] = {}
@@ -84,11 +84,11 @@ class TopicCheck:
         return words | ({"unowned": unowned} if unowned else {})
 
     async def in_step(self, topic: str) -> bool:
-        """Whether the group of `topic` received all that it had, or an operator accepted that it did not."""
+        """Whether the group of `topic` received all its messages, or an operator accepted the loss."""
         return all(each.topic != topic for each in await self._store.gaps())
 
     async def note(self, gap: LogGap) -> None:
-        """Keep it for an operator, and say so. See `GapFound`."""
+        """Records the gap for operators, counts and logs it. See `GapFound`."""
         await self._store.note(NotedGap(gap.topic, gap.partition, gap.position, gap.resumed_at, self._clock.now()))
         metrics.MESSAGES_LOST.labels(gap.topic).inc(gap.missing or 0)
         _log.error(
@@ -101,7 +101,7 @@ class TopicCheck:
         )
 
     async def move_unowned(self) -> int:
-        """Give rows of partitions that the topic does not have any more to those that their messages would go to now; how many."""
+        """Moves rows of partitions that the topic no longer has to the partitions that their keys hash to now; returns how many."""
         async with self._log.admin() as admin:
             partitions = (await admin.list()).get(self._topic, 0)
         moved = 0
@@ -118,7 +118,7 @@ class TopicCheck:
             await self._store.accept()
 
     async def _compared(self) -> tuple[list[datetime], int, Mapping[int, range]]:
-        """When submissions were accepted that the topic has nothing of; how many rows nobody owns; what the topic has."""
+        """When the submissions beyond the topic's end were accepted; the number of unowned rows; the topic's offsets."""
         places = await self._store.newest_places()
         if not places:
             return [], 0, {}
@@ -135,8 +135,8 @@ class TopicCheck:
         return LostMessages(gap.topic, gap.partition, gap.missing, since, until, noted.noted_at, known)
 
     async def _appended_at(self, topic: str, partition: int | None, offset: int) -> datetime | None:
-        """When the message at `offset` of `partition`, or else the first after it, was appended; of all partitions where that is
-        None, the earliest. None where there is none."""
+        """When the message at `offset` of `partition`, or else the first one after it, was appended; with `partition` None, the
+        earliest of all partitions. None if there is no message."""
         async with self._log.tail(topic, from_beginning=partition is None) as tail:
             if partition is not None:
                 await tail.seek({partition: offset})

@@ -1,5 +1,5 @@
-"""Many submissions repaired by one command, for the command line and the console alike: what would be done and what is refused is
-known before anything is done; each is done by itself; run again, it goes on where it was."""
+"""Repairs many submissions with one command, for the command line and the console: plans first, so that the operator sees what
+would be done and refused; then repairs each on its own. A second run continues where the first stopped."""
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -29,21 +29,21 @@ class CannotRepair(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Plan(Generic[T]):
-    """What would be done. `settled`: those for which there is nothing to do, for it was done. `refused`: why not, by request id."""
+    """The plan of a repair. `settled`: nothing left to do for these; `refused`: reasons by request id."""
 
     chosen: Sequence[T]
     settled: Sequence[str] = ()
     refused: Mapping[str, str] = field(default_factory=dict)
 
     def refusals(self) -> Mapping[str, int]:
-        """How many were refused for which reason."""
+        """How many were refused, by reason."""
         return Counter(self.refused.values())
 
 
 @dataclass(slots=True)
 class Outcome:
-    """What came of a plan. `done`: changed by this run; `already`: there was nothing left to change; `failed`: why, by request id;
-    `left`: not tried, because of `outage`, or because it was interrupted."""
+    """The result of a plan. `done`: changed by this run; `already`: had nothing left to change; `failed`: reasons by request id;
+    `left`: not tried, because of `outage` or an interruption."""
 
     done: int = 0
     already: int = 0

@@ -35,8 +35,8 @@ class Cancellations:
     audit: Audit
 
     async def request(self, request_id: str, reason: str | None) -> Status | None:
-        """The submission's status, once its cancellation is requested; CANCELLED where there is nothing left to do, None where no
-        such submission was taken in. Asking twice cancels once. Raises `CannotCancel`, and what the seams raise."""
+        """Requests a cancellation and returns the submission's status; CANCELLED if there is nothing left to do, None if no such
+        submission was ingested. Asking twice cancels once. Raises `CannotCancel`, and the errors of the store and the log."""
         async with self.log.publisher() as publisher:
             return await self._request(publisher, request_id, reason)
 
@@ -96,7 +96,7 @@ class Cancellations:
 
 
 def plan_cancel(found: Sequence[SubmissionSummary]) -> Plan[str]:
-    """The request ids of those of `found` that may be cancelled."""
+    """Plans to cancel those of `found` that may be cancelled, by request id."""
     settled = [each.request_id for each in found if each.status is Status.CANCELLED]
     nothing = {each.request_id: each.status for each in found if each.status in {Status.REJECTED, Status.FAILED}}
     refused = {each: f"{status.value}: nothing was made that could be cancelled" for each, status in nothing.items()}
@@ -104,7 +104,8 @@ def plan_cancel(found: Sequence[SubmissionSummary]) -> Plan[str]:
 
 
 def takes_cancellations(account: Account, clock: Clock) -> bool:
-    """By its kind and options. True where those are wrong: an operator can repair them, and the worker waits for that."""
+    """Whether the account's kind and options allow cancellations. True if the options are invalid: the worker waits for an
+    operator."""
     try:
         check_options(account.kind, account.options)
     except (UnknownKind, BadOptions):

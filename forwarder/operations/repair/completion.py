@@ -1,5 +1,4 @@
-"""What is recorded of a submission when something is decided about it, by a worker or by an operator: the attempt, the event, and
-how it completed. Pure."""
+"""The records of a decision about a submission, by a worker or an operator: the attempt, the event, and the completion. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -42,7 +41,7 @@ AnyOutcome = Outcome | LookupOutcome | CancelOutcome
 def with_attempt(
     attempts: tuple[Attempt, ...], action: str, started_at: str, seconds: float, outcome: AnyOutcome
 ) -> tuple[Attempt, ...]:
-    """`attempts` and one more. Of a great many the first are forgotten; the numbers go on."""
+    """`attempts` and one more. Keeps the last `_ATTEMPTS_KEPT`; numbering continues."""
     number = attempts[-1].number + 1 if attempts else 1
     name, reason, detail = describe(outcome)
     reason = reason and cut_text(reason, MAX_REASON)
@@ -80,7 +79,7 @@ def completed(
     problem: Problem | None = None,
     cancel_by: datetime | None = None,
 ) -> Ended:
-    """How `work` ended, with its event. `confirmed`: what the PMS gave, of a confirmed one; `problem`: why, of any other."""
+    """The end of `work`, with its event. `confirmed`: the PMS's result, if confirmed; `problem`: the reason, if not."""
     moment = iso(now)
     described = None if problem is None else described_problem(replace(problem, request_id=work.submission.request_id))
     state = SubmissionState(
@@ -120,8 +119,8 @@ def event_of(
     cancellation: Cancellation | None,
     doubles: Sequence[str] = (),
 ) -> ResultEvent:
-    """What is announced of `work` as of `moment` (ISO 8601): the revision after the one that it has. It can always be written and
-    published: of a record that is too large, what its PMS gave is cut."""
+    """The event for `work` at `moment` (ISO 8601), with the next revision. It always fits the store and the log: the PMS's data is
+    cut if the record would be too large."""
     submission = work.submission
 
     def event(record: Mapping[str, Any]) -> ResultEvent:
@@ -154,7 +153,7 @@ def described_problem(problem: Problem) -> dict[str, Any]:
 
 
 def cancellation_of(work: Work, status: Status, problem: Mapping[str, Any] | None = None) -> Cancellation | None:
-    """How the cancellation of `work` stands, that now is of `status`; None where none was asked for."""
+    """The cancellation of `work` in `status`; None if none was requested."""
     if work.cancellation is None:
         return None
     asked = work.cancellation

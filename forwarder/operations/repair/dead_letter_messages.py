@@ -71,13 +71,13 @@ _CLASSES: Final[Mapping[str, tuple[str, ...]]] = {
 FAILURE_CLASSES: Final = (*_CLASSES, UNDECODABLE, FORGED, OTHER)
 """`expired`: its deadline came, and nothing else is known of why it was not sent: its account was paused, or the queue too long.
 `misconfigured`: the account's settings need an operator. `forged`: no process of this deployment signed it as it is.
-`internal_error`: an exception that nobody expected, contained."""
+`internal_error`: an unexpected exception, contained."""
 
 _CLASS_OF: Final = {reason: name for name, reasons in _CLASSES.items() for reason in reasons}
 
 
 class Forged(ValueError):
-    """A message that no process of this deployment signed: somebody else wrote it, or changed it."""
+    """A message without a valid signature of this deployment: someone else wrote or changed it."""
 
 
 class DeadLetterWriter:
@@ -89,8 +89,8 @@ class DeadLetterWriter:
         self.topic = topics.dead_letters
 
     def set_aside(self, consumed: ConsumedMessage, error: Exception | Fault) -> Message:
-        """The letter for a message that is not worked on: as it came, or as much as the log takes. If it brought headers of a
-        dead letter, they are not ours, and are dropped. `error`: `Undecodable`, `Forged`, or the fault that it was the cause of."""
+        """The dead letter for a message that the worker sets aside: unchanged, or as much as the log takes. Drops dead-letter
+        headers that it arrived with. `error`: `Undecodable`, `Forged`, or the fault that it caused."""
         faulty = isinstance(error, Fault)
         headers = self._headers(consumed.partition, consumed.offset, consumed.timestamp_ms) | {
             "dlt-exception-class": type(error.error if isinstance(error, Fault) else error).__name__,
@@ -104,13 +104,13 @@ class DeadLetterWriter:
         return letter if letter.size <= MAX_MESSAGE_BYTES else _cut(message, headers)
 
     def failed(self, work: Work, ended: Ended, failing: str | None = None) -> DeadLetter:
-        """The submission of `work`, which ended FAILED by `ended`. Of a card it says only that there was one. The reason is the
-        last one other than that time was up; of one that was never tried it is `failing`: what its PMS has been failing with. The
-        letter of an unreadable row has no value: it says where its message is."""
+        """The dead letter for `work`, which ended FAILED by `ended`. It says of a card only that there was one. The reason is
+        the last one other than an expired deadline; if it was never tried, `failing`: the error that its PMS has been
+        returning. The letter of an unreadable row has no value: it gives the place of its message."""
         submission = work.submission if work.submission.card is None else replace(work.submission, card=GONE)
         last = ended.attempts[-1] if ended.attempts else None
-        told = [each for each in ended.attempts if each.reason and each.reason not in _CLASSES[EXPIRED]]
-        reason, detail = (told[-1].reason, told[-1].detail) if told else (None, None)
+        reasoned = [each for each in ended.attempts if each.reason and each.reason not in _CLASSES[EXPIRED]]
+        reason, detail = (reasoned[-1].reason, reasoned[-1].detail) if reasoned else (None, None)
         if reason is None and failing is not None:
             reason, detail = failing, "It was not tried before its deadline came: its PMS was failing, and left alone."
         message = encode_submission(submission, iso(submission.accepted_at), to_json(submission.reservation))
@@ -150,7 +150,7 @@ def letter_message(letter: DeadLetter) -> Message:
 
 
 def replayed(letter: Message) -> Message:
-    """`letter` as it goes back on the topic that it came from."""
+    """`letter` without its dead-letter headers, to publish on the topic that it came from."""
     own = tuple((name, value) for name, value in letter.headers if not name.startswith(_PREFIX) and name != REPLAY_OF)
     event_id = next((value for name, value in letter.headers if name == EVENT_ID), None)
     marked = () if event_id is None else ((REPLAY_OF, event_id),)
@@ -158,7 +158,7 @@ def replayed(letter: Message) -> Message:
 
 
 def place_only(letter: Message) -> Message:
-    """`letter` without what its message had: it says where on its topic the message is."""
+    """`letter` without the message itself: only the message's place on its topic."""
     own = {name: value.decode() for name, value in letter.headers if name.startswith(_PREFIX)}
     return _with_headers(Message(letter.key[:_KEY_BYTES], b""), {CUT: str(letter.size), **own})
 

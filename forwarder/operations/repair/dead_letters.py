@@ -1,5 +1,5 @@
-"""Dead letters as an operator sees them: read from the beginning of their topic to its present end, filtered, compared with the
-store, and shown. Of a card nothing is shown but that there was one: it is `gone`."""
+"""Dead letters for operators: reads the topic from its beginning to its present end, filters, compares with the store, and shows
+them. Shows of a card only that there was one: `gone`."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Collection, Iterable, Mapping, Sequence
 from contextlib import aclosing
@@ -28,26 +28,26 @@ Place = tuple[int, int]
 
 
 class LetterState(StrEnum):
-    """What can be done about a letter."""
+    """What an operator can do about a letter."""
 
     OPEN = "open"
-    """Its submission is still FAILED by the event that it tells of: it can be put back."""
+    """Its submission is still FAILED by this letter's event: it can be replayed."""
     REPLAYED = "replayed"
-    """It is not: the letter was put back, or the submission is not in the store. Putting it back changes nothing."""
+    """It was replayed, or its submission is no longer FAILED or not in the store. Replaying it changes nothing."""
     SUPERSEDED = "superseded"
-    """Its submission is still FAILED, but it was sent anew since, and that one still stands: put back it would be booked twice, so
-    that workers refuse it."""
+    """Its submission is FAILED, but a later duplicate was accepted and has not failed: workers refuse a replay, which would book
+    twice."""
     ERASED = "erased"
-    """The guest's data was removed from its submission, of which nobody knows any more what is to be made."""
+    """The guest's data was erased: the submission cannot be replayed."""
     CARD_GONE = "card_gone"
-    """Its submission is still FAILED, and had a card, which was destroyed: it is to be submitted anew. Put back it fails again,
-    unless its PMS is sent no cards."""
+    """Its submission is FAILED, and its card was destroyed: submit it again with the card. A replay fails again, unless the account
+    sends no cards to its PMS."""
     UNDECODABLE = "undecodable"
-    """No submission could be read in it. Put back it comes again, unless it can be read by now."""
+    """It could not be decoded as a submission. A replay is set aside again, unless it can be decoded now."""
     FORGED = "forged"
-    """No ingress of this deployment wrote it. Workers would set it aside again: it is not put back."""
+    """It has no valid signature: workers would set it aside again, so it is not replayed."""
     TOO_LARGE = "too_large"
-    """It cannot be put back: it was cut to fit, and its headers say where it stood; or the log would not take it."""
+    """It cannot be replayed: it was cut to fit, and its headers give the place of the whole message; or the log would refuse it."""
 
 
 _STILL_FAILED = (LetterState.OPEN, LetterState.CARD_GONE)
@@ -57,8 +57,8 @@ _STILL_FAILED = (LetterState.OPEN, LetterState.CARD_GONE)
 class Letter:
     """A letter without its value. `id` is that of the failure's event, or `partition:offset` of the message that could not be read.
 
-    `account` and `request_id` are empty where they are not known. `whole`: the log would take it back as it came. `had_card`: of
-    its submission, which has none any more. `superseded_by`: the request id of the submission that was sent in its place.
+    `account` and `request_id` are empty if unknown. `whole`: the log would take it back unchanged. `had_card`: its submission had a
+    card, since destroyed. `superseded_by`: the request id of the submission that was sent in its place.
     """
 
     id: str
@@ -87,7 +87,7 @@ class LetterFilter:
     until: datetime | None = None
 
     def includes(self, letter: Letter) -> bool:
-        """Whether `letter` is wanted: set aside at `since` or later, and before `until`."""
+        """Whether `letter` matches: set aside at or after `since`, and before `until`."""
         return (
             (not self.ids or letter.id in self.ids)
             and self.account in {None, letter.account}
@@ -106,7 +106,7 @@ class DeadLetterReader:
         self._overview = overview
 
     async def find(self, wanted: LetterFilter) -> Sequence[tuple[Letter, LetterState]]:
-        """Those that are `wanted`, newest first, with how each stands. A letter that was written twice is one."""
+        """Matching letters, newest first, each with its state. A letter that was written twice counts once."""
         found: dict[str, Letter] = {}
         async for consumed in self._all():
             letter = letter_of(consumed)
@@ -128,7 +128,7 @@ class DeadLetterReader:
         return [standing(letter, state) for letter, state in stood]
 
     async def messages(self, letters: Collection[Letter]) -> AsyncGenerator[Sequence[Message], None]:
-        """The messages of `letters`, in the order of their topic, some at a time. What was pruned meanwhile is left out."""
+        """The messages of `letters`, in topic order, in batches. Leaves out pruned ones."""
         places = {letter.place for letter in letters}
         async with aclosing(read_to_end(self._log, self._topic)) as batches:
             async for batch in batches:
@@ -136,7 +136,7 @@ class DeadLetterReader:
                     yield chosen
 
     async def message(self, letter: Letter) -> Message | None:
-        """The letter in full; None where it was pruned meanwhile."""
+        """The whole letter; None if it was pruned since."""
         found = [message async for batch in self.messages([letter]) for message in batch]
         return found[0] if found else None
 
@@ -147,14 +147,14 @@ class DeadLetterReader:
                     yield consumed
 
     async def _superseded(self, request_ids: Sequence[str]) -> Mapping[str, str]:
-        """Those of these submissions that were sent anew since, and the request id of what was."""
+        """Of these submissions, those that were submitted again since, with the request id of the later one."""
         found: dict[str, str] = {}
         for first in range(0, len(request_ids), _QUERY_SIZE):
             found |= await self._overview.superseded(request_ids[first : first + _QUERY_SIZE])
         return found
 
     async def _erased(self, request_ids: Sequence[str]) -> set[str]:
-        """Those of these submissions whose guests' data was removed."""
+        """Of these submissions, those whose guest's data was erased."""
         found: set[str] = set()
         for first in range(0, len(request_ids), _QUERY_SIZE):
             found |= {*await self._overview.anonymous(request_ids[first : first + _QUERY_SIZE])}
@@ -242,7 +242,7 @@ def row(letter: Letter, state: LetterState) -> dict[str, Any]:
 
 
 def headers_of(message: Message) -> dict[str, str]:
-    """The headers as text; what came several times under one name is joined, as HTTP does."""
+    """The headers as text; repeated names are joined by commas, as in HTTP."""
     headers: dict[str, str] = {}
     for name, value in message.headers:
         text = value.decode("utf-8", "backslashreplace")
@@ -251,7 +251,7 @@ def headers_of(message: Message) -> dict[str, str]:
 
 
 def value_of(letter: Letter, message: Message) -> dict[str, Any] | None:
-    """The value of a letter that tells of a failure, without the card. None of one that could not be read: it may hold anything."""
+    """The value of a failure's letter, without the card. None for an undecodable one, which may hold anything."""
     if letter.revision is None:
         return None
     try:

@@ -23,16 +23,16 @@ class NotCancelled(Exception):
 
 
 class DoublesStore(Protocol):
-    """What is recorded of doubles."""
+    """Records doubles."""
 
     async def undoubled(self, request_id: str, doubles: Sequence[str]) -> None:
-        """From now on those are the doubles of that submission. Raises `StoreUnavailable`."""
+        """Replaces the doubles of that submission by `doubles`. Raises `StoreUnavailable`."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Doubles:
-    """Cancels doubles. `key`: what credentials are hashed with in the evidence of pushes."""
+    """Cancels doubles. `key`: for hashing credentials in the evidence of pushes."""
 
     pms: PmsDirectory
     unsealer: Unsealer | None

@@ -16,28 +16,28 @@ from forwarder.topics.signing import MessageSigner
 
 _LETTERS_NAMED = 50
 _STEPS_A_SECOND = 10
-"""How often letters are published; those of one step go out together."""
+"""How often letters are published; those of one step are published together."""
 
 OnPublished = Callable[[int], None]
-"""Called with how many more letters the log has acknowledged."""
+"""Called with the number of further letters that the log acknowledged."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayPlan:
-    """Which letters are put back, and how many are passed over, by their state."""
+    """The letters to replay, and how many are skipped, by their state."""
 
     chosen: Sequence[tuple[Letter, LetterState]]
     passed_over: Counter[LetterState]
 
     def groups(self) -> Sequence[dict[str, Any]]:
-        """How many are put back of each account and class."""
+        """How many are replayed, by account and class."""
         counts = Counter((letter.account, letter.failure_class) for letter, _ in self.chosen)
         names = ("account", "failureClass", "count")
         return [dict(zip(names, (*group, count), strict=True)) for group, count in sorted(counts.items())]
 
 
 def plan_replay(found: Sequence[tuple[Letter, LetterState]], *, by_id: bool) -> ReplayPlan:
-    """The open ones of `found`; those that are undecodable, or whose card is gone, too, if the operator named them by their ids."""
+    """Plans the open ones of `found`; undecodable ones and those whose card is gone only if the operator named them by id."""
     by_name = {LetterState.UNDECODABLE, LetterState.CARD_GONE} if by_id else set()
     replayable = {LetterState.OPEN} | by_name
     chosen = [(letter, state) for letter, state in found if state in replayable]
@@ -66,12 +66,13 @@ class Replay:
         self._stop = stop
         self._due_at = clock.monotonic()
         self.put_back = 0
-        """How many the log has acknowledged so far."""
+        """How many letters the log has acknowledged so far."""
 
     async def run_audited(
         self, audit: Audit, plan: ReplayPlan, letters: AsyncIterable[Sequence[Message]], on_published: OnPublished
     ) -> None:
-        """`run` for the letters of `plan`. The trail has what was chosen before, and how many were put back after."""
+        """`run` for the letters of `plan`, audited: the trail has the selection before, and the number of replayed letters
+        after."""
         ids = [letter.id for letter, _ in plan.chosen]
         async with audit.request("dead_letters.replay", selected=len(ids), letters=ids[:_LETTERS_NAMED]) as operation:
             try:

@@ -1,4 +1,4 @@
-"""What an operator decides about a submission that is in doubt: it was made, it was not made, or it is given up."""
+"""An operator's decision about a submission in doubt: it was made, it was not made, or it is given up."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -83,8 +83,8 @@ class Repair:
 
 
 async def account_deadline_seconds(request_id: str, overview: Overview, directory: Directory) -> int:
-    """How long the submission's account has it tried. Raises `NotInDoubt` if there is no such submission, `NotKnown` if its account
-    is gone."""
+    """How long the submission's account keeps trying, in seconds. Raises `NotInDoubt` if there is no such submission, `NotKnown` if
+    its account is gone."""
     found = await overview.find(request_id)
     if found is None:
         raise NotInDoubt

@@ -1,4 +1,4 @@
-"""Settling many submissions that are in doubt by what a file says of each: CSV with a header, or JSON, an object a line."""
+"""Settles many submissions in doubt from a file: CSV with a header, or JSON, one object per line."""
 
 import csv
 import json
@@ -23,7 +23,7 @@ _Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, ma
 
 
 class Decision(StrEnum):
-    """What an operator found in the PMS."""
+    """An operator's finding in the PMS."""
 
     CONFIRMED = "confirmed"
     NOT_MADE = "not_made"
@@ -31,8 +31,7 @@ class Decision(StrEnum):
 
 
 class Settlement(BaseModel):
-    """What becomes of one submission. `pms_reservation_id`: of one that is confirmed. `reason`: of one that is rejected, which its
-    caller can read."""
+    """The decision about one submission. `pms_reservation_id`: if confirmed. `reason`: if rejected; its caller can read it."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=to_camel, validate_by_alias=True)
 
@@ -55,15 +54,15 @@ class Settlement(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class LineFault:
-    """What is wrong with a line, counted from 1."""
+    """An error in a line, counted from 1."""
 
     line: int
     says: str
 
 
 def read_settlements(text: str) -> tuple[Sequence[Settlement], Sequence[LineFault]]:
-    """What each line says, and what is wrong with those that cannot be read. JSON if the first character is a brace. A submission
-    that is named twice is a fault of the second line."""
+    """The settlements, and the errors of lines that cannot be read. JSON if the first character is a brace. Naming a submission
+    again is an error of the later line."""
     settlements: list[Settlement] = []
     faults: list[LineFault] = []
     lines: dict[str, int] = {}
@@ -80,7 +79,7 @@ def read_settlements(text: str) -> tuple[Sequence[Settlement], Sequence[LineFaul
 
 
 def _settlement(values: Mapping[str, Any] | str) -> tuple[Settlement | None, str | None]:
-    """What a line says, or what is wrong with it; a text says why it could not be read at all."""
+    """The settlement of a line, or the error in it; a text is the reason why the line could not be parsed."""
     if isinstance(values, str):
         return None, values
     try:
@@ -116,7 +115,7 @@ def _said(error: ErrorDetails) -> str:
 
 
 class Settlements:
-    """Settles what a file names."""
+    """Settles the submissions of a file."""
 
     def __init__(self, repair: Repair, overview: Overview, directory: Directory) -> None:
         self._repair = repair
@@ -124,7 +123,7 @@ class Settlements:
         self._directory = directory
 
     async def plan(self, settlements: Sequence[Settlement]) -> Plan[Settlement]:
-        """Those whose submission is in doubt. What was settled as the file says counts as settled; the rest is refused."""
+        """Chooses those whose submission is in doubt. Those already settled as the file says count as settled; refuses the rest."""
         chosen: list[Settlement] = []
         settled: list[str] = []
         refused: dict[str, str] = {}

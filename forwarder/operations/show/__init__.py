@@ -1,1 +1,1 @@
-"""What stands: search, timelines, backlog, lag, rates, the messages of a topic. Changes nothing."""
+"""Read-only views: search, timelines, backlog, lag, rates, the messages of a topic."""

@@ -1,8 +1,8 @@
-"""What the forwarder's guarantees assume of Kafka and PostgreSQL, and cannot set by itself: one list, each with how it is checked,
-why, and what to do. `forwarder doctor` goes through it, workers log what does not hold when they start, and
-docs/operations/assumptions.md is printed from it.
+"""Conditions that the forwarder's guarantees need from Kafka and PostgreSQL, and that it cannot set itself: each with how it is
+checked, why, and the remedy. `forwarder doctor` checks them, workers log violations at start, and
+docs/operations/assumptions.md is generated from this list.
 
-What a session can set (isolation level, `synchronous_commit`, time zone) is set on each connection instead, and not assumed.
+A session's own settings (isolation level, `synchronous_commit`, time zone) are set on each connection instead.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,7 +21,7 @@ _SHORTEST_RETENTION: Final = timedelta(days=1)
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Of a topic, or of the database where `topic` is empty. `settings` by the server's own names; none where it has none, as the
+    """The facts about a topic, or about the database if `topic` is empty. `settings` under the server's own names; empty for the
     embedded log and store. `standbys`: how many take part in each commit."""
 
     settings: Mapping[str, str]
@@ -33,7 +33,7 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Assumption:
-    """`subject`: what it is about. `checked`: where the value is read. `broken`: what is wrong, in words; None where it holds.
+    """`subject`: what it applies to. `checked`: where the value is read. `broken`: describes a violation; None if it holds.
     `remedy` may name the topic."""
 
     name: str

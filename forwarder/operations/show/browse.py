@@ -1,5 +1,4 @@
-"""The messages of a topic as operators may see them: whose they are and what they are about; of guests and cards nothing but that
-there is something."""
+"""The messages of a topic, redacted for operators: ids and addressing are shown; guests' and card data only as present."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
@@ -21,7 +20,7 @@ _SHOWN: Final = frozenset(
     status success test title totalPrice transactionOf type updatedAt workspaceId acceptedAt card
     """.split()
 )
-"""Members that name neither a guest nor a card. Whatever is not named here is hidden."""
+"""Members that identify neither a guest nor a card. All others are hidden."""
 _HEADERS_HIDDEN: Final = frozenset({"dlt-exception-message"})
 """A PMS's own words, which may quote the guest."""
 _MAX_TEXT: Final = 300
@@ -30,7 +29,7 @@ _MAX_READ: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class SeenMessage:
-    """A message without what nobody is to see of it. `value` is None where it is no JSON object: then it may hold anything."""
+    """A redacted message. `value` is None if it is not a JSON object: then it may hold anything."""
 
     partition: int
     offset: int

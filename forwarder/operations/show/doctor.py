@@ -1,5 +1,5 @@
-"""`forwarder doctor`: whether a deployment is set up as it should be, step by step, each with what to do where it is not. It asks,
-and changes nothing; how the deployment fares is what `status` tells."""
+"""`forwarder doctor`: checks a deployment's setup step by step, each with a remedy. Read-only; `status` reports how the deployment
+is doing."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
@@ -24,7 +24,7 @@ _LONGEST_SKEW: Final = timedelta(seconds=30)
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What was looked at, what was found, and what to do where that is not well."""
+    """One check, its result, and the remedy if it failed."""
 
     name: str
     verdict: Verdict
@@ -33,7 +33,7 @@ class Step:
 
 
 class Tenancy(Protocol):
-    """Who uses the deployment."""
+    """The deployment's callers and accounts."""
 
     async def workspaces(self) -> Sequence[Workspace]: ...
 
@@ -44,10 +44,10 @@ class Tenancy(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class DoctorParts:
-    """What is asked. `revisions`: those that the tables are at, and whether that will do; `database_time`: the database's clock;
-    `database_settings`: its settings, and how many standbys take part in each commit; `admit`: which secrets this process has, as
-    text, raises `UnknownSecret` for one that is none of this deployment's; `sealing_keys`: the ids of those that cards can be
-    sealed to at a moment; `simulator`: its URL, where there is one."""
+    """What to check. `revisions`: those of the tables, and whether this version accepts them; `database_time`: the database's
+    clock; `database_settings`: its settings, and how many standbys take part in each commit; `admit`: describes this process's
+    secrets, raises `UnknownSecret` for one that is not this deployment's; `sealing_keys`: the ids of keys that can seal cards
+    at a given time; `simulator`: its URL, if there is one."""
 
     where: str
     log: Log
@@ -64,10 +64,10 @@ class DoctorParts:
 
 
 async def examine(parts: DoctorParts) -> Sequence[Step]:
-    """All steps. What cannot be asked, because what it stands on is away, is not tried."""
+    """All steps. A step whose prerequisite failed is reported as not tried."""
     found = [Step("settings", "ok", parts.where)]
-    found += await _told("log", _topics(parts))
-    store = await _told("store", _tables(parts))
+    found += await _steps_within_deadline("log", _topics(parts))
+    store = await _steps_within_deadline("store", _tables(parts))
     found += store
     if store[0].verdict == "ok":
         for name, step in (
@@ -76,13 +76,13 @@ async def examine(parts: DoctorParts) -> Sequence[Step]:
             ("cards", _cards(parts)),
             ("callers", _callers(parts)),
         ):
-            found += await _told(name, step)
+            found += await _steps_within_deadline(name, step)
     else:
         found += [Step(name, "not tried", "the store comes first") for name in ("clock", "secret", "cards", "callers")]
     return [*found, await _simulator(parts.simulator)]
 
 
-async def _told(name: str, steps: Awaitable[Sequence[Step]]) -> Sequence[Step]:
+async def _steps_within_deadline(name: str, steps: Awaitable[Sequence[Step]]) -> Sequence[Step]:
     try:
         async with asyncio.timeout(_STEP_SECONDS):
             return await steps

@@ -1,5 +1,5 @@
-"""How much goes through, as the log itself tells it: messages by the minute from its own timestamps, and what the latest outcomes
-were. Nothing is stored for it, and nothing is read while nobody asks."""
+"""Throughput, computed from the log: messages per minute from their timestamps, and the latest outcomes. Stores nothing, and reads
+only on request."""
 
 import asyncio
 from collections import Counter, defaultdict
@@ -54,7 +54,7 @@ class AccountOutcomes:
 
 @dataclass(frozen=True, slots=True)
 class FlowNow:
-    """What went through of late. `outcomes`: of at most some 2,000 results, those since `outcomes_since`, by account."""
+    """Recent throughput. `outcomes`: by account, from at most some 2,000 results since `outcomes_since`."""
 
     accepted: TopicFlow
     results: TopicFlow
@@ -64,12 +64,12 @@ class FlowNow:
 
     @property
     def kinds(self) -> Counter[str]:
-        """Of all accounts together."""
+        """The outcomes of all accounts."""
         return sum((each.kinds for each in self.outcomes.values()), Counter[str]())
 
 
 class Flow:
-    """Reads it; what is past is read once. Raises `LogUnavailable`."""
+    """Reads the throughput; reads past minutes once. Raises `LogUnavailable`."""
 
     def __init__(self, log: Log, topics: Topics, clock: Clock) -> None:
         self._log = log
@@ -133,7 +133,7 @@ def _count(found: defaultdict[str, AccountOutcomes], consumed: ConsumedMessage) 
 
 
 def _created_at(value: bytes) -> datetime | None:
-    """When the submission was taken in; None of what is not ours."""
+    """When the submission was accepted; None if the message is not one of ours."""
     try:
         return moment(from_json(value)["reservation"]["createdAt"])
     except (ValueError, KeyError, TypeError):

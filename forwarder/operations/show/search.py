@@ -11,7 +11,7 @@ from forwarder.store.lists.port import Overview, SubmissionFilter, SubmissionSum
 
 @dataclass(frozen=True, slots=True)
 class SubmissionQuery:
-    """What an operator looks for: submissions that match everything given here.
+    """Search criteria, combined with AND.
 
     `reason`: of the last try, or the code of the problem. `accepted_before` and `accepted_since`: moments.
     `guest`: words of the guest's name or e-mail address, in any case, or at least six digits of a phone number. `transaction_id`:
@@ -40,8 +40,8 @@ class SubmissionSearch:
     async def pages(
         self, query: SubmissionQuery, *, page: int, before: int | None = None
     ) -> AsyncGenerator[tuple[Sequence[SubmissionSummary], int | None], None]:
-        """What matches `query` and has an id below `before`, newest first: at most `page` at a time, or none where nothing was
-        found in as much as is looked at in one step; each with the id below which the next begins, None at the end. Raises
+        """Pages of submissions that match `query` and have an id below `before`, newest first, at most `page` rows each. A page
+        may be empty when one scan step finds no match. Each comes with the id to continue below, None at the end. Raises
         `StoreUnavailable`."""
         wanted, below = await self._filter(query), before
         while True:

@@ -1,5 +1,4 @@
-"""What stands at the moment: how far the groups are behind, and what waits, is in doubt or has failed. For the metrics and for
-operators, who so see the same numbers."""
+"""The current backlog: consumer lag, and pending, in-doubt and failed work. Metrics and operators' views share these numbers."""
 
 import asyncio
 from collections import Counter
@@ -17,12 +16,12 @@ from forwarder.topics.port import Lag, Log
 
 
 class AccountState(StrEnum):
-    """Whether an account's submissions are pushed."""
+    """Whether the account's submissions are pushed."""
 
     ACTIVE = "active"
     PAUSED = "paused"
     UNKNOWN = "unknown"
-    """There are submissions, and no such account: nobody can push them."""
+    """Submissions name an account that does not exist: they cannot be pushed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +34,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class GroupLag:
-    """How far a group is behind, in each partition. `at`: when that was read."""
+    """How far a group is behind in each partition, read at `at`."""
 
     group: Group
     partitions: Sequence[Lag]
@@ -47,15 +46,15 @@ class GroupLag:
 
     @property
     def seconds(self) -> float:
-        """How long ago the oldest message that is not committed was appended; 0 when there is none."""
+        """The age of the oldest uncommitted message in seconds; 0 if there is none."""
         oldest = min((each.oldest_at for each in self.partitions if each.oldest_at is not None), default=self.at)
         return max((self.at - oldest).total_seconds(), 0.0)
 
 
 @dataclass(frozen=True, slots=True)
 class AccountStanding:
-    """An account and what stands of it. `account` is None where there is no such account. A shadow is told by its own id, and goes
-    by its account, but that is never paused for it."""
+    """An account and its backlog. `account` is None if it does not exist. A shadow has its own id and its account's settings,
+    but is never paused with it."""
 
     account_id: str
     account: Account | None
@@ -66,7 +65,7 @@ class AccountStanding:
 
 @dataclass(frozen=True, slots=True)
 class StandingWork:
-    """What stands in the store. `at`: when it was read. Every account is there, those that nothing stands of as well."""
+    """The store's backlog, read at `at`. Includes every account, even those without work."""
 
     accounts: Sequence[AccountStanding]
     endpoints: Sequence[EndpointWork]
@@ -83,13 +82,13 @@ class StandingWork:
 
 
 class Accounts(Protocol):
-    """All accounts, of which `TenancyAdmin` has more to say."""
+    """All accounts; `TenancyAdmin` implements it."""
 
     async def accounts(self) -> Sequence[Account]: ...
 
 
 async def read_lag(log: Log, groups: Sequence[Group], clock: Clock) -> Sequence[GroupLag]:
-    """Of each group, whether it has members or not. Raises `LogUnavailable`."""
+    """The lag of each group, whether or not it has members. Raises `LogUnavailable`."""
     async with log.admin() as admin:
 
         async def lag_of(group: Group) -> GroupLag:

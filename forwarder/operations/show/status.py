@@ -1,5 +1,5 @@
-"""How a deployment is, at one moment: its log, its store, and what stands in them; what of that is unwell, most urgent first, and
-the command that mends it. For the command line and the console alike. One half is told although the other is away."""
+"""A snapshot of a deployment's health: its log, its store and its backlog; problems, most urgent first, with the command that
+fixes each. For the command line and the console. If the log or the store is unreachable, shows the other."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
@@ -30,7 +30,7 @@ from forwarder.tenancy.webhooks import Endpoint
 from forwarder.topics.port import Log, LogUnavailable, TopicState
 
 LATE: Final = timedelta(minutes=1)
-"""What is behind, or due and untouched, for longer than that is unwell."""
+"""Lag, or a due and untouched row, older than this is a problem."""
 _DEADLINE_SECONDS: Final = 20.0
 
 T = TypeVar("T")
@@ -38,7 +38,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class LogStatus:
-    """The log. `missing`: topics that are not there. `members`: of each group, by its name; None where the log does not tell."""
+    """The log. `missing`: topics that do not exist. `members`: the member count of each group; None where the log does not
+    report it."""
 
     topics: Mapping[str, TopicState]
     missing: Sequence[str]
@@ -48,7 +49,7 @@ class LogStatus:
 
 @dataclass(frozen=True, slots=True)
 class AccountStatus:
-    """An account that something stands of. `next_try`: of what waits to be tried, and why it was not made so far."""
+    """An account with open work. `next_try`: its next due submission, and the reason of its last failure."""
 
     standing: AccountStanding
     next_try: NextTry | None
@@ -56,7 +57,7 @@ class AccountStatus:
 
 @dataclass(frozen=True, slots=True)
 class EndpointStatus:
-    """A webhook's endpoint that deliveries wait for, or that was disabled otherwise than by hand."""
+    """A webhook endpoint with waiting deliveries, or one that was not disabled by an operator."""
 
     id: str
     work: EndpointWork | None
@@ -65,8 +66,8 @@ class EndpointStatus:
 
 @dataclass(frozen=True, slots=True)
 class StoreStatus:
-    """The store. `revisions`: what its tables are at; `wanted_revision`: what this version needs. All else is known only where that
-    is there. `sealing_keys`: the ids of those that cards can be sealed to now. `size_bytes`: on disk."""
+    """The store. `revisions`: of its tables; `wanted_revision`: the one that this version needs. The rest is filled in only if the
+    tables are current. `sealing_keys`: the ids of the keys that can seal cards now. `size_bytes`: on disk."""
 
     revisions: Sequence[str]
     wanted_revision: str
@@ -100,7 +101,7 @@ class DeploymentStatus:
     store: StoreStatus | None
     store_fault: str | None
     lost: TopicLost | None = None
-    """What the topics lost; None too where a half is away."""
+    """Lost messages; None also if the log or the store is unreachable."""
 
     @property
     def well(self) -> bool:
@@ -108,18 +109,18 @@ class DeploymentStatus:
 
     @property
     def findings(self) -> Sequence[Finding]:
-        """What is unwell, the most urgent first."""
+        """The problems, most urgent first."""
         return [*_of_outages(self), *_of_losses(self), *_of_log(self), *_of_store(self)]
 
 
 class Keys(Protocol):
-    """The ids of the keys that cards can be sealed to now."""
+    """The ids of the keys that can seal cards at a given time."""
 
     async def __call__(self, now: datetime) -> Sequence[str]: ...
 
 
 class Heartbeats(Protocol):
-    """Who holds leases."""
+    """Live and expired leases of workers."""
 
     async def heartbeats(self) -> Sequence[Heartbeat]: ...
 
@@ -138,7 +139,7 @@ class Endpoints(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class StoreParts:
-    """What the store's half is read from. `revisions`: those that its tables are at, and whether that will do."""
+    """The sources of the store's half. `revisions`: those of the tables, and whether this version accepts them."""
 
     revisions: Callable[[], Coroutine[Any, Any, tuple[Sequence[str], bool]]]
     wanted_revision: str
@@ -155,7 +156,7 @@ class StoreParts:
 
 @dataclass(frozen=True, slots=True)
 class StatusReader:
-    """Reads how a deployment is. `topics`: the names of those there should be."""
+    """Reads a deployment's status. `topics`: the names of those that should exist."""
 
     log: Log
     topics: Sequence[str]
@@ -165,11 +166,13 @@ class StatusReader:
     clock: Clock
 
     async def read(self) -> DeploymentStatus:
-        """Raises nothing for what is away."""
-        (log, log_fault), (store, store_fault) = await asyncio.gather(_told(self._log()), _told(self._store()))
+        """Never raises for an outage: it becomes a finding."""
+        (log, log_fault), (store, store_fault) = await asyncio.gather(
+            _within_deadline(self._log()), _within_deadline(self._store())
+        )
         lost = None
         if log is not None and store is not None and store.current:
-            lost, _ = await _told(self.topic_check.lost(timed=False))
+            lost, _ = await _within_deadline(self.topic_check.lost(timed=False))
         return DeploymentStatus(self.clock.now(), log, log_fault, store, store_fault, lost)
 
     async def _log(self) -> LogStatus:
@@ -212,8 +215,8 @@ class StatusReader:
 _BY_HAND: Final = "by_hand"
 
 
-async def _told(reading: Coroutine[Any, Any, T]) -> tuple[T | None, str | None]:
-    """What was read, or why nothing was."""
+async def _within_deadline(reading: Coroutine[Any, Any, T]) -> tuple[T | None, str | None]:
+    """The result, or the reason why there is none."""
     try:
         async with asyncio.timeout(_DEADLINE_SECONDS):
             return await reading, None
@@ -223,7 +226,7 @@ async def _told(reading: Coroutine[Any, Any, T]) -> tuple[T | None, str | None]:
         return None, str(error)
 
 
-# --- what is unwell ---------------------------------------------------------------------------------------------------------
+# --- findings ---------------------------------------------------------------------------------------------------------------
 
 
 def _of_outages(status: DeploymentStatus) -> Iterator[Finding]:
@@ -262,9 +265,9 @@ def _of_log(status: DeploymentStatus) -> Iterator[Finding]:
     for lag in status.log.lags:
         members = status.log.members.get(lag.group.name)
         if lag.messages and (members == 0 or lag.seconds > LATE.total_seconds()):
-            nobody = ", and nobody reads" if members == 0 else ""
-            says = f"{lag.group.name} is {lag.messages:,} messages and {lag.seconds:,.0f} s behind{nobody}"
-            role = lag.group.name.rpartition("forwarder-")[2]  # before that stands the prefix of its topics
+            unread = ", and no process reads it" if members == 0 else ""
+            says = f"{lag.group.name} is {lag.messages:,} messages and {lag.seconds:,.0f} s behind{unread}"
+            role = lag.group.name.rpartition("forwarder-")[2]  # a topic prefix may precede it
             yield Finding(says, f"start more: forwarder {role}")
 
 
@@ -327,8 +330,8 @@ def _of_endpoint(endpoint: EndpointStatus, now: datetime) -> Iterator[Finding]:
     elif endpoint.work is not None and now - endpoint.work.first_due_at > LATE:
         waits = _for(now - endpoint.work.first_due_at)
         says = f"webhook {endpoint.id}: {endpoint.work.pending:,} deliveries wait, the first has been due for {waits}"
-        told = f"forwarder webhook deliveries {endpoint.id} --tried"
-        yield Finding(says, f"{told}, which has its answers; where there are none, start more: forwarder notifier")
+        command = f"forwarder webhook deliveries {endpoint.id} --tried"
+        yield Finding(says, f"{command}, which has its answers; where there are none, start more: forwarder notifier")
 
 
 def _for(span: timedelta) -> str:

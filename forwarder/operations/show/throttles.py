@@ -1,4 +1,4 @@
-"""How all workers together treat each account's PMS, by what each told last."""
+"""How all workers together throttle each account's PMS, from each worker's latest report."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ _CLOSED: Final = "closed"
 
 @dataclass(frozen=True, slots=True)
 class PmsState:
-    """Of one account.
+    """The throttling of one account's PMS.
 
     `left_alone`: at how many of `workers` its breaker is not closed, or its PMS asked for a pause; `reason`: why. `wait_seconds`:
     until the first of them asks it again, None where one is asking. `in_flight` pushes, of `limit` at the moment and `allowed`,
@@ -38,13 +38,13 @@ class PmsState:
 
 
 def pms_states(processes: Sequence[RunningProcess], now: datetime) -> Mapping[str, PmsState]:
-    """By account. What nothing was pushed for of late is not there, nor what only silent workers told of."""
-    told: dict[str, list[ThrottleState]] = {}
+    """By account. Only accounts with recent pushes from live workers."""
+    reported: dict[str, list[ThrottleState]] = {}
     for process in processes:
         if not process.silent(now):
             for each in process.throttles:
-                told.setdefault(each.account_id, []).append(each)
-    return {account_id: _together(states) for account_id, states in told.items()}
+                reported.setdefault(each.account_id, []).append(each)
+    return {account_id: _together(states) for account_id, states in reported.items()}
 
 
 def _together(states: Sequence[ThrottleState]) -> PmsState:

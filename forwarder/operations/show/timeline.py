@@ -1,5 +1,5 @@
-"""What happened to one submission, in the order in which it did, as far as the store and the delivery log have it: tries are kept
-with their submission, the last fifty of them, and deliveries to webhooks for thirty days."""
+"""The history of one submission, in order, as far as the store and the delivery log keep it: its last fifty tries, and thirty days
+of webhook deliveries."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -15,8 +15,8 @@ from forwarder.store.webhooks.port import DeliveryEntry, DeliveryStatus, Submiss
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Something that happened `at` a time (ISO 8601), or is to happen. `outcome`: how it ended; `detail`: what was said, without
-    card numbers. `planned`: it lies ahead."""
+    """An event in the history, `at` a time (ISO 8601). `outcome`: how it ended; `detail`: the message, without card numbers.
+    `planned`: it has yet to happen."""
 
     at: str
     what: str
@@ -38,7 +38,7 @@ class History:
     deliveries: Sequence[DeliveryEntry]
 
     def steps(self) -> Sequence[Step]:
-        """Its timeline, the earliest first; what is planned stands at the end."""
+        """The timeline, earliest first; planned steps last."""
         steps = [*self._past(), *self._posted()]
         return [*sorted(steps, key=lambda step: step.at), *self._planned()]
 
