@@ -17,15 +17,15 @@ def _networks(text: str) -> str:
 
 
 class AccessVariables(BaseModel):
-    """As `Environment`, of which it is a part."""
+    """A part of `Environment`."""
 
     trusted_proxies: Annotated[str, AfterValidator(_networks)] = ""
-    """Addresses or networks (CIDR, commas between) of proxies, whose `X-Forwarded-For` and `X-Forwarded-Proto` are believed. Unset:
-    nobody's."""
+    """Trust `X-Forwarded-For` and `X-Forwarded-Proto` only from these proxies: addresses or networks (CIDR), comma-separated.
+    Default: none."""
     bad_tokens_per_minute: Annotated[int, Field(ge=1)] = DEFAULT_PER_MINUTE
-    """Requests with unknown API keys that are answered 401 to one address; more get 429. Right keys from there are let in."""
+    """How many requests with unknown API keys from one address get 401 per minute; more get 429. Valid keys from there still
+    work."""
     metrics_token: Annotated[SecretStr, Field(min_length=16)] | None = None
-    """What `/metrics` must be asked with, as `Authorization: Bearer …`; at least 16 characters. Unset: whoever reaches the port may
-    ask."""
+    """Bearer token required for `/metrics`; at least 16 characters. Default: no authentication."""
     metrics_token_file: Path | None = None
     """A file with the token, instead of `FORWARDER_METRICS_TOKEN`."""

@@ -1,4 +1,4 @@
-"""What log and store are: embedded, or Kafka and PostgreSQL, reached as the environment says."""
+"""Selects the log and the store: embedded, or Kafka and PostgreSQL with their connection settings."""
 
 import os
 from collections.abc import Sequence
@@ -31,12 +31,12 @@ class Distributed:
 
     @property
     def hosts(self) -> Sequence[str]:
-        """Of the brokers and of the database."""
+        """The hosts of the brokers and of the database."""
         return (*_brokers(self.bootstrap_servers), *_database_transport(self.database_url).hosts)
 
 
 def backend_of(environment: Environment) -> Embedded | Distributed:
-    """What log and store are. Raises `BadSettings`."""
+    """The configured log and store. Raises `BadSettings`."""
     servers, url = environment.kafka_bootstrap_servers, environment.database_url
     if servers and url:
         if not url.startswith(("postgresql://", "postgres://", "postgresql+asyncpg://")):

@@ -32,7 +32,7 @@ class Environment(AccessVariables, BaseSettings):
     kafka_bootstrap_servers: str | None = None
     """Kafka brokers. Set together with `FORWARDER_DATABASE_URL`, or leave both out to run embedded."""
     kafka_security_protocol: Protocol = "PLAINTEXT"
-    """`PLAINTEXT`, `SSL`, `SASL_PLAINTEXT` or `SASL_SSL`: what the brokers' listener speaks."""
+    """`PLAINTEXT`, `SSL`, `SASL_PLAINTEXT` or `SASL_SSL`: the protocol of the brokers' listener."""
     kafka_sasl_mechanism: Mechanism | None = None
     """`PLAIN`, `SCRAM-SHA-256`, `SCRAM-SHA-512` or `OAUTHBEARER`."""
     kafka_sasl_username: str | None = None
@@ -88,31 +88,31 @@ class Environment(AccessVariables, BaseSettings):
     tls_client_ca_file: Path | None = None
     """The authorities (PEM) that clients' certificates must be signed by. Unset: clients need none."""
     public_url: Annotated[str, Field(pattern=r"^(https?://[^/\s?#@]+)?$")] = ""
-    """Where callers reach the service, such as `https://reservations.example.com`: what each `statusUrl` begins with. By default
-    what the request has for its host, which a proxy may have changed, and a caller may make up."""
+    """Base URL of the service as callers reach it, such as `https://reservations.example.com`; each `statusUrl` begins with it.
+    Default: the request's host, which a proxy may change and a caller may forge."""
     console_plaintext: bool = False
     """The console may be served by plain HTTP on any address, for a proxy that ends TLS. By default only on this machine."""
     secret_key: Annotated[SecretStr, Field(min_length=32)] | None = None
-    """What cards and credentials are sealed to: what `forwarder secret generate` prints, or other random text of 32 characters.
-    Embedded, one is made and kept in the data directory."""
+    """The secret that seals cards and credentials: the output of `forwarder secret generate`, or other random text of at least 32
+    characters. An embedded forwarder generates one and keeps it in the data directory."""
     secret_key_file: Path | None = None
     """A file with the secret, instead of `FORWARDER_SECRET_KEY`."""
     earlier_secret_keys: SecretStr | None = None
-    """Other secrets that this deployment knows, one a line: earlier ones, or the one that is to be rotated in."""
+    """Other secrets of this deployment, one a line: earlier ones, or the next one during a rotation."""
     earlier_secret_keys_file: Path | None = None
-    """A file with them, instead of `FORWARDER_EARLIER_SECRET_KEYS`. It may be empty: there are none."""
+    """A file with them, instead of `FORWARDER_EARLIER_SECRET_KEYS`. May be empty."""
     sealing_verify_key: str | None = None
     """For processes without the secret: whose signature the public keys in the database must have; several are parted by commas.
     `forwarder secret status` prints it."""
     sealing_verify_key_file: Path | None = None
     """A file with it, instead of `FORWARDER_SEALING_VERIFY_KEY`."""
     notifier_key: SecretStr | None = None
-    """What a notifier opens webhooks' secrets with, instead of the deployment's secret: it opens nothing else. `forwarder secret
-    status --notifier-key` prints it; several, one a line, while the secret is rotated."""
+    """The key with which a notifier opens webhooks' secrets, instead of the deployment's secret; it opens nothing else. Printed by
+    `forwarder secret status --notifier-key`; during a rotation several, one a line."""
     notifier_key_file: Path | None = None
     """A file with it, instead of `FORWARDER_NOTIFIER_KEY`."""
     trace_to_pms: bool = True
-    """Requests to PMSs carry the `traceparent` of whoever submitted or cancelled, so that theirs can be found at the PMS too."""
+    """Requests to PMSs carry the caller's `traceparent`, so that a PMS's logs can be matched with the caller's trace."""
     simulator_url: Annotated[str, Field(pattern=r"^https?://[^\s/?#]+(/[^\s?#]*[^\s/?#])?$")] | None = None
     """The simulator that test keys reach, without a trailing `/`. Without it test keys are refused; `forwarder up` uses its own."""
     topic_prefix: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]*$")] = ""
@@ -140,10 +140,10 @@ class Environment(AccessVariables, BaseSettings):
     body_seconds: Annotated[float, Field(gt=0, le=300)] = 10.0
     """How long the body of a request may take to come."""
     card_numbers_in_text: CardNumbersInText = "refuse"
-    """What becomes of a card number, or its security code, in a text such as `notes`: `refuse` the request, or `mask` it."""
+    """On a card number or security code in a text such as `notes`: `refuse` the request, or `mask` it."""
     rate_limit: Annotated[str, Field(pattern=f"^{RATE}$")] | None = None
-    """What an API key without a limit of its own may submit, cancel and manage webhooks:
-    `100/60s` is 100 in 60 seconds. Unset: no limit."""
+    """The rate limit of API keys without one of their own, for submitting, cancelling and managing webhooks: `100/60s` is 100 in
+    60 seconds. Default: no limit."""
     push_timeout_seconds: Annotated[float, Field(gt=0, le=300)] = 30.0
     """How long a PMS may take to answer."""
     settles_seconds: Annotated[float, Field(ge=0, le=3600)] = 120.0
@@ -159,9 +159,9 @@ class Environment(AccessVariables, BaseSettings):
     webhook_private_addresses: bool = False
     """Webhooks may use private addresses and plain http. By default https to public addresses only; embedded, also loopback."""
     metrics_accounts: Annotated[int, Field(ge=0, le=10_000)] = 100
-    """How many accounts, and webhook endpoints, metrics name: those with the most that stands. The others together are `other`."""
+    """How many accounts, and webhook endpoints, metrics name: those with the largest backlog. The rest together are `other`."""
     revision: str = ""
-    """What `forwarder_build_info` says was built. The container image sets it."""
+    """The `revision` label of `forwarder_build_info`. The container image sets it."""
     lame_duck_seconds: Annotated[float, Field(ge=0, le=60)] = 5.0
     """For how long a stopping process still takes requests: it is not ready any more, and ends each connection with its response.
     As long as balancers take to notice. `forwarder up` does not wait."""
@@ -174,8 +174,8 @@ class Environment(AccessVariables, BaseSettings):
     log_format: LogFormat = "auto"
     """`json`, `pretty`, or `auto`: pretty on a terminal, JSON otherwise."""
     log_usual_share: Annotated[float, Field(ge=0, le=1)] = 1.0
-    """Of submissions that are accepted and confirmed at the first attempt, the share whose lines are written: 0.01 is one in a
-    hundred, the same ones in all processes. Whatever else becomes of a submission is always written."""
+    """The share of submissions accepted and confirmed at the first attempt whose lines are logged: 0.01 is one in a hundred, the
+    same ones in all processes. Submissions with any other course are always logged."""
 
     @property
     def plaintext_to_pms(self) -> Plaintext:

@@ -1,4 +1,4 @@
-"""How HTTP is served: which variables go together, and whether their files can be used."""
+"""TLS of the HTTP server: which variables belong together, and whether their files are usable."""
 
 from forwarder.http.tls import TlsFiles
 from forwarder.settings.environment import BadSettings, Environment
@@ -15,7 +15,7 @@ def tls_files(environment: Environment) -> TlsFiles | None:
 
 
 def check_tls(environment: Environment) -> None:
-    """Raises `BadSettings` for what is not whole, or cannot be used."""
+    """Raises `BadSettings` for incomplete or unusable TLS settings."""
     given = (environment.tls_certificate_file, environment.tls_key_file, environment.tls_client_ca_file)
     named = [f"{name}={path}" for name, path in zip(_NAMES, given, strict=True) if path is not None]
     files = tls_files(environment)

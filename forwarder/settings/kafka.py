@@ -1,4 +1,4 @@
-"""How the brokers are reached: which variables go together."""
+"""The Kafka connection: which variables belong together."""
 
 from typing import Final
 from urllib.parse import urlsplit
@@ -15,7 +15,7 @@ _SECURITY: Final = {*_TLS, *_PASSWORD, *_TOKEN, _TOKEN_FILE, "kafka_sasl_mechani
 
 
 def kafka_security(environment: Environment) -> KafkaSecurity | None:
-    """How the brokers are reached; None for plaintext. Raises `BadSettings` for what does not go together."""
+    """The security settings for the brokers; None for plaintext. Raises `BadSettings` for contradictory variables."""
     protocol, mechanism = environment.kafka_security_protocol, environment.kafka_sasl_mechanism
     token_file = environment.kafka_sasl_oauth_token_file
     secured, authenticated = protocol.endswith("SSL"), protocol.startswith("SASL")
@@ -63,7 +63,7 @@ def _oauth_client(environment: Environment) -> OAuthClient | None:
 
 
 def refuse_superfluous(environment: Environment, usable: set[str], said: str) -> None:
-    """What has no effect was meant to have one."""
+    """Rejects variables that would be ignored: whoever set them expected an effect."""
     given = {name for name in _SECURITY if getattr(environment, name) is not None}
     superfluous = sorted(variable(name) for name in given - usable)
     if superfluous:

@@ -1,4 +1,4 @@
-"""The environment, read and checked as a whole: what is set at all, what comes from files, and what each part is given of it."""
+"""Reads the environment and checks it as a whole: unknown names, values from files, and each component's settings."""
 
 import os
 from collections.abc import Iterable
@@ -30,7 +30,7 @@ from forwarder.worker.parts import GROUP, WorkerSettings
 _LEASE_TO_PUSH: Final = 1.5
 _NO_SETTINGS: Final = {
     SHARED_ADDRESS,
-    # What `forwarder up` prints, for whoever calls the forwarder from the same shell.
+    # Printed by `forwarder up` for clients in the same shell.
     "FORWARDER_URL",
     "FORWARDER_TOKEN",
     "FORWARDER_WORKSPACE",
@@ -48,14 +48,14 @@ _IN_FILES: Final = (
     "kafka_sasl_oauth_client_secret",
     "metrics_token",
 )
-"""What may be read from the file that `…_file` names."""
+"""Variables that can be read from the file that `…_file` names."""
 _MAY_BE_EMPTY: Final = "earlier_secret_keys"
-"""Whoever mounts its file always has it, and nothing in it until the secret is rotated."""
+"""A deployment may mount this file permanently and fill it only during a rotation."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What the environment says, checked."""
+    """The checked settings."""
 
     environment: Environment
     backend: Embedded | Distributed
@@ -68,18 +68,18 @@ class Settings:
 
     @property
     def rate_limit(self) -> RateLimit | None:
-        """Of each API key that has none of its own."""
+        """The limit for API keys that have none of their own."""
         written = self.environment.rate_limit
         return None if written is None else read_limit(written)
 
     @property
     def metrics_token(self) -> str | None:
-        """What metrics are shown for; None for to everybody."""
+        """The token that `/metrics` requires; None: no authentication."""
         return secret(self.environment.metrics_token)
 
     @property
     def tls(self) -> TlsFiles | None:
-        """What HTTPS is served with; None for plain HTTP."""
+        """The files for serving HTTPS; None for plain HTTP."""
         return tls_files(self.environment)
 
     @property
@@ -93,11 +93,11 @@ class Settings:
         )
 
     def admission(self) -> Admission:
-        """What a process takes on over HTTP at a time, with nothing taken yet."""
+        """A fresh admission control with this process's HTTP limits."""
         environment = self.environment
         return Admission(
             max_requests=environment.max_requests,
-            # So much that a workspace's share has room for a body of the greatest length.
+            # Large enough that one workspace's share admits a body of the maximum size.
             max_body_bytes=max(environment.max_request_bytes, 2 * MAX_BODY_BYTES),
             max_response_bytes=environment.max_response_bytes,
         )
@@ -142,7 +142,7 @@ def read_settings() -> Settings:
 
 
 def settings_of(environment: Environment) -> Settings:
-    """What these variables come to. Raises `BadSettings`; `ValidationError` for a value in a file."""
+    """The settings for these variables. Raises `BadSettings`; `ValidationError` for a value in a file."""
     environment = environment.model_validate(environment.model_dump() | _from_files(environment))
     least = environment.push_timeout_seconds * _LEASE_TO_PUSH
     if environment.lease_seconds < least:
@@ -175,7 +175,7 @@ def _from_files(environment: Environment) -> dict[str, str]:
 
 
 def _refuse_unknown(names: Iterable[str]) -> None:
-    """A misspelt variable would be ignored, and what it was to protect would be left open."""
+    """Rejects unknown names: a misspelt variable would be ignored, and what it should protect would be left open."""
     known = {f"{PREFIX}{name.upper()}" for name in Environment.model_fields} | _NO_SETTINGS
     ours = {name for name in names if name.upper().startswith(PREFIX)}
     unknown = sorted(name for name in ours if name.upper() not in known and not name.upper().startswith(_OF_THE_TESTS))

@@ -1,4 +1,4 @@
-"""The secrets and keys that a process is given, by what they are for."""
+"""The secrets and keys that a process is given, by purpose."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -12,19 +12,19 @@ from forwarder.settings.environment import BadSettings, Environment, secret
 
 _KEY_BYTES: Final = 32
 _MIN_LENGTH: Final = 16
-"""Of one that is being left. A present one has twice as many characters (`FORWARDER_SECRET_KEY`)."""
+"""For an earlier secret. The current one needs twice as many characters (`FORWARDER_SECRET_KEY`)."""
 
 _MIN_BITS: Final = 80.0
 """Random text of 32 hexadecimal digits has 116 as `_bits` counts, and one in 100,000 has 92."""
 
 _PUBLISHED: Final = "DEVELOPMENT-ONLY"
-"""How the secrets begin that this project has published, in its documents and examples."""
+"""The prefix of the secrets published in this project's documentation and examples."""
 
 
 @dataclass(frozen=True, slots=True)
 class GivenSecrets:
-    """`present` is what should be sealed to, `earlier` are the others that this deployment knows. Who has no secret may have
-    `notifier_keys`, and tells by `verify_keys` whose public keys to trust."""
+    """`present` seals; `earlier` are the deployment's other secrets. A process without a secret may have `notifier_keys`, and
+    `verify_keys` to decide which public keys to trust."""
 
     present: str | None = field(repr=False)
     earlier: Sequence[str] = field(repr=False)
@@ -33,8 +33,8 @@ class GivenSecrets:
 
 
 def given_secrets(environment: Environment, backend: Embedded | Distributed) -> GivenSecrets:
-    """What was given. Raises `BadSettings`, which quotes nothing: for what is no key, and for a secret that everybody knows where
-    others can reach what it protects."""
+    """The secrets and keys that were given. Raises `BadSettings`, which quotes none of them: for a malformed key, and for a
+    published secret if other machines can reach what it protects."""
     present, earlier = secret(environment.secret_key), secret_lines(secret(environment.earlier_secret_keys))
     if any(each.startswith(_PUBLISHED) for each in (present or "", *earlier)):
         _require_loopback(environment, backend)
@@ -71,8 +71,7 @@ def read_keys(name: str, texts: Iterable[str]) -> Sequence[bytes]:
 
 
 def _bits(text: str) -> float:
-    """At most so much there is to guess, by how often each of its characters is in it (Shannon). That of words is less. Of what
-    repeats, once."""
+    """An upper bound on the entropy in bits, from character frequencies (Shannon); words have less. A repeated text counts once."""
     text = text[: (text + text).find(text, 1)]
     return sum(count * log2(len(text) / count) for count in Counter(text).values())
 

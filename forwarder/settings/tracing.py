@@ -1,4 +1,4 @@
-"""Whether traces are exported: by OpenTelemetry's own variables, of which its SDK reads the rest."""
+"""Whether to export traces: decided by OpenTelemetry's own variables; its SDK reads the rest of them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,8 +12,8 @@ _PROTOCOL: Final = "http/protobuf"
 
 @dataclass(frozen=True, slots=True)
 class TraceExport:
-    """`asked_by`: the variable that asks for it, empty where none does. `refusal`: why it is not done as asked. That stops nothing:
-    whoever runs the machines often sets these variables for all processes on them."""
+    """`asked_by`: the variable that asks for export, empty if none does. `refusal`: why it is not exported as asked. A refusal
+    stops nothing: operators often set these variables for all processes of a machine."""
 
     asked_by: str = ""
     refusal: str = ""
@@ -23,7 +23,7 @@ NOT_EXPORTED: Final = TraceExport()
 
 
 def trace_export_of(variables: Mapping[str, str]) -> TraceExport:
-    """What the environment asks for."""
+    """The export that the environment asks for."""
     given = {name: value.strip() for name, value in variables.items() if name.startswith("OTEL_") and value.strip()}
     exporters = {each.strip() for each in given.get(_EXPORTER, "").lower().split(",")} - {""}
     asked_by = next((name for name in (_EXPORTER, *_ENDPOINTS) if name in given), "")
