@@ -72,25 +72,25 @@ class Backend:
     """The deployment's secrets, in a process that has them."""
 
     async def sealer(self) -> Sealer:
-        """What seals credentials for the workers. Raises `BadSettings`, `NoSecretYet`, `NotTrusted`."""
+        """The sealer of credentials for the workers. Raises `BadSettings`, `NoSecretYet`, `NotTrusted`."""
         return self.keyring or PublicKeySealer((await self._public_keys()).accounts_key)
 
     async def webhook_sealer(self) -> Sealer:
-        """What seals webhooks' secrets for the notifier. Raises as `sealer`, and `UnknownSecret`."""
+        """The sealer of webhooks' secrets for the notifier. Raises as `sealer`, and `UnknownSecret`."""
         if self.keyring is not None:
             return PublicKeySealer(self.keyring.active.webhooks.public_key)
         pairs = notifier_pairs(self.settings, None)
         if not pairs:
             return PublicKeySealer((await self._public_keys()).webhooks_key)
-        # Its own key, which it need not trust the database for.
+        # The process's own key: the public keys in the database need not be trusted.
         return PublicKeySealer((await require_notifier_key(self.engine, pairs)).public_key)
 
     async def request_ids(self) -> RequestIds:
-        """What issues and recognises request ids."""
+        """Issues and recognises request ids."""
         return RequestIds(await request_id_key(self.engine))
 
     async def signer(self) -> MessageSigner:
-        """What signs messages, and tells signed ones."""
+        """Signs and verifies messages."""
         return MessageSigner(await message_key(self.engine))
 
     async def _public_keys(self) -> PublicKeys:
@@ -136,7 +136,7 @@ async def open_backend(
     settings: Settings, *, any_secret: bool = False, tracer: Tracer | None = None
 ) -> AsyncIterator[Backend]:
     """The backend, migrated: an embedded one migrates itself. Raises `NotMigrated`, `StoreUnavailable`, and `UnknownSecret` unless
-    `any_secret` is given, for those who manage secrets. `tracer`: what records the messages of the log."""
+    `any_secret` is given, for commands that manage secrets. `tracer`: records spans of the log's messages."""
     where, clock = database_of(settings), SystemClock()
     if isinstance(settings.backend, Embedded):
         make_private(settings.backend.data_dir)

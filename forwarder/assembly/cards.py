@@ -1,4 +1,4 @@
-"""What seals cards in an ingress, and what keeps and opens them in a worker."""
+"""Card sealing in an ingress, and card storage and opening in a worker."""
 
 from contextlib import AsyncExitStack
 from typing import Final
@@ -26,8 +26,8 @@ _REFRESH_SECONDS: Final = 60.0
 
 
 async def open_card_sealer(stack: AsyncExitStack, backend: Backend, stop: Stop) -> CardSealer:
-    """Seals with the keys that the workers publish, looked up again and again; while the database is away, with those there were.
-    Raises `BadSettings` where this process could not tell whose they are."""
+    """Seals with the keys that the workers publish, refreshed regularly; during a database outage, with the last ones known. Raises
+    `BadSettings` where this process could not verify whose they are."""
     sealer, trusted = TopicCardSealer(), trusted_keys(backend.settings, backend.keyring)
 
     async def refresh() -> None:

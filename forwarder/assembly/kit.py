@@ -10,7 +10,7 @@ HOW_TO_INSTALL = f"pip install forwarder-pms-kit=={__version__}"
 
 
 def of_kit(name: str) -> Any | None:
-    """What `name` names in the kit, written as `load` takes it; None where the kit is not installed."""
+    """The object in the kit that `name` (as for `load`) refers to; None if the kit is not installed."""
     if find_spec("forwarder_pms_kit") is None:
         return None
     return load(f"forwarder_pms_kit.{name}")

@@ -45,7 +45,7 @@ def adapters() -> Sequence[Mapping[str, Any]]:
 
 
 def fields(kind: str, options: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-    """What an account of that kind, set so, makes of each field of a request. Raises `UnknownKind` and `BadOptions`."""
+    """What happens to each field of a request for an account of that kind and options. Raises `UnknownKind` and `BadOptions`."""
     table = table_of(AccountConnection("", kind, "", "", options=options), SystemClock())
     return [{"field": name, "becomes": becomes(fate, table.notes)} for name, fate in table.fates.items()]
 
@@ -67,7 +67,7 @@ def _described(adapter: AdapterKind) -> Mapping[str, Any]:
 
 
 def _evidence(adapter: AdapterKind) -> Mapping[str, Any] | None:
-    """By what the statements of a kind that is a mapping are known; None of one that has code of its own."""
+    """How many of a mapping's statements rest on each source; None for a kind with code of its own."""
     if not isinstance(adapter, MappedKind):
         return None
     mapping = adapter.mapping
@@ -94,8 +94,8 @@ async def _tried(connection: AccountConnection, booking: Booking) -> Mapping[str
 def try_out(
     kind: str, base_url: str | None, options: Mapping[str, Any], fields: Mapping[str, Any]
 ) -> Mapping[str, Any]:
-    """The requests for a sample reservation, with `fields` of its own, that nobody is sent. By default they go where the kind's
-    mapping says. Raises `UnknownKind` and `BadOptions`."""
+    """The requests for a sample reservation, changed by `fields`, without sending them. The base URL is the mapping's by default.
+    Raises `UnknownKind` and `BadOptions`."""
     mapping = mapping_of(kind, options)
     address = base_url or (None if mapping is None else mapping.base_url) or "https://pms.example"
     connection = AccountConnection("", kind, address, "", options=options)
@@ -113,7 +113,7 @@ def base_url_of_kind(kind: str, options: Mapping[str, Any]) -> str:
 
 
 def capabilities_of(kind: str, options: Mapping[str, Any]) -> Capabilities:
-    """What an account of that kind, set so, can be relied on for."""
+    """The capabilities of an account of that kind with these options."""
     mapping = mapping_of(kind, options)
     if mapping is None:
         return registered().kinds[kind].capabilities
@@ -121,7 +121,7 @@ def capabilities_of(kind: str, options: Mapping[str, Any]) -> Capabilities:
 
 
 def mapping_of(kind: str, options: Mapping[str, Any]) -> PmsMapping | None:
-    """The mapping by which an account of that kind, set so, is spoken to; None where code does."""
+    """The mapping of an account of that kind with these options; None for a kind with code of its own."""
     return mapped.mapping_of(registered().kinds.get(kind), options)
 
 

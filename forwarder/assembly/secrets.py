@@ -45,7 +45,7 @@ def required_secrets(settings: Settings) -> Sequence[Secret]:
 
 
 async def open_keyring(engine: Engine, held: Sequence[Secret], *, first: bool = False) -> Keyring | None:
-    """What this process can open; None without a secret. `first`: it may make the first secret of a new database known. Raises
+    """The keyring of this process; None without a secret. `first`: it may register the first secret of a new database. Raises
     `UnknownSecret`."""
     if not held:
         return None
@@ -64,7 +64,7 @@ def required_keyring(backend: "HasKeyring") -> Keyring:
 
 
 def notifier_pairs(settings: Settings, keyring: Keyring | None) -> Sequence[KeyPair]:
-    """What opens the secrets of webhooks; empty where this process was given nothing that does."""
+    """The key pairs that open webhooks' secrets; empty if this process was given none."""
     if settings.secrets.notifier_keys:
         return [KeyPair.of(key) for key in settings.secrets.notifier_keys]
     return [] if keyring is None else [secret.webhooks for secret in keyring.held.values()]
@@ -84,7 +84,7 @@ async def require_notifier_key(engine: Engine, pairs: Sequence[KeyPair]) -> KeyP
 
 
 def trusted_keys(settings: Settings, keyring: Keyring | None) -> Collection[bytes]:
-    """Whose signature this process trusts a public key by. Raises `BadSettings` where it was told nothing."""
+    """The verify keys whose signatures on public keys this process trusts. Raises `BadSettings` if there are none."""
     trusted = {secret.verify_key for secret in keyring.held.values()} if keyring else set(settings.secrets.verify_keys)
     if not trusted:
         raise BadSettings(

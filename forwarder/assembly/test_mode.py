@@ -21,13 +21,13 @@ class Shadows:
 
     def __init__(self, simulator_url: str | None, seal: Callable[[str, str], str] | None) -> None:
         self._url = simulator_url
-        # Once for each: sealed anew, an account would look like another one.
+        # Once per text: a new seal would make the account look changed.
         self._sealed = cache(seal or (lambda *_: ""))
 
     def of(self, account: Account) -> Account:
-        """The shadow of `account`: of its kind, as far as that is simulated, with the simulator's address, credential and options
-        in the place of its own, never paused, and at the kind's own pace. Of the account's settings those are kept that its
-        requests meet: the deadline, the duplicate window and the checks."""
+        """The shadow of `account`: its kind, or a simulated one in its place, with the simulator's address, credential and
+        options, never paused, and at the kind's own rate. Keeps the account settings that its requests are checked against: the
+        deadline, the duplicate window and the checks."""
         kind = account.kind if account.kind in SITES else _ANY_OTHER_KIND
         site, identifier = SITES[kind], shadow_id(account.id)
         base_url = "" if self._url is None else f"{self._url}/{quote(identifier, safe='')}/{site.path}"

@@ -1,4 +1,4 @@
-"""What compares the topics with what the deployment took from them; for every process that consumes them."""
+"""Builds the comparison of the topics with the store, for every process that consumes them."""
 
 from forwarder.assembly.backend import Backend
 from forwarder.operations.recovery.topics import TopicCheck
@@ -6,5 +6,5 @@ from forwarder.store.submissions.places import SqlPlaces
 
 
 def topic_check(backend: Backend) -> TopicCheck:
-    """Of the backend's log and store."""
+    """The check for the backend's log and store."""
     return TopicCheck(backend.log, backend.settings.topics.requests, SqlPlaces(backend.engine), backend.clock)

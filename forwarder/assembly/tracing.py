@@ -13,14 +13,14 @@ from forwarder.settings import Settings
 
 _OPEN: Final = "forwarder.observability.tracing.otel:open_otel"
 _FLUSH_SECONDS: Final = 3.0
-"""How long a process that stops waits for the collector to take what is left."""
+"""How long a stopping process waits for the collector to accept the remaining spans."""
 
 _log = structlog.get_logger(__name__)
 
 
 @asynccontextmanager
 async def open_tracer(settings: Settings, role: str) -> AsyncIterator[Tracer | None]:
-    """What records the spans of `role`; None where nobody asks for them, or they cannot be exported, which the log says."""
+    """Records the spans of `role`; None if export is not configured, or not possible, which it logs."""
     asked = settings.trace_export
     if not asked.asked_by:
         yield None

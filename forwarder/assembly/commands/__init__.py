@@ -1,1 +1,1 @@
-"""What single commands need opened."""
+"""Parts that single commands need."""

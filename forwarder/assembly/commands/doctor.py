@@ -1,4 +1,4 @@
-"""What `forwarder doctor` asks, opened without changing or creating anything."""
+"""Opens the parts that `forwarder doctor` checks, without changing or creating anything."""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -19,7 +19,7 @@ from forwarder.tenancy.sql.secrets import SqlSecrets
 
 @asynccontextmanager
 async def open_doctor(settings: Settings) -> AsyncIterator[DoctorParts]:
-    """Of the deployment that `settings` name. Raises `BadSettings`."""
+    """Opens the deployment of `settings`. Raises `BadSettings`."""
     require_there(settings)
     engine = open_engine(database_of(settings), pool_size=2)
 

@@ -1,4 +1,4 @@
-"""Retention, erasing guests, and purging what was finished long ago, for operators."""
+"""Builds the operators' data protection: retention, erasing guests, and purging finished submissions."""
 
 from forwarder.assembly.backend import Backend
 from forwarder.operations.privacy.erase import Guests

@@ -1,4 +1,4 @@
-"""What asks PMSs for operators, with the workers' own grants: some PMSs take each refresh token once."""
+"""Builds the operators' access to PMSs, with the workers' own grants: some PMSs accept each refresh token only once."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -16,14 +16,14 @@ from forwarder.store.submissions.repairs import SqlRepairs
 
 @asynccontextmanager
 async def open_prober(backend: Backend) -> AsyncIterator[Prober]:
-    """What probes an account's PMS. Its connections are closed in the end."""
+    """Probes accounts' PMSs. Closes its connections at the end."""
     async with _open_pms(backend) as pms:
         yield Prober(pms, backend.keyring, backend.clock, backend.audit)
 
 
 @asynccontextmanager
 async def open_look_ups(backend: Backend) -> AsyncIterator[LookUps]:
-    """What looks submissions up in their PMSs. Its connections are closed in the end."""
+    """Looks submissions up in their PMSs. Closes its connections at the end."""
     async with _open_pms(backend) as pms:
         key = (await backend.request_ids()).mac_key
         yield LookUps(pms, backend.keyring, backend.overview, backend.pushing_directory(), backend.audit, key)
@@ -31,7 +31,7 @@ async def open_look_ups(backend: Backend) -> AsyncIterator[LookUps]:
 
 @asynccontextmanager
 async def open_doubles(backend: Backend) -> AsyncIterator[Doubles]:
-    """What cancels doubles in their PMSs. Its connections are closed in the end."""
+    """Cancels doubles in their PMSs. Closes its connections at the end."""
     async with _open_pms(backend) as pms:
         repairs, accounts = SqlRepairs(backend.engine), backend.pushing_directory()
         key = (await backend.request_ids()).mac_key

@@ -1,4 +1,4 @@
-"""What compares the store with the topics, and brings it up with them after a restore."""
+"""Builds the recovery: compares the store with the topics, and brings it up to date after a restore."""
 
 from datetime import datetime
 
@@ -18,7 +18,7 @@ from forwarder.topics.signing import MessageSigner
 
 
 def recovery_check(backend: Backend, ids: RequestIds, signer: MessageSigner) -> RecoveryCheck:
-    """Of the backend's log and store."""
+    """The check for the backend's log and store."""
     return RecoveryCheck(
         backend.log,
         backend.settings.topics,

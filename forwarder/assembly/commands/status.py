@@ -1,4 +1,4 @@
-"""What `forwarder status` reads, opened so that one half is told although the other is away, or not migrated."""
+"""Opens the parts that `forwarder status` reads, so that it can show the log or the store alone, or a store without migration."""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager

@@ -24,11 +24,11 @@ from forwarder.store.webhooks.log import SqlDeliveryLog
 
 _PROBER: Final = "forwarder.assembly.commands.probe:open_prober"
 _LOOK_UPS: Final = "forwarder.assembly.commands.probe:open_look_ups"
-"""Loaded when somebody asks a PMS."""
+"""Imported on the first request to a PMS."""
 
 
 async def run_console(settings: Settings, listening: Listening, stop: Stop) -> None:
-    """Serve the console until `stop`. Raises `BadSettings` where it may not be served."""
+    """Serves the console until `stop`. Raises `BadSettings` where it may not be served."""
     if (refusal := console_refusal(settings, listening)) is not None:
         raise BadSettings(refusal)
     async with AsyncExitStack() as stack:

@@ -42,7 +42,7 @@ async def run_ingress(settings: Settings, listening: Listening, stop: Stop) -> N
         publisher = await stack.enter_async_context(backend.log.publisher())
         outcomes = await open_outcomes(stack, backend, closing)
         routes = await open_ingress(stack, backend, publisher, outcomes, closing)
-        # Without the store it refuses what is keyed, and cancellations; the rest is accepted, and must not be turned away.
+        # Without the store it refuses keyed submissions and cancellations, and accepts the rest: it stays ready.
         lesser = {"store": SqlReader(backend.engine).ready}
         health = health_routes({"log": publisher.ready}, "ingress", settings.metrics_token, lesser=lesser, leaving=stop)
         await serve_role("ingress", [*routes, *contract_routes(), *health], backend, listening, closing, leaving=stop)
@@ -51,7 +51,7 @@ async def run_ingress(settings: Settings, listening: Listening, stop: Stop) -> N
 async def open_ingress(
     stack: AsyncExitStack, backend: Backend, publisher: Publisher, outcomes: OutcomeListener, stop: Stop
 ) -> Routes:
-    """The ingress's routes. Everything they use except `backend` is closed with `stack`."""
+    """The ingress's routes. `stack` closes their parts, except `backend`."""
     environment, topics = backend.settings.environment, backend.settings.topics
     parts = IngressParts(
         publisher=publisher,

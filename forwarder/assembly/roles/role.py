@@ -1,4 +1,4 @@
-"""What the processes of all stages share: listening for outcomes, the health check of a consumer, serving routes."""
+"""Shared by the processes of all stages: listening for outcomes, the health checks of a consumer, serving routes."""
 
 import asyncio
 import secrets
@@ -58,7 +58,7 @@ async def open_role_backend(stack: AsyncExitStack, settings: Settings, role: str
 
 
 def consuming_checks(stage: Consuming) -> Mapping[str, Check]:
-    """For the health routes: whether `stage` consumes, and whether this process can read what its topic has."""
+    """Health checks: whether `stage` consumes, and whether this process can decode its topic."""
 
     async def consuming() -> bool:
         return stage.consuming()
@@ -78,7 +78,7 @@ async def open_outcomes(stack: AsyncExitStack, backend: Backend, stop: Stop) -> 
 
 
 async def open_limits(stack: AsyncExitStack, backend: Backend, stop: Stop) -> RateLimits:
-    """The rate limits of API keys, which exchange what they let through with those of other processes until `stop`."""
+    """The rate limits of API keys, which exchange their usage with other processes until `stop`."""
     limits = RateLimits(backend.clock, backend.settings.rate_limit)
     usage = exchange_usage(limits, SqlUsage(backend.engine), backend.clock)
     await stack.enter_async_context(side_by_side(usage, stop, until_stopped=True))
@@ -87,8 +87,8 @@ async def open_limits(stack: AsyncExitStack, backend: Backend, stop: Stop) -> Ra
 
 @asynccontextmanager
 async def lame_duck(backend: Backend, stop: Stop) -> AsyncIterator[Stop]:
-    """An event that is set some seconds after `stop`: so long requests are still taken, while readiness and the end of each
-    connection tell balancers and clients to go elsewhere. Otherwise what is on its way when a process stops is refused."""
+    """Yields an event that is set some seconds after `stop`: meanwhile the process still accepts requests, while its readiness
+    and its closed connections send balancers and clients elsewhere. Otherwise requests in flight at a stop would be refused."""
     closing, seconds = Stop(), backend.settings.environment.lame_duck_seconds
 
     async def follow() -> None:
@@ -104,7 +104,7 @@ async def lame_duck(backend: Backend, stop: Stop) -> AsyncIterator[Stop]:
 
 
 async def then_set(done: Stop, work: Awaitable[None]) -> None:
-    """Set `done` when `work` is over, or has failed. Raises what it raises."""
+    """Sets `done` when `work` has ended or failed. Raises the error of `work`."""
     try:
         await work
     finally:
@@ -113,7 +113,7 @@ async def then_set(done: Stop, work: Awaitable[None]) -> None:
 
 @asynccontextmanager
 async def telling_of_itself(role: str, backend: Backend, stop: Stop, throttles: Throttles) -> AsyncIterator[None]:
-    """Tell operators every few seconds that this process runs, until `stop`, through outages of the store."""
+    """Registers this process for operators every few seconds until `stop`, through outages of the store."""
     register, clock = SqlProcesses(backend.engine), backend.clock
     now, host = clock.now(), socket.gethostname()
     this = RunningProcess(
@@ -144,9 +144,9 @@ async def serve_role(
     leaving: Stop | None = None,
     throttles: Throttles = tuple,
 ) -> None:
-    """Serve `routes` until `stop`, then let requests finish within the grace period. `leaving`: set before, see `lame_duck`.
-    `throttles`: of a worker, told to operators."""
-    listening.listen(BACKLOG)  # one of several on a port does so only now that it serves
+    """Serves `routes` until `stop`, then lets requests finish within the grace period. `leaving`: set before `stop`, see
+    `lame_duck`. `throttles`: a worker's throttles, for operators."""
+    listening.listen(BACKLOG)  # one of several on a port must not listen before it serves
     tell_build(role, backend.settings.environment.revision)
     _log.info("process.listening", role=role, port=listening.getsockname()[1])
     routes = announcing(routes)

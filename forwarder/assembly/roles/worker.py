@@ -39,7 +39,7 @@ _log = structlog.get_logger(__name__)
 
 
 async def run_worker(settings: Settings, listening: Listening, stop: Stop) -> None:
-    """Work until `stop`; the port serves health and metrics."""
+    """Works until `stop`; the port serves health and metrics."""
     async with AsyncExitStack() as stack:
         backend = await open_role_backend(stack, settings, "worker")
         publisher = await stack.enter_async_context(backend.log.publisher())
@@ -95,7 +95,7 @@ async def open_worker(stack: AsyncExitStack, backend: Backend, publisher: Publis
 
 
 def standing_parts(backend: Backend) -> StandingParts:
-    """What the worker that tells of it for all reads of what stands."""
+    """The parts with which the elected worker reports the deployment's backlog."""
     settings, topics = backend.settings, backend.settings.topics
     groups = {
         "worker": Group(settings.worker.group, topics.requests),
@@ -106,7 +106,7 @@ def standing_parts(backend: Backend) -> StandingParts:
 
 
 def worker_checks(backend: Backend, worker: Worker) -> Mapping[str, Check]:
-    """Whether it consumes, can read its topic, has a store that answers, and whether that has all that the topics say was done."""
+    """Ready if it consumes, can decode its topic, its store answers, and the store has everything that the topics record."""
 
     async def in_step() -> bool:
         return worker.in_step
@@ -119,7 +119,7 @@ def worker_checks(backend: Backend, worker: Worker) -> Mapping[str, Check]:
 
 
 def lesser_worker_checks(worker: Worker) -> Mapping[str, Check]:
-    """What it works on without: whether the topic has all that the store took from it."""
+    """A degraded check that does not stop it: whether the topic has everything that the store took from it."""
 
     async def whole() -> bool:
         return worker.topic_whole
@@ -128,7 +128,7 @@ def lesser_worker_checks(worker: Worker) -> Mapping[str, Check]:
 
 
 async def _log_broken_assumptions(backend: Backend) -> None:
-    """Where a server is away, nothing is said: `forwarder doctor` tells later."""
+    """Logs violated assumptions. Logs nothing during an outage: `forwarder doctor` reports them later."""
     with suppress(LogUnavailable, StoreUnavailable):
         async with backend.log.admin() as admin:
             topics = await admin.describe(backend.settings.topics.all())
