@@ -1,4 +1,4 @@
-"""What a process shows at /metrics: its role's part of the catalogue, one answer for all processes of a port."""
+"""The metrics that a process exposes at /metrics: its role's part of the catalogue, aggregated over all processes of a port."""
 
 import os
 import platform
@@ -126,17 +126,17 @@ _OF_ROLE: Final = {
         WEBHOOK_ENDPOINTS_DISABLED,
     ),
 }
-"""What each role shows. The others' would be 0 there, as if nothing were amiss."""
+"""The metrics of each role. Other roles' metrics would read 0 there, as if all were well."""
 
 
 def tell_build(role: str, revision: str) -> None:
-    """Show that `role` runs here, and what of it."""
+    """Sets the build metric of `role`."""
     BUILD.labels(role, __version__, revision, platform.python_version()).set(1)
 
 
 def registry(role: str | None = None) -> CollectorRegistry:
-    """The registry to expose: of all processes on this port where `PROMETHEUS_MULTIPROC_DIR` is set, else of this one. What `role`
-    shows; of a process that has all roles, everything."""
+    """The registry to expose: of all processes on this port if `PROMETHEUS_MULTIPROC_DIR` is set, else of this one. Restricted
+    to the metrics of `role`; unrestricted for a process with all roles."""
     DEFERRED.flush()
     if "PROMETHEUS_MULTIPROC_DIR" not in os.environ:
         every = REGISTRY
@@ -153,7 +153,7 @@ def registry(role: str | None = None) -> CollectorRegistry:
 
 
 class _Shown(Collector):
-    """What a role shows of `registry`; all that is not ours as well."""
+    """The metrics of a role in `registry`, and everything that is not ours."""
 
     def __init__(self, registry: CollectorRegistry, role: str) -> None:
         self._registry = registry
@@ -161,7 +161,7 @@ class _Shown(Collector):
         self._names = {described.name for metric in metrics for described in metric.describe()}
 
     def collect(self) -> Iterable[Metric]:
-        """As the registry does."""
+        """The metrics, in the registry's order."""
         for metric in self._registry.collect():
             if metric.name in self._names or not metric.name.startswith("forwarder_"):
                 yield metric

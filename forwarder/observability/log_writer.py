@@ -12,16 +12,16 @@ import structlog
 from forwarder.observability.metrics import LOG_LINES_DROPPED
 
 MAX_WAITING_CHARACTERS: Final = 4 * 1024 * 1024
-"""What waits for a reader at the most. What is logged beyond it is dropped and counted."""
+"""How much may wait for the reader. Further lines are dropped and counted."""
 FLUSH_SECONDS: Final = 2.0
 _GATHER_SECONDS: Final = 0.01
-"""How long lines wait for others, to be written in one piece. To wake a thread costs more than to write a line."""
+"""How long lines wait for others, to be written together. Waking a thread costs more than writing a line."""
 
 _log = structlog.get_logger(__name__)
 
 
 class LineFile(Protocol):
-    """What whole lines are written to."""
+    """A file that takes whole lines."""
 
     def write(self, text: str, /) -> int: ...
 
@@ -29,7 +29,7 @@ class LineFile(Protocol):
 
 
 def unblocked(file: TextIO) -> LineFile:
-    """`file` written to by a thread; itself where it has no descriptor, and so no reader who could stall."""
+    """`file`, written by a thread; `file` itself if it has no descriptor, and so no reader that could stall."""
     try:
         return WriterThread(file.fileno())
     except (OSError, ValueError):
@@ -44,7 +44,7 @@ class WriterThread:
     """
 
     def __init__(self, descriptor: int) -> None:
-        self._descriptor = os.dup(descriptor)  # stays ours, whoever closes the other
+        self._descriptor = os.dup(descriptor)  # stays open when the original is closed
         self._waiting: deque[str | threading.Event] = deque()
         self._characters = 0
         self._due = threading.Event()
@@ -53,7 +53,7 @@ class WriterThread:
         self._dropped = 0
 
     def write(self, text: str) -> int:
-        """Take lines. They are dropped, and counted, where too much waits already."""
+        """Queues lines; drops and counts them if too much is queued."""
         with self._lock:
             if self._characters + len(text) > MAX_WAITING_CHARACTERS:
                 lines = text.count("\n")
@@ -66,10 +66,10 @@ class WriterThread:
         return len(text)
 
     def flush(self) -> None:
-        """Nothing to do: what was taken is written soon."""
+        """Does nothing: queued lines are written soon."""
 
     def drain(self, seconds: float = FLUSH_SECONDS) -> None:
-        """Return once everything is written that was taken, at the latest after so many seconds."""
+        """Returns once everything queued is written, at the latest after `seconds`."""
         if self._waiting or self._characters:
             written = threading.Event()
             self._waiting.append(written)
@@ -112,7 +112,7 @@ class WriterThread:
                 each.set()
 
     def _write(self, data: bytes) -> bool:
-        """Whether all of it was written; not where its reader is gone, or the disk is full."""
+        """Writes all of `data`; False if the reader has gone or the disk is full."""
         rest = memoryview(data)
         while rest:
             try:

@@ -1,7 +1,7 @@
-"""Logging: structlog, one event per line on standard error, JSON or for the eye. Guest and card data are never logged; what looks
-like a card in the words of an error, which are not ours, is masked.
+"""Logging: structlog, one event per line on standard error, JSON or human-readable. Never logs guest or card data; masks anything
+that looks like a card number in the text of an error, which may come from outside.
 
-Events are named `noun.verbed`. A stage ends its work on a message with one wide event that has everything it learnt.
+Events are named `noun.verbed`. A stage finishes a message with one wide event that has everything it learnt.
 """
 
 import asyncio
@@ -37,15 +37,15 @@ _context: Final[ContextVar[Mapping[str, str]]] = ContextVar("log_context", defau
 
 
 def bind_log_context(**names: str) -> None:
-    """From now on every line of this task, and of those that it begins, has these `names` and no others: a request that waited
-    behind another on its connection begins with the other's. One variable has them all; structlog has one for each, and looks for
-    them among all there are, which a line for each reservation would pay for."""
+    """Replaces the log context of this task and the tasks it starts by `names`: a request that waited behind another on its
+    connection would otherwise start with the other's. It is one variable; structlog's own context has one for each name and
+    searches all of them, which is too slow for a line per reservation."""
     _context.set(names)
 
 
 @contextlib.contextmanager
 def log_context(**names: str) -> Iterator[None]:
-    """Within it, every line of this task has these `names`."""
+    """Adds `names` to every line of this task within the block."""
     token = _context.set({**_context.get(), **names})
     try:
         yield
@@ -54,7 +54,7 @@ def log_context(**names: str) -> Iterator[None]:
 
 
 def merge_log_context(_logger: object, _level: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
-    """Structlog's processor for it: what the event says itself goes before."""
+    """Structlog processor that adds the log context; the event's own values win."""
     return {**_context.get(), **event}
 
 
@@ -63,13 +63,13 @@ _usual_below = _ALL
 
 
 def tells_usual(request_id: str) -> bool:
-    """Whether what goes as usual with this submission is told. Every process of a deployment picks the same ones."""
+    """Whether to log the normal course of this submission. Every process of a deployment picks the same submissions."""
     return _usual_below == _ALL or zlib.crc32(request_id.encode()) < _usual_below
 
 
 def configure_logging(level: str, style: LogFormat, usual_share: float = 1.0) -> None:
-    """Set up structlog and the libraries' loggers. `auto`: pretty on a terminal, JSON elsewhere. `usual_share`: of how many
-    submissions, from 0 to 1, what goes as usual is told."""
+    """Sets up structlog and the libraries' loggers. `auto`: pretty on a terminal, JSON elsewhere. `usual_share`: the share of
+    submissions, from 0 to 1, whose normal course is logged."""
     global _usual_below  # noqa: PLW0603 - of the process, as all of logging is
     _usual_below = round(usual_share * _ALL)
     pretty = style == "pretty" or (style == "auto" and sys.stderr.isatty())
@@ -99,14 +99,13 @@ def configure_logging(level: str, style: LogFormat, usual_share: float = 1.0) ->
 
 
 class LineLogger:
-    """What structlog passes finished lines to, or events that are JSON lines when they are written. One on `info` and below is in
-    `file` when the iteration of the event loop in which it was said ends, or before; one above, or where no loop runs, at once.
-    Their order is kept. For any thread.
+    """Writes structlog's finished lines, or events that become JSON lines when written. A line at `info` or below reaches
+    `file` by the end of the event-loop iteration that logged it; a higher one, or one outside a loop, at once. Keeps the order.
+    Thread-safe.
 
-    A stage writes a line for each reservation. The system call for it, and what that pushes out of the processor's caches,
-    cost more than the line itself; under load an iteration serves many reservations, and to write their lines out one after the
-    other costs half. A process that is killed loses the lines of its last iteration. It did not send the responses of that
-    iteration either.
+    A stage writes a line for each reservation. The system call, and the processor caches that it evicts, cost more than the line
+    itself; under load one iteration serves many reservations, and writing their lines together halves the cost. A killed process
+    loses the lines of its last iteration, but it has not sent the responses of that iteration either.
     """
 
     def __init__(self, file: LineFile) -> None:
@@ -138,7 +137,7 @@ class LineLogger:
     warn = error = exception = critical = fatal = warning
 
     def flush(self) -> None:
-        """Write what is held."""
+        """Writes the held lines."""
         with self._lock:
             held, self._held = self._held, []
             if held:
@@ -155,10 +154,10 @@ class LineLogger:
 def completed(
     logger: object, level: str, event: structlog.typing.EventDict
 ) -> tuple[tuple[structlog.typing.EventDict], dict[str, object]]:
-    """Structlog's last processor: the event with what was bound to the context, its level, the time, and its traceback, for
-    `LineLogger`. None of its values may be changed afterwards.
+    """Structlog's last processor: completes the event with its context, level, time and traceback for `LineLogger`. Its values must
+    not be changed afterwards.
 
-    In one step: stages write a line for each reservation, and a chain of processors costs as much again.
+    One step instead of a chain of processors, which would double the cost of the line that stages write for each reservation.
     """
     context = _context.get()
     if context:
@@ -173,7 +172,7 @@ def completed(
 
 
 def json_line(event: structlog.typing.EventDict) -> str:
-    """The line of a completed event. What a terminal would obey is escaped in it."""
+    """The line of a completed event, with terminal control characters escaped."""
     try:
         line = orjson.dumps(event, option=_AS_PYDANTIC).decode()
     except orjson.JSONEncodeError:  # an error, a Decimal, …
@@ -200,8 +199,8 @@ def _json(event: structlog.typing.EventDict, **_options: object) -> str:
 
 
 class Repeats(logging.Filter):
-    """Of what a library says at one place of its code, lets one line pass every ten seconds, which says how many there were since
-    the last. A broker that is away is told of by thousands a minute. `clock`: seconds, monotonic."""
+    """Lets one line per call site of a library pass every ten seconds, with the number suppressed since the last. An unreachable
+    broker logs thousands a minute. `clock`: seconds, monotonic."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
@@ -209,7 +208,7 @@ class Repeats(logging.Filter):
         self._passed: dict[tuple[str, int], tuple[float, int]] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether it is told. For any thread: at worst a count is one too low."""
+        """Whether to log the record. Thread-safe: at worst a count is one too low."""
         place, now = (record.name, record.lineno), self._clock()
         passed, kept_back = self._passed.get(place, (float("-inf"), 0))
         if now - passed < _REPEAT_SECONDS:

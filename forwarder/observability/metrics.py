@@ -19,31 +19,31 @@ _LONG = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 7200, 288
 
 BUILD = Gauge(
     "forwarder_build_info",
-    "1 for each role that runs, with what it runs.",
+    "1 for each running role, with its version and revision.",
     ["role", "version", "revision", "python"],
     multiprocess_mode="livemax",
 )
-"""`revision`: what `FORWARDER_REVISION` says; the container image says what it was built from."""
+"""`revision`: from `FORWARDER_REVISION`; the container image sets it to the commit it was built from."""
 
 FAILING_CHECKS = SnapshotGauge(
     "forwarder_failing_checks",
     "1 for each check of readiness that this process fails as it is scraped, 0 for those that it passes.",
     ["check"],
 )
-"""`check`: log (Kafka can be written to), store (PostgreSQL answers), consuming (the worker or notifier reads its topic),
-topic_readable (it can read what the topic has), store_in_step_with_topics (the store has what the topics say was done),
-topics_in_step_with_store (and they what it says)."""
+"""`check`: log (Kafka accepts writes), store (PostgreSQL answers), consuming (the worker or notifier reads its topic),
+topic_readable (it can decode its topic), store_in_step_with_topics (the store has everything that the topics record),
+topics_in_step_with_store (the topics have everything that the store took from them)."""
 
 CONTAINED_FAULTS = Counter(
     "forwarder_contained_faults_total",
-    "Exceptions that nobody expected, each of which was contained: the log has its traceback as fault.contained.",
+    "Unexpected exceptions, contained: the log has the traceback as fault.contained.",
     ["where"],
 )
 """`where`: the loop that failed, or the kind of unit that was set aside (`Where` in `forwarder/process/containment.py`)."""
 
 SUBMISSIONS = Counter("forwarder_submissions_total", "Submissions answered by the ingress.", ["operation", "answer"])
-"""`operation`: those that create, cancel, and bulk for what of a bulk is of neither. `answer`: accepted, dry_run, or the problem's
-code. Of a bulk each item counts; one that is refused as a whole counts once."""
+"""`operation`: those that create, cancel, and bulk for items of a bulk that are neither. `answer`: accepted, dry_run, or the
+problem's code. Each item of a bulk counts; a bulk refused as a whole counts once."""
 
 PUBLISH_SECONDS = Histogram(
     "forwarder_publish_seconds", "From passing a submission to the log to its acknowledgement.", buckets=_FAST
@@ -66,9 +66,7 @@ CONNECTIONS_ENDED = Counter(
 slow_body, too_large (a head, a chunk's frame or trailers), malformed (not HTTP, or no valid `Host`), tls (no handshake came of it),
 unread (the response)."""
 
-LOG_LINES_DROPPED = Counter(
-    "forwarder_log_lines_dropped_total", "Log lines that were dropped because nobody read those before them."
-)
+LOG_LINES_DROPPED = Counter("forwarder_log_lines_dropped_total", "Log lines dropped because their reader is too slow.")
 
 BAD_TOKENS = Counter(
     "forwarder_bad_tokens_total", "Requests with an API key that is unknown or was revoked.", ["answer"]
@@ -148,7 +146,7 @@ UNREADABLE_RESULTS = Counter(
     "Messages of the results topic that cannot be read and were skipped.",
     ["reader"],
 )
-"""`reader`: notifier; waiters, who read only what is about a submission whose outcome somebody waits for."""
+"""`reader`: notifier; waiters, which read only events about submissions whose outcome a request waits for."""
 
 UNPUBLISHED_RESULTS = Gauge(
     "forwarder_unpublished_results",
@@ -167,14 +165,14 @@ WEBHOOK_ENDPOINTS_DISABLED = Counter(
 """`reason`: gone (410), failing (nothing delivered for three days)."""
 
 
-# What stands in the whole deployment: told by one worker at a time, so that sums over all processes are right.
+# The deployment's backlog: reported by one worker at a time, so that sums over all processes are right.
 PENDING = SnapshotGauge(
     "forwarder_pending_reservations",
     "Reservations that are PENDING: held by a worker, waiting for their next try, or due.",
     ["account", "state"],
 )
-"""`account`: those with the most that stands, as many as `FORWARDER_METRICS_ACCOUNTS`; the others together are `other`. `state`:
-active, paused, unknown (there is no such account)."""
+"""`account`: the accounts with the largest backlog, as many as `FORWARDER_METRICS_ACCOUNTS`; the rest together are `other`.
+`state`: active, paused, unknown (there is no such account)."""
 
 OLDEST_PENDING_SECONDS = SnapshotGauge(
     "forwarder_oldest_pending_seconds",
@@ -225,21 +223,21 @@ WEBHOOKS_OLDEST_DUE_SECONDS = SnapshotGauge(
 )
 STANDING_READ_AT = SnapshotGauge(
     "forwarder_standing_read_timestamp_seconds",
-    "When what stands was read, in seconds since 1970, by the worker that tells of it for all.",
+    "Unix time of the last backlog snapshot.",
     ["what"],
 )
-"""`what`: work, from the store; lag, from the log. What could not be read for two minutes is not shown any more."""
+"""`what`: work, from the store; lag, from the log. A snapshot older than two minutes is no longer shown."""
 
 _DELAY_SECONDS: Final = 0.1
-"""For how long an observation may not show in the metrics."""
+"""The longest time before an observation shows in the metrics."""
 
 
 class DeferredMetrics:
-    """Observations and counts of hot paths, noted at once and passed to the metrics many together. For coroutines; what is held
-    when the process ends is passed on then.
+    """Buffers observations and counts of hot paths and passes them to the metrics in batches; flushes when the process ends. For
+    coroutines.
 
-    Where several processes serve one port, their metrics are files, and observing one at a time took a sixth of what a submission
-    costs the ingress. Many together find everything in the processor's caches.
+    Where several processes serve one port, their metrics are files, and observing one at a time took a sixth of the ingress's
+    cost of a submission. A batch finds everything in the processor's caches.
     """
 
     def __init__(self) -> None:

@@ -1,9 +1,9 @@
 """Gauges that are replaced as a whole, and the processes of one port as one.
 
-A gauge of the Prometheus client keeps a label's last value for ever, and one without labels is 0 before anybody has counted. What
-is read from elsewhere now and then must be able to be gone: an account that is no more, a number that is no longer read here.
+A gauge of the Prometheus client keeps a label's last value for ever, and one without labels is 0 before it is set. A snapshot must
+be able to disappear: an account that was removed, a number that this process no longer reads.
 
-Where several processes serve one port, each keeps its snapshots in a file beside the client's.
+Where several processes serve one port, each keeps its snapshots in a file next to the client's.
 """
 
 import json
@@ -26,7 +26,7 @@ _PROC: Final = Path("/proc")
 
 
 class SnapshotGauge(Collector):
-    """Shows nothing while it has no values. Of several processes it shows the sums."""
+    """Exposes nothing while it has no values. Sums over several processes."""
 
     every: Final[dict[str, "SnapshotGauge"]] = {}
 
@@ -48,11 +48,11 @@ class SnapshotGauge(Collector):
         return [self._metric()]
 
     def collect(self) -> Iterable[Metric]:
-        """What this process has."""
+        """The values of this process."""
         return self.shown(self._values)
 
     def shown(self, values: Values) -> Iterator[Metric]:
-        """As the client writes it."""
+        """`values` in the client's format."""
         metric = self._metric()
         for given, number in values.items():
             metric.add_sample(self.name, dict(zip(self.labels, given, strict=True)), number)
@@ -60,7 +60,7 @@ class SnapshotGauge(Collector):
             yield metric
 
     def rows(self) -> list[tuple[tuple[str, ...], float]]:
-        """What this process has, for its file."""
+        """The values of this process, for its file."""
         return list(self._values.items())
 
     def _metric(self) -> Metric:
@@ -68,7 +68,7 @@ class SnapshotGauge(Collector):
 
 
 def _keep() -> None:
-    """Where others may be asked for it. Whole or as it was, whenever this process ends."""
+    """Writes the file that sibling processes read. Atomic, even if this process is killed."""
     directory = os.environ.get(_DIRECTORY)
     if directory is None:
         return
@@ -101,7 +101,7 @@ class ProcessesTogether(Collector):
     _OTHERWISE: Final = {"process_start_time_seconds": max, "process_max_fds": min}
 
     def collect(self) -> Iterable[Metric]:
-        """As the client tells of one."""
+        """Sums the process metrics of all siblings."""
         found: dict[str, list[Metric]] = {}
         pids = _siblings()
         for pid in pids:

@@ -45,8 +45,8 @@ def read_trace(traceparent: str | None, tracestate: str | None = None) -> str | 
 
 
 def _read_state(tracestate: str) -> str:
-    """Its members as they are kept; empty where any is malformed. Of several with one key the first, and latest, is kept.
-    A caller writes it freely: one with a card in it is dropped."""
+    """The members in the form to keep; empty if any is malformed. Of several with one key, keeps the first, which is the latest.
+    Callers write it freely, so one with a card number in it is dropped."""
     first: dict[str, str] = {}
     for member in tracestate.split(","):
         if not (text := member.strip(" \t")):

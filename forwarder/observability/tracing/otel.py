@@ -54,15 +54,15 @@ class OtelTracer:
         )
 
     async def close(self, seconds: float) -> bool:
-        """Export what is left, for so long at the most; whether that was long enough."""
+        """Exports what is left, for at most `seconds`; False if that was too short."""
         loop, done = asyncio.get_running_loop(), asyncio.Event()
 
         def shut_down() -> None:
             self._provider.shutdown()
-            with suppress(RuntimeError):  # nobody waits any more
+            with suppress(RuntimeError):  # the loop has closed
                 loop.call_soon_threadsafe(done.set)
 
-        # A daemon's: neither it nor the exporter's keeps the process when the collector hangs.
+        # A daemon thread: neither it nor the exporter's keeps the process alive when the collector hangs.
         threading.Thread(target=shut_down, name="traces", daemon=True).start()
         try:
             async with asyncio.timeout(seconds):

@@ -1,7 +1,7 @@
-"""What records spans, as the seams see it that each work passes: HTTP, the log, PMSs, webhooks.
+"""The span recorder as a port for the seams that work passes: HTTP, the log, PMSs, webhooks.
 
-Where tracing is on, `assembly` wraps each seam: what comes through it with a trace goes on with that of a span of its own, as its
-child. The stages keep and send on what they are given, and know of no spans; where it is off, nothing is wrapped.
+With tracing on, `assembly` wraps each seam: work that arrives with a trace continues in a child span. The stages keep and forward
+the trace that they are given, and know nothing of spans; with tracing off, nothing is wrapped.
 """
 
 import re
@@ -12,15 +12,15 @@ from typing import Final, Protocol
 ERROR: Final = "error.type"
 
 OUR_ID: Final = re.compile(r"rsv_[a-z2-7]{32}(\.[a-z0-9.]{1,32})?")
-"""A submission, or a message about one. What comes from a topic is looked at: who else can write there may have put in anything."""
+"""The id of a submission, or of a message about one. Checked on messages from a topic, where others may write anything."""
 
 Attributes = Mapping[str, str | int]
-"""Their names are OpenTelemetry's semantic conventions', else `forwarder.…`. Identifiers, numbers and codes of ours: what a caller
-or a PMS wrote freely is in none, nor is an address beyond its host."""
+"""Named by OpenTelemetry's semantic conventions, or `forwarder.…`. Only our identifiers, numbers and codes: never text from a
+caller or a PMS, nor any part of an address beyond its host."""
 
 
 class Kind(Enum):
-    """What a span is to those before and after it."""
+    """The role of a span between its neighbours, as in OpenTelemetry."""
 
     SERVER = auto()
     CLIENT = auto()
@@ -34,17 +34,17 @@ class Span(Protocol):
 
     @property
     def trace(self) -> str:
-        """What is kept and sent on, so that what comes of it is a part of it (`context`)."""
+        """The trace context to store and forward, so that later work becomes part of this span (`context`)."""
         ...
 
     def rename(self, name: str) -> None:
-        """What is known of its name only now."""
+        """Sets the span's name, if it becomes known only now."""
         ...
 
     def note(self, attributes: Attributes) -> None: ...
 
     def fail(self, error_type: str) -> None:
-        """It did not succeed; a code says why."""
+        """Marks the span as failed; a code says why."""
         ...
 
     def end(self) -> None: ...
@@ -56,5 +56,5 @@ class Tracer(Protocol):
     def start(
         self, name: str, kind: Kind, parent: str | None, attributes: Attributes, *, links: Sequence[str] = ()
     ) -> Span:
-        """A span that begins now, as a part of the trace `parent`, or of a new one. `links`: traces that it has to do with."""
+        """Starts a span in the trace `parent`, or in a new trace. `links`: related traces."""
         ...
