@@ -1,1 +1,1 @@
-"""What every process needs: clock, signals, supervision, loops, group commit. Knows nothing of reservations."""
+"""Building blocks of every process: clock, signals, supervision, loops, group commit. Independent of reservations."""

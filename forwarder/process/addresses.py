@@ -6,11 +6,11 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Final
 
 _HOST_BITS: Final = 64
-"""Of an IPv6 address: those that a client chooses itself."""
+"""The part of an IPv6 address that a client chooses itself."""
 
 
 def is_local(host: str) -> bool:
-    """A socket of this machine, or a loopback address. No name is looked up: what it means may change."""
+    """Whether `host` is a socket of this machine or a loopback address. Resolves no name: its meaning may change."""
     if host == "localhost" or host.startswith("/"):
         return True
     try:
@@ -21,7 +21,7 @@ def is_local(host: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def read_address(text: str) -> IPv4Address | IPv6Address | None:
-    """The address; an IPv4 address within IPv6 as itself. None for what is no address."""
+    """The address; an IPv4 address within IPv6 as itself. None if `text` is not an address."""
     try:
         address = ip_address(text)
     except ValueError:
@@ -31,7 +31,7 @@ def read_address(text: str) -> IPv4Address | IPv6Address | None:
 
 @lru_cache(maxsize=4096)
 def client_of(address: str) -> Hashable:
-    """What limits for one client count by: the IPv4 address, or the /64 of the IPv6 address. Texts that are no address are one
-    client together."""
+    """The unit that per-client limits count: the IPv4 address, or the /64 of the IPv6 address. All texts that are not addresses
+    count as one client."""
     read = read_address(address)
     return int(read) >> _HOST_BITS if isinstance(read, IPv6Address) else read

@@ -12,31 +12,31 @@ _TO_THE_MILLISECOND: Final = len('"2027-01-01T00:00:00.000')
 
 
 class Clock(Protocol):
-    """Wall time for what is written down, monotonic time for what is measured or waited for."""
+    """Wall time for timestamps, monotonic time for measuring and waiting."""
 
     def now(self) -> datetime:
         """The current time, aware, in UTC."""
         ...
 
     def monotonic(self) -> float:
-        """Seconds since an arbitrary moment; never goes back, whatever happens to the wall clock. Counts the time for which the
-        machine was suspended, where the system has a clock that does."""
+        """Seconds since an arbitrary moment; never goes back, even if the wall clock does. Includes the time for which the
+        machine was suspended, where the system has such a clock."""
         ...
 
     async def sleep(self, seconds: float) -> None:
-        """Return after `seconds`; at once where that is not positive."""
+        """Returns after `seconds`; at once if that is not positive."""
         ...
 
 
 _monotonic = partial(time.clock_gettime, time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic
-"""Linux's CLOCK_MONOTONIC stands still while the machine is suspended (clock_gettime(2)): a lease that ran out meanwhile would
-still look in force. macOS has no such clock; there Python's monotonic clock is used."""
+"""Linux's CLOCK_MONOTONIC stops while the machine is suspended (clock_gettime(2)): a lease that expired meanwhile would still look
+in force. macOS has no such clock; there Python's monotonic clock is used."""
 
 
 class SystemClock:
     """The machine's clock."""
 
-    # Both are asked several times for each reservation.
+    # Called several times for each reservation.
     now = staticmethod(partial(datetime.now, UTC))
     monotonic = staticmethod(_monotonic)
 
@@ -50,5 +50,5 @@ def iso(moment: datetime) -> str:
         moment = moment.astimezone(UTC)
     if not moment.microsecond:
         return moment.isoformat(timespec="milliseconds")[: -len("+00:00")] + "Z"
-    # As above, in a third of the time, of what has a fraction of a second: it is then written with six digits, in quotes.
+    # The same in a third of the time, for moments with a fraction of a second: orjson writes six digits, in quotes.
     return f"{orjson.dumps(moment)[1:_TO_THE_MILLISECOND].decode()}Z"

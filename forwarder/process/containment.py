@@ -1,11 +1,11 @@
-"""Fault containment: a unit of outside work that raises an exception nobody expected is set aside alone, and its loop goes on.
+"""Fault containment: sets aside the one unit of outside work that raised an unexpected exception, and lets its loop continue.
 
 A unit is a row, an event, a message, a webhook delivery, an account. Each contained fault gets an error id, which is in the log
-line with the traceback and in what is recorded of the unit. `forwarder_contained_faults_total` counts them by where they happened.
-A loop that fails `UNREADY_AFTER` times in a row makes its process not ready until it works again; it never ends the process.
+line with the traceback and in the unit's record. `forwarder_contained_faults_total` counts them by place. A loop that fails
+`UNREADY_AFTER` times in a row makes its process unready until it works again; it never ends the process.
 
-Where many units raise and none goes through, the cause is this process (a defect of the release, a missing table, a broken
-library) and not the units: see `Blame`. Nothing is set aside then.
+If many units raise and none succeeds, the cause is this process (a defect of the release, a missing table, a broken library) and
+not the units: see `Blame`. Then nothing is set aside.
 """
 
 import asyncio
@@ -34,13 +34,13 @@ SYSTEMIC_AFTER: Final = 5
 """So many units at one place that raised, without one that went through, are not to blame: this process is."""
 
 _TRY_PAUSES: Final = (0.2, 1.0)
-"""Seconds between the tries of a few units of which none went through: a fault may pass."""
+"""Seconds between retries of a few units of which none succeeded: a fault may pass."""
 
 FAULTS: Final = (Exception, asyncio.CancelledError)
-"""To catch before `contained`: libraries raise `CancelledError` to tasks that nobody cancelled, as from a future of their own."""
+"""To catch before `contained`: libraries raise `CancelledError` in tasks that were not cancelled, as from a future of their own."""
 
 INTERNAL_ERROR: Final = "internal_error"
-"""The reason, and the class of dead letters, of what was set aside."""
+"""The reason, and the dead-letter class, of units that were set aside."""
 
 
 @unique
@@ -97,14 +97,14 @@ class Where(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """An exception that nobody expected, and the id by which the log has its traceback."""
+    """An unexpected exception, and the id under which the log has its traceback."""
 
     id: str
     where: Where
     error: Exception
 
     def __str__(self) -> str:
-        """For records and attempts. It does not quote the exception, which may quote what came from outside."""
+        """For records and attempts. Does not quote the exception, which may quote outside data."""
         return f"Internal error {self.id} ({type(self.error).__name__})"
 
 
@@ -113,7 +113,7 @@ SetAside = Callable[[T, Fault], Awaitable[None]]
 
 
 def contained(where: Where, error: BaseException, **ids: Any) -> Fault:
-    """Log `error` with its traceback under a new error id, and count it. `ids` tell which unit it is. Raises `error` again where it
+    """Logs `error` with its traceback under a new error id, and counts it. `ids` identify the unit. Raises `error` again if it
     is the cancellation of the running task."""
     error = as_fault(error)
     fault = Fault(f"err_{secrets.token_hex(6)}", where, error)
@@ -125,11 +125,11 @@ def contained(where: Where, error: BaseException, **ids: Any) -> Fault:
 
 
 class StrayCancellation(Exception):
-    """A `CancelledError` in a task that nobody cancelled."""
+    """A `CancelledError` in a task that was not cancelled."""
 
 
 def as_fault(error: BaseException) -> Exception:
-    """`error`, or a `StrayCancellation`. Raises `error` again where it is the cancellation of the running task."""
+    """`error`, or a `StrayCancellation`. Raises `error` again if it is the cancellation of the running task."""
     if isinstance(error, Exception):
         return error
     task = asyncio.current_task()
@@ -141,8 +141,8 @@ def as_fault(error: BaseException) -> Exception:
 
 
 class Unworkable(Exception):
-    """Every unit raised at one place: an outage of this process. None was set aside. `pause_seconds`: how long to wait before the
-    next try."""
+    """Every unit raised at one place: this process is at fault, and none was set aside. `pause_seconds`: how long to wait
+    before the next try."""
 
     def __init__(self, where: Where, fault: Fault, pause_seconds: float) -> None:
         super().__init__(f"nothing goes through at {where.value}: {fault}")
@@ -164,12 +164,12 @@ class Blame:
         LOOPS.works(self.where)
 
     def on_units(self, failed: int) -> bool:
-        """Whether `failed` more units, of which none went through, are to blame themselves."""
+        """Whether `failed` more failures, without a success, can still be the units' own fault."""
         self._in_a_row += failed
         return self._in_a_row < SYSTEMIC_AFTER
 
     async def settled(self, failed: "list[tuple[T, Exception]]", halves: "_Halves[T]") -> "list[tuple[T, Exception]]":
-        """Those of `failed` that are to blame, after a few more tries where none went through. Raises `Unworkable`."""
+        """Those of `failed` that are at fault themselves, after a few retries if none succeeded. Raises `Unworkable`."""
         for pause in _TRY_PAUSES:
             if not failed or halves.went_through or self._in_a_row + len(failed) >= SYSTEMIC_AFTER:
                 break
@@ -185,7 +185,7 @@ class Blame:
     def outage(self, fault: Fault) -> Unworkable:
         """The process is to blame, as `fault` shows: it is not ready."""
         self._rounds += 1
-        # By the place: a worker that begins anew has another `Blame`, which tells when the place works again.
+        # Keyed by place: a restarted worker has a new `Blame`, which reports when the place works again.
         LOOPS.fails(self.where, self.where, fault.id)
         return Unworkable(self.where, fault, min(pause_after(self._rounds), _LONGEST_OUTAGE_PAUSE_SECONDS))
 
@@ -201,11 +201,11 @@ async def by_halves(
     refused: Callable[[T, Exception], Awaitable[None]] | None = None,
     blame: Blame | None = None,
 ) -> None:
-    """Carry out `step` for all of `items` at once; where it raises, for one half of them after the other, in their order, until
-    each item that raises stands alone. It is `refused` where it raised one of the `refusals`, which are expected. All others are
-    `set_aside` at the end; with `blame`, only where they are to blame, and after a few tries where none went through.
+    """Runs `step` for all of `items` at once; if it raises, for one half after the other, in order, down to single items. An
+    item whose error is one of the expected `refusals` is `refused`. All other failing items are `set_aside` at the end; with
+    `blame`, only if they are at fault themselves, and after a few retries if none succeeded.
 
-    `step` may be carried out again for items that it was carried out for before. Raises `outages`, and `Unworkable` with `blame`.
+    `step` may run again for items that it already ran for. Raises `outages`, and `Unworkable` with `blame`.
     """
     if not items:
         return
@@ -247,23 +247,23 @@ class _Halves(Generic[T]):
 
 
 class Pauses(Generic[K]):
-    """Units that raised, each of which is left alone for longer each time it does: from a second up to five minutes."""
+    """Backs off from units that raised: for longer each time, from a second up to five minutes."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
         self._faults: dict[K, tuple[int, float]] = {}
 
     def resting(self, unit: K) -> bool:
-        """Whether `unit` is to be left alone now."""
+        """Whether `unit` is backing off now."""
         return unit in self._faults and self._monotonic() < self._faults[unit][1]
 
     def faulted(self, unit: K) -> None:
-        """`unit` raised once more."""
+        """Counts another fault of `unit`."""
         count = self._faults.get(unit, (0, 0.0))[0] + 1
         self._faults[unit] = count, self._monotonic() + pause_after(count)
 
     def works(self, unit: K) -> None:
-        """`unit` went through."""
+        """Ends the back-off of `unit`: it succeeded."""
         self._faults.pop(unit, None)
 
 

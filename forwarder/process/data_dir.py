@@ -1,4 +1,4 @@
-"""The data directory of an embedded forwarder: nobody else's to read, with its own secret, and a lock that keeps a second one out.
+"""The data directory of an embedded forwarder: private to its user, with its own secret, and a lock against a second process.
 Touches files only.
 """
 
@@ -20,12 +20,12 @@ class AlreadyRunning(RuntimeError):
 
 
 class NotPrivate(RuntimeError):
-    """Others could read or replace what is kept in the directory. The message says what, and what would be right."""
+    """Others could read or replace files in the directory. The message says which, and how to fix it."""
 
 
 def make_private(data_dir: Path) -> None:
-    """The directory is there, and it and its files are this user's alone, whatever the umask: files that this process makes from
-    now on are so too. Raises `NotPrivate` where it belongs to somebody else, or has a symbolic link among its files, which may lead
+    """Creates the directory and makes it and its files private to this user, whatever the umask; later files of this process are
+    private too. Raises `NotPrivate` if it belongs to another user, or has a symbolic link among its files, which may lead
     anywhere."""
     os.umask(stat.S_IRWXG | stat.S_IRWXO)
     data_dir.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,6 @@
-"""What has to be written together with a change, in the transaction of whoever makes the change: neither stands without the other.
+"""Writes that must commit together with a change, in the same transaction: neither is stored without the other.
 
-Store and tenancy know nothing of each other, nor of what is written: the last thing that a transaction of theirs does is to call
-what is enlisted.
+Store and tenancy know nothing of each other, nor of the writes: each of their transactions ends by calling the enlisted write.
 """
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping
@@ -10,11 +9,11 @@ from contextvars import ContextVar
 from typing import Any
 
 Write = Callable[[Any, Mapping[str, str]], Awaitable[None]]
-"""Writes by the connection of a transaction, before it is committed; with what those who made the change told about it."""
+"""Writes on the connection of a transaction, before its commit; gets the facts that the change reported."""
 
 
 class Enlisted:
-    """`written` once a transaction that it took part in was committed: it takes part in no other."""
+    """A write to enlist. `written` once the transaction that it took part in has committed: it takes part in no other."""
 
     def __init__(self, write: Write) -> None:
         self._write = write
@@ -40,13 +39,13 @@ def enlist(enlisted: Enlisted) -> Iterator[None]:
 
 
 def to_be_written() -> Enlisted | None:
-    """What the next transaction has to write as well: set `written` once that is committed."""
+    """The enlisted write for the next transaction, if there is one; set its `written` once that is committed."""
     enlisted = _enlisted.get()
     return None if enlisted is None or enlisted.written else enlisted
 
 
 def tell(**facts: str) -> None:
-    """Tell whoever enlisted something what only the change itself knows, such as a new identifier."""
+    """Reports facts that only the change itself knows, such as a new identifier, to the enlisted write."""
     enlisted = _enlisted.get()
     if enlisted is not None:
         enlisted.facts |= facts

@@ -1,7 +1,7 @@
-"""What a process loads and how it looks after its memory: imports on demand, and the cyclic garbage collector.
+"""Process start-up and memory: imports on demand, and the cyclic garbage collector.
 
-A process that serves one stage holds nothing of the others, and a command starts in the time of what it does: what is imported only
-where it is used is chosen by its name, as `module:attribute`. Tests load every name of each such table.
+A process of one stage loads nothing of the others, and a command starts quickly, because a module that is rarely needed is named as
+`module:attribute` and imported on use. Tests load every name of each such table.
 """
 
 import gc
@@ -16,9 +16,9 @@ _MIDDLE_PER_OLD: Final = 20
 
 @cache
 def load(name: str) -> Any:
-    """What `name` names; imported, where it was not yet. Raises what its module raises."""
+    """The object that `name` refers to; imports its module if necessary. Raises the module's errors."""
     collecting = gc.isenabled()
-    # Modules are kept: to look through them for garbage, again and again as they come, is a fifth of what importing them costs.
+    # Modules are never freed: collecting garbage again and again during an import takes a fifth of its time.
     gc.disable()
     try:
         return resolve_name(name)
@@ -28,11 +28,11 @@ def load(name: str) -> Any:
 
 
 def collect_rarely() -> None:
-    """Call when everything is imported, and again where more was since. What is no longer referred to is freed at once all the
-    same; cycles are looked for after some 50,000 new objects, tens of MB at most, where Python's own measure is 700.
+    """Call after the imports, and again after further ones. Reference counting still frees objects at once; cycles are
+    collected only after some 50,000 new objects, tens of MB at most, where Python's default is 700.
 
-    A worker with thousands of reservations in memory spent a fifth of its time looking through them again and again; a tenth still
-    with looks at every 10,000.
+    A worker with thousands of reservations in memory spent a fifth of its time on collections; still a tenth with one for every
+    10,000 objects.
     """
-    gc.freeze()  # modules and classes stay: nobody need look through them
+    gc.freeze()  # modules and classes are never freed: exclude them from collection
     gc.set_threshold(_MAX_YOUNG, _YOUNG_PER_MIDDLE, _MIDDLE_PER_OLD)

@@ -1,6 +1,6 @@
 """Tasks: loops that outlive outages and faults, group commit, waiting for the first of several, and yielding to the event loop.
 
-What fails because something outside is away is tried again. What fails in a way that nobody expected is contained: see
+An outage of something outside is retried. Any other exception is contained: see
 `forwarder/process/containment.py`.
 """
 
@@ -40,8 +40,8 @@ _STILL_SECONDS = 60.0
 
 
 class Outage:
-    """What keeps the loop or step `name` from working, while it lasts. The first failure of an outage is logged, its end, and in
-    between every minute that it still lasts. A fault, which nobody expected, is contained each time."""
+    """An outage of the loop or step `name`. Logs its first failure, its end, and every minute in between that it lasts. An
+    unexpected exception is contained each time."""
 
     def __init__(self, name: Where, clock: Clock) -> None:
         self._name = name
@@ -50,7 +50,7 @@ class Outage:
         self._began = self._next_log = 0.0
 
     def failed(self, error: Exception) -> float:
-        """It failed once more because something is away. Returns for how many seconds to leave it alone."""
+        """Another failure because of an outage. Returns the seconds to pause."""
         name, now = self._name, self._clock.monotonic()
         self._failures += 1
         if self._failures == 1:
@@ -65,7 +65,7 @@ class Outage:
         return _pause(self._failures, _LONGEST_PAUSE_SECONDS)
 
     def faulted(self, error: BaseException) -> float:
-        """It raised what nobody expected. Returns for how many seconds to leave it alone: longer each time, up to a minute."""
+        """An unexpected exception. Returns the seconds to pause: longer each time, up to a minute."""
         if isinstance(error, Unworkable):  # contained already
             return error.pause_seconds
         fault = contained(self._name, error)
@@ -103,9 +103,9 @@ async def keep_trying(
     outage: Outage | None = None,
     contain: bool = False,
 ) -> None:
-    """Run `step` once, again after each of `outages`, until it returns. Pauses grow to 5 s, with jitter. `outage`: of a `step` that
-    works for long without returning, and so says itself when it is over. `contain`: run it again after any other exception as
-    well; else that is raised."""
+    """Runs `step` until it returns, again after each of `outages`. Pauses grow to 5 s, with jitter. `outage`: for a long-running
+    `step`, which reports the end of an outage itself. `contain`: also run it again after any other exception; otherwise that is
+    raised."""
     outage = outage or Outage(name, clock)
     while True:
         try:
@@ -140,7 +140,7 @@ async def forever(
 
 
 async def first_of(*awaitables: Awaitable[Any]) -> None:
-    """Return when the first is done; the others are cancelled, and have ended. What any of them raised is passed over."""
+    """Returns when the first is done; cancels the others and waits until they have ended. Ignores what any of them raised."""
     tasks = [asyncio.ensure_future(awaitable) for awaitable in awaitables]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -149,21 +149,21 @@ async def first_of(*awaitables: Awaitable[Any]) -> None:
 
 
 async def cancel_all(tasks: Collection["asyncio.Future[Any]"]) -> None:
-    """Cancel them, and return when all have ended. What any of them raised is passed over."""
+    """Cancels them, and returns when all have ended. Ignores what any of them raised."""
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def detached(work: Coroutine[Any, Any, R]) -> "asyncio.Task[R]":
-    """A task that serves many, whoever happens to start it: nothing of that one's context (the name of its request in log lines,
-    what it enlisted) is in it."""
+    """A task without the context of its creator (the request's name in log lines, enlisted writes), because it serves many
+    requests."""
     return asyncio.create_task(work, context=Context())
 
 
 class TimeSlice:
-    """How much a long piece of work does before it lets others have the event loop, so that their responses are not held up by it:
-    as many bytes, read or written, as take a millisecond or two."""
+    """How much a long computation does before it yields to the event loop, so that it does not delay other responses: as many
+    bytes, read or written, as take a millisecond or two."""
 
     BYTES: Final = 16 * 1024
 
@@ -171,7 +171,7 @@ class TimeSlice:
         self._done = 0
 
     def used_up(self, work: int) -> bool:
-        """Whether it is time to `yield_to_loop`. `work` is what was done since the last call, in bytes."""
+        """Whether to `yield_to_loop` now. `work`: bytes processed since the last call."""
         self._done += work
         if self._done < self.BYTES:
             return False
@@ -180,7 +180,7 @@ class TimeSlice:
 
 
 async def yield_to_loop() -> None:
-    """Let all tasks run that are ready to."""
+    """Lets all ready tasks run."""
     await asyncio.sleep(0)
 
 
@@ -188,16 +188,16 @@ _Waiting = tuple[T, asyncio.Future[R] | None]
 
 
 class Batcher(Generic[T, R]):
-    """Group commit: what many tasks want done goes down in one batch, and each of them learns what became of its own part.
+    """Group commit: flushes the items of many tasks in one batch, and gives each task the result of its own item.
 
-    Collects items and passes them on in batches, one batch at a time, in the order of their coming.
+    Collects items and flushes them in batches, one batch at a time, in order of arrival.
 
-    While one batch is under way the next one gathers: a lone item goes at once, and under load batches grow by themselves; after a
-    crowd the next batch gathers for `pause_seconds` more, since what a batch costs hardly goes by its size.
-    `flush` returns one result for each item. Where it raises one of `outages`, every waiter of that batch gets that. Where it
-    raises anything else, it is called again for halves of the batch, so that the others go through; an item that raises alone
-    is `set_aside`, which returns its result, or its waiter gets what it raised. With `blame`, where all raise and that is not
-    their fault, the batch is kept, and tried again until one goes through.
+    The next batch collects items while one is being flushed: a lone item is flushed at once, and under load batches grow by
+    themselves. After a large batch the next one collects for `pause_seconds` more, because the cost of a batch hardly depends on
+    its size. `flush` returns one result for each item. If it raises one of `outages`, every waiter of that batch gets that
+    exception. If it raises anything else, it is called again for halves of the batch, so that the others succeed; an item that
+    raises on its own is `set_aside`, which returns its result, or its waiter gets the exception. With `blame`, if all raise and it
+    is not their fault, the batch is kept, and retried until one succeeds.
     """
 
     def __init__(
@@ -239,7 +239,7 @@ class Batcher(Generic[T, R]):
             self._runner = detached(self._run())
 
     async def drain(self) -> None:
-        """Return once everything submitted so far is through. Nothing pauses any more."""
+        """Returns once everything submitted so far is flushed. Disables the pauses."""
         self._pause_seconds = self._not_before = 0.0
         while self._runner is not None:
             await asyncio.wait([self._runner])
@@ -248,7 +248,7 @@ class Batcher(Generic[T, R]):
         clock = asyncio.get_running_loop().time
         try:
             while True:
-                # One iteration of the event loop at least, so that what became ready together goes together.
+                # At least one iteration of the event loop, so that items that become ready together are flushed together.
                 await asyncio.sleep(max(self._not_before - clock(), 0.0))
                 batch, self._waiting = self._waiting[: self._max_items], self._waiting[self._max_items :]
                 await self._run_one(batch)

@@ -1,4 +1,4 @@
-"""What of this process's memory gets out of it. A process that has cards in memory leaves none of it on disk when it crashes."""
+"""Keeps this process's memory private. A process that has cards in memory leaves none of it on disk when it crashes."""
 
 import ctypes
 import resource
@@ -9,8 +9,8 @@ _PR_SET_DUMPABLE: Final = 4
 
 
 def forbid_core_dumps() -> None:
-    """No core dump of this process, whatever the system is set to, and on Linux no reading of its memory by other processes of the
-    same user (`PR_SET_DUMPABLE`). Its children decide for themselves."""
+    """Disables core dumps of this process, whatever the system's setting, and on Linux also reading its memory from other
+    processes of the same user (`PR_SET_DUMPABLE`). Children decide for themselves."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)

@@ -8,5 +8,5 @@ OBEYED: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202
 
 
 def printable(text: str) -> str:
-    """`text` with what a terminal or a browser would obey rather than show escaped, as its number."""
+    """`text` with characters that a terminal or a browser would interpret escaped as their code points."""
     return OBEYED.sub(lambda found: ascii(found[0])[1:-1], text)

@@ -30,12 +30,12 @@ class Shares:
         return self._held.get(party, 0)
 
     def fits(self, party: Hashable, amount: int) -> bool:
-        """Whether `take` would succeed. A party that holds nothing may take whatever is free, so that totals of one or two work."""
+        """Whether `take` would succeed. A party that holds nothing may take all that is free, so that totals of one or two work."""
         held, free = self._held.get(party, 0), self.free - amount
         return free >= 0 and (not held or held + amount <= _TIMES_FREE * free)
 
     def take(self, party: Hashable, amount: int = 1) -> bool:
-        """Give `amount` more to `party`, to be given back; False, and nothing is given, where that exceeds its share."""
+        """Gives `amount` more to `party`, which returns it later; False, and gives nothing, if that exceeds its share."""
         held, free = self._held.get(party, 0), self.free - amount
         if free < 0 or (held and held + amount > _TIMES_FREE * free):
             return False
@@ -49,7 +49,7 @@ class Shares:
         self.free -= amount
 
     def give_back(self, party: Hashable, amount: int = 1) -> None:
-        """What `take` gave, all of it or a part."""
+        """Returns all or a part of what `take` gave."""
         left = self._held[party] - amount
         self.free += amount
         if left:

@@ -27,17 +27,17 @@ Stop = asyncio.Event
 _log = structlog.get_logger(__name__)
 
 BACKLOG: Final = 2048
-"""How many connections may wait to be taken."""
+"""The length of the listen queue."""
 
 SHARED_ADDRESS: Final = "FORWARDERSHARED_ADDRESS"
-"""The variable by which `run_processes` tells its children where they listen."""
+"""The variable with which `run_processes` passes the shared address to its children."""
 
 _EVERY_ADDRESS = {"0.0.0.0", "::"}  # noqa: S104 - compared, not bound
 _RESTART_PAUSE_SECONDS = 1.0
 
 
 def run_until_signalled(main: Callable[[Stop], Awaitable[None]]) -> None:
-    """Run `main` with an event that the first SIGTERM or SIGINT sets. Returns when `main` does."""
+    """Runs `main` with an event that the first SIGTERM or SIGINT sets. Returns when `main` does."""
 
     async def supervised() -> None:
         stop = Stop()
@@ -102,7 +102,7 @@ def bind(host: str, port: int, *, shared: bool = False) -> socket.socket:
         host, _, number = given.rpartition(":")
         port = int(number)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # The protocol is named, because asyncio turns Nagle's delay off only where it is.
+    # The protocol must be named: asyncio sets TCP_NODELAY only on such sockets.
     bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     if is_child():
@@ -129,7 +129,7 @@ def own_url(listening: socket.socket, *, tls: bool = False) -> str:
 
 @contextlib.asynccontextmanager
 async def side_by_side(work: Awaitable[Any], stop: Stop, *, until_stopped: bool = False) -> AsyncIterator[None]:
-    """Run `work` beside the block, and wait for it at the end. Where it fails, everything stops, and the block's end raises."""
+    """Runs `work` during the block, and waits for it at the end. If it fails, sets `stop`, and the end of the block raises."""
     task = asyncio.ensure_future(work)
     task.add_done_callback(lambda _: stop.set())
     cancelling = asyncio.create_task(_cancel_after(task, stop)) if until_stopped else None
