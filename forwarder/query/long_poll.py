@@ -1,7 +1,7 @@
 """The status of a submission as soon as it is news to the caller, or its wait (RFC 7240) is over. Touches the store and the log.
 
-Without If-None-Match it is news once the submission is settled; with it, once the tag differs. An event wakes who waits; nothing is
-asked for meanwhile. What changes without one (it was ingested, a try was put off) is seen when the wait is over.
+Without If-None-Match it responds once the submission is settled; with it, once the tag differs. An event wakes the waiting
+request, which reads nothing meanwhile. Changes without an event (ingestion, a deferred try) show when the wait is over.
 """
 
 from dataclasses import dataclass
@@ -23,8 +23,8 @@ _NO_WAIT = Wait(0)
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """Where the submission stands: its status as a response shows it, and after which of its events. `duplicate_of`: it is that
-    one's, of which this is a duplicate."""
+    """The submission as last read: its status response, and the revision of its last event. `duplicate_of`: the submission that
+    this one is a duplicate of, and whose state this is."""
 
     body: bytes
     status: Status
@@ -38,7 +38,7 @@ class _Seen:
 
 
 class _Later:
-    """Whether an event is later than what was last seen. One that comes again tells nothing."""
+    """Matches events later than the last one seen; a repeated event does not match."""
 
     def __init__(self, revision: int) -> None:
         self.revision = revision
@@ -70,13 +70,13 @@ class _Poll:
 
 
 class LongPoll:
-    """Answers for one submission at a time. Raises `StoreUnavailable`, and `ClientDisconnect` where nobody is there any more."""
+    """Responds for one submission at a time. Raises `StoreUnavailable`, and `ClientDisconnect` if the client has gone."""
 
     def __init__(self, parts: QueryParts) -> None:
         self._parts = parts
 
     async def respond(self, caller: Caller, request_id: str, request: Request) -> Response | NotModified | None:
-        """The status, from the moment of acceptance on; None where the account has no such submission."""
+        """The status, from the moment of acceptance on; None if the account has no such submission."""
         poll = _Poll(caller, request_id, request)
         wait = self._wait(poll)
         seen = await self._look(poll)
@@ -94,11 +94,12 @@ class LongPoll:
         return _NO_WAIT if poll.prefer is None else read_wait(poll.prefer, _NO_WAIT, self._parts.max_wait_seconds)
 
     async def _news(self, poll: _Poll, seen: _Seen, seconds: float) -> tuple[_Seen, bool]:
-        """What was seen last, within `seconds`; and False where there was no waiting: too many do, or the log is away."""
+        """The latest reading within `seconds`; and False if it could not wait: too many requests wait, or the log is
+        unavailable."""
         end = self._parts.clock.monotonic() + seconds
         while True:
             later = _Later(seen.revision)
-            # The place to wait is taken before the look, so that what comes after the look is not missed.
+            # Register before the first read, so that an event after the read is not missed.
             awaited = seen.duplicate_of or poll.request_id
             async with self._parts.outcomes.expecting(awaited, later, party=poll.workspace_id) as expected:
                 seen = await self._look(poll) or seen
@@ -119,7 +120,7 @@ class LongPoll:
                 return await self._look(poll) or seen, True
 
     async def _look(self, poll: _Poll) -> _Seen | None:
-        """Where it stands in the store; of what is still on its way there the identifier itself vouches."""
+        """The state in the store; for a submission that is not there yet, its signed identifier proves that it was accepted."""
         stored = await self._parts.reader.submission(poll.account_id, poll.request_id)
         if stored is not None:
             original = None if stored.request_id == poll.request_id else stored.request_id

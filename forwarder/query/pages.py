@@ -1,7 +1,7 @@
 """Which page of reservations is asked for (section 8 of the contract): cursor, limit, filters and order; and how it is
 written. Pure.
 
-A reader below returns what it read, or what is wrong with it as a `Fault`.
+Each reader below returns the value that it read, or a `Fault`.
 """
 
 import re
@@ -30,13 +30,13 @@ PARAMETERS: Final = PAGE_PARAMETERS | {
     *("order", "status", "propertyId", "updatedSince"),
     *("arrivalFrom", "arrivalTo", "departureFrom", "departureTo"),
 }
-"""What a list of reservations may be asked for."""
+"""The query parameters of a list of reservations."""
 
 _STATUSES: Final = frozenset(status.value for status in Status)
 _EARLIEST: Final = datetime.min.replace(tzinfo=UTC)
 _LATEST: Final = datetime.max.replace(tzinfo=UTC)
 _DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
-# RFC 3339. Of ISO 8601's other forms (weeks, no separators) some programs read one as another.
+# RFC 3339. Programs disagree on other forms of ISO 8601 (weeks, no separators).
 _MOMENT = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt][0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,9})?(?:[Zz]|[+-][0-9]{2}:[0-9]{2})"
 )
@@ -47,7 +47,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class PageRequest:
-    """The page of `limit` records that starts at `cursor`, of those that `filters` let through."""
+    """The page of `limit` records that starts at `cursor`, among those that `filters` select."""
 
     cursor: int = FIRST
     limit: int = DEFAULT_LIMIT
@@ -56,7 +56,7 @@ class PageRequest:
 
 
 def read_page_request(parameters: Parameters) -> PageRequest | Problem:
-    """The page that the query parameters ask for; every fault in one problem."""
+    """The page that the query parameters select; all faults in one problem."""
     limit, cursor, order = read_limit(parameters), read_cursor(parameters), read_order(parameters)
     filters = read_filters(parameters)
     if isinstance(limit, Fault) or isinstance(cursor, Fault) or isinstance(order, Fault) or isinstance(filters, list):
@@ -66,12 +66,12 @@ def read_page_request(parameters: Parameters) -> PageRequest | Problem:
 
 
 def write_page(page: Page, limit: int) -> bytes:
-    """`{data, meta}`, put together from the records as they are kept: none is read or written anew."""
+    """`{data, meta}`, joined from the stored JSON of the records: none is parsed or serialized again."""
     return write_list(page.records, Cursors(page.previous, page.current, page.next), limit)
 
 
 def read_filters(parameters: Parameters) -> Filters | list[Fault]:
-    """What the list is to hold, or every fault of it."""
+    """The filters of the list, or all their faults."""
     statuses = _statuses(parameters)
     property_id = _single(parameters, "propertyId", _property_id)
     arrival, departure = _days(parameters, "arrival"), _days(parameters, "departure")
@@ -94,7 +94,7 @@ def read_order(parameters: Parameters) -> Order | Fault:
 
 
 def _statuses(parameters: Parameters) -> frozenset[Status] | Fault:
-    """Given several times, or joined by commas: any of them. None given: what a list has by default."""
+    """The statuses to list, repeated or joined by commas; without any, the default list."""
     names = [name for given in parameters.get("status", ()) for name in given.split(",")]
     if not set(names) <= _STATUSES:
         return Fault("/status", "invalid_value", f"must be one or several of {', '.join(Status)}")

@@ -1,4 +1,4 @@
-"""What the query stage is made of: its ports, put in place by `assembly`."""
+"""The parts of the query stage, assembled by `assembly`."""
 
 from dataclasses import dataclass
 
@@ -11,8 +11,8 @@ from forwarder.topics.outcomes import OutcomeListener
 
 @dataclass(frozen=True, slots=True)
 class QueryParts:
-    """The ports of the query stage. `max_wait_seconds`: the most that `Prefer: wait=N` is given. `retry_after_seconds`: what
-    callers are told while the store is away."""
+    """The ports of the query stage. `max_wait_seconds`: the longest `Prefer: wait=N`. `retry_after_seconds`: the `Retry-After`
+    while the store is unavailable."""
 
     access: Access
     reader: Reader

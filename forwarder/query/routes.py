@@ -117,14 +117,14 @@ class _Queries:
         return caller
 
     async def status(self, caller: Caller, request: Request) -> Response | NotModified | Problem:
-        """Where a submission stands, from the moment of its acceptance."""
+        """The status of a submission, from the moment of its acceptance."""
         request_id = request.path_params["request_id"]
         if not _REQUEST_ID.fullmatch(request_id):
             return _NO_SUBMISSION
         return await self._long_poll.respond(caller, request_id, request) or _NO_SUBMISSION
 
     async def page(self, caller: Caller, request: Request) -> Response | Problem:
-        """A page of the account's reservations, those that the filters let through."""
+        """A page of the account's reservations that match the filters."""
         asked = read_page_request(parameters_of(request.scope))
         if isinstance(asked, Problem):
             return asked

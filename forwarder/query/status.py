@@ -15,7 +15,7 @@ from forwarder.store.submissions.work import Attempt
 
 
 def write_status(stored: StoredSubmission) -> bytes:
-    """Of a submission that was ingested: every attempt, the record, the problem where there is one, and its cancellation."""
+    """The status of an ingested submission: every attempt, the record, the problem if there is one, and its cancellation."""
     head = to_json(
         {
             "requestId": stored.request_id,
@@ -33,7 +33,7 @@ def write_status(stored: StoredSubmission) -> bytes:
 
 
 def _only_if_any(stored: StoredSubmission) -> dict[str, Any]:
-    """Members that most submissions lack: what is known of pushes in doubt, similar submissions, and a conflicting body."""
+    """Members that most submissions lack: evidence of pushes in doubt, similar submissions, and a conflicting body."""
     shown: dict[str, Any] = {}
     if known := stored.evidence.words:
         shown["evidence"] = known
@@ -50,7 +50,7 @@ def _only_if_any(stored: StoredSubmission) -> dict[str, Any]:
 
 
 def untaken_status(request_id: str) -> bytes:
-    """Of a submission that is on the log and not in the store yet."""
+    """The status of a submission that is on the log and not in the store yet."""
     data: dict[str, Any] = {
         "requestId": request_id,
         "status": Status.PENDING.value,
