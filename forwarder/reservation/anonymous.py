@@ -1,7 +1,7 @@
-"""What stays of a submission once its guest's data is removed: nothing that tells who the guest was, and enough to know what became
-of it, to answer for it, and to cancel it. Pure.
+"""The anonymous remainder of a submission after its guest's data is erased: nothing identifies the guest, and it still shows the
+outcome, answers duplicates and can be cancelled. Pure.
 
-What is kept is named here; whatever else a request, record or problem holds is dropped.
+An allowlist: all other members of a request, record or problem are dropped.
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ _KEPT_OF_REQUEST: Final = (
     "numberOfInfants",
     "totalPrice",
     "currency",
-    "paymentProviderId",  # the website that it came from, by which some PMSs are asked to cancel it
+    "paymentProviderId",  # the website that it came from; some PMSs need it to cancel
 )
 _KEPT_OF_RECORD: Final = (
     "id",
@@ -42,7 +42,7 @@ _KEPT_OF_RECORD: Final = (
     "roomId",
 )
 _KEPT_OF_PROBLEM: Final = ("type", "title", "status", "code", "requestId", "instance", "transactionOf", "duplicateOf")
-_NOBODY: Final[Mapping[str, Any]] = {"name": "", "emails": [], "mobileNumbers": [], "nationality": None}
+_NO_GUEST: Final[Mapping[str, Any]] = {"name": "", "emails": [], "mobileNumbers": [], "nationality": None}
 
 
 def anonymous_request(request: Mapping[str, Any]) -> dict[str, Any]:
@@ -54,7 +54,7 @@ def anonymous_record(record: Mapping[str, Any]) -> dict[str, Any]:
     """The record without its guest, with all of its members."""
     kept = _scalars(record, _KEPT_OF_RECORD)
     blank: dict[str, Any] = {
-        "primaryGuest": dict(_NOBODY),
+        "primaryGuest": dict(_NO_GUEST),
         "source": "UNKNOWN",
         "arrivalEstimatedTime": "",
         "departureEstimatedTime": "",
@@ -69,7 +69,7 @@ def anonymous_record(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def anonymous_problem(problem: Mapping[str, Any]) -> dict[str, Any]:
-    """The problem without what a PMS or an operator said in it."""
+    """The problem without the words of a PMS or an operator."""
     return {**_scalars(problem, _KEPT_OF_PROBLEM), "detail": REMOVED}
 
 
@@ -85,5 +85,5 @@ def anonymous_data(data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _scalars(fields: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
-    """Whatever has another form than usual may hold anything."""
+    """Keeps scalars only: a value of any other type may hold anything."""
     return {name: fields[name] for name in names if isinstance(fields.get(name, ()), str | int | float | None)}

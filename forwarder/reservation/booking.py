@@ -15,12 +15,12 @@ from forwarder.reservation.value import value
 
 @value(frozen=True, slots=True)
 class Booking:
-    """What to book: a submission after the rules, with the card unsealed. Kept in memory only.
+    """The booking to make: a submission after the rules, with the card unsealed. Kept in memory only.
 
-    `reference` is our request id, which the PMS keeps with the reservation where it can.
-    `fields` are the request's own fields, in the forms in which they came, with `roomId` filled in and without the card.
-    `trace`: of whoever asks for it; requests about it carry it, without an adapter's doing.
-    `pms_id`: of one that is looked up, the id that the PMS gave when it was asked to make it.
+    `reference` is our request id, which the PMS stores with the reservation if it can.
+    `fields` are the request's own fields, unchanged, with `roomId` filled in and without the card.
+    `trace`: the caller's trace; requests about the booking carry it, independently of the adapter.
+    `pms_id`: in a look-up, the id with which the PMS answered the create.
     """
 
     reference: str

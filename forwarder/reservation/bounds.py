@@ -1,8 +1,8 @@
-"""How much is kept of what came from outside, so that what is recorded can always be stored and published. Pure.
+"""Bounds on outside data, so that it can always be stored and published. Pure.
 
-A text that is too long ends in `… [cut]`. A list that is too long ends with an item that says how many more there were; the last
-line of a breakdown has their sum, so that its total still adds up. What no database or JSON text holds is replaced: half of a
-surrogate pair by U+FFFD, NaN, infinity and numbers of absurd size by null.
+A text that is too long ends in `… [cut]`. A list that is too long ends with an item that gives the number of the rest; the last
+line of a breakdown has their sum, so that its total still adds up. Values that databases or JSON cannot hold are replaced: half
+of a surrogate pair by U+FFFD; NaN, infinity and numbers of absurd size by null.
 """
 
 import math
@@ -15,13 +15,13 @@ from forwarder.reservation.json_text import json_text
 from forwarder.reservation.request import json_number
 
 MAX_RECORD_BYTES: Final = 64 * 1024
-"""Of a record as JSON. What a caller may send in one request fits."""
+"""Maximum size of a record as JSON. Everything that a caller can send in one request fits."""
 
 MAX_EVENT_BYTES: Final = 128 * 1024
-"""Of the data of a result event: its record, and what there is besides."""
+"""Maximum size of a result event's data: its record and the rest."""
 
 MAX_DETAIL: Final = 1000
-"""Characters of an attempt's detail, and of a problem's."""
+"""Maximum characters of an attempt's detail, and of a problem's."""
 
 MAX_REASON: Final = 100
 
@@ -44,16 +44,16 @@ def cut_text(text: str, most: int) -> str:
 
 
 def cut_list(items: Sequence[Any], most: int) -> list[Any]:
-    """`items`, at most `most` of them, the last of which stands for those that were left out."""
+    """At most `most` of `items`, the last of which summarizes the omitted ones."""
     if len(items) <= most:
         return list(items)
     kept, rest = items[: most - 1], items[most - 1 :]
-    told = f"… [{len(rest)} more]"
+    summary = f"… [{len(rest)} more]"
     if not all(isinstance(each, Mapping) for each in rest):
-        return [*kept, told]
+        return [*kept, summary]
     if all("total" in each for each in rest):
-        return [*kept, {"name": told, "type": "Cut", "total": _sum([each["total"] for each in rest])}]
-    return [*kept, {"name": told}]
+        return [*kept, {"name": summary, "type": "Cut", "total": _sum([each["total"] for each in rest])}]
+    return [*kept, {"name": summary}]
 
 
 def _sum(amounts: Sequence[Any]) -> float:
@@ -62,7 +62,7 @@ def _sum(amounts: Sequence[Any]) -> float:
 
 
 def bounded(value: Any, max_bytes: int) -> Any:
-    """`value`, which is like JSON, so that it can be written as JSON of at most `max_bytes`; null where even its shape is more."""
+    """JSON-like `value`, cut to JSON of at most `max_bytes`; null if even its structure is larger."""
     for items, characters in _STEPS:
         cut = _cut(value, items, characters, _DEEPEST)
         if len(json_text(cut)) <= max_bytes:

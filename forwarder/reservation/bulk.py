@@ -1,4 +1,4 @@
-"""Bulk submission: what an item is, and how its text is read, with every fault it has. Pure."""
+"""Bulk submission: the form of an item, and parsing its text with all its faults. Pure."""
 
 from collections.abc import Sequence
 from typing import Annotated, Final, Literal, NamedTuple
@@ -35,10 +35,10 @@ from forwarder.reservation.usual import UsualRequest, decoded, is_usual
 MAX_ITEMS: Final = 1_000
 MAX_BULK_BYTES: Final = 8 * 1024 * 1024
 MAX_ITEM_BYTES: Final = MAX_BODY_BYTES + 1024
-"""What a single operation takes, and a little for the item around it."""
+"""The body limit of a single operation, and a little for the item around it."""
 
 RESERVATION: Final = "/reservation"
-"""Where in an item its reservation is, as a JSON Pointer."""
+"""JSON Pointer to an item's reservation."""
 
 
 class _Item(BaseModel):
@@ -76,7 +76,7 @@ class UsualItem(Struct, frozen=True, rename="camel", gc=False, kw_only=True):
 
     @property
     def names(self) -> int:
-        """How many it has beside those of its reservation."""
+        """How many names it has in addition to those of its reservation."""
         return 2 + (self.idempotency_key is not None) + (self.deadline_seconds is not None)
 
 
@@ -89,15 +89,15 @@ _ITEM: Final[TypeAdapter[BookingEngineItem | GeneralItem]] = TypeAdapter(
 
 
 class ItemReading(NamedTuple):
-    """An item, and what its reservation has beside the fields that there are."""
+    """An item, and the unknown fields of its reservation."""
 
     item: BulkItem
     unknown: Sequence[UnknownField] = ()
 
 
 def read_item(text: bytes, check: Plausibility | None = None) -> ItemReading | list[Fault]:
-    """The item in `text`, or its faults: all of them, each with its JSON Pointer into the item. Where there are any, those that
-    `check` finds are named with them. Raises `MalformedJson`."""
+    """The item in `text`, or all its faults, each with its JSON Pointer into the item; then including the faults that `check`
+    finds. Raises `MalformedJson`."""
     usual = decoded(_USUAL, text)
     if usual is not None and is_usual(usual.reservation, max_names(text) - usual.names):
         return _checked(ItemReading(usual), check)

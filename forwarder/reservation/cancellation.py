@@ -25,7 +25,7 @@ _FAILED: Final = "cancellation_failed"
 
 
 class CancellationStatus(StrEnum):
-    """How a cancellation that was asked for stands."""
+    """The state of a requested cancellation."""
 
     REQUESTED = "REQUESTED"
     DONE = "DONE"
@@ -46,9 +46,10 @@ class CancellationBody(BaseModel):
 class CancellationRequest:
     """A request to cancel a submission, as it travels from the ingress to the worker.
 
-    `revision`: that of the submission's last event when this was asked for, 0 before the first or where it was not known. A
-    cancellation that came to nothing is asked for anew only by a request that knew of that: one that is delivered again did not.
-    `partition`: that of its submission on the requests topic, where that is known; who ingests it there has what it is about.
+    `revision`: of the submission's last event when this was requested, 0 before the first one or if unknown. After a
+    cancellation that failed, only a request made with knowledge of that failure counts as a new one; a redelivered one does
+    not. `partition`: the submission's partition on the requests topic, if known; the worker that ingests it there has the
+    submission.
     """
 
     request_id: str

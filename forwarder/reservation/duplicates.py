@@ -22,25 +22,25 @@ DEFAULT_WINDOW_SECONDS: Final = 300
 MAX_WINDOW_SECONDS: Final = 24 * 60 * 60
 
 MAX_SIMILAR: Final = 16
-"""How many similar submissions are named at most."""
+"""The maximum number of similar submissions to name."""
 
 CONFLICTING_BODY: Final = "conflicting_body"
-"""How the second body under one idempotency key ends: it is not made."""
+"""The outcome of a second body under one idempotency key: it is not made."""
 
 POSSIBLE: Final = frozenset({Status.PENDING, Status.IN_DOUBT, Status.CONFIRMED, Status.CANCELLED})
-"""Of which a reservation came or may come. What was refused or failed may be asked for again."""
+"""Statuses in which a reservation was or may yet be made. A rejected or failed submission may be submitted again."""
 
 _UNDECIDED: Final = frozenset({Status.PENDING, Status.IN_DOUBT})
 
 
 @value(frozen=True, slots=True)
 class NaturalKey:
-    """By what a submission is recognised: MACs of what it asks for.
+    """MACs of a submission's content, by which duplicates are recognised.
 
-    `same`: equal for two that are the same: of the whole body, or, where it has a transaction, of transaction, stay, guest and
-    price. `stay`: of property, days and guest. Both are None in messages of releases before 0.2, which are compared by `key`: of
-    stay, guest, price and transaction. `transaction`: of the `transactionId` alone, where there is one. `window_seconds`: for how
-    long it is the same one without a transaction. `keyed`: it came with an Idempotency-Key.
+    `same`: equal for duplicates: of the whole body or, with a transaction, of transaction, stay, guest and price. `stay`: of
+    property, days and guest. Both are None in messages of releases before 0.2, which are compared by `key`: of stay, guest,
+    price and transaction. `transaction`: of the `transactionId` alone, if there is one. `window_seconds`: how long a duplicate
+    without a transaction is recognised. `keyed`: it came with an Idempotency-Key.
     """
 
     key: str
@@ -67,7 +67,7 @@ class Earlier:
     stay: str | None = None
 
     def is_repeated_by(self, natural: NaturalKey, accepted_at: datetime) -> bool:
-        """Whether a submission that was accepted at `accepted_at` is this one sent again."""
+        """Whether a submission accepted at `accepted_at` is this one sent again."""
         if not self._asks_the_same(natural) or (self.keyed and natural.keyed) or not self.stands_for(accepted_at):
             return False
         if natural.transaction is not None or self.status in _UNDECIDED:
@@ -75,18 +75,18 @@ class Earlier:
         return abs(accepted_at - self.accepted_at) < timedelta(seconds=natural.window_seconds)
 
     def is_similar_to(self, natural: NaturalKey, accepted_at: datetime) -> bool:
-        """Whether it has the stay and the guest of a submission that was accepted at `accepted_at`, and may stand beside it."""
+        """Whether it has the stay and guest of a submission accepted at `accepted_at`, and both may exist."""
         return natural.stay is not None and self.stay == natural.stay and self.stands_for(accepted_at)
 
     def replaces(self, failed: NaturalKey, failed_at: datetime) -> bool:
-        """Whether a submission that failed at `failed_at` must not be made any more, because this one stands: it is the same,
-        however much time lies between them, or it was sent in its place, for the same room, guest and price."""
+        """Whether a submission that failed at `failed_at` must not be made any more because of this one: it is a duplicate,
+        however much later, or it was sent in its place, for the same room, guest and price."""
         if (self.keyed and failed.keyed) or not stands(self.status, self.cancel_requested_at, None):
             return False
         return self._asks_the_same(failed) or (self.natural_key == failed.key and self.accepted_at >= failed_at)
 
     def stands_for(self, accepted_at: datetime) -> bool:
-        """Whether the sender of another, accepted at `accepted_at`, could expect a reservation of this one."""
+        """Whether the sender of another one, accepted at `accepted_at`, could expect a reservation from this one."""
         return stands(self.status, self.cancel_requested_at, accepted_at)
 
     def _asks_the_same(self, natural: NaturalKey) -> bool:
@@ -96,7 +96,7 @@ class Earlier:
 
 
 def stands(status: Status, cancel_requested_at: datetime | None, at: datetime | None) -> bool:
-    """Whether a reservation of a submission of this status could be expected `at` that moment; None: now."""
+    """Whether a submission of this status could have a reservation `at` that time; None: now."""
     if status not in POSSIBLE:
         return False
     if cancel_requested_at is None:
@@ -105,7 +105,7 @@ def stands(status: Status, cancel_requested_at: datetime | None, at: datetime | 
 
 
 def content_of(operation: Operation, request: AnyRequest) -> bytes:
-    """Stay, guest, price and transaction of a request, as bytes to be hashed, as releases before 0.2 compare them. No card."""
+    """Stay, guest, price and transaction of a request, as bytes to hash, as releases before 0.2 compare them. Excludes the card."""
     price = request.total_price
     parts = (
         operation,
@@ -130,8 +130,8 @@ def stay_of(request: AnyRequest) -> bytes | None:
 
 
 def same_content(operation: Operation, request: AnyRequest, body: bytes, card: bytes) -> bytes:
-    """What is equal for two submissions that are the same, as bytes to be hashed. `body`: the request in its canonical form;
-    `card`: what tells its card from another."""
+    """The content that duplicates share, as bytes to hash. `body`: the request in canonical form; `card`: distinguishes its
+    card from others."""
     transaction, price = transaction_of(request), request.total_price
     if transaction:
         days = (request.arrival_date.isoformat(), request.departure_date.isoformat())

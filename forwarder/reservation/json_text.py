@@ -1,8 +1,8 @@
-"""JSON texts of what is written and read for each reservation: its message, receipt, record and rows, the request to its PMS and
-what that answers; and how many names there are in one. Pure.
+"""JSON of the hot path: messages, receipts, records, rows, and requests to and responses from PMSs; and counting the names in a
+text. Pure.
 
-orjson writes them in a third of the time that pydantic takes, msgspec reads them in half of it, and unlike orjson keeps integers of
-any size. What they refuse, and pydantic does not, pydantic writes and reads.
+orjson writes in a third of pydantic's time; msgspec reads in half of it and, unlike orjson, keeps integers of any size. Values that
+they refuse and pydantic accepts fall back to pydantic.
 """
 
 from typing import Any, Final
@@ -12,14 +12,14 @@ import orjson
 from pydantic_core import from_json, to_json
 
 _OF_PYDANTIC: Final = orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_DATACLASS
-"""What both would write, and each in its own form."""
+"""Types that both support, each in its own form."""
 
 _READER: Final[msgspec.json.Decoder[Any]] = msgspec.json.Decoder()
 
 
 def json_text(value: Any) -> bytes:
-    """`value` as JSON, byte for byte as pydantic writes it. NaN and infinity, which JSON lacks, are null. Raises what pydantic
-    does for what cannot be written."""
+    """`value` as JSON, byte for byte as pydantic writes it. NaN and infinity, which JSON lacks, become null. Raises pydantic's
+    errors for values that it cannot write."""
     try:
         return orjson.dumps(value, option=_OF_PYDANTIC)
     except orjson.JSONEncodeError:  # an integer of more than 64 bits, a Decimal, …
@@ -35,8 +35,8 @@ def max_names(document: bytes) -> int:
 
 
 def read_json(text: bytes) -> Any:
-    """What `text` holds, as pydantic reads it: of two members of one name the last. Raises `ValueError` for what is no JSON, such
-    as NaN or half of a surrogate pair, and for what nests too deeply."""
+    """The value of `text`, as pydantic reads it: a repeated name has its last value. Raises `ValueError` for invalid JSON, such
+    as NaN or half of a surrogate pair, and for deep nesting."""
     try:
         return _READER.decode(text)
     except (ValueError, RecursionError):  # a number of more than a float holds, …

@@ -14,7 +14,7 @@ from forwarder.reservation.value import value
 
 
 class Status(StrEnum):
-    """Where a submission stands."""
+    """The status of a submission."""
 
     PENDING = "PENDING"
     CONFIRMED = "CONFIRMED"
@@ -25,14 +25,14 @@ class Status(StrEnum):
 
     @property
     def success(self) -> bool:
-        """What `success` says of it in an answer: false once it is sure that no reservation came of the submission. What is under
-        way, or in doubt, is no failure: a caller who took it for one would book again elsewhere."""
+        """`success` in a response: false only once it is certain that no reservation was made. Pending and in-doubt submissions
+        are no failures: a caller who took one for a failure would book again elsewhere."""
         return self is not Status.REJECTED and self is not Status.FAILED
 
 
 LISTED_STATUSES: Final = frozenset(Status) - {Status.REJECTED, Status.FAILED}
-"""What a list has unless statuses are named: what was made, and what is under way. Not what ended without a reservation: whoever
-sums prices, or blocks nights, must not count that."""
+"""The default statuses of a list: made, or in progress. Excludes submissions that ended without a reservation, so that summing
+prices or blocking nights does not count them."""
 
 
 @value(frozen=True, slots=True)

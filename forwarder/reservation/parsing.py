@@ -1,7 +1,7 @@
 """Reading numbers, days and moments that somebody else wrote: a PMS, a webhook endpoint, a caller, an operator. Pure.
 
-Every function takes any text, or any JSON value, and returns None for what it does not understand. None of them raises, takes long
-or returns what later arithmetic could fail on: numbers are finite and bounded, moments are in UTC.
+Every function takes any text or JSON value, and returns None if it cannot parse it. None of them raises, takes long, or returns
+a value on which later arithmetic could fail: numbers are finite and bounded, times are in UTC.
 """
 
 import math
@@ -46,7 +46,7 @@ def decimal(value: object) -> Decimal | None:
 
 
 def day(text: object) -> date | None:
-    """The day at the beginning of `text`, written YYYY-MM-DD; what follows, such as a time, is not read."""
+    """The day at the beginning of `text`, written YYYY-MM-DD; ignores the rest, such as a time."""
     try:
         return date.fromisoformat(text[:10]) if isinstance(text, str) else None
     except ValueError:
@@ -54,7 +54,7 @@ def day(text: object) -> date | None:
 
 
 def moment(text: object) -> datetime | None:
-    """The moment that `text` writes by ISO 8601, in UTC; without a zone it is taken for UTC."""
+    """The ISO 8601 time in `text`, in UTC; without a zone it counts as UTC."""
     if not isinstance(text, str) or len(text) > _MAX_MOMENT_LENGTH:
         return None
     try:

@@ -54,15 +54,15 @@ class SubmissionState(Struct, frozen=True):
 
 
 def record_id_of(request_id: str, *, taken: int = 0) -> int:
-    """The `id` of the record of a submission: the same each time that it is ingested, into whatever copy of the store, and telling
-    nothing of how many others there are. From 1 to 2**53 - 1, exact in every JSON reader. `taken`: so many that it would have had
-    before were those of other submissions."""
+    """The `id` of a submission's record: the same each time that it is ingested, into any copy of the store, and revealing
+    nothing about the number of others. From 1 to 2**53 - 1, exact in every JSON reader. `taken`: how many earlier candidates
+    belong to other submissions."""
     digest = blake2b(f"{request_id}#{taken}".encode(), digest_size=8, person=b"record-id").digest()
     record_id = int.from_bytes(digest, "big") % _MAX_EXACT_INTEGER + 1
     if not passes_luhn(str(record_id)):
         return record_id
-    # Most have as many digits as a card, and one that could be a card's is taken for it, by scans for cards too. With another last
-    # digit none can.
+    # Most have as many digits as a card number, and scanners would report one that passes Luhn as a card. Another last digit breaks
+    # the check.
     return record_id - 1 if record_id % 10 else record_id + 1
 
 
@@ -101,7 +101,7 @@ def compose_record(request: Mapping[str, Any], state: SubmissionState) -> dict[s
 
 
 def fitting_record(record: Mapping[str, Any]) -> Mapping[str, Any]:
-    """`record`, which is too large to be published or cannot be written, with what the PMS decides cut until it fits."""
+    """`record`, too large to publish or impossible to write, with the PMS's fields cut until it fits."""
     own = {name: value for name, value in record.items() if name not in _FROM_THE_PMS}
     room = max(MAX_RECORD_BYTES - len(json_text(own)), _MIN_PMS_BYTES)
     decided = {name: value for name, value in record.items() if name in _FROM_THE_PMS}
@@ -110,15 +110,15 @@ def fitting_record(record: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def pending_record(request: Mapping[str, Any], request_id: str, accepted_at: str) -> dict[str, Any]:
-    """The record of a submission that no worker took in yet: all but its `id`, which it is given there."""
+    """The record of a submission that no worker has ingested: complete but for its `id`, which ingestion assigns."""
     record = compose_record(request, SubmissionState(0, request_id, Status.PENDING, accepted_at, accepted_at))
     del record["id"]
     return record
 
 
 def can_compose(request: Mapping[str, Any]) -> bool:
-    """Whether `request` has the usual form: then its record can be composed, and its property and room written as text. For
-    any other form only composing it tells."""
+    """Whether `request` has the usual form: then its record can be composed, and its property and room written as text. For any
+    other form only trying shows."""
     try:
         _ = date.fromisoformat(request["departureDate"]) - date.fromisoformat(request["arrivalDate"])
     except (LookupError, TypeError, ValueError):
@@ -183,7 +183,7 @@ def derived_finances(total: float, currency: str) -> dict[str, Any]:
 
 
 def _finances(total: float, currency: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The breakdown that the PMS gave. What it left out is derived: the whole price as one room rate, nothing paid yet."""
+    """The PMS's price breakdown. Missing parts are derived: the whole price as one room rate, nothing paid yet."""
     paid = given.get("totalPaid", 0)
     line = {"name": "Room rate", "type": "RoomRate", "total": total}
     derived: dict[str, Any] = {
@@ -233,17 +233,17 @@ _RECORD: Final = b'"reservation":'
 
 
 class SerializedData(NamedTuple):
-    """The JSON text of an event's data in three parts: the record, what is before it, and what is after it."""
+    """The JSON text of an event's data in three parts: the record, the text before it, and the text after it."""
 
     before: bytes
     record: bytes
     after: bytes
 
 
-@value(frozen=True, slots=False)  # no slots: it keeps what is written of it
+@value(frozen=True, slots=False)  # no slots: it caches its serialized form
 class ResultEvent:
-    """One change of status. `event_id` stays the same when the event is published again; `revision` counts a submission's
-    changes from 1, so that a consumer can order them and skip those that it has seen."""
+    """One change of status. `event_id` stays the same when the event is published again; `revision` counts a submission's changes
+    from 1, so that a consumer can order them and skip those that it has seen."""
 
     request_id: str
     revision: int

@@ -32,7 +32,7 @@ MAX_PRICE = Decimal(10**12)
 # Databases do not take U+0000 in a text.
 NO_NUL = r"^[^\x00]*$"
 PRINTABLE = r"^[ -~]*$"
-# What is blank differs between dialects of patterns (Rust's, ECMAScript's, Python's): all that is blank in any of them is named.
+# Regex dialects (Rust, ECMAScript, Python) differ in what is blank: this names all that is blank in any of them.
 NOT_BLANK = r"^[^\x00]*[^\x00\s\x1c-\x1f\x85\ufeff][^\x00]*$"
 CURRENCY = r"^[A-Z]{3}$"
 CURRENCY_IN_ANY_CASE = r"^[A-Za-z]{3}$"
@@ -84,7 +84,7 @@ def whole(value: object) -> object:
 
 
 def _whole_or_inexact(value: object) -> object:
-    """As `whole`; what may not be the number that was written is refused as `INEXACT`, or as beyond the bounds of integers."""
+    """As `whole`; refuses a value that may differ from the written number as `INEXACT`, or as out of the bounds of integers."""
     if not isinstance(value, float) or not value.is_integer():
         return value
     if _MAX_EXACT_FLOAT < abs(value) < _MAX_INTEGER:
@@ -122,7 +122,7 @@ Identifier = Annotated[
 TextOrNumber = (
     _ShortText
     | Annotated[int, Field(strict=True, gt=-(2**63), le=_MAX_INTEGER)]
-    # Within the same bounds. Only what is written as a float costs the call.
+    # Within the same bounds. Only a number written as a float costs the call.
     | Annotated[
         float, Field(strict=True, allow_inf_nan=False, gt=-(2**63), lt=2**63), AfterValidator(_whole_or_inexact)
     ]
@@ -191,7 +191,7 @@ class GeneralAddress(_Part):
 
 
 class GeneralGuest(_Part):
-    """The guest of the general operation: whatever the caller knows."""
+    """The guest of the general operation: all that the caller knows."""
 
     name: _ShortText | None = None
     first_name: _ShortText | None = None
@@ -255,7 +255,7 @@ class _Stay(_Part):
 
 
 class BookingEngineRequest(_Stay):
-    """Section 2.1: what a direct-booking website or its provider sends."""
+    """Section 2.1: the request of a direct-booking website or its provider."""
 
     mor_channel: MerchantOfRecord
     room_id: Identifier

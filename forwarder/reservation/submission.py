@@ -1,15 +1,15 @@
-"""One accepted submission, as it travels from the ingress to the worker and as it is stored; and what tells submissions apart:
-request identifiers, shadows of accounts, the keys of messages, and fingerprints.
+"""One accepted submission, as it travels from the ingress to the worker and as it is stored; and its identities: request
+identifiers, shadow accounts, message keys, and fingerprints.
 
 Request identifiers are unique, sortable by time, derived from the idempotency key where there is one, and vouched for. One is
 `rsv_` and 32 characters of base32: 14 bytes that name the submission and a 6-byte MAC (BLAKE2b, RFC 7693) that binds them to one
-integration account. Whoever holds the MAC key can tell, without asking any store, whether this service ever issued an identifier
-to that account: so the status of an accepted submission is never "unknown". An identifier that was not derived from a key also
-holds the partition of the requests topic that the submission went to, so that a cancellation can follow it there.
+integration account. A holder of the MAC key can verify, without the store, that this service issued an identifier to that account:
+so the status of an accepted submission is never "unknown". An identifier that was not derived from a key also holds the partition
+of the requests topic that the submission went to, so that a cancellation can follow it there.
 
 A test key acts in the shadow of the integration account that it names, whose PMS is the simulator. A shadow is an account of its
-own: nothing of it (reservations, idempotency keys, request ids, account queues, message keys) ever meets what is live. Its
-identifier marks it, wherever that goes.
+own: its reservations, idempotency keys, request ids, account queues and message keys never mix with live ones. Its identifier
+is marked wherever it appears.
 """
 
 import binascii
@@ -45,7 +45,7 @@ _RANDOM_AT_ONCE = 512
 
 _ALPHABET: Final = "abcdefghijklmnopqrstuvwxyz234567"
 _PAIRS: Final = tuple(first + second for first in _ALPHABET for second in _ALPHABET)
-"""What each 10 bits look like in base32."""
+"""The base32 text of each 10 bits."""
 
 _FORM: Final = re.compile(f"{_PREFIX}[a-z2-7]{{32}}")
 _AS_DIGITS: Final = str.maketrans(_ALPHABET, "0123456789abcdefghijklmnopqrstuv")
@@ -57,11 +57,11 @@ _SHIFTS: Final = tuple(range(8 * (_NAME_BYTES + _MAC_BYTES) - 10, -1, -10))
 class Submission:
     """A reservation request that was accepted, and for whom.
 
-    `reservation` holds the request's own fields in the forms in which they came; of a card it shows the masked number alone,
-    the rest is in `card`, sealed. `fingerprint` tells one payload from another without revealing either.
-    `deadline_seconds`: for how long after `accepted_at` its caller wants it forwarded, 1 to `MAX_DEADLINE_SECONDS`; None
-    leaves it to the account. No part of the fingerprint: it says how long to try, not what for. `natural`: by what it is
-    recognised when it is sent again without a key; None where it is not.
+    `reservation` holds the request's own fields, unchanged, with only the masked number of a card; the rest of the card is in
+    `card`, sealed. `fingerprint` distinguishes payloads without revealing them. `deadline_seconds`: how long after
+    `accepted_at` the caller wants it forwarded, 1 to `MAX_DEADLINE_SECONDS`; None leaves it to the account. Not part of the
+    fingerprint: it says how long to try, not what to book. `natural`: recognises it when it is sent again without a key; None
+    if it cannot be.
     """
 
     request_id: str
@@ -142,8 +142,8 @@ class RequestIds:
         return self._seal(account_id, place + self._mac(b"partition", _MARK_BYTES, account_id, place))
 
     def partition(self, account_id: str, request_id: str) -> int | None:
-        """The partition that a vouched-for identifier holds; None where it holds none. One in 65,536 of those that hold none seems
-        to hold one: it says where to look first, and nothing may depend on it alone."""
+        """The partition that a vouched-for identifier holds; None if it holds none. One in 65,536 of those without a partition
+        seems to hold one: use it as a hint for where to look first, and never depend on it alone."""
         name = _named_by(request_id)[:_NAME_BYTES]
         place, mark = name[:-_MARK_BYTES], name[-_MARK_BYTES:]
         if not compare_digest(mark, self._mac(b"partition", _MARK_BYTES, account_id, place)):
@@ -151,29 +151,29 @@ class RequestIds:
         return int.from_bytes(place[-_PARTITION_BYTES:], "big")
 
     def derive(self, account_id: str, idempotency_key: str) -> str:
-        """The identifier of this key in this account: always the same, and never that of another account's key."""
+        """The identifier of this key in this account: always the same, and different from that of another account's key."""
         name = self._mac(b"idempotency", _NAME_BYTES, account_id, idempotency_key.encode())
         return self._seal(account_id, name)
 
     def natural_key(self, account_id: str, content: bytes) -> str:
-        """What recognises `content` within `account_id`, as 20 characters. Without the MAC key nobody can tell what it is of."""
+        """A MAC that recognises `content` within `account_id`, as 20 characters. Reveals nothing about it without the MAC key."""
         return _text(self._mac(b"natural-key", _NATURAL_BYTES, account_id, content))
 
     def transaction_key(self, account_id: str, transaction_id: str) -> str:
-        """As `natural_key`, of a transaction."""
+        """As `natural_key`, for a transaction."""
         return _text(self._mac(b"transaction", _NATURAL_BYTES, account_id, transaction_id.encode()))
 
     def same_key(self, account_id: str, content: bytes, nth: int = 0) -> str:
-        """As `natural_key`, of what is equal for two that are the same; of the `nth` of several that are two on purpose."""
+        """As `natural_key`, for the content that duplicates share; `nth` distinguishes intended repetitions."""
         return _text(self._mac(b"same", _NATURAL_BYTES, account_id, content + (b"\0%d" % nth if nth else b"")))
 
     def stay_key(self, account_id: str, stay: bytes) -> str:
-        """As `natural_key`, of property, days and guest."""
+        """As `natural_key`, for property, days and guest."""
         return _text(self._mac(b"stay", _NATURAL_BYTES, account_id, stay))
 
     def card_mark(self, account_id: str, idempotency_key: str, digits: str) -> bytes:
-        """One byte by which two cards under one key differ, but for one pair in 256. No more than a byte: whoever steals the store
-        with the MAC key, and knows a masked number and guesses the key, is still left with some 400 numbers that may be it."""
+        """One byte that differs for two cards under one key, but for one pair in 256. Only one byte: a thief of the store and
+        the MAC key who knows a masked number and guesses the key still has some 400 candidate numbers."""
         content = idempotency_key.encode() + b"\0" + digits.encode()
         return self._mac(b"card", _CARD_MARK_BYTES, account_id, content)
 
@@ -197,7 +197,7 @@ class RequestIds:
 
 @lru_cache(maxsize=4096)
 def _keyed(key: bytes, purpose: bytes, size: int, account_id: str) -> blake2b:
-    """Of nothing but the account yet: to copy one costs half of what it does to key it."""
+    """A MAC state keyed and fed with the account only: copying one costs half as much as keying it."""
     account = account_id.encode()
     # The length in front keeps account "a" with content "bc" apart from account "ab" with content "c".
     return blake2b(len(account).to_bytes(4, "big") + account, digest_size=size, key=key, person=purpose)
@@ -210,7 +210,7 @@ def _text(mac: bytes) -> str:
 # --- shadows, keys, fingerprints ---
 
 SHADOW_MARK: Final = "~"
-"""What no account's own identifier may contain."""
+"""A character that no account's own identifier may contain."""
 
 _SHADOW_PREFIX: Final = f"test{SHADOW_MARK}"
 
@@ -236,7 +236,6 @@ def key_of(account_id: str, property_id: str | int) -> str:
 
 
 def fingerprint(operation: Operation, reservation: bytes, card_mark: bytes = b"") -> str:
-    """A 128-bit BLAKE2b of what was asked for. `reservation` is the request in its canonical form: the same for requests that mean
-    the same, and with the card masked, because a hash of a card number can be searched for its number. `card_mark`: see
-    `RequestIds.card_mark`."""
+    """A 128-bit BLAKE2b hash of the content. `reservation` is the request in canonical form: equal for equivalent requests, and
+    with the card masked, because a hash of a card number can be brute-forced. `card_mark`: see `RequestIds.card_mark`."""
     return blake2b(operation.encode() + card_mark + b"\n" + reservation, digest_size=16).hexdigest()

@@ -1,8 +1,8 @@
 """The booking-engine request in the form that nearly all have, read and written by msgspec in a third of pydantic's time. Pure.
 
-What has this form is the `BookingEngineRequest` that pydantic would read, field by field, and is written out as the same bytes; a
-test holds one against the other. Whatever has not, right or wrong, is read by pydantic: this form is narrower wherever both would
-have to be told apart, and has no card, whose reading is not what it costs.
+A request of this form is exactly the `BookingEngineRequest` that pydantic would read, field by field, and serializes to the
+same bytes; a test compares them. Pydantic reads every other request, valid or not: this form is narrower wherever the two could
+differ, and has no card, because reading one does not cost enough to matter.
 """
 
 from datetime import date
@@ -23,7 +23,7 @@ from forwarder.reservation.request import (
 )
 
 _MAX_INTEGER: Final = 2**63 - 1
-# Of ASCII alone, about which all dialects of patterns agree.
+# ASCII only, on which all regex dialects agree.
 _ATOM: Final = r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+"
 _EMAIL: Final = rf"\A{_ATOM}(\.{_ATOM})*@{_ATOM}(\.{_ATOM})+\Z"
 
@@ -90,7 +90,7 @@ class UsualRequest(Struct, frozen=True, rename="camel", omit_defaults=True, gc=F
 
 
 AnyRequest = ReservationRequest | UsualRequest
-"""A request that was read, in whatever way."""
+"""A parsed request, by either reader."""
 
 T = TypeVar("T")
 
@@ -106,7 +106,7 @@ def read_usual(body: bytes) -> UsualRequest | None:
 
 
 def decoded(decoder: msgspec.json.Decoder[T], document: bytes) -> T | None:
-    """What `document` is to `decoder`; None where it is something else, or has in it what no database takes."""
+    """`document` decoded; None if it does not fit the type, or contains NUL, which databases refuse."""
     if _NUL in document:
         return None
     try:
@@ -116,11 +116,11 @@ def decoded(decoder: msgspec.json.Decoder[T], document: bytes) -> T | None:
 
 
 def is_usual(request: UsualRequest, names: int) -> bool:
-    """Whether a request that was just decoded of an object with so many `names` is all of it, with a price that is exact. Where its
-    object has more, it may have one that there is not, or one twice. A whole price is written as one from now on."""
+    """Whether a `request` just decoded from an object with `names` names used all of them, with an exact price. With more names the
+    object has an unknown one, or one twice. Turns a whole price into an integer."""
     price = request.written_price
     if type(price) is float:
-        if price == 0.0:  # of which there are two
+        if price == 0.0:  # may be -0.0
             return False
         if price.is_integer():
             msgspec.structs.force_setattr(request, "written_price", int(price))

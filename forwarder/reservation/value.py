@@ -1,7 +1,7 @@
 """Frozen dataclasses that are created for every reservation, and so must be cheap to create. Pure.
 
-Python freezes one by setting each field through a function, which takes three times as long as to set it. Whoever is checked by a
-type checker needs no such guard at run time.
+Python freezes a value by setting each field through a function, which takes three times as long. Code that passes the type checker
+needs no such guard at run time.
 """
 
 from typing import TYPE_CHECKING
@@ -13,7 +13,7 @@ else:
 
     def value(*, frozen: bool, slots: bool) -> object:
         """As `dataclass`, with the same arguments. Only the type checker refuses writing to a field."""
-        # Hashed by its fields like a frozen one, though `dataclass` cannot know that nobody writes to them.
+        # Hashed by its fields like a frozen one, though `dataclass` cannot know that its fields are never written.
         return dataclass(slots=slots, unsafe_hash=frozen)
 
 

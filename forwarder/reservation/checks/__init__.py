@@ -1,1 +1,1 @@
-"""What a request is checked for before it is accepted: form, plausibility, card, the rules of its kind of PMS. Pure."""
+"""Checks of a request before it is accepted: form, plausibility, card, the rules of its kind of PMS. Pure."""

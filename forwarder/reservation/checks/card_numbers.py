@@ -97,7 +97,7 @@ _ASTERISKS: Final = "**"
 _MAX_PHONE_DIGITS: Final = 15
 """As many as ITU-T E.164 has."""
 _ENDS_NUMBERS: Final = re.compile(r"[,;:#+=()&\r\n]")
-"""What stands between two numbers rather than within one."""
+"""Characters that separate two numbers rather than the groups of one."""
 _CALLED: Final = re.compile(r"\+\s?$")
 
 _BETWEEN: Final = r"[^0-9A-Za-z]{0,6}(?:(?:is|no|nr|num|code|number|ist|es|est)\b[^0-9A-Za-z]{0,6}){0,2}"
@@ -117,11 +117,11 @@ _CODE_BESIDE_NUMBER: Final = re.compile(
 What = Literal["card_number", "security_code"]
 
 CardNumbersInText = Literal["refuse", "mask"]
-"""What becomes of a request with such a text."""
+"""What to do with a request that has such a text."""
 
 
 class Found(NamedTuple):
-    """Where in a text it is, and what."""
+    """A match and its position in the text."""
 
     start: int
     end: int
@@ -137,7 +137,7 @@ _ZERO: Final = ord("0")
 _VALUES: Final = bytes.maketrans(b"0123456789", bytes(range(10)))
 _DOUBLED_VALUES: Final = bytes.maketrans(b"0123456789", bytes((0, 2, 4, 6, 8, 1, 3, 5, 7, 9)))
 _DOUBLED: Final = str.maketrans("0123456789", "0246813579")
-"""Of each digit the sum of the digits of its double."""
+"""For each digit the digit sum of its double."""
 
 
 def passes_luhn(digits: str) -> bool:
@@ -161,12 +161,12 @@ def masked(card_number: str) -> str:
 
 
 def digits_of(text: str) -> str:
-    """The digits in `text`, of whatever script, as ASCII's."""
+    """The digits in `text`, of any script, as ASCII digits."""
     return "".join(character for character in plain(text) if "0" <= character <= "9")
 
 
 def mask(text: str) -> str:
-    """`text` with every card number and security code in it masked; the very same where there is none."""
+    """`text` with every card number and security code masked; the same object if there is none."""
     found = find(text) if may_hold(text) else ()
     if not found:
         return text
@@ -208,7 +208,7 @@ _LIKE_AN_IBAN: Final = re.compile(r"[A-Z]{2}[0-9]{2}(?:[ ]?[A-Z0-9]){11}")
 
 
 def may_hold_any(document: bytes) -> bool:
-    """Whether it is worth reading a JSON document (UTF-8) for what its texts hold. Takes a microsecond, as a rule."""
+    """Whether the texts of a JSON document (UTF-8) need a closer look. Usually takes a microsecond."""
     digits = document.translate(_DIGITS_ALONE, _REST)
     if (
         b"\\" in document and b'\\"' in document
@@ -224,13 +224,13 @@ def may_hold_any(document: bytes) -> bool:
 
 
 def _holds(content: bytes) -> bool:
-    """Whether a text, as it is between its quotes in JSON, holds anything."""
+    """Whether the content of a JSON string, as written between its quotes, holds a card number or code."""
     text = from_json(b'"%b"' % content) if b"\\" in content else content.decode()
     return may_hold(text) and bool(find(text))
 
 
 def may_hold(text: str) -> bool:
-    """Whether it is worth looking closer."""
+    """Whether `text` needs a closer look."""
     if len(text) > MAX_EXAMINED:
         return True
     text = plain(text)
@@ -243,8 +243,8 @@ def may_hold(text: str) -> bool:
 
 
 def _numbers_by_digits(groups: Sequence[str]) -> Iterator[tuple[int, int]]:
-    """First and last of each run of groups whose digits make a card number, whatever is between them, in their order. In linear
-    time: from each group no more than seven lengths are tried."""
+    """First and last index of each run of groups whose digits form a card number, whatever separates them, in order. Linear
+    time: tries no more than seven lengths from each group."""
     digits = "".join(groups)
     if len(digits) < MIN_DIGITS:
         return
@@ -297,8 +297,8 @@ def plain(text: str) -> str:
 
 
 def find(text: str) -> Sequence[Found]:
-    """Every card number and security code in `text`, in their order, none over another. What is beyond `MAX_EXAMINED` is not
-    examined: if there is a digit in it, it counts as one number."""
+    """Every card number and security code in `text`, in order, without overlaps. The part beyond `MAX_EXAMINED` is not
+    examined: if it has a digit, it counts as one number."""
     if len(text) > MAX_EXAMINED:
         return _with_the_rest(find(text[:MAX_EXAMINED]), text)
     digits = plain(text)
@@ -325,7 +325,7 @@ def _with_the_rest(found: Sequence[Found], text: str) -> Sequence[Found]:
 
 
 class _Groups:
-    """The groups of digits in a text, and what is between them."""
+    """The groups of digits in a text, and the separators between them."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -333,25 +333,25 @@ class _Groups:
         self.digits = [text[start:end] for start, end in self.spans]
 
     def gap(self, at: int) -> str:
-        """What is between this group and the next; empty after the last."""
+        """The text between this group and the next; empty after the last."""
         return self._text[self.spans[at][1] : self.spans[at + 1][0]] if at + 1 < len(self.spans) else ""
 
     def joined(self, at: int) -> bool:
-        """Whether this group may be one number with the next."""
+        """Whether this group may belong to one number with the next."""
         gap = self.gap(at)
         return 0 < len(gap) <= _MAX_GAP and _BARRIER not in gap and _ASTERISKS not in gap
 
     def goes_on(self, at: int) -> bool:
-        """Whether the next is in the same row of numbers: no letter is between."""
+        """Whether the next group is in the same row of numbers: without a letter in between."""
         return self.joined(at) and not any(map(str.isalpha, self.gap(at)))
 
     def called(self, at: int) -> bool:
-        """Whether a `+` is before this group, as in phone numbers."""
+        """Whether a `+` precedes this group, as in phone numbers."""
         start = self.spans[at][0]
         return _CALLED.search(self._text, max(0, start - 2), start) is not None
 
     def after(self, at: int) -> int:
-        """How many groups from `at` on are said in one breath with the number before: its expiry and its code."""
+        """How many groups from `at` on belong to the number before: its expiry and its code."""
         count = 0
         while (
             count < _MAX_GROUPS_AFTER
@@ -392,7 +392,7 @@ def _numbers(groups: _Groups) -> Iterator[Found]:
 
 
 def _is_spelt(groups: _Groups, first: int, last: int, *, new_row: bool) -> bool:
-    """Whether these groups look like one number. `new_row`: nothing before them is in the same row of numbers."""
+    """Whether these groups look like one number. `new_row`: no group before them is in the same row of numbers."""
     within, sizes = range(first, last), tuple(map(len, groups.digits[first : last + 1]))
     begins_printed = sizes[0] >= _MIN_PRINTED
     if not (begins_printed or new_row) or not all(map(groups.joined if begins_printed else groups.goes_on, within)):

@@ -1,6 +1,6 @@
-"""Whether a card can be one: its number and its expiry. Whether its bank takes it, only its bank knows. Pure.
+"""Checks of a card: its number and its expiry. Only its bank knows whether it is accepted. Pure.
 
-No fault quotes a value.
+Faults never quote a value.
 """
 
 import re
@@ -13,14 +13,14 @@ from forwarder.reservation.problems.problem import Fault
 from forwarder.reservation.request import CardDetails
 
 _BETWEEN_DIGITS: Final = re.compile(r"[\s\-\u2010-\u2015\u2212]+")
-"""What people write between the digits of a card number: spaces, and dashes of any length."""
+"""Separators that people write within a card number: spaces, and dashes of any length."""
 _DIGITS: Final = re.compile(r"[0-9]+")
 _MIN_DIGITS: Final = 12
 _MAX_DIGITS: Final = 19
 _MONTH: Final = re.compile(r"0?[1-9]|1[0-2]")
 _YEAR: Final = re.compile(r"(?:20)?([0-9]{2})|([0-9]{4})")
 _LATEST_ZONE: Final = timedelta(hours=-12)
-"""UTC-12, where a month ends last."""
+"""UTC-12, the last time zone in which a month ends."""
 
 NUMBER: Final = "/cardDetails/cardNumber"
 MONTH: Final = "/cardDetails/expiryMonth"
@@ -28,13 +28,12 @@ YEAR: Final = "/cardDetails/expiryYear"
 
 
 def has_number(card: CardDetails | None) -> bool:
-    """Whether there is a card number, of whatever form. One that is blank is none."""
+    """Whether there is a card number, of any form; a blank one does not count."""
     return card is not None and bool(_given(card.card_number))
 
 
 def card_faults(card: CardDetails, now: datetime) -> tuple[Fault, ...]:
-    """What is wrong with the parts of `card` that were given; those that are blank were not. A card is good until the end of its
-    month, wherever that ends last."""
+    """The faults of the given, non-blank parts of `card`. A card is valid until its month has ended in every time zone."""
     return (*_number_faults(_given(card.card_number)), *_expiry_faults(card, now))
 
 

@@ -24,7 +24,7 @@ def _place(detail: ErrorDetails) -> _Place:
 
 
 def field_faults(error: ValidationError, place: Callable[[ErrorDetails], _Place] = _place) -> Mapping[str, Fault]:
-    """The faults of single values, by their pointers. `place` tells the steps to one. Raises `MalformedJson`."""
+    """The faults of single values, by JSON Pointer. `place` gives the path to one. Raises `MalformedJson`."""
     details = error.errors(include_url=False, include_input=False)
     if details[0]["type"] == "json_invalid":
         raise MalformedJson(details[0]["ctx"]["error"])

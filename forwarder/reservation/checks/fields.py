@@ -50,15 +50,15 @@ class UnknownField(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """A request, and what its body has beside it."""
+    """A request, and the unknown fields of its body."""
 
     request: AnyRequest
     unknown: Sequence[UnknownField] = ()
 
 
 def read_request(operation: Operation, body: bytes, check: Plausibility | None = None) -> Reading | list[Fault]:
-    """The request in `body`, or its faults: all of them, each with its JSON Pointer. Where there are any, those that `check` finds
-    are named with them; alone they leave it a request. Raises `MalformedJson`."""
+    """The request in `body`, or all its faults, each with its JSON Pointer; then including those that `check` finds, which
+    alone do not refuse it here. Raises `MalformedJson`."""
     if operation == "booking-engine" and (usual := read_usual(body)) is not None:
         return between_fields(usual, check) or Reading(usual)
     model = MODELS[operation]
@@ -76,8 +76,8 @@ T = TypeVar("T")
 
 
 def read_exactly(read_json: Callable[[bytes], T], read_parsed: Callable[[Any], T], body: bytes) -> T:
-    """What `read_json` makes of `body`; or, where a number in it has more digits than a float keeps, `read_parsed` of the document
-    with its whole numbers exact. Raises `MalformedJson`, and pydantic's `ValidationError` of what is JSON."""
+    """The result of `read_json(body)`; or, if a number has more digits than a float keeps, of `read_parsed` with the document's
+    whole numbers exact. Raises `MalformedJson`, and pydantic's `ValidationError` for invalid values."""
     try:
         return read_json(body)
     except ValidationError as error:
@@ -101,8 +101,8 @@ def _exact(text: str) -> int | float:
 
 
 def refuse_hidden(body: bytes, given: int) -> bool:
-    """Refuse what is not JSON in the parts of a valid `body` that its reader skipped. `given`: how many fields it read; if there
-    are no more names than that, it skipped nothing. Whether it may have. Raises `MalformedJson`."""
+    """Rejects invalid JSON in the parts of a valid `body` that its reader skipped. `given`: how many fields the reader read; if
+    there are no more names than that, it skipped nothing. Returns whether it may have skipped any. Raises `MalformedJson`."""
     if max_names(body) == given:
         return False
     refuse_what_is_no_number(body)
@@ -114,7 +114,7 @@ _MAX_UNKNOWN: Final = 20
 
 
 def unknown_fields(model: type[BaseModel], document: Mapping[str, Any]) -> Sequence[UnknownField]:
-    """What in a valid `document` is no field of the `model`: the first of them, where there are many."""
+    """The unknown fields in a valid `document`, at most `_MAX_UNKNOWN` of them."""
     return tuple(islice(_unknown(model, document, ""), _MAX_UNKNOWN))
 
 
@@ -164,13 +164,13 @@ def read_object(model: type[M], body: bytes) -> M | list[Fault]:
 
 
 def refuse_names_given_twice(body: bytes) -> None:
-    """Of a body that was read already. Raises `MalformedJson`."""
+    """Rejects repeated names in a body that was already parsed. Raises `MalformedJson`."""
     if not names_are_unique(body):
         raise MalformedJson("an object has one name twice")
 
 
 def refuse_what_is_no_number(body: bytes) -> None:
-    """`NaN` and `Infinity` outside of strings are not JSON (RFC 8259, section 6); pydantic's reader would take them. Raises
+    """Rejects `NaN` and `Infinity` outside of strings: not JSON (RFC 8259, section 6), but accepted by pydantic's reader. Raises
     `MalformedJson`."""
     if b"NaN" not in body and b"Infinity" not in body:
         return

@@ -1,6 +1,6 @@
-"""What a request of the right form may say, and yet cannot mean: an arrival long past, more adults and children than guests, a time
-that no clock shows, a guest without a name. Checked where a request comes in, unless its account says otherwise, and never of what
-was accepted. Pure."""
+"""Rejects well-formed requests that make no sense: an arrival long past, more adults and children than guests, an impossible
+time, a guest without a name. Checked when a request arrives, unless its account skips the check, and never after acceptance.
+Pure."""
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -22,14 +22,14 @@ CHECKS: Final = (PAST_ARRIVAL, GUEST_COUNTS, CLOCK_TIMES, GUEST_NAME, CARD_LIKE_
 """The names of the checks, by which an account does without some."""
 
 _LAST_TIME_ZONE: Final = timedelta(hours=12)
-"""How far the last time zone in which it is still today is behind UTC."""
+"""How far the last time zone with today's date is behind UTC."""
 
 _LATEST: Final = _LAST_TIME_ZONE + timedelta(days=1)
-"""Whoever arrives after midnight books for the day before."""
+"""A guest who arrives after midnight books for the day before."""
 
 
 class _Said(NamedTuple):
-    """What the checks look at; None for what is not there, or is not of its type."""
+    """The values to check; None for one that is missing or of another type."""
 
     arrival: date | None
     guests: int | None
@@ -48,7 +48,7 @@ class Plausibility(NamedTuple):
     skipped: Collection[str] = ()
 
     def faults(self, request: AnyRequest) -> list[Fault]:
-        """What `request` cannot mean."""
+        """The implausible values of `request`."""
         guest = request.guest
         said = _Said(
             request.arrival_date,
@@ -90,13 +90,13 @@ def plausibility(now: datetime, skipped: Collection[str] = ()) -> Plausibility:
 
 
 def _names_anybody(names: Iterable[object]) -> bool:
-    # What is no text is refused as such.
+    # A name that is not a text is refused for its type.
     return any(name is not None and (not isinstance(name, str) or name.strip()) for name in names)
 
 
 def _said_in(document: Mapping[str, Any]) -> _Said:
     guest = document.get("guest")
-    # A guest that is missing, or none, is refused as such.
+    # A missing or null guest is refused for that.
     known = guest if isinstance(guest, dict) else {"name": guest or "?"}
     return _Said(
         _day(document.get("arrivalDate")),
@@ -145,8 +145,8 @@ _DIGITS = re.compile(r"\s*(-?)(\d{1,4})\s*", re.ASCII)
 
 
 def is_possible(time: str | float) -> bool:
-    """Whether a clock may show `time`. Digits alone, a number's too, are an hour (15), or hours and minutes (1530); where they are
-    five or more they may be anything, and so may words."""
+    """Whether `time` is possible on a clock. Digits alone, also as a number, are an hour (15), or hours and minutes (1530);
+    five or more digits, and words, are not checked."""
     if isinstance(time, float):
         return 0 <= time <= _DAY  # a part of an hour: 15.5
     text = str(time)

@@ -1,8 +1,8 @@
-"""The rules of an integration: what its kind of PMS asks of a reservation beyond the fields themselves. Pure.
+"""The rules of an integration: further requirements of its kind of PMS on a reservation. Pure.
 
-A rule needs nothing but the request, the kind and the moment. It is written once: the ingress refuses by it before anything is
-accepted, a dry run tells of it, and the worker checks again, since an account may have changed meanwhile. No problem of a rule
-quotes the value at fault: it may be a card.
+A rule depends on the request, the kind and the time only, and is written once: the ingress applies it before accepting, a dry run
+reports it, and the worker checks again, because the account may have changed since. No rule's problem quotes the value at fault: it
+may be a card number.
 """
 
 from collections.abc import Iterator, Mapping
@@ -18,11 +18,11 @@ from forwarder.reservation.request import CardDetails
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """What a kind of PMS asks of a reservation.
+    """The requirements of a kind of PMS on a reservation.
 
-    `rooms`: whether it tells rooms of a property apart; else the room is the property. `website`: whether `paymentProviderId`
-    carries the website that is booked. `cards`: which cards are sent to it: those of every reservation, those alone with which the
-    PMS is paid (`morChannel` PMS; there has to be one then), or none.
+    `rooms`: whether it distinguishes rooms of a property; otherwise the room is the property. `website`: whether
+    `paymentProviderId` carries the booked website. `cards`: which cards are sent to it: all, only those that pay the PMS
+    (`morChannel` PMS; then a card is required), or none.
     """
 
     rooms: bool = True
@@ -30,18 +30,18 @@ class Traits:
     cards: Literal["all", "payment", "none"] = "all"
 
     def sends_card(self, reservation: Mapping[str, Any]) -> bool:
-        """Whether its card, if it has one, is sent to the PMS."""
+        """Whether the reservation's card, if it has one, is sent to the PMS."""
         return self.cards == "all" or (self.cards == "payment" and reservation.get("morChannel") == "PMS")
 
     @property
     def concern_card_alone(self) -> bool:
-        """Whether they ask nothing of a reservation without a card."""
+        """Whether they require nothing of a reservation without a card."""
         return self.rooms and not self.website and self.cards != "payment"
 
 
 def refusal(traits: Traits, reservation: Mapping[str, Any], card: CardDetails | None, now: datetime) -> Problem | None:
-    """The problem of the first rule that `reservation` breaks, with the faults of all of them; None where it breaks none.
-    `card`: the one that came with it, in the clear; `now`: aware."""
+    """The problem of the first rule that `reservation` breaks, with the faults of all broken rules; None if it breaks none.
+    `card`: the reservation's card, in the clear; `now`: aware."""
     broken = list(refusals(traits, reservation, card, now))
     if not broken:
         return None

@@ -1,4 +1,4 @@
-"""How a reservation ended otherwise than confirmed, and what may become of a cancellation."""
+"""Reservations that ended unconfirmed, and results of cancellations."""
 
 from typing import Final
 
@@ -138,4 +138,4 @@ REFUSALS: Final = (
     CANCELLATION_REFUSED,
     PMS_REFUSED,
 )
-"""What a PMS's no may be."""
+"""The codes that a PMS's refusal may have."""

@@ -18,7 +18,7 @@ class Fault:
 
 
 def counted(what: str, faults: Sequence[Fault]) -> str:
-    """The detail of a problem that has these faults: how many, and what the first is."""
+    """The detail of a problem with these faults: their number, and the first one."""
     count = "1 fault:" if len(faults) == 1 else f"{len(faults)} faults, the first"
     first = f"{faults[0].pointer} {faults[0].detail}".strip()
     return f"The {what} has {count} {first}. errors names each by JSON Pointer."
@@ -26,8 +26,8 @@ def counted(what: str, faults: Sequence[Fault]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A refusal that says what, where and what would be right. `status` is the HTTP status it is answered with, `retry_after` the
-    seconds after which to come again, where the problem itself knows."""
+    """A refusal that says what is wrong, where, and what would be right. `status`: the HTTP status of the response.
+    `retry_after`: the seconds after which to retry, if the problem itself knows."""
 
     code: str
     title: str
@@ -90,5 +90,5 @@ class ProblemType:
         faults: Sequence[Fault] = (),
         extra: Mapping[str, Any] | None = None,
     ) -> Problem:
-        """One occurrence; `detail` tells what is special about it."""
+        """One occurrence; `detail` has its specifics."""
         return Problem(self.code, self.title, self.status, detail, request_id, tuple(faults), extra or {})

@@ -1,4 +1,4 @@
-"""What is wrong with a request: who calls, what was sent, what was asked for."""
+"""Problems of a request: its caller, its content, its target."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""What the rules of an integration refuse: at once, or by the worker where the account has changed since."""
+"""Problems of an integration's rules: refused at once, or by the worker if the account has changed since."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""What is wrong with a call that manages webhooks."""
+"""Problems of a call that manages webhooks."""
 
 from typing import Final
 
