@@ -1,7 +1,7 @@
-"""The hash chain of the audit trail, and what is wrong with one. Pure.
+"""The hash chain of the audit trail, and its verification. Pure.
 
-Whoever can write the database can also compute hashes: they could rewrite the trail from some entry to its end. That is found by
-comparing it with a head that was noted elsewhere.
+Anyone with write access to the database can also compute hashes, and so rewrite the trail from some entry to its end. Comparing it
+with a head that was kept elsewhere reveals that.
 """
 
 from collections.abc import Sequence
@@ -15,12 +15,12 @@ from forwarder.process.clock import iso
 from forwarder.store.audit.port import AuditEntry, AuditHead, NewEntry
 
 GENESIS: Final = "0" * 64
-"""What the first entry has for its previous hash."""
+"""The previous hash of the first entry."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tampering:
-    """The first fault. `entry`: the number at which it shows; `fault`: `changed`, `removed`, `inserted` or `rewritten`."""
+    """The first fault. `entry`: the number where it shows; `fault`: `changed`, `removed`, `inserted` or `rewritten`."""
 
     entry: int
     fault: str
@@ -72,7 +72,7 @@ class ChainCheck:
     def __init__(self, noted: AuditHead | None = None) -> None:
         self._noted = noted
         self.last = AuditHead(0, GENESIS)
-        """The end of what was checked."""
+        """The last verified entry."""
 
     def check(self, entries: Sequence[AuditEntry]) -> Tampering | None:
         """The first fault in the `entries` that follow those checked before."""

@@ -8,15 +8,15 @@ from typing import Any, Protocol
 
 
 class AuditResult(StrEnum):
-    """What became of an operation."""
+    """The result of an operation."""
 
     DONE = "done"
     REQUESTED = "requested"
-    """It was about to be sent to the log, which cannot take part in a transaction of the store."""
+    """About to be sent to the log, which cannot take part in a transaction of the store."""
     REFUSED = "refused"
-    """Nothing was changed: what was asked for is not possible."""
+    """Nothing was changed: the operation is not possible."""
     FAILED = "failed"
-    """Something was away, or it was interrupted: part of it may have been done."""
+    """An outage or an interruption: part of it may have been done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,15 +84,15 @@ class AuditTrail(Protocol):
         ...
 
     async def append_within(self, connection: Any, entry: NewEntry) -> None:
-        """Append `entry` in the transaction of `connection`, which should be committed at once: whoever appends meanwhile waits."""
+        """Appends `entry` in the transaction of `connection`, which should commit at once: other appends wait for it."""
         ...
 
     async def entries(self, wanted: AuditFilter, *, before: int | None, limit: int) -> Sequence[AuditEntry]:
-        """Those that are `wanted`, the newest first, with numbers below `before`."""
+        """Entries that match `wanted`, newest first, with numbers below `before`."""
         ...
 
     async def after(self, number: int, *, limit: int) -> Sequence[AuditEntry]:
-        """All entries after that number, the oldest first."""
+        """All entries after that number, oldest first."""
         ...
 
     async def head(self) -> AuditHead:

@@ -1,5 +1,5 @@
-"""The audit trail in SQL. Whoever appends holds the row of the head until the end of the transaction, so that entries are
-chained in the order in which they are committed."""
+"""The audit trail in SQL. An append locks the head's row until the end of its transaction, so that entries are chained in commit
+order."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -31,7 +31,7 @@ class SqlAuditTrail:
             await self.append_within(connection, entry)
 
     async def append_within(self, connection: AsyncConnection, entry: NewEntry) -> None:
-        # The number of this entry, and still the hash of the last: from here on nobody else appends.
+        # This entry's number, and the hash of the one before. The update locks the row: no other transaction appends now.
         head = (await connection.execute(self._next)).one()
         kept = chained(entry, AuditHead(head.number - 1, head.hash))
         await connection.execute(insert(table).values(asdict(kept)))

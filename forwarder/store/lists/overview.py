@@ -32,10 +32,10 @@ from forwarder.store.tables import outbox, reservations
 _row = reservations.c
 _LARGEST_ID: Final = 2**63 - 1
 _CANDIDATES: Final = 5000
-"""How many rows one step of a search looks at."""
+"""How many rows one step of a search reads."""
 
 _SKEW: Final = timedelta(minutes=5)
-"""By which the clocks of ingresses and workers may differ."""
+"""The maximum difference between the clocks of ingresses and workers."""
 
 _SUMMARY: Final = (
     _row.id,
@@ -129,7 +129,7 @@ class SqlOverview:
         exact = searching.is_exact(wanted, lead)
         lowest, before = await self._bounds(wanted, before)
         ids, rest = await self._candidates(wanted, lead, limit if exact else max(limit, _CANDIDATES), before)
-        if rest is not None and rest < lowest:  # what is older was accepted earlier
+        if rest is not None and rest < lowest:  # older rows were accepted earlier
             rest = None
         found = await self._wanted(wanted, ids)
         if len(found) <= limit:
@@ -137,7 +137,7 @@ class SqlOverview:
         return Searched(found[:limit], found[limit - 1].id)
 
     async def _bounds(self, wanted: SubmissionFilter, before: int | None) -> tuple[int, int | None]:
-        """Between which ids those lie that were accepted when it is wanted: ids are in the order in which rows were ingested."""
+        """The range of ids of rows accepted in the wanted period: ids follow the order of ingestion."""
         lowest = 0
         if wanted.accepted_since is not None:
             lowest = await self._first_ingested(wanted.accepted_since - _SKEW)
@@ -187,7 +187,7 @@ class SqlOverview:
         ]
 
     async def next_try(self, account_id: str) -> NextTry | None:
-        # Literally the condition of the index of what is due, and its order.
+        # Literally the condition and order of the index of due rows.
         waiting = (_row.account_id == account_id, _row.due_at.is_not(None), _row.leased_by.is_(None))
         first = select(_row.due_at, _row.attempts).where(*waiting).order_by(_row.due_at, _row.id).limit(1)
         rows = await self._database.read(first)
@@ -220,7 +220,7 @@ class SqlOverview:
         return {row.request_id for row in await self._database.read(removed, {BATCH: batch})}
 
     async def server_settings(self) -> tuple[Mapping[str, str], int]:
-        """PostgreSQL's settings that durability depends on, and how many standbys take part in each commit; of SQLite none."""
+        """PostgreSQL's settings for durability, and how many standbys take part in each commit; for SQLite none."""
         if self._database.dialect != "postgresql":
             return {}, 0
         found = await self._database.read(_SERVER_SETTINGS)

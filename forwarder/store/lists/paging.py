@@ -1,12 +1,11 @@
 """Paging: cursors by keyset, and which filter of a list leads. No I/O.
 
-**Cursors.** Ascending, a cursor is the id at which a page starts. Descending, it is one above it: a page holds what is below its
-cursor. So 1, which no id is below, can stand for the first page in either order. Ids are only ever added above those that are
-visible, and a page is a range of ids: whoever follows `next` meets each exactly once, also where a filter drops some of them.
+**Cursors.** Ascending, a cursor is the id at which a page starts. Descending, it is one above it: a page holds the rows below its
+cursor. So 1, which no id is below, can mean the first page in either order. Ids are only ever added above the visible ones, and a
+page is a range of ids: a client that follows `next` sees each exactly once, even if a filter drops some of them.
 
-**Filters.** A page is merged from the runs of its leading filter: the rows that have one of its keys, in order of ids. The
-other filters are checked on these rows, and what they drop was read in vain. So the filter that lets the fewest rows through should
-lead.
+**Filters.** A page is merged from the runs of its leading filter: the rows that have one of its keys, in order of ids. The other
+filters are checked on these rows, and rows that they drop were read in vain. So the most selective filter should lead.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -21,11 +20,11 @@ FIRST: Final = 1
 """The cursor of the first page: no id is smaller."""
 
 MAX_PAGE_BYTES: Final = 1024 * 1024
-"""Of the items of a page together: it ends before the one that exceeds this, unless that is its first."""
+"""The maximum size of a page's items: it ends before the item that exceeds this, unless that is its first."""
 
 
 def fitting(sizes: Iterable[int]) -> int:
-    """How many items a page has room for, of those with these sizes in bytes: at least one, if there is one."""
+    """How many items of these sizes in bytes fit on a page: at least one, if there is one."""
     count = total = 0
     for size in sizes:
         total += size
@@ -86,8 +85,8 @@ _FEW_DAYS: Final = 92
 
 @dataclass(frozen=True, slots=True)
 class ListShape:
-    """What the text of a list's statements depends on: the filters given, which of them leads, and the order. `every_day`: the
-    leading range has so few days that each is looked into; otherwise the days that have anything are found first."""
+    """The inputs that determine the text of a list's statements: the given filters, the leading one, and the order.
+    `every_day`: the leading range is so short that each day is read; otherwise the days with any rows are found first."""
 
     given: tuple[Filter, ...] = ("listed",)
     lead: Filter = "listed"
@@ -129,6 +128,6 @@ def _rank(name: Filter, filters: Filters) -> tuple[int, int]:
 
 
 def _days(name: Filter, filters: Filters) -> int:
-    """How many days that range has, minus one."""
+    """The number of days in that range, minus one."""
     days = {"arrival": filters.arrival, "departure": filters.departure}.get(name, Days())
     return _ENDLESS if days.first is None or days.last is None else (days.last - days.first).days

@@ -1,4 +1,4 @@
-"""What readers need of the store: booking engines see one integration account at a time, operators all of them.
+"""Read access to the store: booking engines read one integration account at a time, operators all of them.
 
 Everything may raise `StoreUnavailable`.
 """
@@ -16,10 +16,10 @@ from forwarder.store.submissions.work import Attempt
 
 @dataclass(frozen=True, slots=True)
 class StoredSubmission:
-    """One submission as a reader sees it. `record`: the record of section 2.5 as JSON text, ready to be sent. `id`: the
-    record's. `revision`: that of its last event, 0 before the first. `partition`: of the requests topic, to which it went.
-    `similar_to`: the request ids of others for the same stay and guest. `conflicting_at`: when the last submission with another
-    body under its idempotency key was accepted, which was not made. `evidence`: what is known of its pushes."""
+    """One submission for a reader. `record`: the record of section 2.5 as JSON text, ready to be sent. `id`: the record's.
+    `revision`: of its last event, 0 before the first. `partition`: its partition of the requests topic. `similar_to`: the
+    request ids of others for the same stay and guest. `conflicting_at`: when the last submission with another body under its
+    idempotency key was accepted, which was not made. `evidence`: of its pushes."""
 
     id: int
     request_id: str
@@ -41,8 +41,8 @@ class StoredSubmission:
 
 @dataclass(frozen=True, slots=True)
 class SimilarSubmission:
-    """One for the same stay and guest: `reservation` is what it asks for, as JSON; `same_key`: see `NaturalKey.same`.
-    `cancellation_failed`: its cancellation was refused, or came to nothing."""
+    """One for the same stay and guest: `reservation` is its request as JSON; `same_key`: see `NaturalKey.same`.
+    `cancellation_failed`: its cancellation was refused or failed."""
 
     request_id: str
     status: Status
@@ -99,12 +99,12 @@ class Reader(Protocol):
         ...
 
     async def submissions(self, account_id: str, request_ids: Collection[str]) -> Mapping[str, StoredSubmission]:
-        """What `submission` says of each of these request ids, as far as they are known, in one read. Of several, a record that is
-        larger than its part of a MiB is left out: it is empty."""
+        """The known submissions among these request ids, as `submission` returns them, in one read. A record larger than its
+        share of a MiB is left out: it is empty."""
         ...
 
     async def similar(self, account_id: str, stay_key: str) -> Sequence[SimilarSubmission]:
-        """Some of the account's submissions for that stay and guest (`NaturalKey.stay`) of which a reservation may be."""
+        """Some of the account's submissions for that stay and guest (`NaturalKey.stay`) that have or may have a reservation."""
         ...
 
     async def reservation(self, account_id: str, reservation_id: int) -> StoredSubmission | None:
@@ -114,11 +114,11 @@ class Reader(Protocol):
     async def page(
         self, account_id: str, *, cursor: int, limit: int, filters: Filters = DEFAULT_FILTERS, order: Order = "asc"
     ) -> Page:
-        """The page of `limit` records that starts at `cursor` (1 for the first page), of those that `filters` select. It ends
-        early, with `next` set, where more would be larger than a MiB together; the first record is always on it.
+        """The page of `limit` records that starts at `cursor` (1 for the first page), among those that `filters` select. It
+        ends early, with `next` set, before it would exceed a MiB; the first record is always on it.
 
-        Following `next` shows each record that matched from the first page to the last exactly once, and none twice, whatever is
-        added or changed meanwhile. What starts to match behind the reader is not shown to it: a status is what changes.
+        Following `next` shows each record that matched from the first page to the last exactly once, whatever is added or changed
+        meanwhile. A record that starts to match behind the reader is not shown, because its status changes.
         """
         ...
 
@@ -129,9 +129,9 @@ class Reader(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SubmissionSummary:
-    """One submission in an operator's list. Timestamps and dates are ISO 8601; `due_at` is None where nothing is left to do.
-    `reason`: of its last try, or else the code of its problem. `held`: a worker has it now. `revision`: that of its last event, 0
-    before the first. `id`: the row's, by which searches go on; `record_id`: its record's, as callers know it."""
+    """One submission in an operator's list. Timestamps and dates are ISO 8601; `due_at` is None if nothing is left to do.
+    `reason`: of its last try, or else the code of its problem. `held`: a worker has leased it. `revision`: of its last event, 0
+    before the first. `id`: the row's, with which searches continue; `record_id`: its record's, as callers know it."""
 
     id: int
     record_id: int
@@ -180,7 +180,7 @@ class SubmissionFilter:
 
 @dataclass(frozen=True, slots=True)
 class Searched:
-    """A part of a search: what was found in it, newest first, and the id below which to go on; None at the end."""
+    """One step of a search: its matches, newest first, and the id below which to continue; None at the end."""
 
     rows: Sequence[SubmissionSummary]
     next: int | None
@@ -188,8 +188,7 @@ class Searched:
 
 @dataclass(frozen=True, slots=True)
 class NextTry:
-    """When something of an account is worked on next, or since when it could be; and why the last try of that failed, if there was
-    one."""
+    """When the account's next work is due, and why its last try failed, if there was one."""
 
     due_at: datetime
     reason: str | None
@@ -197,9 +196,9 @@ class NextTry:
 
 @dataclass(frozen=True, slots=True)
 class AskedFor:
-    """What a submission asks its account's PMS for: `reservation`, its request without the card, with the guest.
+    """The content of a submission for look-ups: `reservation`, its request without the card, with the guest.
 
-    `evidence`: what is known of its pushes. `doubles`: the ids of other reservations that the PMS shows under its reference.
+    `evidence`: of its pushes. `doubles`: the ids of other reservations that the PMS shows under its reference.
     """
 
     request_id: str
@@ -214,7 +213,7 @@ class Overview(Protocol):
     """The operator's side: every workspace's submissions."""
 
     async def doubled(self) -> Sequence[AskedFor]:
-        """The submissions that have doubles, newest first; of very many the newest 1000."""
+        """The submissions that have doubles, newest first; at most the newest 1000."""
         ...
 
     async def find(self, request_id: str) -> tuple[SubmissionSummary, StoredSubmission] | None:
@@ -222,11 +221,11 @@ class Overview(Protocol):
         ...
 
     async def accepted_at(self, submission_id: int) -> str | None:
-        """When the submission in that row, or the next one that there is, was accepted: ISO 8601."""
+        """When the submission in that row, or in the next existing one, was accepted: ISO 8601."""
         ...
 
     async def asked_for(self, request_id: str) -> AskedFor | None:
-        """What that submission, or the one that it is a duplicate of, asks for."""
+        """The content of that submission, or of the one that it is a duplicate of."""
         ...
 
     async def accounts(self, workspace_id: str | None = None) -> Sequence[str]:
@@ -234,8 +233,8 @@ class Overview(Protocol):
         ...
 
     async def search(self, wanted: SubmissionFilter, *, limit: int, before: int | None = None) -> Searched:
-        """The newest of the `wanted` submissions with ids below `before`, at most `limit` of them. Reads a few thousand rows at the
-        most: there may be more to come though fewer were found, or none."""
+        """The newest matches with ids below `before`, at most `limit`. Reads a few thousand rows at most: a step may find fewer
+        than `limit`, or none, although older matches exist."""
         ...
 
     async def summaries(self, request_ids: Collection[str]) -> Sequence[SubmissionSummary]:
@@ -247,11 +246,11 @@ class Overview(Protocol):
         ...
 
     async def time(self) -> datetime:
-        """What the database's clock shows."""
+        """The database's clock."""
         ...
 
     async def size(self) -> int:
-        """What the database takes on disk, in bytes, its indexes included."""
+        """The size of the database on disk in bytes, including its indexes."""
         ...
 
     async def unpublished(self, submission_id: int) -> Sequence[int]:
@@ -259,7 +258,7 @@ class Overview(Protocol):
         ...
 
     async def statuses(self, request_ids: Collection[str]) -> Mapping[str, tuple[Status, int]]:
-        """The status, and the revision of the last event, of each of these that is known."""
+        """The status, and the revision of the last event, of each known one of these."""
         ...
 
     async def anonymous(self, request_ids: Collection[str]) -> Collection[str]:
@@ -267,5 +266,5 @@ class Overview(Protocol):
         ...
 
     async def superseded(self, request_ids: Collection[str]) -> Mapping[str, str]:
-        """Those of these in whose place another was submitted since that still stands, and the request id of that one."""
+        """Of these submissions, those replaced by a later one that may have a reservation, with that one's request id."""
         ...

@@ -66,7 +66,7 @@ _size: ColumnElement[int] = func.coalesce(octets(_row.record), octets(_row.reque
 
 
 def _unless_large(column: ColumnElement[Any]) -> ColumnElement[Any]:
-    """Of a row of no more than `whole_up_to` bytes, so that a large value is not even read."""
+    """The value for rows of at most `whole_up_to` bytes, so that a larger value is not even read."""
     return case((_size <= _whole_up_to, column)).label(column.name)
 
 
@@ -193,8 +193,8 @@ class SqlReader:
     async def page(
         self, account_id: str, *, cursor: int, limit: int, filters: Filters = DEFAULT_FILTERS, order: Order = "asc"
     ) -> Page:
-        # Rows that may make the page too large come without what is large in them. Few pages have any: these are read again, and no
-        # more of them than fit.
+        # Rows that may make the page too large come without their large values. Few pages have any: these are read again, and
+        # no more of them than fit.
         shape, whole_up_to = shape_of(filters, order), MAX_PAGE_BYTES // limit
         parameters = {
             "account_id": account_id,
@@ -252,7 +252,7 @@ def parameters_of(filters: Filters, shape: ListShape, cursor: int) -> dict[str, 
     keys = [filters.property_id] if shape.lead == "property" else statuses if shape.lead == "status" else []
     return {
         "whole_up_to": _LARGEST_SIZE,
-        # Above every id: descending, the first page is what is below that.
+        # Above every id: descending, the first page has the ids below that.
         "cursor": _LARGEST_ID if shape.descending and cursor == FIRST else cursor,
         "property": filters.property_id,
         "statuses": statuses,
@@ -297,7 +297,7 @@ def _cancellation(row: Row[Any]) -> Cancellation | None:
 
 
 def _record(row: Row[Any]) -> str:
-    """The record stored with the outcome; of a submission without one yet, what is known so far."""
+    """The record stored with the outcome; for a submission without an outcome, a record of the present state."""
     text: str | None = row.record
     if text is not None:
         return text

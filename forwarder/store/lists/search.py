@@ -1,8 +1,8 @@
-"""Operators' searches: which rows are looked at first, and what is then asked of each. No I/O.
+"""Operators' searches: choosing the candidate rows, and checking them. No I/O.
 
-A search looks at candidates, newest first, a bounded number at a time: the ids of one account and status, or property, lie in
-order in an index, as do those of one id of a PMS, or one transaction. The other filters are asked of the candidates' rows: in SQL
-as far as a database can tell, and of the rest here.
+A search reads candidates, newest first, a bounded number at a time: an index has the ids of one account and status, or property, in
+order, as others do for one PMS id, or one transaction. The other filters are checked on the candidates' rows: in SQL where a
+database can, and the rest here.
 """
 
 from collections.abc import Mapping, Sequence
@@ -48,8 +48,8 @@ Lead = Literal["pms", "property", "status", "id"]
 
 
 def lead_of(wanted: SubmissionFilter) -> Lead:
-    """What probably leaves the fewest candidates. The runs of many accounts cost more than going through all rows, unless they are
-    of statuses that few have."""
+    """The filter that probably leaves the fewest candidates. Merging the runs of many accounts costs more than scanning all
+    rows, unless for statuses that few rows have."""
     if wanted.pms_reservation_id is not None:
         return "pms"
     if wanted.property_id is not None:
@@ -59,7 +59,7 @@ def lead_of(wanted: SubmissionFilter) -> Lead:
 
 
 def is_exact(wanted: SubmissionFilter, lead: Lead) -> bool:
-    """Whether every candidate is wanted."""
+    """Whether every candidate matches."""
     times = (wanted.accepted_before, wanted.accepted_since)
     if any((wanted.reason, *times, wanted.guest, wanted.transaction_keys)):
         return False
@@ -67,7 +67,7 @@ def is_exact(wanted: SubmissionFilter, lead: Lead) -> bool:
 
 
 def runs_of(wanted: SubmissionFilter, lead: Lead) -> list[dict[str, Any]]:
-    """The batch of `candidates`: in each account the keys whose runs have them."""
+    """The batch of `candidates`: for each account the keys of its runs."""
     match lead:
         case "pms" | "id":
             return [{"value": wanted.pms_reservation_id}]
@@ -111,15 +111,15 @@ def next_from() -> Select[Any]:
 
 
 def of_transactions() -> Select[Any]:
-    """The ids of those with one of a batch of transaction keys of which a reservation may be."""
+    """The ids of submissions with one of a batch of transaction keys that may have a reservation."""
     keys = batch_of(_row.transaction_key)
     recognised = key_among(recognised_by(_row), select(keys.c.transaction_key))
-    # Literally the index's condition: only then can it be used.
+    # Literally the index's condition, or PostgreSQL cannot use it.
     return select(_row.id).where(recognised, _row.natural_key.is_not(None), _row.status.in_(POSSIBLE_STATUSES))
 
 
 def among(dialect: DialectName, wanted: SubmissionFilter, columns: Sequence[ColumnElement[Any]]) -> Select[Any]:
-    """These columns, newest first, of those of a batch of ids that may be wanted; `is_wanted` says which are."""
+    """These columns, newest first, of the rows of a batch of ids that may match; `is_wanted` decides."""
     batch = batch_of(_row.id)
     rows = select(*columns).where(key_among(_row.id, select(batch.c.id)))
     return rows.where(*_conditions(dialect, wanted)).order_by(_row.id.desc())
@@ -164,7 +164,7 @@ def _phone(dialect: DialectName) -> ColumnElement[Any]:
 
 
 def is_wanted(wanted: SubmissionFilter, account_id: str, request: str | None, reasons: Sequence[str | None]) -> bool:
-    """What no database can tell of a row `among` those that may be wanted. `request`: its JSON text, for a guest."""
+    """The checks that the database cannot make on a row from `among`. `request`: its JSON text, for a guest."""
     if account_id not in wanted.accounts or (wanted.reason is not None and wanted.reason not in reasons):
         return False
     return wanted.guest is None or request is None or _is_guest(wanted.guest, from_json(request).get("guest") or {})
@@ -173,12 +173,12 @@ def is_wanted(wanted: SubmissionFilter, account_id: str, request: str | None, re
 def _is_guest(wanted: str, guest: Mapping[str, Any]) -> bool:
     if digits := _phone_digits(wanted):
         return digits in _digits(str(guest.get("phone") or ""))
-    told = " ".join(str(guest[each]) for each in ("name", "firstName", "lastName", "email") if guest.get(each))
-    return all(word in told.casefold() for word in wanted.casefold().split())
+    names = " ".join(str(guest[each]) for each in ("name", "firstName", "lastName", "email") if guest.get(each))
+    return all(word in names.casefold() for word in wanted.casefold().split())
 
 
 def _phone_digits(text: str) -> str:
-    """The digits of a phone number, as far as the text is one; of any other text none."""
+    """The digits of `text` if it is a phone number; otherwise empty."""
     digits = _digits(text)
     is_phone = len(digits) >= _MIN_DIGITS and not any(each.isalpha() or each == "@" for each in text)
     return digits if is_phone else ""

@@ -95,8 +95,8 @@ def _ids(dialect: DialectName, shape: ListShape, *, upward: bool) -> Select[Any]
 
 
 def _listed(dialect: DialectName, columns: Sequence[ColumnElement[Any]], *, upward: bool) -> Select[Any]:
-    """What a list has by default: one run, of an index that has these rows alone, so that what ended without a reservation is not
-    even passed over."""
+    """The default list: one run of a partial index on these rows alone, so that submissions that ended without a reservation
+    are not even skipped."""
     rows = select(*columns).where(IS_LISTED)
     return _in_order(dialect, rows, _row.account_id, _account, upward=upward).limit(_max_rows)
 
@@ -236,11 +236,11 @@ def _matches(dialect: DialectName, name: Filter) -> ColumnElement[bool]:
 
 
 def of_each(dialect: DialectName, outer: FromClause, rows: Select[Any]) -> Select[Any]:
-    """What `rows`, a limited query that is correlated to `outer`, selects for each row of `outer`."""
+    """The rows that `rows`, a limited query correlated to `outer`, selects for each row of `outer`."""
     if dialect == "postgresql":
         inner = rows.lateral("inner")
         return select(*inner.c).select_from(outer.join(inner, true()))
-    # SQLite has no LATERAL, but evaluates such a list of ids anew for each row of what stands before it.
+    # SQLite has no LATERAL, but evaluates such a list of ids for each row of `outer`.
     ids = rows.with_only_columns(_row.id)
     return select(*rows.selected_columns).select_from(outer.join(reservations, _row.id.in_(ids)))
 

@@ -195,7 +195,7 @@ def _named() -> Executable:
 def _rewrite() -> Executable:
     names = ("request", "record", "problem", "attempts", "cancel_problem", "anonymized_at")
     batch = batch_of(_row.id, *(_row[name] for name in names))
-    # A tracestate is whatever its caller wrote.
+    # A caller may write anything into its tracestate.
     values = {name: batch.c[name] for name in names} | {"cancel_reason": null(), "trace": null()}
     return update(reservations).where(same_key(_row.id, batch.c.id)).values(values)
 
@@ -224,7 +224,7 @@ def ended_deliveries() -> Executable:
 
 
 def _deliveries_about(endpoints: Sequence[str], request_id: str) -> Select[Any]:
-    """By each endpoint's index of events, whose ids are the request id, a dot and a number."""
+    """Deliveries about a submission, by each endpoint's index of events, whose ids are the request id, a dot and a number."""
     following = f"{request_id}/"  # what comes after the dot in ASCII
     about = (_delivery.event_id > f"{request_id}.", _delivery.event_id < following)
     found = select(_delivery.id, _delivery.body, _delivery.attempts)

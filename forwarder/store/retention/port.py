@@ -14,16 +14,16 @@ class Standing(StrEnum):
 
     ERASABLE = "erasable"
     ERASED = "erased"
-    """It was before."""
+    """Erased before."""
     UNFINISHED = "unfinished"
-    """There is something left to do for it, which needs the guest."""
+    """Unfinished work needs the guest's data."""
     UNPUBLISHED = "unpublished"
-    """Its result event is about to be published, with the guest."""
+    """Its result event, with the guest's data, is about to be published."""
 
 
 @dataclass(frozen=True, slots=True)
 class GuestRecord:
-    """What the store knows of a guest by one submission. `request` and `record` hold the guest's data."""
+    """A submission with a guest's data, in `request` and `record`."""
 
     id: int
     request_id: str
@@ -37,7 +37,7 @@ class GuestRecord:
 
 @dataclass(frozen=True, slots=True)
 class ParkedReason:
-    """Why a submission that was not ingested yet, or never comes, is to be cancelled, in its caller's words."""
+    """The caller's reason for cancelling a submission that was not ingested yet, or will never be."""
 
     request_id: str
     account_id: str
@@ -45,22 +45,22 @@ class ParkedReason:
 
 
 class SweptStore(Protocol):
-    """What the retention sweeper needs. Each call is one short transaction, and skips what others are just working on."""
+    """The store of the retention sweeper. Each call is one short transaction, and skips rows that others have locked."""
 
     async def anonymize_finished(
         self, workspace_id: str, status: Status, *, until: date, now: datetime, limit: int
     ) -> int:
-        """Remove the guest's data of up to `limit` submissions of this status that were finished on that day or before, oldest
-        first; of how many. Fewer than `limit`: there are no more for now."""
+        """Erases the guest's data of up to `limit` submissions of this status that finished on that day or before, oldest
+        first; returns how many. Fewer than `limit`: there are no more for now."""
         ...
 
     async def forget_parked_reasons(self, account_ids: Collection[str], *, before: datetime, limit: int) -> int:
-        """Remove the reasons of up to `limit` cancellations that were requested before that and whose submissions never came; of
-        how many. They stay in force."""
+        """Erases the reasons of up to `limit` cancellations that were requested before that time and whose submissions never
+        arrived; returns how many. The cancellations stay in force."""
         ...
 
     async def endpoints_with_deliveries(self) -> Sequence[str]:
-        """The ids of all endpoints that have deliveries, those removed since included."""
+        """The ids of all endpoints that have deliveries, including removed endpoints."""
         ...
 
     async def delete_deliveries(self, endpoint_id: str, *, ended_before: datetime, limit: int) -> int:
@@ -69,34 +69,34 @@ class SweptStore(Protocol):
 
 
 class GuestStore(Protocol):
-    """What erasing a guest needs."""
+    """The store for erasing a guest."""
 
     async def submissions(self, request_ids: Collection[str]) -> Sequence[GuestRecord]:
-        """Those with these request ids, or that these are duplicates of."""
+        """The submissions with these request ids, or of which these are duplicates."""
         ...
 
     async def page(
         self, *, after: int, limit: int, workspace_id: str | None
     ) -> tuple[Sequence[GuestRecord], int | None]:
-        """Of the `limit` submissions with ids above `after` those that hold a guest's data, of one workspace if given; and the last
-        id that was looked at, None where there was none."""
+        """The submissions with a guest's data among the next `limit` ids above `after`, of one workspace if given; and the last id
+        read, None if there was none."""
         ...
 
     async def deliveries(self, request_id: str) -> int:
-        """How many webhook deliveries about the submission there are."""
+        """The number of webhook deliveries about the submission."""
         ...
 
     async def erase(self, records: Collection[GuestRecord], *, now: datetime) -> Sequence[str]:
-        """Remove the guest's data of those that can be erased, and from the webhook deliveries about them, in one transaction;
-        the request ids of these."""
+        """Erases the guest's data of those that can be erased, and of the webhook deliveries about them, in one transaction.
+        Returns their request ids."""
         ...
 
     async def parked_reasons(self) -> Sequence[ParkedReason]:
-        """All there are."""
+        """All reasons of parked cancellations."""
         ...
 
     async def erase_parked_reasons(self, request_ids: Collection[str]) -> Sequence[str]:
-        """Remove those of these submissions' cancellations; the request ids of these. They stay in force."""
+        """Erases the reasons of these submissions' cancellations, which stay in force. Returns their request ids."""
         ...
 
     async def last_id(self) -> int:

@@ -1,8 +1,8 @@
 """Deleting the rows of submissions that were finished long ago, in SQL.
 
-Rows are walked in the order in which they were ingested, a few in each short transaction; those that others have locked are passed
-over. Of a confirmed one its request id stays among the duplicates, as a duplicate of itself: should its message be delivered again,
-or its key be used again, it is not booked again.
+Walks rows in order of ingestion, a few in each short transaction, and skips those that others have locked. A confirmed one
+leaves its request id among the duplicates, as a duplicate of itself: if its message is delivered again, or its key used again,
+it is not booked again.
 """
 
 from collections.abc import Sequence
@@ -25,15 +25,15 @@ _OPEN = (Status.PENDING.value, Status.IN_DOUBT.value)
 
 @dataclass(frozen=True, slots=True)
 class Purged:
-    """How far a walk came. `last`: the id of the last row looked at; None: there are no more."""
+    """The progress of a walk. `last`: the id of the last row read; None: there are no more."""
 
     last: int | None
     deleted: int = 0
 
 
 class SqlPurge:
-    """On PostgreSQL or SQLite. Raises `StoreUnavailable`. `before`: the day before which a submission was finished
-    (`FINISHED_DAY`); `workspace_id`: of one workspace, or of all where it is None."""
+    """Purges on PostgreSQL or SQLite. Raises `StoreUnavailable`. `before`: deletes submissions that finished before this day
+    (`FINISHED_DAY`); `workspace_id`: of one workspace, or of all if None."""
 
     def __init__(self, engine: AsyncEngine) -> None:
         self._database = Database(engine)
@@ -45,8 +45,8 @@ class SqlPurge:
         return int((await self._database.read(found))[0][0])
 
     async def delete_some(self, before: date, workspace_id: str | None, *, after: int, limit: int) -> Purged:
-        """Delete, of the next `limit` rows with ids above `after`, those that can be."""
-        # Ids count in the order of ingestion: where that is too late, all that follow are.
+        """Deletes the finished ones among the next `limit` rows with ids above `after`."""
+        # Ids follow the order of ingestion: once a row is too recent, all later ones are.
         span = select(_row.id, _row.created_at).where(_row.id > after).order_by(_row.id).limit(limit).subquery("span")
         early = select(func.max(span.c.id).label("last")).where(span.c.created_at < _begin(before))
         ends = (await self._database.read(early))[0]
@@ -73,14 +73,14 @@ class SqlPurge:
         return len(gone)
 
     async def mark(self, before: date, *, now: datetime) -> None:
-        """Note, before anything is deleted, that the store may lack what was finished before that day."""
+        """Records, before anything is deleted, that the store may lack submissions that finished before that day."""
         values = {"finished_before": before, "purged_at": now}
         noted = insert_into(self._database.dialect, purges).values(values)
         again = noted.on_conflict_do_update(index_elements=["finished_before"], set_={"purged_at": now})
         await self._database.run(again.returning(purges.c.finished_before))
 
     async def purged_before(self) -> datetime | None:
-        """What was accepted before that moment, or came to its end, may have been deleted; None: nothing was."""
+        """Submissions accepted or finished before this time may have been deleted; None: none were."""
         rows = await self._database.read(select(func.max(purges.c.finished_before).label("latest")))
         return None if rows[0].latest is None else _begin(rows[0].latest)
 

@@ -14,7 +14,7 @@ from forwarder.store.retention.port import GuestRecord, Standing
 
 
 def anonymous_row(row: Row[Any], now: datetime) -> dict[str, Any]:
-    """The columns that change of a finished submission, for a batch."""
+    """The columns of a finished submission to anonymize, for a batch."""
     return {
         "id": row.id,
         "request": _json(anonymous_request(from_json(row.request))),
@@ -36,7 +36,7 @@ def anonymous_delivery(row: Row[Any]) -> dict[str, Any]:
 
 
 def guest_record(row: Row[Any], *, unpublished: bool) -> GuestRecord:
-    """What a row holds about its guest."""
+    """The guest's data in a row, and whether it can be erased."""
     if row.anonymized_at is not None:
         standing = Standing.ERASED
     elif row.status in _OPEN or row.due_at is not None or row.leased_by is not None:
@@ -63,7 +63,7 @@ def _problem(text: str | None) -> str | None:
 
 
 def _without_details(attempts: str) -> str:
-    """The tries without what was said: a PMS, or a customer's endpoint, may repeat what it was sent."""
+    """The attempts without their details: a PMS, or a customer's endpoint, may echo the request."""
     return _json([{**attempt, "detail": None} for attempt in from_json(attempts)])
 
 
