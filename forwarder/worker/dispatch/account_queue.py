@@ -1,14 +1,14 @@
 """One integration account's queue to its PMS. Its trouble stays its own.
 
-Bounded concurrency, its account's throttle (a circuit breaker, a rate budget, what the PMS asked for), and at most one push in
-flight for each room, so that two callers never race for the same nights. Held rows wait here in the order of their coming; rows of
-a busy room stand aside without holding up the others.
+Bounded concurrency, its account's throttle (a circuit breaker, a rate budget, pauses that the PMS asked for), and at most one push
+in flight for each room, so that two callers never race for the same nights. Held rows wait in order of arrival; rows of a busy
+room step aside without blocking the others.
 
-Reservations and cancellations share all of that but the breaker: while one of the two is left alone, the other goes on.
+Reservations and cancellations share all of that but the breaker: while it blocks one of the two, the other continues.
 
-Where one request can ask the PMS for several reservations, what waits goes together, as one push: rows of different rooms of which
-nothing was sent yet. What is in doubt, or is to be cancelled, goes alone. Nothing waits for others to come: a batch is what waits
-when its turn comes.
+If one request to the PMS can create several reservations, waiting rows are batched into one push: rows of different rooms that
+were never sent. Rows in doubt and cancellations go alone. A batch never waits for more rows: it has those that wait when its turn
+comes.
 """
 
 import asyncio
@@ -26,18 +26,19 @@ from forwarder.worker.dispatch.throttle import Admission, Throttle
 from forwarder.worker.push_context import NOT_ATTEMPTED, HealthSignal, PushContext
 
 _MAX_PASSED_OVER: Final = 100
-"""Rows, to find one more for a batch: whoever waits behind so many of busy rooms waits for the next."""
+"""How many rows to skip in search of one more for a batch; rows further behind wait for the next batch."""
 
 Push = Callable[[Sequence[PushContext]], Awaitable[HealthSignal]]
-"""Pushes these rows in one request. Returns what it showed of the PMS once that has answered and the rooms are free; what became
-of the rows is recorded from then on, and each is released then. One that raises releases none, and attempted nothing."""
+"""Pushes these rows in one request. Returns the PMS's health signal once the PMS has responded and the rooms are free; the
+results of the rows are recorded after that, and then each row is released. A push that raises releases no row, and attempted
+nothing."""
 
 MaxPerCreate = Callable[[Account], int]
-"""How many reservations one request to the account's PMS can ask for."""
+"""How many reservations one request to the account's PMS can create."""
 
 
 class _Started(NamedTuple):
-    """A push under way: its admission by the throttle, the rooms that are busy with it, and its rows."""
+    """A push in progress: its admission by the throttle, its busy rooms, and its rows."""
 
     admission: Admission
     rooms: Sequence[str]
@@ -48,8 +49,7 @@ class AccountQueue:
     """Starts pushes as the account and its throttle allow. `on_released` is called with the queue and each row that is over, to
     keep count and to fetch more.
 
-    A task makes one push after the other for as long as there is one to make: to make a task for each would cost as much as to
-    read what the PMS answers.
+    A task makes pushes one after the other while there are any: a task for each would cost as much as parsing the PMS's response.
     """
 
     def __init__(
@@ -97,11 +97,12 @@ class AccountQueue:
 
     @property
     def running_low(self) -> bool:
-        """Whether it has room while the store has more. What waits for the breaker of cancellations takes no reservation's room."""
+        """Whether it has room while the store has more. Rows that wait for the cancellations' breaker take no room from
+        reservations."""
         return self.more_in_store and self.waiting - len(self._put_off[True]) < self.account.concurrency
 
     def configure(self, account: Account) -> None:
-        """Apply the account's current settings."""
+        """Applies the account's current settings."""
         if account != self.account:
             self.account = account
             self._throttle.configure(account)
@@ -130,11 +131,11 @@ class AccountQueue:
         return withdrawn
 
     def stop(self) -> None:
-        """Start nothing more. What has not started is to be withdrawn."""
+        """Starts no more pushes. The caller withdraws the rows that have not started."""
         self._stopped = True
 
     def _continue(self) -> None:
-        """What is waited for may have come about before its time."""
+        """Starts what has become possible, perhaps before its planned time."""
         if self._pause is not None and self._throttle.pace_delay() == 0.0:
             self._end_pause()
         self._start_what_may()
@@ -160,7 +161,7 @@ class AccountQueue:
                 self._resume_in(delay)
                 return
             else:
-                # Whether a PMS is well again is found out with one.
+                # Probe an unhealthy PMS with a single row.
                 max_together = 1 if throttle.blocked else self._max_per_create(self.account)
                 if max_together == 1 or cancelling:
                     self._start([self._waiting.popleft()], [room])
@@ -169,7 +170,8 @@ class AccountQueue:
                     self._start(works, [room_of(work) for work in works])
 
     def _lane_delay(self, *, cancelling: bool) -> float:
-        """Seconds until one more reservation, or cancellation, may start, as far as that depends on others of its like."""
+        """Seconds until one more reservation, or cancellation, may start, by its own breaker; infinity while cancellations use
+        half of the limit."""
         if cancelling and self._cancelling >= max(self._throttle.limit // 2, 1):
             return math.inf  # slow cancellations leave half of what may be in flight to reservations
         return self._throttle.breaker_delay(cancelling=cancelling)
@@ -233,7 +235,7 @@ class AccountQueue:
                 if following is None:
                     return
                 started = following
-                # Its turn comes after what has started before it; and what is sent in one turn of the loop is answered together.
+                # Pushes that started earlier go first; and requests sent in one turn of the loop are answered together.
                 await asyncio.sleep(0)
         except BaseException:
             self._free(started, NOT_ATTEMPTED)
@@ -242,7 +244,7 @@ class AccountQueue:
             raise
 
     async def _pushed(self, started: _Started) -> HealthSignal:
-        """As `Push`; where that raises, its rows are released, and left to the lease."""
+        """As `Push`; if that raises, releases the rows and leaves them to the lease."""
         try:
             return await self._push(started.pushes)
         except FAULTS as error:  # the queue goes on
@@ -252,7 +254,7 @@ class AccountQueue:
             return NOT_ATTEMPTED
 
     def _following(self, started: _Started, signal: HealthSignal) -> _Started | None:
-        """That push is over. The next, if there is one for its task to make."""
+        """Ends that push. Returns the next one for its task, if there is one."""
         self._continuing = True
         self._free(started, signal)
         following, self._next = self._next, None
@@ -285,8 +287,8 @@ def room_of(work: Work) -> str:
 
 
 def take_together(waiting: deque[Work], busy_rooms: Collection[str], max_together: int) -> list[Work]:
-    """Take the first of `waiting`, whose room is not busy, and those that can go with it, in their order. Of one room none goes
-    before another that has waited longer."""
+    """Takes the first of `waiting`, whose room is not busy, and those that can share its push, in order. Rows of one room keep
+    their order."""
     first = waiting.popleft()
     taken = [first]
     if not _goes_with_others(first):

@@ -14,7 +14,7 @@ _IDLE_SECONDS: Final = 5.0
 
 
 class BreakerState(StrEnum):
-    """Of a breaker."""
+    """The state of a breaker."""
 
     CLOSED = "closed"
     OPEN = "open"
@@ -39,8 +39,8 @@ class Breaker:
            │                              └── it fails: a longer pause ───┘      │
            └───────────────────── a push that started at any time goes well ─────┘
 
-    A failure counts only where its push started since the breaker last opened: of 64 that were in flight, those that fail after it
-    opened lengthen no pause, and do not open it again once it has closed.
+    A failure counts only if its push started after the breaker last opened: of 64 pushes in flight, those that fail after it
+    opened do not lengthen the pause, nor open it again once it has closed.
 
     `jitter` draws evenly from [0, 1).
     """
@@ -71,17 +71,17 @@ class Breaker:
 
     @property
     def idle(self) -> bool:
-        """Whether a probe might go, and has not for a while: there is nothing to push."""
+        """Whether a probe has been possible for a while, and none was made because there is nothing to push."""
         return self.state is BreakerState.OPEN and self._clock.monotonic() > self._until + _IDLE_SECONDS
 
     def start(self) -> int:
-        """A push starts, after `delay` returned 0.0. What is returned goes to `end`, once, when the push is over."""
+        """Starts a push, after `delay` returned 0.0. Pass the result to `end`, once, when the push is over."""
         if self.state is BreakerState.OPEN:
             self.state = BreakerState.HALF_OPEN
         return self._openings
 
     def end(self, started: int, health: Health) -> None:
-        """A push is over that showed `health`."""
+        """Ends a push that showed `health`."""
         if health is Health.WELL:
             self.state, self._failures, self._pauses = BreakerState.CLOSED, 0, 0
         elif started == self._openings:

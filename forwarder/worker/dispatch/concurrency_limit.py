@@ -1,18 +1,18 @@
-"""How many pushes of an account may be in flight. No I/O."""
+"""The concurrency limit of an account's pushes. No I/O."""
 
 from typing import Final
 
 _TOLERATED: Final = 0.1
-"""Of a round: more than this share of pushes that found the PMS overloaded is no accident."""
+"""The share of overloaded pushes in a round above which the limit is lowered."""
 
 
 class ConcurrencyLimit:
-    """How many pushes of one account may be in flight now: `limit`, from 1 to `maximum`, by what its PMS turns out to bear.
+    """How many pushes of one account may be in flight now: `limit`, from 1 to `maximum`, adapted to what its PMS can handle.
 
     Additive increase, multiplicative decrease (D.-M. Chiu, R. Jain, "Analysis of the increase and decrease algorithms for
-    congestion avoidance in computer networks", 1989), with the slow start of V. Jacobson, "Congestion avoidance and control", 1988.
-    The limit is what the account allows until the PMS shows that this is too much for it: one that is merely slow is asked by as
-    many as may be. It is adapted once a round, which is as many pushes as the limit, so that the odd failure lowers nothing.
+    congestion avoidance in computer networks", 1989), with the slow start of V. Jacobson, "Congestion avoidance and control",
+    1988. The limit starts at the account's maximum and falls only when the PMS shows overload: a PMS that is merely slow keeps
+    the maximum. It adapts once a round, which is as many pushes as the limit, so that a single failure lowers nothing.
     """
 
     def __init__(self, maximum: int) -> None:
@@ -31,11 +31,11 @@ class ConcurrencyLimit:
         self._slow_start_until = min(self._slow_start_until, maximum) if lowered else maximum
 
     def start(self) -> int:
-        """A push starts. What is returned goes to `end`, where the push shows something of the PMS."""
+        """Starts a push. Pass the result to `end` if the push shows the PMS's load."""
         return self._round
 
     def end(self, started: int, *, overloaded: bool) -> bool:
-        """A push is over that found the PMS overloaded, or not. True where that lowered the limit.
+        """Ends a push that found the PMS overloaded, or not. True if that lowered the limit.
 
         Pushes that started in an earlier round say nothing about the limit of this one.
         """

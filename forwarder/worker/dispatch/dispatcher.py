@@ -1,4 +1,4 @@
-"""All account queues of one worker, and the memory budget for what it holds. What does not fit stays in the store, due."""
+"""All account queues of one worker, and their memory budget. Rows that do not fit stay in the store, due."""
 
 import asyncio
 from collections.abc import Callable, Collection, Sequence
@@ -16,10 +16,10 @@ from forwarder.worker.dispatch.account_queue import AccountQueue, MaxPerCreate, 
 from forwarder.worker.dispatch.throttle import Throttles
 
 MAX_HELD_BYTES: Final = 48 * 1024 * 1024
-"""Of requests and sealed cards as texts. In memory they take about twice that; with it a worker stays below 300 MB."""
+"""The size of requests and sealed cards as text. They take about twice that in memory; a worker then stays below 300 MB."""
 
 _MIN_SIZE: Final = 1024
-"""What a row counts at least: it is more than its request."""
+"""The minimum size to count for a row, which has more than its request."""
 
 
 class Dispatcher:
@@ -36,7 +36,7 @@ class Dispatcher:
         target: Callable[[Account], str | None] = lambda _: UNKNOWN,
     ) -> None:
         self.target = target
-        """What pushes to an account's PMS carry now: rows are leased with it."""
+        """The current target of pushes to an account's PMS, which leased rows record."""
         self._throttles = throttles or Throttles(clock)
         self._clock = clock
         self._push = push
@@ -60,8 +60,8 @@ class Dispatcher:
         return len(self._budget)
 
     def room_for(self, account: Account) -> int:
-        """How many more rows of the account may be held: an even share, so that no account crowds out another. While its PMS is
-        being left alone, as many as can be in flight: the rest waits in the store."""
+        """How many more rows of the account may be held: an even share, so that no account crowds out another. While its
+        throttle blocks it, at most its concurrency: the rest waits in the store."""
         if account.paused or self._stopped:
             return 0
         queue = self._queues.get(account.id)
@@ -73,8 +73,8 @@ class Dispatcher:
         return max(min(share - waiting, self._budget.max_rows - self.held), 0)
 
     def offer(self, account: Account, works: Sequence[Work]) -> Sequence[int]:
-        """Hold these rows and push each in its turn. Returns the ids of those that were refused: their partition was lost
-        meanwhile, their cancellation came meanwhile, or a push of theirs under a lease that was lost is not over yet."""
+        """Holds these rows and pushes each in its turn. Returns the ids of refused rows: their partition was lost or their
+        cancellation arrived meanwhile, or a push of theirs under a lost lease is still running."""
         queue = self._queue(account)
         refused = []
         for work in works:
@@ -117,16 +117,16 @@ class Dispatcher:
         return [work_id for queue in self._queues.values() for work_id in self._withdraw_from(queue, unwanted)]
 
     def note_cancelled(self, request_ids: Collection[str]) -> None:
-        """Cancellations of rows under way here were ingested: what was not sent of them yet is not sent any more."""
+        """Records cancellations of rows in progress here: those not sent yet will not be sent."""
         self._cancelled.update(request_ids)
 
     def is_cancelled(self, work: Work) -> bool:
-        """Whether a cancellation of `work`, which does not show it, was ingested since it was leased."""
+        """Whether a cancellation of `work`, not shown by it, was ingested since it was leased."""
         return work.cancellation is None and work.submission.request_id in self._cancelled
 
     async def stop(self, grace_seconds: float) -> tuple[Collection[int], int]:
-        """Start nothing more, and wait up to `grace_seconds` for what was started. Returns the ids of those that never were, and
-        how many were not finished by then, and so were broken off. Those are left to the lease: in doubt."""
+        """Starts no more pushes, and waits up to `grace_seconds` for running ones. Returns the ids of rows that never started,
+        and the number of rows whose push was interrupted; the lease leaves those in doubt."""
         self._stopped = True
         for queue in self._queues.values():
             queue.stop()
@@ -191,7 +191,7 @@ class Dispatcher:
 
 
 class MemoryBudget:
-    """The rows that are held, and how many there may be: by their number, and by the average size of those that are there."""
+    """The held rows, and how many may be held: by number, and by their average size."""
 
     def __init__(self, *, rows: int, size: int = MAX_HELD_BYTES) -> None:
         self._rows = rows
@@ -204,11 +204,11 @@ class MemoryBudget:
 
     @property
     def max_rows(self) -> int:
-        """How many rows of that size may be held."""
+        """How many rows of the present average size may be held."""
         return min(self._rows, self._bytes * len(self._sizes) // self._total) if self._total else self._rows
 
     def add(self, work: Work) -> bool:
-        """Hold a row; False where it is held already."""
+        """Holds a row; False if it is held already."""
         if work.id in self._sizes:
             return False
         self._sizes[work.id] = size = _size_of(work)

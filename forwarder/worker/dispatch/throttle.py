@@ -1,8 +1,8 @@
-"""An account's throttle: when its next push may start, by its circuit breaker, its rate budget, and what its PMS asked for; and
-how many may be in flight. There are two breakers, one for reservations and one for cancellations; what operators see is the first.
+"""An account's throttle: when its next push may start, by its circuit breaker, its rate budget, and pauses that its PMS asked
+for; and how many may be in flight. There are two breakers, for reservations and for cancellations; operators see the former.
 
-A throttle outlives its account queue: an account that had nothing to push for a while keeps its breaker and its budget.
-There is one for each account that this worker has pushed for, a few hundred bytes each.
+A throttle outlives its account queue: an idle account keeps its breaker and its budget. There is one for each account that this
+worker has pushed for, a few hundred bytes each.
 """
 
 import math
@@ -26,14 +26,14 @@ from forwarder.worker.push_context import Health, HealthSignal
 _log = structlog.get_logger(__name__)
 
 Published = Callable[[str, Mapping[str, Any]], Limits]
-"""What a kind of PMS publishes, of an account with these options."""
+"""The published limits of a kind of PMS, for an account with these options."""
 
 _NEVER = float("-inf")
 _IDLE: Final = "idle"
 _UNKNOWN: Final = "unknown"
 _THROTTLED: Final = "pms_throttled"
 _INSTANT = 1e-6
-"""Seconds: nearer than clocks are exact."""
+"""Seconds below the precision of the clocks."""
 
 
 _NEVER_OPENS: Final = Tolerance(failures=sys.maxsize)
@@ -49,7 +49,7 @@ class Admission(NamedTuple):
 
 
 class Throttle:
-    """One account's. Implements `Pace`, by which the PMS seam reports what it sends and what it is asked."""
+    """The throttle of one account. Implements `Pace`, through which the PMS client reports requests and requested pauses."""
 
     def __init__(self, account: Account, clock: Clock, published: Published) -> None:
         self._account = account
@@ -79,37 +79,37 @@ class Throttle:
 
     @property
     def kind(self) -> str:
-        """Of the account's PMS."""
+        """The kind of the account's PMS."""
         return self._account.kind
 
     @property
     def failing(self) -> str | None:
-        """The reason for which the PMS is being left alone; None where it is not."""
+        """Why the throttle blocks the PMS; None if it does not."""
         if self._breaker.state is not BreakerState.CLOSED:
             return self._opened_for
         return _THROTTLED if self._held_off() > 0.0 else None
 
     @property
     def shown(self) -> str | None:
-        """How operators see the breaker: None while it is closed."""
+        """The breaker's state for operators: None while it is closed."""
         if self._breaker.state is BreakerState.CLOSED:
             return None
         return _IDLE if self._breaker.idle else BreakerState.OPEN.value
 
     @property
     def blocked(self) -> bool:
-        """Whether the PMS is being left alone."""
+        """Whether the breaker, or a pause that the PMS asked for, blocks pushes."""
         if self._breaker.state is not BreakerState.CLOSED:
             return True
         return self._held_off_until != _NEVER and self._held_off() > 0.0
 
     @property
     def limit(self) -> int:
-        """How many pushes may be in flight: as many as the account allows, fewer where that is more than its PMS bears."""
+        """How many pushes may be in flight: the account's maximum, or fewer if its PMS cannot handle that many."""
         return self._concurrency.limit
 
     def state(self) -> ThrottleState:
-        """All of it, as operators see it."""
+        """The whole state, for operators."""
         delay, bucket = self.delay(), self._budget.scarcest
         return ThrottleState(
             self._account.id,
@@ -124,31 +124,30 @@ class Throttle:
         )
 
     def delay(self) -> float:
-        """Seconds until a push that makes a reservation may start: 0.0 for now, infinity where that depends on one that is under
-        way."""
+        """Seconds until a push that makes a reservation may start: 0.0 for now, infinity if that depends on a push in flight."""
         return max(self.breaker_delay(cancelling=False), self.pace_delay())
 
     def breaker_delay(self, *, cancelling: bool) -> float:
-        """The same for the breaker alone. Cancellations have their own: a PMS that refuses them may well take reservations, and
-        what a reservation waits for is never the probe of a cancellation."""
+        """Seconds until the breaker permits a push. Cancellations have their own breaker: a PMS that refuses them may well accept
+        reservations, and a reservation never waits for the probe of a cancellation."""
         delay = (self._cancel_breaker if cancelling else self._breaker).delay()
         return delay if delay > _INSTANT else 0.0
 
     def pace_delay(self) -> float:
-        """The same for the rate budget and for what the PMS asked for: they are of the whole account."""
+        """Seconds until the rate budget and the PMS's requested pause permit a push: both apply to the whole account."""
         if self._held_off_until != _NEVER or self._budget.limits:
             delay = max(self._held_off(), self._budget.delay())
             return delay if delay > _INSTANT else 0.0
         return 0.0
 
     def start(self, *, cancelling: bool = False) -> Admission:
-        """A push starts, after both delays were 0.0. What is returned goes to `end`, once, when the PMS has answered."""
+        """Starts a push, after both delays were 0.0. Pass the result to `end`, once, when the PMS has responded."""
         self._budget.start()
         breaker = self._cancel_breaker if cancelling else self._breaker
         return Admission(breaker.start(), self._concurrency.start(), cancelling)
 
     def end(self, admission: Admission, signal: HealthSignal) -> None:
-        """A push is over that showed this of the PMS."""
+        """Ends a push with the PMS's health signal."""
         self._budget.end(attempted=signal.health is not Health.NOT_ATTEMPTED)
         breaker = self._cancel_breaker if admission.cancelling else self._breaker
         before = breaker.state
@@ -213,13 +212,13 @@ class Throttles:
         return None if throttle is None else throttle.failing
 
     def states(self, *, max_accounts: int) -> Sequence[ThrottleState]:
-        """Of so many accounts at the most: first those whose PMS is left alone, then those with the most under way."""
+        """The states of at most `max_accounts` accounts: blocked ones first, then those with the most pushes in flight."""
         states = sorted((each.state() for each in self._throttles.values()), key=lambda each: each.account_id)
         states.sort(key=lambda each: (each.reason is None, -each.in_flight))
         return states[:max_accounts]
 
     def show(self, *, max_accounts: int) -> None:
-        """Tell the metrics whose breakers are not closed; by name no more than so many accounts."""
+        """Reports breakers that are not closed to the metrics; names at most `max_accounts` accounts."""
         states = {account_id: (each.kind, each.shown) for account_id, each in self._throttles.items() if each.shown}
         metrics.BREAKERS.replace({(kind, state or ""): n for (kind, state), n in Counter(states.values()).items()})
         is_open = sorted(account_id for account_id, (_, state) in states.items() if state != _IDLE)

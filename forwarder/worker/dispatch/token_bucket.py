@@ -1,4 +1,4 @@
-"""Token buckets, and which of them the limits that a kind of PMS publishes, or an account's own rate, come to. No I/O."""
+"""Token buckets, and the rate budget that they form from a PMS's published limits or an account's own rate. No I/O."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -7,12 +7,12 @@ from forwarder.pms.port import Limit, Limits
 from forwarder.process.clock import Clock
 
 _AT_ONCE: Final = 0.1
-"""Of a published limit: what may be asked at once. The rest comes steadily."""
+"""The share of a published limit that may be used as a burst. The rest is spread evenly."""
 
 
 class TokenBucket:
-    """Refills at `rate` a second and holds `burst`: at most burst + rate · seconds go through within any `seconds`. Full at first;
-    may be overdrawn. (J. Turner, "New directions in communications", IEEE Communications Magazine, 1986.)"""
+    """Refills at `rate` a second and holds `burst`: at most burst + rate · seconds pass within any `seconds`. Full at first; may be
+    overdrawn. (J. Turner, "New directions in communications", IEEE Communications Magazine, 1986.)"""
 
     def __init__(self, clock: Clock, rate: float, burst: float) -> None:
         self._clock = clock
@@ -28,17 +28,17 @@ class TokenBucket:
 
     @property
     def burst(self) -> float:
-        """How many it holds at most."""
+        """The capacity."""
         return self._burst
 
     @property
     def left(self) -> float:
-        """How many it holds now; below 0 where it is overdrawn."""
+        """The tokens left; below 0 if overdrawn."""
         self._refill()
         return self._tokens
 
     def debit(self, tokens: float) -> None:
-        """Take so many, whether they are there or not; less than none: give back."""
+        """Takes `tokens`, even if there are fewer; a negative number gives tokens back."""
         self._refill()
         self._tokens = min(self._tokens - tokens, self._burst)
 
@@ -65,11 +65,11 @@ def _bucket(clock: Clock, limit: Limit, per_push: int) -> TokenBucket:
 
 
 class RateBudget:
-    """What an account's pushes may ask of its PMS: a token bucket for each limit. No buckets: as much as they like.
+    """The rate budget of an account's pushes: a token bucket for each limit. Without buckets: unlimited.
 
-    A push pays in advance, when it starts, for the requests that it usually takes. What it sends beyond that is debited as it is
-    sent, and later pushes wait the longer. So the limit holds to the request where a push sends what it paid for as it starts.
-    A budget belongs to one worker: several workers that serve one account have one each.
+    A push pays in advance, when it starts, for the requests that it usually takes. Further requests are debited when they are
+    sent, so that later pushes wait longer. The limit is exact if pushes send what they paid for when they start. A budget
+    belongs to one worker: several workers that serve one account have one each.
     """
 
     def __init__(self, buckets: Sequence[TokenBucket] = (), *, per_push: int = 1) -> None:
@@ -85,7 +85,7 @@ class RateBudget:
 
     @property
     def in_flight(self) -> int:
-        """Pushes under way."""
+        """The pushes in flight."""
         return self._pushing
 
     @property
@@ -112,7 +112,7 @@ class RateBudget:
             self._debit(1)
 
     def end(self, *, attempted: bool) -> None:
-        """A push is over. What a PMS that was not `attempted` was never asked is given back."""
+        """Ends a push. Refunds the requests of a push that did not reach the PMS (not `attempted`)."""
         self._pushing = max(self._pushing - 1, 0)
         unused = max(self._paid - self._pushing * self._per_push, 0)
         self._paid -= unused

@@ -99,7 +99,7 @@ class CancellationIntake:
         return {account.id: account for account in found if account is not None}
 
     def _look_at_once(self, accounts: Iterable[Account]) -> None:
-        """What can be cancelled now is not left waiting for the next sweep."""
+        """Makes the dispatcher look at once, so that a due cancellation does not wait for the next sweep."""
         for account in accounts:
             self._dispatcher.note_more(account)
         self._dispatcher.refill_wanted.set()

@@ -1,7 +1,7 @@
-"""The two sources of the account queues: messages that arrive, and rows that are due and held by nobody.
+"""The two sources of the account queues: arriving messages, and due rows without a lease.
 
-Intake comes before push: a batch of messages is made durable in the store, then its offsets are committed. From then on the store
-owns the work, so that a slow PMS never holds up a partition. What finds no room in a queue stays there until the sweep claims it.
+Intake comes before push: it stores a batch of messages durably, then commits their offsets. From then on the store owns the
+work, so a slow PMS never holds up a partition. Rows that do not fit in a queue stay in the store until the sweep claims them.
 """
 
 from collections import defaultdict
@@ -58,14 +58,14 @@ class _Received(NamedTuple):
 
 
 class _Arrived(NamedTuple):
-    """A message and what it brought; None where decoding it raised what nobody expected."""
+    """A message and its decoded content; None if decoding raised an unexpected exception."""
 
     message: ConsumedMessage
     brought: _Received | CancellationRequest | None
 
 
 class _Foreign(NamedTuple):
-    """A message that is not worked on."""
+    """A message to set aside, with the error."""
 
     message: ConsumedMessage
     error: Undecodable | Forged | Fault
@@ -81,7 +81,7 @@ class _Allotment:
     target: str | None = None
 
     def take(self) -> bool:
-        """Whether one more row may be held; it is counted then."""
+        """Counts one more held row; False if there is no room."""
         if self.room <= 0:
             return False
         self.room -= 1
@@ -89,7 +89,7 @@ class _Allotment:
 
 
 class Intake:
-    """Ingests what one consumer receives."""
+    """Ingests the messages of one consumer."""
 
     def __init__(
         self,
@@ -116,9 +116,9 @@ class Intake:
         self._blame = Blame(Where.INTAKE, parts.clock.sleep)
 
     async def ingest_next(self, consumer: Consumer) -> None:
-        """One batch: receive, store, offer to the account queues, commit. What cannot be read, what the store cannot hold, and what
-        raises though others go through, is set aside: tried again with the rest, it would hold up all of them for ever. Raises
-        `LogUnavailable`; and `Unworkable` where nothing goes through: then no offset is committed."""
+        """Ingests one batch: receive, store, offer to the account queues, commit. Sets aside messages that cannot be decoded or
+        stored, and those that raise though others succeed: retrying them with the rest would block the partition for ever.
+        Raises `LogUnavailable`; and `Unworkable` if none succeeds: then it commits no offset."""
         self._watch.doing = "receive"
         messages = await consumer.receive(
             max_messages=self._settings.intake_batch, wait_seconds=self._settings.intake_wait_seconds
@@ -141,7 +141,7 @@ class Intake:
 
         async def take_in(some: Sequence[_Arrived]) -> None:
             read = [(each.message, each.brought or _decode(each.message, self._signer)) for each in some]
-            # First: what comes in the same batch and is cancelled already is not held, and not sent.
+            # Cancellations first: a submission cancelled in the same batch is neither held nor sent.
             await self._cancellations.ingest(
                 [(message, brought) for message, brought in read if isinstance(brought, CancellationRequest)]
             )
@@ -192,13 +192,14 @@ class Intake:
             await self._announce(conflicts)
 
     async def _with_cards_of_their_own(self, arrivals: Sequence[Arrival]) -> list[Arrival]:
-        """Their cards as the rows are to keep them. What was ingested before needs none."""
+        """The arrivals with their cards resealed for the rows. Those ingested before need no card."""
         carded = {each.submission.request_id: each for each in arrivals if each.submission.card is not None}
         resealed = await self._cards.reseal(list(carded.values()))
         return [resealed.get(each.submission.request_id, each) for each in arrivals]
 
     async def _tell_of(self, repeated: Sequence[Duplicate]) -> None:
-        """Who waits for a duplicate's outcome learns whose to wait for. Where the log is away they find out by its status."""
+        """Points requests that wait for a duplicate's outcome to the original. During an outage of the log they learn it from
+        the status."""
         for each in repeated:
             request_id, original = each.submission.request_id, each.duplicate_of
             if each.replayed:
@@ -207,14 +208,14 @@ class Intake:
                 _log.info("submission.duplicate", request_id=request_id, duplicate_of=original)
         metrics.TAKEN_IN.labels("duplicate").inc(len(repeated))
         time = iso(self._clock.now())
-        told = [encode_duplicate(each.submission, each.duplicate_of, time) for each in repeated if not each.replayed]
+        events = [encode_duplicate(each.submission, each.duplicate_of, time) for each in repeated if not each.replayed]
         try:
-            await self._publisher.publish(self._results_topic, told)
+            await self._publisher.publish(self._results_topic, events)
         except LogUnavailable as error:
-            _log.warning("duplicates.not_told", count=len(told), error=str(error))
+            _log.warning("duplicates.not_told", count=len(events), error=str(error))
 
     async def _announce(self, conflicts: Sequence[ConflictingBody]) -> None:
-        """Say of each that it was not made. That stands in the store, whatever becomes of the event."""
+        """Publishes that the conflicting bodies were not made. The store has recorded it, whether or not the event is published."""
         for each in conflicts:
             submission = each.submission
             _log.error(
@@ -249,7 +250,7 @@ class Intake:
             seconds = min(longest, submission.deadline_seconds or longest)
             deadline_at = submission.accepted_at + timedelta(seconds=seconds)
         else:
-            # Whoever puts it back wants it made, however late.
+            # The operator who replays it wants it made, however late.
             deadline_at = self._clock.now() + timedelta(seconds=longest)
         return Arrival(
             submission,
@@ -277,8 +278,8 @@ class Intake:
         metrics.TAKEN_IN.labels("taken_in").inc(len(arrivals))
 
     async def _set_aside(self, foreign: Sequence[_Foreign]) -> None:
-        """What is not worked on goes to the dead letters as it is, with the reason; it never stops a partition. A letter that the
-        log does not take says where on the requests topic its message is."""
+        """Publishes foreign messages as dead letters, unchanged, with the reason; they never stop a partition. If the log
+        refuses a letter for its size, publishes one with the message's place on the requests topic."""
         letters = [self._letters.set_aside(message, error) for message, error in foreign]
 
         async def publish(letters: Sequence[Message]) -> None:
@@ -305,7 +306,7 @@ class Intake:
 
 
 def _decode(message: ConsumedMessage, signer: MessageSigner) -> _Received | CancellationRequest:
-    """What `message` brought. Raises `Undecodable`, `Forged`."""
+    """The submission or cancellation in `message`. Raises `Undecodable`, `Forged`."""
     if is_cancellation(message.message):
         request = decode_cancellation(message.message)
         _require_signed(message.message, signer)
@@ -316,14 +317,14 @@ def _decode(message: ConsumedMessage, signer: MessageSigner) -> _Received | Canc
 
 
 def _require_signed(message: Message, signer: MessageSigner) -> None:
-    """Whoever can write to the topic has not, by that alone, the key that messages are signed with."""
+    """Write access to the topic is not enough to forge a message: it also takes the signing key."""
     if not signer.verifies(message):
         raise Forged("no process of this deployment signed it as it is")
 
 
 class Sweep:
-    """Claims due rows into account queues, and frees what a dead worker held. Looks into the store every `sweep_seconds`, and at
-    once for a queue that runs low. `in_memory`: the rows this worker has."""
+    """Claims due rows into account queues, and frees the rows of dead workers. Looks into the store every `sweep_seconds`, and
+    at once for a queue that runs low. `in_memory`: the rows this worker has."""
 
     def __init__(
         self, parts: WorkerParts, dispatcher: Dispatcher, lease: Lease, in_memory: Callable[[], Collection[int]]

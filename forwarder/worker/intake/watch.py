@@ -1,5 +1,5 @@
-"""Notices when the requests topic is not read, whatever the reason: a broker that is away, a group that does not agree on its
-members, a store that does not answer."""
+"""Detects that this worker does not read the requests topic, for any reason: an unreachable broker, a rebalance without end, a
+store that does not answer."""
 
 import structlog
 
@@ -13,7 +13,7 @@ _LOOK_SECONDS = 5.0
 
 
 class IntakeWatch:
-    """Of one worker. `doing` says what intake is about to wait for."""
+    """Watches one worker. `doing`: the operation that intake is about to wait for."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -28,15 +28,15 @@ class IntakeWatch:
 
     @property
     def stalled(self) -> bool:
-        """Whether that is too long."""
+        """Whether intake has been stuck for too long."""
         return self.stalled_seconds >= STALLED_SECONDS
 
     def went_on(self) -> None:
-        """A batch is through, or no message came."""
+        """Records progress: a batch is through, or no message came."""
         self._went_on_at = self._clock.monotonic()
 
     async def look(self) -> None:
-        """Tell how it stands, then wait."""
+        """Updates the metric, logs a change, then pauses."""
         seconds = self.stalled_seconds
         metrics.INTAKE_STALLED_SECONDS.set(seconds if seconds > 2 * _LOOK_SECONDS else 0)
         if self.stalled != self._stalled:
