@@ -35,11 +35,11 @@ _NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 The ingress lets none through."""
 
 MAX_SUBMISSION_BYTES: Final = 256 * 1024
-"""Of key and value on the requests topic. The ingress accepts a quarter of it from a caller. Anything larger is not ours, and
-its dead letter or result might be too large for the log."""
+"""Maximum size of key and value on the requests topic. The ingress accepts a quarter of it from a caller. A larger message is not
+ours, and its dead letter or result might be too large for the log."""
 
 MAX_ID: Final = 256
-"""Characters of an identifier: as many as fit into a database index."""
+"""Maximum characters of an identifier: what fits into a database index."""
 
 _LARGEST_INTEGER: Final = 2**63
 _FIRST_YEAR, _LAST_YEAR = 1970, 8999
@@ -68,11 +68,11 @@ _REVISION_DIGITS = 9
 
 
 class Undecodable(ValueError):
-    """A message that does not belong on its topic. The error says what is wrong and quotes nothing of the message."""
+    """A message that does not belong on its topic. The error says what is wrong without quoting the message."""
 
 
 class SubmissionFields(Protocol):
-    """The fields of a message besides the request itself. `Submission` has them."""
+    """The fields of a message other than the request itself. `Submission` has them."""
 
     @property
     def request_id(self) -> str: ...
@@ -140,7 +140,7 @@ def decode_with_text(message: Message) -> tuple[Submission, bytes]:
         body = _ENVELOPE.decode(message.value)
         text = bytes(body.reservation)
         reservation = read_json(text)
-        # What is no object has no members, and is refused here.
+        # A value that is not an object has no members, and is refused here.
         _require_ids(reservation["propertyId"], reservation.get("roomId"))
         card = None if body.card is None else SealedCard(body.card.keyId, body.card.sealed)
         submission = Submission(
@@ -200,12 +200,12 @@ class _SubmissionEnvelope(Struct, frozen=True):
     reservation: Raw
     # 0, which no message may carry, if the caller set none and the member is missing.
     deadlineSeconds: Annotated[int, Meta(ge=1, le=MAX_DEADLINE_SECONDS)] = 0  # noqa: N815
-    # Missing where it is not recognised by what it asks for.
+    # Missing if its content does not identify it.
     naturalKey: Id = ""  # noqa: N815
     transactionKey: Id = ""  # noqa: N815
     duplicateWindowSeconds: Annotated[int, Meta(ge=0, le=MAX_WINDOW_SECONDS)] = 0  # noqa: N815
     keyed: bool = False
-    # Missing in what releases before 0.2 wrote.
+    # Missing in messages of releases before 0.2.
     sameKey: Id = ""  # noqa: N815
     stayKey: Id = ""  # noqa: N815
 
@@ -227,12 +227,12 @@ _ENVELOPE: Final = Decoder(_SubmissionEnvelope)
 
 
 def is_cancellation(message: Message) -> bool:
-    """Whether the type of `message` is a cancellation request."""
+    """Whether `message` is a cancellation request, by its type."""
     return header(message.headers, "ce_type") == CANCELLATION_REQUESTED
 
 
 def encode_result(event: ResultEvent) -> Message:
-    """The message for `event`. Test mode events have a header of their own."""
+    """The message for `event`. Test mode adds a header."""
     headers = event_headers(event.event_id, event.type.encode(), event.occurred_at, event.request_id, event.trace)
     if event.data.get("test"):
         headers = (*headers, TEST_MODE)
@@ -240,8 +240,8 @@ def encode_result(event: ResultEvent) -> Message:
 
 
 def encode_duplicate(submission: Submission, duplicate_of: str, time: str) -> Message:
-    """The message that `submission` was found to be the one with the request id `duplicate_of`, sent again. It tells those who wait
-    for its outcome whose to wait for; its status, which is that one's, says the same."""
+    """The message that `submission` is a duplicate of the one with request id `duplicate_of`. It points requests that wait for its
+    outcome to the original; its status, which is the original's, says the same."""
     data: dict[str, Any] = {
         "requestId": submission.request_id,
         "workspaceId": submission.workspace_id,
@@ -278,22 +278,22 @@ def encode_conflict(submission: Submission, time: str) -> Message:
 
 
 def is_duplicate(message: Message) -> bool:
-    """Whether `message` says that its submission is a duplicate."""
+    """Whether `message` reports that its submission is a duplicate."""
     return header(message.headers, "ce_type") == _DUPLICATE
 
 
 def is_conflict(message: Message) -> bool:
-    """Whether `message` says that another body came before under the idempotency key."""
+    """Whether `message` reports that the idempotency key was used before with another body."""
     return header(message.headers, "ce_type") == _CONFLICT
 
 
 def is_outcome(message: Message) -> bool:
-    """Whether `message`, of the results topic, says how a submission ended."""
+    """Whether `message`, of the results topic, reports a submission's outcome."""
     return header(message.headers, "ce_type") not in {_DUPLICATE, _CONFLICT}
 
 
 def decode_data(message: Message) -> Mapping[str, Any]:
-    """The value of a message, which is a JSON object. Raises `Undecodable`."""
+    """The value of a message, a JSON object. Raises `Undecodable`."""
     try:
         data = from_json(message.value, allow_inf_nan=False)
     except ValueError as error:
@@ -330,7 +330,7 @@ def header(headers: Headers, name: str) -> str | None:
 
 
 def trace_of(headers: Headers) -> str | None:
-    """The trace that a message carries. Whoever may write to the topic could have put anything there: it is read as a caller's."""
+    """The trace of a message. Validated like a caller's, because anyone with write access to the topic may have set it."""
     parent = header(headers, TRACEPARENT)
     return None if parent is None else read_trace(parent, header(headers, TRACESTATE))
 

@@ -1,7 +1,7 @@
 """Lets HTTP requests wait for the outcome of a submission, by tailing the results topic.
 
-All waiters share one tail. It pauses while nobody waits: events then cost nothing here. A waiter is registered, and the tail is at
-the end of the topic, before the submission is published, so that its outcome cannot be missed.
+All waiters share one tail. It pauses while there are no waiters: events then cost nothing here. A waiter is registered, and the
+tail is at the end of the topic, before the submission is published, so that its outcome cannot be missed.
 """
 
 import asyncio
@@ -66,19 +66,19 @@ class ConflictingBody:
 
 
 Heard = OutcomeEvent | DuplicateOf | ConflictingBody
-"""What a waiter is told."""
+"""The events that a waiter can receive."""
 
 OutcomeFilter = Callable[[OutcomeEvent], bool]
-"""Whether an event is the one that somebody waits for."""
+"""Whether a waiter wants this event."""
 
 _Waiter = tuple[asyncio.Future[Heard | None], OutcomeFilter, str]
 
 
 class OutcomeListener:
-    """Gives outcomes to waiters, of which there may be `max_waiting` at a time, shared among the parties that wait. Nobody can wait
-    unless `run` is running.
+    """Delivers outcomes to at most `max_waiting` waiters at a time, shared among their parties. Waiting is possible only while
+    `run` is running.
 
-    `linger_seconds`: how long the tail goes on after the last waiter left, so that a few callers do not restart it each time.
+    `linger_seconds`: how long the tail runs on after the last waiter left, so that a few callers do not restart it each time.
     """
 
     def __init__(self, tail: Tail, clock: Clock, *, max_waiting: int = 10_000, linger_seconds: float = 5.0) -> None:
@@ -96,11 +96,11 @@ class OutcomeListener:
 
     @property
     def following(self) -> bool:
-        """Whether the tail is at the end of the topic: events published from now on will be seen."""
+        """Whether the tail is at the end of the topic: it will see events published from now on."""
         return self._following.is_set()
 
     async def run(self) -> None:
-        """Follow the topic whenever somebody waits, until cancelled. Then all waiters return at once, without an outcome."""
+        """Follows the topic while there are waiters, until cancelled. Then all waiters return at once, without an outcome."""
         self._running = True
 
         async def step() -> None:
@@ -129,10 +129,10 @@ class OutcomeListener:
         size: int = 0,
         fingerprint: str = "",
     ) -> AsyncIterator["OutcomeWaiter | None"]:
-        """A waiter for the first event of the submission for which `matches` is true, or for the news that it is a duplicate, or
-        that its body, the one with `fingerprint`, came after another; the block publishes what causes it. None if nobody can wait
-        now, or `party` has its share of waiters. `size`: bytes that are kept in memory for it meanwhile; it counts as one waiter
-        more for each 8 KiB."""
+        """A waiter for the first event of the submission that `matches`, or for the report that it is a duplicate, or that its
+        body, the one with `fingerprint`, conflicts with an earlier one; the block publishes the submission. None if waiting is
+        impossible now, or `party` has used up its share of waiters. `size`: bytes kept in memory meanwhile; each 8 KiB count as
+        one more waiter."""
         places = 1 + size // _PLACE_BYTES
         if not self._running or not self.places.take(party, places):
             yield None
@@ -167,7 +167,7 @@ class OutcomeListener:
             await first_of(self._following.wait(), self._clock.sleep(_START_SECONDS))
 
     async def _follow(self) -> None:
-        """Read from the topic's end on until nobody has waited for a while."""
+        """Reads from the end of the topic until there have been no waiters for a while."""
         try:
             await self._tail.seek_to_end()
         except LogUnavailable as error:
@@ -192,13 +192,13 @@ class OutcomeListener:
         for message in messages:
             try:
                 self._dispatch(message)
-            except FAULTS as error:  # the others are told
+            except FAULTS as error:  # the other events are still dispatched
                 UNREADABLE_RESULTS.labels("waiters").inc()
                 contained(Where.WAITERS, error, partition=message.partition, offset=message.offset)
 
     async def _pause(self, error: LogUnavailable) -> None:
         self._outage.failed(error)
-        # Not as long as others do: somebody waits for it.
+        # Shorter than other outage pauses: callers are waiting.
         await self._clock.sleep(_PAUSE_SECONDS)
 
     def _dispatch(self, consumed: ConsumedMessage) -> None:
@@ -271,7 +271,7 @@ def _decode(message: Message) -> OutcomeEvent:
     if cancellation is not None:
         _require_problem(cancellation.get("problem"), optional=status is Status.CANCELLED)
     _, _, revision = (header(message.headers, "ce_id") or "").rpartition(".")
-    # Serialised again, so that it is valid JSON whatever came in.
+    # Serialized again, so that it is valid JSON in any case.
     return OutcomeEvent(
         status,
         record["id"],

@@ -1,4 +1,4 @@
-"""What the publishers of all backends share: the partition of a key, and whether publishing failed just now. No I/O."""
+"""Shared by the publishers of all backends: the partition of a key, and whether publishing failed recently. No I/O."""
 
 import asyncio
 from functools import lru_cache
@@ -6,7 +6,7 @@ from functools import lru_cache
 from aiokafka.partitioner import murmur2
 
 _SIGN_BIT_OFF = 0x7FFFFFFF
-_KEYS_CACHED = 16_384  # murmur2 is pure Python, and a property's key comes again and again
+_KEYS_CACHED = 16_384  # murmur2 is pure Python, and the keys of properties repeat
 _FAILURE_SECONDS = 5.0
 
 

@@ -13,10 +13,10 @@ _MAX_EMPTY_READS = 60  # in a row, of `_WAIT_SECONDS` each
 async def read_to_end(
     log: Log, topic: str, *, since: datetime | None = None
 ) -> AsyncGenerator[Sequence[ConsumedMessage], None]:
-    """What `topic` holds at the time of the call, in batches, each partition in order; nothing if there is no such topic.
-    `since`: only from the first message of each partition that was appended at that moment or later.
+    """The messages that `topic` holds at the time of the call, in batches, each partition in order; nothing if there is no such
+    topic. `since`: only from the first message of each partition that was appended at that time or later.
 
-    What is deleted meanwhile is skipped. Raises `LogUnavailable`, also if messages that the log should hold do not come.
+    Skips messages that are deleted meanwhile. Raises `LogUnavailable`, also if messages that the log should hold do not arrive.
     """
     async with log.admin() as admin:
         ends = {partition: held.stop for partition, held in (await admin.offsets(topic)).items() if held}
@@ -34,8 +34,8 @@ async def read_to_end(
 async def read_last(
     log: Log, topic: str, count: int, *, before: Mapping[int, int] | None = None
 ) -> Sequence[ConsumedMessage]:
-    """The last messages of each partition of `topic`, as many as `count`: of all that it holds, or of those before these offsets,
-    none of a partition that is not named. Raises as `read_to_end`."""
+    """The last `count` messages of each partition of `topic`: of all, or of those before the given offsets, and then only in the
+    partitions that are named. Raises as `read_to_end`."""
     async with log.admin() as admin:
         held = await admin.offsets(topic)
         ends = {
@@ -53,7 +53,7 @@ async def read_last(
 async def _until(
     ends: Mapping[int, int], tail: Tail, admin: TopicAdmin, topic: str
 ) -> AsyncGenerator[Sequence[ConsumedMessage], None]:
-    """What `tail` has before `ends`, of the partitions that they name."""
+    """The messages of `tail` before `ends`, in the partitions that these name."""
     left, empty_reads = dict(ends), 0
     while left:
         batch = await tail.receive(max_messages=_BATCH, wait_seconds=_WAIT_SECONDS)
@@ -72,8 +72,8 @@ def _after(left: Mapping[int, int], batch: Sequence[ConsumedMessage]) -> dict[in
 
 
 async def _still_ahead(left: Mapping[int, int], tail: Tail, admin: TopicAdmin, topic: str) -> dict[int, int]:
-    """The ends of partitions that still have messages before them. In the others they were deleted while this was reading, or
-    what is left is no message."""
+    """The ends of partitions that still have messages before them. The others' messages were deleted during the read, or the
+    remaining records are no messages."""
     reached, held = await tail.positions(), await admin.offsets(topic)
     return {
         partition: end

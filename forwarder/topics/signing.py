@@ -1,8 +1,7 @@
-"""Signatures of messages: whoever may write to a topic, or knows a request id, has not by that the key that they are made with.
-Pure.
+"""Signatures of messages: write access to a topic, or knowing a request id, is not enough to forge a message. Pure.
 
-A signature (BLAKE2b with a key, RFC 7693) is over key and value, and over the headers that somebody acts on. It is a header itself,
-so that what passes messages on may add headers of its own. The trace is written anew on the way, and not signed.
+The signature (keyed BLAKE2b, RFC 7693) covers key, value, and the headers that consumers act on. It is a header itself, so that
+intermediaries may add headers. The trace changes on the way, and is not signed.
 """
 
 from collections.abc import Mapping
@@ -23,14 +22,14 @@ REPLAY_OF: Final = "replay-of"
 
 
 class MessageSigner:
-    """Signs messages, and tells those that were signed. `key` (16 to 64 bytes) is the same in every process of a deployment."""
+    """Signs and verifies messages. `key` (16 to 64 bytes) is the same in every process of a deployment."""
 
     def __init__(self, key: bytes) -> None:
-        # Of nothing yet: to copy it costs half of what it does to key one.
+        # A keyed state without data: copying it costs half as much as keying one.
         self._keyed = blake2b(digest_size=16, key=key, person=b"message")
 
     def signed(self, message: Message) -> Message:
-        """`message` with its signature, in the place of one that it had."""
+        """`message` with its signature, which replaces any it had."""
         headers, by_name = message.headers, dict(message.headers)
         if SIGNATURE in by_name:
             headers = tuple(each for each in headers if each[0] != SIGNATURE)
@@ -38,15 +37,15 @@ class MessageSigner:
         return Message(message.key, message.value, signed, message.partition)
 
     def verifies(self, message: Message) -> bool:
-        """Whether it is as it was when a holder of the key signed it."""
+        """Whether `message` is unchanged since a holder of the key signed it."""
         by_name = dict(message.headers)
-        # Of two headers of one name, another reader might take the other.
+        # With two headers of one name, another reader might use the other one.
         if len(by_name) != len(message.headers):
             return False
         return compare_digest(by_name.get(SIGNATURE, b""), self._signature(message, by_name))
 
     def signed_like(self, original: Message, message: Message) -> Message:
-        """`message`, which was made of `original`: signed where that is."""
+        """`message`, derived from `original`: signed if `original` is validly signed."""
         return self.signed(message) if self.verifies(original) else message
 
     def _signature(self, message: Message, headers: Mapping[str, bytes]) -> bytes:

@@ -1,7 +1,7 @@
 """A log whose messages are spans: one for sending each, one for processing each that is received.
 
-What is sent goes on as a part of the sender's span, what is received as a part of the one that processes it. That is a child of the
-sender's in the one trace, and linked to it as well: between the two a message may wait for days.
+A sent message carries the sender's span, and processing it is a child span in the same trace. The child is also linked to the
+sender's span, because days may lie between the two.
 """
 
 from collections import Counter
@@ -58,7 +58,7 @@ class TracedLog:
 
 
 class TracedPublisher:
-    """Messages without a trace are sent as they are: nobody asked for what they tell of."""
+    """Sends messages without a trace unchanged: they belong to no traced request."""
 
     def __init__(self, publisher: Publisher, tracer: Tracer, system: str) -> None:
         self._publisher = publisher
@@ -133,7 +133,7 @@ class TracedConsumer:
                     span.end()
 
     def give_up(self) -> None:
-        """End what was received and not committed: somebody receives it again."""
+        """Ends the spans of messages that were received and not committed: they will be received again."""
         for span in self._open.values():
             span.fail("not_committed")
             span.end()

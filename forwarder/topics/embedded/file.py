@@ -2,7 +2,7 @@
 
     sqlite3.Error, OSError  ->  LogUnavailable, in `reaching_file`
 
-Blocks: called from threads of the log. Uses the file, and lock files beside it.
+Blocks: called from threads of the log. Uses the file, and lock files next to it.
 """
 
 import fcntl
@@ -34,14 +34,14 @@ _TABLES = (
        next_offset integer not null, primary key (topic, group_name, partition)) without rowid""",
 )
 MAX_READ_BYTES: Final = 1024 * 1024
-"""Of messages that are read from one partition at once, as a fetch from Kafka has it, and one message more."""
+"""How much to read from one partition at once, like a Kafka fetch; exceeded by at most one message."""
 
 Entry = tuple[bytes, bytes, str, int | None]
 Row = tuple[int, int, int, int, bytes, bytes, str]
 
 
 class TopicEntry(NamedTuple):
-    """A topic as the file knows it."""
+    """A topic's row in the file."""
 
     id: int
     partitions: int
@@ -281,7 +281,7 @@ class _Transaction:
                 assert_never(command)
 
     def store(self) -> None:
-        """Write what was appended, once for each topic, however many commands there were."""
+        """Writes the appended messages, once per topic, however many commands there were."""
         for topic in self._topics.values():
             if topic.rows:
                 append(self._connection, topic.entry, topic.rows, topic.heads)

@@ -62,8 +62,8 @@ class EmbeddedLog:
         on_partitions: PartitionsChanged,
         on_gap: GapFound | None = None,  # noqa: ARG002 - see below
     ) -> AbstractAsyncContextManager[Consumer]:
-        """See `port.Log.consumer`. Entering it raises `GroupBusy` while the group has another consumer. There are no gaps: messages
-        and offsets are in one file, and what a group has not committed is kept."""
+        """See `port.Log.consumer`. Entering it raises `GroupBusy` while the group has another consumer. There are no gaps:
+        messages and offsets are in one file, and messages that a group has not committed are kept."""
         return self._consumer(topic, group, on_partitions)
 
     def tail(self, topic: str, *, from_beginning: bool = False) -> AbstractAsyncContextManager[Tail]:

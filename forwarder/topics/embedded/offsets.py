@@ -1,5 +1,4 @@
-"""Where the topics of the embedded log's file begin and end, what was appended when, and how far groups are. Blocks, and changes
-nothing."""
+"""Offsets of the embedded log: first and last of each topic, by time, and committed ones of groups. Blocks; read-only."""
 
 import sqlite3
 from collections.abc import Sequence
@@ -61,7 +60,7 @@ def group_lag(path: Path, name: str, group: str) -> list[Lag]:
         if topic is None:
             return []
         done = committed(connection, topic, group)
-        first = first_offsets(connection, topic)  # earlier ones were deleted: nobody is behind them
+        first = first_offsets(connection, topic)  # earlier messages were deleted and are not lag
         ends = heads(connection, topic)
         begun = {each: max(done.get(each, 0), first.get(each, end)) for each, end in ends.items()}
         return [
@@ -89,7 +88,7 @@ def first_offsets(connection: sqlite3.Connection, topic: TopicEntry) -> dict[int
 
 def offsets_since(connection: sqlite3.Connection, topic: TopicEntry, *, since_ms: int) -> dict[int, int]:
     """For each partition, the offset of the first message appended at that time or later, else of its next message."""
-    ends = heads(connection, topic)  # first: what is appended between the two is found by its time
+    ends = heads(connection, topic)  # first: a message appended between the two queries is found by its time
     rows = connection.execute(
         "select partition, min(offset) from messages where topic = ? and timestamp_ms >= ? group by partition",
         (topic.id, since_ms),

@@ -22,7 +22,7 @@ _POLL_SECONDS = 0.05  # how soon messages published by another process are notic
 
 
 class EmbeddedReader:
-    """What `EmbeddedConsumer` and `EmbeddedTail` share. `published` is set when this process has published to the topic.
+    """Shared by `EmbeddedConsumer` and `EmbeddedTail`. `published` is set when this process has published to the topic.
 
     One caller of `take` at a time; it may be cancelled without losing a message. Methods raise `LogUnavailable`.
     """
@@ -98,7 +98,7 @@ class EmbeddedReader:
                 return
 
     def _changed(self, connection: sqlite3.Connection, _topic: TopicEntry) -> bool:
-        """Whether the file was written to since it was last read."""
+        """Whether the file was written since it was last read."""
         (version,) = connection.execute("pragma data_version").fetchone()
         return bool(version != self._version)
 
@@ -108,7 +108,7 @@ class EmbeddedReader:
         return self._connection
 
     def _drop(self) -> None:
-        """Close the connection: the next query starts with a new one, whatever was wrong with this one."""
+        """Closes the connection after an error: the next query opens a new one."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None

@@ -47,12 +47,12 @@ class Retention:
 
     @property
     def due(self) -> bool:
-        """Whether there may be something to prune."""
+        """Whether it is time to prune."""
         return self._clock.monotonic() >= self._due_at
 
     def prune(self, connection: sqlite3.Connection) -> bool:
-        """Delete a few messages. Returns whether there may be more; if not, it is not due again for a while."""
-        began_at = self._clock.monotonic()  # read first, so that what becomes old meanwhile is not put off
+        """Deletes a few messages. Returns whether there may be more; if not, it is not due again for a while."""
+        began_at = self._clock.monotonic()  # read first, so that messages that expire meanwhile are not put off
         before_ms = int((self._clock.now() - self._keep).timestamp() * 1000)
         room = _PRUNE_BATCH
         with writing(connection):
@@ -100,7 +100,7 @@ class _Pending:
 class EmbeddedWriter:
     """Runs from `start` to `close`. New topics get `partitions` partitions.
 
-    `subscribed` tells the readers of this process that a topic has new messages.
+    `subscribed` notifies the readers of this process of new messages on a topic.
     """
 
     def __init__(
@@ -172,7 +172,7 @@ class EmbeddedWriter:
         self._drop()
 
     def _collect(self, wait: float) -> tuple[list[_Pending], bool]:
-        """The commands queued by now, or within `wait` seconds; and whether the writer is being closed."""
+        """The commands queued already, or within `wait` seconds; and whether the writer is closing."""
         batch: list[_Pending] = []
         weight = 0
         with suppress(Empty):
@@ -190,7 +190,7 @@ class EmbeddedWriter:
         if not batch:
             return ()
         now_ms = int(self._clock.now().timestamp() * 1000)
-        # Evaluated once the transaction has begun, which may take a while: what was cancelled by then is left out.
+        # Evaluated after the transaction has begun, which may take a while: commands cancelled by then are left out.
         commands = (NoOp() if pending.result.cancelled() else pending.command for pending in batch)
         try:
             with reaching_file(f"write to {self._path}"):
@@ -200,7 +200,7 @@ class EmbeddedWriter:
             return [error] * len(batch)
 
     def _prune(self) -> float:
-        """Prune a little if it is due. Returns for how many seconds the thread may then wait."""
+        """Prunes a little if it is due. Returns for how many seconds the thread may then wait."""
         if not self._retention.due:
             return _IDLE_SECONDS
         try:
@@ -231,14 +231,14 @@ class EmbeddedWriter:
         return self._connection
 
     def _drop(self) -> None:
-        """Close the connection: the next batch starts with a new one, whatever was wrong with this one."""
+        """Closes the connection after an error: the next batch opens a new one."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
 
 
 def _copy_of(error: Exception) -> Exception:
-    """One for each of many callers: each raises its own."""
+    """A copy for each of many callers, because each raises its own."""
     another = copy(error)
     another.__cause__ = error
     return another

@@ -26,7 +26,7 @@ _ENOUGH = 40  # messages that make a request worth its cost: waiting for more wo
 
 
 _TooLarge = (MessageSizeTooLargeError, RecordListTooLargeError)
-"""What brokers refuse a batch with that is larger than the topic, or its segments, may have: nothing of it is stored."""
+"""Brokers refuse a batch that is larger than the topic or its segments allow, as a whole."""
 
 
 class _Batch:
@@ -41,7 +41,7 @@ class _Batch:
         self._waiters: list[Future[None]] = []
 
     def add(self, message: Message) -> bool:
-        """Whether there was room for it. There always is for the first message."""
+        """Adds `message` if there is room, as always for the first one; False otherwise."""
         headers = list(message.headers)
         if self.builder.append(timestamp=None, key=message.key, value=message.value, headers=headers) is None:
             return False
@@ -81,8 +81,8 @@ class _PartitionQueue:
 class BatchAccumulator:
     """Sends the batches of one producer. Each partition has at most one in flight; messages that come meanwhile fill the next.
 
-    Whatever is ready is sent together, so that it shares requests, and at once. Only after a burst does the next send wait, until
-    `pause_seconds` have passed or enough messages are there. So a few messages never wait, and many share.
+    Ready messages are sent together and at once, so that they share requests. Only after a burst does the next send wait, until
+    `pause_seconds` have passed or enough messages are queued. So single messages never wait, and bursts share requests.
     """
 
     def __init__(self, producer: AIOKafkaProducer, *, pause_seconds: float, limit_seconds: float) -> None:
@@ -100,14 +100,14 @@ class BatchAccumulator:
 
     @property
     def usable(self) -> bool:
-        """False once the producer has lost its metadata task: it would learn of no new leader any more."""
+        """False once the producer has lost its metadata task: it would never learn of a new leader."""
         return not self._metadata_task.done()
 
     def enqueue(self, topic: str, message: Message) -> tuple[_Batch, Future[None]] | None:
-        """The batch that `message` goes with, and a future that is done when it is acknowledged, or among the batch's `refused`;
-        fails with the error of its batch, or with `TimeoutError` after `limit_seconds`.
+        """The batch that `message` joins, and a future that is done when the message is acknowledged, or among the batch's
+        `refused`; it fails with the error of its batch, or with `TimeoutError` after `limit_seconds`.
 
-        None if it cannot be enqueued without waiting first: then nothing was enqueued, and `publish` has to be used.
+        None if enqueueing would have to wait: then nothing was enqueued, and the caller must use `publish`.
         """
         partitions = self.partitions(topic)
         if not partitions:
@@ -120,10 +120,10 @@ class BatchAccumulator:
         return batch, acknowledged
 
     async def publish(self, topic: str, messages: Sequence[Message]) -> Collection[int]:
-        """Return once all of `messages` are acknowledged, or refused for their size: the ids of those. Those of one key are stored
-        in order.
+        """Returns once all of `messages` are acknowledged or refused for their size: the ids of the refused ones. Messages of
+        one key are stored in order.
 
-        If it is cancelled, some of them may still be published. Raises `KafkaError`.
+        After a cancellation some of them may still be published. Raises `KafkaError`.
         """
         joined: dict[_Batch, Future[None]] = {}
         try:
@@ -144,18 +144,18 @@ class BatchAccumulator:
             raise
 
     async def drain(self) -> None:
-        """Return once everything enqueued is acknowledged or has failed. Sends do not pause any more."""
+        """Returns once every enqueued message is acknowledged or has failed. Disables the pauses."""
         self._pause_seconds = self._not_before = 0.0
         while held := [batch for queue in self._queues.values() for batch in (queue.filling, queue.in_flight) if batch]:
             self._schedule_send()
             await asyncio.gather(*(batch.acknowledged() for batch in held), return_exceptions=True)
 
     def partitions(self, topic: str) -> int:
-        """How many partitions `topic` has, as far as the client knows; else 0."""
+        """The number of partitions of `topic` known to the client; 0 if unknown."""
         return self._partitions.get(topic) or self._look_up(topic)
 
     def _look_up(self, topic: str) -> int:
-        """How many partitions `topic` has, as far as the client knows; else 0."""
+        """Asks the client for the number of partitions of `topic`; 0 if unknown."""
         self._partitions[topic] = count = len(self.producer.client.cluster.partitions_for_topic(topic) or ())
         return count
 
@@ -252,7 +252,7 @@ class BatchAccumulator:
         self._complete(queue, whole, error)
 
     async def _are_stored(self, queue: _PartitionQueue, messages: Sequence[Message]) -> bool:
-        """Whether the brokers took these as one batch; False where that is still too large."""
+        """Whether the brokers accepted these as one batch; False if that is still too large."""
         batch = _Batch(self.producer.create_batch(), self._loop)
         for message in messages:
             batch.add(message)
@@ -274,12 +274,12 @@ class BatchAccumulator:
 
 
 def _error_of(future: Future[Any]) -> BaseException | None:
-    """A cancelled future has no exception: whether its batch was stored is unknown, as after any failure."""
+    """The future's error. A cancelled future counts as a failure: its batch may or may not be stored."""
     return KafkaError("cancelled") if future.cancelled() else future.exception()
 
 
 class Timeouts:
-    """One time limit for many futures, with a single timer: each fails `seconds` after `start` unless it is done by then."""
+    """One time limit for many futures, with a single timer: each fails `seconds` after `start` unless it is done before."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds

@@ -90,7 +90,7 @@ class KafkaAdmin:
             count = (await self._existing()).get(topic, 0)
             every = [TopicPartition(topic, each) for each in range(count)]
             async with self._offsets_client() as consumer:
-                # The ends first: what is published between the two requests is found by its time.
+                # The ends first: a message published between the two requests is found by its time.
                 ends = await consumer.end_offsets(every)
                 found = await asyncio.gather(
                     *(consumer.offsets_for_times(dict.fromkeys(every, each)) for each in since)

@@ -1,4 +1,4 @@
-"""How the parts of the Kafka backend reach the brokers, and the one place where the driver's errors are translated:
+"""The connection settings of the Kafka backend's clients, and the one place where the driver's errors are translated:
 
 KafkaError, OSError, TimeoutError  ->  LogUnavailable
 """
@@ -38,12 +38,12 @@ class KafkaConnection:
 
     @property
     def arguments(self) -> Mapping[str, Any]:
-        """What each of aiokafka's clients is given to reach the brokers."""
+        """The arguments with which every aiokafka client connects."""
         return {"bootstrap_servers": self.bootstrap_servers, "client_id": self.client_id, **self.security}
 
     @property
     def request_timeout_seconds(self) -> float:
-        """Half of a publish, so that a broker that hangs leaves time for another to take over."""
+        """Half of a publish, so that a hanging broker leaves time for another to take over."""
         return self.publish_timeout_seconds / 2
 
     @property
@@ -88,7 +88,7 @@ async def reaching_kafka(doing: str, *, within: float) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def connecting(connection: KafkaConnection, doing: str, *, within: float) -> AsyncIterator[None]:
-    """As `reaching_kafka`, for what connects. Where the brokers are secured, the error says what they have against us."""
+    """As `reaching_kafka`, for connecting. If secured brokers refuse, the error says why."""
     try:
         async with reaching_kafka(doing, within=within):
             yield

@@ -20,16 +20,16 @@ _CANCEL_SECONDS = 1.0  # for aiokafka's tasks to end once they are cancelled
 
 
 def metadata_task(client: AIOKafkaClient) -> Task[None]:
-    """The task that keeps a started client's metadata. Once it is done, the client learns of no new leader any more.
+    """The task that refreshes a started client's metadata. Once it has ended, the client never learns of a new leader.
 
-    It ends by an error where uvloop refuses to write to a connection that was closed meanwhile, which aiokafka does not expect.
+    uvloop's refusal to write to a closed connection ends it with an error, which aiokafka does not expect.
     """
     task: Task[None] = client._sync_task  # noqa: SLF001
     return task
 
 
 def client_of(consumer: AIOKafkaConsumer) -> AIOKafkaClient:
-    """The client of a consumer: a producer's is public."""
+    """The client of a consumer; a producer's is public."""
     return consumer._client  # noqa: SLF001
 
 
@@ -63,7 +63,7 @@ async def abandon_producer(producer: AIOKafkaProducer, *, within: float) -> None
 
 
 async def abandon_consumer(consumer: AIOKafkaConsumer) -> None:
-    """Do what is left of a `stop` that failed. A heartbeat left running would keep the member in its group for ever."""
+    """Completes a failed `stop`. A heartbeat left running would keep the member in its group for ever."""
     tasks = [getattr(consumer._coordinator, name, None) for name in _COORDINATOR_TASKS]  # noqa: SLF001 - by kind of coordinator
     if consumer._fetcher is not None:  # noqa: SLF001
         tasks += [consumer._fetcher._fetch_task, *consumer._fetcher._pending_tasks]  # noqa: SLF001
@@ -83,6 +83,6 @@ async def abandon_consumer(consumer: AIOKafkaConsumer) -> None:
 
 
 def retrieve_exception(abandoned: Future[Any]) -> None:
-    """A callback for a future that nobody awaits any more: asyncio would report its error as never retrieved."""
+    """A callback for a future that is no longer awaited: asyncio would report its error as never retrieved."""
     if not abandoned.cancelled():
         abandoned.exception()

@@ -28,9 +28,9 @@ _LIMIT_SECONDS = 60.0
 class KafkaPublisher:
     """See `port.Publisher`. Partitions by murmur2 of the key, like other clients.
 
-    When the time limit passes, the messages may still be stored later: an idempotent producer keeps trying. What waits is limited
-    to two batches for each partition, one of them in flight; beyond that `publish` waits, within its time limit. Calls that come
-    close together share batches, and wait ten milliseconds for that at most.
+    After the time limit the messages may still be stored: an idempotent producer keeps trying. The queue is limited to two
+    batches for each partition, one of them in flight; beyond that `publish` waits, within its time limit. Concurrent calls
+    share batches, and wait at most ten milliseconds for that.
     """
 
     def __init__(self, connection: KafkaConnection) -> None:
@@ -51,7 +51,7 @@ class KafkaPublisher:
             raise MessageTooLarge(sizes, await self._limit_of(topic) if refused else MAX_MESSAGE_BYTES)
 
     async def _send(self, topic: str, messages: Sequence[Message]) -> Collection[int]:
-        """The ids of those that were refused for their size. Raises `LogUnavailable`."""
+        """Publishes; returns the ids of messages that were refused for their size. Raises `LogUnavailable`."""
         try:
             refused = await self._publish_one(topic, messages)
             if refused is None:
@@ -65,7 +65,7 @@ class KafkaPublisher:
         return refused
 
     async def _limit_of(self, topic: str) -> int | None:
-        """How many bytes the brokers take for `topic`, as they said within the last minute; None where they do not say."""
+        """The maximum message size of `topic` in bytes, at most a minute old; None if the brokers do not report it."""
         now = asyncio.get_running_loop().time()
         limit, asked_at = self._limits.get(topic, (None, -_LIMIT_SECONDS))
         if now - asked_at >= _LIMIT_SECONDS:
@@ -90,7 +90,7 @@ class KafkaPublisher:
         return partition_of(key.encode(), partitions) if partitions else None
 
     async def accumulator(self) -> BatchAccumulator:
-        """That of the producer in use. Starts a producer if there is none: at first, or after a broken one."""
+        """The current producer's accumulator. Starts a producer if there is none: at first, or after a broken one."""
         self._replace_if_unusable()
         if self._accumulator is None:
             async with self._starting:
@@ -101,14 +101,15 @@ class KafkaPublisher:
         return self._accumulator
 
     async def close(self) -> None:
-        """Close the producer, and those it replaced, once they have published what they hold."""
+        """Closes the producer, and those it replaced, once they have published their messages."""
         if self._accumulator is not None:
             self._replace(self._accumulator)
         if self._closing:
             await asyncio.wait(self._closing)
 
     async def _publish_one(self, topic: str, messages: Sequence[Message]) -> Collection[int] | None:
-        """The fast path of most calls: one message that joins a batch at once needs no timer of its own. None if it cannot."""
+        """The fast path of most calls: a single message that joins a batch at once, without a timer of its own. None if it
+        cannot."""
         self._replace_if_unusable()
         accumulator = self._accumulator
         enqueued = accumulator.enqueue(topic, messages[0]) if accumulator is not None and len(messages) == 1 else None
@@ -150,7 +151,7 @@ class KafkaPublisher:
 
 @asynccontextmanager
 async def kafka_publisher(connection: KafkaConnection) -> AsyncIterator[KafkaPublisher]:
-    """Connected on entry, else `LogUnavailable`. On exit, what was enqueued is published or given up within the time limit."""
+    """Connected on entry, else `LogUnavailable`. On exit, publishes or gives up the queued messages within the time limit."""
     publisher = KafkaPublisher(connection)
     try:
         async with connecting(connection, "connect a producer", within=connection.publish_timeout_seconds):
@@ -179,7 +180,7 @@ async def _start(connection: KafkaConnection) -> AIOKafkaProducer:
 
 
 async def _stop(accumulator: BatchAccumulator, connection: KafkaConnection) -> None:
-    """Publish what is left, and close the producer. What cannot be published in time is given up."""
+    """Publishes the remaining messages, and closes the producer. Gives up messages that it cannot publish in time."""
     producer = accumulator.producer
     try:
         async with asyncio.timeout(connection.publish_timeout_seconds):
@@ -196,7 +197,7 @@ def _doing(topic: str) -> str:
 
 
 def _leaves_a_gap(error: Exception) -> bool:
-    """Whether the producer cannot be used any more.
+    """Whether the producer is unusable after `error`.
 
     A failed batch leaves a gap in the sequence numbers by which brokers recognise duplicates, and they refuse everything after it;
     a new producer starts a new sequence. If there was no room in time, or no such topic, the batch had no number yet.

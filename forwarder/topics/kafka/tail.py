@@ -42,7 +42,7 @@ class KafkaTail:
         reader = self._reader or await self.open()
         every, since = reader.consumer.assignment(), max(round(moment.timestamp() * 1000), 0)
         async with reaching_kafka(f"find a time in {self._topic}", within=self._connection.publish_timeout_seconds):
-            # The ends first: what is published between the two requests is found by its time.
+            # The ends first: a message published between the two requests is found by its time.
             ends = await reader.consumer.end_offsets(every)
             found = await reader.consumer.offsets_for_times(dict.fromkeys(every, since))
         reader.discard()

@@ -1,1 +1,1 @@
-"""How the brokers are secured: TLS, who logs in and by which token, what each stage may do, why nobody is let in."""
+"""Security of the Kafka connection: TLS, authentication and tokens, the ACLs of each stage, and diagnosing refused connections."""

@@ -1,4 +1,4 @@
-"""What each stage's Kafka user must be allowed, and no more: the ACLs of a deployment whose brokers have an authorizer. No I/O."""
+"""The least privileges of each stage's Kafka user: ACLs for brokers that have an authorizer. No I/O."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,18 +22,18 @@ class Acl:
 def acls(topics: Topics, worker_group: str, notifier_group: str) -> Mapping[str, Sequence[Acl]]:
     """By stage."""
     return {
-        # It appends, and reads results for those who wait. It cannot read what it appended.
+        # Publishes submissions, and reads results for waiting callers. It cannot read submissions back.
         "ingress": (Acl("Write", [topics.requests]), Acl("Read", [topics.results])),
-        # It looks at all three before it starts: was the database restored? And tells of the notifiers' lag.
+        # Checks all three topics before it starts, to detect a restored database. Also reports the notifiers' lag.
         "worker": (
             Acl("Read", topics.all(), [worker_group]),
             Acl("Write", [topics.results, topics.dead_letters]),
             Acl("Describe", groups=[notifier_group]),
         ),
-        # For those who wait.
+        # For waiting callers.
         "query": (Acl("Read", [topics.results]),),
         "notifier": (Acl("Read", [topics.results], [notifier_group]),),
-        # It cancels and replays, and after a restore tells results once more.
+        # Cancels and replays; after a restore publishes results again.
         "operator": (
             Acl("Read", topics.all()),
             Acl("Write", [topics.requests, topics.results]),

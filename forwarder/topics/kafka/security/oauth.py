@@ -20,12 +20,12 @@ _LONGEST_LIFE_SECONDS = 366 * 24 * 3600.0
 
 
 def token_provider(oauth: OAuthClient | Path, ca_file: Path | None) -> AbstractTokenProvider:
-    """What aiokafka asks for a token before it opens a connection."""
+    """The token provider that aiokafka calls before it opens a connection."""
     return TokenFile(oauth) if isinstance(oauth, Path) else ClientCredentials(oauth, ca_file)
 
 
 class TokenFile(AbstractTokenProvider):  # type: ignore[misc]  # aiokafka has no types
-    """The token in a file, as it is when a connection is opened: whoever keeps the file renews it."""
+    """Reads the token from a file for each new connection; another program renews the file."""
 
     def __init__(self, file: Path) -> None:
         self._file = file

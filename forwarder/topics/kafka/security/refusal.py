@@ -1,4 +1,4 @@
-"""Why secured brokers let nobody in. aiokafka writes the reason to its log and raises another error without it."""
+"""Finds out why secured brokers refuse connections. aiokafka only logs the reason, and raises another error without it."""
 
 import ssl
 from collections.abc import Mapping
@@ -27,11 +27,11 @@ _CLOSED = (
 
 
 class NoToken(KafkaError):  # type: ignore[misc]  # aiokafka has no types
-    """The authorization server gave none. Says why, and neither the client's secret nor what the server answered."""
+    """The authorization server issued no token. Says why, without the client's secret or the server's response."""
 
 
 async def refusal(bootstrap_servers: str, arguments: Mapping[str, Any]) -> str | None:
-    """What the first of these brokers that does not let us in has against us, and what to mend; None where all of them do."""
+    """Why the first of these brokers refuses the connection, with the remedy; None if none refuses."""
     for server in bootstrap_servers.split(","):
         host, _, port = server.strip().rpartition(":")
         try:

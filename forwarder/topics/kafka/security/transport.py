@@ -1,4 +1,4 @@
-"""How the brokers are reached, and as whom. Says nothing of the driver, so that the settings can be checked without it."""
+"""TLS and authentication settings for the brokers. Independent of the driver, so that settings can be checked without it."""
 
 import ssl
 from dataclasses import dataclass, field
@@ -21,9 +21,9 @@ class OAuthClient:
 
 @dataclass(frozen=True, slots=True)
 class KafkaSecurity:
-    """What fits together: a mechanism exactly where the protocol has SASL, files only where it has TLS.
+    """A consistent combination: a mechanism only with a SASL protocol, files only with a TLS one.
 
-    `username` and `password` are for PLAIN and SCRAM, `oauth` for OAUTHBEARER: who is granted tokens, or the file that has one.
+    `username` and `password` are for PLAIN and SCRAM, `oauth` for OAUTHBEARER: the client that gets tokens, or a file with one.
     Without `ca_file` the system's authorities are trusted.
     """
 
@@ -41,8 +41,8 @@ class KafkaSecurity:
         return self.protocol in {"SSL", "SASL_SSL"}
 
     def tls(self) -> ssl.SSLContext | None:
-        """What checks the brokers' certificates and host names; None where nothing is encrypted. Raises `OSError`, whose `filename`
-        is None where a file can be read but is not what it should be."""
+        """The context that verifies the brokers' certificates and host names; None without encryption. Raises `OSError`, whose
+        `filename` is None if a file is readable but has the wrong content."""
         if not self.encrypted:
             return None
         context = ssl.create_default_context(cafile=self.ca_file)
