@@ -1,4 +1,4 @@
-"""The operators' page: what happens, and repairing it, in a browser. Beside the stages: uses operations and ports, never a driver.
+"""The operators' console: watching and repairing the deployment in a browser. Uses operations and ports, never a stage or a driver.
 
-`app` puts the rooms together; `guard` says who may do what from where; `pages` has a module for each page.
+`app` assembles it; `guard` authenticates and authorizes; `pages` has a module for each page.
 """

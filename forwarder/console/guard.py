@@ -35,8 +35,8 @@ _NOT_OURS: Final = Page(
     "error.html",
     {
         "title": "This form is not taken",
-        "detail": "It did not come from a page of this console, or that page is too old. Nothing was changed: open the page "
-        "anew and try again.",
+        "detail": "It did not come from a page of this console, or that page is too old. Nothing was changed: reload the page "
+        "and try again.",
     },
     403,
 )
@@ -75,11 +75,11 @@ class Visit:
 
 
 View = Callable[[Visit], Awaitable[Page | Go]]
-"""Makes a page, or does what a form asks for. May raise what the seams raise; `NotKnown` becomes a page that says so."""
+"""Renders a page, or carries out a form. May raise the errors of the store and the log; `NotKnown` becomes a page that says so."""
 
 
 class Guard:
-    """Lets operators in."""
+    """Authenticates operators."""
 
     def __init__(self, access: Access, clock: Clock) -> None:
         self._access = access
@@ -113,12 +113,12 @@ class Guard:
         return html(shown, {**_shared(session), "notice": notice, "path": request.url.path})
 
     async def _visit(self, request: Request) -> Visit | Page | None:
-        """The visit of whoever is signed in; None where nobody is, a page where a form is not one of ours."""
+        """The visit of the signed-in operator; None if there is none, an error page if the form is not from this console."""
         cookie = _cookie(request, _SESSION_COOKIE)
         session = self._sessions.find(cookie, in_use=_LIVE not in request.headers)
         if session is None:
             return None
-        # Asked each time: a key that was revoked, has expired or lost its scope ends its sessions.
+        # Checked on each request: revoking the key, its expiry or a lost scope ends its sessions.
         key = await self._access.operator(session.token, client_address(request.scope))
         if isinstance(key, Problem):
             self._sessions.close(cookie)
@@ -139,7 +139,7 @@ class Guard:
         )
 
     async def sign_in(self, request: Request) -> Response:
-        """Open a session for whoever has the key of an operator."""
+        """Opens a session for the holder of an operator's key."""
         form = await _read_form(request)
         if not isinstance(form, Form):
             return self._ask(request, _TOO_LARGE)
@@ -161,7 +161,7 @@ class Guard:
         return redirect(next_page, _set_cookie(request, _SESSION_COOKIE, cookie, int(LONGEST_SECONDS)))
 
     async def sign_out(self, visit: Visit) -> Go:
-        """End the session, for whoever has its cookie."""
+        """Ends the session of the request's cookie."""
         self._sessions.close(_cookie(visit.request, _SESSION_COOKIE))
         return Go(address(SIGN_IN))
 
@@ -225,7 +225,7 @@ async def _read_form(request: Request) -> Form | BodyFault:
 
 
 def _is_from_here(request: Request) -> bool:
-    """Whether a browser says that the form was on a page of this very origin. A proxy may end TLS, so that the scheme is its."""
+    """Whether the browser reports the form's page as of the same origin. The scheme may differ, as a proxy may terminate TLS."""
     try:
         origin = urlsplit(request.headers.get("origin", ""))
     except ValueError:

@@ -1,4 +1,4 @@
-"""What the console is made of: ports and operations, put in place by `assembly`."""
+"""The parts of the console: ports and operations, assembled by `assembly`."""
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager

@@ -1,4 +1,4 @@
-"""Small plots, drawn on the server: a line over time as inline SVG, with the numbers in words beside it. Pure."""
+"""Small plots, rendered on the server: a line over time as inline SVG, with a text alternative. Pure."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -15,7 +15,7 @@ _SHAPE: Final = Markup(
 
 
 def sparkline(values: Sequence[float], label: str) -> Markup:
-    """`values`, the latest at the right, from 0 up to the largest of them. `label` is what is read out instead."""
+    """`values`, the latest at the right, from 0 up to the largest of them. `label` is read out by screen readers."""
     if len(values) < 2:  # noqa: PLR2004 - a line needs two ends
         return Markup("")
     top = max(*values, 1.0)

@@ -1,4 +1,4 @@
-"""What is read for everybody at once: pages that refresh themselves ask again and again. No I/O of its own."""
+"""A cache for pages that refresh themselves: all viewers share one reading. No I/O of its own."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -21,8 +21,8 @@ T = TypeVar("T")
 
 
 class Recent(Generic[T]):
-    """What `read` returned last. Where that is a few seconds old it is read anew, and nobody waits for that; who comes first, or
-    after long, waits. Raises what `read` raises."""
+    """The latest result of `read`. A result a few seconds old is refreshed in the background; only the first caller, or one
+    after a long pause, waits. Raises the errors of `read`."""
 
     def __init__(self, read: Callable[[], Awaitable[T]], clock: Clock) -> None:
         self._read = read
@@ -44,7 +44,7 @@ class Recent(Generic[T]):
             return self._latest[1]
 
     async def within(self, seconds: float) -> T | None:
-        """As `get`; None where that takes longer. Then it is read on, for whoever comes next."""
+        """As `get`; None if that takes longer. The reading then continues for the next caller."""
         if self._awaited is None:
             self._awaited = asyncio.create_task(self.get())
             self._awaited.add_done_callback(self._over)
@@ -54,11 +54,11 @@ class Recent(Generic[T]):
 
     @property
     def age_seconds(self) -> float:
-        """How long ago the reading of what was returned last began."""
+        """The age of the latest result, counted from the start of its reading."""
         return self._age()
 
     def forget(self) -> None:
-        """Something was changed: the next to come waits for what is true now."""
+        """Drops the result after a change: the next caller waits for a new reading."""
         self._latest = None
 
     def _age(self) -> float:
@@ -76,7 +76,7 @@ class Recent(Generic[T]):
     async def _refresh(self) -> None:
         try:
             await self._renew()
-        except FAULTS as error:  # whoever comes next reads it again, and gets what that raises
+        except FAULTS as error:  # the next caller reads again, and gets the error of that
             self._latest = None
             _not_refreshed(error)
 

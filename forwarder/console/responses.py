@@ -1,5 +1,5 @@
-"""What the console answers with: pages made from templates, which escape whatever they are given, and the headers that keep
-browsers from doing anything else with them."""
+"""The console's responses: pages from templates, which escape all values, and headers that restrict what browsers may do with
+them."""
 
 import json
 from collections.abc import Mapping
@@ -53,7 +53,7 @@ _FOR_EVER: Final = (b"cache-control", b"public, max-age=31536000, immutable")
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A page to be shown: a template and what it is given."""
+    """A page to render: a template and its values."""
 
     template: str
     values: Mapping[str, Any] = field(default_factory=dict)
@@ -62,20 +62,20 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class Go:
-    """Go on at `path` of the console, where `notice` is said."""
+    """Redirects to `path` of the console, which then shows `notice`."""
 
     path: str
     notice: str | None = None
 
 
 def html(page: Page, shared: Mapping[str, Any], *headers: Header) -> Response:
-    """The page as a response; `shared`: what every page is given."""
+    """The page as a response; `shared`: values for every page."""
     text = _templates().get_template(page.template).render({**shared, **page.values})
     return Response(page.status, text.encode(), (NO_STORE, *_PROTECTED, *headers), _HTML)
 
 
 def redirect(path: str, *headers: Header) -> Response:
-    """Go on there with a GET."""
+    """A redirect to be followed with a GET."""
     return Response(303, b"", (NO_STORE, *_PROTECTED, (b"location", path.encode("ascii")), *headers), _HTML)
 
 
@@ -125,12 +125,12 @@ def _templates() -> Environment:
 
 
 def _shown(value: Any) -> Any:
-    """What of a text a browser would obey though it is no markup, such as what turns the direction of a line, is shown escaped."""
+    """The value with characters escaped that browsers interpret outside of markup, such as those that turn the text direction."""
     return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def _moment(value: datetime | str | None) -> str:
-    """To the second, in UTC, as people read it."""
+    """To the second, in UTC, in readable form."""
     if value is None or value == "":
         return _NONE
     text = value if isinstance(value, str) else iso(value)
@@ -147,7 +147,7 @@ def _count(value: float | None) -> str:
 
 
 def _duration(seconds: float | None) -> str:
-    """In the largest unit that tells enough."""
+    """In the largest unit with enough digits."""
     if seconds is None:
         return _NONE
     if seconds < 1:

@@ -12,7 +12,7 @@ from typing import Final
 from forwarder.process.clock import Clock
 
 IDLE_SECONDS: Final = 30 * 60.0
-"""How long a session lasts without its operator doing anything; that a page refreshes itself is not counted."""
+"""How long a session lasts without an action of its operator; a page that refreshes itself does not count."""
 LONGEST_SECONDS: Final = 8 * 60 * 60.0
 _MAX_SESSIONS: Final = 1_000
 _ID_BYTES: Final = 32
@@ -20,7 +20,7 @@ _ID_BYTES: Final = 32
 
 @dataclass(slots=True)
 class Session:
-    """One operator's browser. `form_token`: what each of its forms has to carry. `notice`: what the next page is to say."""
+    """One operator's browser. `form_token`: a token that each of its forms must carry. `notice`: for the next page to show."""
 
     token: str = field(repr=False)
     key_id: str
@@ -31,14 +31,14 @@ class Session:
 
 
 class Sessions:
-    """The sessions of this process, by the cookies that their browsers send. Only hashes of those are kept."""
+    """The sessions of this process, by their cookies. Keeps only hashes of the cookies."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._open: OrderedDict[str, Session] = OrderedDict()
 
     def open(self, token: str, key_id: str) -> str:
-        """Open one; the value of its cookie, always a new one. The oldest makes room where there are very many."""
+        """Opens a session; returns the value of its cookie, always a new one. At the maximum, ends the oldest session."""
         cookie, now = secrets.token_urlsafe(_ID_BYTES), self._clock.monotonic()
         form_token = secrets.token_urlsafe(_ID_BYTES)
         self._open[_hash(cookie)] = Session(token, key_id, form_token, now + LONGEST_SECONDS, now + IDLE_SECONDS)

@@ -1,4 +1,4 @@
-"""Integration accounts: how each stands, and how workers treat its PMS; pausing, resuming, probing and changing it."""
+"""Integration accounts: state, and throttling of the PMS; pausing, resuming, probing and changing an account."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -92,9 +92,9 @@ class AccountPages:
         return Page("account.html", {"steps": (), "problem": None, **values, **more}, 422 if form else 200)
 
     async def _change(self, account: Account, form: Form) -> str | None:
-        """None where it was changed; else what is wrong with what was given."""
+        """None if the account was changed; otherwise what is wrong with the form."""
         if form.text("as_of") != _as_of(account):
-            return f"{_CANNOT_BE} Somebody else has changed this account since the form was opened: open the page anew, and look."
+            return f"{_CANNOT_BE} Another operator has changed this account since you opened the form. Reload the page and check."
         try:
             settings, options = _settings(form), _options(form.text("options"))
             await self._accounts.change(
@@ -118,13 +118,13 @@ class AccountPages:
 
 
 def _as_of(account: Account) -> str:
-    """Which settings a form was made from: of two operators the second does not undo what the first did unseen."""
+    """A hash of the settings that a form was made from, so that one operator does not unknowingly undo another's change."""
     kept = {name: value for name, value in asdict(account).items() if name != "paused"}
     return sha256(json.dumps(kept, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 
 def _given(account: Account, form: Form | None) -> Mapping[str, Any]:
-    """What stands in the form: the settings, or what somebody gave that could not be. Never a secret."""
+    """The form's values: the settings, or the rejected input. Never a secret."""
     if form is not None:
         texts = ("base_url", "concurrency", "rate", "deadline", "duplicate_window", "options")
         return {name: form.text(name) for name in texts} | {"checks": form.texts("checks")}

@@ -66,13 +66,13 @@ class _Group:
 
 
 class DeadLetterPages:
-    """What could not be delivered."""
+    """Failed submissions and unreadable messages."""
 
     def __init__(self, parts: ConsoleParts) -> None:
         self._parts = parts
         self._letters = DeadLetterReader(parts.log, parts.topics.dead_letters, parts.overview)
         self._recent = Recent(lambda: self._letters.find(LetterFilter()), parts.clock)
-        """With ten thousand of them reading them takes a second or more."""
+        """Cached: reading ten thousand letters takes a second or more."""
         self._runs: OrderedDict[str, _Run] = OrderedDict()
 
     async def groups(self, visit: Visit) -> Page:
@@ -93,7 +93,7 @@ class DeadLetterPages:
         return Page("dead_letters.html", {**values, **filters, "replayable": _REPLAYABLE, "open": LetterState.OPEN})
 
     async def _counts(self, wanted: LetterFilter, filters: Mapping[str, str]) -> Page:
-        """What the store counts by an index, while the letters are still being read."""
+        """The counts by the store's index, while the letters are still being read."""
         failed = [
             each
             for each in await self._parts.standing.failed()

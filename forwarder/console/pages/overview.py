@@ -1,4 +1,4 @@
-"""The first page: what wants attention, how much goes through, and how each account's PMS does."""
+"""The first page: problems, throughput, and the state of each account's PMS."""
 
 import asyncio
 from collections import Counter
@@ -53,7 +53,7 @@ class _AccountRow:
 
     @property
     def rank(self) -> tuple[bool, int, int, int]:
-        """The higher, the more it wants to be looked at."""
+        """The sort key: accounts with the most urgent problems have the highest."""
         work = self.standing.work
         left_alone = self.pms is not None and self.pms.left_alone > 0
         return (left_alone, work.in_doubt + self.failed, work.pending, self.outcomes.kinds.total())
@@ -69,12 +69,12 @@ class _Seen:
 
     @property
     def pms(self) -> Mapping[str, PmsState]:
-        """How workers treat each account's PMS."""
+        """How workers throttle each account's PMS."""
         return pms_states(self.processes, self.work.at)
 
 
 class OverviewPage:
-    """How it goes."""
+    """The overview."""
 
     def __init__(self, parts: ConsoleParts) -> None:
         self._parts = parts
@@ -120,7 +120,7 @@ class OverviewPage:
 
 
 def _attention(seen: _Seen, rows: Sequence[_AccountRow]) -> Iterator[Attention]:
-    """The worst first."""
+    """Problems, most urgent first."""
     yield from _of_flow(seen)
     yield from _of_pms(rows)
     for row in rows:
@@ -207,7 +207,7 @@ def _runs(seen: _Seen) -> Sequence[_Runs]:
 
 
 def _waiting(row: _AccountRow, now: datetime) -> Iterator[Attention]:
-    """What of one account is not as it should be, though nothing failed yet."""
+    """Problems of one account before anything has failed."""
     account, work = row.standing.account_id, row.standing.work
     where = address(f"/accounts/{account}")
     if row.standing.state is AccountState.PAUSED:

@@ -30,7 +30,7 @@ from forwarder.tenancy.port import NotKnown
 _LONGEST_TEXT: Final = 500
 _ROWS: Final = 50
 _LOOK_SECONDS: Final = 0.1
-"""After that long a page shows what was found: it goes on to the next by itself, or as the operator says."""
+"""How long a page searches before it shows the results so far; it continues on its own, or on the operator's request."""
 _FIELDS: Final = (
     "account",
     "workspace",
@@ -46,7 +46,7 @@ _FIELDS: Final = (
 
 
 class SubmissionPages:
-    """What became of what was submitted."""
+    """Submissions and their outcomes."""
 
     def __init__(self, parts: ConsoleParts) -> None:
         self._parts = parts
@@ -63,7 +63,7 @@ class SubmissionPages:
         )
 
     async def search(self, visit: Visit) -> Page | Go:
-        """Those that match what is given, newest first."""
+        """The submissions that match the form, newest first."""
         if request_id := visit.query("id"):
             return Go(address(f"/submissions/{request_id}"))
         given = {name: visit.query(name) for name in _FIELDS}
@@ -158,7 +158,7 @@ class SubmissionPages:
         return found
 
     async def _settle(self, request_id: str, form: Form) -> str:
-        """What came of it, in words."""
+        """Settles the submission; returns the result in words."""
         finding, text = form.text("finding"), form.text("text")[:_LONGEST_TEXT]
         if finding in {"confirmed", "rejected"} and not text:
             return "Nothing was changed: say under which identifier the PMS has it, or why it is given up."
@@ -178,7 +178,7 @@ class SubmissionPages:
         return "It is settled. A worker publishes its result, or pushes it again, within half a minute."
 
     async def _retry(self, request_id: str) -> str:
-        """Make its next try, or its look-up in the PMS, due now."""
+        """Makes its next try, or its look-up in the PMS, due now."""
         summary = (await self._find(request_id)).summary
         plan = plan_retry([summary], now=iso(self._parts.clock.now()))
         if plan.refused:
@@ -205,13 +205,13 @@ class SubmissionPages:
 
 
 def _without_guest(record: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What is left of the record, without the members that would be blank."""
+    """The record without the members that anonymizing blanks."""
     kept = anonymous_record(record)
     return {name: each for name, each in kept.items() if name not in {"primaryGuest", "problem"}}
 
 
 def _query(given: Mapping[str, str]) -> tuple[SubmissionQuery, str | None]:
-    """What is looked for, and what is wrong with it."""
+    """The query of the form, and what is wrong with it, if anything."""
     query = SubmissionQuery(
         account_id=given["account"] or None,
         workspace_id=given["workspace"] or None,

@@ -1,4 +1,4 @@
-"""Webhooks: the endpoints of every workspace, and what was delivered to each."""
+"""Webhooks: the endpoints of every workspace, and the deliveries to each."""
 
 from typing import Final
 
