@@ -1,4 +1,4 @@
-"""Simulated PMSs, to develop and to test against: with rooms that can be taken, faults on demand, and a count of what was made.
+"""Simulated PMSs for development and tests: with rooms that sell out, faults on demand, and a count of the bookings made.
 
-Stands beside the stages and imports none of them, nor the PMS seam: both sides keep to the published contracts by themselves.
+Independent: imports neither the stages nor the PMS client; both sides follow the published contracts on their own.
 """

@@ -1,4 +1,4 @@
-"""The simulator's application: its PMSs, and beside them what is there for developers and tests.
+"""The simulator's application: its PMSs, and endpoints for developers and tests.
 
     BASE/reservations, BASE/websites/ID/reservations, BASE/rentals/ID/bookings …
                             any base URL, and none, is a PMS of its own, and speaks every kind's wire form (many
@@ -8,7 +8,7 @@
     PUT  /NAME/faults       what goes wrong from now on (`Faults`) at base URLs that begin with /NAME; of the one without a path
                             the name is `pms`                              GET, DELETE  look, lift
 
-Any bearer credential is let in but `wrong`. What a booking carries may ask for an outcome of its own: `magic` has the values.
+Accepts any bearer credential but `wrong`. Test values in a booking select its outcome: see `magic`.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""What is asked of a simulated PMS, and what comes of it. Pure."""
+"""Requests to a simulated PMS, and their results. Pure."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,8 +9,8 @@ from forwarder.simulator.magic import Effect
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A booking as it is asked for. `key` makes it once only; `fingerprint` tells bodies apart; `answer` says how the PMS
-    answers, in JSON, once the booking has the id given to it; `effect`: what a magic value in it asks for."""
+    """A requested booking. `key`: its idempotency key; `fingerprint` distinguishes bodies; `answer` builds the PMS's response,
+    in JSON, from the booking's id; `effect`: the effect of a test value in it."""
 
     name: str
     place: str
@@ -42,14 +42,14 @@ class Made:
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """The key was seen before, with the same body: this is what was made then."""
+    """The key was used before with the same body: this is the booking made then."""
 
     made: Made
 
 
 @dataclass(frozen=True, slots=True)
 class KeyReused:
-    """The key was seen before, with another body."""
+    """The key was used before with another body."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,17 +59,17 @@ class Taken:
 
 @dataclass(frozen=True, slots=True)
 class OtherPrice:
-    """It costs something else than what was asked."""
+    """The price differs from the requested one."""
 
 
 @dataclass(frozen=True, slots=True)
 class CardDeclined:
-    """The card is not taken."""
+    """The card is declined."""
 
 
 Booked = Made | Replayed | KeyReused | Taken | OtherPrice | CardDeclined
-"""What may come of it."""
+"""The possible results of a booking request."""
 
 
 class Down(Exception):
-    """The PMS is down for the one who asks, as a magic value wanted it."""
+    """The PMS is down for this caller, because of a test value."""

@@ -26,13 +26,13 @@ UNBOOKED: Final = to_json(
         "clients": [{"id": 1}],
     }
 )
-"""What is spoilt where nothing was booked, with something for every kind of PMS in it."""
+"""The body to corrupt if nothing was booked, with something for every kind of PMS in it."""
 
 Way = Callable[[Any], Any]
 
 
 def mistyped(answer: bytes, turn: int) -> bytes:
-    """The JSON text `answer` with wrong types: in one way after another, as `turn` counts on."""
+    """The JSON text `answer` with wrong types: `turn` cycles through the ways."""
     return to_json(WAYS[turn % len(WAYS)](from_json(answer)))
 
 
@@ -74,7 +74,7 @@ def _with_leaves(value: Any, replaced: Way) -> Any:
 
 
 WAYS: Final[Sequence[Way]] = (_objects_for_ids, _lists_for_objects, _numbers_for_texts, _nulls, _nested_nulls)
-"""How types go wrong."""
+"""Ways to corrupt types."""
 
 
 _DRIP_SECONDS = 0.5
@@ -82,7 +82,7 @@ _SHORTEST_DRIP = 1_000
 
 
 class Hang:
-    """Answers nothing, for as long as the client and the fault stay; then drops the connection."""
+    """Never responds while the client and the fault stay; then drops the connection."""
 
     def __init__(self, lifted: asyncio.Event) -> None:
         self._lifted = lifted
@@ -93,8 +93,8 @@ class Hang:
 
 
 class Drip:
-    """Sends status and headers of `answer` at once, and then its body a byte at a time: for eight minutes at the least, longer than
-    anybody may wait for a push. Drops the connection when the client leaves or the fault is lifted."""
+    """Sends status and headers of `answer` at once, and then its body a byte at a time: for at least eight minutes, longer than
+    any push may wait. Drops the connection when the client leaves or the fault is lifted."""
 
     def __init__(self, answer: Response, clock: Clock, lifted: asyncio.Event) -> None:
         self._answer = answer
@@ -108,7 +108,7 @@ class Drip:
             await reset(scope, receive, send)
 
     async def _drip(self, send: Send) -> None:
-        # JSON may have room in front of it: what counts comes at the very end.
+        # JSON may start with white space: the content comes at the very end.
         body = self._answer.body.rjust(_SHORTEST_DRIP)
         headers = [
             (b"content-type", self._answer.media_type),
@@ -136,6 +136,6 @@ async def reset(scope: Scope, receive: Receive, _send: Send) -> None:
 
 
 async def disconnected(receive: Receive) -> None:
-    """Return when the client is gone; what it still sends is passed over."""
+    """Returns when the client has disconnected; ignores what it still sends."""
     while (await receive())["type"] != "http.disconnect":
         pass

@@ -1,4 +1,4 @@
-"""Faults on demand: what goes wrong at a simulated PMS, for how long, and how often.
+"""Faults on demand: what a simulated PMS gets wrong, for how long, and how often.
 
 An order is given for one name and holds for all PMSs under that name. Orders live in memory only.
 """
@@ -33,9 +33,9 @@ Mode = Literal[
     "timeout_after_booking",  # 408, of a proxy that waited in vain
     "redirect_after_booking",  # 302
     "see_other_after_booking",  # 303
-    "exists_after_booking",  # 409: of a gateway that sent it twice
+    "exists_after_booking",  # 409: from a gateway that sent it twice
     "taken_after_booking",  # 422 in other words
-    "anothers_after_booking",  # the answer to somebody else's create
+    "anothers_after_booking",  # the response to another client's create
     "garbage_after_booking",
     "wrong_types_after_booking",
 ]
@@ -55,7 +55,7 @@ Habit = Literal[
     "books_twice",
     "keys_end",  # idempotency keys are forgotten after `seconds`
 ]
-"""What a PMS does that is no fault, and that a forwarder has to live with."""
+"""Behaviour of a PMS that is no fault, and that a forwarder must cope with."""
 
 
 class Faults(BaseModel):
@@ -118,12 +118,12 @@ class FaultBoard:
         self._orders: dict[str, Order] = {}
 
     def order(self, name: str, faults: Faults) -> None:
-        """From now on, `faults` at `name`, in place of what was ordered before."""
+        """Orders `faults` at `name`, in place of an earlier order."""
         self._lift(name)
         self._orders[name] = Order(faults)
 
     def lift(self, name: str) -> None:
-        """No faults of its own at `name` any more."""
+        """Lifts the faults ordered at `name`."""
         self._lift(name)
         self._orders.pop(name, None)
 
@@ -137,7 +137,7 @@ class FaultBoard:
         return frozenset() if order is None else order.faults.habits
 
     def strikes(self, order: Order, *, books: bool) -> bool:
-        """Whether a request that `books` or does not is hit by `order`."""
+        """Whether `order` hits a request, which `books` or does not."""
         return order.strikes(books=books, now=self._clock.now(), chance=self._random.random())
 
     def _lift(self, name: str) -> None:

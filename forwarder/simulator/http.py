@@ -1,4 +1,4 @@
-"""What every simulated PMS does before and after its own part of a request: count it, let it in, and go wrong as ordered."""
+"""Shared by all simulated PMSs, around their own part of a request: counting, authentication, and faults as ordered."""
 
 import asyncio
 import re
@@ -46,18 +46,18 @@ def place_of(request: Request) -> str:
 
 
 def name_of(request: Request) -> str:
-    """What faults are ordered for: the first segment of the base URL's path, or `pms` where there is none."""
+    """The name for which faults are ordered: the first segment of the base URL's path, or `pms` if there is none."""
     return place_of(request).partition("/")[0] or "pms"
 
 
 def bearer_of(request: Request) -> str:
-    """The bearer credential that a request brings; empty where it brings none."""
+    """The bearer credential of a request; empty if there is none."""
     scheme, _, credential = request.headers.get("authorization", "").partition(" ")
     return credential if scheme.lower() == "bearer" else ""
 
 
 def book(world: World, request: Request, wanted: Wanted) -> Booked:
-    """What comes of `wanted`, which `request` asks for. The guard learns what is to become of the response. Raises `Down`."""
+    """Books `wanted` for `request`. Tells the guard the effects on the response. Raises `Down`."""
     booked = world.book(wanted)
     if wanted.effect is not None and isinstance(booked, Made):
         request.state.effects = {*_effects(request), wanted.effect}
@@ -65,21 +65,21 @@ def book(world: World, request: Request, wanted: Wanted) -> Booked:
 
 
 def _effects(request: Request) -> set[Effect]:
-    """Of the magic values in what `request` booked."""
+    """The effects of test values in what `request` booked."""
     effects: set[Effect] = getattr(request.state, "effects", set())
     return effects
 
 
 class Failing(Protocol):
-    """How a kind of PMS words a response that is no more than a status, with the wait that it asks for."""
+    """Builds a kind's response that is only a status, with the requested wait."""
 
     def __call__(self, status: int, retry_after: float | None = None) -> Response: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """The way into the PMSs of one kind: `endpoint` makes Starlette's endpoint of a handler. `credential_of`: where a request
-    of that kind carries its credential."""
+    """Guards the PMSs of one kind: `endpoint` wraps a handler as Starlette's endpoint. `credential_of`: where a request of that
+    kind carries its credential."""
 
     world: World
     failing: Failing
@@ -110,7 +110,7 @@ class Guard:
         return answered
 
     async def struck(self, request: Request, handler: Handler, order: Order) -> ASGIApp:
-        """What `order` makes of the answer."""
+        """The response with the fault of `order`."""
         failing, clock = self.failing, self.world.clock
         if not order.faults.after_booking:
             return _gone_wrong(order, failing, Response(201, UNBOOKED), clock)
@@ -120,7 +120,7 @@ class Guard:
         return _gone_wrong(order, _of_a_gateway, answer, clock)
 
     def _with_magic(self, handler: Handler) -> Handler:
-        """`handler` with the effects of the magic values in what it books."""
+        """`handler` with the effects of the test values in what it books."""
 
         async def answered(request: Request) -> ASGIApp:
             try:
@@ -137,7 +137,7 @@ class Guard:
 
 
 async def with_habits(request: Request, handler: Handler, guard: Guard, order: Order, *, books: bool) -> ASGIApp:
-    """What is answered by a PMS with the habits of `order`, and its fault if that strikes."""
+    """The response of a PMS with the habits of `order`, and its fault if that strikes."""
     world, habits, seconds = guard.world, order.faults.habits, order.faults.seconds
     asked = _REFERENCE.search(await request.body())
     known = asked is not None and world.has(asked.group().decode())
@@ -149,7 +149,7 @@ async def with_habits(request: Request, handler: Handler, guard: Guard, order: O
         return _EXISTS
     form = next((make for habit, make in _FORMS.items() if habit in habits), None)
     if form is not None and not books:
-        # It knows the booking by what it kept: a filter by ours finds nothing.
+        # It knows the booking by the form that it kept: a filter by ours finds nothing.
         query = request.scope["query_string"]
         request.scope["query_string"] = _REFERENCE.sub(lambda found: form(found.group()), query)
         request.__dict__.pop("_query_params", None)
@@ -177,7 +177,7 @@ _FORMS: dict[Habit, Callable[[bytes], bytes]] = {
 
 
 def _gone_wrong(order: Order, failing: Failing, answer: Response, clock: Clock) -> ASGIApp:
-    """What is answered in place of `answer`."""
+    """The faulty response in place of `answer`."""
     match order.faults.mode.removesuffix("_after_booking"):
         case "hang":
             return Hang(order.lifted)
@@ -198,7 +198,7 @@ def _gone_wrong(order: Order, failing: Failing, answer: Response, clock: Clock) 
 
 
 def _of_a_gateway(status: int, retry_after: float | None = None) -> Response:
-    """What a gateway answers for a PMS that has booked."""
+    """The response of a gateway in front of a PMS that has booked."""
     headers = () if retry_after is None else ((b"retry-after", b"%d" % round(retry_after)),)
     return Response(status, b"", headers)
 

@@ -1,7 +1,7 @@
-"""Magic values: what a booking carries to be answered in a certain way, in every kind's wire form. Pure.
+"""Test values: contents of a booking that select its outcome, in every kind's wire form. Pure.
 
-Two things travel in all of them: the last word of the guest's name, and a number that names the property or the room. The values
-are such as no guest and no property has. Published in docs/guides/test-mode.md.
+All wire forms carry two of them: the last word of the guest's name, and a number that names the property or the room. No real guest
+or property has such a value. Published in docs/guides/test-mode.md.
 """
 
 from collections.abc import Mapping
@@ -14,22 +14,22 @@ DOWN_SECONDS: Final = 60.0
 
 
 class Effect(Enum):
-    """What a simulated PMS does about a booking."""
+    """What a simulated PMS does with a booking."""
 
     SOLD_OUT = auto()
     PRICE_CHANGED = auto()
     CARD_REFUSED = auto()
     SLOW = auto()
-    """It is made, and answered after `SLOW_SECONDS`."""
+    """It is made, and the response comes after `SLOW_SECONDS`."""
     DOWN = auto()
-    """503 for `DOWN_SECONDS` from the first time that it is asked for; then it is made."""
+    """503 for `DOWN_SECONDS` from the first request on; then it is made."""
     ANSWER_LOST = auto()
     """It is made, and the connection breaks before the response."""
 
 
 @dataclass(frozen=True, slots=True)
 class Magic:
-    """Two values for one effect: a guest's last name, in whatever case, and the number of a property or a room."""
+    """Two test values for one effect: a guest's last name, in any case, and the number of a property or a room."""
 
     last_name: str
     number: int
@@ -51,7 +51,7 @@ _BY_WORD: Final = {
 
 
 def effect_of(*values: object) -> Effect | None:
-    """What the first magic value among `values` asks for: names of the guest, identifiers of property and room."""
+    """The effect of the first test value among `values`: names of the guest, identifiers of property and room."""
     for value in values:
         last_word = str(value).rpartition(" ")[2].casefold()
         if last_word in _BY_WORD:

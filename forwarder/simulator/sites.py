@@ -1,4 +1,4 @@
-"""Where each kind of PMS is simulated, and what an account that is to speak to it there has to be set to."""
+"""Where each kind of PMS is simulated, and the settings of an account that uses it there."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,10 +10,9 @@ UNWELCOME_GUEST: Final[Mapping[str, Any]] = {"guest": {"name": "Maria Gonzalez",
 
 @dataclass(frozen=True, slots=True)
 class SimulatedSite:
-    """`path`: of the base URL, below a name of one's own. `options`, `credential`: such as an account needs there. `refusals`: for
-    each code, the fields of a booking that is refused so. `keeps_reference`: whether the world knows a booking by our
-    reference; else
-    by its property and first day."""
+    """`path`: of the base URL, below a name of one's own. `options`, `credential`: as an account needs them there. `refusals`: for
+    each code, the fields of a booking that is refused with it. `keeps_reference`: whether the simulator knows a booking by our
+    reference; otherwise by its property and first day."""
 
     path: str
     credential: str = "a-simulated-credential"

@@ -1,7 +1,7 @@
 """The simulated world: every booking that was ever made, whose nights are taken, which keys were seen. Judge in fault tests.
 
-One world serves any number of PMSs, each a `place` such as `demo/generic`. Its methods do not wait, so that each happens as a
-whole. Of a card it is told nothing. With a journal, what happened outlives the process.
+One world serves any number of PMSs, each a `place` such as `demo/generic`. Its methods do not await, so that each is atomic. It
+sees nothing of a card. With a journal, bookings outlive the process.
 """
 
 from collections import Counter, defaultdict
@@ -29,10 +29,10 @@ from forwarder.simulator.magic import DOWN_SECONDS, Effect
 
 
 class Journal:
-    """An append-only file. What `append` wrote survives a kill -9 of this process (not a loss of power)."""
+    """An append-only file. Lines that `append` wrote survive a kill -9 of this process (not a loss of power)."""
 
     def __init__(self, path: Path) -> None:
-        """Opens it, and cuts off a last line that was not finished. Raises `OSError`."""
+        """Opens it, and cuts off an unfinished last line. Raises `OSError`."""
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = path.open("ab+", buffering=0)
         self._file.seek(0)
@@ -67,8 +67,8 @@ _LISTED_DUPLICATES = 100
 class World:
     """Close it in the end. `calendars`: nights that are taken are refused; without, any number of bookings share a room.
 
-    `journal`: a file to go on from, and to write to before anything is answered. `faults`: what goes wrong where nothing else
-    was ordered; `seed` makes their chances repeat. Raises `OSError` where the journal cannot be opened.
+    `journal`: a file to continue from, and to write to before each response. `faults`: the faults where no others are ordered;
+    `seed` makes their chances repeatable. Raises `OSError` if the journal cannot be opened.
     """
 
     def __init__(
@@ -102,16 +102,16 @@ class World:
 
     @property
     def made(self) -> int:
-        """How many bookings were made, those included that were cancelled since."""
+        """How many bookings were made, including those cancelled since."""
         return len(self._bookings)
 
     def book(self, wanted: Wanted) -> Booked:
-        """Make a booking, unless its key, its nights or a magic value forbid. Raises `OSError` where it could not be written down,
-        and `Down`."""
+        """Makes a booking, unless its key, its nights or a test value forbid it. Raises `OSError` if it cannot be written to the
+        journal, and `Down`."""
         known = None if wanted.key is None else self._by_key.get((wanted.place, wanted.key))
         if known is not None and not self._has_passed("keys_end", known):
             return Replayed(known) if known.fingerprint == wanted.fingerprint else KeyReused()
-        if wanted.effect is not None and (refused := self._bewitched(wanted, wanted.effect)) is not None:
+        if wanted.effect is not None and (refused := self._apply_test_value(wanted, wanted.effect)) is not None:
             return refused
         if self._calendars and not self._nights[wanted.place, wanted.room].isdisjoint(_nights(wanted)):
             return Taken()
@@ -133,7 +133,7 @@ class World:
         return self._shown([made for made in self._by_reference.get(reference, ()) if made.place == place])
 
     def standing(self, reference: str) -> int:
-        """How many bookings that carry `reference`, wherever, are not cancelled."""
+        """How many bookings that carry `reference`, in any place, are not cancelled."""
         return sum(made.id not in self._cancelled for made in self._by_reference.get(reference, ()))
 
     def at(self, place: str) -> Sequence[Made]:
@@ -156,14 +156,14 @@ class World:
         return [made for made in bookings for _ in range(2)] if "shows_twice" in habits else bookings
 
     def _has_passed(self, habit: Habit, made: Made) -> bool:
-        """Whether the seconds of that habit have passed since it was made; never where the PMS has no such habit."""
+        """Whether the seconds of that habit have passed since it was made; never if the PMS has no such habit."""
         order = self.faults.at(made.name)
         if order is None or habit not in order.faults.habits:
             return False
         return self.clock.monotonic() >= self._made_at[made.id] + order.faults.seconds
 
     def cancel(self, place: str, booking_id: int) -> bool:
-        """Cancel a booking and free its nights; False when there is none of that id. Raises `OSError` as `book` does."""
+        """Cancels a booking and frees its nights; False if there is none with that id. Raises `OSError` as `book` does."""
         made = self._bookings.get(booking_id)
         if made is None or made.place != place:
             return False
@@ -185,7 +185,7 @@ class World:
         self._forget()
 
     def stats(self) -> dict[str, Any]:
-        """What was made, where, and what was made more than once, by its reference."""
+        """Counts of bookings, by account, and of references booked more than once."""
         repeated = {reference: len(all_made) for reference, all_made in self._by_reference.items() if len(all_made) > 1}
         return {
             "made": self.made,
@@ -213,7 +213,7 @@ class World:
         self._next_id = _FIRST_ID
         self.requests.clear()
 
-    def _bewitched(self, wanted: Wanted, effect: Effect) -> Booked | None:
+    def _apply_test_value(self, wanted: Wanted, effect: Effect) -> Booked | None:
         """The refusal that a magic value asks for. Raises `Down`."""
         match effect:
             case Effect.SOLD_OUT:
@@ -226,7 +226,7 @@ class World:
                 self.require_up(wanted)
                 return None
             case Effect.SLOW | Effect.ANSWER_LOST:
-                return None  # it is made: what becomes of the response is the guard's matter
+                return None  # it is made: the guard handles the response
             case _:
                 assert_never(effect)
 

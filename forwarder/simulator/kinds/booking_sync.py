@@ -219,7 +219,7 @@ class _BookingSync:
         return [made for made in self._world.at(place) if self._world.cancelled_at(made) is None]
 
     def _end_tentative(self, place: str) -> None:
-        """Cancel what was held until a moment that has passed."""
+        """Cancels tentative bookings that have expired."""
         now = self._world.clock.now()
         for made in list(self._held[place]):
             shown = self._shown(made)

@@ -1,4 +1,4 @@
-"""The bodies of simulated BookingSyncs: what they take, what they show, and their 422. Pure."""
+"""The bodies of simulated BookingSyncs: requests, responses, and their 422. Pure."""
 
 from collections.abc import Mapping, Sequence
 from datetime import date
@@ -75,7 +75,7 @@ def names_of(booking: Mapping[str, Any]) -> Sequence[object]:
 
 
 def wanted_of(name: str, place: str, rental: str, booking: Mapping[str, Any], effect: Effect | None) -> Wanted:
-    """What a body asks for. Raises `Invalid`."""
+    """The booking that a body requests. Raises `Invalid`."""
     arrival, departure = (_night(booking, field) for field in ("start_at", "end_at"))
     if departure <= arrival:
         raise Invalid(start_at="must be before end_at")
@@ -100,7 +100,7 @@ def _night(booking: Mapping[str, Any], field: str) -> date:
 
 
 def day(text: str | None, default: date) -> date:
-    """A day of a query; `default` for none, and for what is not one."""
+    """A day of a query; `default` if it is missing or invalid."""
     try:
         return default if text is None else date.fromisoformat(text[:10])
     except ValueError:

@@ -28,7 +28,7 @@ _WRONG: Final = "wrong"
 
 @dataclass(slots=True)
 class _Token:
-    """An access token. `replaces`: the refresh token that ends, with the access token beside it, when this one is first used."""
+    """An access token. `replaces`: the refresh token that ends, together with its access token, when this one is first used."""
 
     ends: datetime
     refresh: str
@@ -51,7 +51,7 @@ class TokenServer:
         self._numbers = itertools.count(1)
 
     def lets_in(self, request: Request) -> bool:
-        """Whether the request's access token is in force, which is used by that."""
+        """Whether the request's access token is valid; marks it as used."""
         token = bearer_of(request)
         if not token.startswith(_ACCESS):
             return True

@@ -1,4 +1,4 @@
-"""Payments of simulated BookingSyncs, and the platform that charges cards for them. Of a card nothing is kept.
+"""Payments of simulated BookingSyncs, and the platform that charges cards for them. Stores nothing of a card.
 
 A card that ends in 1112 is declined, one that ends in 1113 makes the gateway fail, as the vendor's test cards do; one that ends in
 3220 needs its holder to authenticate. Any other is charged, and its booking confirmed. It forgets all with the process.
@@ -42,7 +42,7 @@ _BLANK: Final = "can't be blank"
 
 @dataclass(slots=True)
 class Payment:
-    """`paid`: whether the money has come."""
+    """`paid`: whether it has been paid."""
 
     id: int
     made: Made
@@ -59,7 +59,7 @@ class Till:
         self._of: defaultdict[Made, list[Payment]] = defaultdict(list)
 
     def note(self, made: Made, asked: Mapping[str, Any]) -> Payment | dict[str, str]:
-        """A payment for a booking, or what is wrong with it."""
+        """Records a payment for a booking, or returns its errors."""
         needed = ["amount_in_cents", "currency", "kind"]
         needed += _GATEWAY if asked.get("kind") in _INTERNAL else ["paid_at"]
         errors = {name: _BLANK for name in needed if not asked.get(name)}
@@ -75,7 +75,7 @@ class Till:
         return payment
 
     def charge(self, order: Mapping[str, Any]) -> tuple[int, dict[str, Any] | None]:
-        """The status and body that a card comes to."""
+        """The status and body with which a charge ends."""
         errors = {name: [_BLANK] for name in _OF_A_CARD if not order.get(name)}
         payment = self._payments.get(order.get("tentative_payment_id") or 0)
         if not errors and payment is None:
@@ -94,7 +94,7 @@ class Till:
                 return 200, None
 
     def changes(self, made: Made, booking: Mapping[str, Any]) -> dict[str, Any]:
-        """What payments changed of `booking` since it was made."""
+        """The changes to `booking` by payments since it was made."""
         payments = self._of.get(made, [])
         paid = Decimal(sum(payment.cents for payment in payments if payment.paid)) / 100
         changes: dict[str, Any] = {"links": {**booking["links"], "payments": [payment.id for payment in payments]}}

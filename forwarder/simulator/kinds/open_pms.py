@@ -1,7 +1,7 @@
 """Simulated PMSs of the open contract: kind `generic`, and `website-builder` with its websites.
 
-To be refused on purpose: property or room `unknown`, a guest at `refused.example`, the card 4000000000000002 or a number that
-fails its check digit. Of a card nothing but the last four digits outlives the request.
+To provoke a refusal: property or room `unknown`, a guest at `refused.example`, the card 4000000000000002 or a number that fails its
+check digit. Only the last four digits of a card outlive the request.
 """
 
 from collections.abc import Mapping
@@ -81,7 +81,7 @@ class _OpenPms:
             case Taken():
                 return _Refusal(409, "room_unavailable", "The room is taken for some of these nights.").answer
             case OtherPrice():
-                return _Refusal(409, "price_changed", "The price is another one by now.").answer
+                return _Refusal(409, "price_changed", "The price has changed.").answer
             case CardDeclined():
                 return _card_declined().answer
             case _:
