@@ -1,4 +1,4 @@
-"""What a client may use of one connection before anything is known of it: time, requests, and bytes that are no part of a body.
+"""Limits on one connection before its client is authenticated: time, requests, and bytes outside of bodies.
 
 `LimitedProtocol` is uvicorn's HTTP protocol with these limits, and with what else it lacks. May touch uvicorn, through the
 callbacks of asyncio and httptools and what it tells of a connection's state. Knows no routes. The application has limits of its
@@ -33,7 +33,7 @@ from forwarder.http.open_connections import OPEN
 from forwarder.reservation.problems import requests, service
 
 MAX_HEAD_BYTES: Final = 32 * 1024
-"""Of the target and all header lines of a request."""
+"""Maximum size of a request's target and all header lines."""
 
 HEAD_TOO_LARGE: Final = problem_response(
     requests.HEADERS_TOO_LARGE.problem(f"The request's target and headers must have at most {MAX_HEAD_BYTES} bytes."),
@@ -41,17 +41,17 @@ HEAD_TOO_LARGE: Final = problem_response(
 )
 
 MAX_QUEUED: Final = 16
-"""Requests of one connection that are parsed and unanswered."""
+"""Maximum requests of one connection that are parsed and unanswered."""
 
 _log = structlog.get_logger()
 
 _HEAD_END: Final = b"\r\n\r\n"
 _MAX_UNPARSED_BYTES: Final = 1024 * 1024
-"""Reading stops when requests are held; a loop may still hand over what it has read."""
+"""Reading stops when requests are held; the loop may still deliver bytes that it has read."""
 
 
 class LimitedConfig(uvicorn.Config):
-    """uvicorn's configuration, and with it the connections of the server that it is for: its protocols are given no more."""
+    """uvicorn's configuration, with the connections of its server: uvicorn passes its protocols nothing else."""
 
     def __init__(self, app: Any, connections: Connections, **options: Any) -> None:
         super().__init__(app, http=LimitedProtocol, **options)
@@ -110,7 +110,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._open, self._unparsed = False, b""
-        for cycle in self._requests:  # the library tells only the newest
+        for cycle in self._requests:  # the library notifies only the newest
             _disconnect(cycle)
         OPEN.pop((self.server, self.client), None)
         self._connections.remove(self)
@@ -147,7 +147,7 @@ class LimitedProtocol(HttpToolsProtocol):
             self.end("too_large", _TOO_LARGE)
 
     def eof_received(self) -> bool:  # type: ignore[override]  # as asyncio has it
-        """A client that closes its sending side still gets the responses to what it sent. With TLS both sides close."""
+        """A client that closes its sending side still gets the responses to its requests. With TLS both sides close."""
         if self.scheme == "https":
             return False
         self._eof = True
@@ -156,7 +156,7 @@ class LimitedProtocol(HttpToolsProtocol):
         return not self.transport.is_closing()
 
     def _parse(self, data: bytes) -> None:
-        """As many requests as may be queued, and hold the rest."""
+        """Parses as many requests as may be queued, and holds the rest."""
         start = 0
         while self._open and start < len(data):
             room = MAX_QUEUED - len(self._requests)
@@ -179,7 +179,7 @@ class LimitedProtocol(HttpToolsProtocol):
             self.end("too_large", _TOO_LARGE)
 
     def _go_on(self) -> None:
-        """Parse of what is held."""
+        """Continues to parse the held bytes."""
         data, self._unparsed = self._unparsed, b""
         self._parse(data)
         if self._open and not self._unparsed:
@@ -229,7 +229,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._deadline = self.loop.time() + self._limits.body_seconds + SWEEP_SECONDS
         super().on_headers_complete()
         self._requests.append(self.cycle)
-        self.headers = []  # trailers go here, and nobody reads them
+        self.headers = []  # trailers go here, and are ignored
 
     def on_chunk_header(self) -> None:
         self._moved_on = True
@@ -305,7 +305,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def _check_reading(self, now: float) -> None:
         if self._requests and (self.pipeline or not self._in_body):
-            # What came waits for the response to an earlier request, which is not its client's doing.
+            # The request waits for the response to an earlier one, which is not its client's fault.
             self._deadline = now + self._limits.head_seconds
         elif self._in_head:
             self.end("slow_head", _TIMED_OUT)
@@ -322,13 +322,13 @@ class LimitedProtocol(HttpToolsProtocol):
 
 
 def _disconnect(cycle: RequestResponseCycle) -> None:
-    """Tell the application that its client has left, unless it has responded."""
+    """Tells the application that its client has left, unless it has responded."""
     cycle.disconnected = not cycle.response_complete
     cycle.message_event.set()
 
 
 class _LastWords:
-    """A response that no application sends: the connection's last."""
+    """A response that no application sends: the last one of its connection."""
 
     def __init__(self, response: Response, reason: bytes) -> None:
         self._response = response

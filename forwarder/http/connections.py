@@ -1,6 +1,6 @@
 """The connections of one server: how many there may be, whose they are, and which end where others need room.
 
-Knows no protocol: what a connection is doing, it tells by `Limited`.
+Independent of the protocol: `Limited` reports what a connection is doing.
 """
 
 import asyncio
@@ -15,16 +15,16 @@ from forwarder.observability.metrics import CONNECTIONS, CONNECTIONS_ENDED
 from forwarder.process.addresses import client_of
 
 SWEEP_SECONDS: Final = 1.0
-"""How often each connection is looked at."""
+"""How often each connection is checked."""
 
 _ROOM_SECONDS: Final = 0.1
-"""How often at the most a full server looks for connections to end in favour of new ones."""
+"""The shortest time between two searches of a full server for connections to end in favour of new ones."""
 
 _IDLE_SECONDS: Final = 1.0
-"""For how long a connection must have had no request to be ended in favour of a new one."""
+"""How long a connection must have been idle before it may be ended in favour of a new one."""
 
 _OWN_FILES: Final = 64
-"""Files of the process that are no client's: log, store, PMSs."""
+"""Files of the process other than client connections: log, store, PMSs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class Connections:
         return self._limits
 
     def add(self, connection: Limited, address: str, now: float) -> bool:
-        """Whether there is room for it. To be removed once it is lost, in either case."""
+        """Whether there is room for the connection. Must be removed once it is lost, in either case."""
         client = client_of(address)
         if self._by_client[client] >= self._limits.max_per_address:
             return False
@@ -124,7 +124,7 @@ class Connections:
             self.sweep(loop.time())
 
     def sweep(self, now: float) -> None:
-        """End what has exceeded its time by `now`, on the event loop's clock."""
+        """Ends connections that have exceeded their time by `now`, on the event loop's clock."""
         CONNECTIONS.set(len(self._all))
         for connection in list(self._all):
             connection.check(now)

@@ -22,7 +22,7 @@ _ABSOLUTE: Final = re.compile(rb"https?://(?P<authority>[^/?#]+)(?=[/?#]|$)", re
 
 
 class HeadFault(NamedTuple):
-    """The response that refuses a head: what the client reads, and the status."""
+    """The response that refuses a head: its detail, and its status."""
 
     detail: str
     status: HTTPStatus = HTTPStatus.BAD_REQUEST

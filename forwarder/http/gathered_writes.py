@@ -1,8 +1,8 @@
-"""What a server writes in one turn of the event loop leaves at its end, by one system call for each connection.
+"""Gathers the writes of one turn of the event loop, and sends them at its end with one system call for each connection.
 
-The HTTP server writes a response's head and its body apart. As two segments they cost two system calls here and two there, since
-the first one wakes the client. And clients that are answered together ask together: a turn that serves many costs less for each.
-Knows nothing of HTTP.
+The HTTP server writes a response's head and body separately. As two segments they cost two system calls here and two at the client,
+which the first one wakes. Clients that get responses together also send together, so that a turn that serves many costs less for
+each. Independent of HTTP.
 """
 
 import asyncio
@@ -12,19 +12,19 @@ import structlog
 
 _LARGE: Final = 16 * 1024
 _MAX_PIECES: Final = 16
-"""What is larger, or has more pieces, is sent at once: so the transport sees soon enough that its client reads too slowly."""
+"""Larger writes, or more pieces, are sent at once, so that the transport notices early enough that its client reads too slowly."""
 
 _log = structlog.get_logger(__name__)
 
 
 class TurnEnd:
-    """The connections that have something to send at the end of this turn of the loop that it is used in."""
+    """The connections that have something to send at the end of the current turn of the loop."""
 
     def __init__(self) -> None:
         self._due: list[GatheringTransport] = []
 
     def add(self, transport: "GatheringTransport") -> None:
-        """Send what it holds at the end of this turn."""
+        """Sends what `transport` holds at the end of this turn."""
         if not self._due:
             asyncio.get_running_loop().call_soon(self._send)
         self._due.append(transport)
@@ -40,9 +40,9 @@ class TurnEnd:
 
 
 class GatheringTransport(asyncio.Transport):
-    """A connection's own transport, but for when it sends: at the end of the turn. Closing sends first what is held; aborting drops
-    it, as it drops what the system has not taken yet. Once the connection is closing, what is written is dropped: its client may
-    reset it at any time."""
+    """A connection's transport that sends at the end of the turn. Closing sends the held bytes first; aborting drops them, as
+    it drops bytes that the system has not taken. Once the connection is closing, writes are dropped: its client may reset it at
+    any time."""
 
     def __init__(self, transport: asyncio.Transport, turn_end: TurnEnd) -> None:
         super().__init__()
@@ -58,7 +58,7 @@ class GatheringTransport(asyncio.Transport):
             self.send_held()
 
     def send_held(self) -> None:
-        """Hand what is held to the system."""
+        """Passes the held bytes to the system."""
         held, self._held = self._held, []
         if held and not self._transport.is_closing():
             self._transport.write(b"".join(held))

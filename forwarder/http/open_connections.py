@@ -10,6 +10,6 @@ OPEN: Final[dict[tuple[object, object], asyncio.Transport]] = {}
 
 
 def connection_of(scope: Scope) -> asyncio.Transport | None:
-    """The connection over which a request came; None where it came over none that is open in this process."""
+    """The connection of a request; None if it is not open in this process."""
     server, client = scope.get("server"), scope.get("client")
     return OPEN.get((server, client)) if client else None

@@ -62,7 +62,7 @@ _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"
 _CLOSE: Final = (b"connection", b"close")
 _OVERLOADED: Final = problem_response(service.OVERLOADED.problem("Send the same request again in a moment."), _CLOSE)
 _CLIENT_GONE = 499
-"""The status that is counted, and seen by nobody, when the client left before a response."""
+"""The status to count if the client left before a response; never sent."""
 
 _log = structlog.get_logger()
 
@@ -77,8 +77,8 @@ def http_app(
 
 
 class _Application:
-    """A `DirectEndpoint` at an address without parameters is found in a table; the framework routes all other requests: what it
-    does for each costs more than some responses."""
+    """Finds a `DirectEndpoint` without path parameters in a table; the framework routes all other requests, at a cost that
+    exceeds that of some responses."""
 
     def __init__(self, routes: Routes, clock: Clock, leaving: Stop, admission: Admission) -> None:
         self._leaving = leaving
@@ -146,7 +146,7 @@ class _Application:
             status = _CLIENT_GONE
         except Exception as error:
             _log_failure(getattr(scope.get("route"), "path", "unmatched"), error)
-            if status:  # the response has begun: only closing the connection tells the client that it is not whole
+            if status:  # the response has begun: only closing the connection shows the client that it is incomplete
                 raise
             await _internal_error(scope)(scope, receive, noting)
         finally:
@@ -182,7 +182,7 @@ def _direct_endpoints(routes: Routes) -> Mapping[tuple[str, str], DirectEndpoint
 
 
 def _names(scope: Scope) -> tuple[bytes, str | None]:
-    """What its log lines are found by: its id, and that of the trace which it is a part of."""
+    """The ids for the request's log lines: its own, and that of its trace."""
     given = traceparent = None
     for name, field in scope["headers"]:
         if name in _NAMING_FIELDS:
@@ -220,7 +220,7 @@ async def _refused(request: Request, error: Exception) -> Response:
 
 
 def _where_else(request: Request) -> str:
-    """What was probably meant, where that can be told."""
+    """A suggestion of the path that was probably meant; empty without one."""
     path: str = request.scope["path"]
     bare = path.rstrip("/")
     routes = [route for route in request.app.routes if isinstance(route, Route)]
@@ -316,15 +316,15 @@ async def serve(
     )
     server = _Server(config)
 
-    beside = [asyncio.create_task(connections.watch())]
+    background = [asyncio.create_task(connections.watch())]
     if tls is not None:
         make = partial(LimitedProtocol, config=config, server_state=server.server_state, app_state={})
         secured = SecuredListener(listening, tls, connections, make)
-        beside += [asyncio.create_task(tls.watch()), asyncio.create_task(secured.accept())]
+        background += [asyncio.create_task(tls.watch()), asyncio.create_task(secured.accept())]
 
     async def stop_server() -> None:
         await stop.wait()
-        for task in beside[1:]:
+        for task in background[1:]:
             task.cancel()
         server.should_exit = True
 
@@ -332,7 +332,7 @@ async def serve(
     try:
         await server.serve(sockets=[listening] if tls is None else [])
     finally:
-        for task in (*beside, stopping):
+        for task in (*background, stopping):
             task.cancel()
 
 

@@ -20,9 +20,9 @@ from forwarder.http.connections import Connections
 from forwarder.process.supervision import BACKLOG
 
 _LOOK_SECONDS: Final = 10.0
-"""How often the files are looked at. A renewal is weeks ahead of the end of what it replaces."""
+"""How often the files are checked. A certificate is usually renewed weeks before it expires."""
 _GOODBYE_SECONDS: Final = 1.0
-"""How long a client may take to agree that its connection ends."""
+"""How long a client may take to acknowledge the end of its connection."""
 _FULL_SECONDS: Final = 0.1
 
 _log = structlog.get_logger(__name__)
@@ -30,8 +30,8 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class TlsFiles:
-    """PEM: a certificate with the chain that vouches for it, its key without a password, and the authorities that clients'
-    certificates must be signed by; without these, clients need none."""
+    """PEM files: a certificate with its chain, its key without a password, and the authorities for clients' certificates; without
+    these, clients need no certificate."""
 
     certificate: Path
     key: Path
@@ -51,7 +51,7 @@ class TlsFiles:
 
 
 class ServerTls:
-    """What new connections are secured with. Making it raises `OSError` where the files cannot be used."""
+    """The TLS context for new connections. Creating it raises `OSError` if the files cannot be used."""
 
     def __init__(self, files: TlsFiles) -> None:
         self._files = files
@@ -59,7 +59,7 @@ class ServerTls:
         self.context = files.context()
 
     def renew(self) -> None:
-        """Take up what has changed in the files: whole, or not at all. Connections that stand go on as they are."""
+        """Loads changed files: all of them, or none. Established connections are not affected."""
         try:
             stamps = self._stamped()
             if stamps == self._stamps:
@@ -96,7 +96,7 @@ class SecuredListener:
         self._handshakes: set[_Handshake] = set()
 
     async def accept(self) -> None:
-        """Until cancelled; then end what is not secured yet, and the listening."""
+        """Accepts until cancelled; then ends unsecured connections, and the listening."""
         loop = asyncio.get_running_loop()
         self._listening.listen(BACKLOG)
         try:
