@@ -154,7 +154,7 @@ class EmbeddedAdmin:
         existing = await self.list()
         return {name: TopicState(existing[name], 1, 1) for name in topics if name in existing}
 
-    async def members(self, group: str) -> int | None:  # noqa: ARG002 - its lock tells only whoever takes it
+    async def members(self, group: str) -> int | None:  # noqa: ARG002 - only taking its lock would show
         return None
 
     async def offsets(self, topic: str) -> Mapping[int, range]:
