@@ -25,7 +25,7 @@ _FAILED: Final = "cancellation_failed"
 
 
 class CancellationStatus(StrEnum):
-    """The state of a requested cancellation."""
+    """How a cancellation that was asked for stands."""
 
     REQUESTED = "REQUESTED"
     DONE = "DONE"

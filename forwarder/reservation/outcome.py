@@ -14,7 +14,7 @@ from forwarder.reservation.value import value
 
 
 class Status(StrEnum):
-    """The status of a submission."""
+    """Where a submission stands."""
 
     PENDING = "PENDING"
     CONFIRMED = "CONFIRMED"

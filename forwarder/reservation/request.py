@@ -191,7 +191,7 @@ class GeneralAddress(_Part):
 
 
 class GeneralGuest(_Part):
-    """The guest of the general operation: all that the caller knows."""
+    """The guest of the general operation: whatever the caller knows."""
 
     name: _ShortText | None = None
     first_name: _ShortText | None = None
