@@ -60,7 +60,7 @@ GROUPS: Final[Mapping[str, tuple[str, str]]] = {
     "topics": ("forwarder.cli.operate.topics:commands", "The topics of the log."),
     "workspace": ("forwarder.cli.manage.workspace:commands", "Workspaces: who submits and reads reservations."),
     "key": ("forwarder.cli.manage.key:commands", "API keys of a workspace."),
-    "account": ("forwarder.cli.manage.account:commands", "Integration accounts: which PMS, and how it may be used."),
+    "account": ("forwarder.cli.manage.account:commands", "Integration accounts: their PMS, limits and settings."),
     "adapters": (
         "forwarder.cli.operate.adapters:commands",
         "Adapters: list the kinds of PMS, and check one.",
@@ -88,9 +88,9 @@ GROUPS: Final[Mapping[str, tuple[str, str]]] = {
     ),
     "retention": (
         "forwarder.cli.operate.privacy.retention:commands",
-        "For how long workspaces keep their guests' data.",
+        "How long workspaces keep their guests' data.",
     ),
-    "guests": ("forwarder.cli.operate.privacy.guests:commands", "Guests: erase one, wherever its data is."),
+    "guests": ("forwarder.cli.operate.privacy.guests:commands", "Guests: erase one from all stored data."),
     "webhook": ("forwarder.cli.manage.webhook:commands", "Webhooks: where a workspace's results are posted."),
 }
 """Groups of commands, as `COMMANDS`; the named function creates the group."""

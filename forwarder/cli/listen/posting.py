@@ -12,7 +12,7 @@ from forwarder.webhooks.port import NoResponse, PostResult, Sender
 from forwarder.webhooks.signature import signed_headers
 
 POST_SECONDS: Final = 15.0
-"""As long as a webhook may take."""
+"""The time limit of webhooks."""
 _HEADERS: Final = {"content-type": "application/json", "user-agent": "reservation-forwarder-listen"}
 
 

@@ -62,7 +62,7 @@ _DUPLICATE_WINDOW = typer.Option(
     min=0,
     max=MAX_WINDOW_SECONDS,
     metavar="SECONDS",
-    help="For how long what is submitted again without an Idempotency-Key is the earlier submission; 0 for never.",
+    help="How long a repeated submission without an Idempotency-Key counts as a duplicate; 0 for never.",
 )
 _Similar = Annotated[
     str | None,
@@ -123,7 +123,7 @@ def add(
     workspace: Annotated[str, typer.Option(help="The workspace it belongs to.")],
     kind: Annotated[str, typer.Option(help="The kind of PMS: one of those that `forwarder adapters list` shows.")],
     base_url: Annotated[
-        str | None, typer.Option(help="Where the PMS's API is. By default where its kind's mapping says.")
+        str | None, typer.Option(help="The base URL of the PMS's API. Default: the one in its kind's mapping.")
     ] = None,
     credential: _Credential = None,
     credential_file: _CredentialFile = None,
@@ -150,7 +150,7 @@ def add(
     new_id = account_id or f"acc_{secrets.token_hex(6)}"
     if SHADOW_MARK in new_id or "," in new_id or len(new_id) > _LONGEST_ID:
         raise WrongUsage(
-            f"--id must be without {SHADOW_MARK}, which tells shadows, and without a comma, which parts headers, and of at most "
+            f"--id must be without {SHADOW_MARK}, which marks shadows, without a comma, which separates headers, and of at most "
             f"{_LONGEST_ID} characters."
         )
     options = options_from(option, options_file)
@@ -163,13 +163,13 @@ def add(
     if as_json:
         show_json({"id": new_id})
     else:
-        say(f"Account {new_id} added. `forwarder account probe {new_id}` tells whether its PMS lets us in.")
+        say(f"Account {new_id} added. `forwarder account probe {new_id}` tests the PMS credentials.")
 
 
 def change(
     account_id: _Id,
     base_url: Annotated[
-        str | None, typer.Option(help="Where the PMS's API is. Another host wants the credential again.")
+        str | None, typer.Option(help="The base URL of the PMS's API. Another host needs the credential again.")
     ] = None,
     credential: _Credential = None,
     credential_file: _CredentialFile = None,
@@ -200,7 +200,7 @@ def change(
 ) -> None:
     """Change an account's settings. Of its options, --options-file replaces all, --option sets one, NAME=null removes it.
 
-    Workers go by them within seconds. Another deadline holds for what is submitted from then on.
+    Workers apply them within seconds. A new deadline applies to later submissions.
     """
     given = credential is not None or credential_file is not None
     options = options_from(option, options_file)
@@ -284,7 +284,7 @@ def _term(option: str, read: Callable[[str], T], text: str) -> T:
 
 
 def show(account_id: _Id, as_json: AsJson = False) -> None:
-    """Show one account: its settings and options, what waits for it, and when it is tried next. Its credential is not shown."""
+    """Show one account: its settings and options, its backlog, and its next try. Its credential is not shown."""
 
     async def run(backend: Backend) -> tuple[Account, AccountWork | None, NextTry | None]:
         found = await account_of(backend.tenancy, account_id)
@@ -327,7 +327,7 @@ def probe(
         show_table([_step_row(step) for step in steps])
     failed = [step for step in steps if step.ended == FAILED]
     if failed:
-        raise Failed(f"{account_id} cannot be pushed to as it is. What would help: {failed[0].mend}")
+        raise Failed(f"{account_id} cannot receive pushes. Remedy: {failed[0].mend}")
 
 
 def _step_row(step: ProbeStep) -> tuple[str, ...]:

@@ -100,7 +100,7 @@ def change(
     if url is None and not types and description is None:
         raise WrongUsage("Say what is to change: --url, --type or --description.")
     if types and _EVERY in types and len(types) > 1:
-        raise WrongUsage("--type all stands for all of them: give it alone.")
+        raise WrongUsage("--type all means every type: give it alone.")
     kinds = UNCHANGED if not types else None if types == [_EVERY] else types
 
     async def run(backend: Backend) -> Endpoint:

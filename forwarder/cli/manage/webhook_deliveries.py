@@ -38,7 +38,7 @@ _DeliveryId = Annotated[int, typer.Argument(metavar="DELIVERY", help="The delive
 
 
 def send_test(endpoint_id: EndpointId, workspace: OfWorkspace = None, as_json: AsJson = False) -> None:
-    """Send an event of type webhook.test.v1 to one webhook, whatever it takes."""
+    """Send an event of type webhook.test.v1 to one webhook, even if it does not subscribe to that type."""
 
     async def run(backend: Backend) -> int:
         return await (await webhooks_of(backend)).test(endpoint_id, workspace_id=workspace)
@@ -48,7 +48,7 @@ def send_test(endpoint_id: EndpointId, workspace: OfWorkspace = None, as_json: A
     if as_json:
         show_json({"id": endpoint_id, "deliveryId": number})
     else:
-        say(f"On its way; `forwarder webhook delivery {endpoint_id} {number}` tells what came of it.")
+        say(f"On its way; `forwarder webhook delivery {endpoint_id} {number}` shows the result.")
 
 
 def deliveries(
@@ -78,7 +78,7 @@ def deliveries(
 def delivery(
     endpoint_id: EndpointId, delivery_id: _DeliveryId, workspace: OfWorkspace = None, as_json: AsJson = False
 ) -> None:
-    """Show one delivery: its event, how it stands, every try."""
+    """Show one delivery: its event, its status, every try."""
 
     async def run(backend: Backend) -> DeliveryEntry:
         return await (await webhooks_of(backend)).delivery(endpoint_id, delivery_id, workspace_id=workspace)
@@ -89,7 +89,7 @@ def delivery(
 def resend(
     endpoint_id: EndpointId, delivery_id: _DeliveryId, workspace: OfWorkspace = None, as_json: AsJson = False
 ) -> None:
-    """Send a delivery again, soon and under the same webhook-id, whatever became of it."""
+    """Send a delivery again, soon and under the same webhook-id, even if it succeeded."""
 
     async def run(backend: Backend) -> DeliveryEntry:
         return await (await webhooks_of(backend)).resend(endpoint_id, delivery_id, workspace_id=workspace)
@@ -108,7 +108,7 @@ def recover(
     workspace: OfWorkspace = None,
     as_json: AsJson = False,
 ) -> None:
-    """Send everything again that a webhook was not delivered: what failed, and what was stopped."""
+    """Send all undelivered events again: those that failed, and those that were stopped."""
     after = moment(since, "--since", SystemClock().now())
 
     async def run(backend: Backend) -> int:

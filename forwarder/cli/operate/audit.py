@@ -1,4 +1,4 @@
-"""`forwarder audit …`: who did what, and whether anybody tampered with the record of it."""
+"""`forwarder audit …`: who did what, and whether the trail was tampered with."""
 
 import re
 from functools import partial
@@ -43,7 +43,7 @@ def list_entries(
     limit: Annotated[int, typer.Option(min=1, max=10_000, help="How many, newest first.")] = 50,
     as_json: AsJson = False,
 ) -> None:
-    """List what was done, newest first: who, from where, what, to what, with what result."""
+    """List operations, newest first: who, from where, what, to what, with what result."""
     after = None if since is None else moment(since, "--since", SystemClock().now())
     wanted = AuditFilter(after, who, action, workspace)
     found = with_backend(lambda backend: backend.trail.entries(wanted, before=before, limit=limit + 1))

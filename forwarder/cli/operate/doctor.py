@@ -14,7 +14,7 @@ from forwarder.settings import Settings
 def doctor(as_json: AsJson = False) -> None:
     """Check how the deployment is set up: settings, log, topics, store, clock, secret, keys and simulator, and say what to do.
 
-    It asks and changes nothing. Exit code 1 where a step fails. How the deployment fares is what `forwarder status` tells.
+    Read-only. Exit code 1 if a step fails. `forwarder status` shows how the deployment is doing.
     """
     steps = asyncio.run(_examined(settings_and_logging("error")))
     if as_json:

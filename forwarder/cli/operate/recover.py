@@ -24,9 +24,9 @@ _IN_WORDS: Final = {
     "behind": "outcomes were missing, and are recorded again",
     "possibly_sent": "submissions have no outcome: possibly sent, so looked up, sent again under their key, or parked",
     "replayed": "dead letters that were put back are pending again, and possibly sent",
-    "cancellations": "requested cancellations are noted",
+    "cancellations": "requested cancellations are recorded",
     "published_again": "outcomes are published again, for webhooks that were queued since",
-    "without_request": "outcomes are of submissions that are not on the requests topic any more",
+    "without_request": "outcomes are of submissions that are no longer on the requests topic",
 }
 
 
@@ -38,12 +38,12 @@ def recover(
         ),
     ] = None,
     from_snapshot: Annotated[
-        bool, typer.Option("--from-snapshot", help="From an hour before the newest submission of the database on.")
+        bool, typer.Option("--from-snapshot", help="Start an hour before the newest submission in the database.")
     ] = False,
     topics_lost: Annotated[
         bool,
         typer.Option(
-            "--topics-lost", help="The topics were lost or made anew, not the database: go on with them as they are."
+            "--topics-lost", help="The topics were lost or recreated, not the database: continue with them as they are."
         ),
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Count what would be done.")] = False,
@@ -102,7 +102,7 @@ def _accept_topics(*, dry_run: bool, as_json: bool) -> None:
 def _lost_in_words(lost: TopicLost) -> Iterator[str]:
     if lost.taken_in_until is not None:
         kept = "now" if lost.kept_from is None else iso(lost.kept_from)
-        yield f"{lost.beyond:,} of the newest submissions were where the requests topic has nothing: it was lost, or made anew."
+        yield f"{lost.beyond:,} of the newest submissions were beyond the end of the requests topic: it was lost, or recreated."
         yield (
             f"What was accepted from some moments before {iso(lost.taken_in_until)} until {kept}, and is not in the database, is "
             "lost."

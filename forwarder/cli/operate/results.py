@@ -155,10 +155,10 @@ def tail(
         bool, typer.Option("--json", help="Print each event as a CloudEvent in JSON, one a line.")
     ] = False,
 ) -> None:
-    """Print result events as they come, until Ctrl-C: time, type, account, requestId, reservation, PMS id, problem.
+    """Print result events as they arrive, until Ctrl-C: time, type, account, requestId, reservation, PMS id, problem.
 
-    The events of one submission come in order, and may come twice, with the same id; - stands for a missing value. No consumer
-    misses anything because of it. What cannot be read is reported on standard error and skipped.
+    The events of one submission are in order, and may repeat with the same id; - is a missing value. Consumers are not affected.
+    Reports undecodable records on standard error and skips them.
     """
     wanted = EventFilter(account, workspace, types_of(kind or ()), count)
     read_range = read_range_of(start, follow=not no_follow)
@@ -174,7 +174,7 @@ def types_of(given: Sequence[str]) -> frozenset[str]:
 
 
 def read_range_of(start: str | None, *, follow: bool) -> ReadRange:
-    """As `--from` says. Raises `WrongUsage`."""
+    """The start that `--from` selects. Raises `WrongUsage`."""
     where = start or (_END if follow else _BEGINNING)
     if where == _END and not follow:
         raise WrongUsage("--no-follow from the end prints nothing: leave one of them out.")

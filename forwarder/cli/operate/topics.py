@@ -75,7 +75,7 @@ def list_topics(as_json: AsJson = False) -> None:
 
 def print_acls(
     user: Annotated[
-        str, typer.Option(help="The users: {stage} stands for ingress, worker, query, notifier, operator.")
+        str, typer.Option(help="The users: {stage} is replaced by ingress, worker, query, notifier, operator.")
     ] = "User:forwarder-{stage}",
     command_config: Annotated[
         str | None, typer.Option(help="The file by which kafka-acls itself may log in, for its --command-config.")

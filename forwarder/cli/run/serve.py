@@ -67,7 +67,7 @@ def _serve(name: str, host: str | None, port: int | None, processes: int) -> Non
 
 
 def listen(host: str, port: int, *, shared: bool = False) -> socket.socket:
-    """As `bind`. Raises `Failed` if the address is not available."""
+    """`bind`, but raises `Failed` if the address is not available."""
     try:
         return bind(host, port, shared=shared)
     except OSError as error:

@@ -69,13 +69,13 @@ def preview_json(groups: Iterable[Mapping[str, str]], plan: Plan[Any]) -> None:
 
 
 def agreed(question: str, *, yes: bool) -> None:
-    """Ask, where somebody sits at a terminal. Raises `Failed` where the answer is no."""
+    """Asks for confirmation on a terminal. Raises `Failed` if the answer is no."""
     if not yes and sys.stdin.isatty() and not typer.confirm(question, err=True):
         raise Failed("nothing was changed")
 
 
 def finish(outcome: Outcome, plan: Plan[Any], done: str, *, as_json: bool) -> None:
-    """Say what came of it. Raises `Failed` where some failed, were refused, or are left."""
+    """Prints the result. Raises `Failed` if some failed, were refused, or are left."""
     refused = {**plan.refused, **outcome.failed}
     already = outcome.already + len(plan.settled)
     if as_json:

@@ -52,7 +52,7 @@ def list_submissions(
     limit: Annotated[int, typer.Option(min=1, help="How many, newest first.")] = 20,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, an object a line, instead of a table.")] = False,
 ) -> None:
-    """Search submissions, newest first, whatever their status: those REJECTED and FAILED too, which callers' lists leave out.
+    """Search submissions of any status, newest first; also REJECTED and FAILED ones, which callers' lists leave out.
 
     Filters are combined with AND. Filters other than account, status, property, PMS id and transaction scan the matching
     submissions, and can be slow.

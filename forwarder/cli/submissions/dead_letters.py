@@ -73,10 +73,10 @@ def list_letters(
 ) -> None:
     """List dead letters that can be replayed, newest first.
 
-    open: its submission is still FAILED because of it. superseded: that was submitted anew since, and cannot be replayed. erased:
-    its guest's data was removed, and it cannot be replayed. undecodable: it holds no readable submission. forged: no
-    ingress wrote it, and it cannot be replayed. too_large: it cannot be
-    replayed; its headers say where the message is. With --all also replayed: it was replayed, or its submission is gone.
+    open: its submission is still FAILED because of it. superseded: a later duplicate replaced it, and it cannot be replayed.
+    erased: its guest's data was erased, and it cannot be replayed. undecodable: it holds no readable submission. forged: no
+    ingress wrote it, and it cannot be replayed. too_large: it cannot be replayed; its headers say where the message is. With
+    --all also replayed: it was replayed, or its submission is gone.
     """
     wanted = _wanted(account, failure_class, since, until)
     found = with_backend(lambda backend: _letters(backend).find(wanted))
@@ -89,7 +89,7 @@ def list_letters(
 def show(
     letter_id: Annotated[str, typer.Argument(metavar="ID", help="The letter's id, as `dead-letters list` has it.")],
     raw: Annotated[
-        bool, typer.Option("--raw", help="Print the value of an undecodable one, whatever it contains.")
+        bool, typer.Option("--raw", help="Print the value of an undecodable one; it may contain anything.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -248,9 +248,9 @@ def _summary(
 def _passed_over(passed_over: Counter[LetterState]) -> str:
     said = {
         LetterState.REPLAYED: "replayed already",
-        LetterState.SUPERSEDED: "superseded: sent anew since, `dead-letters list` shows by which",
+        LetterState.SUPERSEDED: "superseded: submitted again since, `dead-letters list` shows by which",
         LetterState.ERASED: "without their guests' data, which was removed",
-        LetterState.CARD_GONE: "card gone: submit them anew, with the card; where the PMS is sent no cards, name them by their ids",
+        LetterState.CARD_GONE: "card gone: submit them again, with the card; if the PMS is sent no cards, name them by their ids",
         LetterState.UNDECODABLE: "undecodable: name those by their ids",
         LetterState.FORGED: "forged: workers would set them aside again",
         LetterState.TOO_LARGE: "too large to be put back",

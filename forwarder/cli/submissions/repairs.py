@@ -213,7 +213,7 @@ async def _not_in_doubt(backend: Backend, request_id: str) -> Failed:
     summary = found[0]
     match summary.status:
         case Status.PENDING:
-            advice = "the workers are at it; `forwarder submissions show` tells how far they are"
+            advice = "workers are processing it; `forwarder submissions show` shows the progress"
         case Status.FAILED:
             advice = f"it was not made; `forwarder dead-letters replay {letter_id(summary)}` puts it back"
         case Status.IN_DOUBT:
@@ -269,7 +269,7 @@ async def _cancel(request_id: str, reason: str | None, backend: Backend) -> tupl
         raise not_taken_in(request_id)
     if status is Status.CANCELLED:
         return status, "There is nothing left to do."
-    return status, "A worker cancels it; `forwarder submissions show` tells what came of it."
+    return status, "A worker cancels it; `forwarder submissions show` shows the result."
 
 
 async def _cancel_many(

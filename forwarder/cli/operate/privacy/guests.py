@@ -23,7 +23,7 @@ _ADVICE: Final = {
 
 def commands() -> typer.Typer:
     """erase"""
-    group = typer.Typer(help="Guests: erase one, wherever its data is.", no_args_is_help=True)
+    group = typer.Typer(help="Guests: erase one from all stored data.", no_args_is_help=True)
     group.callback()(lambda: None)  # with one command alone typer would leave its name out
     group.command("erase")(erase)
     return group
@@ -41,8 +41,8 @@ def erase(
 ) -> None:
     """Erase a guest: from submissions, records and webhook deliveries. Without --yes, only show where its data is.
 
-    What stays is anonymous, and still recognised: it is not booked again. What is not finished is refused. Messages on topics
-    cannot be changed: until when they stay is shown. Safe to repeat.
+    Erased submissions stay as anonymous ones, still recognised and never booked again. Unfinished ones are refused. Messages on
+    topics cannot be changed: the command shows when they expire. Safe to repeat.
     """
     if [email, phone, reservation].count(None) != 2:  # noqa: PLR2004 - one of three is given
         raise WrongUsage("Say which guest by one of --email, --phone and --reservation.")
@@ -100,7 +100,7 @@ def _tell(found: Found, erased: frozenset[str], *, dry_run: bool) -> None:
 def _remains(remains: TopicRemains) -> str:
     letters = "" if not remains.letters else f" {remains.letters} dead letters about this guest are on it."
     if remains.retention is None or remains.gone_by is None:
-        return f"{remains.topic}: for ever, as its retention is set.{letters}"
+        return f"{remains.topic}: without end, as its retention is set.{letters}"
     days = remains.retention.total_seconds() / 86_400
     return f"{remains.topic}: {days:g} days from each message on, so that what is on it is gone by {iso(remains.gone_by)}.{letters}"
 
