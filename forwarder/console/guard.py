@@ -185,8 +185,8 @@ async def _seen(view: View, visit: Visit) -> Page | Go:
 
 def _away(what: str) -> Page:
     detail = (
-        f"The {what} cannot be reached, or did not answer in time. What was asked for may or may not have been done: look before "
-        "it is asked for again."
+        f"The {what} cannot be reached, or did not answer in time. The action may or may not have been carried out: check before "
+        "you repeat it."
     )
     return Page("error.html", {"title": f"The {what} is away", "detail": detail}, 503)
 

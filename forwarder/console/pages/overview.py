@@ -213,7 +213,7 @@ def _waiting(row: _AccountRow, now: datetime) -> Iterator[Attention]:
     if row.standing.state is AccountState.PAUSED:
         yield Attention(account, f"is paused; {work.pending:,} wait", where, bad=False)
     elif row.standing.state is AccountState.UNKNOWN and work.pending:
-        yield Attention(account, f"is no account any more; {work.pending:,} wait", where)
+        yield Attention(account, f"is no longer an account; {work.pending:,} wait", where)
     elif work.oldest_pending_at is not None and (now - work.oldest_pending_at).total_seconds() > _OLD_SECONDS:
         age = (now - work.oldest_pending_at).total_seconds() / 60
         where = address("/submissions", account=account, status="PENDING")

@@ -84,7 +84,7 @@ class SubmissionPages:
         return None if below is None else await self._parts.overview.accepted_at(below)
 
     async def in_doubt(self, visit: Visit) -> Page:
-        """Those that may have been made, and that somebody has to decide on."""
+        """Submissions in doubt, for an operator to decide."""
         account = visit.query("account")
         query = SubmissionQuery(frozenset({Status.IN_DOUBT}), account_id=account or None)
         rows, following = await self._page_of(query, visit.query("below"))
@@ -174,7 +174,7 @@ class SubmissionPages:
                 case _:
                     return "Nothing was changed: say what was found in the PMS."
         except NotInDoubt:
-            return "Nothing was changed: it is not in doubt any more, or a worker was just looking for it."
+            return "Nothing was changed: it is no longer in doubt, or a worker was just looking for it."
         return "It is settled. A worker publishes its result, or pushes it again, within half a minute."
 
     async def _retry(self, request_id: str) -> str:

@@ -43,7 +43,7 @@ class WebhookPages:
                 return Go(path, "It is posted to again, events from now on.")
             case "disable":
                 await self._webhooks.disable(endpoint_id, workspace_id=None)
-                return Go(path, "It is not posted to any more. What was pending is stopped.")
+                return Go(path, "The webhook is disabled; its pending deliveries are stopped.")
             case "resend":
                 endpoint = await self._webhooks.get(endpoint_id, workspace_id=None)
                 if not endpoint.enabled:

@@ -383,7 +383,7 @@ async def test_an_account_is_paused_resumed_and_changed(console: Console, tmp_pa
     assert "another" not in account.credential
     late = await console.send(page, **{**stale, "do": "change", "rate": "7"})
     assert late.status_code == 422
-    assert "Somebody else has changed this account" in late.text
+    assert "Another operator has changed this account" in late.text
     for wrong, says in (
         ({"duplicate_window": "-1"}, "The duplicate window is a whole number"),
         ({"rate": "0"}, "The rate must be a number"),
