@@ -1,9 +1,8 @@
 """Limits on one connection before its client is authenticated: time, requests, and bytes outside of bodies.
 
-`LimitedProtocol` is uvicorn's HTTP protocol with these limits, and with what else it lacks. May touch uvicorn, through the
-callbacks of asyncio and httptools and what it tells of a connection's state. Knows no routes. The application has limits of its
-own, which answer with a problem: the size of a head, and the size and time of a body. How many connections there may be:
-`connections`.
+`LimitedProtocol` is uvicorn's HTTP protocol with these limits. It may depend on uvicorn: on the callbacks of asyncio and httptools,
+and on uvicorn's state of a connection. Independent of routes. The application has limits of its own, which respond with a problem:
+the size of a head, and the size and time of a body. `connections` limits the number of connections.
 """
 
 import asyncio
@@ -62,13 +61,13 @@ class LimitedConfig(uvicorn.Config):
 class LimitedProtocol(HttpToolsProtocol):
     """One connection.
 
-    The parser buffers heads, chunk framing and trailers without limit. So bytes are counted from the last that moved the request
-    on, in whole pieces as they are read: the piece that moves it on is not counted. Trailers are not read: what they would say was
-    not there when the request was admitted.
+    The parser buffers heads, chunk framing and trailers without limit. So it counts bytes since the last progress of the request,
+    in whole reads: a read that makes progress is not counted. Trailers are ignored: they were not there when the request was
+    admitted.
 
-    Responses leave in the order of their requests, also one that refuses malformed bytes after a good request. Of what a client
-    sends ahead, `MAX_QUEUED` requests are parsed; the rest waits unparsed, and reading stops. An upgrade is ignored, as RFC 9110
-    (7.8) has it for one that is not supported: the request is served as if it had not asked for one.
+    Responses leave in the order of their requests, also one that refuses malformed bytes after a good request. At most
+    `MAX_QUEUED` pipelined requests are parsed; the rest waits unparsed, and reading stops. Upgrades are ignored, as RFC 9110 (7.8)
+    allows for unsupported ones: the request is served as if it had not asked for one.
     """
 
     config: LimitedConfig

@@ -29,10 +29,10 @@ _OWN_FILES: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
-    """`max_connections`: at once, by all clients; `max_per_address`: by those of one IPv4 address or IPv6 /64. `head_seconds`: how
-    long a request's target and headers may take, and a new connection until it sends them. `body_seconds`: how long a body may
-    take; the application refuses one that takes longer, this ends connections whose bodies nobody reads. `unread_seconds`: how long
-    a client may read nothing of a response, or less than is buffered of it."""
+    """`max_connections`: at once, by all clients; `max_per_address`: from one IPv4 address or IPv6 /64. `head_seconds`: how long a
+    request's target and headers may take, and a new connection until it sends them. `body_seconds`: how long a body may take; the
+    application refuses a slower one, and this limit ends connections whose bodies the application does not read.
+    `unread_seconds`: how long a client may read nothing of a response, or less than is buffered of it."""
 
     max_connections: int = 8192
     max_per_address: int = 4096
@@ -42,7 +42,8 @@ class ConnectionLimits:
 
 
 class Limited(Protocol):
-    """A connection that is counted, secured yet or not. `idle_since`: when its last request began, if nothing is under way."""
+    """A counted connection, before or after its TLS handshake. `idle_since`: when its last request began, if nothing is under
+    way."""
 
     @property
     def idle_since(self) -> float: ...
@@ -57,8 +58,8 @@ class Limited(Protocol):
 class Connections:
     """The connections of one server.
 
-    Where there are as many as there may be, those that have no request under way are ended in favour of new ones: first those that
-    never sent one. Thus clients that only connect, however many, keep nobody out who asks for something.
+    At the maximum, ends idle connections in favour of new ones: first those that never sent a request. So clients that only
+    connect, however many, cannot keep out clients that send requests.
     """
 
     def __init__(self, limits: ConnectionLimits) -> None:

@@ -70,7 +70,7 @@ _log = structlog.get_logger()
 def http_app(
     routes: Routes, clock: Clock, *, leaving: Stop | None = None, admission: Admission | None = None
 ) -> ASGIApp:
-    """One application of these routes. Every error that leaves it is a problem; every request is measured by its route. Once
+    """The application for these routes. Responds to every error with a problem, and measures every request by its route. Once
     `leaving` is set, each response ends its connection, so that its client opens the next one elsewhere. Each request takes a place
     of `admission`; a `DirectEndpoint` takes it itself, once it knows its caller."""
     return _Application(routes, clock, leaving or Stop(), admission or Admission())
@@ -294,8 +294,8 @@ async def serve(
 ) -> None:
     """Serve `app` until `stop` is set; then accept nothing more and let requests finish within the grace period.
 
-    `listening` is bound, and listens from now on where it did not. Plain HTTP without `tls`. `trusted_proxies`: networks with
-    commas between. What comes from there in `X-Forwarded-For` and `X-Forwarded-Proto` is believed, and from nowhere else.
+    `listening` is bound, and listens from now on. Plain HTTP without `tls`. `trusted_proxies`: comma-separated networks, the only
+    ones whose `X-Forwarded-For` and `X-Forwarded-Proto` are trusted.
     """
     connections = Connections(limits)
     config = LimitedConfig(

@@ -144,7 +144,7 @@ class SecuredListener:
 
 
 class _Handshake:
-    """As it counts against the limits: as a connection that has sent nothing. It has a time limit of its own."""
+    """A handshake, which counts as a connection that has sent nothing. It has a time limit of its own."""
 
     idle_since = math.inf
     task: asyncio.Task[None]
