@@ -42,7 +42,7 @@ class Actor:
 
     @classmethod
     def operator(cls) -> "Actor":
-        """The account of the operating system that runs this process; not what its environment says, which anybody can set."""
+        """The operating system's account of this process, not the one in its environment, which any user can set."""
         number = os.getuid()
         try:
             name = pwd.getpwuid(number).pw_name

@@ -107,7 +107,7 @@ class Prober:
             mend = f"if its authority is one of your own: forwarder account set {account.id} --ca-file FILE"
             return ProbeStep(name, FAILED, f"its certificate is not trusted: {error.verify_message}", mend=mend)
         except OSError as error:  # every TimeoutError and SSLError is one
-            says = f"nobody answers at {parts.hostname}:{port}: {error.strerror or type(error).__name__}"
+            says = f"no answer at {parts.hostname}:{port}: {error.strerror or type(error).__name__}"
             return ProbeStep(name, FAILED, says, mend="is the PMS up, is the port right, does a firewall let us out?")
         took = self._since(began)
         secured = writer.get_extra_info("ssl_object")
@@ -144,7 +144,7 @@ class Prober:
         if isinstance(outcome, Absent) or unproven:
             return ProbeStep(name, OK, "it lets us in, and has no such reservation, as it should", took)
         if isinstance(outcome, Confirmed):
-            return ProbeStep(name, FAILED, "it has a reservation by a reference that nobody has", took, _OTHERWISE)
+            return ProbeStep(name, FAILED, "it found a reservation under a random reference", took, _OTHERWISE)
         mend = _MEND.get(outcome.reason, _OTHERWISE).format(id=account.id)
         return ProbeStep(name, FAILED, f"{outcome.reason}: {outcome.detail}", took, mend)
 

@@ -90,5 +90,5 @@ async def account_deadline_seconds(request_id: str, overview: Overview, director
         raise NotInDoubt
     account = await directory.account(found[0].account_id)
     if account is None:
-        raise NotKnown(f"its account {found[0].account_id} is not there any more, and so nothing can be pushed for it")
+        raise NotKnown(f"its account {found[0].account_id} no longer exists, so nothing can be pushed for it")
     return account.deadline_seconds

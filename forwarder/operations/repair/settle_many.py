@@ -69,7 +69,7 @@ def read_settlements(text: str) -> tuple[Sequence[Settlement], Sequence[LineFaul
     for number, values in _json_lines(text) if text.lstrip().startswith("{") else _csv_lines(text):
         settlement, fault = _settlement(values)
         if settlement is not None and settlement.request_id in lines:
-            fault = f"{settlement.request_id} stands on line {lines[settlement.request_id]} already"
+            fault = f"{settlement.request_id} is already on line {lines[settlement.request_id]} already"
         if fault is not None:
             faults.append(LineFault(number, fault))
         elif settlement is not None:

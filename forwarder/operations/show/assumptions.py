@@ -74,7 +74,7 @@ def _partitions(facts: Facts) -> str | None:
 def _replicas(facts: Facts) -> str | None:
     if facts.state is None or not facts.settings or facts.state.replicas >= _SAFE_REPLICAS:
         return None
-    return f"{facts.state.replicas} replicas: what is accepted is lost with a broker's disk"
+    return f"{facts.state.replicas} replicas: accepted submissions are lost with a broker's disk"
 
 
 def _min_in_sync(facts: Facts) -> str | None:
@@ -83,13 +83,13 @@ def _min_in_sync(facts: Facts) -> str | None:
     least = int(facts.settings.get("min.insync.replicas", str(_SAFE_REPLICAS)))
     if least >= _SAFE_REPLICAS - 1:
         return None
-    return "one replica is enough to acknowledge: what is accepted may be lost with its disk"
+    return "one replica is enough to acknowledge: accepted submissions may be lost with its disk"
 
 
 def _unclean(facts: Facts) -> str | None:
     if facts.settings.get("unclean.leader.election.enable", "false") == "false":
         return None
-    return "a replica that is behind may become leader: what was acknowledged is then deleted from the others, too"
+    return "a replica that is behind may become leader: acknowledged messages are then deleted from the others, too"
 
 
 def _cleanup(facts: Facts) -> str | None:
@@ -109,14 +109,14 @@ def _message_bytes(facts: Facts) -> str | None:
     taken = int(facts.settings.get("max.message.bytes", MAX_MESSAGE_BYTES))
     if taken >= MAX_MESSAGE_BYTES:
         return None
-    return f"takes messages of up to {taken:,} bytes: requests that make larger ones are refused, larger results wait for ever"
+    return f"takes messages of up to {taken:,} bytes: requests that need larger ones are refused, larger results stay unpublished"
 
 
 def _retention(facts: Facts) -> str | None:
     kept = int(facts.settings.get("retention.ms", "-1"))
     if not 0 <= kept < _SHORTEST_RETENTION / timedelta(milliseconds=1):
         return None
-    return f"messages are kept for {kept / 3_600_000:g} hours: longer outages of all workers lose what is on it"
+    return f"messages are kept for {kept / 3_600_000:g} hours: longer outages of all workers lose messages"
 
 
 def _compression(facts: Facts) -> str | None:
@@ -143,7 +143,7 @@ ASSUMPTIONS: Final[Sequence[Assumption]] = (
         "failed",
         "topic description",
         "With too few replicas in sync nothing is accepted, and one more failure may lose what was.",
-        "bring the brokers back that are away",
+        "bring the missing brokers back",
         _in_sync,
     ),
     Assumption(
@@ -152,7 +152,7 @@ ASSUMPTIONS: Final[Sequence[Assumption]] = (
         "warning",
         "topic description",
         "Each partition has one worker at a time. Rows of partitions that are gone are moved to others.",
-        "set FORWARDER_PARTITIONS to what it has, or make it anew while nothing is on it",
+        "set FORWARDER_PARTITIONS to its number, or recreate it while it is empty",
         _partitions,
     ),
     Assumption(
@@ -215,7 +215,7 @@ ASSUMPTIONS: Final[Sequence[Assumption]] = (
         "topic",
         "warning",
         "topic settings",
-        "What is deleted before it was received is lost; after a restore of the database, so is what was deleted since then.",
+        "Messages deleted before they were received are lost; after a restore of the database, so are those deleted since then.",
         f"{_ALTER} retention.ms=604800000",
         _retention,
     ),

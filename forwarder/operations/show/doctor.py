@@ -143,7 +143,7 @@ async def _secret(parts: DoctorParts) -> Sequence[Step]:
     except UnknownSecret as error:
         return [Step("secret", "failed", str(error), "forwarder secret status")]
     if held is None:
-        says = "not given here, which is right for the ingress and query; migrate and workers need it"
+        says = "not set here, which is right for the ingress and query; migrate and workers need it"
         return [Step("secret", "ok", says)]
     return [Step("secret", "ok", f"{held} is this deployment's")]
 
@@ -168,7 +168,7 @@ async def _callers(parts: DoctorParts) -> Sequence[Step]:
         ("account", accounts, "forwarder account add --workspace ID --kind KIND --base-url URL --credential-file -"),
     ):
         if not there_are:
-            return [Step("callers", "warning", f"there is no {what} yet: nobody can submit", command)]
+            return [Step("callers", "warning", f"there is no {what} yet: no caller can submit", command)]
     return [
         Step("callers", "ok", f"{_many(workspaces, 'workspace')}, {_many(keys, 'key')}, {_many(accounts, 'account')}")
     ]

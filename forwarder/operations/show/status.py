@@ -241,15 +241,13 @@ def _of_losses(status: DeploymentStatus) -> Iterator[Finding]:
         return
     remedy = "forwarder recover --topics-lost --dry-run says what may be lost; without --dry-run it accepts that"
     if status.lost.beyond:
-        yield Finding("the requests topic was lost or made anew: submissions that it had may be lost", remedy)
+        yield Finding("the requests topic was lost or recreated: submissions that it had may be lost", remedy)
     for gap in status.lost.gaps:
         count = "an unknown number of" if gap.missing is None else f"{gap.missing:,}"
         says = f"{gap.topic}: partition {gap.partition} lost {count} messages before they were received"
         yield Finding(says, remedy)
     if status.lost.unowned:
-        says = (
-            f"{status.lost.unowned:,} due submissions are of partitions that the requests topic does not have any more"
-        )
+        says = f"{status.lost.unowned:,} due submissions are of partitions that the requests topic no longer has"
         yield Finding(says, "start a worker, which moves them within half a minute: forwarder worker")
 
 
