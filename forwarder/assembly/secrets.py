@@ -37,7 +37,7 @@ def held_secrets(settings: Settings) -> Sequence[Secret]:
 
 
 def required_secrets(settings: Settings) -> Sequence[Secret]:
-    """As `held_secrets`, for those who cannot do without. Raises `BadSettings`."""
+    """`held_secrets`, for processes that need one. Raises `BadSettings` if there is none."""
     held = held_secrets(settings)
     if not held:
         raise BadSettings(_NOT_GIVEN)

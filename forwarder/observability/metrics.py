@@ -81,7 +81,7 @@ body under one key, which is not made; both also counted as taken_in), undecodab
 
 MESSAGES_LOST = Counter(
     "forwarder_messages_lost_total",
-    "Messages that a topic lost before they were received: deleted too early, or made anew.",
+    "Messages that a topic lost before they were received: deleted too early, or the topic was recreated.",
     ["topic"],
 )
 

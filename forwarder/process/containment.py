@@ -135,7 +135,7 @@ def as_fault(error: BaseException) -> Exception:
     task = asyncio.current_task()
     if not isinstance(error, asyncio.CancelledError) or (task is not None and task.cancelling()):
         raise error
-    stray = StrayCancellation("raised to a task that nobody cancelled")
+    stray = StrayCancellation("raised in a task that was not cancelled")
     stray.__cause__ = error
     return stray
 

@@ -230,7 +230,7 @@ class Batcher(Generic[T, R]):
         return await future
 
     def post(self, *items: T) -> None:
-        """As `submit`, for whom the results are all the same."""
+        """As `submit`, for callers that ignore the result."""
         self._waiting += [(item, None) for item in items]
         self._start()
 

@@ -44,7 +44,7 @@ class Shares:
         return True
 
     def overdraw(self, party: Hashable, amount: int) -> None:
-        """As `take`, where it is too late to refuse."""
+        """As `take`, when it is too late to refuse."""
         self._held[party] = self._held.get(party, 0) + amount
         self.free -= amount
 

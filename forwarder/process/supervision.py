@@ -80,8 +80,8 @@ def _wait_for_turns() -> None:
 
 
 def _allow_open_files() -> None:
-    """As many as the system lets this process open: a connection is one, and the limit that shells set is for programs that
-    wait for files by `select`."""
+    """Raises the limit of open files to the system's maximum: each connection is one, and the default is for programs that use
+    `select`."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
@@ -92,10 +92,10 @@ def is_child() -> bool:
 
 
 def bind(host: str, port: int, *, shared: bool = False) -> socket.socket:
-    """A socket that listens there. Raises `OSError`: the address is taken.
+    """A bound socket. Raises `OSError`: the address is taken.
 
-    `shared`: for `run_processes`. It does not listen, but keeps the address for the processes that do: each of these gets one of
-    its own there, whatever `host` and `port` say, and is to listen once it serves.
+    `shared`: for `run_processes`. The socket does not listen, but reserves the address for the child processes: each of these binds
+    its own socket there, ignoring `host` and `port`, and must listen once it serves.
     """
     given = os.environ.get(SHARED_ADDRESS)
     if given is not None:

@@ -3,7 +3,7 @@
 Two submissions of one account are the same when every field of their bodies is equal and the second came within the account's
 window. With a `transactionId` they are the same at any time, when transaction, stay, guest and price are equal. Two that have an
 Idempotency-Key each are two. A submission with the stay and the guest of an earlier one, but another body, is one of its own; both
-the caller and the property are told that the other one exists (`similarTo`).
+the caller and the property learn about the other one (`similarTo`).
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Reading numbers, days and moments that somebody else wrote: a PMS, a webhook endpoint, a caller, an operator. Pure.
+"""Parses numbers, days and times from outside: a PMS, a webhook endpoint, a caller, an operator. Pure.
 
 Every function takes any text or JSON value, and returns None if it cannot parse it. None of them raises, takes long, or returns
 a value on which later arithmetic could fail: numbers are finite and bounded, times are in UTC.

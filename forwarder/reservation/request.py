@@ -43,7 +43,7 @@ EMAIL = rf"^{_ATOM}(\.{_ATOM})*@{_ATOM}(\.{_ATOM})+$"
 
 
 MAX_DECIMALS: Final = 4
-"""As many as any currency has."""
+"""The most of any currency."""
 
 _MAX_NOISE: Final = Decimal("0.000001")
 _MAX_PRICE: Final = float(MAX_PRICE)

@@ -52,7 +52,7 @@ class Environment(AccessVariables, BaseSettings):
     kafka_sasl_oauth_scope: str | None = None
     """For `OAUTHBEARER`: the scope to ask for, where the server wants one."""
     kafka_sasl_oauth_token_file: Path | None = None
-    """For `OAUTHBEARER`: a file with an access token, which somebody else renews, instead of a server to ask."""
+    """For `OAUTHBEARER`: a file with an access token that another program renews, instead of a token server."""
     kafka_ca_file: Path | None = None
     """The authorities (PEM) that brokers' certificates must be signed by. Unset: the system's."""
     kafka_certificate_file: Path | None = None
@@ -163,8 +163,8 @@ class Environment(AccessVariables, BaseSettings):
     revision: str = ""
     """The `revision` label of `forwarder_build_info`. The container image sets it."""
     lame_duck_seconds: Annotated[float, Field(ge=0, le=60)] = 5.0
-    """For how long a stopping process still takes requests: it is not ready any more, and ends each connection with its response.
-    As long as balancers take to notice. `forwarder up` does not wait."""
+    """How long a stopping process still accepts requests: it is no longer ready, and ends each connection with its response. Set it
+    to the time that load balancers take to notice. `forwarder up` does not wait."""
     grace_seconds: Annotated[float, Field(ge=0)] = 20.0
     """How long a stopping process lets work in progress finish."""
     core_dumps: bool = False

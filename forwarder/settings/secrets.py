@@ -40,8 +40,8 @@ def given_secrets(environment: Environment, backend: Embedded | Distributed) -> 
         _require_loopback(environment, backend)
     elif present is not None and _bits(present) < _MIN_BITS:
         raise BadSettings(
-            "FORWARDER_SECRET_KEY has little but repetitions, so that it can be guessed: who has a copy of the database tries "
-            "secrets as fast as their machines can. `forwarder secret generate` makes one that nobody guesses."
+            "FORWARDER_SECRET_KEY is too repetitive, and can be guessed by brute force from a copy of the database. "
+            "`forwarder secret generate` makes a strong one."
         )
     return GivenSecrets(
         present,
@@ -84,5 +84,5 @@ def _require_loopback(environment: Environment, backend: Embedded | Distributed)
     if away:
         raise BadSettings(
             f"FORWARDER_SECRET_KEY is one that is published, for development on one machine, and {away[0]} is not on it. "
-            "`forwarder secret generate` makes one that nobody knows."
+            "`forwarder secret generate` makes a private one."
         )

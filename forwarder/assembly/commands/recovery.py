@@ -32,7 +32,7 @@ def recovery_check(backend: Backend, ids: RequestIds, signer: MessageSigner) -> 
 
 
 async def recovery(backend: Backend, *, since: datetime | None, dry_run: bool) -> Recovered:
-    """As `Recovery.run`."""
+    """Runs a `Recovery`: see `Recovery.run`."""
     kinds = registered().kinds
 
     def target(account: Account) -> str:

@@ -1,7 +1,7 @@
 """A caller's trace: read from its headers, kept as one text, and written into those that are sent on. Pure.
 
-https://www.w3.org/TR/trace-context/. The text is the `traceparent`, and behind a space the `tracestate` where there is one. What is
-malformed is passed over, never refused.
+https://www.w3.org/TR/trace-context/. The text is the `traceparent`, followed by a space and the `tracestate` if there is one. A
+malformed trace is ignored, never refused.
 """
 
 import re

@@ -95,7 +95,7 @@ _IBAN_LENGTHS: Final[Mapping[str, int]] = {
 _BARRIER: Final = "\0"
 _ASTERISKS: Final = "**"
 _MAX_PHONE_DIGITS: Final = 15
-"""As many as ITU-T E.164 has."""
+"""The maximum of ITU-T E.164."""
 _ENDS_NUMBERS: Final = re.compile(r"[,;:#+=()&\r\n]")
 """Characters that separate two numbers rather than the groups of one."""
 _CALLED: Final = re.compile(r"\+\s?$")

@@ -110,7 +110,7 @@ def _by_request_id() -> Select[Any]:
 
 
 def _by_request_ids() -> Select[Any]:
-    """As `_by_request_id`, for each of a batch."""
+    """As `_by_request_id`, for a batch of request ids."""
     named = batch_of(_row.request_id).c.request_id
     asked = select(
         named.label("asked_as"), original_of(named).label("original"), fingerprint_of(named).label("fingerprint")

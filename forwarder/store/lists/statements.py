@@ -1,8 +1,8 @@
 """The statements that read a list page by page, filtered or not, ascending or descending by id. No I/O.
 
-An index on (account, key, id) holds the ids of one account and key in order: a run. A page is merged from the runs of the leading
-filter: the first few ids of each from the cursor on, and of these the first few. That takes as many index steps as there are runs
-(statuses, or days that have anything) times the size of a page, however many rows there are.
+An index on (account, key, id) holds the ids of one account and key in order: a run. A page is merged from the runs of the
+leading filter: the first ids of each run from the cursor on, and then the first of all of these. That takes as many index steps
+as there are runs (statuses, or days with any rows) times the size of a page, however many rows there are.
 
 A scan without an end is expensive: PostgreSQL reads all entries on an index page from there on, some eighty rows. As there are many
 days, their scans are given an end (`_ids_by_day`).

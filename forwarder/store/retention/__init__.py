@@ -1,1 +1,1 @@
-"""Guests' data, removed: from finished submissions after some days, or when somebody asks for it; and old webhook deliveries."""
+"""Removing guests' data: from finished submissions after some days, or on request; and from old webhook deliveries."""

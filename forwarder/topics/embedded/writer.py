@@ -195,7 +195,7 @@ class EmbeddedWriter:
         try:
             with reaching_file(f"write to {self._path}"):
                 return execute_all(self._opened(), commands, partitions=self._partitions, now_ms=now_ms)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the callers raise it, and the thread goes on
+        except Exception as error:  # noqa: BLE001 - any error is raised by the callers, and the thread continues
             self._drop()
             return [error] * len(batch)
 

@@ -218,7 +218,7 @@ class BatchAccumulator:
     async def _send(self, queue: _PartitionQueue, batch: _Batch) -> None:
         try:
             future = await self.producer.send_batch(batch.builder, queue.topic, partition=queue.partition)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the waiters raise it
+        except Exception as error:  # noqa: BLE001 - any error is raised by the waiters
             self._complete(queue, batch, error)
         else:
             future.add_done_callback(partial(self._on_response, queue, batch))

@@ -230,7 +230,7 @@ def _new(name: str, partitions: int, replicas: int, retention: timedelta | None)
 
 
 def _created(results: Sequence[tuple[str, int, str | None]]) -> list[str]:
-    """The topics that were created, without those that somebody else created meanwhile. Raises `KafkaError`."""
+    """The topics that were created, without those that another process created meanwhile. Raises `KafkaError`."""
     created = []
     for name, code, reason in results:
         error = for_code(code)

@@ -207,7 +207,7 @@ class Throttles:
         return throttle
 
     def failing(self, account_id: str) -> str | None:
-        """As `Throttle.failing`; None too of an account that nothing was pushed for."""
+        """As `Throttle.failing`; None also for an account without pushes."""
         throttle = self._throttles.get(account_id)
         return None if throttle is None else throttle.failing
 
