@@ -28,7 +28,7 @@ def with_backend(command: Callable[[Backend], Awaitable[R]], *, any_secret: bool
 
 
 def with_log(command: Callable[[Log, Topics], Awaitable[R]]) -> R:
-    """Run `command`, which needs only the log; its result. Raises `BadSettings`, `LogUnavailable`."""
+    """Runs `command` with only the log open, and returns its result. Raises `BadSettings`, `LogUnavailable`."""
     settings = settings_and_logging("warning")
 
     async def run() -> R:

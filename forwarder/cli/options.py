@@ -1,5 +1,5 @@
-"""Groups of options that several commands take; and values as operators write them: moments; credentials and options of an account,
-given one by one or in files."""
+"""Shared groups of options, and parsing of operators' input: times; an account's credentials and options, given singly or in
+files."""
 
 import inspect
 import json
@@ -21,7 +21,7 @@ _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks
 
 
 def grouped(command: Callable[..., None]) -> Callable[..., None]:
-    """`command` as typer takes it: in the place of each parameter that is a dataclass, a group of options, stand its fields."""
+    """`command` with each dataclass parameter, a group of options, replaced by its fields, for typer."""
     asked = inspect.signature(command).parameters
     groups: dict[str, Any] = {name: each.annotation for name, each in asked.items() if is_dataclass(each.annotation)}
 
@@ -57,8 +57,8 @@ def moment(text: str, option: str, now: datetime) -> datetime:
 
 
 def credential_from(given: str | None, file: Path | None) -> str:
-    """The credential: as it was given, or the text of the file (`-` is standard input) without the line feed at its end; empty
-    where there is neither. Raises `WrongUsage`."""
+    """The credential: as given, or the text of the file (`-` is standard input) without a final line feed; empty if there is
+    neither. Raises `WrongUsage`."""
     if file is None:
         return given or ""
     if given:
@@ -121,7 +121,7 @@ def _table(file: Path) -> dict[str, Any]:
 
 def _mapping(file: Path, text: str) -> str:
     """The text as it is, which is stored with the account, if it is a mapping."""
-    # Here, since it takes a while to import, and few commands want it.
+    # Imported here, because it is slow to import and few commands need it.
     from forwarder.pms.mapping.format.document import DocumentFault, load_document  # noqa: PLC0415
     from forwarder.pms.mapping.format.model import PmsMapping  # noqa: PLC0415
 

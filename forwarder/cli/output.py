@@ -20,7 +20,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a ta
 
 
 _UNBOUNDED = 1000
-"""Columns of a table, whose values are copied: a terminal wraps its lines rather than lose the ends of them."""
+"""Columns whose values people copy: a terminal wraps them instead of truncating."""
 
 
 class Failed(Exception):
@@ -28,11 +28,11 @@ class Failed(Exception):
 
 
 class WrongUsage(Exception):
-    """The command makes no sense as given. The message says what would."""
+    """Invalid usage of a command. The message says what is valid."""
 
 
 def show_rows(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], *, as_json: bool) -> None:
-    """Rows of data: a JSON array; or a table of `columns`, padded for a terminal alone: elsewhere tabs part them."""
+    """Prints rows: a JSON array; or a table of `columns`, padded on a terminal, tab-separated elsewhere."""
     if as_json:
         show_json(list(rows))
         return
@@ -58,7 +58,7 @@ def _cell(text: str) -> str:
 
 
 def show_one(row: Mapping[str, Any], *, as_json: bool) -> None:
-    """One thing: a JSON object, or a line for each of its fields."""
+    """Prints one object: as JSON, or a line for each of its fields."""
     if as_json:
         show_json(row)
         return
@@ -76,7 +76,7 @@ def show_one(row: Mapping[str, Any], *, as_json: bool) -> None:
 
 
 def show_table(rows: Iterable[Sequence[str]]) -> None:
-    """Lines of several columns without names; at a terminal the last one is wrapped, and elsewhere tabs part them."""
+    """Prints lines of several unnamed columns; on a terminal the last one is wrapped, elsewhere they are tab-separated."""
     if not sys.stdout.isatty():
         show_lines("\t".join(map(_cell, row)) for row in rows)
         return
@@ -92,7 +92,7 @@ def show_json(value: Any) -> None:
 
 
 def json_line(value: Any) -> str:
-    """JSON in one line, which no terminal obeys. A number that is beyond Python's is null, as in all that the service writes."""
+    """JSON in one line, with control characters escaped. Non-finite numbers are null, as everywhere in the service."""
     try:
         text = json.dumps(value, ensure_ascii=False, default=str, allow_nan=False)
     except ValueError:
@@ -101,7 +101,7 @@ def json_line(value: Any) -> str:
 
 
 def show_lines(lines: Iterable[str]) -> None:
-    """Lines of data, as they come and as they are: none is held back, for a pipe's reader waits for them."""
+    """Prints lines of data unchanged, and flushes them, because a pipe's reader waits for them."""
     sys.stdout.writelines(f"{line}\n" for line in lines)
     sys.stdout.flush()
 

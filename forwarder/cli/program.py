@@ -1,4 +1,4 @@
-"""The command's tree, and what becomes of what its commands raise."""
+"""The tree of commands, and the handling of their errors."""
 
 import os
 import sys
@@ -15,7 +15,10 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
         "forwarder.cli.run.up:up",
         "Run everything in one process: ingress, worker, query, notifier, console and simulated PMSs on one port.",
     ),
-    "ingress": ("forwarder.cli.run.serve:ingress", "Take reservation requests over HTTP and publish them to the log."),
+    "ingress": (
+        "forwarder.cli.run.serve:ingress",
+        "Accept reservation requests over HTTP and publish them to the log.",
+    ),
     "worker": ("forwarder.cli.run.serve:worker", "Push submissions to the PMSs."),
     "query": (
         "forwarder.cli.run.serve:query",
@@ -24,7 +27,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "notifier": ("forwarder.cli.run.serve:notifier", "Post results to customers' endpoints."),
     "console": (
         "forwarder.cli.run.serve:console",
-        "Serve the operators' page, /console: what happens, and repairing it, in a browser.",
+        "Serve the operators' console, /console: watch and repair the deployment in a browser.",
     ),
     "simulate": (
         "forwarder.cli.run.simulate:simulate",
@@ -32,11 +35,11 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     ),
     "listen": (
         "forwarder.cli.listen.command:listen",
-        "Post result events to a program on your machine, signed as webhooks are, and print what it answers; until Ctrl-C.",
+        "Post result events to a program on your machine, signed as webhooks are, and print its responses; until Ctrl-C.",
     ),
     "scan": (
         "forwarder.cli.operate.scan:scan",
-        "Look for card data in everything that is stored: all tables of the database, all topics.",
+        "Scan all stored data for card data: all tables of the database, all topics.",
     ),
     "status": (
         "forwarder.cli.operate.status:status",
@@ -131,7 +134,7 @@ def _options(
 
 
 def _listed() -> None:
-    """In the place of each command that was not called."""
+    """A placeholder for commands that were not called."""
 
 
 def _to_complete() -> Sequence[str]:

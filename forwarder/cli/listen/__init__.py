@@ -1,1 +1,1 @@
-"""`forwarder listen`: result events posted to a program that is being written, read from the log or over HTTP."""
+"""`forwarder listen`: posts result events, read from the log or over HTTP, to a program under development."""

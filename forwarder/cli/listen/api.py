@@ -1,4 +1,4 @@
-"""Reads a forwarder's public API with an API key: blocking, by the standard library, since it is done once a second at the most.
+"""Reads a forwarder's public API with an API key: blocking, with the standard library, because it reads at most once a second.
 
 ApiFault
 ├── ApiUnavailable   no answer, 429 or 5xx: it may pass
@@ -18,11 +18,11 @@ from urllib.request import HTTPRedirectHandler, Request, build_opener
 _SECONDS: Final = 10.0
 _MAX_PROBLEM_BYTES: Final = 64 * 1024
 _MAX_PAGE_BYTES: Final = 64 * 1024 * 1024
-"""More than the 200 records of a page have."""
+"""Larger than any page of 200 records."""
 
 
 class ApiFault(Exception):
-    """No answer of the 2xx. The message is for people."""
+    """A response other than 2xx, or none. The message is for people."""
 
 
 class ApiUnavailable(ApiFault):
@@ -45,15 +45,15 @@ _OPENER: Final = build_opener(_NoRedirect)
 
 @dataclass(frozen=True, slots=True)
 class Api:
-    """A forwarder at `url`, `http` or `https`, without `/api`; and who calls it."""
+    """A forwarder at `url` (`http` or `https`, without `/api`), and the caller's credentials."""
 
     url: str
     workspace: str
     token: str = field(repr=False)
 
     def get(self, path: str, account: str, query: Mapping[str, str]) -> Mapping[str, Any]:
-        """The members of the answer, for an integration account. Blocks for 10 seconds at the most between two bytes. Proxies are
-        those of the environment. Raises `ApiFault`."""
+        """The members of the response, for an integration account. Blocks for at most 10 seconds between two bytes. Uses the
+        environment's proxies. Raises `ApiFault`."""
         headers = {
             "Authorization": f"Bearer {self.token}",
             "workspaceId": self.workspace,

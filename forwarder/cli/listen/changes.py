@@ -31,7 +31,7 @@ _ANY_STATUS: Final = ",".join(Status)
 
 
 _Found = Sequence[tuple[str, Mapping[str, Any]]]
-"""Accounts and their records, in the order in which they changed."""
+"""Accounts and their records, in order of change."""
 
 
 @dataclass(slots=True)
@@ -42,7 +42,7 @@ class Changes:
     accounts: Sequence[str]
     clock: Clock
     _known: dict[str, str] = field(default_factory=dict, init=False)
-    """When each submission that a look may find again had changed last."""
+    """The last known time of change of each submission that a poll may find again."""
 
     async def events(self, read_range: ReadRange) -> AsyncGenerator[Sequence[Event], None]:
         """Yields each event once, from the start of `read_range`, in the order of the changes; never ends. Reports an outage on

@@ -62,9 +62,9 @@ def listen(
         ),
     ] = None,
 ) -> None:
-    """Post result events to a program on your machine, signed as webhooks are, and print what it answers; until Ctrl-C.
+    """Post result events to a program on your machine, signed as webhooks are, and print its responses; until Ctrl-C.
 
-    Each event is posted once: what your program refuses is not sent again. The secret is printed, and is of this run alone.
+    Each event is posted once, even if your program refuses it. The printed secret is for this run only.
     """
     _require_address("--forward-to", forward_to, "http://localhost:9000/in")
     target = Target(forward_to, new_secret(), workspace, types_of(kind or ()))

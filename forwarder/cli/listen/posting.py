@@ -46,6 +46,6 @@ async def _post(event: Event, target: Target, sender: Sender, clock: Clock) -> P
 
 
 def line(event: Event, result: PostResult, ms: int) -> str:
-    """One line: the event's type and id, what the program answered, and how long it took."""
+    """One line: the event's type and id, the program's response, and how long it took."""
     answered = f"{result.failure} {result.detail}".strip() if isinstance(result, NoResponse) else str(result.status)
     return f"{printable(event.type)}  {printable(event.id)}  ->  {printable(answered)}  ({ms} ms)"

@@ -1,1 +1,1 @@
-"""Whose reservations, keys, PMSs and webhooks: the nouns that operators set up. Touches tenancy by `assembly`."""
+"""Commands that set up workspaces, keys, accounts and webhooks. Uses tenancy through `assembly`."""

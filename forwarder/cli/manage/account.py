@@ -235,7 +235,7 @@ def change(
 
 
 def _address(kind: str, options: Mapping[str, Any], base_url: str | None) -> str:
-    """The base URL that is given, or that the kind's mapping says. Raises `WrongUsage`."""
+    """The given base URL, or the one in the kind's mapping. Raises `WrongUsage`."""
     if base_url is not None:
         return base_url
     try:
@@ -254,7 +254,7 @@ def _settings_from(
     skip_checks: str | None,
     settles: float | None,
 ) -> AccountSettings:
-    """Those that are given. Raises `WrongUsage`."""
+    """The settings that are given. Raises `WrongUsage`."""
     settings: AccountSettings = {}
     if base_url is not None:
         settings["base_url"] = _term("--base-url", base_url_of, base_url)
@@ -310,9 +310,9 @@ def probe(
     ] = "0",
     as_json: AsJson = False,
 ) -> None:
-    """Ask the account's PMS whether it is there and lets us in: DNS, TLS, and a look-up of a reservation that cannot exist.
+    """Test the connection to the account's PMS: DNS, TLS, credentials, and a look-up of a reservation that cannot exist.
 
-    Nothing is made in the PMS. Exit code 1 where a step fails.
+    Creates nothing in the PMS. Exit code 1 if a step fails.
     """
 
     async def run(backend: Backend) -> Sequence[ProbeStep]:

@@ -103,7 +103,7 @@ def change(
     rate: _Rate = None,
     as_json: AsJson = False,
 ) -> None:
-    """Change what a key may do; what is not given stays as it is. Every process applies it within seconds."""
+    """Change a key's terms; options that are not given stay unchanged. Every process applies them within seconds."""
     terms = _terms(scope, expires, networks, rate)
     if not terms:
         raise WrongUsage("Say what to change: --scope, --expires, --from or --rate.")

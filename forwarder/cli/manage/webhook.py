@@ -132,12 +132,12 @@ def rotate(
 
 
 def disable(endpoint_id: EndpointId, workspace: OfWorkspace = None, as_json: AsJson = False) -> None:
-    """Stop sending to a webhook. Events of the meantime are not kept for it."""
+    """Stop sending to a webhook. Events that occur meanwhile are not kept for it."""
     _switch(endpoint_id, workspace, enabled=False, as_json=as_json)
 
 
 def enable(endpoint_id: EndpointId, workspace: OfWorkspace = None, as_json: AsJson = False) -> None:
-    """Send to a webhook again, from now on; `recover` also sends what was stopped."""
+    """Send to a webhook again, from now on; `recover` also sends stopped deliveries."""
     _switch(endpoint_id, workspace, enabled=True, as_json=as_json)
 
 

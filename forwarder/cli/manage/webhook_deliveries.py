@@ -61,7 +61,7 @@ def deliveries(
     workspace: OfWorkspace = None,
     as_json: AsJson = False,
 ) -> None:
-    """List what was sent to a webhook in the last 30 days, newest first; every try with --json."""
+    """List a webhook's deliveries of the last 30 days, newest first; every try with --json."""
     if status is not None and status.upper() not in DeliveryStatus.__members__:
         raise WrongUsage(f"There is no status {status!r}; there are: {', '.join(DeliveryStatus)}.")
     wanted = None if status is None else DeliveryStatus(status.upper())

@@ -1,4 +1,4 @@
-"""`forwarder workspace …`: whose reservations these are."""
+"""`forwarder workspace …`: the workspaces that own reservations."""
 
 import re
 from typing import Annotated, Any, Final

@@ -1,4 +1,4 @@
-"""`forwarder adapters …`: the kinds of PMS that this forwarder can talk to, and whether each keeps its word."""
+"""`forwarder adapters …`: the kinds of PMS that this forwarder supports, and conformance checks."""
 
 import json
 from collections.abc import Mapping
@@ -40,7 +40,7 @@ def check_without_kit() -> None:
 
 def list_adapters(as_json: AsJson = False) -> None:
     """List the kinds of PMS: capabilities, request limits, and the options of their accounts."""
-    configure_logging("critical", "auto")  # what could not be loaded is in the list
+    configure_logging("critical", "auto")  # the list names adapters that could not be loaded
     rows = adapters()
     if as_json:
         show_json(list(rows))
@@ -64,7 +64,7 @@ def show_fields(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show what becomes of each field of a reservation request: its name in the PMS, in the notes, or not sent and why."""
+    """Show what happens to each field of a reservation request: its name in the PMS, in the notes, or not sent and why."""
     _known(kind)
     try:
         rows = fields(kind, options_from(option, options_file))

@@ -1,4 +1,4 @@
-"""`forwarder results …`: the results topic as it is written, for people and for pipes. Needs the log alone."""
+"""`forwarder results …`: the results topic, for people and for pipes. Needs only the log."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -61,9 +61,9 @@ class ReadRange:
 async def print_events(
     log: Log, topic: str, read_range: ReadRange, wanted: EventFilter, clock: Clock, *, as_json: bool
 ) -> None:
-    """Print the events that are wanted, as they come. Returns after `count` of them, or at the end if it does not `follow`.
+    """Prints matching events as they arrive. Returns after `count` of them, or at the end if it does not `follow`.
 
-    What cannot be read is reported on standard error and skipped; so is an outage, once the topic is known to exist.
+    Reports undecodable records on standard error and skips them; also outages, once the topic is known to exist.
     Raises `LogUnavailable`.
     """
     left = wanted.count
@@ -193,7 +193,7 @@ async def require_topic(log: Log, topic: str) -> None:
 
 
 async def _tail(log: Log, topic: str, read_range: ReadRange, wanted: EventFilter, *, as_json: bool) -> None:
-    """Until there are enough, or the end, or a signal. Raises `LogUnavailable`, `Failed`."""
+    """Prints until `count` events, the end, or a signal. Raises `LogUnavailable`, `Failed`."""
     await require_topic(log, topic)
     with stop_on_signal() as stop, while_read():
         printing = asyncio.ensure_future(print_events(log, topic, read_range, wanted, SystemClock(), as_json=as_json))

@@ -46,10 +46,10 @@ def scan(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Look for card data in everything that is stored: all tables of the database, all topics.
+    """Scan all stored data for card data: all tables of the database, all topics.
 
-    Shows where something is (table, column, key; topic, part, partition:offset), never what. Exits 1 if there is anything, 130 if
-    Ctrl-C ended it before it was through; what it had read by then is shown.
+    Shows the place of each hit (table, column, key; topic, part, partition:offset), never its value. Exits 1 if there is a hit,
+    130 if Ctrl-C interrupted it; then it shows the result so far.
     """
     looks: list[Look] = [cards_in] if pan else []
     if values_file is not None:

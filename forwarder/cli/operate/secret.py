@@ -1,4 +1,4 @@
-"""`forwarder secret …`: the secret that everything is sealed to, and changing it while everything runs."""
+"""`forwarder secret …`: the secret that seals everything, and rotating it without downtime."""
 
 import secrets
 from typing import Annotated, Any
@@ -57,7 +57,7 @@ def status(
 
 
 def generate(as_json: AsJson = False) -> None:
-    """Make a new secret, and the keys for the processes that do not get it, as settings. Nothing is stored."""
+    """Generate a new secret, and the keys for processes without it, as settings. Stores nothing."""
     text = secrets.token_urlsafe(_SECRET_BYTES)
     secret = Secret.from_text(text)
     settings = {
@@ -69,7 +69,7 @@ def generate(as_json: AsJson = False) -> None:
 
 
 def add(as_json: AsJson = False) -> None:
-    """Make FORWARDER_SECRET_KEY known, with the one in use in FORWARDER_EARLIER_SECRET_KEYS. Nothing is sealed to it yet."""
+    """Register FORWARDER_SECRET_KEY, with the one in use in FORWARDER_EARLIER_SECRET_KEYS. It does not seal anything yet."""
 
     async def run(backend: Backend) -> tuple[str, bool]:
         new = required_secrets(backend.settings)[0].id
@@ -88,7 +88,7 @@ def add(as_json: AsJson = False) -> None:
 
 
 def rotate(as_json: AsJson = False) -> None:
-    """Seal to FORWARDER_SECRET_KEY from now on. Every worker must have it by then."""
+    """Seal with FORWARDER_SECRET_KEY from now on. Every worker must have it first."""
 
     async def run(backend: Backend) -> tuple[str, str | None]:
         new = required_secrets(backend.settings)[0].id

@@ -1,4 +1,4 @@
-"""`forwarder status`: how the deployment is, on one page."""
+"""`forwarder status`: the deployment's state on one page."""
 
 import asyncio
 import sys
@@ -100,7 +100,7 @@ def _page(found: DeploymentStatus) -> Lines:
 
 
 def lines_of(found: DeploymentStatus, *, findings: int | None = None, accounts: int | None = None) -> Iterator[_Line]:
-    """The page, line by line; with at most so many findings and accounts."""
+    """The lines of the page, with at most this many findings and accounts."""
     unwell = found.findings
     yield (f"WELL  {iso(found.at)}", "bold green") if not unwell else (f"UNWELL  {iso(found.at)}", "bold red")
     for finding in unwell[:findings]:

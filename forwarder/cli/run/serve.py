@@ -31,7 +31,7 @@ STAGES: Final[Mapping[str, str]] = {
 
 
 def ingress(host: Host = None, port: Port = None, processes: Processes = 1) -> None:
-    """Take reservation requests over HTTP and publish them to the log."""
+    """Accept reservation requests over HTTP and publish them to the log."""
     _serve("ingress", host, port, processes)
 
 
@@ -51,7 +51,7 @@ def notifier(host: Host = None, port: Port = None, processes: Processes = 1) -> 
 
 
 def console(host: Host = None, port: Port = None) -> None:
-    """Serve the operators' page, /console: what happens, and repairing it, in a browser."""
+    """Serve the operators' console, /console: watch and repair the deployment in a browser."""
     _serve("console", host, port, 1)
 
 
@@ -62,7 +62,7 @@ def _serve(name: str, host: str | None, port: int | None, processes: int) -> Non
     listening = listen(host or settings.environment.host, number, shared=several)
     if several:
         sys.exit(run_processes([name], count=processes, bound=listening))
-    # Not before: the parent of several processes needs nothing of a stage.
+    # Imported here: the parent of several processes needs nothing of a stage.
     run_until_signalled(partial(load(STAGES[name]), settings, listening))
 
 
@@ -78,7 +78,7 @@ def listen(host: str, port: int, *, shared: bool = False) -> socket.socket:
 
 
 def settings_and_logging(level: str | None = None) -> Settings:
-    """The settings of the environment, with logging set up as they say."""
+    """The settings from the environment; also configures logging."""
     settings = read_settings()
     environment = settings.environment
     configure_logging(level or environment.log_level, environment.log_format, environment.log_usual_share)

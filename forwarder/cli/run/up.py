@@ -70,11 +70,11 @@ def up(
     host = host or settings.environment.host
     listening = listen(host, settings.environment.port if port is None else port)
     run_until_signalled(partial(_run, settings, listening, demo))
-    say("Stopped. A second start goes on where this one was.")
+    say("Stopped. The next start continues from here.")
 
 
 def _quiet() -> bool:
-    """On a terminal people want to see the start-up text, not a log line for each reservation."""
+    """Quiet on a terminal: people want to see the start-up text, not a log line for each reservation."""
     return sys.stderr.isatty() and "FORWARDER_LOG_LEVEL" not in os.environ
 
 
@@ -172,7 +172,7 @@ def _last_token(path: Path) -> str | None:
 
 
 async def _in_force(backend: Backend, token: str | None) -> str:
-    """The token of the last start if its key still works, else a new one."""
+    """The token of the last start if its key is still valid, otherwise a new one."""
     if token and await backend.directory.key(token) is not None:
         return token
     _, token = await backend.tenancy.add_key(WORKSPACE, scopes=ALL_SCOPES)

@@ -84,7 +84,7 @@ def _search(backend: Backend) -> SubmissionSearch:
 
 
 def show(request_id: repairs.RequestId, as_json: AsJson = False) -> None:
-    """Show one submission: what happened to it, try by try, and what comes next; with --json also its record."""
+    """Show one submission: its history, try by try, and what comes next; with --json also its record."""
     found = with_backend(lambda backend: history_of(request_id, backend.overview, SqlDeliveryLog(backend.engine)))
     if found is None:
         raise repairs.not_taken_in(request_id)

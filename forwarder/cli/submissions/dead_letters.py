@@ -93,7 +93,7 @@ def show(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show one dead letter: why it was set aside, its headers, its value without the card."""
+    """Show one dead letter: its reason, its headers, its value without the card."""
     letter, state, message = with_backend(partial(_read, letter_id))
     if raw and letter.revision is not None:
         raise WrongUsage(f"{letter_id} can be read, and is shown without its card: leave out --raw.")

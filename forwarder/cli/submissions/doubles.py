@@ -25,7 +25,7 @@ def commands() -> typer.Typer:
 
 
 def list_doubles(as_json: AsJson = False) -> None:
-    """List submissions of which the PMS shows another reservation under the same reference, newest first."""
+    """List submissions for which the PMS shows a second reservation under the same reference, newest first."""
     found = with_backend(lambda backend: backend.overview.doubled())
     show_rows([_row(each) for each in found], _COLUMNS, as_json=as_json)
 
@@ -36,7 +36,7 @@ def cancel(
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Cancel the other reservation in the PMS, after showing it. The one that the submission is confirmed with stays."""
+    """Cancel the other reservation in the PMS, after showing it. The reservation that confirmed the submission stays."""
 
     async def run(backend: Backend) -> None:
         async with open_doubles(backend) as doubles:

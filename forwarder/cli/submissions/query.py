@@ -1,4 +1,4 @@
-"""Which submissions a command is about, as operators say it; and how one is shown in a list."""
+"""The options that select submissions; and a submission's row in a list."""
 
 from dataclasses import dataclass
 from typing import Annotated, Any

@@ -30,7 +30,7 @@ _MAX_SAID = 200
 T = TypeVar("T")
 
 
-# --- trying again now -------------------------------------------------------------------------------------------------
+# --- retrying now -----------------------------------------------------------------------------------------------------
 
 
 @grouped
@@ -44,7 +44,7 @@ def retry(
 ) -> None:
     """Make submissions that wait for their next try due now: pushes, look-ups, and cancellations in the PMS.
 
-    Paused accounts, rate limits and breakers hold as ever, and a push that may have reached its PMS is still left alone first.
+    Paused accounts, rate limits and breakers still apply, and a push that may have reached its PMS still waits first.
     """
     with_backend(partial(_retry, request_ids or [], filters.query(), dry_run, yes, as_json))
 
@@ -141,7 +141,7 @@ def settle(
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Settle submissions that are IN_DOUBT. Look into the PMS first: what you say is not checked."""
+    """Settle submissions that are IN_DOUBT. Check the PMS first: your decision is not verified."""
     audited.check()
     if file is not None:
         if request_id is not None or found != _Found():
@@ -189,7 +189,7 @@ async def _settle_file(
 
 
 async def _settle(request_id: str, found: _Found, audited: _ForAudit, backend: Backend) -> tuple[Status, str]:
-    """Its status now, and what happens next."""
+    """Settles it; returns its status, and what happens next."""
     repair = audited.repair(backend)
     try:
         if found.confirmed is not None:
@@ -206,7 +206,7 @@ async def _settle(request_id: str, found: _Found, audited: _ForAudit, backend: B
 
 
 async def _not_in_doubt(backend: Backend, request_id: str) -> Failed:
-    """Why it cannot be settled, and what to do instead."""
+    """The reason why it cannot be settled, with the remedy."""
     found = await backend.overview.find(request_id)
     if found is None:
         return not_taken_in(request_id)
@@ -230,7 +230,7 @@ async def _not_in_doubt(backend: Backend, request_id: str) -> Failed:
 
 @dataclass(frozen=True, slots=True)
 class _Cancelled(Filters):
-    """--reason is why they are cancelled, and there is no --pms-id."""
+    """The filters for cancelling: here --reason is the reason to cancel, and there is no --pms-id."""
 
     reason: Annotated[
         str | None, typer.Option("--last-reason", help="Only those whose last try ended for this reason.")

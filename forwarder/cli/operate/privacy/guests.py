@@ -1,4 +1,4 @@
-"""`forwarder guests erase`: removes a guest's data from wherever the forwarder keeps it."""
+"""`forwarder guests erase`: removes a guest's data from everything that the forwarder stores."""
 
 from functools import partial
 from typing import Annotated, Any, Final
@@ -24,7 +24,7 @@ _ADVICE: Final = {
 def commands() -> typer.Typer:
     """erase"""
     group = typer.Typer(help="Guests: erase one from all stored data.", no_args_is_help=True)
-    group.callback()(lambda: None)  # with one command alone typer would leave its name out
+    group.callback()(lambda: None)  # typer would omit the name of a single command
     group.command("erase")(erase)
     return group
 

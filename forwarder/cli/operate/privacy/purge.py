@@ -1,4 +1,4 @@
-"""`forwarder purge`: deletes submissions that were finished long ago."""
+"""`forwarder purge`: deletes submissions that finished long ago."""
 
 from datetime import date, datetime
 from functools import partial

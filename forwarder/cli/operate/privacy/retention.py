@@ -1,4 +1,4 @@
-"""`forwarder retention …`: for how long a workspace keeps its guests' data."""
+"""`forwarder retention …`: how long a workspace keeps its guests' data."""
 
 from typing import Annotated, Any
 
@@ -43,7 +43,7 @@ def change(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Set after how many days a workspace's guests' data is removed. Workers begin within a quarter of an hour."""
+    """Set the number of days after which a workspace's guests' data is removed. Workers start within a quarter of an hour."""
     given = {"reservation_days": ("--reservations", reservations), "dead_letter_days": ("--dead-letters", dead_letters)}
     changes = {name: _days(option, text) for name, (option, text) in given.items() if text is not None}
     changes |= {} if deliveries is None else {"delivery_days": deliveries}
@@ -60,7 +60,7 @@ def show(
     workspace: Annotated[str | None, typer.Argument(metavar="WORKSPACE", help="The workspace. By default all.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show after how many days guests' data is removed."""
+    """Show the number of days after which guests' data is removed."""
     policies = with_backend(lambda backend: retention_of(backend).policies(workspace))
     rows = [_row(policy) for policy in policies]
     if not as_json:
