@@ -104,7 +104,7 @@ class Backend:
     async def create_topics(
         self, partitions: int | None = None, *, retention: timedelta | None = None
     ) -> Sequence[str]:
-        """Create the topics that are missing; their names. As `TopicAdmin.create`."""
+        """Creates missing topics; returns their names. Raises as `TopicAdmin.create`."""
         count = partitions or self.settings.environment.partitions
         async with self.log.admin() as admin:
             return await admin.create(dict.fromkeys(self.settings.topics.all(), count), retention=retention)
@@ -179,7 +179,7 @@ async def open_backend(
 
 
 def migrate_backend(settings: Settings) -> Sequence[str]:
-    """Upgrade the database, and make the secret known to it if it is new; the revisions applied. Raises `UnknownSecret`."""
+    """Upgrades the database, and registers the secret in a new one; returns the applied revisions. Raises `UnknownSecret`."""
     held = required_secrets(settings)
 
     async def run() -> Sequence[str]:
@@ -189,7 +189,7 @@ def migrate_backend(settings: Settings) -> Sequence[str]:
             keyring = await open_keyring(engine, held, first=True)
             if keyring is not None:
                 await SqlSealingKeys(engine, keyring).publish(now=SystemClock().now())
-            # Now, so that no stage needs to be able to write them.
+            # Created now, so that no stage needs write access to them.
             await request_id_key(engine)
             await message_key(engine)
             await token_key(engine)
@@ -201,7 +201,7 @@ def migrate_backend(settings: Settings) -> Sequence[str]:
 
 
 def make_database_roles(settings: Settings) -> Sequence[str]:
-    """A role for each stage, in a database that is migrated; their names. Raises `CannotMakeRoles`."""
+    """Creates a role for each stage in a migrated database; returns their names. Raises `CannotMakeRoles`."""
     return asyncio.run(make_roles(database_of(settings)))
 
 

@@ -53,7 +53,7 @@ async def open_card_sealer(stack: AsyncExitStack, backend: Backend, stop: Stop) 
 
 
 def card_parts(backend: Backend) -> CardParts:
-    """For a worker. Raises `BadSettings` without the secret."""
+    """A worker's card storage. Raises `BadSettings` without the secret."""
     keyring, registry = required_keyring(backend), SqlSecrets(backend.engine)
 
     async def refresh() -> None:

@@ -1,4 +1,4 @@
-"""forwarder-pms-kit, a distribution of its own, where it is installed: the only place that looks for it."""
+"""Finds the separate distribution forwarder-pms-kit, if it is installed; no other module looks for it."""
 
 from importlib.util import find_spec
 from typing import Any

@@ -1,4 +1,4 @@
-"""The kinds of PMS, what each can do, and what each would ask, for `forwarder adapters`."""
+"""The kinds of PMS, their capabilities and sample requests, for `forwarder adapters`."""
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
@@ -105,7 +105,7 @@ def try_out(
 
 
 def base_url_of_kind(kind: str, options: Mapping[str, Any]) -> str:
-    """Where the PMS of an account of that kind, set so, is. Raises `BadOptions` where its mapping does not say."""
+    """The base URL of an account of that kind with these options. Raises `BadOptions` if its mapping has none."""
     mapping = mapping_of(kind, options)
     if mapping is None or mapping.base_url is None:
         raise BadOptions("Say where the PMS is, by --base-url.")

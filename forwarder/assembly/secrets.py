@@ -1,4 +1,4 @@
-"""Which secrets and keys a process was given, and whether they are those of its deployment."""
+"""The secrets and keys that a process was given, checked against those of its deployment."""
 
 from collections.abc import Collection, Sequence
 from typing import Protocol
@@ -24,8 +24,8 @@ class HasKeyring(Protocol):
 
 
 def held_secrets(settings: Settings) -> Sequence[Secret]:
-    """The secrets that this process was given, the present one first. An embedded forwarder makes its own and keeps it in its
-    directory; any other may have none."""
+    """The secrets of this process, the current one first. An embedded forwarder creates its own and keeps it in its directory;
+    other processes may have none."""
     present, earlier = settings.secrets.present, settings.secrets.earlier
     if present is None and isinstance(settings.backend, Embedded):
         present = secret_in(settings.backend.data_dir)
@@ -57,7 +57,7 @@ async def open_keyring(engine: Engine, held: Sequence[Secret], *, first: bool = 
 
 
 def required_keyring(backend: "HasKeyring") -> Keyring:
-    """For those who cannot do without. Raises `BadSettings`."""
+    """The keyring, for processes that need one. Raises `BadSettings` if there is none."""
     if backend.keyring is None:
         raise BadSettings(_NOT_GIVEN)
     return backend.keyring

@@ -16,8 +16,8 @@ _ANY_OTHER_KIND: Final = "generic"
 
 
 class Shadows:
-    """Makes shadows. `simulator_url`: where the simulator is; None where there is none, so that their address is empty and nothing
-    can be sent. `seal`: seals to the workers' key; where there is none, a shadow cannot be pushed to."""
+    """Creates shadows. `simulator_url`: None without a simulator; then their address is empty and nothing can be sent. `seal`:
+    seals to the workers' key; without it, a shadow cannot receive pushes."""
 
     def __init__(self, simulator_url: str | None, seal: Callable[[str, str], str] | None) -> None:
         self._url = simulator_url

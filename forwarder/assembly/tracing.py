@@ -1,4 +1,4 @@
-"""Opens what records spans, in the processes of the stages, where OpenTelemetry's variables ask for it."""
+"""Opens the span recorder of a stage's process, if OpenTelemetry's variables ask for it."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -33,7 +33,7 @@ async def webhooks_of(backend: Backend) -> Webhooks:
 
 async def open_notifier(stack: AsyncExitStack, backend: Backend) -> Notifier:
     """A notifier, whose parts are closed with `stack`. Raises `BadSettings` without its key or the deployment's secret,
-    `UnknownSecret` where that is another's."""
+    `UnknownSecret` if that belongs to another deployment."""
     settings, clock = backend.settings, backend.clock
     pairs = notifier_pairs(settings, backend.keyring)
     if not pairs:

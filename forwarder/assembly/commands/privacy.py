@@ -9,7 +9,7 @@ from forwarder.tenancy.sql.retention import SqlRetentionPolicies
 
 
 def retention_of(backend: Backend) -> Retention:
-    """For how long workspaces keep their guests' data."""
+    """The workspaces' retention policies."""
     return Retention(SqlRetentionPolicies(backend.engine), backend.audit)
 
 

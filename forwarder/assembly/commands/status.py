@@ -26,8 +26,8 @@ from forwarder.tenancy.sql.secrets import SqlSecrets
 
 @asynccontextmanager
 async def open_status(settings: Settings) -> AsyncIterator[StatusReader]:
-    """The reader of this deployment's status. Creates nothing: raises `BadSettings` where the directory of an embedded one holds
-    none."""
+    """The reader of this deployment's status. Creates nothing: raises `BadSettings` if an embedded deployment's directory has no
+    data."""
     require_there(settings)
     where, clock, topics = database_of(settings), SystemClock(), settings.topics
     engine = open_engine(where, pool_size=2)
@@ -61,7 +61,7 @@ async def open_status(settings: Settings) -> AsyncIterator[StatusReader]:
 
 
 def require_there(settings: Settings) -> None:
-    """Raises `BadSettings` where the directory of an embedded deployment holds none."""
+    """Raises `BadSettings` if an embedded deployment's directory has no data."""
     if isinstance(settings.backend, Embedded) and not settings.backend.data_dir.is_dir():
         raise BadSettings(
             f"There is no forwarder in {settings.backend.data_dir}: start one with `forwarder up`, or name its directory in "

@@ -32,8 +32,8 @@ _SIMULATOR = "/simulator"
 
 async def run_everything(settings: Settings, listening: Listening, stop: Stop, ready: Ready) -> None:
     """All stages and simulated PMSs in this process, on one port, until `stop`. `ready` is called once they run."""
-    # Its own simulator's certificate would have to be trusted: it is asked over plain HTTP, of this machine alone.
-    # And by plain HTTP to another address than a loopback one nothing is sent.
+    # Plain HTTP to the process's own simulator, on this machine only: TLS would need its certificate to be trusted.
+    # Plain HTTP to any other than a loopback address is refused.
     here = settings.tls is None and is_local(urlsplit(own_url(listening)).hostname or "")
     aside = None if here else bind("127.0.0.1", 0)
     simulator = own_url(aside or listening) + _SIMULATOR
@@ -77,5 +77,5 @@ def _with_simulator(settings: Settings, url: str) -> Settings:
 
 
 def _alone(settings: Settings) -> AbstractContextManager[None]:
-    """Embedded, only one process may use the data directory; Kafka and PostgreSQL serve many."""
+    """Locks the data directory of an embedded deployment; Kafka and PostgreSQL serve many processes."""
     return alone_in(settings.backend.data_dir) if isinstance(settings.backend, Embedded) else nullcontext()

@@ -40,7 +40,7 @@ async def run_console(settings: Settings, listening: Listening, stop: Stop) -> N
 
 
 def console_refusal(settings: Settings, listening: Listening) -> str | None:
-    """Why the console is not served on `listening`, and what would be right; None where it is."""
+    """Why the console may not be served on `listening`, with the remedy; None if it may."""
     if find_spec("jinja2") is None:
         return "The console needs packages that are not installed: pip install 'reservation-forwarder[console]'."
     host = listening.getsockname()[0]

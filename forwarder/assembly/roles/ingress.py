@@ -30,8 +30,8 @@ from forwarder.topics.port import Publisher
 
 _CAN_CANCEL: Final = "forwarder.operations.repair.cancellation:takes_cancellations"
 _PREVIEW: Final = "forwarder.pms.rehearsal:Previews"
-"""Loaded with the first cancellation and submission, with the adapters of their accounts: no command that starts an ingress waits
-for them."""
+"""Imported on the first cancellation or submission, with the adapters of their accounts, so that the start of an ingress does not
+wait for them."""
 
 
 async def run_ingress(settings: Settings, listening: Listening, stop: Stop) -> None:

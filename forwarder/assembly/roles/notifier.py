@@ -29,7 +29,7 @@ async def run_notifier(settings: Settings, listening: Listening, stop: Stop) -> 
     async with AsyncExitStack() as stack:
         backend = await open_role_backend(stack, settings, "notifier")
         async with backend.log.admin():
-            pass  # a log that does not let us in is no outage to be waited out
+            pass  # a refused login is no outage to wait out
         notifier = await open_notifier(stack, backend)
         routes = [*await open_webhook_api(stack, backend, stop), *contract_routes()]
         checks = {**consuming_checks(notifier), "store": SqlReader(backend.engine).ready}
@@ -39,7 +39,7 @@ async def run_notifier(settings: Settings, listening: Listening, stop: Stop) -> 
 
         async def work() -> None:
             await notifier.run(stop)
-            await closing.wait()  # webhooks are managed here until then
+            await closing.wait()  # the webhook API is served until then
 
         async with side_by_side(then_set(done, work()), stop):
             await serve_role("notifier", [*routes, *health], backend, listening, done, leaving=stop)

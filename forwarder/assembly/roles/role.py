@@ -37,7 +37,7 @@ Listening = socket.socket
 Throttles = Callable[[], Sequence[ThrottleState]]
 
 _LAST_SECONDS: Final = 2.0
-"""A process that ends does not wait for a store that is away."""
+"""How long a stopping process waits for an unavailable store."""
 
 _log = structlog.get_logger(__name__)
 
@@ -52,7 +52,7 @@ class Consuming(Protocol):
 
 
 async def open_role_backend(stack: AsyncExitStack, settings: Settings, role: str) -> Backend:
-    """The backend of a process that is `role`, traced where that is wanted. Raises as `open_backend`."""
+    """The backend for a process of `role`, traced if tracing is configured. Raises as `open_backend`."""
     tracer = await stack.enter_async_context(open_tracer(settings, role))
     return await stack.enter_async_context(open_backend(settings, tracer=tracer))
 

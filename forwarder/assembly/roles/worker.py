@@ -48,15 +48,15 @@ async def run_worker(settings: Settings, listening: Listening, stop: Stop) -> No
         checks = {**worker_checks(backend, worker), "log": publisher.ready}
         lesser = lesser_worker_checks(worker)
         routes = health_routes(checks, "worker", settings.metrics_token, lesser=lesser, leaving=stop)
-        # Health and metrics are served until the work in progress is done.
+        # Serve health and metrics until the work in progress is done.
         done = Stop()
         async with side_by_side(then_set(done, worker.run(stop)), stop):
             await serve_role("worker", routes, backend, listening, done, leaving=stop, throttles=worker.throttles)
 
 
 async def open_worker(stack: AsyncExitStack, backend: Backend, publisher: Publisher) -> Worker:
-    """A worker, with the adapters of its accounts loaded: one that cannot be loaded is reported now, and not by a reservation.
-    Everything it uses except `backend` is closed with `stack`."""
+    """A worker with the adapters of its accounts loaded, so that one that fails to load is reported now and not by a reservation.
+    `stack` closes its parts, except `backend`."""
     settings, clock = backend.settings, backend.clock
     keyring = required_keyring(backend)
     await _load_kinds(backend)
@@ -144,7 +144,7 @@ async def _log_broken_assumptions(backend: Backend) -> None:
 
 
 async def _load_kinds(backend: Backend) -> None:
-    """Now, rather than in the middle of the work. Submissions of a kind that is missing wait until it is there."""
+    """Imports the adapters at the start. Submissions of a missing kind wait until it is installed."""
     kinds = registered().kinds
     for kind in await backend.tenancy.kinds():
         kinds.get(kind)
