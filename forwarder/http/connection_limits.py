@@ -90,7 +90,7 @@ class LimitedProtocol(HttpToolsProtocol):
     _full_until = math.inf
 
     def take_over(self, handshake: Limited) -> None:
-        """Once it is made, it counts in place of that."""
+        """Replaces `handshake` in the counts, once the connection is made."""
         self._handshake = handshake
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -195,7 +195,9 @@ class LimitedProtocol(HttpToolsProtocol):
                 except httptools.HttpParserUpgrade as upgrade:
                     data = data[upgrade.args[0] :]
                     head, self._head_without_upgrade = self._head_without_upgrade, None
-                    self.parser = httptools.HttpRequestParser(self)  # the other one has ended if the request says close
+                    self.parser = httptools.HttpRequestParser(
+                        self
+                    )  # the earlier cycle has ended if its request says close
                     self.parser.feed_data(head or b"")
                 else:
                     return
@@ -259,18 +261,18 @@ class LimitedProtocol(HttpToolsProtocol):
 
     @property
     def idle_since(self) -> float:
-        """When the last request began, if its response was read and none came since, on the event loop's clock; else infinity."""
+        """The event loop's time at which the last request began, if the connection is idle since its response; else infinity."""
         busy = self._in_head or self._in_body or self._requests or self.transport.get_write_buffer_size()
         return math.inf if busy else self._began
 
     def check(self, now: float) -> None:
-        """End the connection if its client takes too long."""
+        """Ends the connection if its client takes too long."""
         if now >= self._deadline:
             self._check_reading(now)
         self._check_writing(now)
 
     def end(self, reason: str, last: "_LastWords | None" = None) -> None:
-        """End the connection, for a `reason` that is counted: requests that came whole are answered, then `last` is sent."""
+        """Ends the connection, and counts the `reason`: answers complete requests, then sends `last`."""
         self._connections.count_end(reason)
         words = b""
         if last is not None:
@@ -281,7 +283,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def _finish(self, last: bytes = b"") -> None:
         self._open, self._deadline, self._unparsed = False, math.inf, b""
-        if self._in_body and self._requests:  # the newest request did not come whole
+        if self._in_body and self._requests:  # the newest request is incomplete
             cycle = self._requests.pop()
             if self.pipeline:
                 self.pipeline.popleft()

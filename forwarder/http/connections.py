@@ -49,7 +49,7 @@ class Limited(Protocol):
     def idle_since(self) -> float: ...
 
     def check(self, now: float) -> None:
-        """End it if its client takes too long."""
+        """Ends it if its client takes too long."""
         ...
 
     def end(self, reason: str) -> None: ...
@@ -117,7 +117,7 @@ class Connections:
         return len(self._all) < self._max
 
     async def watch(self) -> None:
-        """End what exceeds its time, until cancelled."""
+        """Ends connections that exceed their time, until cancelled."""
         loop = asyncio.get_running_loop()
         pause = min(SWEEP_SECONDS, self._limits.head_seconds / 4)
         while True:

@@ -1,7 +1,7 @@
-"""Heads of requests that are refused although the parser accepts them: version, framing and `Host` (RFC 9112). Pure.
+"""Refuses request heads that the parser accepts: version, framing and `Host` (RFC 9112). Pure.
 
-The parser itself refuses what is ambiguous about a message's length: both `Content-Length` and `Transfer-Encoding`, either of
-them twice, bare LF, folded lines, space before a colon. `tests/stage/http/test_request_framing.py` keeps it to that.
+The parser itself refuses an ambiguous message length: both `Content-Length` and `Transfer-Encoding`, either of them twice, bare
+LF, folded lines, space before a colon. `tests/stage/http/test_request_framing.py` verifies that.
 """
 
 import functools
@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 _FRAMING: Final = frozenset({b"host", b"transfer-encoding", b"content-length"})
 _VERSIONS: Final = frozenset({"1.0", "1.1"})
 _MAX_LENGTH_DIGITS: Final = 19
-"""More digits than any length needs; Python refuses to read numbers of some thousands."""
+"""More digits than any length needs; Python refuses to parse thousands of digits."""
 _HOST: Final = re.compile(
     rb"(?:\[(?P<ipv6>[0-9A-Fa-f:.]+)\]|(?:[A-Za-z0-9._~!$&'()*+,;=-]|%[0-9A-Fa-f]{2})*)(?::[0-9]{0,5})?"
 )
@@ -61,7 +61,7 @@ def authority_of(target: bytes) -> bytes | None:
 
 @functools.lru_cache(maxsize=256)
 def is_host(field: bytes) -> bool:
-    """Whether it is a valid `Host`; an empty one is (RFC 9110, section 7.2)."""
+    """Whether `field` is a valid `Host`; an empty one is valid (RFC 9110, section 7.2)."""
     found = _HOST.fullmatch(field)
     if found is None:
         return False

@@ -1,8 +1,7 @@
 """The server of every process that speaks HTTP: its application, and the socket that it is served on.
 
-The application turns each error that leaves it into a problem, and measures each request. uvicorn serves it, with limits
-on what connections may use (docs/decisions/0016 says why). May touch the web framework and the metrics; knows nothing of
-reservations.
+The application responds to each error with a problem, and measures each request. uvicorn serves it, with limits on connections
+(docs/decisions/0016 says why). May use the web framework and the metrics; independent of reservations.
 """
 
 import asyncio
@@ -86,7 +85,7 @@ class _Application:
         self._direct = _direct_endpoints(routes)
         handlers: dict[Any, Any] = {HTTPException: _refused}
         self._framework = _Framework(routes=routes, exception_handlers=handlers)
-        # An address is one spelling: a redirect would cost a client that posts a second try of everything it sent.
+        # One spelling per address: a redirect would make a client post everything again.
         self._framework.router.redirect_slashes = False
         self._clock = clock
         self._log = _log.bind()
@@ -163,14 +162,14 @@ class _Application:
 
 
 class _Framework(Starlette):
-    """Without the framework's own last resort: `_Application` is that."""
+    """The framework without its own handling of unexpected errors, which `_Application` does."""
 
     def build_middleware_stack(self) -> ASGIApp:
         return ExceptionMiddleware(self.router, handlers=self.exception_handlers)
 
 
 def _direct_endpoints(routes: Routes) -> Mapping[tuple[str, str], DirectEndpoint]:
-    """By method and path: those that the router would find, the first that takes such a request."""
+    """The endpoints by method and path, as the router would find them: the first that matches."""
     found: dict[tuple[str, str], DirectEndpoint] = {}
     for route in routes:
         if isinstance(route, Route) and isinstance(route.app, DirectEndpoint) and not route.param_convertors:
@@ -195,7 +194,7 @@ def _names(scope: Scope) -> tuple[bytes, str | None]:
 
 
 def _request_id(given: bytes | None) -> bytes:
-    """The caller's own, where that is one word of a moderate length and no card number; else a new one."""
+    """The caller's id, if it is one word of moderate length and no card number; else a new one."""
     if given is not None and _SANE_REQUEST_ID.fullmatch(given) and not find(given.decode()):
         return given
     return new_request_id()
@@ -216,7 +215,7 @@ async def _refused(request: Request, error: Exception) -> Response:
             problem = requests.METHOD_NOT_ALLOWED.problem(f"This path takes {allowed}.{_without_slash(request)}")
             return problem_response(problem, (b"allow", allowed.encode()))
         case _:
-            raise error  # none of ours asks the framework to refuse anything else
+            raise error  # our routes use the framework for no other refusal
 
 
 def _where_else(request: Request) -> str:
@@ -242,7 +241,7 @@ def _without_slash(request: Request) -> str:
 
 
 def _allowed(request: Request, path: str | None = None) -> set[str]:
-    """The methods of every route at this path, or at another, which may be several stages' routes."""
+    """The methods of all routes at a path; several stages may have routes there."""
     scope = request.scope if path is None else {**request.scope, "path": path}
     routes = (route for route in request.app.routes if isinstance(route, Route))
     return {method for route in routes if route.matches(scope)[0] is not Match.NONE for method in route.methods or ()}
@@ -254,7 +253,7 @@ def _timer(route: str, method: str, status: int) -> Histogram:
 
 
 def _log_failure(template: str, error: Exception) -> None:
-    """Write down where a bug showed. Without the errors' own words, which may quote a guest or a card."""
+    """Logs where an unexpected error occurred, without its message, which may quote a guest or a card."""
     chain = list(_chain(error))
     _log.error(
         "request.failed",

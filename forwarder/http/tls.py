@@ -1,7 +1,7 @@
 """Inbound TLS: the certificate of a server, renewed while it serves, and the handshake of each connection.
 
-The server library would take a connection for its own only after the handshake. Here it counts against the limits before, and its
-handshake has the time of a head.
+The server library would own a connection only after its handshake. Here the connection counts against the limits before, and
+its handshake has the time limit of a request's head.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ class TlsFiles:
     client_ca: Path | None = None
 
     def context(self) -> ssl.SSLContext:
-        """TLS 1.2 or newer. Raises `OSError`, of which `ssl.SSLError` is one."""
+        """The context, for TLS 1.2 or newer. Raises `OSError`, also as `ssl.SSLError`."""
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.set_alpn_protocols(["http/1.1"])
@@ -84,7 +84,7 @@ class ServerTls:
 
 
 class SecuredListener:
-    """Accepts connections in the server library's stead. Those whose handshakes succeed go on by what `make` makes."""
+    """Accepts connections in place of the server library. After a successful handshake, `make` creates their protocol."""
 
     def __init__(
         self, listening: socket.socket, tls: ServerTls, connections: Connections, make: Callable[[], LimitedProtocol]
@@ -136,7 +136,7 @@ class SecuredListener:
                 ssl_handshake_timeout=self._connections.limits.head_seconds,
                 ssl_shutdown_timeout=_GOODBYE_SECONDS,
             )
-        except OSError:  # no TLS, no common version, no certificate of the client's that is trusted, or too slow
+        except OSError:  # no TLS, no common version, no trusted client certificate, or too slow
             self._connections.count_end("tls")
         finally:
             self._connections.remove(handshake)
