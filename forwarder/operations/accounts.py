@@ -18,7 +18,7 @@ from forwarder.tenancy.port import SIMILAR, Account, NotKnown, Sealer, Similar, 
 from forwarder.tenancy.sealing.binding import of_client_key, of_credential, with_credential
 
 PUBLISHED: Final = "published"
-"""Instead of a rate: the limit that the account's kind of PMS publishes."""
+"""In place of a rate: the published limit of the account's kind of PMS."""
 
 
 class BadTerm(ValueError):
@@ -90,10 +90,9 @@ class Accounts:
         tls: ClientTls | None = None,
         **settings: Unpack[AccountSettings],
     ) -> Account:
-        """The account with another credential and `settings`, where they are given, and other options: `options` replaces all of
-        them, or only those that it names; None removes one. `tls` replaces all that it had.
-        Grants obtained with an old credential are forgotten. Raises `BadOptions`, `NotEncrypted`,
-        `NotKnown`."""
+        """Changes and returns the account. `options` replaces all of its options, or only those that it names; None removes
+        one. `tls` replaces all of its TLS material. Grants obtained with an old credential are deleted. Raises `BadOptions`,
+        `NotEncrypted`, `NotKnown`."""
         account = await account_of(self._tenancy, account_id)
         wanted = dict(options) if all_options else {**account.options, **options}
         kept = {name: value for name, value in wanted.items() if value is not None}
@@ -129,14 +128,14 @@ class Accounts:
 
 
 def base_url_of(text: str) -> str:
-    """Where the PMS's API is. Raises `BadTerm`."""
+    """The base URL of the PMS's API. Raises `BadTerm`."""
     if not text.startswith(("http://", "https://")):
         raise BadTerm(f"must begin with http:// or https://; it is {text!r}.")
     return text.rstrip("/")
 
 
 def rate_of(text: str) -> float | None:
-    """Requests a second; None for what its kind publishes. Raises `BadTerm`."""
+    """Requests per second; None for the published limit of its kind. Raises `BadTerm`."""
     if text == PUBLISHED:
         return None
     try:

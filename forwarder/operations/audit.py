@@ -1,7 +1,7 @@
-"""The audit of operations: who did what, from where, with what result, for the command line, the HTTP API and a console alike.
+"""The audit of operations: who did what, from where, with what result; for the command line, the HTTP API and the console.
 
-An operation that changes the store is committed in one transaction with its entry: it cannot succeed unaudited. One that goes to
-the log is audited before. Entries name things by their identifiers; secrets and guests are never in them.
+An operation that changes the store is committed in one transaction with its entry: it cannot succeed unaudited. One that
+publishes to the log is audited before. Entries contain identifiers, never secrets or guests' data.
 """
 
 import os
@@ -34,7 +34,7 @@ _CHECKED_AT_ONCE: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class Actor:
-    """Who acts. `origin`: from which host or address. Kind and name: as in `NewEntry`."""
+    """Who acts. `origin`: the host or address. Kind and name: as in `NewEntry`."""
 
     kind: str
     name: str
@@ -46,7 +46,7 @@ class Actor:
         number = os.getuid()
         try:
             name = pwd.getpwuid(number).pw_name
-        except KeyError:  # containers need not name their users
+        except KeyError:  # a container's user may have no name
             name = f"uid {number}"
         return cls("operator", name, socket.gethostname())
 
@@ -90,8 +90,8 @@ class Audit:
     async def operation(
         self, action: str, *, workspace: str | None = None, target: str | None = None, **details: Any
     ) -> AsyncIterator[Operation]:
-        """The block changes the store: the entry goes into the transaction of its first change, or, where there was none, into one
-        at its end. If the block raises, an entry says that it was refused, or failed."""
+        """For a block that changes the store: the entry joins the transaction of its first change, or gets one at the end if
+        there was none. If the block raises, appends an entry that it was refused, or failed."""
         operation = Operation(action, workspace, target, details)
 
         async def append_done(connection: Any, facts: Mapping[str, str]) -> None:
@@ -124,7 +124,7 @@ class Audit:
             raise
 
     async def note(self, operation: Operation, result: AuditResult) -> None:
-        """Append what came of an operation that takes more than one step."""
+        """Appends the result of an operation that takes several steps."""
         await self._trail.append(self._entry(operation, result))
 
     async def _append_failure(self, operation: Operation, error: BaseException, *, in_part: bool) -> None:

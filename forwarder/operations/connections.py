@@ -10,7 +10,7 @@ from forwarder.tenancy.sealing.binding import of_client_key, of_credential
 
 
 def connection_of(account: Account, unsealer: Unsealer, pace: Pace = UNPACED) -> AccountConnection:
-    """Where the account's PMS is and how it lets us in, with the credential in the clear. Raises `CannotOpen`."""
+    """The connection settings of the account's PMS, with the credential in the clear. Raises `CannotOpen`."""
     sealed = account.client_key
     key = None if sealed is None else unsealer.open_text(sealed, of_client_key(account.id))
     return AccountConnection(
@@ -35,7 +35,7 @@ def target_of(kind: str, base_url: str, credential: str | None, can: Capabilitie
 
 
 def same_before(account: Account) -> str:
-    """Until when (ISO 8601) all pushes of the account count as sent to the PMS that it has now; empty for never."""
+    """Pushes of the account before this time (ISO 8601) count as sent to its present PMS; empty for none."""
     return "" if account.same_pms_before is None else iso(account.same_pms_before)
 
 

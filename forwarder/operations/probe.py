@@ -93,7 +93,7 @@ class Prober:
         return ProbeStep("dns", OK, f"{host} is {addresses}", self._since(began))
 
     async def _connect(self, account: Account, _property_id: str) -> ProbeStep:
-        """Over a connection of its own, which is closed at once."""
+        """Connects separately, and closes the connection at once."""
         parts = urlsplit(account.base_url)
         port, name = parts.port or _PORTS[parts.scheme], "tls" if parts.scheme == "https" else "connection"
         began = self.clock.monotonic()
@@ -106,7 +106,7 @@ class Prober:
         except ssl.SSLCertVerificationError as error:
             mend = f"if its authority is one of your own: forwarder account set {account.id} --ca-file FILE"
             return ProbeStep(name, FAILED, f"its certificate is not trusted: {error.verify_message}", mend=mend)
-        except OSError as error:  # every TimeoutError and SSLError is one
+        except OSError as error:  # includes TimeoutError and SSLError
             says = f"no answer at {parts.hostname}:{port}: {error.strerror or type(error).__name__}"
             return ProbeStep(name, FAILED, says, mend="is the PMS up, is the port right, does a firewall let us out?")
         took = self._since(began)

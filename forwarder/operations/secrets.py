@@ -1,5 +1,5 @@
-"""The deployment's secrets, as operators change them: one is added, made the active one, all that is sealed moved to it, and the
-earlier one retired once nothing needs it."""
+"""Rotating the deployment's secrets: add a secret, make it active, reseal everything to it, and retire the earlier one once
+nothing needs it."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -25,7 +25,7 @@ _CARDS: Final = "cards"
 
 
 class StillNeeded(RuntimeError):
-    """Something is still sealed to it. The message says what, and what to do."""
+    """The secret still seals something. The message says what, with the remedy."""
 
 
 class Registry(Protocol):
@@ -74,7 +74,7 @@ class Secrets:
         ]
 
     async def add(self) -> bool:
-        """Make the present secret known, vouched for by a known one that is held as well. False where it was known."""
+        """Registers the current secret, vouched for by another registered one in `held`. False if it was registered."""
         new, others = self._held[0], self._held[1:]
         known = await self._registry.known()
         if new.id in {each.id for each in known}:
@@ -87,7 +87,7 @@ class Secrets:
         return await self._registry.add(new)
 
     async def rotate(self) -> str | None:
-        """Make the present secret the active one; the id of the one before, None where it was the active one already."""
+        """Makes the current secret active; returns the id of the previous one, None if it was active already."""
         known = await self._registry.known()
         check_secrets(self._held, known)
         active, wanted = active_of(known), self._held[0].id
@@ -97,7 +97,7 @@ class Secrets:
         return None if active is None else active.id
 
     async def reseal(self) -> Mapping[str, Resealed]:
-        """Move all that is sealed to other secrets to the active one."""
+        """Reseals everything that other secrets seal to the active one."""
         known = await self._registry.known()
         check_secrets(self._held, known)
         keyring, active = Keyring(self._held), active_of(known)
@@ -109,7 +109,7 @@ class Secrets:
         return done
 
     async def retire(self, secret_id: str) -> None:
-        """Take back that it is needed. Raises `StillNeeded`, `NotKnown`."""
+        """Retires the secret. Raises `StillNeeded`, `NotKnown`."""
         for each in await self.status():
             if each.known.id != secret_id:
                 continue
@@ -131,7 +131,7 @@ def _sealed_to(keys: PublicKeys, counts: Mapping[str, Counter[str]]) -> dict[str
 
 
 class WrappedCardKeys(Protocol):
-    """The keys of rows' cards that are kept. Raises `StoreUnavailable`."""
+    """The stored keys of rows' cards. Raises `StoreUnavailable`."""
 
     async def counts(self) -> Counter[str]: ...
 
@@ -141,7 +141,7 @@ class WrappedCardKeys(Protocol):
 
 
 class SealedCardKeys:
-    """The keys of rows' cards, as `Sealed` has it."""
+    """Implements `Sealed` for the keys of rows' cards."""
 
     def __init__(self, keys: WrappedCardKeys) -> None:
         self._keys = keys

@@ -1,4 +1,4 @@
-"""Workspaces, keys and accounts as operators change them: every change is audited."""
+"""Audited changes of workspaces, keys and accounts by operators."""
 
 from collections.abc import Sequence
 from dataclasses import fields
@@ -66,12 +66,12 @@ class AuditedTenancy:
 
 
 def _changed(before: Account, after: Account) -> list[str]:
-    """The names of the fields that change; their values may be secrets."""
+    """The names of the changed fields, without their values, which may be secret."""
     return [field.name for field in fields(Account) if getattr(before, field.name) != getattr(after, field.name)]
 
 
 def _written(terms: KeyTerms) -> dict[str, str | None]:
-    """The terms that are given, as operators write them."""
+    """The given terms, in operators' notation."""
     written: dict[str, str | None] = {}
     if "limit" in terms:
         written["rate"] = None if terms["limit"] is None else str(terms["limit"])

@@ -27,12 +27,12 @@ _EMAIL: Final = re.compile(r"[^\s<>\"'(),;:]+@[^\s<>\"'(),;:]+")
 _PHONE: Final = re.compile(r"\+?\d[\d\s().\-/]{4,}\d")
 
 OnPage = Callable[[int], None]
-"""Called with the id up to which submissions were looked at."""
+"""Called with the id up to which submissions were read."""
 
 
 @dataclass(frozen=True, slots=True)
 class GuestQuery:
-    """Which guest: exactly one of `email`, `phone` and `request_id`. Only of one workspace, if given."""
+    """Selects a guest by exactly one of `email`, `phone` and `request_id`; in one workspace, if given."""
 
     email: str | None = None
     phone: str | None = None
@@ -105,7 +105,7 @@ class Guests:
         return await self._store.last_id()
 
     async def find(self, query: GuestQuery, on_page: OnPage = lambda _id: None) -> Found:
-        """Every place where the guest is named. By e-mail address or phone number all submissions are read, a page at a time."""
+        """All places with the guest's data. A search by e-mail address or phone number reads all submissions, a page at a time."""
         found = Found(records=await self._records(query, on_page))
         for record in found.records:
             found.deliveries[record.request_id] = await self._store.deliveries(record.request_id)
@@ -114,8 +114,8 @@ class Guests:
         return found
 
     async def erase(self, query: GuestQuery, found: Found) -> Sequence[str]:
-        """Erase those of `found` that can be; their request ids. Each transaction has an entry on the audit trail, which names
-        submissions by their request ids, and the guest not at all."""
+        """Erases the erasable ones of `found`; returns their request ids. Each transaction has an audit entry with the request
+        ids and without the guest."""
         erased: list[str] = []
         ready = [record for record in found.records if record.standing is Standing.ERASABLE]
         for workspace_id, records in groupby(sorted(ready, key=_workspace), key=_workspace):
@@ -175,7 +175,7 @@ class Guests:
         return remains
 
     async def _letters(self, query: GuestQuery, request_ids: set[str]) -> int:
-        """Dead letters about these submissions, or that name the guest."""
+        """Dead letters about these submissions, or with the guest's data."""
         count = 0
         async with aclosing(read_to_end(self._log, self._topics.dead_letters)) as batches:
             async for batch in batches:
@@ -190,7 +190,7 @@ class Guests:
 
 
 def digits_of(phone: str) -> str:
-    """A phone number as it is compared: its digits, without the zeros that one country dials before another's code."""
+    """A phone number's digits for comparison, without the zeros of an international prefix."""
     return "".join(character for character in phone if character.isdecimal()).lstrip("0")
 
 

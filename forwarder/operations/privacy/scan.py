@@ -1,4 +1,4 @@
-"""Looking through everything that is kept, for what must not be: card numbers and security codes, or values that are known.
+"""Scans all stored data for what must not be there: card numbers and security codes, or known values.
 
 Reports where a hit is, never its value. Holds one batch in memory at a time.
 """
@@ -70,7 +70,7 @@ class Scanned:
 
 
 def cards_in(text: str) -> Collection[str]:
-    """Card numbers and security codes: in the texts and whole numbers of a JSON document, or in the text itself."""
+    """Finds card numbers and security codes: in the texts and whole numbers of a JSON document, or in a plain text."""
     parts = [text]
     if text.startswith(("{", "[", '"')):
         try:

@@ -106,7 +106,7 @@ class RecoveryCheck:
         return {what: count for what, count in counts.items() if count}
 
     async def committed(self) -> Mapping[int, int]:
-        """Up to where the workers have taken in the requests topic."""
+        """The workers' committed offsets on the requests topic."""
         async with self._log.admin() as admin:
             return await admin.committed(self._topics.requests, group=self._group)
 
@@ -129,7 +129,7 @@ class RecoveryCheck:
         return found
 
     def replays(self, messages: Sequence[ConsumedMessage]) -> Mapping[str, tuple[ConsumedMessage, int]]:
-        """The dead letters among them that were put back, the last of each request id, with the revision of the failure."""
+        """The replayed dead letters among them, the last of each request id, with the revision of the failure."""
         found = {}
         submitted = self.submissions(messages)
         for each in messages:
@@ -156,7 +156,7 @@ class RecoveryCheck:
         return {place: each for place, each in unknown.items() if purged is None or each.accepted_at >= purged}
 
     async def _set_aside(self) -> set[tuple[int, int]]:
-        """Where the messages are that became dead letters instead, because the store could not hold them."""
+        """The places of messages that became dead letters, because the store could not hold them."""
         return {
             place
             async for batch in read_to_end(self._log, self._topics.dead_letters)

@@ -250,7 +250,7 @@ class Recovery:
                 first.setdefault(submission.request_id, (message, submission))
         return list(first.values())
 
-    # --- bringing the store up with it --------------------------------------------------------------------------------
+    # --- updating the store -------------------------------------------------------------------------------------------
 
     async def _recover(
         self, since: datetime | None, contents: _LogContents, unknown: Sequence[tuple[ConsumedMessage, Submission]]
@@ -334,7 +334,7 @@ class Recovery:
         await self._parts.recorder.mark_pushing(self._worker_id, [work.id for work in works])
 
     async def _arrival(self, message: ConsumedMessage, submission: Submission) -> Arrival:
-        # Its card could be opened by keys alone that a backup had better not have.
+        # Only keys that a backup should not contain could open its card.
         kept = submission if submission.card is None else replace(submission, card=GONE)
         return Arrival(
             kept,

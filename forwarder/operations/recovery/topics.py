@@ -113,7 +113,7 @@ class TopicCheck:
         return moved
 
     async def accept(self, audit: Audit) -> None:
-        """Go on with the topics as they are. On the audit trail."""
+        """Accepts the topics as they are. Audited."""
         async with audit.operation("topics.accept_loss", target=self._topic):
             await self._store.accept()
 

@@ -1,1 +1,1 @@
-"""Repairs: settle, cancel, replay, retry, one or by the hundred; how a completed submission is recorded."""
+"""Repairs: settle, cancel, replay, retry, one or many; and the records of a completed submission."""

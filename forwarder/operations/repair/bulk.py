@@ -20,11 +20,11 @@ _NAMED: Final = 50
 
 T = TypeVar("T")
 OnDone = Callable[[int], None]
-"""Called with how many more were gone through."""
+"""Called with the number of further submissions processed."""
 
 
 class CannotRepair(Exception):
-    """This one cannot be repaired so; the others can. The message says why."""
+    """This submission cannot be repaired this way; the others can. The message says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +65,8 @@ async def run_each(
     stop: Stop,
     on_done: OnDone = lambda _count: None,
 ) -> Outcome:
-    """Repair each of `chosen`, whose request id `name` says; until `stop`, or an outage. `repair` says whether it changed anything,
-    and raises `CannotRepair`."""
+    """Repairs each of `chosen` until `stop`, or an outage. `name` gives the request id; `repair` returns whether it changed
+    anything, and raises `CannotRepair`."""
     outcome = Outcome()
     for number, each in enumerate(chosen):
         if stop.is_set():
@@ -86,11 +86,11 @@ async def run_each(
     return outcome
 
 
-# --- trying again now ---------------------------------------------------------------------------------------------------------
+# --- retrying now -------------------------------------------------------------------------------------------------------------
 
 
 def plan_retry(found: Sequence[SubmissionSummary], *, now: str) -> Plan[SubmissionSummary]:
-    """Those of `found` that wait for a time after `now` (ISO 8601): for a push, a look-up, or the cancellation in their PMS."""
+    """Chooses those of `found` that wait until after `now` (ISO 8601): for a push, a look-up, or the cancellation in their PMS."""
     chosen: list[SubmissionSummary] = []
     settled: list[str] = []
     refused: dict[str, str] = {}
@@ -118,8 +118,7 @@ def _nothing_due(summary: SubmissionSummary) -> str:
 
 
 class Retries:
-    """Makes waiting submissions due at once. How fast an account is asked, and how long an ambiguous push is left alone, stays as
-    it is."""
+    """Makes waiting submissions due at once. Does not change the account's rate limits, nor the wait after an ambiguous push."""
 
     def __init__(self, repairs: Repairs, clock: Clock, audit: Audit) -> None:
         self._repairs = repairs
@@ -127,8 +126,8 @@ class Retries:
         self._audit = audit
 
     async def run(self, plan: Plan[SubmissionSummary], *, stop: Stop, on_done: OnDone = lambda _count: None) -> Outcome:
-        """Some at a time, each time in one transaction with an entry on the audit trail. Those that a worker came to meanwhile
-        count as `already`."""
+        """Retries in batches, each in one transaction with an audit entry. Submissions that a worker has claimed meanwhile count as
+        `already`."""
         outcome, chosen = Outcome(), plan.chosen
         for first in range(0, len(chosen), _AT_ONCE):
             some = chosen[first : first + _AT_ONCE]

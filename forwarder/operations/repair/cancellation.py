@@ -1,4 +1,4 @@
-"""An operator's cancellation, which goes the same way as a caller's; and whether an account's PMS takes cancellations at all."""
+"""An operator's cancellation, which takes the same path as a caller's; and whether an account's PMS supports cancellations."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from forwarder.topics.signing import MessageSigner
 
 
 class CannotCancel(Exception):
-    """There is nothing to cancel, or its PMS takes no cancellations. The message says which."""
+    """There is nothing to cancel, or the PMS does not support it. The message says which."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Cancellations:
     async def run(
         self, plan: Plan[str], reason: str | None, *, stop: Stop, on_done: OnDone = lambda _count: None
     ) -> Outcome:
-        """Request the cancellation of each, as `request` would."""
+        """Requests the cancellation of each, as `request` does."""
 
         async def cancel(request_id: str) -> bool:
             try:

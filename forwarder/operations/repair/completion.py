@@ -142,12 +142,12 @@ def event_of(
         if len(whole.written.record) <= MAX_RECORD_BYTES:  # as nearly always
             return whole
     except (ValueError, TypeError, RecursionError):
-        pass  # it has what cannot be written
+        pass  # it contains values that JSON cannot represent
     return event(fitting_record(record))
 
 
 def described_problem(problem: Problem) -> dict[str, Any]:
-    """`problem` as it is kept: a PMS's words in it are cut where they are many."""
+    """`problem` in its stored form: long texts from a PMS are cut."""
     described = problem.as_json()
     return described if fits(described, _USUAL_PROBLEM) else bounded(described, _MAX_PROBLEM)
 

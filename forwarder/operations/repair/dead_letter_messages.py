@@ -1,7 +1,7 @@
 """Dead letters: messages of the requests topic, with headers that say where each came from and why it was set aside. Pure.
 
 The header names are those of Spring Kafka's dead letters, without their prefix. `dlt-event-id` is ours: the result event of the
-failure that a letter is about. A letter that is put back on its topic carries it as `replay-of`, which is why it works once.
+failure that a letter is about. A replayed letter carries it as `replay-of`, so that a replay works only once.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ from forwarder.topics.port import MAX_MESSAGE_BYTES, ConsumedMessage, Message, T
 from forwarder.topics.signing import EVENT_ID, REPLAY_OF
 
 CUT: Final = "dlt-cut-from-bytes"
-"""On a letter that holds only the beginning of its message, which was too large: how many bytes the message has."""
+"""The header of a letter that was cut because its message was too large: the message's size in bytes."""
 
 _PREFIX: Final = "dlt-"
 _KEY_BYTES: Final = 1024
@@ -81,7 +81,7 @@ class Forged(ValueError):
 
 
 class DeadLetterWriter:
-    """Writes the letters of one worker group. `topic` is where they go."""
+    """Builds the dead letters of one worker group, for `topic`."""
 
     def __init__(self, topics: Topics, group: str) -> None:
         self._original_topic = topics.requests
@@ -135,7 +135,7 @@ class DeadLetterWriter:
 
 
 def unread_place(letter: Message) -> tuple[int, int] | None:
-    """Partition and offset of the message that became `letter` because it could not be read, or stored; None of any other."""
+    """Partition and offset of the message of a `letter` that could not be decoded or stored; None for other letters."""
     headers = {name: value.decode("utf-8", "replace") for name, value in letter.headers}
     partition, offset = (whole_number(headers.get(f"{_PREFIX}original-{name}", "")) for name in ("partition", "offset"))
     stored = headers.get(FAILURE_CLASS) not in {UNDECODABLE, INTERNAL_ERROR} or EVENT_ID in headers
@@ -145,7 +145,7 @@ def unread_place(letter: Message) -> tuple[int, int] | None:
 
 
 def letter_message(letter: DeadLetter) -> Message:
-    """`letter` as it goes on the dead-letter topic."""
+    """`letter` as a message for the dead-letter topic."""
     return _with_headers(Message(letter.key.encode(), letter.value.encode()), letter.headers)
 
 
@@ -164,7 +164,7 @@ def place_only(letter: Message) -> Message:
 
 
 def _cut(message: Message, headers: Mapping[str, str]) -> Message:
-    """The beginning of `message`, as much as fits. The headers say where all of it is; its own headers are dropped."""
+    """The beginning of `message`, as much as fits, without its own headers. The letter's headers give its place."""
     begun = _with_headers(Message(message.key[:_KEY_BYTES], b""), {**headers, CUT: str(message.size)})
     return replace(begun, value=message.value[: MAX_MESSAGE_BYTES - begun.size])
 

@@ -24,7 +24,7 @@ _GONE = "gone"
 _DIGITS = 9  # of a number that one of ours wrote
 
 Place = tuple[int, int]
-"""Where a letter is on its topic: partition and offset."""
+"""A letter's place on its topic: partition and offset."""
 
 
 class LetterState(StrEnum):
@@ -78,7 +78,7 @@ class Letter:
 
 @dataclass(frozen=True, slots=True)
 class LetterFilter:
-    """Which letters: those with one of `ids`, or those of an account, a failure class, a time, as far as they are given."""
+    """Selects letters by `ids`, account, failure class and time, as far as given."""
 
     ids: Collection[str] = ()
     account: str | None = None
@@ -98,7 +98,7 @@ class LetterFilter:
 
 
 class DeadLetterReader:
-    """The letters of one deployment. `topic` is where they are. Its methods raise `LogUnavailable` and `StoreUnavailable`."""
+    """Reads the letters of one deployment from `topic`. Its methods raise `LogUnavailable` and `StoreUnavailable`."""
 
     def __init__(self, log: Log, topic: str, overview: Overview) -> None:
         self._log = log
@@ -161,7 +161,7 @@ class DeadLetterReader:
         return found
 
     async def _failed(self, request_ids: Iterable[str]) -> set[tuple[str, int]]:
-        """Those of these submissions that are FAILED now, with the revision by which they are."""
+        """Of these submissions those that are FAILED now, with the revision of the failure."""
         asked, failed = sorted(set(request_ids)), set()
         for first in range(0, len(asked), _QUERY_SIZE):
             known = await self._overview.statuses(asked[first : first + _QUERY_SIZE])
@@ -170,7 +170,7 @@ class DeadLetterReader:
 
 
 def letter_of(consumed: ConsumedMessage) -> Letter:
-    """The letter in a message of the dead-letter topic. One that is not ours counts as undecodable."""
+    """The letter in a message of the dead-letter topic. A foreign message counts as undecodable."""
     headers = consumed.message.headers
     event_id = header(headers, EVENT_ID) or ""
     request_id, _, text = event_id.rpartition(".")
@@ -193,7 +193,7 @@ def letter_of(consumed: ConsumedMessage) -> Letter:
 
 
 def _original_place(consumed: ConsumedMessage) -> str:
-    """Where the unreadable message was; if no header says so, where the letter is."""
+    """The place of the unreadable message; without a header for it, the place of the letter."""
     original = [header(consumed.message.headers, f"dlt-original-{name}") for name in ("partition", "offset")]
     given = [each for each in original if each is not None]
     return ":".join(given) if len(given) == len(original) else f"dlt:{consumed.partition}:{consumed.offset}"
@@ -207,7 +207,7 @@ def _value(message: Message) -> Mapping[str, Any]:
 
 
 def _account(value: Mapping[str, Any], message: Message) -> str:
-    """From the value, or else from the key, which begins with it."""
+    """The account in the value, or else in the key, which begins with it."""
     named = value.get("integrationAccountId")
     return named if isinstance(named, str) else message.key.decode("utf-8", "replace").partition(":")[0]
 

@@ -1,4 +1,4 @@
-"""Reservations that a PMS shows twice under one reference: which there are, and cancelling the one that is not ours to keep."""
+"""Reservations that a PMS shows twice under one reference: listing them, and cancelling the surplus one."""
 
 import asyncio
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ _LONGEST_SECONDS: Final = 90.0
 
 
 class NotCancelled(Exception):
-    """Nothing was cancelled. The message says why, and what would help."""
+    """Nothing was cancelled. The message says why, with the remedy."""
 
 
 class DoublesStore(Protocol):
@@ -50,7 +50,7 @@ class Doubles:
         return asked
 
     async def cancel(self, request_id: str, pms_reservation_id: str) -> None:
-        """Cancel that double in the PMS that the submission was pushed to. Raises `NotCancelled`, `StoreUnavailable`."""
+        """Cancels that double in the PMS that the submission was pushed to. Raises `NotCancelled`, `StoreUnavailable`."""
         asked = await self.of(request_id)
         if pms_reservation_id not in asked.doubles:
             known = ", ".join(asked.doubles)

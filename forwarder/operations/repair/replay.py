@@ -1,4 +1,4 @@
-"""Replaying dead letters: which of them, and putting them back on the topic that they came from, at a rate, until interrupted."""
+"""Replays dead letters: selects them, and publishes them on the requests topic again, at a limited rate, until interrupted."""
 
 import asyncio
 from collections import Counter
@@ -45,8 +45,8 @@ def plan_replay(found: Sequence[tuple[Letter, LetterState]], *, by_id: bool) -> 
 
 
 class Replay:
-    """Puts letters back on `topic`, at most `rate` of them a second. `stop` ends it between two publishes. Letters that no worker
-    signed are put back unsigned: workers refuse them."""
+    """Publishes letters on `topic`, at most `rate` per second. `stop` ends it between two publishes. Letters without a worker's
+    signature stay unsigned: workers refuse them."""
 
     def __init__(
         self,
@@ -82,8 +82,8 @@ class Replay:
             await audit.note(operation, AuditResult.DONE)
 
     async def run(self, letters: AsyncIterable[Sequence[Message]], on_published: OnPublished) -> None:
-        """Put `letters` back in their order. Raises `LogUnavailable`, `MessageTooLarge`: then some of the last
-        few may be back."""
+        """Publishes `letters` in order. Raises `LogUnavailable`, `MessageTooLarge`: then some of the last few may have been
+        published."""
         at_once = max(1, int(self._rate / _STEPS_A_SECOND))
         async for some in letters:
             for first in range(0, len(some), at_once):
@@ -93,7 +93,7 @@ class Replay:
                 on_published(await self._put_back(some[first : first + at_once]))
 
     async def _put_back(self, letters: Sequence[Message]) -> int:
-        # The next step is timed from the beginning of this one, late or not: time lost to an outage is not made up for.
+        # Time the next step from the start of this one, late or not: do not catch up after an outage.
         self._due_at = self._clock.monotonic() + len(letters) / self._rate
         back = [self._signer.signed_like(letter, replayed(letter)) for letter in letters]
         await self._publisher.publish(self._topic, back)

@@ -24,13 +24,12 @@ class NotInDoubt(Exception):
 class Repair:
     """Settles what no look-up can. Each call changes everything or nothing, and raises `NotInDoubt` or `StoreUnavailable`.
 
-    The result event is put in the outbox in the same step; a worker publishes it. The decision is listed among the attempts, as
+    The same transaction puts the result event in the outbox; a worker publishes it. The decision is listed among the attempts, as
     `settle`.
     """
 
     def __init__(self, repairs: Repairs, clock: Clock, audit: Audit, *, by: str = "", note: str = "") -> None:
-        """`by` and `note`: who looked into the PMS, and what else is to stand on the audit trail about it. Card numbers are masked
-        there."""
+        """`by` and `note`: who checked the PMS, and a note for the audit trail, where card numbers are masked."""
         self._repairs = repairs
         self._clock = clock
         self._audit = audit
@@ -39,7 +38,7 @@ class Repair:
     async def confirm(
         self, request_id: str, pms_reservation_id: str, *, deadline_seconds: float = DEFAULT_DEADLINE_SECONDS
     ) -> None:
-        """The PMS has it, under that id. If it is to be cancelled, that is tried for `deadline_seconds`."""
+        """Confirms it under the PMS's id. A requested cancellation is tried for `deadline_seconds`."""
         async with self._settling(request_id, "confirmed") as work:
             decision = Confirmed(pms_reservation_id)
             attempts, now = self._with_decision(work, decision), self._clock.now()
@@ -48,7 +47,7 @@ class Repair:
             self._check(await self._repairs.settle(replace(ended, evidence=work.evidence)))
 
     async def reject(self, request_id: str, reason: str) -> None:
-        """The PMS does not have it, and it is not tried again, because of `reason`, which the caller can read."""
+        """Rejects it: the PMS does not have it. The caller can read `reason`."""
         problem = endings.REJECTED_BY_OPERATOR.problem(mask(reason))
         async with self._settling(request_id, "rejected") as work:
             attempts, now = self._with_decision(work, Rejected(problem)), self._clock.now()
@@ -56,7 +55,7 @@ class Repair:
             self._check(await self._repairs.settle(replace(ended, evidence=work.evidence)))
 
     async def push_again(self, request_id: str, *, deadline_seconds: float) -> None:
-        """The PMS does not have it: it is PENDING again, due at once, for `deadline_seconds`."""
+        """Makes it PENDING again, due at once, for `deadline_seconds`: the PMS does not have it."""
         async with self._settling(request_id, "not_made") as work:
             now = self._clock.now()
             attempts, deadline_at = self._with_decision(work, Absent()), now + timedelta(seconds=deadline_seconds)
@@ -64,7 +63,7 @@ class Repair:
 
     @asynccontextmanager
     async def _settling(self, request_id: str, decision: str) -> AsyncIterator[Work]:
-        """The submission, which the block settles."""
+        """The submission, for the block to settle."""
         async with self._audit.operation(
             "submission.settle", target=request_id, decision=decision, **self._said
         ) as operation:

@@ -141,7 +141,7 @@ class Settlements:
         return Plan(chosen, settled, refused)
 
     async def run(self, plan: Plan[Settlement], *, stop: Stop, on_done: OnDone = lambda _count: None) -> Outcome:
-        """Each in a transaction of its own, with its entry on the audit trail."""
+        """Settles each in its own transaction, with an audit entry."""
         return await run_each(plan.chosen, lambda each: each.request_id, self._settle, stop=stop, on_done=on_done)
 
     async def _settle(self, settlement: Settlement) -> bool:

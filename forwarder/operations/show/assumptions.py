@@ -259,7 +259,7 @@ ASSUMPTIONS: Final[Sequence[Assumption]] = (
 
 
 def broken_assumptions(facts: Facts) -> Iterator[Broken]:
-    """Those about this topic, or about the database, that do not hold."""
+    """The assumptions about this topic, or the database, that do not hold."""
     subject = "topic" if facts.topic else "database"
     for each in ASSUMPTIONS:
         if each.subject == subject and (says := each.broken(facts)) is not None:

@@ -43,16 +43,16 @@ class SeenMessage:
 
 @dataclass(frozen=True, slots=True)
 class Browsed:
-    """The messages found, the earliest first. `whole`: no other that was asked for was appended between them."""
+    """The messages, earliest first. `whole`: no matching message in between is missing."""
 
     messages: Sequence[SeenMessage]
     whole: bool
 
 
 async def browse(log: Log, topic: str, *, since: datetime, limit: int, partition: int | None = None) -> Browsed:
-    """The first `limit` messages of `topic` that were appended at `since` or later, in one partition if that is given. Reads some
-    thousand at the most, some of each partition. Raises `LogUnavailable`."""
-    found: list[SeenMessage] = []  # not what was consumed: messages may have a megabyte each
+    """The first `limit` messages of `topic` that were appended at `since` or later, in one partition if given. Reads at most some
+    thousand messages, spread over the partitions. Raises `LogUnavailable`."""
+    found: list[SeenMessage] = []  # redacted at once: a message may have a megabyte
     read, whole = 0, True
     async with aclosing(read_to_end(log, topic, since=since)) as batches:
         async for batch in batches:

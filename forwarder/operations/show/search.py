@@ -31,7 +31,7 @@ class SubmissionQuery:
 
 
 class SubmissionSearch:
-    """Searches what `overview` sees. `request_ids` fetches what makes the keys of transactions."""
+    """Searches `overview`. `request_ids` fetches the keys for hashing transaction ids."""
 
     def __init__(self, overview: Overview, request_ids: Callable[[], Awaitable[RequestIds]]) -> None:
         self._overview = overview

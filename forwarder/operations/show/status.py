@@ -85,7 +85,7 @@ class StoreStatus:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something that is unwell, and what to do about it: mostly a command."""
+    """A problem and its remedy, usually a command."""
 
     says: str
     mend: str
@@ -93,7 +93,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class DeploymentStatus:
-    """All of it. Where a half is away, it is None, and its `…_fault` says why."""
+    """The whole snapshot. If the log or the store is unreachable, it is None, and its `…_fault` says why."""
 
     at: datetime
     log: LogStatus | None
@@ -294,7 +294,7 @@ def _of_store(status: DeploymentStatus) -> Iterator[Finding]:
 
 
 def _of_processes(processes: Sequence[RunningProcess], now: datetime) -> Iterator[Finding]:
-    """Roles whose every process fell silent: one that stops as it should takes itself off the list."""
+    """Roles without a live process: a process that stops cleanly removes itself from the list."""
     last = {each.role: each for each in sorted(processes, key=lambda each: each.seen_at)}
     for role, each in sorted(last.items()):
         if each.silent(now):

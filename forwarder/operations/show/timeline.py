@@ -29,8 +29,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """A submission with all that is known of its way. `unpublished`: revisions of its events that are not known to be on the
-    log."""
+    """A submission with its history. `unpublished`: revisions of its events that are not known to be on the log."""
 
     summary: SubmissionSummary
     stored: StoredSubmission
@@ -83,7 +82,7 @@ _NEXT = {Status.PENDING: "next try", Status.IN_DOUBT: "next look-up", Status.CON
 
 
 async def history_of(request_id: str, overview: Overview, deliveries: SubmissionDeliveries) -> History | None:
-    """The submission with that request id, or the one that it is a duplicate of; None where none was taken in. Raises
+    """The submission with that request id, or the one that it is a duplicate of; None if it was not ingested. Raises
     `StoreUnavailable`."""
     found = await overview.find(request_id)
     if found is None:
