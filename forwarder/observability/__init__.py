@@ -1,1 +1,1 @@
-"""Logging and metrics: how they leave the process, and the catalogue of metrics. Knows nothing of reservations."""
+"""Logging and metrics: their output, and the catalogue of metrics. Independent of reservations."""

@@ -1,4 +1,4 @@
-"""Writes log lines to a file whose reader may stall: a thread of its own does, so that nothing else ever waits for the reader."""
+"""Writes log lines to a file whose reader may stall, in a separate thread, so that nothing else waits for the reader."""
 
 import os
 import select
@@ -37,10 +37,10 @@ def unblocked(file: TextIO) -> LineFile:
 
 
 class WriterThread:
-    """Takes lines at once, and writes them to `descriptor` within `_GATHER_SECONDS`, or as soon as its reader reads. Keeps their
-    order. For any thread.
+    """Queues lines without blocking, and writes them to `descriptor` within `_GATHER_SECONDS`, or when its reader reads. Keeps
+    their order. Thread-safe.
 
-    It calls `os.write` itself: a buffered file would hold its lock while a write blocks, and Python takes that lock when it ends.
+    Calls `os.write` directly: a buffered file would hold its lock while a write blocks, and Python takes that lock at exit.
     """
 
     def __init__(self, descriptor: int) -> None:
@@ -117,7 +117,7 @@ class WriterThread:
         while rest:
             try:
                 rest = rest[os.write(self._descriptor, rest) :]
-            except BlockingIOError:  # another process has set the file so
+            except BlockingIOError:  # another process has made the file non-blocking
                 select.select([], [self._descriptor], [])
             except OSError:
                 return False

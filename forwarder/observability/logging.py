@@ -30,7 +30,7 @@ LogFormat = Literal["auto", "json", "pretty"]
 _REPEAT_SECONDS: Final = 10.0
 
 _OUR_WORDS: Final = frozenset({"info", "debug"})
-"""Levels on which nothing is said but identifiers, numbers and codes of ours."""
+"""Levels whose events contain only our identifiers, numbers and codes."""
 
 
 _context: Final[ContextVar[Mapping[str, str]]] = ContextVar("log_context", default={})  # noqa: B039 - never changed

@@ -14,7 +14,7 @@ from prometheus_client import Counter, Gauge, Histogram
 from forwarder.observability.snapshots import SnapshotGauge
 
 _FAST = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0, 300.0)
-"""Up to the longest that a push, or a caller who waits, may take by the settings."""
+"""Up to the longest push or wait that the settings allow."""
 _LONG = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 7200, 28800, 86400)
 
 BUILD = Gauge(
@@ -101,7 +101,7 @@ BREAKERS = SnapshotGauge(
     "Accounts whose circuit breaker is not closed: their PMS failed this worker, and gets only an occasional probe.",
     ["kind", "state"],
 )
-"""`state`: open, while a probe is under way as well; idle, where the pause is over and there is nothing to probe with."""
+"""`state`: open, also during a probe; idle, if the pause is over and there is nothing to push as a probe."""
 
 OPEN_BREAKERS = SnapshotGauge(
     "forwarder_circuit_breaker_open",
@@ -123,7 +123,7 @@ OUTCOME_SECONDS = Histogram(
     "forwarder_accept_to_outcome_seconds", "From the 2xx to the recorded outcome.", ["status"], buckets=_LONG
 )
 DOUBLES = Counter(
-    "forwarder_doubles_total", "Reservations of which the PMS shows another one under the same reference.", ["kind"]
+    "forwarder_doubles_total", "Reservations for which the PMS shows a second one under the same reference.", ["kind"]
 )
 CANCELLATIONS = Counter("forwarder_cancellations_total", "Cancellations that came to an end.", ["kind", "status"])
 """`status`: DONE, REFUSED (by the PMS), FAILED (not carried out before its deadline)."""
@@ -139,7 +139,7 @@ SEALING_KEYS_DESTROYED = Counter(
 )
 RESULTS_PUBLISHED = Counter("forwarder_results_published_total", "Result events acknowledged by the log.")
 DEAD_LETTERS = Counter("forwarder_dead_letters_total", "Dead letters acknowledged by the log.", ["class"])
-"""`class`: why they were set aside, as `forwarder dead-letters list` has it."""
+"""`class`: why they were set aside, as in `forwarder dead-letters list`."""
 
 UNREADABLE_RESULTS = Counter(
     "forwarder_unreadable_results_total",
@@ -247,13 +247,13 @@ class DeferredMetrics:
         atexit.register(self.flush)
 
     def observe(self, histogram: Histogram, value: float) -> None:
-        """`histogram` shows `value` a tenth of a second later."""
+        """Adds `value` to `histogram` within a tenth of a second."""
         self._observations.append((histogram, value))
         if asyncio.get_running_loop() is not self._flushing_loop:
             self._flush_later()
 
     def count(self, counter: Counter) -> None:
-        """`counter` is one more a tenth of a second later."""
+        """Increments `counter` within a tenth of a second."""
         self._counts[counter] = self._counts.get(counter, 0) + 1
         if asyncio.get_running_loop() is not self._flushing_loop:
             self._flush_later()
@@ -279,7 +279,7 @@ DEFERRED: Final = DeferredMetrics()
 
 @functools.cache
 def submissions(operation: str, answer: str) -> Counter:
-    """`SUBMISSIONS` of these labels, looked up once for each pair."""
+    """The child of `SUBMISSIONS` with these labels, looked up once for each pair."""
     return SUBMISSIONS.labels(operation, answer)
 
 

@@ -39,7 +39,7 @@ class SnapshotGauge(Collector):
         REGISTRY.register(self)
 
     def replace(self, values: Values) -> None:
-        """These, by the values of its labels, and no others."""
+        """Replaces all values by these, keyed by label values."""
         self._values = dict(values)
         _keep()
 
@@ -79,7 +79,7 @@ def _keep() -> None:
 
 
 class SnapshotsOfAll(Collector):
-    """The snapshots of all processes of this port that run."""
+    """The snapshots of all running processes of this port."""
 
     def collect(self) -> Iterable[Metric]:
         """Summed over the processes."""
@@ -95,8 +95,8 @@ class SnapshotsOfAll(Collector):
 
 
 class ProcessesTogether(Collector):
-    """`process_…` of all processes that serve this port: their sums, the latest start, and the lowest limit. So a restart of any of
-    them is a change of `process_start_time_seconds`."""
+    """The `process_…` metrics of all processes of this port: sums, the latest start, and the lowest limit. So a restart of any
+    of them changes `process_start_time_seconds`."""
 
     _OTHERWISE: Final = {"process_start_time_seconds": max, "process_max_fds": min}
 
@@ -109,7 +109,7 @@ class ProcessesTogether(Collector):
                 found.setdefault(metric.name, []).append(metric)
         for same in found.values():
             if len(same) < len(pids):
-                continue  # not every process lets another one see how many files it has open
+                continue  # a process may not allow others to see its number of open files
             together, *_ = same
             values = [metric.samples[0].value for metric in same]
             combine = self._OTHERWISE.get(together.samples[0].name, sum)
@@ -118,7 +118,7 @@ class ProcessesTogether(Collector):
 
 
 def _siblings() -> list[int]:
-    """The processes that their parent started, this one included; its own id alone where the system does not say."""
+    """The ids of this process and its siblings; only its own where the system does not list them."""
     parent = os.getppid()
     try:
         return [int(each) for each in (_PROC / f"{parent}/task/{parent}/children").read_text().split()]

@@ -1,1 +1,1 @@
-"""Traces: a caller's is read, kept and sent on; spans are recorded where that is wanted. One module touches OpenTelemetry."""
+"""Tracing: passes on callers' traces, and records spans if configured. Only one module uses OpenTelemetry."""

@@ -1,4 +1,4 @@
-"""A caller's trace: read from its headers, kept as one text, and written into those that are sent on. Pure.
+"""A caller's trace context: parsed from headers, stored as one text, and written to outgoing headers. Pure.
 
 https://www.w3.org/TR/trace-context/. The text is the `traceparent`, followed by a space and the `tracestate` if there is one. A
 malformed trace is ignored, never refused.
@@ -13,7 +13,7 @@ from forwarder.reservation.checks.card_numbers import find, may_hold
 TRACEPARENT: Final = "traceparent"
 TRACESTATE: Final = "tracestate"
 
-# ff is no version; nor do zeros alone name a trace or a span.
+# ff is not a valid version, and all zeros is not a valid trace or span id.
 _TRACEPARENT: Final = re.compile(
     r"(?!ff)(?P<version>[0-9a-f]{2})-(?P<ids>(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16})-(?P<flags>[0-9a-f]{2})(?P<more>-.*)?"
 )
@@ -25,17 +25,17 @@ _TRACE_ID: Final = slice(3, 35)
 _MEMBER: Final = re.compile(r"(?P<key>[a-z0-9][a-z0-9_\-*/@]{0,255})=[ -+\--<>-~]{0,255}[!-+\--<>-~]")
 _MAX_MEMBERS: Final = 32
 _MAX_STATE: Final = 512
-"""Characters, which is what everybody has to pass on at least."""
+"""Characters: the minimum that every participant must propagate."""
 _LONG: Final = 128
 
 
 def read_trace(traceparent: str | None, tracestate: str | None = None) -> str | None:
-    """The trace that these headers name, as it is kept; None where the first is none."""
+    """The trace of these headers, in its stored form; None if the `traceparent` is invalid."""
     given = None if traceparent is None else _TRACEPARENT.fullmatch(traceparent)
     if given is None:
         return None
     flags = given["flags"]
-    if given["version"] != _CURRENT:  # of a later version this much can be understood, and is written as this one
+    if given["version"] != _CURRENT:  # a later version is parsed as far as this one goes, and written as this one
         flags = f"{int(flags, 16) & _SAMPLED:02x}"
     elif given["more"]:
         return None
@@ -71,5 +71,5 @@ def trace_headers(trace: str) -> Sequence[tuple[str, str]]:
 
 
 def trace_id_of(trace: str) -> str:
-    """By which its spans, and its log lines, are found: 32 hexadecimal digits."""
+    """The trace id, with which spans and log lines are found: 32 hexadecimal digits."""
     return trace[_TRACE_ID]

@@ -1,7 +1,7 @@
-"""Spans by OpenTelemetry's SDK, exported by OTLP over HTTP. Loaded where traces are wanted, and nowhere else.
+"""Spans by OpenTelemetry's SDK, exported by OTLP over HTTP. Imported only if tracing is configured.
 
-All that is set is set by OpenTelemetry's own variables, which its SDK reads. Spans are exported in batches by a thread of their
-own, from a queue with a bound: where the collector is slow or away they are dropped, and nothing waits.
+The SDK reads its settings from OpenTelemetry's own variables. A separate thread exports spans in batches from a bounded queue: if
+the collector is slow or unreachable they are dropped, and nothing waits.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ _KINDS: Final = {kind: SpanKind[kind.name] for kind in Kind}
 
 
 class OtelTracer:
-    """A `Tracer` on a provider of the SDK's, which `close` shuts down."""
+    """A `Tracer` on an SDK provider, which `close` shuts down."""
 
     def __init__(self, provider: TracerProvider) -> None:
         self._provider = provider
@@ -46,7 +46,7 @@ class OtelTracer:
     def start(
         self, name: str, kind: Kind, parent: str | None, attributes: Attributes, *, links: Sequence[str] = ()
     ) -> Span:
-        # Never what happens to be current: whose part it is says the trace that came with the work.
+        # Never the current context: the parent is the trace that came with the work.
         context = Context() if parent is None else set_span_in_context(NonRecordingSpan(_remote(parent)), Context())
         linked = [Link(_remote(each)) for each in links]
         return _Span(
@@ -111,7 +111,7 @@ def _kept(span: SpanContext) -> str:
 
 
 def open_otel(service: str, version: str) -> OtelTracer:
-    """A tracer that exports as OpenTelemetry's variables say, for `service` unless they name another."""
+    """A tracer configured by OpenTelemetry's variables, for `service` unless they name another."""
     resource = Resource.create({SERVICE_VERSION: version})
     if str(resource.attributes[SERVICE_NAME]).startswith(_UNNAMED):
         resource = resource.merge(Resource({SERVICE_NAME: service}))

@@ -30,7 +30,7 @@ class Kind(Enum):
 
 
 class Span(Protocol):
-    """Something that takes time, from when it was started until its end. Nothing here raises or waits."""
+    """A span, from its start to its end. No method raises or blocks."""
 
     @property
     def trace(self) -> str:
@@ -51,7 +51,7 @@ class Span(Protocol):
 
 
 class Tracer(Protocol):
-    """Begins spans. Whether one is recorded is sampled; one that is not costs little, and passes that decision on."""
+    """Starts spans. Spans are sampled; an unsampled one is cheap, and propagates that decision."""
 
     def start(
         self, name: str, kind: Kind, parent: str | None, attributes: Attributes, *, links: Sequence[str] = ()
