@@ -25,13 +25,13 @@ K = TypeVar("K")
 _log = structlog.get_logger(__name__)
 
 UNREADY_AFTER: Final = 5
-"""So many faults of one loop in a row, without a success between them, make the process not ready."""
+"""How many faults of one loop in a row, without a success in between, make the process unready."""
 
 _LONGEST_PAUSE_SECONDS: Final = 300.0
 _LONGEST_OUTAGE_PAUSE_SECONDS: Final = 60.0
 
 SYSTEMIC_AFTER: Final = 5
-"""So many units at one place that raised, without one that went through, are not to blame: this process is."""
+"""How many units in a row may raise at one place, without a success, before this process is at fault and not the units."""
 
 _TRY_PAUSES: Final = (0.2, 1.0)
 """Seconds between retries of a few units of which none succeeded: a fault may pass."""
@@ -150,8 +150,8 @@ class Unworkable(Exception):
 
 
 class Blame:
-    """Decides, for one place, whether the units that raised are to blame. They are where others went through, and where they are
-    few; after `SYSTEMIC_AFTER` in a row without one that went through, this process is, and is not ready until one does."""
+    """Decides, for one place, whether units that raised are at fault. They are if others succeeded, or if they are few; after
+    `SYSTEMIC_AFTER` in a row without a success this process is at fault, and is unready until a unit succeeds."""
 
     def __init__(self, where: Where, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
         self.where = where
@@ -183,7 +183,7 @@ class Blame:
         return failed
 
     def outage(self, fault: Fault) -> Unworkable:
-        """The process is to blame, as `fault` shows: it is not ready."""
+        """Makes the process unready: it is at fault, as `fault` shows."""
         self._rounds += 1
         # Keyed by place: a restarted worker has a new `Blame`, which reports when the place works again.
         LOOPS.fails(self.where, self.where, fault.id)
@@ -268,12 +268,12 @@ class Pauses(Generic[K]):
 
 
 def pause_after(faults: int) -> float:
-    """Seconds to leave a unit alone after so many faults."""
+    """The back-off of a unit in seconds after `faults` faults."""
     return min(2.0 ** min(faults - 1, 16), _LONGEST_PAUSE_SECONDS)
 
 
 class LoopHealth:
-    """Which loops of this process fail over and over now."""
+    """The loops of this process that fail repeatedly now."""
 
     def __init__(self) -> None:
         self._failing: dict[object, Where] = {}
@@ -283,7 +283,7 @@ class LoopHealth:
         return sorted({where.value for where in self._failing.values()})
 
     def fails(self, loop: object, where: Where, error_id: str) -> None:
-        """`loop` failed too often in a row, the last time with that error."""
+        """Records that `loop` failed too often in a row, last with that error."""
         if loop not in self._failing:
             self._failing[loop] = where
             _log.error("loop.failing", where=where.value, error_id=error_id)

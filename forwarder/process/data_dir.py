@@ -16,7 +16,7 @@ _LOCK_FILE: Final = "up.lock"
 
 
 class AlreadyRunning(RuntimeError):
-    """Another process works on the data directory. The message names it."""
+    """Another process uses the data directory. The message names it."""
 
 
 class NotPrivate(RuntimeError):
@@ -41,7 +41,7 @@ def make_private(data_dir: Path) -> None:
 
 @contextmanager
 def alone_in(data_dir: Path) -> Iterator[None]:
-    """No other process runs on this directory meanwhile; the lock ends with the process, however that ends.
+    """Locks the directory against other processes; the lock ends with the process, however that ends.
 
     Raises `AlreadyRunning`.
     """
@@ -55,7 +55,7 @@ def alone_in(data_dir: Path) -> Iterator[None]:
 
 
 def secret_in(data_dir: Path) -> str:
-    """The secret that this directory's forwarder made for itself (mode 0600), made now where there is none."""
+    """The directory's own secret (mode 0600), generated if there is none."""
     path = data_dir / _KEY_FILE
     if not path.exists():
         path.touch(mode=0o600)

@@ -30,7 +30,7 @@ _enlisted: ContextVar[Enlisted | None] = ContextVar("enlisted", default=None)
 
 @contextmanager
 def enlist(enlisted: Enlisted) -> Iterator[None]:
-    """Have the first transaction that is committed within the block write `enlisted` too; none where nothing is changed."""
+    """Adds `enlisted` to the first transaction that commits within the block; nothing is written if there is none."""
     token = _enlisted.set(enlisted)
     try:
         yield

@@ -31,7 +31,7 @@ R = TypeVar("R")
 _log = structlog.get_logger(__name__)
 
 CROWD: Final = 3
-"""Items in one batch: with fewer than that there is little to share."""
+"""The size from which a batch counts as large."""
 
 _FIRST_PAUSE_SECONDS = 0.1
 _LONGEST_PAUSE_SECONDS = 5.0
@@ -56,7 +56,7 @@ class Outage:
         if self._failures == 1:
             self._began = self._next_log = now
         if now >= self._next_log:
-            # Counted from the beginning, not from the last line: those minutes would grow by the pauses.
+            # Counted from the start of the outage, because intervals between lines would grow by the pauses.
             while self._next_log <= now:
                 self._next_log += _STILL_SECONDS
             seconds = round(now - self._began, 1)
@@ -83,7 +83,7 @@ class Outage:
         self.forget_faults()
 
     def forget_faults(self) -> None:
-        """It works, or will not be tried again."""
+        """It works, or will not be retried."""
         if self._faults:
             self._faults = 0
             LOOPS.works(self)
@@ -129,8 +129,8 @@ async def forever(
     outages: tuple[type[Exception], ...],
     outage: Outage | None = None,
 ) -> None:
-    """Run `step` again and again until cancelled, through outages and faults. `step` does its own waiting. After a fault it is left
-    alone for longer each time, up to a minute; after `UNREADY_AFTER` in a row the process is not ready until it works."""
+    """Runs `step` repeatedly until cancelled, through outages and faults. `step` does its own waiting. After a fault it pauses,
+    longer each time, up to a minute; after `UNREADY_AFTER` in a row the process is unready until it works."""
     outage = outage or Outage(name, clock)
     try:
         while True:
@@ -223,7 +223,7 @@ class Batcher(Generic[T, R]):
         self._runner: asyncio.Task[None] | None = None
 
     async def submit(self, item: T) -> R:
-        """The result for `item`, once its batch is through. Giving up waiting does not take the item back."""
+        """The result for `item`, once its batch is through. Cancelling the wait does not withdraw the item."""
         future: asyncio.Future[R] = asyncio.get_running_loop().create_future()
         self._waiting.append((item, future))
         self._start()
@@ -262,7 +262,7 @@ class Batcher(Generic[T, R]):
     async def _run_one(self, batch: list[_Waiting[T, R]]) -> None:
         try:
             await self._until_workable(batch)
-        except BaseException as error:  # Each waiter must learn of it, a cancellation too.
+        except BaseException as error:  # Every waiter must get it, even a cancellation.
             for _, future in batch:
                 if future is not None and not future.done():
                     future.set_exception(error)

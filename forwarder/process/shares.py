@@ -1,4 +1,4 @@
-"""A bounded quantity (bytes, requests, messages) that several parties hold at a time, none of them so much that others get nothing.
+"""Shares a bounded quantity (bytes, requests, messages) among parties, so that none crowds out the others.
 
 Dynamic thresholds, as shared-memory switches divide their buffers (Choudhury and Hahne, "Dynamic queue length thresholds for
 shared-memory packet switches", 1998): a party may hold at most twice what stays free. A single party may therefore hold two thirds
@@ -23,7 +23,7 @@ class Shares:
 
     @property
     def largest(self) -> int:
-        """The most that one party can hold, which it can while no other holds anything."""
+        """The most that one party can hold, while no other holds anything."""
         return self.total * _TIMES_FREE // (_TIMES_FREE + 1)
 
     def held(self, party: Hashable) -> int:

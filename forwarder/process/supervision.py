@@ -53,13 +53,11 @@ def run_until_signalled(main: Callable[[Stop], Awaitable[None]]) -> None:
             loop.add_signal_handler(number, on_signal, number)
 
         def on_parent_ended() -> None:
-            loop.remove_reader(
-                sys.stdin.fileno()
-            )  # a pipe that has ended is always ready: the loop would never rest again
+            loop.remove_reader(sys.stdin.fileno())  # a closed pipe is always ready: the loop would spin
             stop.set()
 
         if is_child():
-            # Standard input is the parent's pipe: it ends when the parent does, however it ended.
+            # Standard input is the parent's pipe: it closes when the parent ends, however it ends.
             loop.add_reader(sys.stdin.fileno(), on_parent_ended)
         await main(stop)
 
@@ -71,9 +69,9 @@ def run_until_signalled(main: Callable[[Stop], Awaitable[None]]) -> None:
 
 
 def _wait_for_turns() -> None:
-    """When something comes for it, a process takes a processor at its turn and interrupts no other, where the system knows such a
-    policy: Linux does (sched(7), SCHED_BATCH), and lets everybody choose it. Where there are fewer processors than processes, each
-    then does more at a time, with caches that are warm; where there are enough of them nothing changes."""
+    """Selects a scheduling policy under which a process that wakes does not preempt others: SCHED_BATCH on Linux (sched(7)), which
+    needs no privilege. With fewer processors than processes, each then runs longer at a time, with warm caches; with enough
+    processors nothing changes."""
     if hasattr(os, "SCHED_BATCH"):
         with contextlib.suppress(OSError):  # a container may forbid it
             os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
@@ -119,7 +117,7 @@ def bind(host: str, port: int, *, shared: bool = False) -> socket.socket:
 
 
 def own_url(listening: socket.socket, *, tls: bool = False) -> str:
-    """The address by which processes of this machine reach `listening`."""
+    """The URL at which processes of this machine reach `listening`."""
     scheme = "https" if tls else "http"
     host, port = listening.getsockname()[:2]
     if host in _EVERY_ADDRESS:
@@ -150,12 +148,12 @@ async def _cancel_after(task: asyncio.Future[Any], stop: Stop) -> None:
 
 
 def run_processes(arguments: Sequence[str], *, count: int, bound: socket.socket) -> int:
-    """Run `count` processes of this program with `arguments` on the address of `bound`, a shared one; the exit code.
+    """Runs `count` processes of this program with `arguments` on the shared address of `bound`; returns the exit code.
 
-    Each has a queue of connections of its own, among which Linux shares them out: from one queue the process that wakes first takes
-    all that wait, so that the few connections of a client that keeps them can all end at one process.
+    Each has its own listen queue, and Linux distributes connections among them: from a common queue the process that wakes first
+    takes all waiting connections, so that a client's few long-lived connections could all end up in one process.
 
-    A process that dies is started again. SIGTERM and SIGINT are passed on; then the processes are waited for.
+    Restarts a process that dies. Forwards SIGTERM and SIGINT, then waits for the processes.
     """
     host, port = bound.getsockname()[:2]
     with tempfile.TemporaryDirectory(prefix="forwarder-metrics-") as metrics_dir:
