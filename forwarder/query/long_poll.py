@@ -48,7 +48,7 @@ class _Later:
 
 
 class _Poll:
-    """One caller, who asks for one submission."""
+    """One caller's poll for one submission."""
 
     def __init__(self, caller: Caller, request_id: str, request: Request) -> None:
         headers = header_map(request.scope)
@@ -109,10 +109,10 @@ class LongPoll:
                 if expected is None or not self._parts.outcomes.following:
                     return seen, False
                 if awaited != (seen.duplicate_of or poll.request_id):
-                    continue  # it has just turned out whose outcome it is
+                    continue  # the read has shown that it is a duplicate: wait for the original
                 later.revision = seen.revision
                 if poll.place is not None:
-                    poll.place.leave()  # from now on it is counted as one that waits
+                    poll.place.leave()  # from now on it counts as a waiting request
                 heard = await expected.within(left, poll.gone)
             if poll.left:
                 raise ClientDisconnect

@@ -89,7 +89,7 @@ def read_filters(parameters: Parameters) -> Filters | list[Fault]:
 
 
 def read_order(parameters: Parameters) -> Order | Fault:
-    """By id upwards, unless it is said otherwise."""
+    """The order; ascending by id by default."""
     return _single(parameters, "order", _order) or "asc"
 
 
@@ -140,7 +140,7 @@ def _moment(name: str, text: str) -> datetime | Fault:
         return Fault(f"/{name}", "invalid_value", right)
     try:
         return moment.astimezone(UTC)
-    except OverflowError:  # some of the first and last days' moments have none in UTC
+    except OverflowError:  # some times on the first and last days have no UTC equivalent
         return _EARLIEST if moment.year == 1 else _LATEST
 
 

@@ -32,7 +32,7 @@ from forwarder.tenancy.callers import Caller
 from forwarder.tenancy.key_terms import Scope
 from forwarder.tenancy.port import TenancyUnavailable
 
-# Anything else was never issued: the store is not asked for it.
+# Anything else was never issued: do not read the store for it.
 _REQUEST_ID = re.compile(r"rsv_[a-z2-7]{32}")
 _SCOPE: Final[Scope] = "read"
 _LIST_PATHS = ("/api/vrs/reservations", "/api/v1/vrs/reservations")
@@ -46,10 +46,10 @@ _NO_SUBMISSION = requests.SUBMISSION_NOT_FOUND.problem(
 _NO_RESERVATION = requests.RESERVATION_NOT_FOUND.problem("This integration account has no reservation with that id.")
 
 _POST_ALONE = problem_response(requests.METHOD_NOT_ALLOWED.problem("This path takes POST."), (b"allow", b"POST"))
-"""At paths of the ingress that look as if they named a reservation."""
+"""Paths of the ingress that have the form of a reservation's path."""
 
 _Read = Callable[[Caller, Request], Awaitable[Response | NotModified | Problem]]
-"""Reads the response to a request of a caller, who sees one integration account."""
+"""Reads the response for a caller, who sees one integration account."""
 
 
 def query_routes(parts: QueryParts) -> Routes:
@@ -77,7 +77,7 @@ class _Queries:
     def endpoint(
         self, read: _Read, parameters: Collection[str] = ()
     ) -> Callable[[Request], Awaitable[Response | NotModified]]:
-        """The endpoint that responds with what `read` reads for the account of the caller. It takes these query `parameters`."""
+        """The endpoint that responds with the result of `read` for the caller's account. It accepts these query `parameters`."""
 
         async def respond(request: Request) -> Response | NotModified:
             result = await self._read_as_caller(read, request, parameters)

@@ -1,6 +1,7 @@
 """The status of a submission, as `GET /api/v1/vrs/submissions/{requestId}` shows it. Pure.
 
-`success` speaks of the submission, not of the look at it: who polls and tests that alone must not take a failure for a reservation.
+`success` describes the submission, not the request: a client that polls and tests only that must not take a failure for a
+reservation.
 """
 
 from typing import Any
