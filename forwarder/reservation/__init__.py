@@ -1,1 +1,1 @@
-"""The vocabulary every room shares. Pure: no I/O, nothing else of ours is imported here."""
+"""The domain vocabulary that all packages share. Pure: no I/O, and no imports from other packages of ours."""

@@ -51,7 +51,7 @@ def anonymous_request(request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def anonymous_record(record: Mapping[str, Any]) -> dict[str, Any]:
-    """The record without its guest, with all of its members."""
+    """The record without its guest; all members are present."""
     kept = _scalars(record, _KEPT_OF_RECORD)
     blank: dict[str, Any] = {
         "primaryGuest": dict(_NO_GUEST),

@@ -1,4 +1,4 @@
-"""The reservation that a PMS is asked to make: a submission that no rule refuses. Pure."""
+"""The booking to make in a PMS: a submission that passed the rules. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import field, replace
@@ -48,7 +48,7 @@ class Booking:
 
     @property
     def total_price(self) -> Decimal | None:
-        """The exact decimal amount that the caller wrote."""
+        """The exact decimal amount from the caller."""
         price = self.fields.get("totalPrice")
         return None if price is None else Decimal(str(price))
 
@@ -62,12 +62,12 @@ class Booking:
 
     @property
     def guest_name(self) -> str:
-        """The guest's full name, put together from its parts where only those were given; empty when none was."""
+        """The guest's full name, joined from its parts if only those were given; empty if there is none."""
         return full_name(self.guest)
 
 
 def full_name(guest: Mapping[str, Any]) -> str:
-    """`name`, or else first and last name; empty when none is there."""
+    """`name`, or else first and last name; empty if there is none."""
     parts = (guest.get("firstName"), guest.get("lastName"))
     return guest.get("name") or " ".join(part for part in parts if part)
 
@@ -88,12 +88,12 @@ def booking_of(
     card: CardDetails | None,
     trace: str | None = None,
 ) -> Booking:
-    """The booking that such a PMS is asked to make, if no rule refuses it."""
+    """The booking for a PMS with these traits, if no rule refuses it."""
     fields = {**reservation, "roomId": room_of(reservation)}
     fields.pop("cardDetails", None)
     return Booking(reference, fields, card, website_id(reservation) if traits.website else None, trace)
 
 
 def booking_without_card(traits: Traits, submission: Submission) -> Booking:
-    """The booking as it was made, to cancel it: it passed the rules then, and its card is erased."""
+    """The booking as it was made, for cancelling it: it passed the rules before, and its card is erased."""
     return booking_of(traits, submission.request_id, submission.reservation, None, submission.trace)

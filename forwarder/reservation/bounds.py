@@ -29,7 +29,7 @@ _CUT: Final = "… [cut]"
 _LARGEST: Final = 10**30
 _DEEPEST: Final = 8
 _STEPS: Final = ((200, 10_000), (100, 2_000), (50, 500), (20, 200), (5, 100), (1, 40))
-"""Items of a list and characters of a text, ever fewer until the whole fits."""
+"""Limits of list items and text characters, tried in turn until the whole fits."""
 
 _HALF_OF_A_PAIR: Final = re.compile("[\ud800-\udfff]")
 

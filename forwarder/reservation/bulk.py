@@ -102,7 +102,7 @@ def read_item(text: bytes, check: Plausibility | None = None) -> ItemReading | l
     if usual is not None and is_usual(usual.reservation, max_names(text) - usual.names):
         return _checked(ItemReading(usual), check)
     try:
-        # Past the adapter's own `validate_json`, which does nothing but this.
+        # Bypasses the adapter's `validate_json`, a mere wrapper.
         item = read_exactly(_ITEM.validator.validate_json, _ITEM.validator.validate_python, text)
     except ValidationError as error:
         return _faults(error, text, check)
@@ -130,7 +130,7 @@ def _faults(error: ValidationError, text: bytes, check: Plausibility | None) -> 
 
 
 def _place(detail: ErrorDetails) -> tuple[int | str, ...]:
-    # Pydantic takes the item's operation for the first step.
+    # Pydantic reports the item's operation as the first step.
     return detail["loc"][1:]
 
 

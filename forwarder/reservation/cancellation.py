@@ -102,7 +102,7 @@ def not_made(request_id: str, status: Status) -> Problem:
 
 
 def not_supported(request_id: str, kind: str) -> Problem:
-    """Its kind of PMS takes no cancellations."""
+    """The problem if the kind of PMS does not support cancellations."""
     return endings.CANCELLATION_NOT_SUPPORTED.problem(
         f"A PMS of kind {kind} takes no cancellations from here: cancel it there.",
         request_id,
@@ -110,7 +110,7 @@ def not_supported(request_id: str, kind: str) -> Problem:
 
 
 def cancellation_failed(request_id: str, reason: str, detail: str) -> Problem:
-    """The PMS could not be asked in time; the last try failed with `reason`."""
+    """The problem if the PMS did not carry it out in time; the last try failed with `reason`."""
     return endings.CANCELLATION_FAILED.problem(
         f"The PMS could not be made to cancel it before the deadline. It may be asked for again. Last: {reason}: {detail}",
         request_id,

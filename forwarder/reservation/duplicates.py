@@ -53,8 +53,8 @@ class NaturalKey:
 
 @value(frozen=True, slots=True)
 class Earlier:
-    """A submission that came before, or whose row is there already. `natural_key`, `transaction`, `keyed`, `same` and `stay`: as in
-    `NaturalKey`. `cancel_requested_at`: None too where its cancellation came to nothing."""
+    """An earlier submission, or one that has a row already. `natural_key`, `transaction`, `keyed`, `same` and `stay`: as in
+    `NaturalKey`. `cancel_requested_at`: None also if its cancellation failed."""
 
     request_id: str
     natural_key: str | None
@@ -123,7 +123,7 @@ def content_of(operation: Operation, request: AnyRequest) -> bytes:
 
 
 def stay_of(request: AnyRequest) -> bytes | None:
-    """Property, days and guest of a request, as bytes to be hashed; None where it names no guest."""
+    """Property, days and guest of a request, as bytes to hash; None if it names no guest."""
     guest = _guest(request)
     days = (request.arrival_date.isoformat(), request.departure_date.isoformat())
     return _joined("stay", str(request.property_id), *days, guest) if guest.strip("\0 ") else None
@@ -142,7 +142,7 @@ def same_content(operation: Operation, request: AnyRequest, body: bytes, card: b
     if price is not None:
         fields["totalPrice"] = str(price.normalize())
     guest = fields.get("guest", {})
-    # The same guest, however the name, the address and the number are written.
+    # Normalized: the same guest in any spelling of name, address and number.
     fields["guest"] = {name: _respelled(name, text) for name, text in guest.items()}
     return _joined("body", operation) + b"\0" + card + b"\0" + json_text(fields)
 
@@ -160,7 +160,7 @@ def _differences(pointer: str, one: Any, other: Any) -> Sequence[str]:
 
 
 def transaction_of(request: AnyRequest) -> str:
-    """The transaction that the request names; empty where it names none."""
+    """The request's transaction; empty if there is none."""
     given = None if isinstance(request, GeneralRequest) else request.transaction_id
     return "" if given is None else given.strip()
 

@@ -30,7 +30,7 @@ _BLANK: Final = b" \t\r\n"
 
 
 def max_names(document: bytes) -> int:
-    """An upper bound of the names in all its objects, found without parsing it; exact if no text in it looks like a name."""
+    """An upper bound of the number of names in all objects, without parsing; exact if no text looks like a name."""
     return document.translate(None, _BLANK).count(b'":')
 
 
@@ -39,5 +39,5 @@ def read_json(text: bytes) -> Any:
     as NaN or half of a surrogate pair, and for deep nesting."""
     try:
         return _READER.decode(text)
-    except (ValueError, RecursionError):  # a number of more than a float holds, …
+    except (ValueError, RecursionError):  # a number beyond the range of floats, …
         return from_json(text, allow_inf_nan=False)

@@ -37,8 +37,9 @@ prices or blocking nights does not count them."""
 
 @value(frozen=True, slots=True)
 class Confirmed:
-    """The PMS has the reservation. `record` holds the fields of section 2.5's record that the PMS gave. `named`: the answer named
-    our reference, so that it is no other reservation's. `doubles`: the ids of other reservations that the PMS shows under it."""
+    """The PMS has the reservation. `record` holds the fields of section 2.5's record that the PMS gave. `named`: the response named
+    our reference, so that it cannot be another reservation. `doubles`: the ids of other reservations that the PMS shows under
+    it."""
 
     pms_reservation_id: str
     record: Mapping[str, Any] = field(default_factory=dict)
@@ -48,7 +49,7 @@ class Confirmed:
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """A rule, or the PMS, refused. Asking again would bring the same response."""
+    """A rule, or the PMS, refused. Repeating the request would get the same response."""
 
     problem: Problem
 
@@ -67,7 +68,7 @@ class Deferred:
 
 @dataclass(frozen=True, slots=True)
 class InDoubt:
-    """Possibly done: bytes were sent, and no response that we understand came back. Fields as in `Deferred`.
+    """Possibly done: bytes were sent, and no intelligible response came back. Fields as in `Deferred`.
 
     `made`: the response said that it was made, or that the PMS has it already. `pms_reservation_id`: the id that the response gave.
     `status`: the response's HTTP status, if one came.

@@ -11,7 +11,7 @@ from decimal import Decimal
 from typing import Final
 
 MAX_DIGITS: Final = 18
-"""So many decimal digits fit a 64-bit integer."""
+"""The number of decimal digits that fit a 64-bit integer."""
 
 _WHOLE: Final = re.compile(r"[0-9]+")
 _NUMBER: Final = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)")
@@ -21,12 +21,12 @@ _MAX_MOMENT_LENGTH: Final = 64
 
 
 def whole_number(text: str, max_digits: int = MAX_DIGITS) -> int | None:
-    """The number that `text` writes in the digits 0 to 9, without a sign, if it has at most `max_digits`."""
+    """The number in `text`: digits 0 to 9 without a sign, at most `max_digits` of them."""
     return int(text) if len(text) <= max_digits and _WHOLE.fullmatch(text) else None
 
 
 def number(text: str) -> float | None:
-    """The decimal number that `text` writes without an exponent. Finite."""
+    """The decimal number in `text`, without an exponent. Finite."""
     if len(text) > _MAX_NUMBER_LENGTH or not _NUMBER.fullmatch(text):
         return None
     value = float(text)
@@ -34,12 +34,12 @@ def number(text: str) -> float | None:
 
 
 def decimal(value: object) -> Decimal | None:
-    """The number that a JSON number, or a text, writes; exact. Finite, and with an exponent that any form of it has room for."""
+    """The exact number of a JSON number or a text. Finite, with a moderate exponent."""
     if isinstance(value, bool) or not isinstance(value, str | int | float | Decimal):
         return None
     try:
         exact = value if isinstance(value, Decimal) else Decimal(str(value))
-    except (ArithmeticError, ValueError):  # not a number; an integer with more digits than Python writes
+    except (ArithmeticError, ValueError):  # not a number; an integer with more digits than Python prints
         return None
     # "1e999999999" is a short text and a gigabyte of zeros.
     return exact if exact.is_finite() and abs(exact.adjusted()) <= _MAX_DECIMAL_EXPONENT else None
@@ -60,12 +60,12 @@ def moment(text: object) -> datetime | None:
     try:
         written = datetime.fromisoformat(text)
         return written.replace(tzinfo=UTC) if written.tzinfo is None else written.astimezone(UTC)
-    except (ValueError, OverflowError):  # OverflowError: the first and the last day have moments that UTC lacks
+    except (ValueError, OverflowError):  # OverflowError: some times on the first and last days have no UTC equivalent
         return None
 
 
 def unix_moment(seconds: float) -> datetime | None:
-    """The moment so many seconds after 1970 began."""
+    """The time for a Unix timestamp in seconds."""
     try:
         return datetime.fromtimestamp(seconds, UTC)
     except (ValueError, OverflowError, OSError):
@@ -73,7 +73,7 @@ def unix_moment(seconds: float) -> datetime | None:
 
 
 def days_later(first: date, days: int) -> date:
-    """`days` after `first`; no later than the last day there is, and no earlier than the first."""
+    """`first` plus `days`, limited to the range of dates."""
     try:
         return first + timedelta(days=days)
     except OverflowError:

@@ -1,5 +1,5 @@
 """The reservation record (section 2.5), composed of the request, the PMS's response and the submission's state; and the result
-event that carries it, by which downstream services learn that a submission has reached an outcome. Pure."""
+event that reports it to downstream services once the submission has an outcome. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import date
@@ -22,11 +22,11 @@ from forwarder.reservation.value import value
 
 _EXACT_BITS: Final = 53
 _MAX_EXACT_INTEGER = 2**_EXACT_BITS - 1
-"""The largest integer that every JSON reader keeps exact (RFC 8259, section 6)."""
+"""The largest integer that is exact in every JSON reader (RFC 8259, section 6)."""
 
 _MIN_PMS_BYTES: Final = 16 * 1024
 MAX_ID: Final = 256
-"""Characters of a PMS's id of a reservation."""
+"""Maximum characters of a PMS's id of a reservation."""
 
 _AMOUNTS = (int, float)
 _MAX_USUAL_ID_LENGTH = 256
@@ -36,11 +36,11 @@ _NAMES = ("name", "firstName", "lastName")
 _FROM_THE_PMS = frozenset(
     ("source", "codes", "notes", "paymentUrl", "finances", "totalPrice", "currency", "primaryGuest")
 )
-"""Fields that the PMS decides; all others are as they were requested."""
+"""Fields that the PMS decides; all others come from the request."""
 
 
 class SubmissionState(Struct, frozen=True):
-    """A submission at one moment: all that its record needs besides the request. `pms_record`: the fields that the PMS gave."""
+    """The state of a submission: everything that its record needs besides the request. `pms_record`: the PMS's fields."""
 
     id: int
     request_id: str
@@ -147,7 +147,7 @@ def _add_ours(record: dict[str, Any], request: Mapping[str, Any], state: Submiss
 
 
 def _number_where_it_is_one(identifier: str | int) -> str | int:
-    """A number for "1001"; the string itself for "00123" or "A7", which a number would not give back."""
+    """A number for "1001"; the string itself for "00123" or "A7", which a number would not reproduce."""
     if isinstance(identifier, str) and identifier.isascii() and identifier.isdigit():
         number = int(identifier)
         if str(number) == identifier and number <= _MAX_EXACT_INTEGER:
@@ -178,7 +178,7 @@ def _text(value: str | float | None) -> str:
 
 
 def derived_finances(total: float, currency: str) -> dict[str, Any]:
-    """The breakdown where the PMS gave none: the whole price as one room rate, nothing paid yet."""
+    """The breakdown without one from the PMS: the whole price as one room rate, nothing paid yet."""
     return _finances(total, currency, {})
 
 
@@ -205,7 +205,7 @@ def _finances(total: float, currency: str, given: Mapping[str, Any]) -> dict[str
 def _remaining(total: float, paid: float) -> float:
     """`total` less `paid`, exactly."""
     if type(paid) is int and paid == 0 and type(total) is float and abs(total) <= _MAX_EXACT_INTEGER:
-        return int(total) if total.is_integer() else total  # as nearly always: there is nothing to reckon with
+        return int(total) if total.is_integer() else total  # the common case: nothing to compute
     return json_number(Decimal(str(total)) - Decimal(str(paid)))
 
 
@@ -218,13 +218,13 @@ EVENT_TYPES: dict[Status, str] = {
     Status.IN_DOUBT: "reservation.in_doubt.v1",
     Status.CANCELLED: "reservation.cancelled.v1",
 }
-"""The CloudEvents type that each status is announced by; PENDING is not announced."""
+"""The CloudEvents type for each status; PENDING has no event."""
 
 _UNSUCCESSFUL_CANCELLATIONS: dict[str, str] = {
     CancellationStatus.REFUSED.value: "reservation.cancellation_refused.v1",
     CancellationStatus.FAILED.value: "reservation.cancellation_failed.v1",
 }
-"""The event type of a cancellation that left the reservation as it was."""
+"""The event type of a cancellation that did not change the reservation."""
 
 RESULT_TYPES: tuple[str, ...] = (*EVENT_TYPES.values(), *_UNSUCCESSFUL_CANCELLATIONS.values())
 """Every type of result event."""
@@ -266,7 +266,7 @@ class ResultEvent:
     @cached_property
     def written(self) -> SerializedData:
         """`data` as JSON, written once for all readers. NaN and infinity, which JSON lacks, are null."""
-        # Within a text its quotes would be escaped: where this is first found is the member itself.
+        # Within a text the quotes would be escaped, so the first match is the member itself.
         if [*self.data][-1] == "reservation":  # as nearly always
             before, _, rest = json_text(self.data).partition(_RECORD)
             return SerializedData(before + _RECORD, rest[:-1], b"}")

@@ -1,9 +1,9 @@
 """The two reservation requests of the contract (sections 2.1 and 2.2): fields, types, and limits of our own.
 
-String-or-number fields keep the form in which they came, but that a whole number is written as one: 7.0 is 7. Unknown fields are
-dropped, so that nothing a caller adds (a card number under another name, say) travels further. Money is `Decimal` inside and a
-JSON number outside, without the noise that arithmetic in floating point leaves. What is empty in an optional field that cannot be
-empty (a currency, an e-mail address, a number of guests) was not given.
+String-or-number fields keep their form, except that a whole number becomes an integer: 7.0 is 7. Unknown fields are dropped, so
+that nothing a caller adds (a card number under another name, say) travels further. Money is `Decimal` internally and a JSON
+number externally, without floating-point noise. An empty value of an optional field that cannot be empty (a currency, an e-mail
+address, a number of guests) counts as missing.
 """
 
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ MAX_GUESTS = 1000
 MAX_BODY_BYTES = 64 * 1024
 MAX_PRICE = Decimal(10**12)
 
-# Databases do not take U+0000 in a text.
+# Databases refuse U+0000 in a text.
 NO_NUL = r"^[^\x00]*$"
 PRINTABLE = r"^[ -~]*$"
 # Regex dialects (Rust, ECMAScript, Python) differ in what is blank: this names all that is blank in any of them.
@@ -53,7 +53,7 @@ _SMALLEST_AMOUNT: Final = Decimal(1).scaleb(-MAX_DECIMALS)
 def without_noise(amount: Decimal) -> Decimal:
     """`amount` rounded to `MAX_DECIMALS`, if that changes it by less than a millionth; else unchanged, to be refused: 3 * 33.10 is
     99.30000000000001 in floating point, and means 99.30. No more than `MAX_PRICE`."""
-    # A multiple of any currency's smallest amount is one of this, so that the currency need not be known.
+    # Fine enough for every currency, so that the currency need not be known.
     rounded = amount.quantize(_SMALLEST_AMOUNT, ROUND_HALF_EVEN)
     return rounded if abs(rounded - amount) < _MAX_NOISE else amount
 
@@ -64,9 +64,9 @@ def _price(value: object) -> object:
         raise PydanticCustomError("decimal_type", "a number is expected")
     if not isinstance(value, float) or not abs(value) <= _MAX_PRICE:  # NaN is no larger, and no smaller
         return value
-    # The digits of a float as it is written, not those of the binary fraction that it is.
+    # The digits of the float as written, not those of its binary fraction.
     text = str(value)
-    # As nearly always, few decimals: then there is no noise.
+    # The common case: few decimals, no noise.
     return Decimal(text) if "." in text[-1 - MAX_DECIMALS :] else without_noise(Decimal(text))
 
 
@@ -74,12 +74,12 @@ _MAX_EXACT_FLOAT: Final = 2**53
 _MAX_INTEGER: Final = 2**63 - 1
 
 INEXACT: Final = "inexact_number"
-"""The type of the error for a whole number that, read in floating point, may not be the one that was written."""
+"""The error type for a whole number that floating point may not represent exactly."""
 
 
 def whole(value: object) -> object:
-    """A whole number, however it is written; anything else unchanged, to be refused."""
-    # To JSON Schema, and to many programs, 2.0 is as whole a number as 2. Beyond 2^53 it may not be the number that was written.
+    """A whole number in any notation as an integer; anything else unchanged, to be refused."""
+    # In JSON Schema, and in many programs, 2.0 is an integer like 2. Beyond 2^53 it may differ from the written number.
     return int(value) if isinstance(value, float) and value.is_integer() and abs(value) <= _MAX_EXACT_FLOAT else value
 
 
@@ -101,14 +101,14 @@ def _absent_if_zero(value: object) -> object:
 
 
 def _written_as_a_day(value: object) -> str:
-    # Pydantic would also take numbers, and the text of one, as seconds since 1970.
+    # Pydantic would also accept numbers, and the text of one, as seconds since 1970.
     if isinstance(value, str) and len(value) == len("YYYY-MM-DD") and value[4] == value[7] == "-":
         return value
     raise PydanticCustomError("date_type", "a date is expected")
 
 
 def json_number(amount: Decimal) -> float | int:
-    """An exact decimal amount as the JSON number with the same digits."""
+    """A decimal amount as the JSON number with the same digits."""
     return int(amount) if amount == amount.to_integral_value() else float(amount)
 
 

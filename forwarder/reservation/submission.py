@@ -1,7 +1,7 @@
 """One accepted submission, as it travels from the ingress to the worker and as it is stored; and its identities: request
 identifiers, shadow accounts, message keys, and fingerprints.
 
-Request identifiers are unique, sortable by time, derived from the idempotency key where there is one, and vouched for. One is
+Request identifiers are unique, sortable by time, derived from the idempotency key if there is one, and authenticated. One is
 `rsv_` and 32 characters of base32: 14 bytes that name the submission and a 6-byte MAC (BLAKE2b, RFC 7693) that binds them to one
 integration account. A holder of the MAC key can verify, without the store, that this service issued an identifier to that account:
 so the status of an accepted submission is never "unknown". An identifier that was not derived from a key also holds the partition
@@ -29,7 +29,7 @@ from forwarder.reservation.request import Operation, SealedCard
 from forwarder.reservation.value import value
 
 MAX_DEADLINE_SECONDS: Final = 7 * 24 * 60 * 60
-"""The longest that a caller may ask for. The account's own deadline applies if it is shorter."""
+"""The longest deadline that a caller may request. A shorter one of the account takes precedence."""
 
 _PREFIX = "rsv_"
 _NAME_BYTES = 14
@@ -96,7 +96,7 @@ class Submission:
 
     @property
     def key(self) -> str:
-        """Submissions with one key keep their order: those of one property in one account."""
+        """The message key: submissions for one property in one account keep their order."""
         return key_of(self.account_id, self.property_id)
 
 
@@ -104,7 +104,7 @@ class Submission:
 
 
 def _random_names() -> Iterator[bytes]:
-    """Random ends of names. They keep names apart and are not secret, so the system is asked for many at once."""
+    """Random suffixes of names. They distinguish names and are not secret, so many are read from the system at once."""
     while True:
         block = secrets.token_bytes(_RANDOM_BYTES * _RANDOM_AT_ONCE)
         for at in range(0, len(block), _RANDOM_BYTES):
@@ -131,12 +131,12 @@ class RequestIds:
     _counted: Iterator[int] = field(default_factory=_counted_names, init=False, repr=False, compare=False)
 
     def issue(self, account_id: str, now: datetime, partition: int | None = None) -> str:
-        """A new identifier for `account_id`; later ones sort after earlier ones, to the millisecond. `partition`: to which its
-        submission will go, where that is known."""
+        """A new identifier for `account_id`; later ones sort after earlier ones, to the millisecond. `partition`: of its
+        submission, if known."""
         time = int(now.timestamp() * 1000).to_bytes(_TIME_BYTES, "big")
         if partition is None or partition >> 8 * _PARTITION_BYTES:
             return self._seal(account_id, time + next(self._random))
-        # One process counts, and so never issues one twice; two start anywhere.
+        # A counter makes them unique within a process; processes start at random values.
         number = (next(self._counted) & 0xFFFF_FFFF).to_bytes(_COUNTED_BYTES, "big")
         place = time + number + partition.to_bytes(_PARTITION_BYTES, "big")
         return self._seal(account_id, place + self._mac(b"partition", _MARK_BYTES, account_id, place))
@@ -199,7 +199,7 @@ class RequestIds:
 def _keyed(key: bytes, purpose: bytes, size: int, account_id: str) -> blake2b:
     """A MAC state keyed and fed with the account only: copying one costs half as much as keying it."""
     account = account_id.encode()
-    # The length in front keeps account "a" with content "bc" apart from account "ab" with content "c".
+    # The length prefix distinguishes account "a" with content "bc" from account "ab" with content "c".
     return blake2b(len(account).to_bytes(4, "big") + account, digest_size=size, key=key, person=purpose)
 
 

@@ -58,7 +58,7 @@ class UsualGuest(Struct, frozen=True, rename="camel", omit_defaults=True, gc=Fal
 
 
 class UsualRequest(Struct, frozen=True, rename="camel", omit_defaults=True, gc=False, kw_only=True):
-    """As `BookingEngineRequest`, its fields in the same order."""
+    """As `BookingEngineRequest`, with its fields in the same order."""
 
     property_id: _Identifier
     arrival_date: date
@@ -85,7 +85,7 @@ class UsualRequest(Struct, frozen=True, rename="camel", omit_defaults=True, gc=F
 
     @property
     def total_price(self) -> Decimal:
-        """The amount; `written_price` is the JSON number that says it."""
+        """The amount; `written_price` is its JSON number."""
         return Decimal(repr(self.written_price))
 
 
@@ -100,7 +100,7 @@ _NUL: Final = b"\\u0000"
 
 
 def read_usual(body: bytes) -> UsualRequest | None:
-    """The request in `body`; None where that has not this form."""
+    """The request in `body`; None if it does not have this form."""
     request = decoded(_DECODER, body)
     return request if request is not None and is_usual(request, max_names(body)) else None
 
@@ -135,7 +135,7 @@ def write_usual(request: UsualRequest) -> bytes:
 
 
 def given(request: AnyRequest) -> dict[str, Any]:
-    """The fields that a request has, by the names that callers know."""
+    """The fields that a request has, by their JSON names."""
     if isinstance(request, UsualRequest):
         fields: dict[str, Any] = msgspec.to_builtins(request)
         return fields

@@ -1,4 +1,4 @@
-"""Frozen dataclasses that are created for every reservation, and so must be cheap to create. Pure.
+"""Frozen dataclasses that are cheap to create, for values of every reservation. Pure.
 
 Python freezes a value by setting each field through a function, which takes three times as long. Code that passes the type checker
 needs no such guard at run time.

@@ -1,14 +1,13 @@
-"""Card numbers and their security codes in free text: found however they are spelt, and masked. Pure.
+"""Finds and masks card numbers and security codes in free text, in any notation. Pure.
 
-A number is 13 to 19 digits that pass the check digit (Luhn) and begin as an issuer's numbers of that length do. Its digits may
-be of any script, and stand together or in groups with up to eight characters between them that are neither letters nor digits;
-or in the groups that cards are printed in, with the same few letters between all. Within a longer row of numbers only the
-groups that cards are printed in count (4-4-4-4, 4-6-5 and the like); a row that is nothing but a number, its expiry and its
-code may be grouped at will. Dates, times, coordinates, decimal fractions, IBANs, phone numbers with their `+`, and
-what is a hash or a key in hexadecimal digits, are not looked at.
+A card number has 13 to 19 digits with a valid check digit (Luhn) and an issuer's prefix for that length. Its digits may be of any
+script, contiguous or in groups separated by up to eight characters that are neither letters nor digits; or in the groups that
+are printed on cards, with the same few letters between all. Within a longer row of numbers only printed groups count (4-4-4-4,
+4-6-5 and the like); a row that is only a number, its expiry and its code may be grouped in any way. Dates, times, coordinates,
+decimal fractions, IBANs, phone numbers with their `+`, and hexadecimal hashes or keys are skipped.
 
-Not found: what is spread over several fields, spelt in words or backwards, or glued to further digits. One in ten numbers that have
-an issuer's beginning and length by chance is taken for a card's: of random numbers of 16 digits that is one in 37.
+Not found: numbers spread over several fields, spelt in words or backwards, or joined with further digits. One in ten numbers with
+an issuer's prefix and length is mistaken for a card's by chance: of random numbers of 16 digits that is one in 37.
 """
 
 import re
@@ -23,9 +22,9 @@ from pydantic_core import from_json
 MIN_DIGITS: Final = 13
 MAX_DIGITS: Final = 19
 MAX_EXAMINED: Final = 64 * 1024
-"""Characters of a text that are looked through. A request, and the record of a reservation, have no text of that length."""
+"""How many characters of a text are examined. No text of a request or a record is that long."""
 
-# Where numbering plans (ITU-T E.164) have numbers of a card's length, in +43, +46 and +49, Visa's old 13 digits do not count.
+# Visa's old 13 digits do not count after +43, +46 and +49, whose phone numbers (ITU-T E.164) can be that long.
 _ISSUED: Final = re.compile(
     r"""
       4(?!3|6|9)\d{12} | 4\d{15}(?:\d{3})?                                          # Visa
@@ -43,11 +42,11 @@ _ISSUED: Final = re.compile(
 )
 
 _NO_ISSUER: Final = "017"
-"""Digits that no issuer's numbers begin with."""
+"""Digits with which no issuer's prefix begins."""
 
 _MAX_GAP: Final = 8
 _LONGEST_SPELT: Final = MAX_DIGITS + (MAX_DIGITS - 1) * _MAX_GAP + 64
-"""Characters of a number with everything between its digits, its expiry and its code."""
+"""Maximum characters of a number with its separators, expiry and code."""
 _MAX_GROUPS_AFTER: Final = 3
 _MAX_DIGITS_AFTER: Final = 4
 _PRINTED: Final = frozenset(
@@ -56,11 +55,11 @@ _PRINTED: Final = frozenset(
         *((4, 6, 5), (4, 6, 4), (4, 3, 3, 3), (8, 8), (6, 10), (4, 12), (6, 6, 4), (6, 13)),
     }
 )
-"""In what groups cards are printed and typed."""
+"""The groups in which card numbers are printed and typed."""
 _MANY_GROUPS: Final = 40
-"""From so many groups on it pays to look at all their digits first."""
+"""From this many groups on it pays to check all digits first."""
 _MIN_PRINTED: Final = 4
-"""Digits in the first of them, at least."""
+"""Minimum digits in the first printed group."""
 
 _NOT_A_CARD: Final = re.compile(
     r"""
@@ -107,7 +106,7 @@ _CODE_BY_NAME: Final = re.compile(
     rf"|(?<![0-9*])(?P<before>[0-9]{{3,4}})[^0-9A-Za-z]{{0,3}}\bcv[vcn]\b(?!{_BETWEEN}[0-9*]{{3}})",
     re.IGNORECASE,
 )
-# Doors have codes too: these words count only in a text that has a card number.
+# Doors have codes too: these words count only in a text with a card number.
 _CODE_BESIDE_NUMBER: Final = re.compile(
     r"\b(?:(?:card |security |verification |sicherheits|kartenprüf|prüf|c[oó]digo de )+(?:code|value|number|nummer|ziffer|"
     rf"seguridad)?|csc|cid|code|cryptogramme){_BETWEEN}{_CODE}",
@@ -151,8 +150,8 @@ _CODE_DIGITS: Final = 3
 
 
 def masked(card_number: str) -> str:
-    """The first six and last four digits, the rest as asterisks. Nothing at all of what cannot be a card number, or is one with
-    three more digits: its last digits may be a security code."""
+    """The first six and last four digits, the rest as asterisks. Masks everything if the text cannot be a card number, or is one
+    with three more digits, which may be a security code."""
     digits = digits_of(card_number)
     with_code = len(digits) > _USUAL_DIGITS and is_card_number(digits[:-_CODE_DIGITS])
     if with_code or not is_card_number(digits):
@@ -179,7 +178,7 @@ def mask(text: str) -> str:
 
 
 def mask_all(value: Any) -> Any:
-    """`value`, JSON of any depth, with `mask` applied to each text; the very same where nothing was masked."""
+    """`value`, JSON of any depth, with `mask` applied to each text; the same object if nothing was masked."""
     match value:
         case str():
             return mask(value)
@@ -196,7 +195,7 @@ def mask_all(value: Any) -> Any:
 # --- a quick first look ---
 
 _DIGITS: Final = b"0123456789" + bytes(range(0x80, 0xC0))
-"""ASCII's, and what any other digit in UTF-8 ends with."""
+"""ASCII digits, and the bytes with which other digits end in UTF-8."""
 _DIGITS_ALONE: Final = bytes.maketrans(_DIGITS, b"0" * len(_DIGITS))
 _REST: Final = bytes(set(range(256)) - set(_DIGITS) - {ord('"')})
 _ENOUGH: Final = b"0" * MIN_DIGITS
@@ -204,7 +203,7 @@ _NAMES_OF_CODES: Final = (b"cvv", b"cvc", b"cvn")
 _NAME_OF_CODE: Final = re.compile(r"cv[vcn]", re.IGNORECASE)
 _GROUP: Final = re.compile(r"[0-9]+")
 _LIKE_AN_IBAN: Final = re.compile(r"[A-Z]{2}[0-9]{2}(?:[ ]?[A-Z0-9]){11}")
-"""Where one ends, what follows is a group of its own."""
+"""A group of digits after an IBAN is separate."""
 
 
 def may_hold_any(document: bytes) -> bool:
@@ -212,7 +211,7 @@ def may_hold_any(document: bytes) -> bool:
     digits = document.translate(_DIGITS_ALONE, _REST)
     if (
         b"\\" in document and b'\\"' in document
-    ):  # texts do not end where they seem to; one byte is found faster than two
+    ):  # escaped quotes: texts do not end where they seem to; one byte is found faster than two
         return True
     if _ENOUGH in digits:
         texts = document.split(b'"')
@@ -272,7 +271,7 @@ def _numbers_by_digits(groups: Sequence[str]) -> Iterator[tuple[int, int]]:
 def _luhn_of_parts(digits: str) -> Callable[[int, int], bool]:
     """`passes_luhn` for many parts of `digits`, each from a start to an end, by the difference of two sums."""
     once, doubled = digits.encode().translate(_VALUES), digits.encode().translate(_DOUBLED_VALUES)
-    even, odd = bytearray(once), bytearray(once)  # the digits at even, or at odd, places count once
+    even, odd = bytearray(once), bytearray(once)  # digits at even, or at odd, positions count once
     even[1::2], odd[0::2] = doubled[1::2], doubled[0::2]
     sums = [[0, *(total % 10 for total in accumulate(counted))] for counted in (odd, even)]
 
@@ -315,7 +314,7 @@ def find(text: str) -> Sequence[Found]:
 
 
 def _with_the_rest(found: Sequence[Found], text: str) -> Sequence[Found]:
-    """`found` before the last `_LONGEST_SPELT` characters that were examined, in which a number may begin; and the rest as one."""
+    """`found` up to the last `_LONGEST_SPELT` examined characters, where a number may begin; and the rest as one match."""
     begin = MAX_EXAMINED - _LONGEST_SPELT
     kept = [each for each in found if each.start < begin]
     if kept:

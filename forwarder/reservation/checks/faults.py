@@ -1,4 +1,4 @@
-"""The faults of single values in a document, in our words, each by its JSON Pointer. Pure.
+"""The faults of single values in a document, in our own words, each with its JSON Pointer. Pure.
 
 No fault ever quotes the value at fault: it may be a card number.
 """
@@ -16,7 +16,7 @@ _Place = tuple[int | str, ...]
 
 
 class MalformedJson(ValueError):
-    """The body is not a JSON document. The message says where it stops being one."""
+    """The body is not a JSON document. The message says where the error is."""
 
 
 def _place(detail: ErrorDetails) -> _Place:
@@ -52,7 +52,7 @@ _WRONG_TYPES = {
 
 
 def _fault(pointer: str, branches: list[ErrorDetails]) -> Fault:
-    """A value has one fault, in our words: the limit that it breaks, or else the types that it may have."""
+    """The one fault of a value, in our own words: the limit that it exceeds, or else the types that it may have."""
     for detail in branches:
         if detail["type"] not in _WRONG_TYPES:
             return Fault(pointer, *_in_our_words(detail))

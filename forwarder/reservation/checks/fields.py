@@ -1,4 +1,4 @@
-"""Reads the bytes of a body as a request, or reports every fault it has. Pure.
+"""Parses a body as a request, or reports all its faults. Pure.
 
 No fault ever quotes the value at fault: it may be a card number.
 """
@@ -41,8 +41,8 @@ _EMPTY: Final = "it is empty; send one JSON object"
 
 
 class UnknownField(NamedTuple):
-    """A name in a request that is no field of it, and is dropped. `place`: the JSON Pointer of the object that has it; `known`:
-    the fields there are in such an object."""
+    """An unknown name in a request, which is dropped. `place`: the JSON Pointer of its object; `known`: the fields of such an
+    object."""
 
     place: str
     name: str
@@ -92,7 +92,7 @@ _BEYOND_ALL_BOUNDS: Final = 2**64
 
 
 def _exact(text: str) -> int | float:
-    """The number that `text` says, if that is whole and within all bounds; else the nearest float."""
+    """The number in `text`, exact if it is whole and within all bounds; else the nearest float."""
     nearest = float(text)
     if abs(nearest) >= _BEYOND_ALL_BOUNDS:
         return -_BEYOND_ALL_BOUNDS if nearest < 0 else _BEYOND_ALL_BOUNDS
@@ -139,7 +139,7 @@ def _fields(model: type[BaseModel]) -> Mapping[str, type[BaseModel] | None]:
 
 
 def between_fields(request: AnyRequest, check: Plausibility | None) -> list[Fault]:
-    """The faults between the fields of a request whose single values are right; where there are any, with those of `check`."""
+    """The faults between fields of a request with valid values; if there are any, with those of `check`."""
     faults = _date_faults(request.arrival_date, request.departure_date) + _price_faults(
         request.total_price, request.currency
     )
@@ -247,7 +247,7 @@ class _Twice(Exception):
 
 
 def names_are_unique(document: bytes) -> bool:
-    """For a document that was parsed before, and so is JSON of moderate depth."""
+    """Whether no object repeats a name. For a document that was parsed before, and so has moderate depth."""
     try:
         _DECODER.decode(document.decode())
     except _Twice:
@@ -260,5 +260,5 @@ def _refuse_twice(members: Sequence[tuple[str, Any]]) -> None:
         raise _Twice
 
 
-# The values are of no interest: numbers of any length stay unread.
+# Values are ignored: numbers of any length are not parsed.
 _DECODER = json.JSONDecoder(object_pairs_hook=_refuse_twice, parse_int=bool, parse_float=bool)

@@ -16,10 +16,10 @@ GUEST_COUNTS: Final = "guest-counts"
 CLOCK_TIMES: Final = "clock-times"
 GUEST_NAME: Final = "guest-name"
 CARD_LIKE_IDS: Final = "card-like-ids"
-"""For a PMS whose identifiers happen to look like card numbers; made in `ingress.card_text`."""
+"""For a PMS whose identifiers happen to look like card numbers; checked in `ingress.card_text`."""
 
 CHECKS: Final = (PAST_ARRIVAL, GUEST_COUNTS, CLOCK_TIMES, GUEST_NAME, CARD_LIKE_IDS)
-"""The names of the checks, by which an account does without some."""
+"""The names of the checks that an account can skip."""
 
 _LAST_TIME_ZONE: Final = timedelta(hours=12)
 """How far the last time zone with today's date is behind UTC."""
@@ -41,8 +41,8 @@ class _Said(NamedTuple):
 
 
 class Plausibility(NamedTuple):
-    """The checks of one request. `earliest_arrival`: the day before the date where it is earliest on Earth; None where any day
-    will do. `skipped`: the names of checks that its account does without."""
+    """The checks of one request. `earliest_arrival`: the day before the earliest date on Earth; None if any day is accepted.
+    `skipped`: the names of the checks that its account skips."""
 
     earliest_arrival: date | None
     skipped: Collection[str] = ()
@@ -62,7 +62,7 @@ class Plausibility(NamedTuple):
         return list(self._faults(said))
 
     def faults_in(self, document: object) -> list[Fault]:
-        """The same of a document that may be wrong in any way: as far as its values allow."""
+        """The faults of a document that may be invalid in any way, as far as its values can be checked."""
         return list(self._faults(_said_in(document))) if isinstance(document, dict) else []
 
     def _faults(self, said: _Said) -> Iterator[Fault]:
@@ -85,7 +85,7 @@ class Plausibility(NamedTuple):
 
 
 def plausibility(now: datetime, skipped: Collection[str] = ()) -> Plausibility:
-    """The checks of a request that comes `now`, in UTC."""
+    """The checks of a request that arrives at `now`, in UTC."""
     return Plausibility(None if PAST_ARRIVAL in skipped else (now - _LATEST).date(), skipped)
 
 
@@ -135,7 +135,7 @@ _SIXTY: Final = 60
 _USUAL_TIME = re.compile(r"(?:[01][0-9]|2[0-3]):[0-5][0-9]")
 _HALF: Final = r"(?:([ap])\.?m?\.?)?"
 _ZONE: Final = r"(?:z|[+-]\d\d:?\d\d)?"
-# As clocks are read in many countries. Numbers of no more than nine digits: the longer ones are no times.
+# Common notations of times. At most nine digits: longer numbers are no times.
 _CLOCK_TIME = re.compile(
     rf"\s*(\d{{1,9}})\s*[:.h]\s*(\d{{1,9}})(?:\s*[:.]\s*(\d\d)(?:[.,]\d+)?)?\s*{_HALF}\s*h?{_ZONE}\s*",
     re.ASCII | re.IGNORECASE,

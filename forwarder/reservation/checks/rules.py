@@ -64,13 +64,13 @@ def refusals(
 
 
 def website_id(reservation: Mapping[str, Any]) -> str:
-    """The website that `paymentProviderId` names; empty where it names none."""
+    """The website in `paymentProviderId`; empty if it names none."""
     value = reservation.get("paymentProviderId")
     return "" if value is None else str(value).strip()
 
 
 def room_of(reservation: Mapping[str, Any]) -> str | int:
-    """The room, which is the property where none was given."""
+    """The room; the property if no room was given."""
     room: str | int | None = reservation.get("roomId")
     property_id: str | int = reservation["propertyId"]
     return property_id if room is None else room
@@ -86,7 +86,7 @@ def _card_required(card: CardDetails | None) -> Problem:
 
 
 _NO_WEBSITE: Final = frozenset({"", ".", ".."})
-"""The last two mean another address than their own."""
+"""The last two would resolve to another address."""
 
 _CARD_INVALID: Final = (
     "The card would be sent to the PMS, and cannot be one: errors names what is wrong with it by JSON Pointer."
