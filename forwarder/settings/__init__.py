@@ -1,6 +1,7 @@
-"""Settings: environment variables `FORWARDER_…` → frozen values, one object per part.
+"""Settings: environment variables `FORWARDER_…` → frozen values, one object per component.
 
-Nothing else reads the environment. Half a configuration (Kafka without PostgreSQL, or the reverse) is an error, never a fallback.
+Nothing else reads the environment. An incomplete configuration (Kafka without PostgreSQL, or the reverse) is an error, never a
+fallback.
 """
 
 from forwarder.settings.backend import Distributed, Embedded

@@ -1,4 +1,4 @@
-"""The settings of who may call, and from where: a part of the environment's variables."""
+"""Access settings: who may call, and from where."""
 
 from pathlib import Path
 from typing import Annotated

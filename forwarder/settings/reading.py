@@ -106,7 +106,7 @@ class Settings:
     def worker(self) -> WorkerSettings:
         environment = self.environment
         return WorkerSettings(
-            # Deployments that share a Kafka share no group: one's rebalances are none of the other's.
+            # Deployments that share a Kafka cluster have separate groups, so that one's rebalances do not affect the other.
             group=f"{environment.topic_prefix}{GROUP}",
             max_held=environment.max_held,
             lease_seconds=environment.lease_seconds,
@@ -127,13 +127,13 @@ class Settings:
 
     @property
     def webhook_addresses(self) -> AddressRule:
-        """Embedded, this machine's own addresses may be posted to as well, so that webhooks can be tried."""
+        """The addresses that webhooks may use; embedded also this machine's own, so that webhooks can be tried."""
         private = self.environment.webhook_private_addresses
         return AddressRule(private=private, loopback=isinstance(self.backend, Embedded))
 
 
 def read_settings() -> Settings:
-    """The settings that the environment makes. Raises `BadSettings`."""
+    """The settings from the environment. Raises `BadSettings`."""
     _refuse_unknown(os.environ)
     try:
         return replace(settings_of(Environment()), trace_export=trace_export_of(os.environ))
@@ -156,7 +156,7 @@ def settings_of(environment: Environment) -> Settings:
 
 
 def _from_files(environment: Environment) -> dict[str, str]:
-    """The values that are in files, without the line's end that editors leave."""
+    """The values from files, without the final line break that editors add."""
     values = {}
     for name in _IN_FILES:
         file: Path | None = getattr(environment, f"{name}_file")
