@@ -33,8 +33,8 @@ SimulatorApp = Starlette
 
 
 def simulator_app(world: World, vendors: Sequence[BaseRoute] = ()) -> SimulatorApp:
-    """The application over `world`, which stays the caller's to close. It may be mounted below a path. `vendors`: routes of further
-    kinds, tried first; `forwarder_pms_kit.simulators` has them."""
+    """The application over `world`, which the caller closes. May be mounted below a path. `vendors`: routes of further kinds, tried
+    first; `forwarder_pms_kit.simulators` has them."""
     return Starlette(
         routes=[
             *vendors,
@@ -65,7 +65,7 @@ def _developers_routes(world: World) -> list[BaseRoute]:
 
 
 class _Controls:
-    """Where the world is looked at and changed."""
+    """The endpoints that show and change the world."""
 
     def __init__(self, world: World) -> None:
         self._world = world

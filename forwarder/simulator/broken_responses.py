@@ -1,4 +1,4 @@
-"""Responses that go wrong: JSON of other types than agreed, one that hangs, one that drips, and a connection that is reset."""
+"""Faulty responses: JSON with wrong types, a hanging one, a dripping one, and a reset connection."""
 
 import asyncio
 import socket
@@ -123,7 +123,7 @@ class Drip:
 
 
 async def reset(scope: Scope, receive: Receive, _send: Send) -> None:
-    """Resets the connection. Raises `ConnectionResetError` where there is none: then that is the response."""
+    """Resets the connection. Raises `ConnectionResetError` if there is none: then that is the response."""
     connection = connection_of(scope)
     if connection is None:
         raise ConnectionResetError("reset by a fault that was asked for")

@@ -21,7 +21,7 @@ Mode = Literal[
     "redirect",  # 302
     "garbage",  # 201, and a body that is not JSON
     "huge",  # 201, and a body of 10 MB
-    "wrong_types",  # 201, and JSON of other types than agreed: each time in another way
+    "wrong_types",  # 201, and JSON with wrong types: in a different way each time
     "hang",  # no response until the fault is lifted, and then none either
     "drip",  # status and headers at once, then the body a byte at a time: never whole within a push, even if the fault is lifted
     "reset",  # the connection is reset
@@ -29,8 +29,8 @@ Mode = Literal[
     "drip_after_booking",
     "reset_after_booking",
     "error500_after_booking",
-    "down_after_booking",  # 503, of a gateway or a cache in front of it
-    "timeout_after_booking",  # 408, of a proxy that waited in vain
+    "down_after_booking",  # 503, from a gateway or a cache in front of it
+    "timeout_after_booking",  # 408, from a proxy whose wait timed out
     "redirect_after_booking",  # 302
     "see_other_after_booking",  # 303
     "exists_after_booking",  # 409: from a gateway that sent it twice
@@ -50,7 +50,7 @@ Habit = Literal[
     "reference_replaced",  # by a code of its own
     "reference_in_text",
     "exists",  # 409 for a reference that it has already
-    "list_shifts",  # with each request for a list one more of the oldest bookings is gone from it, but for the last
+    "list_shifts",  # each request for a list omits one more of its oldest bookings, but never the last
     "shows_twice",  # each booking is listed twice
     "books_twice",
     "keys_end",  # idempotency keys are forgotten after `seconds`
@@ -59,9 +59,9 @@ Habit = Literal[
 
 
 class Faults(BaseModel):
-    """An order. `delay_ms` delays every response; `mode` strikes a share of `rate` of the requests, `count` of them at most,
-    and none from `until` on. `scope`: every request, or those alone that make bookings. Modes that end in `_after_booking`
-    strike when a booking has just been made. `habits` hold for every request, whatever the mode; `seconds` belongs to them."""
+    """An order. `delay_ms` delays every response; `mode` hits a share of `rate` of the requests, at most `count` of them, and none
+    from `until` on. `scope`: every request, or only those that make bookings. Modes that end in `_after_booking` hit after a
+    booking has been made. `habits` hold for every request, whatever the mode; `seconds` belongs to them."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -86,8 +86,7 @@ class Faults(BaseModel):
 
 @dataclass(slots=True)
 class Order:
-    """Faults that are in force. `met` is set when the first request was hit; `lifted` when they are in force no longer: what
-    hangs then may let go."""
+    """Faults in force. `met` is set when the first request was hit; `lifted` when they end: hanging responses then end too."""
 
     faults: Faults
     struck: int = 0
@@ -108,8 +107,8 @@ class Order:
 
 
 class FaultBoard:
-    """The orders, by name. `everywhere` is in force where a name has no order of its own. `seed` decides which requests a
-    rate below 1 hits."""
+    """The orders, by name. `everywhere` applies to names without an order of their own. `seed` decides which requests a rate
+    below 1 hits."""
 
     def __init__(self, clock: Clock, everywhere: Faults | None, seed: int | None) -> None:
         self._clock = clock

@@ -24,7 +24,7 @@ from forwarder.simulator.world import World
 Handler = Callable[[Request], Awaitable[ASGIApp]]
 Endpoint = Callable[[Request], Awaitable[ASGIApp]]
 NOWHERE = "nowhere"
-"""The one name under which there is no PMS: a base URL that is wrong."""
+"""The one name without a PMS: a wrong base URL."""
 
 _REFERENCE = re.compile(rb"rsv_[a-z0-9]{20,32}")
 _ANOTHERS = b"rsv_" + b"z" * 32
@@ -40,7 +40,7 @@ def below_any_base(path: str, method: str, endpoint: Endpoint) -> list[BaseRoute
 
 
 def place_of(request: Request) -> str:
-    """Which PMS is asked: its base URL's path."""
+    """The requested PMS: its base URL's path."""
     base: str = request.path_params.get("base", "")
     return base.strip("/")
 
@@ -86,7 +86,7 @@ class Guard:
     credential_of: Callable[[Request], str] = bearer_of
 
     def endpoint(self, handler: Handler, *, books: bool = False) -> Endpoint:
-        """`handler` for those who bring a credential, under the faults in force. `books`: it makes bookings."""
+        """`handler` for authenticated requests, with the faults in force. `books`: it makes bookings."""
         world, failing = self.world, self.failing
         if books:
             handler = self._with_magic(handler)
@@ -217,7 +217,7 @@ def _asked_wait(faults: Faults) -> float | None:
 
 
 def below_base_ending_in(ending: str, path: str, method: str, endpoint: Endpoint) -> list[BaseRoute]:
-    """`path` below every base URL whose path ends in the segments `ending`. To stand before the routes that take any base."""
+    """`path` below every base URL whose path ends in the segments `ending`. Must precede the routes that accept any base."""
 
     class BasePath(PathConvertor):
         regex = rf"(?:.*/)?{re.escape(ending)}"

@@ -43,7 +43,7 @@ MAGIC: Final[Mapping[Effect, Magic]] = {
     Effect.DOWN: Magic("Test-Down", 9_990_000_005),
     Effect.ANSWER_LOST: Magic("Test-Answer-Lost", 9_990_000_006),
 }
-"""All there are. They are published: none ever means anything else."""
+"""All test values. They are published: their meaning never changes."""
 
 _BY_WORD: Final = {
     word: effect for effect, magic in MAGIC.items() for word in (magic.last_name.casefold(), str(magic.number))

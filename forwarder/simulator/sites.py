@@ -28,4 +28,4 @@ SITES: Final[Mapping[str, SimulatedSite]] = {
     "generic": SimulatedSite("generic"),
     "website-builder": SimulatedSite("website-builder"),
 }
-"""The kinds that the forwarder simulates by itself: for test keys, `forwarder up` and `forwarder simulate`."""
+"""The kinds that the forwarder itself simulates: for test keys, `forwarder up` and `forwarder simulate`."""

@@ -46,7 +46,7 @@ class Journal:
             yield from_json(line)
 
     def append(self, line: bytes) -> None:
-        """Add one line of JSON, given without its end. Raises `OSError`; then it does not count as written."""
+        """Appends one line of JSON, given without a line break. Raises `OSError`; then it does not count as written."""
         end = self._file.seek(0, 2)
         if self._file.write(line + b"\n") != len(line) + 1:
             self._file.truncate(end)
@@ -122,7 +122,7 @@ class World:
         return made
 
     def require_up(self, wanted: Wanted) -> None:
-        """Raises `Down` for a while from the first time on, where a magic value asks for that."""
+        """Raises `Down` for a while from the first request on, if a test value requests that."""
         if wanted.effect is Effect.DOWN:
             now = self.clock.monotonic()
             if now < self._down_until.setdefault((wanted.place, wanted.reference), now + DOWN_SECONDS):
@@ -175,11 +175,11 @@ class World:
         return True
 
     def cancelled_at(self, made: Made) -> str | None:
-        """When it was cancelled; None when it was not."""
+        """When it was cancelled; None if it was not."""
         return self._cancelled.get(made.id)
 
     def reset(self) -> None:
-        """Forget every booking, here and in the journal; faults stay."""
+        """Deletes every booking, here and in the journal; faults stay."""
         if self._journal is not None:
             self._journal.clear()
         self._forget()
@@ -214,7 +214,7 @@ class World:
         self.requests.clear()
 
     def _apply_test_value(self, wanted: Wanted, effect: Effect) -> Booked | None:
-        """The refusal that a magic value asks for. Raises `Down`."""
+        """The refusal that a test value requests. Raises `Down`."""
         match effect:
             case Effect.SOLD_OUT:
                 return Taken()
@@ -286,7 +286,7 @@ def _line(made: Made) -> bytes:
         "key": made.key,
         "fingerprint": made.fingerprint,
     }
-    # Its answer is JSON already: it is set in, and not written out again.
+    # Its answer is JSON already: insert it without encoding it again.
     return to_json(entry)[:-1] + b',"answer":' + made.answer + b"}"
 
 

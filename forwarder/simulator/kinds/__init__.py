@@ -1,1 +1,1 @@
-"""The simulated PMSs, a module for each wire format. Touches the web framework and the simulated world."""
+"""The simulated PMSs, a module for each wire format. Uses the web framework and the simulated world."""

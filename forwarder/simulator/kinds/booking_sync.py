@@ -1,8 +1,7 @@
 """Simulated BookingSync (Smily) API v3, as its documentation and recorded traffic show it. No idempotency: every POST books.
 
 A rental `unknown` is not found; a client at `refused.example` is refused. A rental is a room. Its live quote is 100 a night, 50 for
-the cleaning and 10 % tax on the nights. Tokens are the business of `booking_sync_oauth`, payments and cards of
-`booking_sync_payments`.
+the cleaning and 10 % tax on the nights. `booking_sync_oauth` has the tokens, `booking_sync_payments` payments and cards.
 """
 
 import math
@@ -81,7 +80,7 @@ class _BookingSync:
         self._effects: dict[str, Effect] = {}
 
     def failing(self, status: int, retry_after: float | None = None) -> Response:
-        """An error, with the moment, in unix time, from which requests are taken again."""
+        """An error, with the Unix time from which requests are accepted again."""
         body = {"error": _SAID.get(status, f"HTTP {status}, as ordered")}
         if retry_after is None:
             return answer_of(status, body)

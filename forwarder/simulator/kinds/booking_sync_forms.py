@@ -69,7 +69,7 @@ def _refused(email: object) -> bool:
 
 
 def names_of(booking: Mapping[str, Any]) -> Sequence[object]:
-    """The guest's, of a booking that brings its client along."""
+    """The guest's names, if the booking includes its client."""
     client = booking.get("client")
     return (client.get("lastname"),) if isinstance(client, dict) else ()
 
@@ -136,12 +136,12 @@ def quoted(rental: str, nights: int) -> dict[str, Any]:
 
 
 def number(rental: str) -> int | str:
-    """A rental's id, as BookingSync shows it where it could be one of its own."""
+    """A rental's id as BookingSync shows it: a number if possible."""
     return int(rental) if rental.isdecimal() else rental
 
 
 def _booking_shown(made_id: int, rental: str, asked: Mapping[str, Any]) -> dict[str, Any]:
-    """A booking as it is shown when it has just been made."""
+    """The response for a new booking."""
     comments = _comments(made_id, asked)
     shown: dict[str, Any] = {
         "links": {

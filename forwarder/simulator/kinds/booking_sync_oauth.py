@@ -3,8 +3,8 @@
     POST BASE/oauth/token    a refresh token against the next pair; access tokens live for two hours
     POST BASE/oauth/revoke   an access token ends (RFC 7009)
 
-It knows every client but the one whose secret is `wrong`, and takes any refresh token that it did not make itself as an account's
-first one, but `wrong`. Access tokens that it did not make are let in as everywhere. It forgets all with the process.
+Accepts every client but the one whose secret is `wrong`, and any foreign refresh token but `wrong` as an account's first one.
+Accepts foreign access tokens, like all simulated PMSs. Its state ends with the process.
 """
 
 import itertools
@@ -43,7 +43,7 @@ class _Place:
 
 
 class TokenServer:
-    """One for all places, each with its own tokens."""
+    """The token server of all places, each with its own tokens."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

@@ -54,7 +54,7 @@ def open_pms_routes(world: World) -> list[BaseRoute]:
 
 
 def failing(status: int, retry_after: float | None = None) -> Response:
-    """A problem that says no more than its status, and with 503 that nothing was done."""
+    """A problem that only has a status, and with 503 says that nothing was done."""
     code = "nothing_done" if status == HTTPStatus.SERVICE_UNAVAILABLE else f"simulated_{status}"
     problem = Problem(code, "A simulated fault", status, f"HTTP {status}, as ordered.")
     headers = () if retry_after is None else ((b"retry-after", b"%d" % round(retry_after)),)
@@ -93,7 +93,7 @@ class _OpenPms:
         return Response(200, b'{"data":[' + b",".join(map(self._shown, found)) + b"]}")
 
     async def cancel(self, request: Request) -> ASGIApp:
-        """A cancelled one is cancelled again."""
+        """Idempotent: a cancelled booking can be cancelled again."""
         identifier = request.path_params["id"]
         if identifier.isdecimal() and self._world.cancel(_place(request), int(identifier)):
             return StarletteResponse(status_code=204)
