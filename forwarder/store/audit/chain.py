@@ -67,7 +67,7 @@ def chained(entry: NewEntry, head: AuditHead) -> AuditEntry:
 
 
 class ChainCheck:
-    """Checks a trail from its beginning, a piece at a time. `noted`: a head from elsewhere, which the trail must contain."""
+    """Verifies a trail from its beginning, in batches. `noted`: a head that was kept elsewhere, which the trail must contain."""
 
     def __init__(self, noted: AuditHead | None = None) -> None:
         self._noted = noted
@@ -75,7 +75,7 @@ class ChainCheck:
         """The last verified entry."""
 
     def check(self, entries: Sequence[AuditEntry]) -> Tampering | None:
-        """The first fault in the `entries` that follow those checked before."""
+        """The first fault in `entries`, which follow the ones checked before."""
         for entry in entries:
             fault = self._fault(entry)
             if fault is not None:
@@ -88,7 +88,7 @@ class ChainCheck:
         return None
 
     def check_end(self, head: AuditHead) -> Tampering | None:
-        """The fault at the end, where the trail itself says that it ends with `head`."""
+        """The fault at the end of the trail, whose own record of the end is `head`."""
         number = self.last.number
         if number < head.number:
             return _missing(number + 1, head.number, "at the end")

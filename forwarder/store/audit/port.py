@@ -1,4 +1,4 @@
-"""The audit trail, independent of how it is kept. Everything may raise `StoreUnavailable`."""
+"""The audit trail's port. Every method may raise `StoreUnavailable`."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -38,7 +38,7 @@ class NewEntry:
 
 @dataclass(frozen=True, slots=True)
 class AuditEntry:
-    """An entry as it is kept. `details` is a JSON text. `hash` covers all of it, `previous_hash` included."""
+    """A stored entry. `details` is a JSON text. `hash` covers all of it, `previous_hash` included."""
 
     number: int
     at: datetime
@@ -68,7 +68,7 @@ class AuditHead:
 
 @dataclass(frozen=True, slots=True)
 class AuditFilter:
-    """Which entries, as far as given. `action` is one (`key.revoke`), or all of a noun (`key`)."""
+    """Selects entries, as far as given. `action`: one action (`key.revoke`), or all of a noun (`key`)."""
 
     since: datetime | None = None
     actor: str | None = None
@@ -96,5 +96,5 @@ class AuditTrail(Protocol):
         ...
 
     async def head(self) -> AuditHead:
-        """The end of the trail, as it was noted when its last entry was appended."""
+        """The end of the trail, as recorded with its last entry."""
         ...

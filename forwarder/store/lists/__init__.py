@@ -1,1 +1,1 @@
-"""The readers' side of the store: one submission, or a filtered list page by page."""
+"""Reading from the store: one submission, or a filtered list page by page."""

@@ -1,4 +1,4 @@
-"""The operators' side of the store, in SQL: any workspace's submissions, found, shown, and searched."""
+"""The operators' reads in SQL: finding, showing and searching any workspace's submissions."""
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -147,8 +147,8 @@ class SqlOverview:
         return lowest, before
 
     async def _first_ingested(self, moment: datetime) -> int:
-        """The id of the first row that was ingested at `moment` or later, or one beyond all. By bisection: no index has the time,
-        which each ingest would have to keep up."""
+        """The id of the first row ingested at `moment` or later, or one above all. By bisection: an index on the time would
+        slow every ingest down."""
         (edge,) = await self._database.read(searching.edges())
         low, high = edge.first or 0, (edge.last or 0) + 1
         while low < high:

@@ -36,7 +36,7 @@ def fitting(sizes: Iterable[int]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Neighbours:
-    """The cursors of the previous and the next page; None where there is none."""
+    """The cursors of the previous and the next page; None if there is none."""
 
     previous: int | None
     next: int | None
@@ -74,13 +74,13 @@ def neighbours(
 # --- filters ----------------------------------------------------------------------------------------------------------
 
 Filter = Literal["property", "status", "arrival", "departure", "updated", "listed"]
-"""`listed`: the statuses that a list has by default, which an index of their own serves as one run. `status`: any others."""
+"""`listed`: the default statuses of a list, which a separate index serves as one run. `status`: any others."""
 
 _WAITING: Final = frozenset({Status.PENDING, Status.IN_DOUBT, Status.FAILED})
-"""The statuses that few reservations have: those with something left to do."""
+"""The statuses with work left, which few reservations have."""
 _ENDLESS: Final = date.max.toordinal()
 _FEW_DAYS: Final = 92
-"""Looking into an empty day costs less than finding the next day that has anything: for this many days, no more than a page."""
+"""Reading an empty day costs less than finding the next day with any rows: for this many days, no more than a page."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ def shape_of(filters: Filters, order: Order) -> ListShape:
         "updated": filters.updated_since is not None,
         "listed": is_listed,
     }
-    # Every status is no filter. But something must lead, and the runs of all statuses have every row.
+    # All statuses are no filter. But some filter must lead, and the runs of all statuses have every row.
     given = tuple(name for name, given in is_given.items() if given) or ("status",)
     lead = min(given, key=lambda name: _rank(name, filters))
     return ListShape(given, lead, order == "desc", every_day=_days(lead, filters) <= _FEW_DAYS)

@@ -54,7 +54,7 @@ class SimilarSubmission:
 
 
 Order = Literal["asc", "desc"]
-"""Oldest first, or newest first, as they were ingested."""
+"""Oldest first, or newest first, by ingestion."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,11 +91,11 @@ class Page:
 
 
 class Reader(Protocol):
-    """The reading side; sees one integration account at a time."""
+    """Reads one integration account at a time."""
 
     async def submission(self, account_id: str, request_id: str) -> StoredSubmission | None:
-        """The submission with that request id, or the earlier one that it is a duplicate of: then with that one's request id, and
-        the duplicate's own fingerprint."""
+        """The submission with that request id, or the original if it is a duplicate: then with the original's request id, and the
+        duplicate's own fingerprint."""
         ...
 
     async def submissions(self, account_id: str, request_ids: Collection[str]) -> Mapping[str, StoredSubmission]:
@@ -154,16 +154,16 @@ class SubmissionSummary:
 
 
 LONGEST_LAG: Final = timedelta(hours=12)
-"""For how long after its acceptance a submission may have waited to be taken in, to be found by that time."""
+"""The longest delay between acceptance and ingestion with which a search by time of acceptance finds a submission."""
 
 
 @dataclass(frozen=True, slots=True)
 class SubmissionFilter:
-    """Which submissions an operator looks for: those that match everything given here.
+    """An operator's search filter: all criteria must match.
 
-    `accounts`: of any of these. `reason`: of the last try, or the code of the problem. `accepted_before` and
-    `accepted_since`: moments; what was taken in more than `LONGEST_LAG` after its acceptance
-    `accepted_before` may miss. `guest`: words that its guest's name, address or e-mail has, all of them, or a phone number.
+    `accounts`: any of these. `reason`: of the last try, or the code of the problem. `accepted_before` may miss submissions
+    ingested more than `LONGEST_LAG` after their acceptance. `guest`: words in the guest's name, address or e-mail, all of them, or
+    a phone number.
     `transaction_keys`: by account, as in `NaturalKey`.
     """
 
@@ -210,7 +210,7 @@ class AskedFor:
 
 
 class Overview(Protocol):
-    """The operator's side: every workspace's submissions."""
+    """Operators' reads: every workspace's submissions."""
 
     async def doubled(self) -> Sequence[AskedFor]:
         """The submissions that have doubles, newest first; at most the newest 1000."""
@@ -238,11 +238,11 @@ class Overview(Protocol):
         ...
 
     async def summaries(self, request_ids: Collection[str]) -> Sequence[SubmissionSummary]:
-        """Those with these request ids, or that these are duplicates of, newest first."""
+        """The submissions with these request ids, or of which these are duplicates, newest first."""
         ...
 
     async def next_try(self, account_id: str) -> NextTry | None:
-        """The first that waits, and that no worker holds."""
+        """The first waiting submission that no worker holds."""
         ...
 
     async def time(self) -> datetime:
@@ -262,7 +262,7 @@ class Overview(Protocol):
         ...
 
     async def anonymous(self, request_ids: Collection[str]) -> Collection[str]:
-        """Those of these whose guests' data was removed."""
+        """Of these submissions, those whose guests' data was erased."""
         ...
 
     async def superseded(self, request_ids: Collection[str]) -> Mapping[str, str]:

@@ -1,4 +1,4 @@
-"""The readers' side of the store, in SQL: submissions and pages of one integration account."""
+"""Callers' reads in SQL: submissions and pages of one integration account."""
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, date
@@ -45,7 +45,7 @@ _account = bindparam("account_id", type_=_row.account_id.type)
 
 
 def _unless_recorded(column: Column[Any]) -> ColumnElement[Any]:
-    """Columns that are shown only as long as there is no record, which contains them all."""
+    """Columns that are read only without a stored record, which contains them all."""
     return case((_row.record.is_(None), column)).label(column.name)
 
 
@@ -77,7 +77,7 @@ LISTED: Final = (
     *map(_unless_recorded, _SHOWN),
     _size.label("size"),
 )
-"""The columns of a record in a list: the id and the record first, last how large it is."""
+"""The columns of a record in a list: first the id and the record, last its size."""
 
 SUBMISSION = (
     _row.id,
@@ -98,12 +98,12 @@ SUBMISSION = (
 )
 
 
-# As a CASE, so that no index serves it: in an empty table an account's index looks as good as the intended one, and plans are kept.
+# A CASE, which no index serves: in an empty table an account's index looks as cheap as the intended one, and plans are cached.
 _OF_ACCOUNT = case((_row.account_id == _account, true()), else_=false())
 
 
 def _by_request_id() -> Select[Any]:
-    """By its own request id, or that of a duplicate, which has a fingerprint of its own."""
+    """Finds a submission by its own request id, or by that of a duplicate, which has its own fingerprint."""
     asked_as = bindparam("request_id", type_=_row.request_id.type)
     fingerprint = func.coalesce(fingerprint_of(asked_as), _row.fingerprint).label("fingerprint")
     return select(*SUBMISSION, fingerprint).where(_OF_ACCOUNT, _row.request_id == original_of(asked_as))
@@ -242,7 +242,7 @@ class SqlReader:
 
 
 def page_statement(dialect: DialectName, shape: ListShape, *, is_first: bool) -> Executable:
-    """The statement that reads a page and the ids before it; before the first page there are none."""
+    """The statement that reads a page and the ids before it; the first page has none before it."""
     return statements.onward(dialect, shape, LISTED) if is_first else statements.around(dialect, shape, LISTED)
 
 

@@ -44,7 +44,7 @@ _MAX_RUNS: Final = 64
 _MIN_DIGITS: Final = 6
 
 Lead = Literal["pms", "property", "status", "id"]
-"""By what candidates are found. `id`: every row is one."""
+"""The key by which candidates are found. `id`: every row is one."""
 
 
 def lead_of(wanted: SubmissionFilter) -> Lead:
@@ -79,7 +79,7 @@ def runs_of(wanted: SubmissionFilter, lead: Lead) -> list[dict[str, Any]]:
 
 
 def _statuses(wanted: SubmissionFilter) -> frozenset[Status]:
-    """Those of a transaction's submissions that an index has are found by it."""
+    """The wanted statuses; a search by transaction finds only those that its index has."""
     return wanted.statuses if wanted.transaction_keys is None else wanted.statuses & {*_IMPOSSIBLE}
 
 
@@ -91,7 +91,7 @@ def candidates(dialect: DialectName, lead: Lead) -> Select[Any]:
     key = {"pms": _row.pms_reservation_id, "property": _row.property_id, "status": _row.status}[lead]
     rows = select(_row.id).where(*([] if lead == "pms" else [_row.account_id == runs.c.account_id]))
     if dialect == "postgresql":
-        # Bounds of the order rather than equalities, so that no other index serves it: see `statements`.
+        # Bounds on the order instead of equalities, so that only the intended index serves it: see `statements`.
         run = rows.where(tuple_(key, _row.id) < tuple_(runs.c.value, _before), key >= runs.c.value)
         run = run.order_by(key.desc(), _row.id.desc())
     else:
@@ -106,7 +106,7 @@ def edges() -> Select[Any]:
 
 
 def next_from() -> Select[Any]:
-    """The first row from `before` on: its id, and when it was accepted and ingested."""
+    """The first row at or above `before`: its id, and when it was accepted and ingested."""
     return select(_row.id, _row.accepted_at, _row.created_at).where(_row.id >= _before).order_by(_row.id).limit(_ONE)
 
 
@@ -150,7 +150,7 @@ def _conditions(dialect: DialectName, wanted: SubmissionFilter) -> list[ColumnEl
 
 
 def _guest_conditions(dialect: DialectName, guest: str) -> list[ColumnElement[bool]]:
-    """A database folds only letters it knows: any other may be any character, and `is_wanted` looks again."""
+    """Conditions on the guest. A database folds only some letters: others match any character, and `is_wanted` checks again."""
     if digits := _phone_digits(guest):
         return [cast(_phone(dialect), Text).like(f"%{'%'.join(digits)}%")]
     loosely = ("".join(each if each.isascii() and each.isalnum() else "%" for each in word) for word in guest.split())
@@ -189,7 +189,7 @@ def _digits(text: str) -> str:
 
 
 def accounts() -> Select[Any]:
-    """The accounts that have submissions, each with a workspace of its own, by one step through an index for each."""
+    """The accounts that have submissions, each with its workspace, by one index step for each."""
     found = distinct(_row.account_id.is_not(None), _row.account_id, _row.status)
     first = select(_row.workspace_id).where(_row.account_id == found.c.value).order_by(_row.status, _row.id).limit(_ONE)
     whose = first.correlate(found).scalar_subquery().label("workspace_id")

@@ -67,7 +67,7 @@ def onward(dialect: DialectName, shape: ListShape, columns: tuple[ColumnElement[
 
 @cache
 def around(dialect: DialectName, shape: ListShape, columns: tuple[ColumnElement[Any], ...]) -> CompoundSelect[Any]:
-    """The same and, of the rows before the cursor, as many ids and nothing else. In no order."""
+    """The same, and as many ids of the rows before the cursor. Unordered."""
     here = onward(dialect, shape, columns).subquery("onward")
     there = _ids(dialect, shape, upward=shape.descending).subquery("before")
     nothing = [null().label(column.name) for column in columns if column is not _row.id]
@@ -102,8 +102,8 @@ def _listed(dialect: DialectName, columns: Sequence[ColumnElement[Any]], *, upwa
 
 
 def _ids_by_day(shape: ListShape, days: FromClause, *, upward: bool) -> Select[Any]:
-    """Like `_ids`, merged from the runs of many days, on PostgreSQL. A few days' runs are read first: where they fill the page, it
-    ends no later than there, and no other day's run is read any further."""
+    """Like `_ids`, merged from the runs of many days, on PostgreSQL. Reads the runs of a few days first: if they fill the page, it
+    ends there at the latest, and no other day's run is read beyond that."""
     is_sample = days.c.number % _SAMPLED == _ZERO
     run = _run("postgresql", shape, days, upward=upward).limit(_max_rows)
     sample = _first(of_each("postgresql", days, run).where(is_sample), upward=upward)
@@ -121,27 +121,27 @@ def _first(page: Select[Any], *, upward: bool) -> Select[Any]:
 
 
 def _run(dialect: DialectName, shape: ListShape, runs: FromClause, *, upward: bool) -> Select[Any]:
-    """The ids of one run that the other filters select, from the cursor on: upwards including it, downwards without."""
+    """The ids of one run that the other filters select, from the cursor on: ascending including it, descending excluding it."""
     return _in_order(dialect, _filtered(dialect, shape, runs), _KEYS[shape.lead], runs.c.value, upward=upward)
 
 
 def _in_order(
     dialect: DialectName, rows: Select[Any], key: ColumnElement[Any], value: ColumnElement[Any], *, upward: bool
 ) -> Select[Any]:
-    """Those of `rows` whose `key` has this value, from the cursor on, in order."""
+    """The rows of `rows` whose `key` has this value, from the cursor on, in order."""
     if dialect == "postgresql":
         return _range(rows, key, value, upward=upward)
-    # SQLite has no bounds over expressions; it takes the index that covers most of the equalities.
+    # SQLite has no row-value bounds here; it uses the index that covers most of the equalities.
     return rows.where(key == value, _from_cursor(upward=upward)).order_by(_sorted(rows, upward=upward))
 
 
 def _run_up_to(end: ColumnElement[int], shape: ListShape, runs: FromClause, *, upward: bool) -> Select[Any]:
-    """Like `_run`, up to and including this id; all of the run where it is NULL.
+    """Like `_run`, up to and including this id; the whole run if it is NULL.
 
-    With an equality PostgreSQL stops at the last id, which it does not with bounds of the key (see `_range`). But for equalities a
-    planner may choose other indexes. So it is led to estimate that this one finds fewer rows than any other, whatever its
-    statistics say: bounds next to the equality seem to select one row in two hundred; and the account next to the last id, which
-    changes nothing, hides that this and the cursor are two ends of a range, which would seem just as selective in any index.
+    With an equality PostgreSQL stops at the last id, which it does not with bounds on the key (see `_range`). But for equalities
+    the planner may choose other indexes. Two redundant conditions make it estimate that this index finds the fewest rows,
+    independently of statistics: bounds next to the equality seem to select one row in two hundred; and the account next to the
+    last id hides that it and the cursor form a range, which would seem equally selective in any index.
     """
     key, value, rows = _KEYS[shape.lead], runs.c.value, _filtered("postgresql", shape, runs)
     rows = rows.where(key == value, key >= value, key <= value, _from_cursor(upward=upward))
@@ -163,10 +163,10 @@ def _filtered(dialect: DialectName, shape: ListShape, runs: FromClause) -> Selec
     others = [_matches(dialect, name) for name in shape.given if name != lead]
     rows = select(_row.id).correlate(runs).where(_row.account_id == _account)
     if lead == "updated":
-        # Only part of the first day. The planner must not know how much: it would be wrong about all other days.
+        # Only a part of the first day matches. Hide it from the planner, which would misjudge all other days.
         rows = rows.where(_row.updated_at >= select(_since).scalar_subquery())
     if others:
-        # As a CASE, so that no index serves them, and no planner finds them so selective that it sorts the whole run.
+        # A CASE, which no index serves, and which the planner does not find so selective that it sorts the whole run.
         rows = rows.where(case((and_(*others), true()), else_=false()))
     return rows
 
@@ -174,9 +174,9 @@ def _filtered(dialect: DialectName, shape: ListShape, runs: FromClause) -> Selec
 def _range(rows: Select[Any], key: ColumnElement[Any], value: ColumnElement[Any], *, upward: bool) -> Select[Any]:
     """`_in_order` on PostgreSQL.
 
-    The key is a bound of the order, not an equality, which leaves a planner only the index that it is part of. Otherwise it may go
-    through all accounts' rows by id, hoping to meet a page of these soon. And at the end the bound is of the key alone: PostgreSQL
-    (15, for one) does not stop at a bound of a whole row.
+    The key is a bound on the order, not an equality, so that the planner can only use the key's index. Otherwise it may scan all
+    accounts' rows by id, expecting to find a page of these soon. At the end the bound is on the key alone: PostgreSQL (15, for
+    one) does not stop at a row-value bound.
     """
     place, cursor = tuple_(key, _row.id), tuple_(value, _cursor)
     if upward:
@@ -185,8 +185,8 @@ def _range(rows: Select[Any], key: ColumnElement[Any], value: ColumnElement[Any]
 
 
 def with_id(rows: Select[Any], wanted: ColumnElement[int]) -> Select[Any]:
-    """The one of `rows` that has this id. As bounds of the order, which only the primary key serves: an equality is served by any
-    index that contains the id, and in an empty table none looks more expensive than another."""
+    """The one of `rows` that has this id. By bounds on the order, which only the primary key serves: any index with the id
+    serves an equality, and in an empty table they all look equally cheap."""
     return rows.where(_row.id >= wanted, _row.id <= wanted).order_by(_row.id).limit(_ONE)
 
 
@@ -205,7 +205,7 @@ def _values(dialect: DialectName, shape: ListShape) -> Select[Any]:
 
 
 def _found_days(key: ColumnElement[Any], first: ColumnElement[date], last: ColumnElement[date]) -> Select[Any]:
-    """The days that have anything, each found by one index step."""
+    """The days with any rows, each found by one index step."""
     among = and_(_row.account_id == _account, key <= last)
     start = select(key).where(among, key >= first).order_by(key).limit(_ONE).scalar_subquery()
     found = select(start.label("value"), _ZERO.label("number")).cte("found", recursive=True)

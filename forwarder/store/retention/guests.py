@@ -1,6 +1,6 @@
 """`SweptStore` and `GuestStore` in SQL.
 
-Rows are read, locked, without those that others have locked, rewritten here and put back, all in one short transaction.
+Each short transaction reads and locks rows, skipping those that others have locked, rewrites and stores them.
 """
 
 from collections.abc import Collection, Sequence
@@ -57,7 +57,8 @@ _GUEST: Final = (
 )
 
 UNSORTED: Final = ("SET LOCAL enable_sort = off", "SET LOCAL enable_incremental_sort = off")
-"""Else all deliveries of an endpoint may be read and sorted to find the first few, where the table was never analyzed."""
+"""Without this, PostgreSQL may read and sort all deliveries of an endpoint to find the first few, if the table was never
+analyzed."""
 
 
 class SqlGuests:
@@ -157,7 +158,7 @@ class SqlGuests:
             return [row.request_id for row in rows]
 
     async def _anonymize(self, connection: AsyncConnection, rows: Sequence[Row[Any]], now: datetime) -> set[int]:
-        """Those of the locked `rows` that were; not those whose events are still to be published."""
+        """The ids of the anonymized ones among the locked `rows`; not those whose events are still to be published."""
         if not rows:
             return set()
         ids = [{"reservation_id": row.id} for row in rows]
@@ -176,7 +177,7 @@ class SqlGuests:
 
 @cache
 def finished() -> Executable:
-    """Finished submissions of one workspace and status whose guests are known, the oldest first, locked."""
+    """Finished, identifiable submissions of one workspace and status, oldest first, locked."""
     until = bindparam("until", type_=Date)
     wanted = (_row.workspace_id == bindparam("workspace"), _row.status == bindparam("status"), until >= FINISHED_DAY)
     oldest = select(*_REWRITTEN).where(*wanted, IS_IDENTIFIABLE).order_by(_row.workspace_id, _row.status, FINISHED_DAY)
@@ -185,7 +186,7 @@ def finished() -> Executable:
 
 @cache
 def _named() -> Executable:
-    """Those of a batch of rows that are finished, and whose guests are known, locked."""
+    """The finished, identifiable rows of a batch, locked."""
     batch = batch_of(_row.id)
     named = select(*_REWRITTEN).where(key_among(_row.id, select(batch.c.id)), IS_IDENTIFIABLE)
     return named.with_for_update()
@@ -210,10 +211,10 @@ def _old_reasons() -> Select[Any]:
 
 @cache
 def ended_deliveries() -> Executable:
-    """Delete deliveries of one endpoint that ended before some time. They are looked for among as many of its oldest only, so that
-    those which are still to be delivered are not passed over again and again."""
+    """Deletes deliveries of one endpoint that ended before some time. Searches only among as many of its oldest, so that pending
+    ones are not skipped again and again."""
     endpoint: BindParameter[str] = bindparam("endpoint")
-    # Bounds of the order, not an equality, which would leave the planner free to walk all endpoints' deliveries by id.
+    # Bounds on the order: with an equality the planner could walk all endpoints' deliveries by id.
     bounds = (tuple_(_delivery.endpoint_id, _delivery.id) >= tuple_(endpoint, _ZERO), _delivery.endpoint_id <= endpoint)
     first = select(_delivery.id, _delivery.ended_at).where(*bounds)
     some = first.order_by(_delivery.endpoint_id, _delivery.id).limit(_limit).subquery("some")

@@ -1,4 +1,4 @@
-"""Removing guests' data, independent of how it is kept. Everything may raise `StoreUnavailable`."""
+"""Ports for erasing guests' data. Every method may raise `StoreUnavailable`."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -64,7 +64,7 @@ class SweptStore(Protocol):
         ...
 
     async def delete_deliveries(self, endpoint_id: str, *, ended_before: datetime, limit: int) -> int:
-        """Delete up to `limit` deliveries of the endpoint that ended before that, oldest first; how many."""
+        """Deletes up to `limit` deliveries of the endpoint that ended before that time, oldest first; returns how many."""
         ...
 
 
@@ -100,5 +100,5 @@ class GuestStore(Protocol):
         ...
 
     async def last_id(self) -> int:
-        """The highest id of a submission; 0 where there is none."""
+        """The highest id of a submission; 0 if there is none."""
         ...

@@ -27,7 +27,7 @@ def anonymous_row(row: Row[Any], now: datetime) -> dict[str, Any]:
 
 
 def anonymous_delivery(row: Row[Any]) -> dict[str, Any]:
-    """The columns that change of a webhook delivery."""
+    """The columns of a webhook delivery to anonymize."""
     event = from_json(row.body)
     data = event.get("data")
     if isinstance(data, Mapping) and isinstance(data.get("reservation"), Mapping):
