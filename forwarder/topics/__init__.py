@@ -1,1 +1,1 @@
-"""SEAM: the log between the stages. Stages use `port` and the codecs; `assembly` chooses `kafka` or `embedded`."""
+"""The log between the stages. Stages use `port` and the codecs; `assembly` chooses `kafka` or `embedded`."""

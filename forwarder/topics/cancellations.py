@@ -1,4 +1,4 @@
-"""Requests to cancel as messages of the log: JSON values, CloudEvents as in `codec`. May touch `codec`, nothing else of topics."""
+"""Cancellation requests as messages of the log: JSON values, CloudEvents as in `codec`. Uses `codec`, nothing else of topics."""
 
 from typing import Annotated, Final
 

@@ -50,8 +50,7 @@ Instant = Annotated[datetime, Meta(tz=True)]
 
 
 def instant(moment: datetime) -> datetime:
-    """`moment` in UTC. Raises `ValueError` where it is out of range: deadlines are added to it, and the sum must stay a valid
-    date."""
+    """`moment` in UTC. Raises `ValueError` if it is out of range: deadlines are added to it, and the sum must be a valid date."""
     if not _FIRST_YEAR <= moment.year <= _LAST_YEAR:
         raise ValueError("out of range")
     return moment if moment.tzinfo is UTC else moment.astimezone(UTC)
@@ -64,7 +63,7 @@ _PREFIX = "ce_"
 _REQUIRED = ("specversion", "id", "source", "type")
 
 _REVISION_DIGITS = 9
-"""A longer revision is not ours, nor a number that every database accepts."""
+"""A longer revision is not ours, and not every database would accept it."""
 
 
 class Undecodable(ValueError):
@@ -128,13 +127,13 @@ def encode_submission(submission: SubmissionFields, accepted_at: str, reservatio
 
 
 def decode_submission(message: Message) -> Submission:
-    """The submission in `message`. Raises `Undecodable` for anything the worker could stumble over later: here it can still be set
+    """The submission in `message`. Raises `Undecodable` for anything on which the worker could fail later: here it can still be set
     aside."""
     return decode_with_text(message)[0]
 
 
 def decode_with_text(message: Message) -> tuple[Submission, bytes]:
-    """Like `decode_submission`, with the JSON text of its request as the message has it."""
+    """Like `decode_submission`, with the JSON text of its request from the message."""
     refuse_unstorable(message, "not a submission")
     try:
         body = _ENVELOPE.decode(message.value)
@@ -157,7 +156,7 @@ def decode_with_text(message: Message) -> tuple[Submission, bytes]:
             natural=body.natural,
         )
         if not can_compose(reservation):
-            # Reads everything that the worker will read of the request.
+            # Reads everything of the request that the worker will read.
             compose_record(reservation, SubmissionState(0, submission.request_id, Status.PENDING, "", ""))
             _ = (submission.room_id, submission.key)
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as error:
@@ -261,7 +260,7 @@ def encode_duplicate(submission: Submission, duplicate_of: str, time: str) -> Me
 
 
 def encode_conflict(submission: Submission, time: str) -> Message:
-    """The message that `submission` was not made, because another body came before under its idempotency key."""
+    """The message that `submission` was not made, because its idempotency key was used before with another body."""
     data: dict[str, Any] = {
         "requestId": submission.request_id,
         "workspaceId": submission.workspace_id,

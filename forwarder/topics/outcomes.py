@@ -53,14 +53,14 @@ class OutcomeEvent:
 
 @dataclass(frozen=True, slots=True)
 class DuplicateOf:
-    """The submission has no outcome of its own: it is the one with this `request_id`, sent again."""
+    """The submission has no outcome of its own: it is a duplicate of the one with this `request_id`."""
 
     request_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class ConflictingBody:
-    """The submission with this `fingerprint` was not made: another body came before under its idempotency key."""
+    """The submission with this `fingerprint` was not made: its idempotency key was used before with another body."""
 
     fingerprint: str
 
@@ -177,7 +177,7 @@ class OutcomeListener:
         self._following.set()
         while self._count or self._clock.monotonic() - self._last_leave < self._linger_seconds:
             await self._receive()
-        # Nothing is awaited between that check and here: the next waiter starts the tail again.
+        # No await since that check: the next waiter starts the tail again.
         self._following.clear()
         self._wanted.clear()
 
@@ -235,14 +235,14 @@ class OutcomeWaiter:
         self._clock = clock
 
     async def within(self, seconds: float, gone: Callable[[], Awaitable[None]]) -> Heard | None:
-        """The outcome, or whose to wait for; None if neither came in time, or if `gone` (the caller left) returned first."""
+        """The outcome, or the original to wait for; None if neither came in time, or if `gone` (the caller left) returned first."""
         if not self._future.done():
             await first_of(self._future, self._clock.sleep(seconds), gone())
         return None if self._future.cancelled() else self._future.result()
 
 
 def similar_of(heard: Heard | None) -> Sequence[str]:
-    """The request ids of others for the same stay and guest, where an outcome was heard."""
+    """The request ids of others for the same stay and guest, if there is an outcome."""
     return heard.similar_to if isinstance(heard, OutcomeEvent) else ()
 
 
@@ -260,7 +260,7 @@ def _text_of(message: Message, name: str) -> str:
 
 
 def _decode(message: Message) -> OutcomeEvent:
-    """The event in `message`, with everything checked that responses are built from."""
+    """The event in `message`, with everything validated that responses use."""
     data = decode_data(message)
     status, record, cancellation = Status(data["status"]), data["reservation"], data.get("cancellation")
     if not isinstance(record, dict) or not isinstance(cancellation, dict | None):

@@ -11,8 +11,8 @@ _FAILURE_SECONDS = 5.0
 
 
 def partition_of(key: bytes, partitions: int, chosen: int | None = None) -> int:
-    """The partition of `key` among so many: by murmur2, like Kafka's default partitioner, so that all clients agree; or the
-    `chosen` one, if there is such."""
+    """The partition of `key` among `partitions`: by murmur2, like Kafka's default partitioner, so that all clients agree; or the
+    `chosen` one, if it exists."""
     return chosen if chosen is not None and chosen < partitions else _positive_hash(key) % partitions
 
 
@@ -25,7 +25,7 @@ def _positive_hash(key: bytes) -> int:
 class RecentFailure:
     """Remembers a failure for five seconds, or until something succeeds.
 
-    Not longer, because a process that is not ready gets no requests and could never show that it works again.
+    Not longer, because an unready process gets no requests and could never show that it works again.
     """
 
     def __init__(self) -> None:

@@ -18,7 +18,7 @@ EVENT_ID: Final = "dlt-event-id"
 """The header of a dead letter: the id of the event that reported its failure."""
 
 REPLAY_OF: Final = "replay-of"
-"""The header of a dead letter that was put back: its `EVENT_ID`."""
+"""The header of a replayed dead letter: its `EVENT_ID`."""
 
 
 class MessageSigner:
@@ -53,6 +53,6 @@ class MessageSigner:
         acted_on = (get("ce_type", none), get("ce_id", none), get("ce_time", none))
         letters = (get(REPLAY_OF, none), get(EVENT_ID, none))
         mac = self._keyed.copy()
-        # None of these has a NUL in a message of ours: nothing can move from one into another.
+        # None of these contains NUL in our messages, so the parts cannot be shifted.
         mac.update(b"\0".join((message.key, *acted_on, *letters, message.value)))
         return b"v1,%b" % mac.hexdigest().encode()

@@ -27,7 +27,7 @@ from forwarder.topics.port import (
 
 
 class TracedLog:
-    """`log`, kept by `system` (`kafka`, `embedded`)."""
+    """`log` with spans. `system`: `kafka` or `embedded`."""
 
     def __init__(self, log: Log, tracer: Tracer, system: str) -> None:
         self._log = log
@@ -89,7 +89,7 @@ class TracedPublisher:
                 span.end()
 
     def _spans(self, topic: str, messages: Sequence[Message], traces: Sequence[str | None]) -> dict[str, Span]:
-        """One for each trace: a bulk's messages, which share theirs, are sent together."""
+        """One span for each trace: a bulk's messages share a trace, and are sent together."""
         counts, spans = Counter(traces), dict[str, Span]()
         for message, trace in zip(messages, traces, strict=True):
             if trace is not None and trace not in spans:
@@ -101,7 +101,7 @@ class TracedPublisher:
 
 
 class TracedConsumer:
-    """Each message is processed from when it is received until it is committed."""
+    """A consumer with a span for each message, from its receipt to its commit."""
 
     def __init__(self, consumer: Consumer, tracer: Tracer, system: str, group: str) -> None:
         self._consumer = consumer
@@ -163,7 +163,7 @@ def _attributes(system: str, operation: str, topic: str) -> dict[str, str | int]
 
 
 def _named(headers: Headers) -> dict[str, str | int]:
-    """Which message it is, and which submission it is about."""
+    """The attributes that identify the message and its submission."""
     named = {"messaging.message.id": header(headers, "ce_id"), "forwarder.request_id": subject(headers)}
     return {name: value for name, value in named.items() if value is not None and OUR_ID.fullmatch(value)}
 

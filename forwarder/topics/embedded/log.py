@@ -1,7 +1,7 @@
 """The log in one SQLite file: its publisher, consumer, tail and admin, which share the process's one writer.
 
-Durable: an acknowledged message has been synced to the disk. Several processes of one machine may use it at once; each group has
-one consumer.
+Durable: an acknowledged message is synced to disk. Several processes of one machine may use it at once; each group has one
+consumer.
 """
 
 import asyncio
@@ -99,7 +99,7 @@ class EmbeddedLog:
 
     @asynccontextmanager
     async def _writing(self) -> AsyncIterator[EmbeddedWriter]:
-        """The process's writer, shared by all parts that are open at the same time."""
+        """The process's writer, shared by all open parts."""
         writer = self._writer = self._writer or self._new_writer()
         self._open_parts += 1
         try:

@@ -47,7 +47,7 @@ def offsets_at(path: Path, name: str, since_ms: Sequence[int]) -> list[dict[int,
 
 
 def committed_offsets(path: Path, name: str, group: str) -> dict[int, int]:
-    """As `committed`; none if there is no such topic. Raises `LogUnavailable`."""
+    """As `committed`; empty if there is no such topic. Raises `LogUnavailable`."""
     with reaching_file(f"read {path}"), closing(open_file(path)) as connection:
         topic = topic_entry(connection, name)
         return {} if topic is None else committed(connection, topic, group)

@@ -143,7 +143,7 @@ class EmbeddedWriter:
 
     @property
     def topics(self) -> Mapping[str, int]:
-        """The topics of the file and their numbers of partitions, as far as this can be read now. Blocks."""
+        """The file's topics and their numbers of partitions; empty if they cannot be read now. Blocks."""
         try:
             return list_topics(self._path)
         except LogUnavailable:

@@ -36,7 +36,7 @@ class _Batch:
         self.builder = builder
         self.messages: list[Message] = []
         self.refused: set[int] = set()
-        """By `id`, those of its messages that are too large for the topic."""
+        """The messages that are too large for the topic, by `id`."""
         self._loop = loop
         self._waiters: list[Future[None]] = []
 
@@ -49,7 +49,7 @@ class _Batch:
         return True
 
     def acknowledged(self) -> Future[None]:
-        """Done when the whole batch is acknowledged, but for those that are `refused`, or failed with its error. The caller may
+        """Done when the whole batch, except `refused` messages, is acknowledged; or failed with its error. The caller may
         cancel this future."""
         waiter: Future[None] = self._loop.create_future()
         self._waiters.append(waiter)
@@ -206,7 +206,7 @@ class BatchAccumulator:
         for queue in tuple(self._queues.values()):
             batch = queue.filling
             if batch is not None and queue.in_flight is None:
-                # Nothing may be added from here on: aiokafka numbers a batch some time before it writes it out.
+                # No message may be added from here on: aiokafka numbers a batch before it writes it out.
                 count += batch.builder.record_count()
                 queue.filling, queue.in_flight = None, batch
                 queue.room.set()
@@ -233,8 +233,8 @@ class BatchAccumulator:
             self._complete(queue, batch, error)
 
     async def _send_in_pieces(self, queue: _PartitionQueue, whole: _Batch) -> None:
-        """After `whole` was refused for its size: one half of it after the other, until each message that is refused is alone. It
-        stays the one in flight meanwhile, so that the order is kept."""
+        """Sends `whole`, which was refused for its size, in halves, down to single refused messages. It stays the batch in flight
+        meanwhile, which keeps the order."""
         take_back_numbers(self.producer, queue.topic, queue.partition, len(whole.messages))
         pieces, error = deque([whole.messages]), None
         try:

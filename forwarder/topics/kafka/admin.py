@@ -32,8 +32,7 @@ _OLDEST_SECONDS = 3.0  # for one message of each partition to come
 class KafkaAdmin:
     """See `port.TopicAdmin`. Replicas: as given, else three, or one for each broker if there are fewer.
 
-    With three replicas or more, two must be in sync for a publish to succeed. Messages get the time at which the brokers
-    append them.
+    With three replicas or more, two must be in sync for a publish to succeed. Messages have the brokers' append time.
     """
 
     def __init__(
@@ -120,7 +119,7 @@ class KafkaAdmin:
         async with reaching_kafka(f"read the lag of {group}", within=self._connection.publish_timeout_seconds):
             count = (await self._existing()).get(topic, 0)
             every = [TopicPartition(topic, each) for each in range(count)]
-            committed = await self._committed(topic, group)  # before the ends, which it is not ahead of then
+            committed = await self._committed(topic, group)  # before the ends, so that it is never ahead of them
             async with self._offsets_client() as consumer:
                 first, ends = await consumer.beginning_offsets(every), await consumer.end_offsets(every)
                 begun = {each: max(committed.get(each.partition, 0), first[each]) for each in every}
@@ -132,7 +131,7 @@ class KafkaAdmin:
         while True:
             try:
                 found = await self._client.list_consumer_group_offsets(group)
-            except GroupCoordinatorNotAvailableError:  # of the first group of all, and while another broker takes over
+            except GroupCoordinatorNotAvailableError:  # for the very first group, and while another broker takes over
                 await asyncio.sleep(_POLL_SECONDS)
             else:
                 places = {place: at.offset for place, at in found.items() if place.topic == topic}
@@ -165,7 +164,7 @@ class KafkaAdmin:
                 return topics
 
     async def _default_replicas(self) -> int:
-        # A broker that has only just started knows of none, not even of itself.
+        # A broker that has just started knows no brokers, not even itself.
         while not (brokers := (await self._client.describe_cluster())["brokers"]):  # noqa: ASYNC110 - remote
             await asyncio.sleep(_POLL_SECONDS)
         return min(_REPLICAS, len(brokers))
@@ -210,7 +209,7 @@ async def _appended_at(
 
 
 _MEMBERS = 5
-"""Where a group's members are in its description, which has no names: after error, group, state, protocol type and protocol."""
+"""The index of the members in a group's description, a tuple: error, group, state, protocol type, protocol, members."""
 
 
 def _state(partitions: Sequence[Mapping[str, Any]]) -> TopicState:

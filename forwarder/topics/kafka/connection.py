@@ -25,8 +25,8 @@ class KafkaConnection:
 
     `publish_timeout_seconds` limits one publish with all its retries. `session_timeout_seconds` is how long a dead member
     of a group keeps its partitions. `silence_seconds` is how long the brokers may not answer before a reader calls
-    them unavailable; a rebalance is silent too, and takes up to the session timeout. `security` is what `secured` makes; none
-    of it is plaintext.
+    them unavailable; a rebalance is silent too, and takes up to the session timeout. `security` is the result of `secured`; empty
+    for plaintext.
     """
 
     bootstrap_servers: str
@@ -48,12 +48,12 @@ class KafkaConnection:
 
     @property
     def join_timeout_seconds(self) -> float:
-        """To join a group: in the worst case a dead member has to be waited for twice."""
+        """The time to join a group: in the worst case it waits for a dead member twice."""
         return 3 * self.session_timeout_seconds
 
 
 def secured(security: KafkaSecurity) -> Mapping[str, Any]:
-    """In aiokafka's words. All clients of a process share the access token. Raises as `KafkaSecurity.tls` does."""
+    """`security` as aiokafka's arguments. All clients of a process share the access token. Raises as `KafkaSecurity.tls`."""
     oauth = security.oauth
     arguments = {
         "security_protocol": security.protocol,
@@ -62,7 +62,7 @@ def secured(security: KafkaSecurity) -> Mapping[str, Any]:
         "sasl_plain_username": security.username,
         "sasl_plain_password": security.password,
         "sasl_oauth_token_provider": (
-            # An HTTP client is loaded only where one is needed.
+            # Import the HTTP client only if it is needed.
             None
             if oauth is None
             else load("forwarder.topics.kafka.security.oauth:token_provider")(oauth, security.ca_file)
@@ -78,7 +78,7 @@ def milliseconds(seconds: float) -> int:
 
 @asynccontextmanager
 async def reaching_kafka(doing: str, *, within: float) -> AsyncIterator[None]:
-    """Give the block `within` seconds. Raises `LogUnavailable` if it takes longer, or if the brokers fail it."""
+    """Limits the block to `within` seconds. Raises `LogUnavailable` if it takes longer, or if the brokers fail."""
     try:
         async with asyncio.timeout(within):
             yield

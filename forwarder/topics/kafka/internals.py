@@ -2,7 +2,7 @@
 
 aiokafka has no way to give up: `stop` waits for brokers without a limit, stops half-way if a fetch fails meanwhile, and raises
 before it has closed any connection if the client's own metadata task has failed. Nor does it say that this task has failed. And its
-idempotent producer is of no more use for a partition once a batch was refused, be it for its size alone.
+idempotent producer becomes unusable for a partition once a batch was refused, even if only for its size.
 `tests/stage/test_kafka_internals.py` fails if a release changes one of these names; pyproject.toml has the upper bound.
 """
 
@@ -42,15 +42,15 @@ def make_closable(client: AIOKafkaClient) -> None:
 
 
 def take_back_numbers(producer: AIOKafkaProducer, topic: str, partition: int, count: int) -> None:
-    """After the brokers refused a batch of `count` messages as a whole, the only one in flight to its partition: the next batch
-    gets its numbers. Otherwise they would take it for one that comes out of order."""
+    """Reuses the sequence numbers of a batch of `count` messages that the brokers refused as a whole, the only one in flight to its
+    partition. Otherwise they would take the next batch for out of order."""
     manager = producer._txn_manager  # noqa: SLF001
     if manager is not None:
         manager.increment_sequence_number(TopicPartition(topic, partition), -count)
 
 
 async def abandon_producer(producer: AIOKafkaProducer, *, within: float) -> None:
-    """Close without flushing: `stop` would wait for the brokers for as long as they are away."""
+    """Closes without flushing: `stop` would wait for the brokers during their whole outage."""
     producer._closed = True  # noqa: SLF001 - it warns of producers that are dropped without `stop`
     try:
         async with asyncio.timeout(within):

@@ -1,4 +1,4 @@
-"""The front of the Kafka backend. Opens nothing itself: each part connects when it is entered."""
+"""The entry point of the Kafka backend. Opens nothing itself: each part connects when it is entered."""
 
 from contextlib import AbstractAsyncContextManager
 

@@ -18,7 +18,7 @@ from forwarder.topics.publishing import RecentFailure, partition_of
 _log = logging.getLogger(__name__)
 _BATCH_BYTES = (
     256 * 1024
-)  # for one partition; well below the 1 MB a broker takes by default, and the limit of what can queue up
+)  # for one partition; well below the 1 MB a broker takes by default, and the limit of the queue
 _PROTOCOL_BYTES = 16 * 1024
 _READY_SECONDS = 0.8
 _PAUSE_SECONDS = 0.010
@@ -137,7 +137,8 @@ class KafkaPublisher:
             self._replace(accumulator)
 
     def _replace_if_unusable(self) -> None:
-        """Checked before each publish and after a failed one, since a process need not ever be asked whether it is ready."""
+        """Replaces an unusable producer. Called before each publish and after a failed one, because readiness may never be
+        checked."""
         if self._accumulator is not None and not self._accumulator.usable:
             self._replace(self._accumulator)
 

@@ -70,7 +70,7 @@ class KafkaTail:
             return {each.partition: await reader.consumer.position(each) for each in reader.consumer.assignment()}
 
     async def open(self) -> KafkaReader:
-        """Assign all partitions: from where they were left, else from the end or the beginning. Raises `LogUnavailable`."""
+        """Assigns all partitions, at their last positions, or at the end or the beginning. Raises `LogUnavailable`."""
         consumer = self._new_consumer()
         try:
             async with connecting(

@@ -45,7 +45,7 @@ def acls(topics: Topics, worker_group: str, notifier_group: str) -> Mapping[str,
 
 
 def arguments(acl: Acl, principal: str) -> Iterator[str]:
-    """Those of Kafka's tool `kafka-acls`."""
+    """The arguments for Kafka's tool `kafka-acls`."""
     yield from ("--add", "--allow-principal", principal, "--operation", acl.operation)
     for name in acl.topics:
         yield from ("--topic", name)

@@ -1,4 +1,4 @@
-"""Access tokens for brokers that take OAUTHBEARER: granted by an authorization server, or from a file."""
+"""Access tokens for OAUTHBEARER: granted by an authorization server, or from a file."""
 
 import asyncio
 import ssl
@@ -15,7 +15,7 @@ from forwarder.topics.kafka.security.transport import OAuthClient
 
 _ASK_SECONDS = 5.0
 _MARGIN_SECONDS = 60.0
-_DEFAULT_LIFE_SECONDS = 300.0  # where the server does not say when a token ends
+_DEFAULT_LIFE_SECONDS = 300.0  # if the server does not say when a token expires
 _LONGEST_LIFE_SECONDS = 366 * 24 * 3600.0
 
 
@@ -43,9 +43,9 @@ class TokenFile(AbstractTokenProvider):  # type: ignore[misc]  # aiokafka has no
 
 
 class ClientCredentials(AbstractTokenProvider):  # type: ignore[misc]  # aiokafka has no types
-    """The token of this client, asked for once and again a minute before it ends, or when four fifths of a short life are over.
+    """The token of this client; renewed a minute before it expires, or after four fifths of a short lifetime.
 
-    A connection asks for it when it is opened; brokers close connections whose token has ended (`connections.max.reauth.ms`).
+    A connection requests it when it is opened; brokers close connections whose token has expired (`connections.max.reauth.ms`).
     """
 
     def __init__(self, client: OAuthClient, ca_file: Path | None = None) -> None:
@@ -79,7 +79,7 @@ class ClientCredentials(AbstractTokenProvider):  # type: ignore[misc]  # aiokafk
 
 
 def _granted(response: httpx.Response) -> tuple[str, float]:
-    """The token, and for how many seconds it lives."""
+    """The token, and its lifetime in seconds."""
     if response.status_code != HTTPStatus.OK:
         raise NoToken(
             f"{response.url} gives no token (HTTP {response.status_code}): check FORWARDER_KAFKA_SASL_OAUTH_CLIENT_ID, "

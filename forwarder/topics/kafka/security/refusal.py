@@ -45,7 +45,8 @@ async def refusal(bootstrap_servers: str, arguments: Mapping[str, Any]) -> str |
 
 
 async def _use(connection: AIOKafkaConnection) -> None:
-    """The driver takes a broker's no to a token for a yes: the next request is not answered. Raises `SaslAuthenticationFailed`."""
+    """Tests the token: the driver mistakes a broker's refusal for success, and the next request gets no response. Raises
+    `SaslAuthenticationFailed`."""
     try:
         await connection.send(MetadataRequest([]))
     except KafkaError:
@@ -80,5 +81,5 @@ def _in_words(error: Exception, host: str) -> str:
             return why
         case OSError() | KafkaError():
             return _CLOSED
-        case _:  # of SCRAM, which has the broker prove that it knows the password, too
+        case _:  # SCRAM: the broker must prove that it knows the password, too
             return f"it does not answer as a broker should: {error}"
