@@ -1,1 +1,1 @@
-"""Which row is pushed when: account queues, throttles, the memory budget. Touches nothing outside the process."""
+"""Schedules pushes: account queues, throttles, the memory budget. No I/O outside the process."""
