@@ -19,7 +19,7 @@ from forwarder.http.messages import Response, Routes
 
 
 def console_routes(parts: ConsoleParts) -> Routes:
-    """Everything below `/console`. GET shows, POST does."""
+    """The routes below `/console`. GET shows, POST acts."""
     guard = Guard(parts.access, parts.clock)
     submissions, letters, accounts = SubmissionPages(parts), DeadLetterPages(parts), AccountPages(parts)
     topics, webhooks = TopicPages(parts), WebhookPages(parts)

@@ -1,4 +1,4 @@
-"""Who may use the console: sign-in by an operator's key, the session after it, and whether a form is one of ours."""
+"""Access to the console: sign-in with an operator's key, sessions, and verification that a form is ours."""
 
 import hmac
 import secrets
@@ -29,7 +29,7 @@ _FORM_FIELD: Final = "form_token"
 _MAX_FORM_BYTES: Final = 64 * 1024
 _MAX_FORM_SECONDS: Final = 10.0
 _LIVE: Final = "x-console-live"
-"""The header by which a page that refreshes itself says so."""
+"""The header of requests with which a page refreshes itself."""
 
 _NOT_OURS: Final = Page(
     "error.html",
@@ -54,7 +54,7 @@ class Form:
         self._fields = fields
 
     def text(self, name: str) -> str:
-        """The field's first value, without blanks around it; empty where it is missing."""
+        """The field's first value, stripped; empty if it is missing."""
         return (self._fields.get(name) or [""])[0].strip()
 
     def texts(self, name: str) -> list[str]:
@@ -63,7 +63,7 @@ class Form:
 
 @dataclass(frozen=True, slots=True)
 class Visit:
-    """One request of an operator who is signed in. `form` is empty unless something was sent."""
+    """One request of a signed-in operator. `form` is empty unless a form was sent."""
 
     request: Request
     key: ApiKey
@@ -86,7 +86,7 @@ class Guard:
         self._sessions = Sessions(clock)
 
     def view(self, view: View) -> Callable[[Request], Awaitable[Response]]:
-        """The endpoint that shows or does `view`, for an operator who is signed in."""
+        """The endpoint for `view`, for signed-in operators."""
 
         async def endpoint(request: Request) -> Response:
             try:
@@ -201,7 +201,7 @@ def _shared(session: Session | None) -> dict[str, Any]:
 
 
 def _to_sign_in(request: Request) -> Response:
-    if _LIVE in request.headers:  # the page goes there as a whole, not the part that is refreshed
+    if _LIVE in request.headers:  # redirect the whole page, not the refreshed part
         return html(Page("error.html", {"title": "Signed out", "detail": "Sign in again."}, 401), _shared(None))
     query = f"?{request.url.query}" if request.url.query else ""
     wanted = request.url.path + query if request.method == "GET" else ""
@@ -238,8 +238,8 @@ def _same(given: str, expected: str) -> bool:
 
 
 def _cookie(request: Request, name: str) -> str:
-    """Its value, without the quotes that some clients put around it; empty where there is none. In one pass over the header, which
-    the standard library's `SimpleCookie` does not promise."""
+    """The cookie's value, without the quotes that some clients add; empty if there is none. In one pass over the header, which the
+    standard library's `SimpleCookie` does not promise."""
     for pair in request.headers.get("cookie", "").split(";"):
         named, _, text = pair.partition("=")
         if named.strip() == name:
@@ -248,7 +248,7 @@ def _cookie(request: Request, name: str) -> str:
 
 
 def _set_cookie(request: Request, name: str, value: str, max_age: int) -> Header:
-    """Not for scripts, nor for requests that other sites cause; over TLS alone, except on this machine."""
+    """A cookie hidden from scripts and not sent with cross-site requests; TLS only, except on this machine."""
     secure = "" if is_local(request.url.hostname or "") else "; Secure"
     text = f"{name}={value}; Path={HOME}; Max-Age={max_age}; HttpOnly; SameSite=Strict{secure}"
     return b"set-cookie", text.encode("ascii")

@@ -26,7 +26,7 @@ from forwarder.topics.signing import MessageSigner
 
 
 class Webhooks(Protocol):
-    """The management of webhooks, whose changes are audited. `workspace_id` None is the operator, who may use any endpoint. Raises
+    """The management of webhooks; changes are audited. `workspace_id` None: the operator, who may use any endpoint. Raises
     `NotKnown`."""
 
     async def endpoints(self, workspace_id: str | None) -> Sequence[Endpoint]: ...

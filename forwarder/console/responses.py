@@ -80,14 +80,14 @@ def redirect(path: str, *headers: Header) -> Response:
 
 
 def address(path: str, **parameters: str | int | None) -> str:
-    """The address of a page, with the parameters that have a value."""
+    """The address of a page, with the non-empty parameters."""
     query = urlencode({name: value for name, value in parameters.items() if value not in (None, "")})
     where = HOME + quote(path, safe="/:~")
     return f"{where}?{query}" if query else where
 
 
 def static_route() -> Route:
-    """Where the console's own style, script and icon are: it needs nothing from elsewhere."""
+    """Serves the console's own style, script and icon: it loads nothing from elsewhere."""
 
     async def asset(request: Request) -> Response:
         name = request.path_params["name"]

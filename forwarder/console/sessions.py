@@ -1,6 +1,6 @@
-"""Who is signed in: kept in this process's memory, so that a restart signs everybody out. No I/O.
+"""Operators' sessions, in this process's memory: a restart ends all of them. No I/O.
 
-A session holds the token of the key that it was opened with, because only a token shows whether its key is still in force.
+A session holds the token of the key that it was opened with, because only the token shows whether its key is still valid.
 """
 
 import secrets
@@ -47,7 +47,7 @@ class Sessions:
         return cookie
 
     def find(self, cookie: str, *, in_use: bool) -> Session | None:
-        """The session of that cookie, unless it is over. `in_use`: its operator has done something."""
+        """The session of that cookie, unless it has ended. `in_use`: the request is an action of the operator."""
         session, now = self._open.get(_hash(cookie)), self._clock.monotonic()
         if session is None:
             return None

@@ -108,7 +108,7 @@ _Id = Annotated[str, typer.Argument(metavar="ID", help="The account's identifier
 
 def commands() -> typer.Typer:
     """add, set, list, show, probe, pause, resume"""
-    group = typer.Typer(help="Integration accounts: which PMS, and how it may be used.", no_args_is_help=True)
+    group = typer.Typer(help="Integration accounts: their PMS, limits and settings.", no_args_is_help=True)
     group.command("add")(add)
     group.command("set")(change)
     group.command("list")(list_accounts)

@@ -1,1 +1,1 @@
-"""The pages: each module reads what its page shows, and does what its forms ask for, through operations and ports."""
+"""The pages: each module reads the data of its page and carries out its forms, through operations and ports."""

@@ -1,5 +1,4 @@
-"""Dead letters, grouped by account and class; and putting them back, one or a group, with a preview before and progress while it
-runs."""
+"""Dead letters, grouped by account and class; and replaying them, one or a group, with a preview and progress."""
 
 import asyncio
 import secrets
@@ -34,7 +33,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(slots=True)
 class _Run:
-    """A replay under way, or over. `trouble`: why it ended before its end."""
+    """A running or finished replay. `trouble`: why it failed."""
 
     selected: int
     stop: asyncio.Event = field(default_factory=asyncio.Event)
@@ -122,7 +121,7 @@ class DeadLetterPages:
         if not plan.chosen:
             return Go(address("/dead-letters"), "None of these can be put back now; nothing was changed.")
         run, run_id = _Run(len(plan.chosen)), secrets.token_hex(8)
-        # In the context of this request: the trail names who asked for it.
+        # In the context of this request, so that the audit trail has the operator.
         run.task = asyncio.create_task(self._run(run, plan))
         self._runs[run_id] = run
         if len(self._runs) > _KEPT_RUNS:

@@ -33,7 +33,7 @@ _ROWS: Final = 50
 
 @dataclass(frozen=True, slots=True)
 class Attention:
-    """Something that an operator should look at, and where. `bad`: now, rather than soon."""
+    """A problem, with the page to open. `bad`: urgent."""
 
     who: str
     what: str
@@ -172,7 +172,7 @@ def _of_webhooks(seen: _Seen) -> Iterator[Attention]:
 
 @dataclass(frozen=True, slots=True)
 class _Runs:
-    """Processes of one role that run the same."""
+    """Processes of one role and version."""
 
     role: str
     version: str
@@ -184,7 +184,7 @@ class _Runs:
 
 
 def _by_role(seen: _Seen) -> Sequence[tuple[str, int, int]]:
-    """Each role, with how many of its processes run and how many fell silent."""
+    """For each role the numbers of running and silent processes."""
     silent = Counter(each.role for each in seen.processes if each.silent(seen.work.at))
     every = Counter(each.role for each in seen.processes)
     return [(role, count - silent[role], silent[role]) for role, count in sorted(every.items())]

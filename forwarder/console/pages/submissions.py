@@ -1,4 +1,4 @@
-"""Submissions: searching them, one with its history, and settling, cancelling it, or having it tried now."""
+"""Submissions: search, history, and settling, cancelling or retrying one."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
@@ -92,7 +92,7 @@ class SubmissionPages:
         return Page("in_doubt.html", {"rows": rows, "more": more, "account": account})
 
     async def _page_of(self, query: SubmissionQuery, below: str) -> tuple[Sequence[SubmissionSummary], int | None]:
-        """Up to a page of what matches, and from where a next one would go on."""
+        """Up to a page of matches, and where the next page continues."""
         found: list[SubmissionSummary] = []
         following: int | None = None
         began = self._parts.clock.monotonic()
@@ -115,7 +115,7 @@ class SubmissionPages:
         path = address(f"/submissions/{request_id}")
         match form.text("do"):
             case "guest":
-                # Who looked at whom is on the trail, as any other operation is.
+                # Viewing a guest is audited like any other operation.
                 async with self._parts.audit.operation("submission.show_guest", target=request_id):
                     return await self._page(visit, guest=True)
             case "look_up":

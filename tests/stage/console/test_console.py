@@ -562,7 +562,7 @@ async def test_dead_letters_are_counted_by_the_store_until_they_are_read(console
         assert "are being read" in shown
         assert re.findall(r'<td class="number">([^<]*)</td>', shown) == ["3"]
         assert unescape(found_in(r'data-go-on="([^"]*)"', shown)) == "/console/dead-letters?account=casa-1"
-        assert "None is failed" in (await other.http.get("/console/dead-letters?account=none")).text
+        assert "No failed submissions" in (await other.http.get("/console/dead-letters?account=none")).text
         held.released.set()
         assert "The newest 3 of 3" in await letters_read(other)
 
@@ -598,9 +598,9 @@ async def test_a_group_of_dead_letters_is_replayed_after_a_preview(console: Cons
     assert all(each in preview.text for each in ids)
     fields = dict(re.findall(r'type="hidden" name="([^"]+)" value="([^"]*)"', preview.text))
     begun = await console.http.post("/console/dead-letters/replay", data=fields, headers={"Origin": ORIGIN})
-    while "It goes on." in (shown := await console.http.get(begun.headers["location"])).text:
+    while "In progress." in (shown := await console.http.get(begun.headers["location"])).text:
         await asyncio.sleep(0.02)  # as its page does
-    assert "2 of 2 are put back. It is done." in shown.text
+    assert "2 of 2 replayed. Done." in shown.text
     topic = console.backend.settings.topics.requests
     back = [each.message async for batch in read_to_end(console.backend.log, topic) for each in batch]
     assert {header(each.headers, "replay-of") for each in back} == {f"{each}.1" for each in ids}

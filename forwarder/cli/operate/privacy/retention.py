@@ -16,7 +16,7 @@ _Workspace = Annotated[str, typer.Argument(metavar="WORKSPACE", help="The worksp
 
 def commands() -> typer.Typer:
     """set, show"""
-    group = typer.Typer(help="For how long workspaces keep their guests' data.", no_args_is_help=True)
+    group = typer.Typer(help="How long workspaces keep their guests' data.", no_args_is_help=True)
     group.command("set")(change)
     group.command("show")(show)
     return group
