@@ -23,7 +23,7 @@ BUILD = Gauge(
     ["role", "version", "revision", "python"],
     multiprocess_mode="livemax",
 )
-"""`revision`: from `FORWARDER_REVISION`; the container image sets it to the commit it was built from."""
+"""`revision`: from `FORWARDER_REVISION`; the container image sets it to the source revision it was built from."""
 
 FAILING_CHECKS = SnapshotGauge(
     "forwarder_failing_checks",

@@ -35,7 +35,7 @@ class LetterState(StrEnum):
     REPLAYED = "replayed"
     """It was replayed, or its submission is no longer FAILED or not in the store. Replaying it changes nothing."""
     SUPERSEDED = "superseded"
-    """Its submission is FAILED, but a later duplicate was accepted and has not failed: workers refuse a replay, which would book
+    """Its submission is FAILED, but a later duplicate has, or may get, a reservation: workers refuse a replay, which would book
     twice."""
     ERASED = "erased"
     """The guest's data was erased: the submission cannot be replayed."""

@@ -120,7 +120,7 @@ class Keys(Protocol):
 
 
 class Heartbeats(Protocol):
-    """Live and expired leases of workers."""
+    """The workers' leases."""
 
     async def heartbeats(self) -> Sequence[Heartbeat]: ...
 

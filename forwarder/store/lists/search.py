@@ -79,7 +79,7 @@ def runs_of(wanted: SubmissionFilter, lead: Lead) -> list[dict[str, Any]]:
 
 
 def _statuses(wanted: SubmissionFilter) -> frozenset[Status]:
-    """The wanted statuses; a search by transaction finds only those that its index has."""
+    """The statuses whose runs to read; with transaction keys only those that the transactions' index lacks."""
     return wanted.statuses if wanted.transaction_keys is None else wanted.statuses & {*_IMPOSSIBLE}
 
 

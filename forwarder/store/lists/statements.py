@@ -131,7 +131,7 @@ def _in_order(
     """The rows of `rows` whose `key` has this value, from the cursor on, in order."""
     if dialect == "postgresql":
         return _range(rows, key, value, upward=upward)
-    # SQLite has no row-value bounds here; it uses the index that covers most of the equalities.
+    # SQLite uses no index for bounds on expressions; with equalities it uses the index that covers most of them.
     return rows.where(key == value, _from_cursor(upward=upward)).order_by(_sorted(rows, upward=upward))
 
 

@@ -126,7 +126,7 @@ class Dispatcher:
 
     async def stop(self, grace_seconds: float) -> tuple[Collection[int], int]:
         """Starts no more pushes, and waits up to `grace_seconds` for running ones. Returns the ids of rows that never started,
-        and the number of rows whose push was interrupted; the lease leaves those in doubt."""
+        and the number of rows whose push was interrupted; those are left to the lease, in doubt."""
         self._stopped = True
         for queue in self._queues.values():
             queue.stop()
