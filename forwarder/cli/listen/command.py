@@ -30,9 +30,9 @@ from forwarder.webhooks.signature import new_secret
 
 def listen(
     forward_to: Annotated[
-        str, typer.Option("--forward-to", metavar="URL", help="Of your program, such as http://localhost:9000/in.")
+        str, typer.Option("--forward-to", metavar="URL", help="Your program's URL, such as http://localhost:9000/in.")
     ],
-    workspace: Annotated[str | None, typer.Option(help="Only of this workspace. With --api it is needed.")] = None,
+    workspace: Annotated[str | None, typer.Option(help="Only this workspace. Required with --api.")] = None,
     kind: Annotated[
         list[str] | None,
         typer.Option(
@@ -58,7 +58,7 @@ def listen(
     token: Annotated[
         str | None,
         typer.Option(
-            envvar="FORWARDER_TOKEN", help="With --api: an API key with the scope read; best by its variable."
+            envvar="FORWARDER_TOKEN", help="With --api: an API key with the scope read; preferably in its variable."
         ),
     ] = None,
 ) -> None:
@@ -81,7 +81,7 @@ def listen(
 def _require_address(option: str, url: str, example: str) -> None:
     parts = urlsplit(url)
     if parts.scheme not in {"http", "https"} or not parts.hostname:
-        raise WrongUsage(f"{option} takes a whole address, such as {example}.")
+        raise WrongUsage(f"{option} takes a full URL, such as {example}.")
 
 
 def _changes(url: str, workspace: str | None, accounts: Sequence[str], token: str | None) -> Changes:
@@ -112,7 +112,7 @@ def _event(received: ConsumedMessage) -> Event | None:
     try:
         return decode_event(received.message)
     except Undecodable as fault:
-        note(f"{received.topic}, partition {received.partition}, offset {received.offset}: {fault}; passed over")
+        note(f"{received.topic}, partition {received.partition}, offset {received.offset}: {fault}; skipped")
         return None
 
 

@@ -35,7 +35,7 @@ def commands() -> typer.Typer:
 
 def check_without_kit() -> None:
     """Run the conformance checks on an adapter. Needs forwarder-pms-kit, which is not installed."""
-    raise Failed(f"The checks are a distribution of their own, which is not installed: {HOW_TO_INSTALL}")
+    raise Failed(f"The checks are in a separate distribution, which is not installed: {HOW_TO_INSTALL}")
 
 
 def list_adapters(as_json: AsJson = False) -> None:

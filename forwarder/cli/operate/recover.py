@@ -33,9 +33,7 @@ _IN_WORDS: Final = {
 def recover(
     since: Annotated[
         str | None,
-        typer.Option(
-            help="When the database was like this: ISO 8601, or an age such as 30m, 2h, 7d. Earlier does no harm."
-        ),
+        typer.Option(help="The time of the database's snapshot, or earlier: ISO 8601, or an age such as 30m, 2h, 7d."),
     ] = None,
     from_snapshot: Annotated[
         bool, typer.Option("--from-snapshot", help="Start an hour before the newest submission in the database.")
@@ -70,12 +68,12 @@ def recover(
 
 
 def _tell(recovered: Recovered, *, dry_run: bool) -> None:
-    say("It would be so:" if dry_run else "Done:")
+    say("Dry run:" if dry_run else "Done:")
     counts = asdict(recovered)
     for name, words in _IN_WORDS.items():
         say(f"{counts[name]:8,} {words}")
     if not dry_run:
-        say("Start the workers now; those that waited go on by themselves.")
+        say("Start the workers now; waiting ones continue by themselves.")
 
 
 def _accept_topics(*, dry_run: bool, as_json: bool) -> None:
@@ -91,12 +89,12 @@ def _accept_topics(*, dry_run: bool, as_json: bool) -> None:
         show_json({"lost": lost and _with_times(asdict(lost))})
         return
     if lost is None:
-        say("The topics have all that was to be read from them: there is nothing to do.")
+        say("The topics are complete: nothing to do.")
         return
     for line in _lost_in_words(lost):
         say(line)
     if not dry_run:
-        say("Done: workers go on with the topics as they are, and are ready within half a minute.")
+        say("Done: workers continue with the topics as they are, and are ready within half a minute.")
 
 
 def _lost_in_words(lost: TopicLost) -> Iterator[str]:
@@ -104,7 +102,7 @@ def _lost_in_words(lost: TopicLost) -> Iterator[str]:
         kept = "now" if lost.kept_from is None else iso(lost.kept_from)
         yield f"{lost.beyond:,} of the newest submissions were beyond the end of the requests topic: it was lost, or recreated."
         yield (
-            f"What was accepted from some moments before {iso(lost.taken_in_until)} until {kept}, and is not in the database, is "
+            f"Submissions accepted from shortly before {iso(lost.taken_in_until)} until {kept}, and is not in the database, is "
             "lost."
         )
     for gap in lost.gaps:
@@ -119,7 +117,7 @@ def _lost_in_words(lost: TopicLost) -> Iterator[str]:
         yield f"{lost.unowned:,} due submissions are of partitions that are gone: a worker moves them within half a minute."
     if lost.beyond or any(not gap.topic.endswith(Topics().results) for gap in lost.gaps):
         yield (
-            "Ask callers to send that time's submissions again under the same Idempotency-Key: what is known is not made twice."
+            "Ask callers to send the submissions of that time again under the same Idempotency-Key: known ones are not made twice."
         )
 
 

@@ -103,7 +103,7 @@ def _event(delivery: ConsumedMessage) -> Event | None:
     try:
         return structured_event(delivery.message)
     except Undecodable as fault:
-        note(f"{delivery.topic}, partition {delivery.partition}, offset {delivery.offset}: {fault}; passed over")
+        note(f"{delivery.topic}, partition {delivery.partition}, offset {delivery.offset}: {fault}; skipped")
         return None
 
 
@@ -148,9 +148,7 @@ def tail(
         ),
     ] = None,
     count: Annotated[int | None, typer.Option("--count", "-n", min=1, help="Stop after this many events.")] = None,
-    no_follow: Annotated[
-        bool, typer.Option("--no-follow", help="Stop at the end that the topic has at the start.")
-    ] = False,
+    no_follow: Annotated[bool, typer.Option("--no-follow", help="Stop at the present end of the topic.")] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print each event as a CloudEvent in JSON, one a line.")
     ] = False,

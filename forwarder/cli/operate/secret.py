@@ -81,7 +81,7 @@ def add(as_json: AsJson = False) -> None:
         show_json({"id": added, "added": new})
     else:
         say(
-            f"The secret {added} is known now. Restart all workers with it, then: forwarder secret rotate"
+            f"The secret {added} is registered. Restart all workers with it, then: forwarder secret rotate"
             if new
             else f"The secret {added} was known already."
         )
@@ -99,7 +99,7 @@ def rotate(as_json: AsJson = False) -> None:
     if as_json:
         show_json({"active": active, "before": before})
     elif before is None:
-        say(f"The secret {active} is the active one already.")
+        say(f"The secret {active} is already active.")
     else:
         say(f"The secret {active} is active, {before} still accepted. Next: forwarder secret reseal")
 

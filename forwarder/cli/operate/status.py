@@ -32,8 +32,8 @@ _Line = tuple[str, str]
 
 
 def status(
-    watch: Annotated[bool, typer.Option("--watch", help="Show it again and again, until Ctrl-C.")] = False,
-    every: Annotated[float, typer.Option(min=0.5, help="With --watch: after how many seconds.")] = 3.0,
+    watch: Annotated[bool, typer.Option("--watch", help="Refresh until Ctrl-C.")] = False,
+    every: Annotated[float, typer.Option(min=0.5, help="With --watch: the interval in seconds.")] = 3.0,
     as_json: AsJson = False,
 ) -> None:
     """Show the deployment's state: problems first, most urgent first, each with the command that fixes it.

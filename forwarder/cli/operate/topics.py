@@ -30,9 +30,7 @@ def create(
     ] = None,
     retention_days: Annotated[
         int | None,
-        typer.Option(
-            min=1, max=3650, help="Days for which each topic keeps a message. By default as the brokers have it."
-        ),
+        typer.Option(min=1, max=3650, help="How many days each topic keeps a message. Default: the brokers' setting."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -78,7 +76,7 @@ def print_acls(
         str, typer.Option(help="The users: {stage} is replaced by ingress, worker, query, notifier, operator.")
     ] = "User:forwarder-{stage}",
     command_config: Annotated[
-        str | None, typer.Option(help="The file by which kafka-acls itself may log in, for its --command-config.")
+        str | None, typer.Option(help="The client properties file for kafka-acls, for its --command-config.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -105,7 +103,7 @@ def print_acls(
 def migrate(
     roles: Annotated[
         bool,
-        typer.Option("--roles", help="Also make a PostgreSQL role for each stage, with what it needs and no more."),
+        typer.Option("--roles", help="Also create a PostgreSQL role for each stage, with the least privileges."),
     ] = False,
     as_json: AsJson = False,
 ) -> None:

@@ -17,8 +17,8 @@ from forwarder.store.lists.port import SubmissionSummary
 RequestIds = Annotated[
     list[str] | None, typer.Argument(metavar="REQUEST_ID...", help="Only these, by the requestId of their 202: rsv_….")
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be done, and what is refused.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask first, as a terminal is.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would be done, and what is refused.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation prompt.")]
 
 _PAGE = 1000
 _NAMED = 10
@@ -30,7 +30,7 @@ async def selected(
     """The submissions with these request ids, or all that match `query`; and the request ids that no worker has ingested. Raises
     `WrongUsage` unless exactly one of the two selects."""
     if bool(request_ids) == (query != SubmissionQuery()):
-        raise WrongUsage("Say which: their request ids, or filters such as --account, --status or --reason.")
+        raise WrongUsage("Select submissions: by request ids, or by filters such as --account, --status or --reason.")
     if request_ids:
         found = await backend.overview.summaries(request_ids)
         statuses = await backend.overview.statuses(request_ids)
@@ -95,10 +95,10 @@ def finish(outcome: Outcome, plan: Plan[Any], done: str, *, as_json: bool) -> No
     for request_id, why in list(refused.items())[:_NAMED]:
         note(f"{request_id}: {why}")
     if len(refused) > _NAMED:
-        note(f"and {len(refused) - _NAMED} more; --json names all")
+        note(f"and {len(refused) - _NAMED} more; --json lists all")
     if outcome.left:
         why = outcome.outage or "interrupted"
-        raise Failed(f"{outcome.left} were not tried: {why}. The same command goes on where this one was.")
+        raise Failed(f"{outcome.left} were not tried: {why}. Run the same command again to continue.")
     if refused:
         raise Failed(f"{len(refused)} could not be {done}.")
 

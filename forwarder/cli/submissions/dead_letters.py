@@ -49,7 +49,7 @@ _OfClass = Annotated[str | None, typer.Option("--class", help=f"Only of this cla
 _Since = Annotated[
     str | None, typer.Option(help="Only those set aside since then: ISO 8601, or an age such as 30m, 2h, 7d.")
 ]
-_Until = Annotated[str | None, typer.Option(help="Only those set aside before then, in the same forms.")]
+_Until = Annotated[str | None, typer.Option(help="Only those set aside before then, in the same formats.")]
 _Found = Sequence[tuple[Letter, LetterState]]
 
 
@@ -68,7 +68,7 @@ def list_letters(
     since: _Since = None,
     until: _Until = None,
     limit: Annotated[int, typer.Option(min=1, help="How many, newest first.")] = 20,
-    everything: Annotated[bool, typer.Option("--all", help="Include those that were replayed already.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Include replayed ones.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """List dead letters that can be replayed, newest first.
@@ -87,7 +87,7 @@ def list_letters(
 
 
 def show(
-    letter_id: Annotated[str, typer.Argument(metavar="ID", help="The letter's id, as `dead-letters list` has it.")],
+    letter_id: Annotated[str, typer.Argument(metavar="ID", help="The letter's id from `dead-letters list`.")],
     raw: Annotated[
         bool, typer.Option("--raw", help="Print the value of an undecodable one; it may contain anything.")
     ] = False,
@@ -120,7 +120,7 @@ def _show_whole(about: Mapping[str, Any], headers: Mapping[str, str], value: Map
     show_one(headers, as_json=False)
     say("\nvalue")
     if value is None:
-        say("Not shown: it could not be read, and may hold anything. --raw shows it.")
+        say("Not shown: it could not be decoded, and may contain anything. --raw shows it.")
     else:
         say(value if isinstance(value, str) else json.dumps(json.loads(json_line(value)), ensure_ascii=False, indent=2))
 
@@ -131,7 +131,7 @@ def replay(
     failure_class: _OfClass = None,
     since: _Since = None,
     until: _Until = None,
-    all_open: Annotated[bool, typer.Option("--all-open", help="All that are open.")] = False,
+    all_open: Annotated[bool, typer.Option("--all-open", help="All open ones.")] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only say what would be replayed, by account and class.")
     ] = False,
@@ -186,7 +186,7 @@ async def _put_back(backend: Backend, plan: ReplayPlan, rate: float, *, as_json:
         say(f"{said}{_passed_over(passed_over)}")
     if done < selected:
         why = "interrupted" if interrupted else str(outage or "the others were pruned from the log meanwhile")
-        raise Failed(f"{selected - done} were not put back: {why}. The same command goes on where this one was.")
+        raise Failed(f"{selected - done} were not replayed: {why}. Run the same command again to continue.")
 
 
 def _show_plan(plan: ReplayPlan, *, as_json: bool) -> None:
@@ -220,10 +220,10 @@ def _wanted(account: str | None, failure_class: str | None, since: str | None, u
 def _require_one_selection(ids: Sequence[str] | None, filters: LetterFilter, *, all_open: bool) -> None:
     if [bool(ids), filters != LetterFilter(), all_open].count(True) != 1:
         raise WrongUsage(
-            "Say which: the ids of dead letters, or filters (--account, --class, --since, --until), or --all-open."
+            "Select dead letters: by ids, by filters (--account, --class, --since, --until), or --all-open."
         )
     if filters.failure_class == UNDECODABLE:
-        raise WrongUsage("Undecodable ones are put back only where they are named by their ids.")
+        raise WrongUsage("Undecodable ones are replayed only if their ids are given.")
 
 
 def _all_of(ids: Sequence[str], found: _Found) -> _Found:

@@ -19,7 +19,7 @@ class Filters:
 
     status: Annotated[
         str | None,
-        typer.Option(help="Only of this status, such as PENDING, or of several, with commas. By default of all."),
+        typer.Option(help="Only these statuses, comma-separated, such as PENDING. Default: all."),
     ] = None
     account: Annotated[str | None, typer.Option(help="Only of this integration account.")] = None
     workspace: Annotated[str | None, typer.Option(help="Only of this workspace.")] = None
@@ -31,14 +31,12 @@ class Filters:
         str | None,
         typer.Option(help="Only those accepted before then: an age such as 30m, 2h, 7d, or ISO 8601."),
     ] = None
-    transaction_id: Annotated[
-        str | None, typer.Option(help="Only those with this transactionId of their caller's.")
-    ] = None
+    transaction_id: Annotated[str | None, typer.Option(help="Only those with this transactionId.")] = None
     guest: Annotated[
         str | None,
         typer.Option(help="Only those of this guest: words of the name or e-mail address, or a phone number."),
     ] = None
-    pms_id: Annotated[str | None, typer.Option(help="Only what the PMS has under this identifier.")] = None
+    pms_id: Annotated[str | None, typer.Option(help="Only the reservation with this identifier in the PMS.")] = None
     property_id: Annotated[str | None, typer.Option("--property", help="Only of this property.")] = None
 
     def query(self) -> SubmissionQuery:
@@ -51,7 +49,7 @@ class Filters:
         }
         for option, text in texts.items():
             if text is not None and not text.strip():
-                raise WrongUsage(f"{option} takes a text that is not empty.")
+                raise WrongUsage(f"{option} must not be empty.")
         before = self.older_than
         return SubmissionQuery(
             frozenset(Status) if self.status is None else _statuses(self.status),

@@ -69,7 +69,7 @@ def _groups(found: Sequence[SubmissionSummary]) -> Iterator[Mapping[str, str]]:
 
 def _refusing(unknown: Sequence[str], plan: Plan[T]) -> Plan[T]:
     """`plan`, with a refusal for each request id that no worker has ingested."""
-    return replace(plan, refused={**plan.refused, **dict.fromkeys(unknown, "no worker has taken such a submission in")})
+    return replace(plan, refused={**plan.refused, **dict.fromkeys(unknown, "unknown submission")})
 
 
 def _preview(groups: Iterator[Mapping[str, str]], plan: Plan[T], doing: str, *, as_json: bool) -> None:
@@ -99,18 +99,18 @@ class _Found:
     def require_one(self) -> None:
         """Raises `WrongUsage`."""
         if (self.confirmed is not None) + self.not_made + (self.rejected is not None) != 1:
-            raise WrongUsage("Say what you found in the PMS: --confirmed PMS_ID, or --not-made, or --rejected REASON.")
+            raise WrongUsage("Give your finding in the PMS: --confirmed PMS_ID, or --not-made, or --rejected REASON.")
         for option, said in (("--confirmed", self.confirmed), ("--rejected", self.rejected)):
             if said is not None and not said.strip():
-                raise WrongUsage(f"{option} takes a text that is not empty.")
+                raise WrongUsage(f"{option} must not be empty.")
 
 
 @dataclass(frozen=True, slots=True)
 class _ForAudit:
     """Details for the audit trail."""
 
-    by: Annotated[str, typer.Option(help="Who looked into the PMS, for the audit trail.")] = ""
-    note: Annotated[str, typer.Option(help="What else the audit trail is to say, such as a ticket.")] = ""
+    by: Annotated[str, typer.Option(help="Who checked the PMS, for the audit trail.")] = ""
+    note: Annotated[str, typer.Option(help="A note for the audit trail, such as a ticket.")] = ""
 
     def check(self) -> None:
         """Raises `WrongUsage`."""
@@ -241,7 +241,7 @@ class _Cancelled(Filters):
 @grouped
 def cancel(
     request_ids: RequestIds = None,
-    why: Annotated[str | None, typer.Option("--reason", help="The reason, which their callers can read.")] = None,
+    why: Annotated[str | None, typer.Option("--reason", help="The reason, which the callers can read.")] = None,
     *,
     filters: _Cancelled,
     dry_run: DryRun = False,
@@ -301,4 +301,4 @@ async def _cancellations(backend: Backend) -> Cancellations:
 
 def not_taken_in(request_id: str) -> Failed:
     """No worker has taken it in."""
-    return Failed(f"no submission {request_id} was taken in; if it was just accepted, the worker has yet to reach it")
+    return Failed(f"submission {request_id} not found; if it was accepted moments ago, try again shortly")

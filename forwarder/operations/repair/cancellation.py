@@ -51,7 +51,7 @@ class Cancellations:
             except CannotCancel as error:
                 raise CannotRepair(str(error)) from None
             if status is None:
-                raise CannotRepair("no worker has taken such a submission in")
+                raise CannotRepair("unknown submission")
             return status is not Status.CANCELLED
 
         async with self.log.publisher() as publisher:

@@ -131,7 +131,7 @@ class Settlements:
         for each in settlements:
             summary = known.get(each.request_id)
             if summary is None:
-                refused[each.request_id] = "no worker has taken such a submission in"
+                refused[each.request_id] = "unknown submission"
             elif summary.status is Status.IN_DOUBT:
                 chosen.append(each)
             elif _is_so(each, summary):

@@ -184,7 +184,7 @@ async def test_what_passes_is_told_from_what_does_not(answer: bytes, kind: type[
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--api", "bookings.example"], "whole address"),
+        (["--api", "bookings.example"], "full URL"),
         (["--api", "https://bookings.example"], "FORWARDER_TOKEN"),
         (["--account", "one"], "--api"),
     ],

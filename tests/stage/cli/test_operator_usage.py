@@ -12,7 +12,7 @@ from forwarder.cli.program import run
     [
         ("guests erase", "--email"),
         ("guests erase --email maria@example.com --phone 600100200", "one of"),
-        ("guests erase --email maria", "whole address"),
+        ("guests erase --email maria", "full address"),
         ("guests erase --phone 12", "six digits"),
         ("retention set demo", "--dead-letters"),
         ("retention set demo --reservations 1.5", "whole days"),
@@ -22,7 +22,7 @@ from forwarder.cli.program import run
         ("dead-letters replay rsv_1.1 --all-open", "--all-open"),
         ("dead-letters replay rsv_1.1 --account acc", "ids"),
         ("dead-letters replay --account acc --all-open", "filters"),
-        ("dead-letters replay --class undecodable", "named by their ids"),
+        ("dead-letters replay --class undecodable", "only if their ids are given"),
         ("dead-letters replay --class lost", "unreachable"),
         ("dead-letters replay --all-open --rate 0", "--rate"),
         ("dead-letters replay --all-open --rate nan", "--rate"),

@@ -47,9 +47,9 @@ def erase(
     if [email, phone, reservation].count(None) != 2:  # noqa: PLR2004 - one of three is given
         raise WrongUsage("Say which guest by one of --email, --phone and --reservation.")
     if email is not None and "@" not in email:
-        raise WrongUsage("--email takes a whole address, such as maria@example.com.")
+        raise WrongUsage("--email takes a full address, such as maria@example.com.")
     if phone is not None and not is_phone(phone):
-        raise WrongUsage("--phone takes a whole number, of six digits at least.")
+        raise WrongUsage("--phone takes a full number, of at least six digits.")
     query = GuestQuery(email, phone, reservation, workspace)
     found, erased = with_backend(partial(_erase, query, yes))
     waiting = [record for record in found.records if record.standing in _ADVICE]
@@ -80,7 +80,7 @@ def _tell(found: Found, erased: frozenset[str], *, dry_run: bool) -> None:
         show_rows([_row(record, found, erased) for record in found.records], _COLUMNS, as_json=False)
     if found.parked:
         named = ", ".join(parked.request_id for parked in found.parked)
-        say(f"Named in the reason of a cancellation whose submission never arrived: {named}.")
+        say(f"Found in the reason of a cancellation whose submission never arrived: {named}.")
     ready = sum(record.standing is Standing.ERASABLE for record in found.records) + len(found.parked)
     if dry_run:
         say(f"{ready} would be erased; --yes erases." if ready else "There is nothing to erase.")
@@ -91,10 +91,10 @@ def _tell(found: Found, erased: frozenset[str], *, dry_run: bool) -> None:
             else "Nothing was erased."
         )
     if found.remains:
-        say("\nMessages on topics cannot be changed, and hold what was sent:")
+        say("\nMessages on topics cannot be changed, and still contain the data:")
     for remains in found.remains:
         say(f"  {_remains(remains)}")
-    say("\nThe PMS, your webhooks' receivers, backups and logs of proxies have copies of their own.")
+    say("\nThe PMS, your webhooks' receivers, backups and proxy logs have their own copies.")
 
 
 def _remains(remains: TopicRemains) -> str:
@@ -102,7 +102,7 @@ def _remains(remains: TopicRemains) -> str:
     if remains.retention is None or remains.gone_by is None:
         return f"{remains.topic}: without end, as its retention is set.{letters}"
     days = remains.retention.total_seconds() / 86_400
-    return f"{remains.topic}: {days:g} days from each message on, so that what is on it is gone by {iso(remains.gone_by)}.{letters}"
+    return f"{remains.topic}: {days:g} days for each message, so its present messages are gone by {iso(remains.gone_by)}.{letters}"
 
 
 def _row(record: GuestRecord, found: Found, erased: frozenset[str]) -> dict[str, Any]:
