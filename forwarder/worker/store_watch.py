@@ -53,7 +53,7 @@ class StoreWatch:
         self._changes = recorder.changes
         self._apart = self._clocks_apart()
         self._checking = asyncio.Lock()
-        self._checks = 0
+        self._failures = 0
         self.behind = asyncio.Event()
         self.lacks: Mapping[str, int] = {}
 
@@ -67,10 +67,14 @@ class StoreWatch:
         """Whether a push may start; where that is in doubt, the store is asked first. False too while it cannot be asked."""
         if not self.in_doubt():
             return True
-        checks = self._checks
+        failures = self._failures
         async with self._checking:
-            asked_meanwhile = self._checks != checks  # once for all that wait
-            return not self.behind.is_set() and (not self.in_doubt() or (not asked_meanwhile and await self._check()))
+            if self.behind.is_set() or self._failures != failures:  # one failure answers all pushes that waited
+                return False
+            if self.in_doubt() and not await self._check():
+                self._failures += 1
+                return False
+            return True
 
     async def look(self) -> None:
         """Look which database answers, check it where that is another one, then wait. Raises `StoreUnavailable`."""
@@ -80,7 +84,6 @@ class StoreWatch:
 
     async def _check(self) -> bool:
         changes, apart = self._recorder.changes, self._clocks_apart()
-        self._checks += 1
         try:
             if not await self._lease.renew():
                 return False  # what waited is others' now, and was withdrawn; the next check is under a new lease

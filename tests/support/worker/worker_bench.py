@@ -25,9 +25,7 @@ from forwarder.tenancy.port import Account
 from forwarder.tenancy.sealing.binding import with_credential
 from forwarder.tenancy.sealing.texts import SecretUnsealer, sealer_of
 from forwarder.topics.cancellations import encode_cancellation
-from forwarder.topics.codec import (
-    encode_submission,
-)
+from forwarder.topics.codec import encode_submission, header
 from forwarder.topics.embedded import file as embedded_file
 from forwarder.topics.embedded.log import EmbeddedLog
 from forwarder.topics.port import ConsumedMessage, LogUnavailable, Message, Publisher, Topics
@@ -241,11 +239,14 @@ class Bench:
             return embedded_file.committed(connection, topic, self.settings.group) != ends
 
     async def read(self, topic: str, count: int) -> list[ConsumedMessage]:
-        found: list[ConsumedMessage] = []
+        """At least `count` messages of the topic. An event that was published again, as on a slow machine, counts once."""
+        found: dict[object, ConsumedMessage] = {}
         async with asyncio.timeout(PATIENCE_SECONDS), self.log.tail(topic, from_beginning=True) as tail:
             while len(found) < count:
-                found += await tail.receive(max_messages=100, wait_seconds=0.1)
-        return found
+                for each in await tail.receive(max_messages=100, wait_seconds=0.1):
+                    event_id = header(each.message.headers, "ce_id")
+                    found.setdefault(event_id or (each.partition, each.offset), each)
+        return list(found.values())
 
 
 def message_of(submission: Submission) -> Message:
