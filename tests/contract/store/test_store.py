@@ -174,6 +174,13 @@ async def test_rows_of_a_holder_that_is_no_worker_are_freed(recorder: SqlRecorde
     assert (await row(engine, work.id))["leased_by"] is None
 
 
+async def test_a_row_that_a_worker_with_a_fast_clock_gives_back_is_due_by_every_clock(recorder: SqlRecorder) -> None:
+    works = await recorder.ingest("w1", arrivals([1, 2]), now=NOW + timedelta(hours=1))
+    await lease(recorder, "w2")
+    await recorder.release("w1", [work.id for work in works])
+    assert len(await recorder.claim("w2", "acc", ALL, now=NOW, limit=10)) == 2
+
+
 async def test_released_rows_are_due_at_once_and_not_doubtful(recorder: SqlRecorder) -> None:
     works = await recorder.ingest("w1", arrivals([1, 2, 3]), now=NOW)
     await lease(recorder, "w2")

@@ -230,10 +230,15 @@ def make_due() -> Executable:
 
 @cache
 def release() -> Executable:
-    """Free rows of a batch as they were. One that is to be cancelled and was not sent expired when it was last due."""
+    """Free rows of a batch as they were. One that is to be cancelled and was not sent expired when it was last due. One that was
+    never tried is due since it was accepted: its worker's clock, by which it was due, may be ahead of the others'."""
     deadline_at = case((cancelled_unsent(_row.possibly_sent), _row.due_at), else_=_row.deadline_at)
+    never_tried = and_(_row.tries == literal_column("0"), _row.accepted_at < _row.due_at)
     return _of_the_batch().values(
-        leased_by=null(), pushing=pushing_unless_unsent(_row.possibly_sent), deadline_at=deadline_at
+        leased_by=null(),
+        pushing=pushing_unless_unsent(_row.possibly_sent),
+        deadline_at=deadline_at,
+        due_at=case((never_tried, _row.accepted_at), else_=_row.due_at),
     )
 
 
