@@ -5,10 +5,9 @@ from pathlib import Path
 from typing import Final
 
 from forwarder.pms.adapter import AdapterKind
-from forwarder.pms.mapping.format.evidence import SOURCES, counted, source_of
-from forwarder.pms.mapping.format.model import PmsMapping
-from forwarder.pms.mapping.format.operations import Find
 from forwarder.pms.mapping.kind import MappedKind
+from forwarder.pms.mapping.model import SOURCES, PmsMapping, counted, source_of
+from forwarder.pms.mapping.operations import Find
 from forwarder.pms.pages import page_text
 from forwarder.pms.port import Limit
 from forwarder.pms.registry import KINDS

@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from forwarder.pms.mapping.format.fields import DERIVED, FIELDS
-from forwarder.pms.mapping.format.model import PmsMapping
+from forwarder.pms.mapping.model import PmsMapping
+from forwarder.pms.mapping.values import DERIVED, FIELDS
 from tools.reference.source import HEAD, table
 
 _ABOUT: Final = """# The format of a mapping

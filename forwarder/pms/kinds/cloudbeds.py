@@ -8,11 +8,11 @@ import structlog
 from pydantic_core import to_json
 
 from forwarder.pms.mapping.adapter import MappedAdapter
-from forwarder.pms.mapping.format.json_path import value_at
-from forwarder.pms.mapping.format.model import PmsMapping
-from forwarder.pms.mapping.format.parts import Rule
+from forwarder.pms.mapping.model import PmsMapping
+from forwarder.pms.mapping.parts import Rule
 from forwarder.pms.mapping.request import Asked
 from forwarder.pms.mapping.response import Tentative, body_of, decide, id_of, may_be_ours
+from forwarder.pms.mapping.values import value_at
 from forwarder.pms.sdk import (
     Booking,
     Confirmed,

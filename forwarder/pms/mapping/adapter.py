@@ -19,11 +19,10 @@ from forwarder.pms.http.outcomes import (
     unexpected,
 )
 from forwarder.pms.http.response import Response, hold_off_asked, retry_after
-from forwarder.pms.mapping.credentials import Credentials
-from forwarder.pms.mapping.format.fields import DoesNotFit
-from forwarder.pms.mapping.format.json_path import MISSING, assembled, value_at
-from forwarder.pms.mapping.format.model import PmsMapping
-from forwarder.pms.mapping.format.operations import (
+from forwarder.pms.mapping.access import Credentials
+from forwarder.pms.mapping.lookup import Lookup
+from forwarder.pms.mapping.model import PmsMapping
+from forwarder.pms.mapping.operations import (
     ABSENT,
     CANCELLATION_REFUSED,
     CANCELLED,
@@ -39,8 +38,7 @@ from forwarder.pms.mapping.format.operations import (
     Operation,
     Show,
 )
-from forwarder.pms.mapping.format.parts import Rule
-from forwarder.pms.mapping.lookup import Lookup
+from forwarder.pms.mapping.parts import Rule
 from forwarder.pms.mapping.request import Asked, Requests
 from forwarder.pms.mapping.response import (
     Tentative,
@@ -55,6 +53,7 @@ from forwarder.pms.mapping.response import (
     words,
 )
 from forwarder.pms.mapping.unmapped import Unmapped
+from forwarder.pms.mapping.values import MISSING, DoesNotFit, assembled, value_at
 from forwarder.pms.port import CANCELLED_IN_PMS, SEARCH_UNPROVEN, AccountConnection, Capabilities
 from forwarder.pms.responses.record import identifier
 from forwarder.pms.responses.refusals import PRICE_AND_CARD, Meaning, outcome_of_message, refusal

@@ -6,10 +6,9 @@ from typing import Any
 from forwarder.pms.http.client import Request, Send
 from forwarder.pms.http.outcomes import harmless, not_understood, unexpected
 from forwarder.pms.http.response import Response
-from forwarder.pms.mapping.format.json_path import MISSING, value_at
-from forwarder.pms.mapping.format.model import PmsMapping
-from forwarder.pms.mapping.format.operations import ABSENT, Find, Pages
-from forwarder.pms.mapping.format.parts import Rule
+from forwarder.pms.mapping.model import PmsMapping
+from forwarder.pms.mapping.operations import ABSENT, Find, Pages
+from forwarder.pms.mapping.parts import Rule
 from forwarder.pms.mapping.request import Asked
 from forwarder.pms.mapping.response import (
     Tentative,
@@ -22,6 +21,7 @@ from forwarder.pms.mapping.response import (
     looks_alike,
     may_have_lost_its_reference,
 )
+from forwarder.pms.mapping.values import MISSING, value_at
 from forwarder.process.clock import Clock
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import Absent, Confirmed, Deferred, LookupOutcome

@@ -9,10 +9,10 @@ from pydantic_core import from_json
 from forwarder.pms.fields import as_text
 from forwarder.pms.http.outcomes import harmless, not_understood
 from forwarder.pms.http.response import Response
-from forwarder.pms.mapping.format.json_path import MISSING, same, value_at
-from forwarder.pms.mapping.format.model import PmsMapping
-from forwarder.pms.mapping.format.operations import Operation
-from forwarder.pms.mapping.format.parts import Rule, Shown
+from forwarder.pms.mapping.model import PmsMapping
+from forwarder.pms.mapping.operations import Operation
+from forwarder.pms.mapping.parts import Rule, Shown
+from forwarder.pms.mapping.values import MISSING, same, value_at
 from forwarder.pms.port import CANCELLED_IN_PMS, LOOKS_ALIKE
 from forwarder.pms.responses.matching import Echo
 from forwarder.pms.responses.record import amount, discreet, identifier, record_fields

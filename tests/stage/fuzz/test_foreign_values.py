@@ -32,7 +32,7 @@ from forwarder.notifier.policy import next_try
 from forwarder.pms.http import outcomes, response
 from forwarder.pms.http.response import MAX_WAIT_SECONDS, Response
 from forwarder.pms.mapping import response as mapping_response
-from forwarder.pms.mapping.format.fields import DoesNotFit, written
+from forwarder.pms.mapping.values import DoesNotFit, written
 from forwarder.pms.responses.matching import Echo
 from forwarder.pms.responses.record import amount, identifier, record_fields
 from forwarder.reservation import parsing
@@ -454,8 +454,8 @@ READ_THEIR_OWN: Final = {
     "forwarder/notifier/posting.py",
     "forwarder/operations/show/timeline.py",
     "forwarder/pms/auth/grants.py",
-    "forwarder/pms/mapping/format/fields.py",
-    "forwarder/pms/mapping/format/parts.py",
+    "forwarder/pms/mapping/values.py",
+    "forwarder/pms/mapping/parts.py",
     "forwarder/query/pages.py",
     "forwarder/reservation/booking.py",
     "forwarder/reservation/checks/fields.py",

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Final
 from pydantic import Field, ValidationError, model_validator
 
 from forwarder.pms.mapping.adapter import MappedAdapter
-from forwarder.pms.mapping.format.model import MappingOption
+from forwarder.pms.mapping.model import MappingOption
 from forwarder.pms.sdk import (
     CANCELLED_IN_PMS,
     REFUSALS,
