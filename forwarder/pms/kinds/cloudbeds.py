@@ -11,7 +11,7 @@ from forwarder.pms.mapping.adapter import MappedAdapter
 from forwarder.pms.mapping.model import PmsMapping
 from forwarder.pms.mapping.parts import Rule
 from forwarder.pms.mapping.request import Asked
-from forwarder.pms.mapping.response import Tentative, body_of, decide, id_of, may_be_ours
+from forwarder.pms.mapping.response import Tentative, id_of, may_be_ours
 from forwarder.pms.mapping.values import value_at
 from forwarder.pms.sdk import (
     Booking,
@@ -93,18 +93,15 @@ class CloudbedsAdapter(MappedAdapter):
 
     async def _with_details(self, outcome: Confirmed, booking: Booking, send: Send) -> Confirmed:
         """With the record of the booking's details where they can be had, else as it is."""
-        cancel = self._mapping.cancel
-        show = None if cancel is None else cancel.read_back
+        show = self._mapping.show
         if show is None:
             return outcome
         try:
-            asked = Asked(booking, outcome.pms_reservation_id)
-            response = await self._credentials.send(self._requests.build(show, asked), send)
+            answer = await self._ask(show, Asked(booking, outcome.pms_reservation_id), send)
         except (NotSent, NoResponse):
             return outcome
-        body = body_of(response)
-        shown = value_at(body, show.reservation)
-        known = decide(self._mapping, show, response, body) is True and isinstance(shown, dict)
+        shown = value_at(answer.body, show.reservation)
+        known = answer.meaning is True and isinstance(shown, dict)
         same = known and id_of(self._mapping.reservation, shown) == outcome.pms_reservation_id
         return self._record(outcome, shown, booking) if same and may_be_ours(self._mapping, shown, booking) else outcome
 

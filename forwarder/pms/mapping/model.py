@@ -13,7 +13,7 @@ from pydantic.alias_generators import to_camel
 
 from forwarder.pms.mapping.access import Auth
 from forwarder.pms.mapping.document import DocumentFault, load_document
-from forwarder.pms.mapping.operations import Cancel, Confirm, Create, Find, Operation
+from forwarder.pms.mapping.operations import Cancel, Confirm, Create, Find, Operation, Show
 from forwarder.pms.mapping.parts import (
     Condition,
     HeaderName,
@@ -245,8 +245,7 @@ class PmsMapping(Table):
         tentative = self.reservation.status is not None and bool(self.reservation.status.tentative)
         if self.confirm is None and tentative:
             raise nonsense("reservation.status.tentative: is for a PMS that `confirm` is asked of")
-        read_backs = [one.read_back for one in (self.confirm, self.cancel) if one is not None]
-        if any(read_backs) and self.reservation.status is None:
+        if self._read_backs and self.reservation.status is None:
             raise nonsense("readBack: needs reservation.status, to see what it is")
         used = self._sent_options | conditions | ({self.find.only_with} if self.find and self.find.only_with else set())
         if unknown := used - self.options.keys():
@@ -264,10 +263,19 @@ class PmsMapping(Table):
         return {name: operation for name, operation in named.items() if operation is not None}
 
     @property
+    def show(self) -> Show | None:
+        """How one reservation is read by its id, if `confirm` or `cancel` does."""
+        return next(iter(self._read_backs), None)
+
+    @property
+    def _read_backs(self) -> list[Show]:
+        return [one.read_back for one in (self.confirm, self.cancel) if one is not None and one.read_back is not None]
+
+    @property
     def _sent_options(self) -> frozenset[str]:
-        shown = [one.read_back for one in (self.confirm, self.cancel) if one is not None and one.read_back is not None]
         first = () if self.create.guest is None else (self.create.guest,)
-        sent = {option for operation in (*first, *self.operations.values(), *shown) for option in operation.options}
+        asked = (*first, *self.operations.values(), *self._read_backs)
+        sent = {option for operation in asked for option in operation.options}
         return frozenset(sent | {value.option for value in self.headers.values() if isinstance(value, FromOption)})
 
     @property

@@ -280,6 +280,9 @@ RecordName = Literal[
 """The fields of a record (section 2.5) that can be mapped. A base price, fee, tax or discount is a sum, which becomes one line."""
 
 
+_STATES: Final = ("confirmed", "tentative", "cancelled", "refused")
+
+
 class States(Table):
     """The PMS's words for the status of a reservation, ignoring case. Any other word decides nothing."""
 
@@ -298,19 +301,14 @@ class States(Table):
     cancelled_when: Mapping[JsonPath, Scalar] = Field(default_factory=dict)
     """It is cancelled if one of these paths leads to that value, whatever the word."""
 
-    @property
-    def words(self) -> Mapping[str, frozenset[str]]:
-        """State → its words."""
-        return {
-            "confirmed": self.confirmed,
-            "tentative": self.tentative,
-            "cancelled": self.cancelled,
-            "refused": self.refused,
-        }
+    def meant_by(self, word: str) -> str:
+        """The state that a word means; empty for an unknown word."""
+        said = word.casefold()
+        return next((state for state in _STATES if said in map(str.casefold, getattr(self, state))), "")
 
     @model_validator(mode="after")
     def _distinct(self) -> Self:
-        words = [word.casefold() for part in self.words.values() for word in part]
+        words = [word.casefold() for state in _STATES for word in getattr(self, state)]
         if len(words) != len(set(words)):
             raise nonsense("a word stands for one of confirmed, cancelled and refused, or tentative")
         return self

@@ -372,7 +372,7 @@ def test_what_is_shown_of_a_reservation_is_kept_or_left_out(value: Any, other: A
             "currency": "EUR",
             "notes": other,
         }
-        mapping_response.made(mapping, Response(200), body, OURS)
+        mapping_response.made(mapping, mapping_response.Answer(Response(200), body, True), OURS)
 
 
 @lives(LIVES)
