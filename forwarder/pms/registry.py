@@ -16,8 +16,8 @@ import structlog
 from pydantic import BaseModel, ValidationError
 
 from forwarder.pms.adapter import AdapterKind
+from forwarder.pms.built_in import CODED, PAGES
 from forwarder.pms.fields import FieldTable
-from forwarder.pms.pages import PAGES
 from forwarder.pms.port import BadOptions, Capabilities, Limits, UnknownKind
 from forwarder.process.loading import load
 
@@ -111,41 +111,24 @@ def _distribution(point: EntryPoint) -> str:
     return "an unnamed distribution" if point.dist is None else f"{point.dist.name} {point.dist.version}"
 
 
-MAPPED: Final = "a page"
-"""The place of a kind that has a page of its name."""
-_SHIPPED: Final = "forwarder.pms.mapping.kind:shipped"
-
-
 class BuiltIn(Mapping[str, AdapterKind]):
-    """Kinds by name, of which only the names are known until one is asked for. `places`: where each is, as `load` takes it, or
-    `MAPPED`."""
-
-    def __init__(self, places: Mapping[str, str]) -> None:
-        self._places = places
+    """The built-in kinds by name. Each is loaded when it is first asked for."""
 
     def __getitem__(self, kind: str) -> AdapterKind:
-        place = self._places[kind]
-        found: AdapterKind = load(_SHIPPED)(kind) if place == MAPPED else load(place)
+        found: AdapterKind = load("forwarder.pms.mapping.kind:shipped")(kind) if kind in PAGES else load(CODED[kind][0])
         return found
 
     def __contains__(self, kind: object) -> bool:
-        return kind in self._places  # asking `__getitem__` would load it
+        return kind in PAGES or kind in CODED  # `__getitem__` would load it
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._places)
+        return iter(sorted(PAGES | CODED.keys()))
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(PAGES | CODED.keys())
 
 
-KINDS: Final = BuiltIn(
-    dict.fromkeys(sorted(PAGES), MAPPED)
-    | {
-        "booking-sync": "forwarder.pms.kinds.booking_sync.adapter:BookingSyncAdapter",
-        "generic": "forwarder.pms.kinds.generic.adapter:GENERIC",
-        "website-builder": "forwarder.pms.kinds.generic.adapter:WebsiteBuilderAdapter",
-    }
-)
+KINDS: Final = BuiltIn()
 
 
 @cache

@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Final
 
 from forwarder.pms.adapter import AdapterKind
+from forwarder.pms.built_in import page_text
 from forwarder.pms.mapping.kind import MappedKind
 from forwarder.pms.mapping.model import SOURCES, PmsMapping, counted, source_of
 from forwarder.pms.mapping.operations import Find
-from forwarder.pms.pages import page_text
 from forwarder.pms.port import Limit
 from forwarder.pms.registry import KINDS
 from tools.reference.source import HEAD, PACKAGE, table

@@ -8,13 +8,13 @@ from typing import Any, Final
 
 from pydantic_core import from_json, to_json
 
+from forwarder.pms.built_in import page_text
 from forwarder.pms.mapping.adapter import MappedAdapter
 from forwarder.pms.mapping.document import load_document
 from forwarder.pms.mapping.model import PmsMapping
 from forwarder.pms.mapping.request import Asked
 from forwarder.pms.mapping.response import Tentative
 from forwarder.pms.mapping.values import DoesNotFit
-from forwarder.pms.pages import page_text
 from forwarder.pms.sdk import (
     Booking,
     InDoubt,

@@ -8,12 +8,12 @@ from typing import Any, Final
 from pydantic import BaseModel, Field, ValidationError, create_model
 
 from forwarder.pms.adapter import Adapter, AdapterKind, Kind, NoOptions
+from forwarder.pms.built_in import page_text
 from forwarder.pms.fields import FieldTable, Refused, SentAs
 from forwarder.pms.mapping.adapter import MappedAdapter
 from forwarder.pms.mapping.document import DocumentFault, load_document
 from forwarder.pms.mapping.model import PmsMapping
 from forwarder.pms.mapping.unmapped import table_of
-from forwarder.pms.pages import page_text
 from forwarder.pms.port import AccountConnection
 from forwarder.process.clock import Clock
 from forwarder.process.loading import load

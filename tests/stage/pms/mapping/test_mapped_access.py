@@ -15,7 +15,7 @@ from forwarder.pms.auth.grants import Grant, MemoryGrants
 from forwarder.pms.http.client import Request
 from forwarder.pms.http.errors import NotSent
 from forwarder.pms.http.response import Response
-from forwarder.pms.kinds.generic.adapter import GENERIC
+from forwarder.pms.kinds.generic import GENERIC
 from forwarder.pms.mapping.adapter import MappedAdapter
 from forwarder.pms.port import AccountConnection, BadOptions
 from forwarder.pms.registry import check_options
