@@ -34,7 +34,7 @@ _UNCLEAR: Final = InDoubt("pms_answer_not_understood", "The PMS does not say whe
 
 
 class Beds24Adapter(MappedAdapter):
-    """Beds24 as one account speaks it."""
+    """An account of Beds24."""
 
     @staticmethod
     def mapping_for(mapping: PmsMapping, settings: Mapping[str, Any]) -> PmsMapping:

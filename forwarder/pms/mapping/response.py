@@ -15,7 +15,7 @@ from forwarder.pms.mapping.parts import Rule, Shown
 from forwarder.pms.mapping.values import MISSING, same, value_at
 from forwarder.pms.port import CANCELLED_IN_PMS, LOOKS_ALIKE
 from forwarder.pms.responses.matching import Echo
-from forwarder.pms.responses.record import amount, discreet, identifier, record_fields
+from forwarder.pms.responses.record import amount, discreet, identifier, price_part, record_fields
 from forwarder.pms.responses.refusals import refusal
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import Absent, Confirmed, Deferred, LookupOutcome, Outcome
@@ -23,12 +23,7 @@ from forwarder.reservation.parsing import decimal
 from forwarder.reservation.reference import is_reference, names_another
 from forwarder.reservation.request import CURRENCY_DECIMALS, json_number
 
-_LINES: Final = {
-    "basePrice": ("totalBasePrice", "Room rate", "RoomRate"),
-    "fee": ("totalFee", "Fees", "Fee"),
-    "tax": ("totalTax", "Taxes", "Tax"),
-    "discount": ("totalDiscount", "Discounts", "Discount"),
-}
+_LINES: Final = {"basePrice": "Room rate", "fee": "Fees", "tax": "Taxes", "discount": "Discounts"}
 _ECHO: Final = Echo("arrival", "departure", "price", "email")
 _MONEY: Final = {"totalPrice", "totalPaid", "remainingBalance", *_LINES}
 
@@ -322,10 +317,8 @@ def _of_the_record(name: str, value: Any, decimals: int | None) -> Any:
     if name not in _MONEY:
         return value
     number = _in_currency(value, decimals)
-    if name not in _LINES or number is None:
-        return number
-    total, label, kind = _LINES[name]
-    return {total: number, "breakdown": [{"name": label, "type": kind, "total": number}] if number else []}
+    exact = decimal(number) if name in _LINES else None
+    return number if exact is None else price_part(name, [(_LINES[name], exact)] if exact else [], exact)
 
 
 def _in_currency(value: Any, decimals: int | None) -> Any:
