@@ -1,7 +1,7 @@
-"""Which kinds of PMS there are: those of this project, each loaded when it is first asked for, and those of other distributions.
+"""The kinds of PMS: the built-in ones, each loaded on first use, and those of other distributions.
 
-A distribution brings a kind by an entry point of the group `forwarder.pms`: its name is the kind, what it names is the adapter's
-class. One that cannot be loaded is logged and stops nothing else; a name that is built in stays what it is.
+A distribution adds a kind by an entry point of the group `forwarder.pms`: its name is the kind, its value the adapter's class. One
+that cannot be loaded is logged and stops nothing else; a built-in kind cannot be replaced.
 """
 
 import re
@@ -31,7 +31,7 @@ _ASKED: Final = ("create", "find", "cancel")
 
 @dataclass(frozen=True, slots=True)
 class NotLoaded:
-    """An entry point of which no kind came: whose it is, and why."""
+    """An entry point that yielded no kind: of which distribution, and why."""
 
     kind: str
     distribution: str
@@ -43,20 +43,20 @@ class NotLoaded:
 
 @dataclass(frozen=True, slots=True)
 class Registry:
-    """Every kind, by name. `origins`: the distribution of those that are not built in. `not_loaded`: those that should be here."""
+    """Every kind by name. `origins`: the distributions of those that are not built in. `not_loaded`: those that failed to load."""
 
     kinds: Mapping[str, AdapterKind]
     origins: Mapping[str, str] = field(default_factory=dict)
     not_loaded: Sequence[NotLoaded] = ()
 
     def missing(self, kind: str) -> str:
-        """The message for someone who wants a kind that is not there."""
+        """The message for a kind that does not exist."""
         message = f"There is no PMS kind {kind!r}; there are {', '.join(sorted(self.kinds))}."
         return " ".join([message, *(f"The {fault}." for fault in self.not_loaded if fault.kind == kind)])
 
 
 class _Unfit(Exception):
-    """What an entry point names is no kind of PMS. The message says what it lacks."""
+    """The value of an entry point is not a kind of PMS. The message says what it lacks."""
 
 
 def load_registry(built_in: Mapping[str, AdapterKind]) -> Registry:
@@ -72,7 +72,7 @@ def load_registry(built_in: Mapping[str, AdapterKind]) -> Registry:
             origins[point.name] = _distribution(point)
         except _Unfit as unfit:
             not_loaded.append(NotLoaded(point.name, _distribution(point), str(unfit)))
-    # Chained, not copied: of the built-in ones those alone are loaded that are asked for.
+    # Chained, not copied: copying would load every built-in kind.
     return Registry(ChainMap(kinds, built_in), origins, tuple(not_loaded))  # type: ignore[arg-type]  # only its first is written
 
 
@@ -85,7 +85,7 @@ def _kind(point: EntryPoint, built_in: Mapping[str, AdapterKind], often: Mapping
         raise _Unfit("a kind is named by lower-case words with hyphens between, such as acme-fax")
     try:
         loaded = point.load()
-    except Exception as error:  # whatever other people's code does as it is imported stops nothing else
+    except Exception as error:  # an error in third-party code stops nothing else
         raise _Unfit(f"{point.value} raised {type(error).__name__}: {error}") from error
     if lacking := lacks(loaded):
         raise _Unfit(f"{point.value} is not the class of an adapter: {lacking}")
@@ -94,7 +94,7 @@ def _kind(point: EntryPoint, built_in: Mapping[str, AdapterKind], often: Mapping
 
 
 def lacks(candidate: object) -> str:
-    """What `candidate` lacks to be an `AdapterKind`; empty where it lacks nothing."""
+    """What `candidate` lacks to be an `AdapterKind`; empty if nothing."""
     if not callable(candidate):
         return "it cannot be called"
     for name, wanted in _PARTS.items():
@@ -112,7 +112,7 @@ def _distribution(point: EntryPoint) -> str:
 
 
 class BuiltIn(Mapping[str, AdapterKind]):
-    """The built-in kinds by name. Each is loaded when it is first asked for."""
+    """The built-in kinds by name, each loaded on first use."""
 
     def __getitem__(self, kind: str) -> AdapterKind:
         found: AdapterKind = load("forwarder.pms.mapping.kind:shipped")(kind) if kind in PAGES else load(CODED[kind][0])

@@ -85,7 +85,7 @@ class CloudbedsAdapter(MappedAdapter):
         return super()._ruled(rule, response, body, booking)
 
     async def find(self, booking: Booking, send: Send) -> LookupOutcome:
-        """What an earlier push made and could not finish has its note in the end."""
+        """Adds the note if an earlier push made the booking and could not finish."""
         found = await super().find(booking, send)
         if not isinstance(found, Confirmed):
             return found
@@ -111,7 +111,7 @@ class CloudbedsAdapter(MappedAdapter):
     # --- the note ---
 
     async def _leave_note(self, reservation_id: str, booking: Booking, send: Send) -> None:
-        """A note that fails twice is given up, and logged as lost: the booking stands without it."""
+        """A note that fails twice is given up and logged as lost; the booking remains."""
         notes = self._note(booking)
         form = {**self._place(reservation_id, booking), _NOTE: notes}
         headers = ((b"Accept", b"application/json"), _FORM)

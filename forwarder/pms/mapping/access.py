@@ -99,7 +99,7 @@ class Signature(Table):
         if "signature" not in carried or len(carried) != len(self.headers):
             raise nonsense("headers: one carries the signature, and no two carry the same")
         if lacking := {"timestamp", "nonce"} & set(self.text) - carried:
-            raise nonsense(f"headers: the PMS must be told the {', '.join(sorted(lacking))} that is signed")
+            raise nonsense(f"headers: one must carry the {', '.join(sorted(lacking))} that is signed")
         return self
 
 
@@ -244,7 +244,7 @@ def _client_of(oauth: OAuth, credential: str) -> _Client | None:
 
 
 def _origin(base: str) -> str:
-    """Scheme and host of an address; the text itself where it is no address, to which no request can be sent either."""
+    """Scheme and host of an address; the text itself if it is not an address (no request can be sent there, either)."""
     try:
         parts = urlsplit(base)
     except ValueError:

@@ -242,7 +242,7 @@ class MappedAdapter:
         return confirmed_by_id(self._mapping, item, booking)
 
     def _not_searched(self, answer: Answer, booking: Booking) -> Deferred:
-        """What an answer means by which a search failed."""
+        """What the answer to a failed search means."""
         if answer.meaning is None:
             return harmless(unexpected(answer.response, self._clock.now()))
         failed = self._failed(answer, booking)
@@ -284,7 +284,7 @@ class MappedAdapter:
                 return said if not isinstance(said, Cancelled) else harmless(not_understood(shown))
 
     def _is_refusal(self, answer: Answer) -> bool:
-        """Whether the PMS itself refuses, for whatever reason."""
+        """Whether the PMS itself refuses, for any reason."""
         failure = self._mapping.failure
         fails = failure.reads_the_body and failure.passes(answer.response.status_code, answer.body)
         return isinstance(answer.meaning, Rule) or fails
@@ -316,7 +316,7 @@ class MappedAdapter:
         return answer_to(self._mapping, operation, await self._credentials.send(request, send))
 
     def _failed(self, answer: Answer, booking: Booking) -> Rejected | Deferred | InDoubt:
-        """What an answer means that is no success."""
+        """What an unsuccessful answer means."""
         match answer.meaning:
             case Rule() as rule:
                 return self._ruled(rule, answer.response, answer.body, booking)

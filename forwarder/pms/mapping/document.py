@@ -95,7 +95,7 @@ def _table(node: yaml.MappingNode, loc: Loc, lines: dict[Loc, int], seen: set[in
         if not isinstance(key, yaml.ScalarNode) or key.value == "<<":
             raise DocumentFault([f"line {line}: a name is a text"])
         if key.value in table:
-            raise DocumentFault([f"line {line}: {key.value} stands twice"])
+            raise DocumentFault([f"line {line}: {key.value} is there twice"])
         table[key.value] = _value(part, (*loc, key.value), lines, seen)
         lines[*loc, key.value] = line
     return table

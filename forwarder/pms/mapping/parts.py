@@ -240,7 +240,7 @@ class Rule(Condition):
     """An outcome, or the code of a refusal."""
 
     @model_validator(mode="after")
-    def _tells_apart(self) -> Self:
+    def _has_a_condition(self) -> Self:
         if not (self.status or self.reads_the_body):
             raise nonsense("a rule has a condition: `status`, `when`, `has`, `message` or `matches`")
         return self
