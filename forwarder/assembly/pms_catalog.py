@@ -8,15 +8,14 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel
 
 from forwarder.pms.adapter import AdapterKind
+from forwarder.pms.built_in import traits_of
 from forwarder.pms.fields import becomes
 from forwarder.pms.mapping import kind as mapped
-from forwarder.pms.mapping.format.evidence import counted
-from forwarder.pms.mapping.format.model import PmsMapping
 from forwarder.pms.mapping.kind import MappedKind
+from forwarder.pms.mapping.model import PmsMapping, counted
 from forwarder.pms.port import AccountConnection, BadOptions, Capabilities
 from forwarder.pms.registry import registered
 from forwarder.pms.rehearsal import table_of, trial_run
-from forwarder.pms.traits import traits_of
 from forwarder.process.clock import SystemClock
 from forwarder.reservation.booking import Booking, booking_of
 from forwarder.reservation.outcome import Rejected

@@ -122,8 +122,8 @@ def _table(file: Path) -> dict[str, Any]:
 def _mapping(file: Path, text: str) -> str:
     """The text as it is, which is stored with the account, if it is a mapping."""
     # Imported here, because it is slow to import and few commands need it.
-    from forwarder.pms.mapping.format.document import DocumentFault, load_document  # noqa: PLC0415
-    from forwarder.pms.mapping.format.model import PmsMapping  # noqa: PLC0415
+    from forwarder.pms.mapping.document import DocumentFault, load_document  # noqa: PLC0415
+    from forwarder.pms.mapping.model import PmsMapping  # noqa: PLC0415
 
     try:
         load_document(text, PmsMapping)

@@ -15,8 +15,8 @@ from forwarder.http.query_string import parameters_of
 from forwarder.ingress.card_text import CardTextCheck
 from forwarder.ingress.losses import CallerWarning, Losses, connection_to
 from forwarder.ingress.message import card_of, published_form
+from forwarder.pms.built_in import traits_of
 from forwarder.pms.port import BadOptions, Preview, Rehearsal, UnknownKind
-from forwarder.pms.traits import traits_of
 from forwarder.reservation.booking import Booking, booking_of
 from forwarder.reservation.checks.fields import Reading
 from forwarder.reservation.checks.rules import refusals

@@ -15,7 +15,7 @@ from forwarder.ingress.card_text import CardTextCheck
 from forwarder.ingress.losses import CallerWarning
 from forwarder.ingress.problems import CARDS_UNAVAILABLE
 from forwarder.observability.tracing.context import TRACEPARENT, TRACESTATE, read_trace
-from forwarder.pms.traits import traits_of
+from forwarder.pms.built_in import traits_of
 from forwarder.process.clock import iso
 from forwarder.reservation.checks.card_numbers import digits_of, masked
 from forwarder.reservation.checks.rules import refusal

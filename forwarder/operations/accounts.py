@@ -8,11 +8,11 @@ from datetime import datetime
 from typing import Any, Final, TypedDict, Unpack
 
 from forwarder.pms.auth.shared_grants import credential_digest
+from forwarder.pms.built_in import traits_of
 from forwarder.pms.encryption import Plaintext, is_encrypted
 from forwarder.pms.http.trust import trust_of
 from forwarder.pms.port import SYSTEM_TLS, BadOptions, ClientTls
 from forwarder.pms.registry import check_options
-from forwarder.pms.traits import traits_of
 from forwarder.reservation.checks.plausibility import CHECKS
 from forwarder.tenancy.port import SIMILAR, Account, NotKnown, Sealer, Similar, TenancyAdmin
 from forwarder.tenancy.sealing.binding import of_client_key, of_credential, with_credential

@@ -1,7 +1,7 @@
-"""Which kinds of PMS there are: those of this project, each loaded when it is first asked for, and those of other distributions.
+"""The kinds of PMS: the built-in ones, each loaded on first use, and those of other distributions.
 
-A distribution brings a kind by an entry point of the group `forwarder.pms`: its name is the kind, what it names is the adapter's
-class. One that cannot be loaded is logged and stops nothing else; a name that is built in stays what it is.
+A distribution adds a kind by an entry point of the group `forwarder.pms`: its name is the kind, its value the adapter's class. One
+that cannot be loaded is logged and stops nothing else; a built-in kind cannot be replaced.
 """
 
 import re
@@ -16,8 +16,8 @@ import structlog
 from pydantic import BaseModel, ValidationError
 
 from forwarder.pms.adapter import AdapterKind
+from forwarder.pms.built_in import CODED, PAGES
 from forwarder.pms.fields import FieldTable
-from forwarder.pms.pages import PAGES
 from forwarder.pms.port import BadOptions, Capabilities, Limits, UnknownKind
 from forwarder.process.loading import load
 
@@ -31,7 +31,7 @@ _ASKED: Final = ("create", "find", "cancel")
 
 @dataclass(frozen=True, slots=True)
 class NotLoaded:
-    """An entry point of which no kind came: whose it is, and why."""
+    """An entry point that yielded no kind: of which distribution, and why."""
 
     kind: str
     distribution: str
@@ -43,20 +43,20 @@ class NotLoaded:
 
 @dataclass(frozen=True, slots=True)
 class Registry:
-    """Every kind, by name. `origins`: the distribution of those that are not built in. `not_loaded`: those that should be here."""
+    """Every kind by name. `origins`: the distributions of those that are not built in. `not_loaded`: those that failed to load."""
 
     kinds: Mapping[str, AdapterKind]
     origins: Mapping[str, str] = field(default_factory=dict)
     not_loaded: Sequence[NotLoaded] = ()
 
     def missing(self, kind: str) -> str:
-        """The message for someone who wants a kind that is not there."""
+        """The message for a kind that does not exist."""
         message = f"There is no PMS kind {kind!r}; there are {', '.join(sorted(self.kinds))}."
         return " ".join([message, *(f"The {fault}." for fault in self.not_loaded if fault.kind == kind)])
 
 
 class _Unfit(Exception):
-    """What an entry point names is no kind of PMS. The message says what it lacks."""
+    """The value of an entry point is not a kind of PMS. The message says what it lacks."""
 
 
 def load_registry(built_in: Mapping[str, AdapterKind]) -> Registry:
@@ -72,7 +72,7 @@ def load_registry(built_in: Mapping[str, AdapterKind]) -> Registry:
             origins[point.name] = _distribution(point)
         except _Unfit as unfit:
             not_loaded.append(NotLoaded(point.name, _distribution(point), str(unfit)))
-    # Chained, not copied: of the built-in ones those alone are loaded that are asked for.
+    # Chained, not copied: copying would load every built-in kind.
     return Registry(ChainMap(kinds, built_in), origins, tuple(not_loaded))  # type: ignore[arg-type]  # only its first is written
 
 
@@ -85,7 +85,7 @@ def _kind(point: EntryPoint, built_in: Mapping[str, AdapterKind], often: Mapping
         raise _Unfit("a kind is named by lower-case words with hyphens between, such as acme-fax")
     try:
         loaded = point.load()
-    except Exception as error:  # whatever other people's code does as it is imported stops nothing else
+    except Exception as error:  # an error in third-party code stops nothing else
         raise _Unfit(f"{point.value} raised {type(error).__name__}: {error}") from error
     if lacking := lacks(loaded):
         raise _Unfit(f"{point.value} is not the class of an adapter: {lacking}")
@@ -94,7 +94,7 @@ def _kind(point: EntryPoint, built_in: Mapping[str, AdapterKind], often: Mapping
 
 
 def lacks(candidate: object) -> str:
-    """What `candidate` lacks to be an `AdapterKind`; empty where it lacks nothing."""
+    """What `candidate` lacks to be an `AdapterKind`; empty if nothing."""
     if not callable(candidate):
         return "it cannot be called"
     for name, wanted in _PARTS.items():
@@ -111,41 +111,24 @@ def _distribution(point: EntryPoint) -> str:
     return "an unnamed distribution" if point.dist is None else f"{point.dist.name} {point.dist.version}"
 
 
-MAPPED: Final = "a page"
-"""The place of a kind that has a page of its name."""
-_SHIPPED: Final = "forwarder.pms.mapping.kind:shipped"
-
-
 class BuiltIn(Mapping[str, AdapterKind]):
-    """Kinds by name, of which only the names are known until one is asked for. `places`: where each is, as `load` takes it, or
-    `MAPPED`."""
-
-    def __init__(self, places: Mapping[str, str]) -> None:
-        self._places = places
+    """The built-in kinds by name, each loaded on first use."""
 
     def __getitem__(self, kind: str) -> AdapterKind:
-        place = self._places[kind]
-        found: AdapterKind = load(_SHIPPED)(kind) if place == MAPPED else load(place)
+        found: AdapterKind = load("forwarder.pms.mapping.kind:shipped")(kind) if kind in PAGES else load(CODED[kind][0])
         return found
 
     def __contains__(self, kind: object) -> bool:
-        return kind in self._places  # asking `__getitem__` would load it
+        return kind in PAGES or kind in CODED  # `__getitem__` would load it
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._places)
+        return iter(sorted(PAGES | CODED.keys()))
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(PAGES | CODED.keys())
 
 
-KINDS: Final = BuiltIn(
-    dict.fromkeys(sorted(PAGES), MAPPED)
-    | {
-        "booking-sync": "forwarder.pms.kinds.booking_sync.adapter:BookingSyncAdapter",
-        "generic": "forwarder.pms.kinds.generic.adapter:GENERIC",
-        "website-builder": "forwarder.pms.kinds.generic.adapter:WebsiteBuilderAdapter",
-    }
-)
+KINDS: Final = BuiltIn()
 
 
 @cache

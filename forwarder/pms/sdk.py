@@ -15,7 +15,16 @@ from forwarder.pms.http.outcomes import gateway_failure, harmless, not_understoo
 from forwarder.pms.http.response import Headers, Response, bounded, hold_off_asked, read_object, retry_after
 from forwarder.pms.port import CANCELLED_IN_PMS, AccountConnection, Capabilities, Limit, Limits
 from forwarder.pms.responses.matching import Echo
-from forwarder.pms.responses.record import amount, discreet, finances, identifier, record_fields, shortened
+from forwarder.pms.responses.record import (
+    amount,
+    discreet,
+    finances,
+    identifier,
+    objects,
+    price_part,
+    record_fields,
+    shortened,
+)
 from forwarder.pms.responses.refusals import PRICE_AND_CARD, REFUSALS, Meaning, outcome_of_message, refusal
 from forwarder.process.clock import Clock
 from forwarder.reservation.booking import Booking
@@ -106,9 +115,11 @@ __all__ = [
     "names_another",
     "no_token",
     "not_understood",
+    "objects",
     "outcome_of",
     "outcome_of_message",
     "path_segment",
+    "price_part",
     "read_object",
     "record_fields",
     "refusal",

@@ -3,8 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from forwarder.pms.mapping.format.evidence import SOURCES, source_of
-from forwarder.pms.mapping.format.model import PmsMapping
+from forwarder.pms.mapping.model import SOURCES, PmsMapping, source_of
 
 _TAKEN: Final = "room_unavailable"
 

@@ -6,7 +6,7 @@ Published as schemas/pms-openapi.json.
 
 from typing import Any, Final
 
-from forwarder.pms.kinds.generic.adapter import NOT_THERE, NOTHING_DONE
+from forwarder.pms.kinds.generic import NOT_THERE, NOTHING_DONE
 from tools.contracts.pms_contract_schemas import REF, contract_schemas
 
 _VERSION: Final = "1.1.0"

@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from forwarder.pms.kinds.generic.adapter import KEY_REUSED, NOT_THERE, NOTHING_DONE, STILL_WORKING
+from forwarder.pms.kinds.generic import KEY_REUSED, NOT_THERE, NOTHING_DONE, STILL_WORKING
 from forwarder.pms.responses.record import RecordFields
 from forwarder.pms.responses.refusals import REFUSALS
 from forwarder.reservation.request import BookingEngineRequest, GeneralRequest

@@ -1,15 +1,13 @@
 """docs/reference/mapped-kinds.md: the kinds side by side, and by what each statement of those that are mappings is known."""
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Final
 
 from forwarder.pms.adapter import AdapterKind
-from forwarder.pms.mapping.format.evidence import SOURCES, counted, source_of
-from forwarder.pms.mapping.format.model import PmsMapping
-from forwarder.pms.mapping.format.operations import Find
+from forwarder.pms.built_in import page_text
 from forwarder.pms.mapping.kind import MappedKind
-from forwarder.pms.pages import page_text
+from forwarder.pms.mapping.model import SOURCES, PmsMapping, counted, source_of
+from forwarder.pms.mapping.operations import Find
 from forwarder.pms.port import Limit
 from forwarder.pms.registry import KINDS
 from tools.reference.source import HEAD, PACKAGE, table
@@ -20,7 +18,7 @@ Most kinds are a page of YAML in `forwarder/pms/kinds`, which [Map a PMS](../gui
 adds what a page cannot say. None of them was tried at its vendor. A kind is *experimental* where something of how reservations
 are made or found is not known: what is not known is never guessed, but refused, tried again or left in doubt, as is said below.
 
-Whoever has a sandbox can change that: `forwarder adapters check KIND --base-url … --property …` prints what it shows as an
+With a sandbox you can change that: `forwarder adapters check KIND --base-url … --property …` prints what it shows as an
 `evidence` block to send back; `--account ID` does so as an account that is set up.
 
 """
@@ -88,8 +86,10 @@ def _look_up(find: Find | None) -> tuple[str, str]:
     return f"`{find.path}`, {_MATCH[find.match]}", "by a filter" if find.pages is None else find.pages.by
 
 
-def _lines_of_code(folder: str) -> int:
-    return sum(len(path.read_text(encoding="utf-8").splitlines()) for path in Path(_KINDS / folder).rglob("*.py"))
+def _lines_of_code(module: str) -> int:
+    """Of a module, or of all modules of a package."""
+    paths = [*_KINDS.glob(f"{module}.py"), *(_KINDS / module).rglob("*.py")]
+    return sum(len(path.read_text(encoding="utf-8").splitlines()) for path in paths)
 
 
 def _section(name: str, mapping: PmsMapping) -> Iterator[str]:

@@ -3,17 +3,18 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from forwarder.pms.mapping.format.fields import DERIVED, FIELDS
-from forwarder.pms.mapping.format.model import PmsMapping
+from forwarder.pms.mapping.model import PmsMapping
+from forwarder.pms.mapping.operations import Operation
+from forwarder.pms.mapping.values import DERIVED, FIELDS
 from tools.reference.source import HEAD, table
 
 _ABOUT: Final = """# The format of a mapping
 
-A mapping is a YAML document that says how a PMS is asked, and how its answers are read. This page has every table and key;
-[Map a PMS](../guides/map-a-pms.md) explains it by examples. What is not of this form is refused as it is loaded, with the line
-and the nearest right word.
+A mapping is a YAML document that describes the requests that a PMS takes, and how to read its responses. This page lists every
+table and key; [Map a PMS](../guides/map-a-pms.md) explains them by examples. Anything else is refused when the mapping is loaded,
+with the line and the nearest correct word.
 
-YAML is taken literally here: `no`, `on` and dates are texts, a name stands once in a table, and there are no `&` and `*`.
+YAML is read literally: `no`, `on` and dates are texts. Duplicate names, `&` and `*` are mistakes.
 
 """
 _WORDS: Final = {"string": "text", "integer": "whole number", "number": "number", "boolean": "true or false"}
@@ -24,13 +25,13 @@ def mapping_format_page() -> str:
     """The page."""
     schema = PmsMapping.model_json_schema(by_alias=True)
     parts: Mapping[str, Any] = schema["$defs"]
-    sections = ["\n".join(_section("The whole", schema))]
+    sections = ["\n".join(_section("Mapping", schema))]
     sections += ["\n".join(_section(name, parts[name])) for name in _in_order(schema, parts)]
     return HEAD + _ABOUT + "\n".join(sections) + "\n" + _fields()
 
 
 def _in_order(schema: Mapping[str, Any], parts: Mapping[str, Any]) -> list[str]:
-    """The tables as they come up, from the whole downwards."""
+    """The tables, each after the first that refers to it."""
     found: list[str] = []
     waiting = [*_refs(schema.get("properties", {}))]
     while waiting:
@@ -58,22 +59,25 @@ def _section(name: str, schema: Mapping[str, Any]) -> Iterator[str]:
     yield f"{schema.get('description', '').strip()}\n"
     required = schema.get("required", ())
     rows = [
-        [f"`{key}`", _type(value) + (", required" if key in required else _preset(value)), _said(value)]
+        [f"`{key}`", _type(value) + (", required" if key in required else _preset(value)), _said(key, value)]
         for key, value in schema["properties"].items()
     ]
     yield table(["key", "is", "meaning"], rows)
 
 
-def _said(value: Mapping[str, Any]) -> str:
-    return " ".join(str(value.get("description", "")).split())
+_OF_OPERATIONS: Final = {field.alias or name: field.description for name, field in Operation.model_fields.items()}
+
+
+def _said(key: str, value: Mapping[str, Any]) -> str:
+    """An operation that has a default of its own for a key says no more of it than all operations do."""
+    return " ".join(str(value.get("description") or _OF_OPERATIONS.get(key, "")).split())
 
 
 def _preset(value: Mapping[str, Any]) -> str:
     default = value.get("default")
     if default in (None, "", [], {}) or isinstance(default, dict | list):
         return ""
-    shown = {True: "true", False: "false", "\n": "a line feed"}.get(default, default)
-    return f"; else {shown}" if default == "\n" else f"; else `{shown}`"
+    return f"; else `{str(default).lower() if isinstance(default, bool) else default}`"
 
 
 def _type(value: Mapping[str, Any]) -> str:
@@ -103,8 +107,8 @@ def _fields() -> str:
     return "\n".join(
         [
             "## Fields\n",
-            f"The fields of ours, as `field` and the texts in `query` and `body` name them: {plain}.\n",
-            "And those that are worked out of others:\n",
-            table(["field", "out of"], derived),
+            f"The names of our fields in `field`, `query` and `body`: {plain}.\n",
+            "Derived fields:\n",
+            table(["field", "derived from"], derived),
         ]
     )

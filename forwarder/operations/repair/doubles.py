@@ -7,8 +7,8 @@ from typing import Final, Protocol
 
 from forwarder.operations.audit import Audit
 from forwarder.operations.connections import connection_of, is_same_pms, target_of
+from forwarder.pms.built_in import traits_of
 from forwarder.pms.port import BadOptions, PmsDirectory, UnknownKind
-from forwarder.pms.traits import traits_of
 from forwarder.reservation.booking import booking_of
 from forwarder.reservation.evidence import ANOTHER_PMS
 from forwarder.reservation.outcome import Cancelled, Rejected

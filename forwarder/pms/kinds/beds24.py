@@ -8,13 +8,13 @@ from typing import Any, Final
 
 from pydantic_core import from_json, to_json
 
+from forwarder.pms.built_in import page_text
 from forwarder.pms.mapping.adapter import MappedAdapter
-from forwarder.pms.mapping.format.document import load_document
-from forwarder.pms.mapping.format.fields import DoesNotFit
-from forwarder.pms.mapping.format.model import PmsMapping
+from forwarder.pms.mapping.document import load_document
+from forwarder.pms.mapping.model import PmsMapping
 from forwarder.pms.mapping.request import Asked
 from forwarder.pms.mapping.response import Tentative
-from forwarder.pms.pages import page_text
+from forwarder.pms.mapping.values import DoesNotFit
 from forwarder.pms.sdk import (
     Booking,
     InDoubt,
@@ -34,7 +34,7 @@ _UNCLEAR: Final = InDoubt("pms_answer_not_understood", "The PMS does not say whe
 
 
 class Beds24Adapter(MappedAdapter):
-    """Beds24 as one account speaks it."""
+    """An account of Beds24."""
 
     @staticmethod
     def mapping_for(mapping: PmsMapping, settings: Mapping[str, Any]) -> PmsMapping:
@@ -46,7 +46,7 @@ class Beds24Adapter(MappedAdapter):
         return outcome
 
     async def create_many(self, bookings: Sequence[Booking], send: Send) -> Sequence[Outcome]:
-        """One request for all that can be asked for. Of the others, nothing is sent."""
+        """One request for all bookings that can be written as Beds24 wants them; the others are refused unsent."""
         outcomes: dict[str, Outcome] = {}
         asked: list[tuple[Booking, Request]] = []
         for booking in bookings:
@@ -60,7 +60,7 @@ class Beds24Adapter(MappedAdapter):
         return [outcomes[booking.reference] for booking in bookings]
 
     async def _post(self, asked: Sequence[tuple[Booking, Request]], send: Send) -> Sequence[Outcome]:
-        """What Beds24 says of each; where it does not answer them one by one, what that means for every one."""
+        """The outcome of each booking. A response that is not about each of them means the same for all."""
         items = [item for _, request in asked for item in from_json(request.content)]
         response = await self._credentials.send(replace(asked[0][1], content=to_json(items)), send)
         said = _items(response, len(asked))
@@ -93,7 +93,7 @@ class Beds24Adapter(MappedAdapter):
         return super().record({name: value for name, value in shown.items() if name != "tax" or value}, booking)
 
     def words(self, body: Any) -> str:
-        """What each error of an item says, after its field in the caller's words."""
+        """The errors of an item, each after its field in the caller's words."""
         errors = body[0].get("errors") if isinstance(body, list) and body and isinstance(body[0], dict) else None
         faults = [fault for fault in errors if isinstance(fault, dict)] if isinstance(errors, list) else []
         return "; ".join(self._in_words(_text(fault.get("field")), _text(fault.get("message"))) for fault in faults)
@@ -103,7 +103,7 @@ class Beds24Adapter(MappedAdapter):
 
 
 def _items(response: Response, count: int) -> list[Any] | None:
-    """What the body says of each item; None where it does not hold so many."""
+    """The items of the response; None if there are not `count`."""
     try:
         items = from_json(response.json_text, allow_inf_nan=False) if response.status_code in _ANSWERED else None
     except ValueError:

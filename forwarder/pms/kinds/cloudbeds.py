@@ -1,6 +1,7 @@
 """What cloudbeds.yaml cannot say: a note that follows the booking, and its price, which is read once the booking is made."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
+from decimal import Decimal
 from typing import Any, Final
 from urllib.parse import urlencode
 
@@ -8,11 +9,11 @@ import structlog
 from pydantic_core import to_json
 
 from forwarder.pms.mapping.adapter import MappedAdapter
-from forwarder.pms.mapping.format.json_path import value_at
-from forwarder.pms.mapping.format.model import PmsMapping
-from forwarder.pms.mapping.format.parts import Rule
+from forwarder.pms.mapping.model import PmsMapping
+from forwarder.pms.mapping.parts import Rule
 from forwarder.pms.mapping.request import Asked
-from forwarder.pms.mapping.response import Tentative, body_of, decide, id_of, may_be_ours
+from forwarder.pms.mapping.response import Tentative, id_of, may_be_ours
+from forwarder.pms.mapping.values import value_at
 from forwarder.pms.sdk import (
     Booking,
     Confirmed,
@@ -32,6 +33,8 @@ from forwarder.pms.sdk import (
     amount,
     decimal,
     json_number,
+    objects,
+    price_part,
     read_object,
     record_fields,
 )
@@ -45,7 +48,7 @@ _FORM: Final = (b"Content-Type", b"application/x-www-form-urlencoded")
 
 
 class CloudbedsAdapter(MappedAdapter):
-    """Cloudbeds as one account speaks it."""
+    """An account of Cloudbeds."""
 
     @staticmethod
     def mapping_for(mapping: PmsMapping, settings: Mapping[str, Any]) -> PmsMapping:
@@ -82,7 +85,7 @@ class CloudbedsAdapter(MappedAdapter):
         return super()._ruled(rule, response, body, booking)
 
     async def find(self, booking: Booking, send: Send) -> LookupOutcome:
-        """What an earlier push made and could not finish has its note in the end."""
+        """Adds the note if an earlier push made the booking and could not finish."""
         found = await super().find(booking, send)
         if not isinstance(found, Confirmed):
             return found
@@ -93,25 +96,22 @@ class CloudbedsAdapter(MappedAdapter):
 
     async def _with_details(self, outcome: Confirmed, booking: Booking, send: Send) -> Confirmed:
         """With the record of the booking's details where they can be had, else as it is."""
-        cancel = self._mapping.cancel
-        show = None if cancel is None else cancel.read_back
+        show = self._mapping.show
         if show is None:
             return outcome
         try:
-            asked = Asked(booking, outcome.pms_reservation_id)
-            response = await self._credentials.send(self._requests.build(show, asked), send)
+            answer = await self._ask(show, Asked(booking, outcome.pms_reservation_id), send)
         except (NotSent, NoResponse):
             return outcome
-        body = body_of(response)
-        shown = value_at(body, show.reservation)
-        known = decide(self._mapping, show, response, body) is True and isinstance(shown, dict)
+        shown = value_at(answer.body, show.reservation)
+        known = answer.meaning is True and isinstance(shown, dict)
         same = known and id_of(self._mapping.reservation, shown) == outcome.pms_reservation_id
         return self._record(outcome, shown, booking) if same and may_be_ours(self._mapping, shown, booking) else outcome
 
     # --- the note ---
 
     async def _leave_note(self, reservation_id: str, booking: Booking, send: Send) -> None:
-        """A note that fails twice is given up, and logged as lost: the booking stands without it."""
+        """A note that fails twice is given up and logged as lost; the booking remains."""
         notes = self._note(booking)
         form = {**self._place(reservation_id, booking), _NOTE: notes}
         headers = ((b"Accept", b"application/json"), _FORM)
@@ -137,7 +137,7 @@ class CloudbedsAdapter(MappedAdapter):
             shown = (read_object(await self._credentials.send(request, send)) or {}).get("data")
         except (NotSent, NoResponse):
             return False
-        return any(item.get(_NOTE) == notes for item in _objects(shown))
+        return any(item.get(_NOTE) == notes for item in objects(shown))
 
     def _note(self, booking: Booking) -> str:
         return self._requests.notes(booking) if self._follows else ""
@@ -152,14 +152,14 @@ class CloudbedsAdapter(MappedAdapter):
         """No currency is shown."""
         total = _number(shown.get("grandTotal", shown.get("total")))
         detailed = shown.get("balanceDetailed")  # documented as an object, or a list of them
-        sums = next(iter(_objects(detailed if isinstance(detailed, list) else [detailed])), {})
+        sums = next(iter(objects(detailed if isinstance(detailed, list) else [detailed])), {})
         finances = {
             "totalPrice": total,
             "totalPaid": _number(sums.get("paid")),
             "remainingBalance": _number(shown.get("balance")),
-            "basePrice": _base_price(_number(sums.get("subTotal")), shown),
-            "fee": _one_line("totalFee", "Additional items", "Fee", sums.get("additionalItems")),
-            "tax": _one_line("totalTax", "Taxes and fees", "Tax", sums.get("taxesFees")),
+            "basePrice": _base_price(sums, shown),
+            "fee": _one_line("fee", "Additional items", sums.get("additionalItems")),
+            "tax": _one_line("tax", "Taxes and fees", sums.get("taxesFees")),
         }
         source = shown.get("source") or shown.get("sourceName")
         record = record_fields({"source": source, "totalPrice": total, "finances": finances})
@@ -191,34 +191,28 @@ def _with_a_note(table: FieldTable) -> FieldTable:
     return table.but(own, notes=_NOTE)
 
 
-def _base_price(total: float | None, shown: Mapping[str, Any]) -> dict[str, Any] | None:
-    if total is None:
-        return None
+def _base_price(sums: Mapping[str, Any], shown: Mapping[str, Any]) -> dict[str, Any] | None:
+    rooms = (*objects(shown.get("assigned")), *objects(shown.get("unassigned")))
     nights = [
-        {"name": f"Night of {night.get('date')}", "type": "RoomRate", "total": rate}
-        for night in _nights(shown)
-        if (rate := _number(night.get("rate"))) is not None
+        (f"Night of {night.get('date')}", rate)
+        for room in rooms
+        for night in objects(room.get("dailyRates"))
+        if (rate := _amount(night.get("rate"))) is not None
     ]
-    return {"totalBasePrice": total, "breakdown": nights}
+    total = _amount(sums.get("subTotal"))
+    return None if total is None else price_part("basePrice", nights, total)
 
 
-def _nights(shown: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    for room in (*_objects(shown.get("assigned")), *_objects(shown.get("unassigned"))):
-        yield from _objects(room.get("dailyRates"))
+def _one_line(part: str, name: str, value: object) -> dict[str, Any] | None:
+    total = _amount(value)
+    return None if total is None else price_part(part, [(name, total)] if total else [], total)
 
 
-def _objects(parts: object) -> Iterable[Mapping[str, Any]]:
-    return [part for part in parts if isinstance(part, dict)] if isinstance(parts, list) else []
-
-
-def _one_line(total_name: str, name: str, kind: str, value: object) -> dict[str, Any] | None:
-    total = _number(value)
-    if total is None:
-        return None
-    return {total_name: total, "breakdown": [{"name": name, "type": kind, "total": total}] if total else []}
+def _amount(value: object) -> Decimal | None:
+    """An amount, which Cloudbeds writes as a number, and in places as a text."""
+    return amount(value) if isinstance(value, str) else decimal(value)
 
 
 def _number(value: object) -> float | int | None:
-    """An amount, which Cloudbeds writes as a number, and in places as a text."""
-    exact = amount(value) if isinstance(value, str) else decimal(value)
+    exact = _amount(value)
     return None if exact is None else json_number(exact)

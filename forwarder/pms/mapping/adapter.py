@@ -1,4 +1,4 @@
-"""A PMS that is mapped: the adapter that a mapping stands for."""
+"""The adapter for PMSs that a mapping describes."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -19,11 +19,10 @@ from forwarder.pms.http.outcomes import (
     unexpected,
 )
 from forwarder.pms.http.response import Response, hold_off_asked, retry_after
-from forwarder.pms.mapping.credentials import Credentials
-from forwarder.pms.mapping.format.fields import DoesNotFit
-from forwarder.pms.mapping.format.json_path import MISSING, assembled, value_at
-from forwarder.pms.mapping.format.model import PmsMapping
-from forwarder.pms.mapping.format.operations import (
+from forwarder.pms.mapping.access import Credentials
+from forwarder.pms.mapping.lookup import Lookup
+from forwarder.pms.mapping.model import PmsMapping
+from forwarder.pms.mapping.operations import (
     ABSENT,
     CANCELLATION_REFUSED,
     CANCELLED,
@@ -39,14 +38,14 @@ from forwarder.pms.mapping.format.operations import (
     Operation,
     Show,
 )
-from forwarder.pms.mapping.format.parts import Rule
-from forwarder.pms.mapping.lookup import Lookup
+from forwarder.pms.mapping.parts import Rule
 from forwarder.pms.mapping.request import Asked, Requests
 from forwarder.pms.mapping.response import (
+    Answer,
     Tentative,
+    answer_to,
     body_of,
     confirmed_by_id,
-    decide,
     id_of,
     made,
     record_of,
@@ -55,6 +54,7 @@ from forwarder.pms.mapping.response import (
     words,
 )
 from forwarder.pms.mapping.unmapped import Unmapped
+from forwarder.pms.mapping.values import MISSING, DoesNotFit, assembled, value_at
 from forwarder.pms.port import CANCELLED_IN_PMS, SEARCH_UNPROVEN, AccountConnection, Capabilities
 from forwarder.pms.responses.record import identifier
 from forwarder.pms.responses.refusals import PRICE_AND_CARD, Meaning, outcome_of_message, refusal
@@ -83,8 +83,8 @@ _STAND_IN_ID: Final = "THE-PMS-ID"
 
 
 class MappedAdapter:
-    """The PMS that `mapping` describes, as one account speaks to it. `settings`: its values for the mapping's options; `token_url`:
-    where its tokens are asked for, if not where the mapping says."""
+    """An account of the PMS that `mapping` describes. `settings`: its values for the mapping's options; `token_url`: replaces the
+    mapping's."""
 
     def __init__(
         self,
@@ -102,7 +102,7 @@ class MappedAdapter:
         self._clock = clock
         self._auth = mapping.auth_for(self._settings)
         self._credentials = Credentials(self._auth, connection, clock, self._has_ended, token_url)
-        self._lookup = Lookup(mapping, self._built, self._credentials.send, self._not_searched, self._record, clock)
+        self._lookup = Lookup(mapping, self._ask, self._not_searched, self._record)
 
     @property
     def fields(self) -> FieldTable:
@@ -112,19 +112,19 @@ class MappedAdapter:
     def capabilities(self) -> Capabilities:
         return self._mapping.capabilities(self._settings)
 
-    # --- what code of a kind may replace ---
+    # --- for kinds with code to override ---
 
     @staticmethod
     def mapping_for(mapping: PmsMapping, settings: Mapping[str, Any]) -> PmsMapping:  # noqa: ARG004 - a kind's code reads it
-        """The mapping of an account with these options, where it is not the same for all."""
+        """The mapping of an account with these options, if it depends on them."""
         return mapping
 
     def record(self, shown: Mapping[str, Any], booking: Booking) -> dict[str, Any]:
-        """What of the record is in a reservation that the PMS shows."""
+        """The record of a reservation that the PMS shows."""
         return record_of(self._mapping.reservation, shown, booking.currency)
 
     def words(self, body: Any) -> str:
-        """Why the PMS refuses, in its own words; empty where it does not say."""
+        """The PMS's own reason for a refusal; empty if it gives none."""
         return words(self._mapping, body)
 
     def _record(self, outcome: Confirmed, shown: Any, booking: Booking) -> Confirmed:
@@ -145,27 +145,19 @@ class MappedAdapter:
             if not isinstance(made, str):
                 return made
             request = self._requests.build(create, Asked(booking, guest_id=made))
-        response = await self._credentials.send(request, send)
-        outcome = self.read(response, booking)
+        outcome = self.read(await self._credentials.send(request, send), booking)
         return await self._confirm(outcome.pms_id, booking, send) if isinstance(outcome, Tentative) else outcome
 
     async def _guest_made(self, make: MakeGuest, booking: Booking, send: Send) -> str | Rejected | Deferred:
-        """The PMS's id of the guest. Nothing is booked by it: a doubt is no more than a delay."""
+        """The PMS's id of the guest. It books nothing, so after a failure it is simply tried again."""
         try:
-            response = await self._credentials.send(self._built(make, Asked(booking)), send)
+            answer = await self._ask(make, Asked(booking), send)
         except NoResponse as failure:
             return harmless(outcome_of(failure))
-        body = body_of(response)
-        match decide(self._mapping, make, response, body):
-            case True:
-                return identifier(value_at(body, make.id)) or harmless(not_understood(response))
-            case Rule() as rule:
-                ruled = self._ruled(rule, response, body, booking)
-                return harmless(ruled) if isinstance(ruled, InDoubt) else ruled
-            case False:
-                return harmless(not_understood(response))
-            case None:
-                return harmless(self._put_off_by_status(response, booking))
+        if answer.meaning is True:
+            return identifier(value_at(answer.body, make.id)) or harmless(not_understood(answer.response))
+        failed = self._failed(answer, booking)
+        return failed if isinstance(failed, Rejected) else harmless(failed)
 
     def misfit(self, misfit: DoesNotFit, booking: Booking) -> Rejected:
         """The refusal of a booking that cannot be written as the PMS wants it."""
@@ -173,22 +165,15 @@ class MappedAdapter:
 
     def read(self, response: Response, booking: Booking) -> Outcome | Tentative:
         """What the response to a create means."""
-        create, body = self._mapping.create, body_of(response)
-        match decide(self._mapping, create, response, body):
-            case True:
-                outcome = made(self._mapping, response, body, booking)
-                shown = value_at(body, create.reservation)
-                return self._record(outcome, shown, booking) if isinstance(outcome, Confirmed) else outcome
-            case Rule() as rule:
-                return self._ruled(rule, response, body, booking)
-            case False:
-                return not_understood(response)
-            case None:
-                return self._put_off_by_status(response, booking)
+        answer = answer_to(self._mapping, self._mapping.create, response)
+        if answer.meaning is not True:
+            return self._failed(answer, booking)
+        outcome = made(self._mapping, answer, booking)
+        shown = value_at(answer.body, self._mapping.create.reservation)
+        return self._record(outcome, shown, booking) if isinstance(outcome, Confirmed) else outcome
 
     async def _confirm(self, pms_id: str, booking: Booking, send: Send) -> Outcome:
-        """The second request. Something is made by now: whatever is not certain is in doubt, and a no is one once that is
-        undone."""
+        """The second request. A reservation exists: anything uncertain is in doubt, and a refusal counts once it is undone."""
         confirm = self._mapping.confirm
         if confirm is None:
             return _half_made(pms_id, "The mapping has no `confirm`.")
@@ -204,42 +189,29 @@ class MappedAdapter:
     async def _asked_to_confirm(
         self, confirm: Confirm, pms_id: str, booking: Booking, send: Send
     ) -> Confirmed | Rejected | Deferred | InDoubt:
-        response = await self._credentials.send(self._built(confirm, Asked(booking, pms_id)), send)
-        body = body_of(response)
-        decided = decide(self._mapping, confirm, response, body)
-        if isinstance(decided, Rule) and decided.becomes != CONFIRMED:
-            return self._ruled(decided, response, body, booking)
+        answer = await self._ask(confirm, Asked(booking, pms_id), send)
+        by_rule = answer.meaning.becomes if isinstance(answer.meaning, Rule) else ""
+        if by_rule not in ("", CONFIRMED):
+            return self._failed(answer, booking)
         if confirm.read_back is not None:
-            return await self._seen_confirmed(confirm.read_back, pms_id, booking, send)
-        if decided:
-            return Confirmed(pms_id)
-        return not_understood(response) if decided is False else self._put_off_by_status(response, booking)
-
-    async def _seen_confirmed(
-        self, show: Show, pms_id: str, booking: Booking, send: Send
-    ) -> Confirmed | Deferred | InDoubt:
-        state, response = await self._read_back(show, pms_id, booking, send)
-        return Confirmed(pms_id) if state == "confirmed" else not_understood(response)
+            state, response = await self._read_back(confirm.read_back, pms_id, booking, send)
+            return Confirmed(pms_id) if state == "confirmed" else not_understood(response)
+        return Confirmed(pms_id) if by_rule or answer.meaning is True else self._failed(answer, booking)
 
     async def _read_back(self, show: Show, pms_id: str, booking: Booking, send: Send) -> tuple[str, Response]:
-        """What the PMS shows the reservation to be now; empty where it does not say."""
-        response = await self._credentials.send(self._built(show, Asked(booking, pms_id)), send)
-        body = body_of(response)
-        match decide(self._mapping, show, response, body):
-            case Rule(becomes=becomes):
-                return (becomes if becomes in (CANCELLED, ABSENT) else ""), response
-            case True:
-                return self._shown(show, body, pms_id), response
-            case _:
-                return "", response
-
-    def _shown(self, show: Show, body: Any, pms_id: str) -> str:
-        shown = value_at(body, show.reservation)
-        listed, _, position = show.reservation.rpartition(".")
-        if shown is MISSING and position == "0" and value_at(body, listed) == []:
-            return ABSENT
-        another = id_of(self._mapping.reservation, shown)
-        return "" if another not in (None, pms_id) else state_of(self._mapping.reservation, shown)
+        """The state of the reservation that the PMS shows now; empty if it shows none."""
+        answer = await self._ask(show, Asked(booking, pms_id), send)
+        state = ""
+        if isinstance(answer.meaning, Rule):
+            state = answer.meaning.becomes if answer.meaning.becomes in (CANCELLED, ABSENT) else ""
+        elif answer.meaning is True:
+            shown = value_at(answer.body, show.reservation)
+            listed, _, position = show.reservation.rpartition(".")
+            if shown is MISSING and position == "0" and value_at(answer.body, listed) == []:
+                state = ABSENT
+            elif id_of(self._mapping.reservation, shown) in (None, pms_id):
+                state = state_of(self._mapping.reservation, shown)
+        return state, answer.response
 
     # --- find ---
 
@@ -261,15 +233,22 @@ class MappedAdapter:
         return outcome if isinstance(outcome, Confirmed) else harmless(outcome)
 
     async def _find_by_id(self, pms_id: str, booking: Booking, send: Send) -> Confirmed | None:
-        """The reservation of the id that our create was answered with, where it is shown and nothing in it is another's."""
-        steps = (self._mapping.confirm, self._mapping.cancel)
-        show = next((step.read_back for step in steps if step is not None and step.read_back is not None), None)
+        """The reservation of the id that our create was answered with, if it is shown and nothing in it is another's."""
+        show = self._mapping.show
         if show is None:
             return None
-        response = await self._credentials.send(self._built(show, Asked(booking, pms_id)), send)
-        body = body_of(response)
-        item = value_at(body, show.reservation) if decide(self._mapping, show, response, body) is True else MISSING
+        answer = await self._ask(show, Asked(booking, pms_id), send)
+        item = value_at(answer.body, show.reservation) if answer.meaning is True else MISSING
         return confirmed_by_id(self._mapping, item, booking)
+
+    def _not_searched(self, answer: Answer, booking: Booking) -> Deferred:
+        """What the answer to a failed search means."""
+        if answer.meaning is None:
+            return harmless(unexpected(answer.response, self._clock.now()))
+        failed = self._failed(answer, booking)
+        if isinstance(failed, Rejected):
+            return Deferred("pms_refused_request", f"The PMS does not search. It says: {failed.problem.detail}")
+        return harmless(failed)
 
     # --- cancel ---
 
@@ -277,11 +256,11 @@ class MappedAdapter:
         cancel = self._mapping.cancel
         if cancel is None:
             return _NOT_MAPPED
-        response = await self._credentials.send(self._built(cancel, Asked(booking, pms_reservation_id)), send)
-        said = self._said_of_cancelling(cancel, response, booking)
+        answer = await self._ask(cancel, Asked(booking, pms_reservation_id), send)
+        said = self._said_of_cancelling(cancel, answer, booking)
         if cancel.read_back is None or (isinstance(said, Deferred) and said.retry_after_seconds):
             return said
-        if cancel.read_back.after == "refusal" and not self._says_no(cancel, response):
+        if cancel.read_back.after == "refusal" and not self._is_refusal(answer):
             return said
         state, shown = await self._read_back(cancel.read_back, pms_reservation_id, booking, send)
         match state:
@@ -292,64 +271,67 @@ class MappedAdapter:
                 if isinstance(there, Absent) or (isinstance(there, Deferred) and there.reason == CANCELLED_IN_PMS):
                     return Cancelled()
                 return there if isinstance(there, Deferred) else harmless(not_understood(shown))
+            case "confirmed" | "tentative" if isinstance(said, Cancelled):
+                detail = "The PMS said that it was cancelled, and shows it as before."
+                return Deferred("pms_answer_not_understood", detail)
             case "confirmed" | "tentative":
-                return _not_cancelled() if isinstance(said, Cancelled) else said
-            case _ if isinstance(said, Rejected):  # a no counts of what the PMS shows
+                return said
+            case _ if isinstance(said, Rejected):  # a refusal counts only for a reservation that is shown
                 return Deferred("pms_refused_request", "The PMS does not cancel the reservation, and does not show it.")
             case _ if cancel.read_back.after == "refusal":
                 return harmless(self._put_off_by_status(shown, booking))
             case _:
                 return said if not isinstance(said, Cancelled) else harmless(not_understood(shown))
 
-    def _says_no(self, cancel: Cancel, response: Response) -> bool:
-        """Whether it is the PMS's own no, whatever it is about."""
-        body = body_of(response)
-        if isinstance(decide(self._mapping, cancel, response, body), Rule):
-            return True
+    def _is_refusal(self, answer: Answer) -> bool:
+        """Whether the PMS itself refuses, for any reason."""
         failure = self._mapping.failure
-        return failure.reads_the_body and failure.passes(response.status_code, body)
+        fails = failure.reads_the_body and failure.passes(answer.response.status_code, answer.body)
+        return isinstance(answer.meaning, Rule) or fails
 
-    def _said_of_cancelling(self, cancel: Cancel, response: Response, booking: Booking) -> CancelOutcome:
-        body = body_of(response)
-        match decide(self._mapping, cancel, response, body):
-            case True:
-                return Cancelled() if self._is_shown_cancelled(cancel, body) else harmless(not_understood(response))
-            case Rule(becomes=becomes) as rule:
-                if becomes == CANCELLED:
-                    return Cancelled()
-                ruled = self._ruled(rule, response, body, booking)
-                if isinstance(ruled, Rejected):
-                    return refusal(booking, CANCELLATION_REFUSED, self.words(body))
-                return harmless(ruled)
-            case False:
-                return harmless(not_understood(response))
-            case None:
-                return harmless(self._put_off_by_status(response, booking))
+    def _said_of_cancelling(self, cancel: Cancel, answer: Answer, booking: Booking) -> CancelOutcome:
+        by_rule = answer.meaning.becomes if isinstance(answer.meaning, Rule) else ""
+        if by_rule == CANCELLED or (answer.meaning is True and self._is_shown_cancelled(cancel, answer.body)):
+            return Cancelled()
+        failed = self._failed(answer, booking)
+        if isinstance(failed, Rejected):
+            return refusal(booking, CANCELLATION_REFUSED, self.words(answer.body))
+        return harmless(failed)
 
     def _is_shown_cancelled(self, cancel: Cancel, body: Any) -> bool:
-        if cancel.reservation is None:
+        """Whether the response shows the reservation as cancelled, or shows no state."""
+        status = self._mapping.reservation.status
+        if cancel.reservation is None or status is None:
             return True
         shown = value_at(body, cancel.reservation)
-        status = self._mapping.reservation.status
-        if status is None or value_at(shown, status.path) is MISSING:
-            return True
-        return state_of(self._mapping.reservation, shown) == "cancelled"
+        return value_at(shown, status.path) is MISSING or state_of(self._mapping.reservation, shown) == "cancelled"
 
-    # --- what is common to them ---
+    # --- requests and their answers ---
 
-    def _built(self, operation: Operation, asked: Asked) -> Request:
+    async def _ask(self, operation: Operation, asked: Asked, send: Send) -> Answer:
         try:
-            return self._requests.build(operation, asked)
+            request = self._requests.build(operation, asked)
         except DoesNotFit as misfit:  # it was made under another mapping
             raise NotSent("mapping_does_not_fit", str(misfit)) from misfit
+        return answer_to(self._mapping, operation, await self._credentials.send(request, send))
+
+    def _failed(self, answer: Answer, booking: Booking) -> Rejected | Deferred | InDoubt:
+        """What an unsuccessful answer means."""
+        match answer.meaning:
+            case Rule() as rule:
+                return self._ruled(rule, answer.response, answer.body, booking)
+            case None:
+                return self._put_off_by_status(answer.response, booking)
+            case _:
+                return not_understood(answer.response)
 
     def _has_ended(self, response: Response) -> bool:
-        """Whether a token is taken no more: not where the PMS says something else by the same status."""
+        """Whether a token has expired; not if one of the rules reads something else in the response."""
         oauth = self._auth.oauth
         if oauth is None or response.status_code not in oauth.ended.status:
             return False
         body = body_of(response)
-        if oauth.ended.when:  # the PMS's own word for it, which goes before a rule for all its errors
+        if oauth.ended.when:  # the PMS's own word for it has precedence over the rules
             return oauth.ended.passes(response.status_code, body)
         own = [rule for operation in self._mapping.operations.values() for rule in operation.errors]
         rule = rule_for(self._mapping, [rule for rule in own if rule.reads_the_body], response, body)
@@ -367,7 +349,7 @@ class MappedAdapter:
         return self.refusal(code, said, booking)
 
     def refusal(self, code: str, said: str, booking: Booking) -> Rejected:
-        """The PMS's no, of that code and in these words."""
+        """The PMS's refusal with that code and reason."""
         return refusal(booking, code, said)
 
     def _put_off(self, rule: Rule, response: Response) -> Deferred | InDoubt:
@@ -376,19 +358,12 @@ class MappedAdapter:
             return InDoubt("pms_failed", detail, retry_after(response, self._clock.now()))
         return Deferred("pms_put_off", detail, retry_after(response, self._clock.now()))
 
-    def _not_searched(self, rule: Rule, response: Response, booking: Booking) -> Deferred:
-        """What a rule means that a look-up was answered by."""
-        ruled = self._ruled(rule, response, body_of(response), booking)
-        if isinstance(ruled, Rejected):
-            return Deferred("pms_refused_request", f"The PMS does not search. It says: {ruled.problem.detail}")
-        return harmless(ruled)
-
     def _put_off_by_status(self, response: Response, booking: Booking) -> Deferred | InDoubt:
         outcome = refused_in_words(response, booking) or unexpected(response, self._clock.now())
         return self._with_pause(outcome, response) if isinstance(outcome, Deferred) else outcome
 
     def _with_pause(self, outcome: Deferred, response: Response) -> Deferred:
-        """Where the PMS says in a header how long it takes nothing more, that is kept to."""
+        """With the pause that the PMS asks for in a header, if any."""
         if outcome.retry_after_seconds is not None:
             return outcome
         return replace(outcome, retry_after_seconds=hold_off_asked(response, self._clock.now()) or None)
@@ -396,7 +371,7 @@ class MappedAdapter:
     # --- dry runs ---
 
     def stand_in(self, request: Request, _booking: Booking) -> StandIn | None:
-        """Of a create that is confirmed by a second request, the first one's answer."""
+        """The answer to the first request of a create that takes two."""
         create, shown = self._mapping.create, self._mapping.reservation
         if create.guest is not None and request.url.endswith(create.guest.path):
             guest = Response(min(create.guest.success.status), (), to_json(assembled({create.guest.id: _STAND_IN_ID})))
@@ -419,8 +394,3 @@ class MappedAdapter:
 def _half_made(pms_id: str, why: str) -> InDoubt:
     detail = f"The PMS made it under the id {pms_id}, and it is not known to be confirmed. {why}"
     return InDoubt("pms_half_made", detail, made=True, pms_reservation_id=pms_id)
-
-
-def _not_cancelled() -> Deferred:
-    detail = "The PMS said that it was cancelled, and shows it as before."
-    return Deferred("pms_answer_not_understood", detail)

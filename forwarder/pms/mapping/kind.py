@@ -1,4 +1,4 @@
-"""Kinds of PMS that a page describes, with the code that the page names, if any."""
+"""Kinds of PMS that a page describes, with the class that the page names, if any."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,12 +8,12 @@ from typing import Any, Final
 from pydantic import BaseModel, Field, ValidationError, create_model
 
 from forwarder.pms.adapter import Adapter, AdapterKind, Kind, NoOptions
+from forwarder.pms.built_in import page_text
 from forwarder.pms.fields import FieldTable, Refused, SentAs
 from forwarder.pms.mapping.adapter import MappedAdapter
-from forwarder.pms.mapping.format.document import DocumentFault, load_document
-from forwarder.pms.mapping.format.model import PmsMapping
+from forwarder.pms.mapping.document import DocumentFault, load_document
+from forwarder.pms.mapping.model import PmsMapping
 from forwarder.pms.mapping.unmapped import table_of
-from forwarder.pms.pages import page_text
 from forwarder.pms.port import AccountConnection
 from forwarder.process.clock import Clock
 from forwarder.process.loading import load
@@ -42,7 +42,7 @@ def shipped(name: str) -> MappedKind:
 
 
 def kind_of(mapping: PmsMapping) -> MappedKind:
-    """The kind whose accounts are all spoken to by `mapping`."""
+    """The kind that `mapping` describes."""
     options, table = _options_of(mapping), _table_of(mapping)
     adapter_class: type[MappedAdapter] = MappedAdapter if mapping.code is None else load(mapping.code)
 
@@ -58,7 +58,7 @@ def kind_of(mapping: PmsMapping) -> MappedKind:
 
 
 def mapping_of(kind: AdapterKind | None, options: Mapping[str, Any]) -> PmsMapping | None:
-    """The mapping by which an account of that kind, set so, is spoken to; None where code does, or where it cannot be read."""
+    """The mapping of an account of that kind with these options; None for a kind in code, or if it cannot be read."""
     if isinstance(kind, MappedKind):
         return kind.mapping
     if kind is None or "mapping" not in options:
@@ -71,7 +71,7 @@ def mapping_of(kind: AdapterKind | None, options: Mapping[str, Any]) -> PmsMappi
 
 
 def _table_of(mapping: PmsMapping) -> FieldTable:
-    """That of the mapping. A room that is not the property is refused by the rules of the kind, before its adapter is asked."""
+    """The mapping's table. The rules of the kind refuse a room that is not the property before the adapter is called."""
     table = table_of(mapping)
     room = table.fates["roomId"]
     if mapping.rooms or not isinstance(room, SentAs):
@@ -87,6 +87,6 @@ def _options_of(mapping: PmsMapping) -> type[BaseModel]:
         optional = value if preset is not None else value | None
         fields[name] = (optional, Field(preset, alias=name, description=option.description))
     if any(one.oauth is not None and one.oauth.grant != "header" for one in mapping.auth):
-        about = "Where tokens are asked for, in place of the vendor's own address."
+        about = "Where tokens are requested, instead of the vendor's own address."
         fields["token_url"] = (str | None, Field(None, alias=_TOKEN_URL, description=about))
     return create_model("Options", __base__=NoOptions, **fields) if fields else NoOptions

@@ -1,4 +1,4 @@
-"""From a mapping and a booking to the request of one operation. Pure."""
+"""Builds the request of an operation from a mapping and a booking. Pure."""
 
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
@@ -11,12 +11,11 @@ from pydantic_core import to_json
 from forwarder.pms.fields import as_text, value_of
 from forwarder.pms.http.client import Request, path_segment
 from forwarder.pms.http.response import Headers
-from forwarder.pms.mapping.format.fields import PMS_GUEST_ID, SAID, DoesNotFit, field_value, moved, written
-from forwarder.pms.mapping.format.json_path import assembled
-from forwarder.pms.mapping.format.model import FromOption, PmsMapping
-from forwarder.pms.mapping.format.operations import Create, Operation
-from forwarder.pms.mapping.format.parts import Source, Sources, placeholders
+from forwarder.pms.mapping.model import FromOption, PmsMapping
+from forwarder.pms.mapping.operations import Create, Operation
+from forwarder.pms.mapping.parts import Source, Sources, placeholders
 from forwarder.pms.mapping.unmapped import Sent, Unmapped, cut
+from forwarder.pms.mapping.values import PMS_GUEST_ID, SAID, DoesNotFit, assembled, field_value, moved, written
 from forwarder.reservation.booking import Booking
 
 _MEDIA_TYPES: Final = {"json": b"application/json", "form": b"application/x-www-form-urlencoded"}
@@ -24,8 +23,8 @@ _MEDIA_TYPES: Final = {"json": b"application/json", "form": b"application/x-www-
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a request is about. `pms_id`: the one reservation that is meant; `page`: the parameter that says which part of a
-    list; `guest_id`: the PMS's id of the guest."""
+    """The subject of a request. `pms_id` and `guest_id`: the PMS's ids of the reservation and the guest; `page`: the parameter
+    for a page of a list."""
 
     booking: Booking
     pms_id: str | None = None
@@ -35,7 +34,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Requests:
-    """Builds the requests of one account, without what lets them in. `settings`: the options that it sets."""
+    """Builds the requests of one account, without authentication. `settings`: the options that it sets."""
 
     mapping: PmsMapping
     base_url: str
@@ -73,7 +72,7 @@ class Requests:
         return to_json([whole] if isinstance(operation, Create) and operation.as_list else whole)
 
     def values(self, operation: Operation, asked: Asked) -> Mapping[str, Any]:
-        """What the body says, by the PMS's names. Raises `DoesNotFit`."""
+        """The values of the body, by the PMS's names. Raises `DoesNotFit`."""
         sources, found = operation.body, self._found(operation.body, asked)
         notes = self.unmapped.notes if isinstance(operation, Create) else None
         if notes is not None:
@@ -87,13 +86,13 @@ class Requests:
         return () if guest is None else _kept(guest.body, self._found(guest.body, asked)).values()
 
     def notes(self, booking: Booking) -> str:
-        """What the notes of a create say, wherever the mapping sends them. Raises `DoesNotFit`."""
+        """The notes of a create, wherever they are sent. Raises `DoesNotFit`."""
         sources = self.mapping.create.body
         said = _kept(sources, self._found(sources, Asked(booking)))
         return self.unmapped.notes_with(said.values(), booking)
 
     def _values(self, sources: Sources, asked: Asked) -> Mapping[str, Any]:
-        """What there is to send; what the booking does not have is left out."""
+        """The values to send; what the booking does not have is left out."""
         return {name: one.value for name, one in _kept(sources, self._found(sources, asked)).items()}
 
     def _found(self, sources: Sources, asked: Asked) -> dict[str, Sent]:
@@ -106,7 +105,7 @@ class Requests:
             sent = replace(instead, says=instead.says | sent.says)
         if sent.value is None and source.default is not None:
             return replace(sent, value=source.default)
-        if source.option is not None and source.otherwise is not None:  # which may say the same
+        if source.option is not None and source.otherwise is not None:  # a field whose value may be the same
             same = {name for name in source.otherwise.fields if as_text(value_of(asked.booking, name)) == sent.value}
             return replace(sent, says=sent.says | same)
         return sent
@@ -121,11 +120,9 @@ class Requests:
             if source.of is not None:
                 value = (value or {}).get(as_text(field_value(booking, source.of)))
             return Sent(value)
-        if source.json_text is not None:
-            return Sent(to_json(assembled(self._values(source.json_text, asked))).decode())
         if source.join:
             parts = (field_value(booking, name) for name in source.join)
-            text = source.joined_by.join(as_text(part) for part in parts if part is not None)
+            text = ", ".join(as_text(part) for part in parts if part is not None)
             return cut(source, Sent(text or None, frozenset(source.join)))
         for name in source.field:
             value = asked.guest_id if name == PMS_GUEST_ID else field_value(booking, name, asked.pms_id)
@@ -140,7 +137,7 @@ class Requests:
 
 
 def _kept(sources: Sources, found: Mapping[str, Sent], also: AbstractSet[str] = frozenset()) -> dict[str, Sent]:
-    """What there is to send, less what is not sent without, or together with, another value. `also`: what is there as well."""
+    """The values to send after `needs` and `without` are applied. `also`: names that will have a value."""
     there = also | {name for name, one in found.items() if one.value is not None}
     return {
         name: found[name]

@@ -1,4 +1,4 @@
-"""What responses mean by a mapping. Pure; what the mapping does not decide is left to the caller."""
+"""What responses mean under a mapping. Pure. What the mapping does not decide is left to the caller."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -9,13 +9,13 @@ from pydantic_core import from_json
 from forwarder.pms.fields import as_text
 from forwarder.pms.http.outcomes import harmless, not_understood
 from forwarder.pms.http.response import Response
-from forwarder.pms.mapping.format.json_path import MISSING, same, value_at
-from forwarder.pms.mapping.format.model import PmsMapping
-from forwarder.pms.mapping.format.operations import Operation
-from forwarder.pms.mapping.format.parts import Rule, Shown
+from forwarder.pms.mapping.model import PmsMapping
+from forwarder.pms.mapping.operations import Operation
+from forwarder.pms.mapping.parts import Rule, Shown
+from forwarder.pms.mapping.values import MISSING, same, value_at
 from forwarder.pms.port import CANCELLED_IN_PMS, LOOKS_ALIKE
 from forwarder.pms.responses.matching import Echo
-from forwarder.pms.responses.record import amount, discreet, identifier, record_fields
+from forwarder.pms.responses.record import amount, discreet, identifier, price_part, record_fields
 from forwarder.pms.responses.refusals import refusal
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import Absent, Confirmed, Deferred, LookupOutcome, Outcome
@@ -23,35 +23,42 @@ from forwarder.reservation.parsing import decimal
 from forwarder.reservation.reference import is_reference, names_another
 from forwarder.reservation.request import CURRENCY_DECIMALS, json_number
 
-_LINES: Final = {
-    "basePrice": ("totalBasePrice", "Room rate", "RoomRate"),
-    "fee": ("totalFee", "Fees", "Fee"),
-    "tax": ("totalTax", "Taxes", "Tax"),
-    "discount": ("totalDiscount", "Discounts", "Discount"),
-}
+_LINES: Final = {"basePrice": "Room rate", "fee": "Fees", "tax": "Taxes", "discount": "Discounts"}
 _ECHO: Final = Echo("arrival", "departure", "price", "email")
 _MONEY: Final = {"totalPrice", "totalPaid", "remainingBalance", *_LINES}
 
 
 def body_of(response: Response) -> Any:
-    """The JSON in the body; `MISSING` where it is none."""
+    """The JSON in the body; `MISSING` if it is not JSON."""
     try:
         return from_json(response.json_text, allow_inf_nan=False)
     except ValueError:
         return MISSING
 
 
-def decide(mapping: PmsMapping, operation: Operation, response: Response, body: Any) -> bool | Rule | None:
-    """True: it succeeded; a rule: what that says; None: nothing was said that the mapping knows. False: it was said to have
-    succeeded, and not to have: by `success.when` in a status that is none of success, or together with a rule."""
-    rule = rule_for(mapping, operation.errors, response, body)
-    if operation.success.says(body):
-        return rule is None and response.status_code in operation.success.status
-    return True if rule is None and operation.success.passes(response.status_code, body) else rule
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A response to an operation. `meaning`: True: it succeeded; a rule: what that says; None: the mapping does not know; False:
+    it contradicts itself, with `success.when` in a status of no success, or together with a rule."""
+
+    response: Response
+    body: Any
+    meaning: bool | Rule | None
+
+
+def answer_to(mapping: PmsMapping, operation: Operation, response: Response) -> Answer:
+    """What the mapping makes of a response to that operation."""
+    body, success = body_of(response), operation.success
+    meaning: bool | Rule | None = rule_for(mapping, operation.errors, response, body)
+    if success.says(body):
+        meaning = meaning is None and response.status_code in success.status
+    elif meaning is None and success.passes(response.status_code, body):
+        meaning = True
+    return Answer(response, body, meaning)
 
 
 def rule_for(mapping: PmsMapping, own: Sequence[Rule], response: Response, body: Any) -> Rule | None:
-    """The first rule that applies: of an operation's own, then of those for all."""
+    """The first rule that applies: of an operation's own, then of those for all operations."""
     status, said = response.status_code, words(mapping, body)
     rule = next((rule for rule in own if rule.applies(status, body, said)), None)
     if rule is None and mapping.errors and mapping.failure.passes(status, body):
@@ -61,27 +68,30 @@ def rule_for(mapping: PmsMapping, own: Sequence[Rule], response: Response, body:
 
 @dataclass(frozen=True, slots=True)
 class Tentative:
-    """It is made, under that id, and not confirmed yet."""
+    """A reservation that is made under that id, and to be confirmed."""
 
     pms_id: str
 
 
-def made(mapping: PmsMapping, response: Response, body: Any, booking: Booking) -> Outcome | Tentative:
-    """What a create that succeeded made. Without an id, or with what is another's, it is in doubt."""
-    shown = value_at(body, mapping.create.reservation)
-    bare_id = mapping.create.id
-    states = mapping.reservation
-    pms_id = id_of(states, shown) if bare_id is None else checked_id(states, value_at(body, bare_id))
-    if pms_id is None or not may_be_ours(mapping, shown, booking):
+def made(mapping: PmsMapping, answer: Answer, booking: Booking) -> Outcome | Tentative:
+    """What a create that succeeded made. Without an id, or if it shows another's reservation, it is in doubt."""
+    shown, create, response = mapping.reservation, mapping.create, answer.response
+    item = value_at(answer.body, create.reservation)
+    pms_id = id_of(shown, item) if create.id is None else _checked_id(shown, value_at(answer.body, create.id))
+    if pms_id is None or not may_be_ours(mapping, item, booking):
         return not_understood(response, pms_id)
-    if bare_id is not None and not _shows_a_state(mapping.reservation, shown):
-        named = is_reference(_reference_in(mapping.reservation, shown), booking.reference)
-        return Confirmed(pms_id, named=named) if mapping.confirm is None else Tentative(pms_id)
-    return _standing(mapping, pms_id, shown, booking) or _not_standing(mapping, response, body, shown, booking)
+    if create.id is not None and not _shows_a_state(shown, item):
+        return _confirmed(mapping, pms_id, item, booking) if mapping.confirm is None else Tentative(pms_id)
+    standing = _standing(mapping, pms_id, item, booking)
+    if standing is not None:
+        return standing
+    if state_of(shown, item) in ("cancelled", "refused"):
+        return refusal(booking, "pms_refused", words(mapping, answer.body) or "The PMS made it as a refused one.")
+    return not_understood(response, identifier(value_at(item, shown.id)))
 
 
 def confirmed_by_id(mapping: PmsMapping, item: Any, booking: Booking) -> Confirmed | None:
-    """What a PMS shows of the id that our create was answered with, if that is ours and confirmed."""
+    """The reservation of the id that our create was answered with, if it is ours and confirmed."""
     if booking.pms_id is None or not _has_our_id(mapping.reservation, item, booking):
         return None
     is_confirmed = state_of(mapping.reservation, item) == "confirmed"
@@ -89,26 +99,18 @@ def confirmed_by_id(mapping: PmsMapping, item: Any, booking: Booking) -> Confirm
 
 
 def id_of(shown: Shown, item: Any) -> str | None:
-    """The PMS's id in a reservation that it shows; None where there is none."""
-    return checked_id(shown, value_at(item, shown.id))
+    """The PMS's id in a reservation that it shows; None if there is none."""
+    return _checked_id(shown, value_at(item, shown.id))
 
 
-def checked_id(shown: Shown, value: Any) -> str | None:
-    """A value as an id of the PMS's; None for one that can be none."""
-    text = identifier(value)
-    if shown.ids == "numbers" and not (isinstance(value, int) and value > 0):
-        return None
-    return text
+def _checked_id(shown: Shown, value: Any) -> str | None:
+    """A value as the PMS's id; None if it cannot be one."""
+    is_one = shown.ids == "any" or (isinstance(value, int) and value > 0)
+    return identifier(value) if is_one else None
 
 
 def _shows_a_state(shown: Shown, item: Any) -> bool:
     return shown.status is not None and isinstance(value_at(item, shown.status.path), str)
-
-
-def _not_standing(mapping: PmsMapping, response: Response, body: Any, shown: Any, booking: Booking) -> Outcome:
-    if state_of(mapping.reservation, shown) in ("cancelled", "refused"):
-        return refusal(booking, "pms_refused", words(mapping, body) or "The PMS made it as a refused one.")
-    return not_understood(response, identifier(value_at(shown, mapping.reservation.id)))
 
 
 def _standing(mapping: PmsMapping, pms_id: str, shown: Any, booking: Booking) -> Confirmed | Tentative | None:
@@ -124,11 +126,15 @@ def _standing(mapping: PmsMapping, pms_id: str, shown: Any, booking: Booking) ->
 
 
 def is_ours(mapping: PmsMapping, item: Any, booking: Booking) -> bool:
-    """Whether a reservation of a list is ours, as `find.match` has it; by stay: whether it may be."""
-    shown, find = mapping.reservation, mapping.find
-    if find is not None and find.match == "stay":
+    """Whether a reservation in a list is ours by `find.match`; by stay: whether it may be."""
+    shown = mapping.reservation
+    if _by_stay(mapping):
         return _is_alike(shown, item, booking)
     return is_reference(_reference_in(shown, item), booking.reference) or _has_our_id(shown, item, booking)
+
+
+def _by_stay(mapping: PmsMapping) -> bool:
+    return mapping.find is not None and mapping.find.match == "stay"
 
 
 def _has_our_id(shown: Shown, item: Any, booking: Booking) -> bool:
@@ -140,7 +146,7 @@ def _has_our_id(shown: Shown, item: Any, booking: Booking) -> bool:
 
 
 def may_have_lost_its_reference(mapping: PmsMapping, item: Any, booking: Booking) -> bool:
-    """Whether a reservation is of the same days and the same guest, and carries nobody's reference: then it may be ours."""
+    """Whether a reservation has the same days and guest, and no reference: then it may be ours."""
     shown = mapping.reservation
     if None in (shown.arrival, shown.departure, shown.email):
         return False
@@ -155,9 +161,9 @@ def may_have_lost_its_reference(mapping: PmsMapping, item: Any, booking: Booking
 
 
 def hides_what_is_ours(mapping: PmsMapping, item: Any) -> bool:
-    """Whether nothing stands where ours is known by, or no day that can be read: then nothing can be concluded from its absence."""
+    """Whether a reservation lacks what ours is recognised by: then a list without ours proves nothing."""
     shown = mapping.reservation
-    if mapping.find is None or mapping.find.match != "stay":
+    if not _by_stay(mapping):
         return _reference_in(shown, item) is MISSING
     if shown.email is None or value_at(item, shown.email) is MISSING:
         return True
@@ -165,31 +171,29 @@ def hides_what_is_ours(mapping: PmsMapping, item: Any) -> bool:
 
 
 def found(mapping: PmsMapping, ours: Sequence[Any], response: Response, booking: Booking) -> LookupOutcome | Tentative:
-    """What of ours, of which there is one at least, has become."""
-    ids = [id_of(mapping.reservation, item) for item in ours]
-    if mapping.find is not None and mapping.find.match == "stay":
+    """What became of ours, of which there is at least one."""
+    shown = mapping.reservation
+    ids = [id_of(shown, item) for item in ours]
+    if _by_stay(mapping):
         if booking.pms_id not in ids:
             return looks_alike(ids)
         ours, ids = [ours[ids.index(booking.pms_id)]], [booking.pms_id]
-    states = {state_of(mapping.reservation, item): (pms_id, item) for pms_id, item in zip(ids, ours, strict=True)}
+    states = {state_of(shown, item): item for item in ours}
     held = {
         pms_id: item
         for pms_id, item in zip(ids, ours, strict=True)
-        if pms_id is not None and state_of(mapping.reservation, item) in ("confirmed", "tentative")
+        if pms_id is not None and state_of(shown, item) in ("confirmed", "tentative")
     }
-    for state in ("confirmed", "tentative"):
-        pms_id, item = next(
-            ((i, one) for i, one in held.items() if state_of(mapping.reservation, one) == state), (None, None)
-        )
-        if pms_id is not None:
-            standing = _standing(mapping, pms_id, item, booking) or harmless(not_understood(response))
-            doubles = tuple(other for other in held if other != pms_id)
-            return replace(standing, doubles=doubles) if isinstance(standing, Confirmed) else standing
+    if held:
+        pms_id = min(held, key=lambda one: state_of(shown, held[one]) != "confirmed")
+        standing = _standing(mapping, pms_id, held[pms_id], booking) or harmless(not_understood(response))
+        doubles = tuple(other for other in held if other != pms_id)
+        return replace(standing, doubles=doubles) if isinstance(standing, Confirmed) else standing
     if "cancelled" in states and states.keys() <= {"cancelled", "refused"}:
         return Deferred(CANCELLED_IN_PMS, "The PMS made the reservation, and it was cancelled there since.")
     if states.keys() == {"refused"}:
         return Absent()
-    return _another_state(mapping, states[""][1], booking) if "" in states else harmless(not_understood(response))
+    return _another_state(mapping, states[""], booking) if "" in states else harmless(not_understood(response))
 
 
 def _another_state(mapping: PmsMapping, item: Any, booking: Booking) -> Deferred:
@@ -201,7 +205,7 @@ def _another_state(mapping: PmsMapping, item: Any, booking: Booking) -> Deferred
 
 
 def looks_alike(ids: Sequence[str | None]) -> Deferred:
-    """What is said of reservations that may be ours, and need not be."""
+    """The outcome of a look-up that found reservations which may be ours."""
     named = ", ".join(pms_id for pms_id in ids if pms_id is not None) or "without an id"
     detail = (
         f"The PMS shows a reservation of the same property, days and guest ({named}), and keeps no reference that "
@@ -211,13 +215,13 @@ def looks_alike(ids: Sequence[str | None]) -> Deferred:
 
 
 def words(mapping: PmsMapping, body: Any) -> str:
-    """Why the PMS refuses, in its own words; empty where it does not say."""
+    """The PMS's own reason for a refusal; empty if it gives none."""
     said = (value_at(body, path) for path in mapping.message)
     return next((text.strip() for text in said if isinstance(text, str) and text.strip()), "")
 
 
 def may_be_ours(mapping: PmsMapping, item: Any, booking: Booking) -> bool:
-    """Whether nothing that is shown of a reservation says that it is another's."""
+    """Whether nothing that is shown of a reservation proves that it is another's."""
     shown = mapping.reservation
     reference = _reference_in(shown, item)
     in_text = mapping.find is not None and mapping.find.match == "text"
@@ -233,7 +237,7 @@ def may_be_ours(mapping: PmsMapping, item: Any, booking: Booking) -> bool:
 
 
 def _echoed(shown: Shown, item: Any, booking: Booking) -> dict[str, Any]:
-    """What is shown again of what was asked."""
+    """The values of the booking that are shown again."""
     named = {"arrival": shown.arrival, "departure": shown.departure, "price": shown.price, "email": shown.email}
     values = {name: value_at(item, path) for name, path in named.items() if path is not None}
     values |= dict(zip(("arrival", "departure"), _days(shown, item), strict=True))
@@ -243,7 +247,7 @@ def _echoed(shown: Shown, item: Any, booking: Booking) -> dict[str, Any]:
 
 
 def _days(shown: Shown, item: Any) -> list[str | None]:
-    """Arrival and departure as 2027-01-31; None for what is not shown, or is no day."""
+    """Arrival and departure as 2027-01-31; None if not shown, or no day."""
     return [None if path is None else shown.day(value_at(item, path)) for path in (shown.arrival, shown.departure)]
 
 
@@ -256,7 +260,7 @@ def _names_another(text: Any, booking: Booking) -> bool:
 
 
 def _is_alike(shown: Shown, item: Any, booking: Booking) -> bool:
-    """Whether days and guest are the same, as far as the PMS shows a guest."""
+    """Whether the days are the same, and the guest if the PMS shows one."""
     if _days(shown, item) != [booking.fields["arrivalDate"], booking.fields["departureDate"]]:
         return False
     email = MISSING if shown.email is None else value_at(item, shown.email)
@@ -267,34 +271,24 @@ def _is_alike(shown: Shown, item: Any, booking: Booking) -> bool:
 
 
 def state_of(shown: Shown, item: Any) -> str:
-    """confirmed, tentative, cancelled or refused; empty for a word that the mapping does not know. Confirmed where it knows
-    none."""
-    if shown.status is None:
-        return "confirmed"
-    if any(same(value_at(item, path), value) for path, value in shown.status.cancelled_when.items()):
-        return "cancelled"
-    word = value_at(item, shown.status.path)
+    """confirmed, tentative, cancelled or refused; empty for a word that the mapping does not know. Confirmed if it knows none."""
     states = shown.status
-    if word in (MISSING, None) and states.missing is not None:
-        return states.missing
-    said = "" if word is MISSING or isinstance(word, dict | list) else as_text(word).casefold()
-    named = {
-        "confirmed": states.confirmed,
-        "tentative": states.tentative,
-        "cancelled": states.cancelled,
-        "refused": states.refused,
-    }
-    return next((state for state, those in named.items() if said in map(str.casefold, those)), "")
+    if states is None:
+        return "confirmed"
+    if any(same(value_at(item, path), value) for path, value in states.cancelled_when.items()):
+        return "cancelled"
+    word = value_at(item, states.path)
+    if word in (MISSING, None):
+        return states.missing or ""
+    return "" if isinstance(word, dict | list) else states.meant_by(as_text(word))
 
 
 def _confirmed(mapping: PmsMapping, pms_id: str, item: Any, booking: Booking) -> Confirmed:
-    shown = mapping.reservation
-    named = is_reference(_reference_in(shown, item), booking.reference)
-    return Confirmed(pms_id, named=named)
+    return Confirmed(pms_id, named=is_reference(_reference_in(mapping.reservation, item), booking.reference))
 
 
 def record_of(shown: Shown, item: Any, asked_currency: str | None) -> dict[str, Any]:
-    """What of a shown reservation goes into the record."""
+    """The record of a reservation that is shown."""
     fields: dict[str, Any] = {}
     finances: dict[str, Any] = {}
     decimals = _decimals(shown, item, asked_currency)
@@ -311,7 +305,7 @@ def record_of(shown: Shown, item: Any, asked_currency: str | None) -> dict[str, 
 
 
 def _decimals(shown: Shown, item: Any, asked_currency: str | None) -> int | None:
-    """How many of an amount's last digits are cents; None where nobody knows its currency."""
+    """How many of an amount's last digits are cents; None if its currency is not known."""
     if shown.amounts == "asTheyAre":
         return 0
     path = shown.record.get("currency") or shown.record.get("finances.currency")
@@ -323,21 +317,19 @@ def _of_the_record(name: str, value: Any, decimals: int | None) -> Any:
     if name not in _MONEY:
         return value
     number = _in_currency(value, decimals)
-    if name not in _LINES or number is None:
-        return number
-    total, label, kind = _LINES[name]
-    return {total: number, "breakdown": [{"name": label, "type": kind, "total": number}] if number else []}
+    exact = decimal(number) if name in _LINES else None
+    return number if exact is None else price_part(name, [(_LINES[name], exact)] if exact else [], exact)
 
 
 def _in_currency(value: Any, decimals: int | None) -> Any:
-    """An amount of which so many last digits are cents; None where that is not known, or it is none."""
+    """An amount with that many last digits as cents; None if they are not known, or it is no amount."""
     number = None if decimals is None else _number(value)
     exact = decimal(number) if decimals else None
     return number if exact is None or decimals is None else json_number(exact.scaleb(-decimals))
 
 
 def _number(value: Any) -> Any:
-    """An amount, be it a number or a decimal text."""
+    """An amount that is a number or a decimal text."""
     exact = amount(value)
     if exact is not None:
         return json_number(exact)

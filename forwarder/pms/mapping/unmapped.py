@@ -1,4 +1,4 @@
-"""What a mapping names no field of the PMS for: it goes into the notes that the mapping sends. And the table of a mapping. Pure."""
+"""What becomes of each field of a booking under a mapping: the field table, and notes for what the PMS has no field for. Pure."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
@@ -7,10 +7,10 @@ from typing import Any, Final
 
 from forwarder.pms.fields import SPECIFIED, Fate, FieldTable, InNotes, LeftOut, Refused, SentAs, as_text, value_of
 from forwarder.pms.guests import first_and_last, headcount
-from forwarder.pms.mapping.format.fields import DERIVED
-from forwarder.pms.mapping.format.model import PmsMapping
-from forwarder.pms.mapping.format.operations import Create, notes_field
-from forwarder.pms.mapping.format.parts import Source, placeholders
+from forwarder.pms.mapping.model import PmsMapping
+from forwarder.pms.mapping.operations import Create, notes_field
+from forwarder.pms.mapping.parts import Source, placeholders
+from forwarder.pms.mapping.values import DERIVED
 from forwarder.reservation.booking import Booking
 
 _CARD: Final = ("cardDetails.", "card.")
@@ -32,7 +32,7 @@ _STATUS: Final = LeftOut("says nothing more: what is sent is confirmed", lost=Fa
 
 
 def table_of(mapping: PmsMapping) -> FieldTable:
-    """The table of an account with that mapping."""
+    """The field table of accounts with that mapping."""
     create = mapping.create
     targets = _targets(create)
     notes = notes_field(create)
@@ -62,12 +62,12 @@ def _fate(
 
 
 def _by_its_room(names: tuple[str, ...]) -> Fate:
-    """Of a property whose rooms have ids of their own."""
+    """The property's id, where rooms alone are sent."""
     return SentAs(names, "where no room is named", otherwise=_OF_ITS_ROOM) if names else _OF_ITS_ROOM
 
 
 def _sent(ours: str, targets: Mapping[str, Source | None], rest: InNotes | LeftOut, create: Create) -> SentAs | InNotes:
-    """`rest`: what becomes of it where every target takes another field of the booking, or cannot say it."""
+    """`rest`: what becomes of it where no target takes it."""
     sources = [source for source in targets.values() if source is not None]
     if any(ours in DERIVED.get(name, ()) for source in sources for name in source.field):
         names = {name for source in sources for name in source.field}
@@ -97,18 +97,18 @@ def _how(source: Source, ours: str) -> str:
 
 
 def _is_partial(source: Source) -> bool:
-    """Whether a value may be there that it does not say, or not in whole."""
+    """Whether it may leave out a value, or a part of it."""
     soft = source.written in ("hour", "clockTime", "country") or source.if_longer == "notes"
     return soft or source.needs is not None or source.without is not None
 
 
 def _in_full(targets: Mapping[str, Mapping[str, Source | None]]) -> bool:
-    """Whether the full name is sent as it is."""
+    """Whether the full name is sent."""
     return any(source is None or _NAME in source.field for source in targets.get(_NAME, {}).values())
 
 
 def _targets(create: Create) -> dict[str, dict[str, Source | None]]:
-    """Our fields → the PMS's names that each is sent under, with where their values come from."""
+    """Our fields → the PMS's names that each is sent under, with their sources (None in the path)."""
     targets: dict[str, dict[str, Source | None]] = {}
     for _, in_path in placeholders(create.path):
         if in_path is not None:
@@ -124,14 +124,14 @@ def _targets(create: Create) -> dict[str, dict[str, Source | None]]:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """A value that is sent, None for none; and the fields of the booking of which nothing is lost by it."""
+    """A value that is sent, None for none; and the fields of the booking that it expresses completely."""
 
     value: Any
     says: frozenset[str] = frozenset()
 
 
 def cut(source: Source, sent: Sent) -> Sent:
-    """What the PMS takes of a text."""
+    """What the PMS accepts of a text."""
     most = source.max_length
     if most is None or sent.value is None or len(text := as_text(sent.value)) <= most:
         return sent
@@ -139,12 +139,12 @@ def cut(source: Source, sent: Sent) -> Sent:
 
 
 def shortened_to(most: int, text: str) -> str:
-    """At most so many characters of a text, with a sign that it was cut."""
+    """The text cut to `most` characters, visibly."""
     return text if len(text) <= most else text[: most - len(_CUT)] + _CUT
 
 
 class Unmapped:
-    """What of a booking finds no field of its own in one mapping."""
+    """The fields of bookings that one mapping has no field for."""
 
     def __init__(self, mapping: PmsMapping) -> None:
         self.table = table_of(mapping)
@@ -163,7 +163,7 @@ class Unmapped:
         self._says_reference = mapping.create.reference_in_notes
 
     def notes_with(self, sent: Iterable[Sent], booking: Booking) -> str:
-        """The caller's notes, and what `sent` does not say below them: where all is too long for the PMS, the caller's are cut."""
+        """The caller's notes, and below them what `sent` does not express. If all is too long for the PMS, the caller's are cut."""
         unfit = self._unfit(booking, frozenset().union(*(one.says for one in sent)))
         first = [f"Reference: {booking.reference}"] if self._says_reference else []
         own = [text for name in self._own_names if (text := self._own(booking, name))]
@@ -175,14 +175,14 @@ class Unmapped:
         return "\n".join(part for part in (above, below) if part)[: self._most]
 
     def _own(self, booking: Booking, name: str) -> str:
-        """What the caller wrote, if it goes into these notes."""
+        """The caller's own text, if it goes into these notes."""
         fate = self.table.fates[name]
         here = isinstance(fate, InNotes) or (isinstance(fate, SentAs) and self.notes in fate.names)
         value = value_of(booking, name) if here else None
         return "" if value is None else as_text(value)
 
     def _unfit(self, booking: Booking, said: AbstractSet[str]) -> dict[str, str | None]:
-        """The fields that are not said in whole where they are sent, each with what the notes say instead of the value."""
+        """The fields that are sent incompletely, each with what the notes say in place of its value."""
         unfit: dict[str, str | None] = dict.fromkeys(self._targeted - said - _OWN_WORDS)
         if self._in_full:
             name = booking.guest_name.split()

@@ -4,7 +4,7 @@ Only what has the shape of section 2.5 gets into a record. Text that is kept has
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal
 from functools import partial
 from typing import Annotated, Any, Final
@@ -201,6 +201,29 @@ def finances(price: Decimal | None, paid: Decimal | None, left: Decimal | None) 
         left = price - paid
     amounts = {"totalPrice": price, "totalPaid": paid, "remainingBalance": left}
     return {name: json_number(value) for name, value in amounts.items() if value is not None}
+
+
+_PARTS: Final = {
+    "basePrice": ("totalBasePrice", "RoomRate"),
+    "fee": ("totalFee", "Fee"),
+    "tax": ("totalTax", "Tax"),
+    "discount": ("totalDiscount", "Discount"),
+}
+
+
+def price_part(part: str, lines: Iterable[tuple[str, Decimal]], total: Decimal | None = None) -> dict[str, Any]:
+    """A part of the finances (basePrice, fee, tax or discount) with its lines, each a name and an amount. `total`: their sum if not
+    given."""
+    name, kind = _PARTS[part]
+    listed = list(lines)
+    total = sum((value for _, value in listed), Decimal()) if total is None else total
+    breakdown = [{"name": text, "type": kind, "total": json_number(value)} for text, value in listed]
+    return {name: json_number(total), "breakdown": breakdown}
+
+
+def objects(parts: object) -> list[Mapping[str, Any]]:
+    """The JSON objects in a list; none for anything else."""
+    return [part for part in parts if isinstance(part, dict)] if isinstance(parts, list) else []
 
 
 def shortened(text: str) -> str:

@@ -10,6 +10,7 @@ import structlog
 from forwarder.observability import metrics
 from forwarder.operations.connections import connection_of, same_before, target_of
 from forwarder.operations.repair.completion import with_attempt
+from forwarder.pms.built_in import traits_of
 from forwarder.pms.port import (
     UNPACED,
     BadOptions,
@@ -19,7 +20,6 @@ from forwarder.pms.port import (
     PmsDirectory,
     UnknownKind,
 )
-from forwarder.pms.traits import traits_of
 from forwarder.process.clock import Clock, iso
 from forwarder.process.containment import FAULTS, Where, contained
 from forwarder.reservation.booking import apply_rules, booking_without_card

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from forwarder.pms.kinds.generic.adapter import GenericAdapter
+from forwarder.pms.kinds.generic import GenericAdapter
 from forwarder.reservation.outcome import Confirmed
 from forwarder_pms_kit.conformance import CHECKS, Site, averify, behaviour, examine
 from forwarder_pms_kit.conformance.site import Stays

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from forwarder.pms.kinds.generic.adapter import GENERIC
+from forwarder.pms.kinds.generic import GENERIC
 from forwarder_pms_kit.conformance import CHECKS, Check, averify
 from forwarder_pms_kit.runs import simulated_site
 from tests.support.pms.kinds.mapped import CLOUDBEDS_LIKE

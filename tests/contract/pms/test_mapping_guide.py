@@ -7,9 +7,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from forwarder.http.server import serve
-from forwarder.pms.kinds.generic.adapter import GENERIC
-from forwarder.pms.mapping.format.document import load_document
-from forwarder.pms.mapping.format.model import PmsMapping
+from forwarder.pms.kinds.generic import GENERIC
+from forwarder.pms.mapping.document import load_document
+from forwarder.pms.mapping.model import PmsMapping
 from forwarder.process.clock import SystemClock
 from forwarder.process.supervision import Stop, bind
 from forwarder.simulator.world import World

@@ -93,7 +93,7 @@ def test_no_kind_is_imported_to_know_which_there_are() -> None:
         "from forwarder.pms.registry import KINDS, registered\n"
         "assert 'generic' in registered().kinds and sorted(KINDS) == sorted(registered().kinds)"
     )
-    assert within(("forwarder.pms.kinds.generic.adapter", "forwarder.pms.kinds.beds24"), modules) == []
+    assert within(("forwarder.pms.kinds.generic", "forwarder.pms.kinds.beds24"), modules) == []
 
 
 @pytest.mark.parametrize("name", sorted(LISTED))

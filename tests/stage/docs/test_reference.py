@@ -47,3 +47,10 @@ def test_commands_metrics_and_events_are_all_there() -> None:
         "| `forwarder_pushes_total` | counter | `kind`, `action`, `outcome` |" in pages()["docs/reference/metrics.md"]
     )
     assert "| `submission.accepted` | info | A submission is safe" in pages()["docs/reference/log-events.md"]
+
+
+def test_each_key_of_a_mapping_has_its_default_and_a_meaning() -> None:
+    page = pages()["docs/reference/mapping-format.md"]
+    assert "| `requests` | whole number; else `1` |" in page
+    assert "| `asList` | true or false; else `false` |" in page
+    assert "|  |" not in page

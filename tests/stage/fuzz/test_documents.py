@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from forwarder.notifier.events import decode_event
-from forwarder.pms.kinds.generic.adapter import GenericOptions
-from forwarder.pms.mapping.format.document import read_document
-from forwarder.pms.mapping.format.json_path import is_path, value_at
+from forwarder.pms.kinds.generic import GenericOptions
+from forwarder.pms.mapping.document import read_document
+from forwarder.pms.mapping.values import is_path, value_at
 from forwarder.query.pages import PageRequest, read_page_request
 from forwarder.reservation.request import SealedCard
 from forwarder.topics.cancellations import decode_cancellation, encode_cancellation

@@ -32,7 +32,7 @@ from forwarder.notifier.policy import next_try
 from forwarder.pms.http import outcomes, response
 from forwarder.pms.http.response import MAX_WAIT_SECONDS, Response
 from forwarder.pms.mapping import response as mapping_response
-from forwarder.pms.mapping.format.fields import DoesNotFit, written
+from forwarder.pms.mapping.values import DoesNotFit, written
 from forwarder.pms.responses.matching import Echo
 from forwarder.pms.responses.record import amount, identifier, record_fields
 from forwarder.reservation import parsing
@@ -372,7 +372,7 @@ def test_what_is_shown_of_a_reservation_is_kept_or_left_out(value: Any, other: A
             "currency": "EUR",
             "notes": other,
         }
-        mapping_response.made(mapping, Response(200), body, OURS)
+        mapping_response.made(mapping, mapping_response.Answer(Response(200), body, True), OURS)
 
 
 @lives(LIVES)
@@ -454,8 +454,8 @@ READ_THEIR_OWN: Final = {
     "forwarder/notifier/posting.py",
     "forwarder/operations/show/timeline.py",
     "forwarder/pms/auth/grants.py",
-    "forwarder/pms/mapping/format/fields.py",
-    "forwarder/pms/mapping/format/parts.py",
+    "forwarder/pms/mapping/values.py",
+    "forwarder/pms/mapping/parts.py",
     "forwarder/query/pages.py",
     "forwarder/reservation/booking.py",
     "forwarder/reservation/checks/fields.py",

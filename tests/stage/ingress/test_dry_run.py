@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import structlog
 
+from forwarder.pms.built_in import traits_of
 from forwarder.pms.port import AccountConnection
 from forwarder.pms.registry import KINDS
 from forwarder.pms.rehearsal import requests_of
-from forwarder.pms.traits import traits_of
 from forwarder.reservation.booking import Booking, apply_rules
 from forwarder.reservation.outcome import Status
 from forwarder.topics.codec import decode_submission

@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 import structlog
 
-from forwarder.pms.kinds.generic.adapter import GenericAdapter
+from forwarder.pms.kinds.generic import GenericAdapter
 from forwarder.pms.port import BadOptions, UnknownKind
 from forwarder.pms.registry import KINDS, NotLoaded, check_options, lacks, load_registry, registered
 from tests.support.deployment.guide import write_distribution
 
 ADAPTER = """
-from forwarder.pms.kinds.generic.adapter import GenericAdapter
+from forwarder.pms.kinds.generic import GenericAdapter
 
 
 class Fax(GenericAdapter):

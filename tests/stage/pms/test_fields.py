@@ -7,8 +7,8 @@ import pytest
 
 from forwarder.pms.fields import SPECIFIED, FieldTable, InNotes, LeftOut, SentAs, words_for
 from forwarder.pms.kinds.booking_sync.requests import FIELDS as BOOKING_SYNC
-from forwarder.pms.mapping.format.model import PmsMapping
 from forwarder.pms.mapping.kind import MappedKind
+from forwarder.pms.mapping.model import PmsMapping
 from forwarder.pms.mapping.unmapped import table_of
 from forwarder.pms.port import AccountConnection
 from forwarder.pms.registry import KINDS, check_options

@@ -18,7 +18,7 @@ from forwarder.pms.fields import FieldTable, LeftOut
 from forwarder.pms.http.client import Request, Send
 from forwarder.pms.http.errors import NoResponse, NotSent
 from forwarder.pms.http.response import Response
-from forwarder.pms.kinds.generic.adapter import GenericAdapter
+from forwarder.pms.kinds.generic import GenericAdapter
 from forwarder.pms.port import AccountConnection, Capabilities
 from forwarder.process.clock import Clock
 from forwarder.reservation.booking import Booking

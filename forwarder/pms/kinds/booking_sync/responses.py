@@ -1,7 +1,7 @@
 """What BookingSync responds with, and what its 422 means. Pure."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from decimal import Decimal
 from http import HTTPStatus
@@ -30,6 +30,7 @@ from forwarder.pms.sdk import (
     is_reference,
     json_number,
     names_another,
+    price_part,
     read_object,
     record_fields,
     whole_number,
@@ -127,15 +128,10 @@ class SyncBooking(BaseModel):
         if not (fees or taxes or discount):
             return {}
         rest = [("Discount", discount)] if discount else []
-        breakdown = {
-            "fee": {"totalFee": _total(fees), "breakdown": _lines(fees, "Fee")},
-            "tax": {"totalTax": _total(taxes), "breakdown": _lines(taxes, "Tax")},
-            "discount": {"totalDiscount": _total(rest), "breakdown": _lines(rest, "Discount")},
-        }
+        parts = {"fee": fees, "tax": taxes, "discount": rest}
         if initial is not None:
-            rate = [("Room rate", initial)]
-            breakdown["basePrice"] = {"totalBasePrice": _total(rate), "breakdown": _lines(rate, "RoomRate")}
-        return breakdown
+            parts["basePrice"] = [("Room rate", initial)]
+        return {part: price_part(part, lines) for part, lines in parts.items()}
 
 
 _Line = tuple[str, Decimal]
@@ -157,14 +153,6 @@ def _taxes(taxes: object) -> Iterator[_Line]:
                 value = amount(text)
                 if value is not None:
                     yield in_one_language(name), value
-
-
-def _total(lines: list[_Line]) -> float | int:
-    return json_number(sum((value for _, value in lines), Decimal(0)))
-
-
-def _lines(lines: list[_Line], kind: str) -> list[Mapping[str, Any]]:
-    return [{"name": name, "type": kind, "total": json_number(value)} for name, value in lines]
 
 
 class _Bookings(BaseModel):

@@ -9,7 +9,7 @@ from forwarder.pms.directory import open_directory
 from forwarder.pms.http.client import Send
 from forwarder.pms.http.outcomes import read_again
 from forwarder.pms.http.response import Response
-from forwarder.pms.kinds.generic.adapter import GenericAdapter
+from forwarder.pms.kinds.generic import GenericAdapter
 from forwarder.pms.port import AccountConnection
 from forwarder.pms.registry import Registry
 from forwarder.reservation.booking import Booking

@@ -15,7 +15,7 @@ from forwarder.pms.auth.grants import Grant, MemoryGrants
 from forwarder.pms.http.client import Request
 from forwarder.pms.http.errors import NotSent
 from forwarder.pms.http.response import Response
-from forwarder.pms.kinds.generic.adapter import GENERIC
+from forwarder.pms.kinds.generic import GENERIC
 from forwarder.pms.mapping.adapter import MappedAdapter
 from forwarder.pms.port import AccountConnection, BadOptions
 from forwarder.pms.registry import check_options
@@ -221,14 +221,13 @@ WITH_OPTIONS: dict[str, Any] = {
         "body": {
             "agency": {"option": "agency"},
             "channel": {"option": "channel"},
-            "filters": {"json": {"0.field": {"constant": "code"}, "0.value": "reference"}},
             "from": {"field": "arrivalDate", "addDays": -1},
         },
     },
 }
 
 
-async def test_options_of_the_account_and_json_as_a_text() -> None:
+async def test_options_of_the_account() -> None:
     seen: list[Request] = []
 
     async def send(request: Request) -> Response:
@@ -242,7 +241,6 @@ async def test_options_of_the_account_and_json_as_a_text() -> None:
     assert json.loads(seen[0].content) == {
         "agency": "a7",
         "channel": 13,
-        "filters": '[{"field":"code","value":"rsv_one"}]',
         "from": "2031-02-28",
     }
     assert dict(seen[0].headers)[b"x-client"] == b"c"

@@ -167,12 +167,6 @@ async def test_the_credential_goes_where_the_mapping_says(auth: dict[str, str], 
     assert "key-7" not in str(request.url)
 
 
-async def test_the_credential_as_a_parameter() -> None:
-    [request] = await sent({**LEAST, "auth": {"form": "query", "name": "apikey"}})
-    assert request.url.params["apikey"] == "key-7"
-    assert "authorization" not in request.headers
-
-
 async def test_a_user_and_password() -> None:
     for credential, header in (("user:pässword", "Basic dXNlcjpww6Rzc3dvcmQ="), ("key-7", None)):
         requests: list[httpx.Request] = []

@@ -6,12 +6,12 @@ from typing import Any
 import httpx
 import pytest
 
-from forwarder.pms.mapping.format.evidence import SOURCES, counted, source_of
-from forwarder.pms.mapping.format.fields import CARD_FIELDS
+from forwarder.pms.built_in import traits_of
 from forwarder.pms.mapping.kind import MappedKind, shipped
+from forwarder.pms.mapping.model import SOURCES, counted, source_of
+from forwarder.pms.mapping.values import CARD_FIELDS
 from forwarder.pms.port import BadOptions
 from forwarder.pms.registry import KINDS, check_options
-from forwarder.pms.traits import traits_of
 from forwarder.reservation.outcome import Absent, Confirmed, Deferred, InDoubt, Rejected
 from forwarder_pms_kit.simulators import SITES
 from tests.support.pms.kinds.open_pms import pms_that, response

@@ -4,7 +4,7 @@ from typing import Any, Final
 
 from pydantic import TypeAdapter
 
-from forwarder.pms.mapping.format.model import MappingOption, PmsMapping
+from forwarder.pms.mapping.model import MappingOption, PmsMapping
 
 CLOUDBEDS_LIKE: Final = """
 auth: {form: header, name: x-api-key}

@@ -1,6 +1,6 @@
-"""A mapping as the text of a YAML document: read strictly, and with the line of every fault.
+"""Reads a mapping from the text of a YAML document, strictly, and reports every mistake with its line.
 
-What YAML 1.1 guesses is not guessed: `no` and `on` are texts, dates are texts, a name stands once, and nothing refers to elsewhere.
+It does not guess as YAML 1.1 does: `no`, `on` and dates are texts. Duplicate names, anchors and aliases are mistakes.
 """
 
 import re
@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from forwarder.pms.mapping.format.parts import nearest
+from forwarder.pms.mapping.values import nearest
 
 Loc = tuple[int | str, ...]
 M = TypeVar("M", bound=BaseModel)
@@ -26,7 +26,7 @@ _CHOICE: Final = re.compile(r"'([^']+)'")
 
 
 class DocumentFault(ValueError):
-    """What is wrong with a document; the message has a line of its own for each fault."""
+    """What is wrong with a document; the message has a line for each fault."""
 
     def __init__(self, faults: Sequence[str]) -> None:
         super().__init__("\n".join(faults))
@@ -35,13 +35,13 @@ class DocumentFault(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """`value`: what it says, as JSON would hold it. `lines`: where each part begins, counted from 1."""
+    """`value`: the content, as JSON types. `lines`: the line on which each part begins, counted from 1."""
 
     value: Any
     lines: Mapping[Loc, int]
 
     def line_of(self, loc: Loc) -> int:
-        """The line of that part, or else of the nearest that it is in."""
+        """The line of that part, or of the closest part around it."""
         return next(self.lines[loc[:end]] for end in range(len(loc), -1, -1) if loc[:end] in self.lines)
 
 
@@ -64,7 +64,7 @@ def read_document(text: str) -> Document:
 
 
 def load_document(text: str, model: type[M]) -> M:
-    """What the document describes. Raises `DocumentFault`: with line, place, and the nearest right word."""
+    """The model that the document describes. Raises `DocumentFault` with line, place, and the nearest correct word."""
     document = read_document(text)
     try:
         return model.model_validate(document.value)
@@ -95,7 +95,7 @@ def _table(node: yaml.MappingNode, loc: Loc, lines: dict[Loc, int], seen: set[in
         if not isinstance(key, yaml.ScalarNode) or key.value == "<<":
             raise DocumentFault([f"line {line}: a name is a text"])
         if key.value in table:
-            raise DocumentFault([f"line {line}: {key.value} stands twice"])
+            raise DocumentFault([f"line {line}: {key.value} is there twice"])
         table[key.value] = _value(part, (*loc, key.value), lines, seen)
         lines[*loc, key.value] = line
     return table
@@ -118,16 +118,15 @@ def _faults(error: ValidationError, document: Document, model: type[BaseModel]) 
         place = ".".join(map(str, loc))
         said = str(detail["msg"])
         if detail["type"] == _UNKNOWN:
-            known = _names_at(model, loc[:-1])
-            said = f"there is no {loc[-1]} here{_hint(str(loc[-1]), known)}"
+            said = f"there is no {loc[-1]} here{nearest(str(loc[-1]), _names_at(model, loc[:-1]))}"
         elif detail["type"] == "literal_error":
             given = _given(document.value, loc)
-            said += _hint(given, _CHOICE.findall(said)) if isinstance(given, str) else ""
+            said += nearest(given, _CHOICE.findall(said)) if isinstance(given, str) else ""
         yield f"line {document.line_of(loc)}: {place + ': ' if place else ''}{said}"
 
 
 def _as_written(value: Any, loc: Loc) -> Loc:
-    """Without the position of what stands alone where a list may be."""
+    """Without the position of a single value that was written without a list."""
     written: list[int | str] = []
     for part in loc:
         if isinstance(part, int) and not isinstance(value, list):
@@ -146,27 +145,20 @@ def _given(value: Any, loc: Loc) -> Any:
     return value
 
 
-def _hint(name: str, known: Sequence[str]) -> str:
-    return nearest(name, known) if known else ""
-
-
 def _names_at(model: type[BaseModel], loc: Loc) -> list[str]:
-    """The names that a table may have there, as far as they can be known."""
+    """The names that are allowed in the table there, as far as they are known."""
     current: type[BaseModel] | None = model
     for part in loc:
         if current is None:
             return []
-        field = next(
-            (field for name, field in current.model_fields.items() if (field.alias or name) == part),
-            None,
-        )
+        field = next((field for name, field in current.model_fields.items() if (field.alias or name) == part), None)
         if field is not None:
             current = _model_in(field.annotation)
     return [] if current is None else [field.alias or name for name, field in current.model_fields.items()]
 
 
 def _model_in(annotation: Any) -> type[BaseModel] | None:
-    """The first model among the parts of a type."""
+    """The first model in a type."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
     for part in getattr(annotation, "__args__", ()):

@@ -1,17 +1,26 @@
-"""What lets the requests of an account in: its credential, tokens that it brings, or a signature over each request."""
+"""Authentication of an account's requests by its credential, by access tokens or by signatures, as a mapping describes it."""
 
 import hmac
 import secrets
 from base64 import b64encode
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 from hashlib import sha256
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Annotated, Any, Final, Literal, Self
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field, StrictStr, ValidationError
+from pydantic import (
+    AfterValidator,
+    AliasChoices,
+    BaseModel,
+    ConfigDict,
+    Field,
+    StrictStr,
+    ValidationError,
+    model_validator,
+)
 from pydantic.alias_generators import to_camel
 from pydantic_core import from_json, to_json
 
@@ -20,10 +29,110 @@ from forwarder.pms.auth.grants import Grant
 from forwarder.pms.http.client import Request, Send, bearer, credential_header, destination_of
 from forwarder.pms.http.errors import NotSent
 from forwarder.pms.http.response import Headers, Response
-from forwarder.pms.mapping.format.access import Auth, OAuth, Signature, SignedPart
-from forwarder.pms.mapping.format.parts import HeaderName
+from forwarder.pms.mapping.parts import Condition, HeaderName, Scalar, Table, Text, nonsense
 from forwarder.pms.port import AccountConnection
 from forwarder.process.clock import Clock
+
+SignedPart = Literal["method", "path", "query", "timestamp", "nonce", "bodySha256", "key"]
+"""What a signature may cover. `path` includes the path of the base URL; `query` has its parameters sorted by name."""
+
+
+def _token_url(url: str) -> str:
+    if not url.startswith(("{base}/", "{host}/", "https://")):
+        raise nonsense(
+            "an address below the base URL as {base}/…, below its host as {host}/…, or one that begins with https://"
+        )
+    return url
+
+
+class OAuth(Table):
+    """Access tokens of OAuth 2.0. They are kept with the account, and shared by all workers."""
+
+    grant: Literal["client_credentials", "refresh_token", "header"] = "client_credentials"
+    """`client_credentials`: the credential is `CLIENT_ID:SECRET`. `refresh_token`: it is a JSON object with clientId, clientSecret
+    and refreshToken, and each answer brings the next refresh token. Any other credential is an access token, and sent unchanged.
+    `header`: the credential is a refresh token that never changes, sent in a header of a GET."""
+    header: HeaderName | None = None
+    """The header for the grant header."""
+    token_url: Annotated[str, AfterValidator(_token_url)]
+    """Where tokens are requested."""
+    encoding: Literal["form", "json"] = "form"
+    """The form of the body of a request for a token."""
+    scope: Text | None = None
+    """The scope that is requested."""
+    ended: Condition = Condition(status=frozenset({401}))
+    """How the PMS says that a token has expired. With `when` it has precedence over all `errors`; without, `errors` that read the
+    body have precedence."""
+    tokens_per_day: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
+    """How many tokens a day the PMS grants. A token is kept for that share of a day at least."""
+    usable_after_seconds: Annotated[float, Field(ge=0, le=10)] = 0.0
+    """How long to wait before a new token is used."""
+
+    @property
+    def min_seconds(self) -> float:
+        """How long a token is kept at least."""
+        return 0.0 if self.tokens_per_day is None else _DAY_SECONDS / self.tokens_per_day
+
+    @model_validator(mode="after")
+    def _ends(self) -> Self:
+        if not self.ended.status:
+            raise nonsense("ended: `status` lists the statuses")
+        if (self.header is None) == (self.grant == "header"):
+            raise nonsense("`header` is for the grant header, which needs it")
+        return self
+
+
+_DAY_SECONDS: Final = 86_400
+
+
+class Signature(Table):
+    """HMAC-SHA256 in base64 over parts of the request, one on each line. The credential is `KEY:SECRET`."""
+
+    headers: Mapping[HeaderName, Literal["key", "timestamp", "nonce", "signature"]]
+    """What each header carries."""
+    text: Annotated[tuple[SignedPart, ...], Field(min_length=1)]
+    """The parts that are signed, in this order. A timestamp is written as 2027-01-31T12:00:00Z."""
+
+    @model_validator(mode="after")
+    def _carries_what_it_signs(self) -> Self:
+        carried = set(self.headers.values())
+        if "signature" not in carried or len(carried) != len(self.headers):
+            raise nonsense("headers: one carries the signature, and no two carry the same")
+        if lacking := {"timestamp", "nonce"} & set(self.text) - carried:
+            raise nonsense(f"headers: one must carry the {', '.join(sorted(lacking))} that is signed")
+        return self
+
+
+class Auth(Table):
+    """How requests are authenticated."""
+
+    only_if: Mapping[Text, Scalar] = Field(default_factory=dict)
+    """The accounts that it is for: options with their values. Required for each of several forms but the last."""
+    form: Literal["bearer", "basic", "header", "oauth", "signed"] = "bearer"
+    """How it is sent."""
+    name: HeaderName | None = None
+    """The header, for the form header; for oauth, the header of access tokens, if not Authorization."""
+    credential: Literal["user:password", "key"] = "user:password"
+    """The credential of `basic`: a pair, or one key that is encoded alone."""
+    oauth: OAuth | None = None
+    """For the form oauth."""
+    signature: Signature | None = None
+    """For the form signed."""
+
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        if self.form != "oauth" and (self.name is None) == (self.form == "header"):
+            raise nonsense("`name` is for the form header, which needs it, and for oauth")
+        if (self.oauth is None) == (self.form == "oauth"):
+            raise nonsense("`oauth` is for the form oauth, which needs it")
+        if (self.signature is None) == (self.form == "signed"):
+            raise nonsense("`signature` is for the form signed, which needs it")
+        if self.credential == "key" and self.form != "basic":
+            raise nonsense("`credential` is for the form basic")
+        return self
+
+
+# --- authenticating requests ---
 
 _LONGEST_LIFE: Final = 366 * 24 * 3600
 _MEDIA_TYPES: Final = {"form": b"application/x-www-form-urlencoded", "json": b"application/json"}
@@ -32,7 +141,7 @@ Ended = Callable[[Response], bool]
 
 
 class Credentials:
-    """One account's way in. `ended`: whether a response says that a token is taken no more. `token_url`: in place of the
+    """Authenticates one account's requests. `ended`: whether a response says that a token has expired. `token_url`: replaces the
     mapping's."""
 
     def __init__(
@@ -42,34 +151,21 @@ class Credentials:
         self._credential = connection.credential
         self._clock = clock
         self._tokens: _Tokens | None = None
-        if auth.oauth is not None and auth.oauth.grant == "header":
-            self._tokens = _Tokens(auth.oauth, auth.name, None, connection, clock, ended, token_url)
-        elif auth.oauth is not None:
-            client = _client_of(auth.oauth, connection.credential)
-            if client is not None:
-                self._tokens = _Tokens(auth.oauth, auth.name, client, connection, clock, ended, token_url)
+        oauth = auth.oauth
+        client = None if oauth is None else _client_of(oauth, connection.credential)
+        if oauth is not None and (client is not None or oauth.grant == "header"):
+            self._tokens = _Tokens(oauth, auth.name, client, connection, clock, ended, token_url)
 
     async def send(self, request: Request, send: Send) -> Response:
-        """The response to `request`, let in. Raises what `send` raises, and `NotSent` where the credential cannot be used."""
+        """The response to `request`, authenticated. Raises what `send` raises, and `NotSent` for an unusable credential."""
         if self._tokens is not None:
             return await self._tokens.send(request, send)
-        return await send(self._let_in(request))
-
-    def _let_in(self, request: Request) -> Request:
-        auth, credential = self._auth, self._credential
-        if auth.signature is not None:
-            return _signed(request, auth.signature, credential, self._clock.now())
-        if auth.form == "query" and auth.name is not None:
-            if not credential:
-                return request
-            return replace(
-                request, query="&".join([*filter(None, [request.query]), urlencode({auth.name: credential})])
-            )
-        return with_headers(request, _header(auth, credential))
+        if self._auth.signature is not None:
+            return await send(_signed(request, self._auth.signature, self._credential, self._clock.now()))
+        return await send(_with_headers(request, _header(self._auth, self._credential)))
 
 
-def with_headers(request: Request, headers: Headers) -> Request:
-    """The request with more of them."""
+def _with_headers(request: Request, headers: Headers) -> Request:
     return replace(request, headers=(*request.headers, *headers))
 
 
@@ -80,7 +176,7 @@ def _header(auth: Auth, credential: str) -> Headers:
         if auth.credential == "user:password" and ":" not in credential:
             raise NotSent("pms_credential_invalid", "The account's credential is not of the form user:password.")
         if auth.credential == "key":
-            credential_header(b"Authorization", credential)  # which no key is that could not stand there as it is
+            credential_header(b"Authorization", credential)  # raises for what no header can hold
         return ((b"Authorization", b"Basic " + b64encode(credential.encode())),)
     if auth.name is None:
         return bearer(credential)
@@ -99,27 +195,24 @@ def _signed(request: Request, signature: Signature, credential: str, now: dateti
         "method": request.method,
         "path": destination_of(request.url).target.decode("ascii"),
         "query": query,
-        "timestamp": now.strftime("%Y-%m-%dT%H:%M:%SZ")
-        if signature.timestamp == "iso8601"
-        else str(int(now.timestamp())),
+        "timestamp": now.strftime("%Y-%m-%dT%H:%M:%SZ"),
         "nonce": secrets.token_hex(16),
         "bodySha256": sha256(request.content).hexdigest(),
         "key": key,
     }
-    text = signature.joined_by.join(parts[part] for part in signature.text)
-    digest = hmac.digest(secret.encode(), text.encode(), "sha256")
-    signed = b64encode(digest).decode() if signature.encoding == "base64" else digest.hex()
+    text = "\n".join(parts[part] for part in signature.text)
+    signed = b64encode(hmac.digest(secret.encode(), text.encode(), "sha256")).decode()
     headers: list[tuple[bytes, bytes]] = []
     for name, what in signature.headers.items():
         headers += credential_header(name.encode(), signed if what == "signature" else parts[what])
-    return replace(with_headers(request, headers), query=query)
+    return replace(_with_headers(request, headers), query=query)
 
 
 # --- tokens ---
 
 
 class _Client(BaseModel):
-    """Whom the authorization server knows."""
+    """An OAuth client, with the refresh token of the account."""
 
     model_config = ConfigDict(alias_generator=to_camel, extra="ignore", hide_input_in_errors=True)
 
@@ -137,7 +230,9 @@ class _Token(BaseModel):
 
 
 def _client_of(oauth: OAuth, credential: str) -> _Client | None:
-    """None for a credential that is an access token of its own."""
+    """None for a credential that is itself a token."""
+    if oauth.grant == "header":
+        return None
     if oauth.grant == "client_credentials":
         client_id, colon, secret = credential.partition(":")
         return _Client(clientId=client_id, clientSecret=secret) if colon and client_id and secret else None
@@ -149,7 +244,7 @@ def _client_of(oauth: OAuth, credential: str) -> _Client | None:
 
 
 def _origin(base: str) -> str:
-    """Scheme and host of an address; itself, which no request can be sent to either, where it is none."""
+    """Scheme and host of an address; the text itself if it is not an address (no request can be sent there, either)."""
     try:
         parts = urlsplit(base)
     except ValueError:
@@ -186,8 +281,8 @@ class _Tokens:
         )
 
     async def send(self, request: Request, send: Send) -> Response:
-        response = await self._authorization.send(lambda token: with_headers(request, self._shown(token)), send)
-        if self._oauth.ended.when and self._ended(response):  # which a rule for all errors would take for a no
+        response = await self._authorization.send(lambda token: _with_headers(request, self._shown(token)), send)
+        if self._oauth.ended.when and self._ended(response):  # one of `errors` might take it for a refusal
             raise NotSent("pms_unauthorized", "The PMS takes the account's access token no more.")
         return response
 

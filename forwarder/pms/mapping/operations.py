@@ -1,5 +1,4 @@
-"""The operations of a mapping: the requests that make, confirm, find, show and cancel a reservation, and what their answers mean.
-Checked as they are loaded: pydantic's `ValidationError` says what is wrong, and where."""
+"""The operations of a mapping: the requests that create, confirm, find, read and cancel, and what their responses mean."""
 
 import re
 from collections.abc import Mapping
@@ -7,9 +6,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from forwarder.pms.mapping.format.fields import CARD_FIELDS, FIELDS, PMS_GUEST_ID, PMS_ID, FieldName
-from forwarder.pms.mapping.format.json_path import JsonPath, clashes
-from forwarder.pms.mapping.format.parts import (
+from forwarder.pms.mapping.parts import (
     Condition,
     HeaderName,
     PathTemplate,
@@ -23,6 +20,7 @@ from forwarder.pms.mapping.format.parts import (
     placeholders,
     regular_expression,
 )
+from forwarder.pms.mapping.values import CARD_FIELDS, FIELDS, PMS_GUEST_ID, PMS_ID, FieldName, JsonPath, clashes
 from forwarder.pms.responses.refusals import REFUSALS
 
 DEFERRED: Final = "deferred"
@@ -36,61 +34,58 @@ THROTTLED: Final = "throttled"
 FAILED: Final = "failed"
 _PUT_OFF: Final = frozenset({DEFERRED, UNAUTHORIZED, THROTTLED})
 NOT_REFUSALS: Final = frozenset({*_PUT_OFF, IN_DOUBT, FAILED})
-"""What a rule may make of a response that says neither yes nor no: `deferred`, `unauthorized` and `throttled` surely did nothing;
-`in_doubt` and `failed` may have."""
+"""Outcomes of a rule that are neither success nor refusal. After `deferred`, `unauthorized` and `throttled` nothing was done for
+certain; after `in_doubt` and `failed` it may have been."""
 _REFERENCE: Final = "reference"
 _A_NO: Final = frozenset({409, 422})
-"""The only statuses that by themselves are a PMS's no: the others may come from any server on the way."""
+"""The only statuses that are a PMS's refusal without a look at the body: others may come from any server on the way."""
 
 Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
 
 
 class Operation(Table):
-    """One request, and what its answers mean."""
+    """A request, and what its responses mean."""
 
     fields: ClassVar[frozenset[str]]
     outcomes: ClassVar[frozenset[str]]
     unfit: ClassVar[frozenset[str]] = frozenset()
 
     method: Method
-    """The method of HTTP."""
+    """The HTTP method."""
     path: PathTemplate
-    """Where below the base URL; with fields in braces."""
+    """The path below the base URL, with fields in braces."""
     query: Sources = Field(default_factory=dict)
-    """The parameters in the address."""
+    """The query parameters."""
     body: Sources = Field(default_factory=dict)
-    """The PMS's name or path of each value, and where it comes from."""
+    """The PMS's name or path of each value, and its source."""
     encoding: Literal["json", "form"] = "json"
-    """How the body is written."""
+    """The form of the body."""
     success: Condition
-    """What an answer must be for the operation to have succeeded."""
+    """The responses after which the operation has succeeded."""
     errors: tuple[Rule, ...] = ()
-    """What other answers mean: the first rule that applies counts."""
+    """What other responses mean; the first match counts."""
 
     @property
     def sent(self) -> frozenset[str]:
         """The fields of ours that are sent."""
-        sent: frozenset[str] = self.in_the_address | names_in(self.body)
-        return sent
+        return self._in_the_address | names_in(self.body)
 
     @property
     def options(self) -> frozenset[str]:
         """The options of the account that are sent."""
-        sent: frozenset[str] = options_in(self.query) | options_in(self.body)
-        return sent
+        return options_in(self.query) | options_in(self.body)
 
     @property
-    def in_the_address(self) -> frozenset[str]:
-        sent: frozenset[str] = names_in(self.query) | {name for _, name in placeholders(self.path) if name is not None}
-        return sent
+    def _in_the_address(self) -> frozenset[str]:
+        return names_in(self.query) | {name for _, name in placeholders(self.path) if name is not None}
 
     @model_validator(mode="after")
     def _can_be_sent(self) -> Self:
         if self.method in self.unfit:
             raise nonsense(f"method: not {self.method} for this operation")
-        if unknown := self.in_the_address - FIELDS:
+        if unknown := self._in_the_address - FIELDS:
             raise nonsense(f"path: there is no field {', '.join(sorted(unknown))}")
-        if exposed := self.in_the_address & CARD_FIELDS:
+        if exposed := self._in_the_address & CARD_FIELDS:
             raise nonsense(f"{', '.join(sorted(exposed))}: a card may be in a body alone, never in an address")
         if misplaced := self.sent - self.fields:
             raise nonsense(f"{', '.join(sorted(misplaced))} cannot be sent in this operation")
@@ -101,21 +96,21 @@ class Operation(Table):
         return self
 
     @model_validator(mode="after")
-    def _can_be_told_apart(self) -> Self:
+    def _can_be_distinguished(self) -> Self:
         if not self.success.status or max(self.success.status) >= 300:  # noqa: PLR2004 - HTTP's successes
             raise nonsense("success.status: one or more of 200 to 299")
         for number, rule in enumerate(self.errors, 1):
             if rule.becomes not in self.outcomes:
                 raise nonsense(f"errors, rule {number}: becomes is one of {', '.join(sorted(self.outcomes))}")
-            if not rule.reads_the_body and not rule.status <= self._told_by_status(rule.becomes):
+            if not rule.reads_the_body and not rule.status <= self._known_by_status(rule.becomes):
                 raise nonsense(
                     f"errors, rule {number}: such a status may come from any server on the way; say by `when` or `matches` "
                     f"what the PMS's own answer holds"
                 )
         return self
 
-    def _told_by_status(self, becomes: str) -> frozenset[int]:
-        """The statuses that tell so much without a look at the body."""
+    def _known_by_status(self, becomes: str) -> frozenset[int]:
+        """The statuses that mean that without a look at the body."""
         if becomes in (IN_DOUBT, FAILED):
             return frozenset(range(200, 600))
         if becomes in _PUT_OFF:
@@ -124,7 +119,7 @@ class Operation(Table):
 
 
 class MakeGuest(Operation):
-    """Makes the guest, before the reservation that names it by `pmsGuestId`. It may be made in vain, and books nothing."""
+    """Creates the guest before the reservation, which refers to it by `pmsGuestId`. It books nothing."""
 
     fields = FIELDS - {PMS_ID, PMS_GUEST_ID} - CARD_FIELDS
     outcomes = frozenset({*REFUSALS, *NOT_REFUSALS}) - {CANCELLATION_REFUSED}
@@ -133,7 +128,7 @@ class MakeGuest(Operation):
     method: Method = "POST"
     success: Condition = Condition(status=frozenset({200, 201}))
     id: JsonPath = "id"
-    """Where in the answer the guest's id is."""
+    """Where the response has the guest's id."""
 
 
 class Create(Operation):
@@ -146,23 +141,23 @@ class Create(Operation):
     method: Method = "POST"
     success: Condition = Condition(status=frozenset({200, 201}))
     key_header: HeaderName | None = None
-    """The header that takes an idempotency key, by which the PMS makes one reservation, for ever."""
+    """The header for an idempotency key with which the PMS makes at most one reservation, for ever."""
     guest: MakeGuest | None = None
-    """The request that makes the guest first, where the PMS wants one."""
+    """The request that creates the guest first, if the PMS requires one."""
     reservation: JsonPath = ""
-    """Where in the answer the reservation is shown."""
+    """Where the response shows the reservation."""
     id: JsonPath | None = None
-    """Where in the answer its id is, if the answer shows no more than that."""
+    """Where the response has its id, if it shows nothing else."""
     most_at_once: Annotated[int, Field(ge=1, le=100)] = 1
-    """How many reservations one request may ask for; more than one needs `code`."""
+    """How many reservations one request may create; more than one needs `code`."""
     as_list: bool = False
-    """Whether the body is a list of one such."""
+    """Whether the body is a list with one item."""
     left_out: frozenset[FieldName] = frozenset()
-    """The fields that are not written into the notes either."""
+    """The fields that are kept out of the notes, too."""
     requests: Annotated[int, Field(ge=1, le=10)] = 1
-    """How many requests a create takes, with those that `code` makes."""
+    """How many requests a create takes, including those of `code`."""
     reference_in_notes: bool = False
-    """Whether the first line of the notes says our reference."""
+    """Whether the first line of the notes is our reference."""
 
     @property
     def carries_reference(self) -> bool:
@@ -187,7 +182,7 @@ _NOTES: Final = ("notes", "comments")
 
 
 def notes_field(create: Create) -> str | None:
-    """The PMS's name of what takes notes: the field of the body that takes the caller's notes, or else the comments, as a text."""
+    """The PMS's name of the field that takes notes: that of the caller's notes, or else of the comments."""
     for name in _NOTES:
         for theirs, source in create.body.items():
             if source.field[:1] == (name,) and source.written in (None, "text"):
@@ -196,7 +191,7 @@ def notes_field(create: Create) -> str | None:
 
 
 class Show(Operation):
-    """Looks at one reservation, by the PMS's id. A rule that becomes `absent` counts once a look-up does not find it either."""
+    """Reads one reservation by the PMS's id. After a rule that becomes `absent`, `find` must not find it either."""
 
     fields = FIELDS - CARD_FIELDS - {PMS_GUEST_ID}
     outcomes = frozenset({CANCELLED, ABSENT, *NOT_REFUSALS})
@@ -205,18 +200,18 @@ class Show(Operation):
     method: Method = "GET"
     success: Condition = Condition(status=frozenset({200}))
     reservation: JsonPath = ""
-    """Where in the answer the reservation is. If that is the first of a list, an empty list says that it is absent."""
+    """Where the response has the reservation. If that is the first item of a list, an empty list means that it is absent."""
     after: Literal["always", "refusal"] = "always"
-    """When it is looked at: `refusal`: only where the PMS said no."""
+    """`refusal`: it is read only after a refusal."""
 
     @model_validator(mode="after")
     def _names_one(self) -> Self:
-        _names_the_reservation(self)
+        _names_the_reservation(self, "readBack")
         return self
 
 
 class Confirm(Operation):
-    """The second request of a create: it confirms what the first has made."""
+    """The second request of a create, which confirms what the first one made."""
 
     fields = FIELDS - CARD_FIELDS - {PMS_GUEST_ID}
     outcomes = frozenset({*REFUSALS, CONFIRMED, *NOT_REFUSALS}) - {CANCELLATION_REFUSED}
@@ -224,35 +219,35 @@ class Confirm(Operation):
 
     success: Condition = Condition(status=frozenset({204}))
     read_back: Show | None = None
-    """Look at it afterwards: what it then is counts, whatever the answer said."""
+    """Reads the reservation afterwards. The state that it finds counts, not the response."""
 
     @model_validator(mode="after")
     def _names_what_is_confirmed(self) -> Self:
-        _names_the_reservation(self)
+        _names_the_reservation(self, "a confirmation")
         _says_what_was_done(self)
         return self
 
 
 class Pages(Table):
-    """How a list without a filter is gone through: until a page is empty, or it is known that it was the last."""
+    """How to read a list page by page, until a page is empty or known to be the last."""
 
     by: Literal["page", "offset", "cursor", "lastId"] = "page"
-    """What the next request is told: the number of the page, how many were listed before it, what the last answer gave to go
-    on from, or the id of the last reservation that was listed."""
+    """What the next request names: the number of the page, how many reservations were listed before it, the cursor in the last
+    response, or the id of the last reservation that was listed."""
     query: Text
-    """The parameter that says so."""
+    """The query parameter for it."""
     first: Literal[0, 1] = 1
     """The number of the first page."""
     first_unsaid: bool = False
-    """Whether the first page is asked for without its number."""
+    """Whether the first request leaves its number out."""
     count: JsonPath | None = None
-    """Where in the answer it stands how many pages there are; by offset and last id, how many reservations."""
+    """Where the response has the number of pages; by offset and last id, the number of reservations."""
     more: JsonPath | None = None
-    """Where in the answer it stands, as true or false, whether there is another page."""
+    """Where the response says, as true or false, whether there is another page."""
     next: JsonPath | None = None
-    """Where in the answer the cursor is; nothing there after the last page."""
+    """Where the response has the cursor; there is none after the last page."""
     most: Annotated[int, Field(ge=1, le=100)] = 20
-    """After how many a look-up gives up."""
+    """The number of pages after which a look-up gives up."""
 
     @model_validator(mode="after")
     def _can_go_on(self) -> Self:
@@ -273,24 +268,23 @@ class Find(Operation):
     method: Method = "GET"
     success: Condition = Condition(status=frozenset({200}))
     items: JsonPath
-    """Where in the answer the list of reservations is."""
+    """Where the response has the list of reservations."""
     empty_proves: bool = True
-    """Whether an empty list proves that there is none; false as long as nobody has seen the search find one for sure."""
+    """Whether an empty list proves that there is none. False until somebody has seen that the search finds every reservation."""
     counts: tuple[JsonPath, ...] = ()
-    """Where in the answer it stands how many were found: with an empty list and another number than 0 nothing is concluded."""
+    """Where the response says how many were found: from an empty list with another number than 0 nothing is concluded."""
     pages: Pages | None = None
-    """How to go through a list that is not asked for by our reference."""
+    """How to read a list that is not filtered by our reference."""
     match: Literal["reference", "text", "stay"] = "reference"
-    """By what ours is known: `reservation.reference` is our reference; or is a text that holds it; or property, days and
-    guest are the
-    same. The last never confirms: it tells only what is not there, and leaves the rest to you."""
+    """How ours is recognised: `reservation.reference` is our reference; or is a text that holds it; or property, days and guest are
+    the same. The last never confirms: it only finds out what is not there, and leaves the rest to you."""
     only_with: Text | None = None
-    """An option without which an account's reservations cannot be found."""
+    """An option that an account needs for its reservations to be found."""
     only_with_matching: Annotated[str, AfterValidator(regular_expression)] = ""
-    """What the value of that option must begin with."""
+    """How the value of that option must begin."""
 
     def is_possible(self, settings: Mapping[str, Any]) -> bool:
-        """Whether an account with these options can look its reservations up."""
+        """Whether reservations of an account with these options can be found."""
         if self.only_with is None:
             return True
         value = settings.get(self.only_with)
@@ -315,20 +309,19 @@ class Cancel(Operation):
 
     success: Condition = Condition(status=frozenset({204}))
     reservation: JsonPath | None = None
-    """Where in the answer the reservation is, which must be shown as cancelled if it is shown."""
+    """Where the response has the reservation, which must be cancelled if it is shown."""
     read_back: Show | None = None
-    """Look at it afterwards: what it then is counts, whatever the answer said."""
+    """Reads the reservation afterwards. The state that it finds counts, not the response."""
 
     @model_validator(mode="after")
     def _names_what_is_cancelled(self) -> Self:
-        _names_the_reservation(self)
+        _names_the_reservation(self, "a cancellation")
         _says_what_was_done(self)
         return self
 
 
-def _names_the_reservation(operation: Operation) -> None:
+def _names_the_reservation(operation: Operation, what: str) -> None:
     if PMS_ID not in operation.sent:
-        what = {Confirm: "a confirmation", Cancel: "a cancellation"}.get(type(operation), "readBack")
         raise nonsense(f"{what} says which reservation: send {PMS_ID}")
 
 

@@ -1,10 +1,12 @@
-"""The fields of a booking by the names that a mapping gives them, and how their values are written. Pure."""
+"""Values in a mapping: dotted paths into JSON (`bookings.0.id`), the fields of a booking by their names in a mapping, and how their
+values are written. Pure."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import date
 from decimal import Decimal
 from difflib import get_close_matches
+from enum import Enum
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, BaseModel
@@ -25,10 +27,119 @@ from forwarder.reservation.request import (
     json_number,
 )
 
+# --- JSON paths ---
+
+_STEP = re.compile(r"[^.\x00-\x20]{1,128}")
+
+
+class Missing(Enum):
+    """The result of a path that leads nowhere, not even to null."""
+
+    MISSING = "missing"
+
+
+MISSING: Final = Missing.MISSING
+
+
+def is_path(text: str) -> bool:
+    """Whether `text` is a path of one or more steps."""
+    return all(_STEP.fullmatch(step) for step in text.split("."))
+
+
+def _checked(path: str) -> str:
+    if path and not is_path(path):
+        raise PydanticCustomError(
+            "json_path", "a path is names and positions with dots between, such as bookings.0.id; empty for the whole"
+        )
+    return path
+
+
+JsonPath = Annotated[str, AfterValidator(_checked)]
+"""A path; the empty one leads to the whole document."""
+
+
+def value_at(document: Any, path: str) -> Any | Missing:
+    """The value at `path`, or `MISSING`."""
+    for step in path.split(".") if path else ():
+        match document:
+            case dict() if step in document:
+                document = document[step]
+            case list() if step.isdecimal() and int(step) < len(document):
+                document = document[int(step)]
+            case _:
+                return MISSING
+    return document
+
+
+def texts_at(document: Any, path: str) -> list[str]:
+    """The texts at `path`, where a step * stands for every item of a list."""
+    head, star, tail = path.partition("*")
+    if not star:
+        value = value_at(document, path)
+        return [value] if isinstance(value, str) else []
+    items = value_at(document, head.rstrip("."))
+    return [text for item in items for text in texts_at(item, tail.lstrip("."))] if isinstance(items, list) else []
+
+
+def same(value: Any, expected: Any) -> bool:
+    """Whether two scalars are the same in JSON, where true is not 1."""
+    return isinstance(value, bool) == isinstance(expected, bool) and bool(value == expected)
+
+
+def assembled(values: Mapping[str, Any]) -> Any:
+    """The document that has each value at its path. Gaps in the positions of a list are closed."""
+    root: dict[str, Any] = {}
+    for path, value in values.items():
+        *steps, last = path.split(".")
+        parent = root
+        for step in steps:
+            parent = parent.setdefault(step, {})
+        parent[last] = _Leaf(value)
+    return _shaped(root)
+
+
+def clashes(paths: Iterable[str]) -> str:
+    """Why `paths` cannot be those of one document; empty if they can."""
+    children: dict[str, set[str]] = {}
+    known = set(paths)
+    for path in sorted(known):
+        if not is_path(path):
+            return f"{path!r} is no path: names and positions with dots between, such as guests.0.name"
+        steps = path.split(".")
+        for depth in range(len(steps)):
+            parent = ".".join(steps[:depth])
+            if depth and parent in known:
+                return f"{parent} cannot be a value and have {path} below it"
+            children.setdefault(parent, set()).add(steps[depth])
+    return next((_gap(parent, steps) for parent, steps in sorted(children.items()) if _gap(parent, steps)), "")
+
+
+def _gap(parent: str, steps: set[str]) -> str:
+    positions = sorted(int(step) for step in steps if step.isdecimal())
+    if positions and (len(positions) != len(steps) or positions != list(range(len(positions)))):
+        return f"{parent or 'the body'} is a list, whose positions are 0, 1, 2 … without a gap, and no names"
+    return ""
+
+
+class _Leaf:
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+def _shaped(node: Any) -> Any:
+    if isinstance(node, _Leaf):
+        return node.value
+    if node and all(step.isdecimal() for step in node):
+        return [_shaped(node[step]) for step in sorted(node, key=int)]
+    return {step: _shaped(part) for step, part in node.items()}
+
+
+# --- fields of a booking ---
+
 Written = Literal["text", "number", "integer", "id", "minorUnits", "hour", "clockTime", "country"]
-"""How a value is written. `id` is a whole number above 0; `minorUnits` are an amount's cents, or whatever its currency has in their
-place; `hour` is the hour of a time, `clockTime` a time as 15:30:00, `country` a country's code of two letters. What one of the last
-three cannot say goes into the notes; a booking that cannot be written in another form is refused."""
+"""How a value is written. `id` is a whole number above 0; `minorUnits` is an amount in cents, or in the minor unit of its currency;
+`hour` is the hour of a time, `clockTime` a time as 15:30:00, `country` a code of two letters. A value that one of the last three
+cannot express goes into the notes; a booking with a value that another form cannot express is refused."""
 
 _TIME: Final = re.compile(r"(\d{1,2})(?::(\d{2}))?")
 _HOURS: Final = 24
@@ -54,8 +165,8 @@ DERIVED: Final[Mapping[str, tuple[str, ...]]] = {
     "guests.adults": ("numberOfAdults", "numberOfGuests"),
     "guests.children": ("numberOfChildren", "numberOfInfants"),
 }
-"""Values that are worked out → the fields that they come from: a name by its parts, all guests, those who are no children, and
-children with infants, for a PMS that counts no infants."""
+"""Derived values → the fields that they come from: parts of a name, all guests, adults, and children with infants (for a PMS that
+does not count infants)."""
 
 SAID: Final[Mapping[str, tuple[str, ...]]] = {
     **DERIVED,
@@ -63,20 +174,27 @@ SAID: Final[Mapping[str, tuple[str, ...]]] = {
     "guests.adults": ("numberOfAdults",),
     "guests.children": ("numberOfChildren",),
 }
-"""Values that are worked out → the fields that say nothing more."""
+"""Derived values → the fields that they express completely."""
 
 FIELDS: Final = (
     _OF_THE_REQUEST | _OF_THE_GUEST | CARD_FIELDS | DERIVED.keys() | {"reference", "nights", PMS_ID, PMS_GUEST_ID}
 )
-"""Every name. `card.…` may stand in the body of a create alone, `pmsReservationId` where one
-reservation is asked about, and `pmsGuestId` where `create.guest` made the guest."""
+"""Every name. `card.…` is only allowed in the body of a create, `pmsReservationId` in requests about one reservation, and
+`pmsGuestId` in a create with `create.guest`."""
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """A hint for a name that is not among `known`; empty if nothing is known."""
+    if not (among := sorted(known)):
+        return ""
+    near = get_close_matches(name, among, n=1, cutoff=0.5)
+    return f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(among)}"
 
 
 def _known(name: str) -> str:
     if name not in FIELDS:
-        near = get_close_matches(name, FIELDS, n=1, cutoff=0.5)
-        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(sorted(FIELDS))}"
-        raise PydanticCustomError("field_name", "there is no field {name}; {hint}", {"name": repr(name), "hint": hint})
+        hint = nearest(name, FIELDS)
+        raise PydanticCustomError("field_name", "there is no field {name}{hint}", {"name": repr(name), "hint": hint})
     return name
 
 
@@ -84,7 +202,7 @@ FieldName = Annotated[str, AfterValidator(_known)]
 
 
 class DoesNotFit(ValueError):
-    """A booking's value cannot be written as the mapping wants it. `name` is its field."""
+    """A value of the booking cannot be written as the mapping demands. `name` is its field."""
 
     def __init__(self, name: str, wanted: str) -> None:
         super().__init__(f"The PMS takes {name} as {wanted}; this value is none.")
@@ -92,7 +210,7 @@ class DoesNotFit(ValueError):
 
 
 def field_value(booking: Booking, name: str, pms_id: str | None = None) -> Any:
-    """The value of a field; None where the booking has none."""
+    """The value of a field; None if the booking has none."""
     match name.split("."):
         case ["reference"]:
             value: Any = booking.reference
@@ -134,12 +252,12 @@ def _of_the_card(card: CardDetails | None) -> Mapping[str, Any]:
 
 
 def moved(value: Any, days: int) -> str:
-    """The day that comes `days` after."""
+    """The day `days` later."""
     return days_later(date.fromisoformat(str(value)), days).isoformat()
 
 
 def written(booking: Booking, name: str, value: Any, form: Written | None, date_format: str | None) -> tuple[Any, bool]:
-    """`value` of the field `name` as JSON, None where that form cannot say it; and whether it says all of it. Raises
+    """`value` of the field `name` as JSON, None if that form cannot express it; and whether it expresses all of it. Raises
     `DoesNotFit`."""
     if date_format is not None:
         return date.fromisoformat(str(value)).strftime(date_format), True
@@ -188,7 +306,7 @@ def _minor_units(booking: Booking, name: str, value: Any) -> int:
 def _number(name: str, value: Any, form: str) -> Decimal:
     wanted = "a whole number" if form == "integer" else "a number"
     number = decimal(value)
-    # What a number would not give back as it was: "00123", "1e5".
+    # A text that a number does not preserve: "00123", "1e5".
     if number is None or (isinstance(value, str) and format(number, "f") != value):
         raise DoesNotFit(name, wanted)
     return number

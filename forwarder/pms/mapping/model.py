@@ -1,22 +1,20 @@
-"""A mapping: how a PMS that has no adapter of its own is spoken to, as an account of kind `generic` declares it.
+"""The format of a mapping, the page that describes a PMS's API, and the evidence for what it says.
 
-Every mistake that can be seen without the PMS is found when it is loaded: pydantic's `ValidationError` says what and where.
-docs/guides/map-a-pms.md explains it by examples.
+Loading finds every mistake that can be found without the PMS: pydantic's `ValidationError` says what and where.
+docs/guides/map-a-pms.md explains the format by examples.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from pydantic.alias_generators import to_camel
 
-from forwarder.pms.mapping.format.access import Auth
-from forwarder.pms.mapping.format.document import DocumentFault, load_document
-from forwarder.pms.mapping.format.evidence import Statement, unfounded
-from forwarder.pms.mapping.format.json_path import JsonPath
-from forwarder.pms.mapping.format.operations import Cancel, Confirm, Create, Find, Operation
-from forwarder.pms.mapping.format.parts import (
+from forwarder.pms.mapping.access import Auth
+from forwarder.pms.mapping.document import DocumentFault, load_document
+from forwarder.pms.mapping.operations import Cancel, Confirm, Create, Find, Operation, Show
+from forwarder.pms.mapping.parts import (
     Condition,
     HeaderName,
     HeaderValue,
@@ -25,37 +23,109 @@ from forwarder.pms.mapping.format.parts import (
     Shown,
     Table,
     Text,
+    as_list,
     nonsense,
     regular_expression,
 )
+from forwarder.pms.mapping.values import JsonPath, nearest
 from forwarder.pms.port import Capabilities, Limit, Limits
 from forwarder.reservation.evidence import KEY_SECONDS
 from forwarder.reservation.reference import AS_IT_IS, ReferenceForm
 
+# --- evidence ---
+
+By = Literal["sandbox", "vendor", "client", "unknown"]
+
+SOURCES: Final[Mapping[By, str]] = {
+    "sandbox": "seen at a sandbox of the vendor",
+    "vendor": "the vendor's documents",
+    "client": "public client code",
+    "unknown": "not known",
+}
+"""What each source is, the most certain first."""
+
+_MATTERS: Final = ("create", "confirm", "find", "reservation")
+
+
+class Statement(Table):
+    """The source of some statements of a mapping."""
+
+    of: Annotated[tuple[str, ...], BeforeValidator(as_list), Field(min_length=1)]
+    """Paths into the mapping: create.body.listingId, or create.body for all of its values. The longest match counts."""
+    by: By
+    """The source."""
+    where: str | None = None
+    """Where it is found."""
+    says: str | None = None
+    """What the source says, or what is not known and how the mapping copes with that."""
+
+    @property
+    def is_unknown(self) -> bool:
+        return self.by == "unknown"
+
+    @property
+    def matters(self) -> bool:
+        """Whether it is about creating or finding reservations."""
+        return any(path.split(".")[0] in _MATTERS for path in self.of)
+
+
+def _unfounded(evidence: Sequence[Statement], statements: Iterable[str]) -> str:
+    """What is wrong with the evidence for these statements; empty if nothing is, or if there is no evidence at all."""
+    known = list(statements)
+    if not evidence:
+        return ""
+    sections = {
+        ".".join(steps[:end]) for path in known if (steps := path.split(".")) for end in range(1, len(steps) + 1)
+    }
+    for statement in evidence:
+        for path in statement.of:
+            if path not in sections and not any(path.startswith(f"{leaf}.") for leaf in known):
+                return f"{path} is nothing that the mapping says{nearest(path, sections)}"
+    missing = [path for path in known if source_of(evidence, path) is None]
+    return f"nothing says by what {', '.join(missing)} is known" if missing else ""
+
+
+def source_of(evidence: Sequence[Statement], path: str) -> By | None:
+    """The source of that statement. Of two equally close matches, the less certain counts."""
+    fits = [
+        (len(of), list(SOURCES).index(statement.by), statement.by)
+        for statement in evidence
+        for of in statement.of
+        if path == of or path.startswith(of + ".")
+    ]
+    return max(fits)[2] if fits else None
+
+
+def counted(evidence: Sequence[Statement], statements: Iterable[str]) -> dict[By, int]:
+    """How many statements each source supports."""
+    found = [source_of(evidence, path) for path in statements]
+    return {by: found.count(by) for by in SOURCES if by in found}
+
+
+# --- a mapping ---
+
 BaseUrl = Annotated[str, Field(pattern=r"^https?://[^\s/?#]+(/[^\s?#]*)?$")]
-
-
 OptionText = Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[^\x00-\x1f]+$")]
 
 
 class Option(Table):
-    """A setting that each account has of its own."""
+    """A setting of an account."""
 
     description: Text
-    """What it is, and where it is found."""
+    """What it is, and where to find it."""
     default: Scalar | None = None
-    """What it is where the account has none."""
+    """The value of accounts that do not set it."""
     required: bool = False
-    """Whether each account must have it."""
+    """Whether each account must set it."""
     one_of: tuple[Scalar, ...] = ()
-    """The values that it may have."""
+    """The permitted values."""
     pattern: Annotated[str, AfterValidator(regular_expression)] | None = None
-    """What its whole text must match."""
+    """A regular expression for the whole text."""
     table: bool = False
-    """Whether it is a table of texts, from which a value is looked up."""
+    """Whether it is a table of texts in which values are looked up."""
 
     def type_of_value(self) -> Any:
-        """The type by which an account's value is checked."""
+        """The type with which an account's value is validated."""
         if self.table:
             return Mapping[OptionText, OptionText]
         if self.one_of:
@@ -68,28 +138,24 @@ class Option(Table):
 OptionName = Annotated[str, Field(pattern=r"^[a-z][A-Za-z0-9]*$")]
 
 
-def _as_list(given: Any) -> Any:
-    return (given,) if isinstance(given, str | dict | Auth) else given
-
-
 class Allowed(Table):
     """A published limit."""
 
     requests: Annotated[int, Field(ge=1)]
-    """At most so many requests …"""
+    """The most requests …"""
     seconds: Annotated[float, Field(gt=0)]
-    """… within any so many seconds."""
+    """… within that many seconds."""
 
 
 class FromOption(Table):
-    """A header's value that each account sets."""
+    """A header whose value is an option of the account."""
 
     option: OptionName
     """The name of the option."""
 
 
 class PmsMapping(Table):
-    """The whole."""
+    """A mapping."""
 
     title: Text | None = None
     """The PMS's full name."""
@@ -100,49 +166,47 @@ class PmsMapping(Table):
     credential: Text | None = None
     """What the credential is, for those who set an account up."""
     code: Annotated[str, Field(pattern=r"^forwarder(\.\w+)+:\w+$")] | None = None
-    """Code of this distribution that adds what a mapping cannot say: a class that extends `MappedAdapter`."""
+    """A class in this distribution that extends `MappedAdapter` with what the format cannot express."""
     rooms: bool = True
-    """Whether rooms of a property are told apart; else the property is the room."""
+    """Whether properties have rooms; otherwise the property is the room."""
     cards: Literal["all", "none"] | None = None
     """Whether cards are sent; by whether `create` sends a field of the card, if left out."""
-    website: bool = False
-    """Whether `paymentProviderId` names the website that is booked."""
     options: Mapping[OptionName, Option] = Field(default_factory=dict)
-    """What each account sets for itself."""
+    """The settings of each account."""
     limits: tuple[Allowed, ...] = ()
-    """What the PMS publishes that one account may ask of it."""
+    """The rate limits that the PMS publishes for one account."""
     echo: Literal["always", "sometimes", "never"] = "sometimes"
-    """Whether the answer to a create shows our reference: where it always does, one without it is in doubt."""
+    """Whether the answer to a create shows our reference. With `always`, an answer without it is in doubt."""
     settles: Annotated[float, Field(ge=0, le=3600)] | None = None
-    """Seconds until a reservation is surely shown after the create that made it, a late commit included; 0 where the PMS shows at
-    once what it made. Default: the deployment's."""
+    """Seconds after a create until the PMS certainly shows what it made, a late commit included; 0 if it shows it at once. Default:
+    the deployment's."""
     key_seconds: Annotated[float, Field(gt=0)] = KEY_SECONDS
     """How long the PMS keeps idempotency keys."""
     reference_length: Annotated[int, Field(ge=24)] | None = None
-    """How many characters of our reference the PMS keeps, where fewer than the 36 that it has."""
+    """How many characters of our reference the PMS keeps, if fewer than its 36."""
     evidence: tuple[Statement, ...] = ()
-    """By what each statement of this is known."""
-    auth: Annotated[tuple[Auth, ...], BeforeValidator(_as_list)] = (Auth(),)
-    """How the credential is shown; of several forms, the first whose `onlyIf` is true of the account."""
+    """The sources of what this mapping says."""
+    auth: Annotated[tuple[Auth, ...], BeforeValidator(as_list)] = (Auth(),)
+    """How requests are authenticated; of several forms, the first whose `onlyIf` is true of the account."""
     headers: Mapping[HeaderName, HeaderValue | FromOption] = Field(default_factory=dict)
-    """What is sent with every request."""
-    message: Annotated[tuple[JsonPath, ...], BeforeValidator(_as_list)] = ()
-    """Where a refusal says why: a path, or a list of them, of which the first that leads to a text counts."""
+    """Headers of every request."""
+    message: Annotated[tuple[JsonPath, ...], BeforeValidator(as_list)] = ()
+    """Where a refusal gives its reason: a path, or a list of paths of which the first that leads to a text counts."""
     failure: Condition = Condition()
-    """What a response must be for a rule of `errors` to apply."""
+    """What a response must look like for `errors` to be considered."""
     errors: tuple[Rule, ...] = ()
-    """What responses to any operation mean, where no rule of its own applies: the first rule counts. A refusal of a search puts it
-    off; a refusal of a cancellation is `cancellation_refused`."""
+    """What responses to any operation mean if none of its own rules matches; the first match counts. A refused search is tried
+    again; a refused cancellation is `cancellation_refused`."""
     reservation: Shown = Shown()
     """How the PMS shows a reservation."""
     create: Create
-    """How one is made."""
+    """How a reservation is made."""
     confirm: Confirm | None = None
-    """The second request of a create, where one is not enough."""
+    """The second request of a create, if the PMS needs one."""
     find: Find | None = None
-    """How one is found again, where it can be."""
+    """How a reservation is found again, if the PMS has a way."""
     cancel: Cancel | None = None
-    """How one is cancelled, where it can be."""
+    """How a reservation is cancelled, if the PMS has a way."""
 
     @model_validator(mode="after")
     def _can_find_what_it_makes(self) -> Self:
@@ -181,52 +245,60 @@ class PmsMapping(Table):
         tentative = self.reservation.status is not None and bool(self.reservation.status.tentative)
         if self.confirm is None and tentative:
             raise nonsense("reservation.status.tentative: is for a PMS that `confirm` is asked of")
-        read_backs = [one.read_back for one in (self.confirm, self.cancel) if one is not None]
-        if any(read_backs) and self.reservation.status is None:
+        if self._read_backs and self.reservation.status is None:
             raise nonsense("readBack: needs reservation.status, to see what it is")
         used = self._sent_options | conditions | ({self.find.only_with} if self.find and self.find.only_with else set())
         if unknown := used - self.options.keys():
             raise nonsense(f"options: there is no {', '.join(sorted(unknown))}; declare what is sent")
         if self.code is None and (idle := self.options.keys() - used):
             raise nonsense(f"options: {', '.join(sorted(idle))} is sent nowhere")
-        if faults := unfounded(self.evidence, self.statements):
+        if faults := _unfounded(self.evidence, self.statements):
             raise nonsense(f"evidence: {faults}")
         return self
 
     @property
     def operations(self) -> Mapping[str, Operation]:
-        """Those that there are, by the names of their tables."""
+        """The operations that the mapping has, by name."""
         named = {"create": self.create, "confirm": self.confirm, "find": self.find, "cancel": self.cancel}
         return {name: operation for name, operation in named.items() if operation is not None}
 
     @property
+    def show(self) -> Show | None:
+        """How one reservation is read by its id, if `confirm` or `cancel` does."""
+        return next(iter(self._read_backs), None)
+
+    @property
+    def _read_backs(self) -> list[Show]:
+        return [one.read_back for one in (self.confirm, self.cancel) if one is not None and one.read_back is not None]
+
+    @property
     def _sent_options(self) -> frozenset[str]:
-        shown = [one.read_back for one in (self.confirm, self.cancel) if one is not None and one.read_back is not None]
         first = () if self.create.guest is None else (self.create.guest,)
-        sent = {option for operation in (*first, *self.operations.values(), *shown) for option in operation.options}
+        asked = (*first, *self.operations.values(), *self._read_backs)
+        sent = {option for operation in asked for option in operation.options}
         return frozenset(sent | {value.option for value in self.headers.values() if isinstance(value, FromOption)})
 
     @property
     def statements(self) -> tuple[str, ...]:
-        """The path of everything that is said here about the PMS."""
-        return (*_statements(self),)
+        """The paths of everything that the mapping says about the PMS."""
+        return tuple(_statements(self))
 
     @cached_property
     def experimental(self) -> bool:
-        """Whether something of how reservations are made or found is not known."""
+        """Whether the source of something about creating or finding reservations is unknown."""
         return any(statement.is_unknown and statement.matters for statement in self.evidence)
 
     def auth_for(self, settings: Mapping[str, Any]) -> Auth:
-        """The form for an account with these options."""
+        """The authentication of an account with these options."""
         return next(one for one in self.auth if all(settings.get(name) == value for name, value in one.only_if.items()))
 
     def with_defaults(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """An account's options, with the defaults of those that it does not set."""
+        """An account's options, with defaults for those that it does not set."""
         values = {name: option.default for name, option in self.options.items()} | dict(given)
         return {name: value for name, value in values.items() if value is not None}
 
     def capabilities(self, settings: Mapping[str, Any]) -> Capabilities:
-        """What an account with these options, defaults included, can be relied on for."""
+        """What the PMS guarantees to an account with these options (defaults included)."""
         by_stay = self.find is not None and self.find.match == "stay"
         return Capabilities(
             idempotent_create=self.create.key_header is not None,
@@ -281,7 +353,7 @@ def _from_text(given: Any) -> Any:
 
 @lru_cache(maxsize=64)
 def _loaded(text: str) -> PmsMapping:
-    """Read once: accounts are connected to again and again, and a mapping is frozen."""
+    """Cached, because accounts connect again and again; a mapping is immutable."""
     return load_document(text, PmsMapping)
 
 
