@@ -1,7 +1,7 @@
-"""One cancellation that was admitted: read → find what it is about → publish, unless it is over already → respond.
+"""An admitted cancellation: read → find its submission → publish, unless it is settled already → respond.
 
-It is accepted from the moment at which its submission was, whether a worker has ingested that or not: the id itself vouches for it.
-A worker that ingests the cancellation first keeps it for the submission.
+It is accepted as soon as its submission was, even before a worker has ingested that: the request id is proof enough. A worker that
+ingests the cancellation first keeps it for the submission.
 """
 
 import re
@@ -77,7 +77,7 @@ _OVER: Final = frozenset({Status.CANCELLED, Status.REJECTED, Status.FAILED})
 
 @dataclass(frozen=True, slots=True)
 class Requested:
-    """A cancellation that is safe on the log, or that was asked for before. `settled`: what came of it, where that is known."""
+    """A cancellation that is safe on the log, or was requested before. `settled`: its result, if known."""
 
     request_id: str
     status: Status
@@ -86,7 +86,7 @@ class Requested:
 
 
 class _Ends:
-    """Whether an event tells what came of a cancellation that was asked for after `revision`."""
+    """Whether an event is the result of a cancellation that was requested after `revision`."""
 
     revision = 0
 
@@ -113,7 +113,7 @@ class CancelEndpoint:
         return self._confirm(requested, caller, request)
 
     async def _accept(self, caller: Caller, request: HttpRequest) -> Requested | Problem:
-        """Make the cancellation of the submission in the path safe, and wait for what comes of it where the caller does."""
+        """Publishes the cancellation of the submission in the path, and waits for its result if the caller does."""
         body = await self._read(request)
         if isinstance(body, Problem):
             return body
@@ -137,7 +137,7 @@ class CancelEndpoint:
             return SUBMISSION_UNREADABLE
 
     async def _read(self, request: HttpRequest) -> CancellationBody | Problem:
-        """What the body says; there need not be one."""
+        """The body, which is optional."""
         body = await request.body(MAX_BODY_BYTES, self._parts.settings.body_seconds)
         if isinstance(body, BodyFault):
             return unread_body(body)
@@ -158,8 +158,8 @@ class CancelEndpoint:
         return checked if isinstance(checked, Problem) else CancellationBody(reason=checked)
 
     async def _request_id(self, caller: Caller, given: str) -> str | None:
-        """The request id that the path names, or that of the reservation whose id it names, or of the one that it is a
-        duplicate of; None where the account has none."""
+        """The request id for the path's id, which may be a request id, a reservation's id, or the request id of a duplicate (then
+        the original's); None if the account has none."""
         if _RESERVATION_ID.fullmatch(given):
             stored = await self._parts.reader.reservation(caller.account.id, int(given))
             return None if stored is None else stored.request_id
@@ -178,7 +178,7 @@ class CancelEndpoint:
     async def _ask(
         self, caller: Caller, request: HttpRequest, request_id: str, body: CancellationBody, wait: Wait, ends: _Ends
     ) -> Requested | Problem:
-        """Publish it, unless it was asked for before and that has not come to nothing."""
+        """Publishes it, unless the submission is over, or an earlier request for it is open or succeeded."""
         stored = await self._parts.reader.submission(caller.account.id, request_id)
         status = Status.PENDING if stored is None else stored.status
         if stored is not None:
@@ -206,7 +206,7 @@ class CancelEndpoint:
         body: CancellationBody,
         stored: StoredSubmission | None,
     ) -> CancellationRequest:
-        # To where its submission went: the worker that ingests it there is the one that has its row.
+        # To the submission's partition: the worker that reads it holds the submission's row.
         place = request_id if stored is None else stored.property_id
         partition = None if stored is None else stored.partition
         if partition is None:
@@ -280,7 +280,7 @@ def _settled(stored: StoredSubmission) -> OutcomeEvent:
 
 
 def cancellation_response(requested: Requested, origin: str, retry_after_seconds: int) -> Response:
-    """What came of it, where that is known; else where to follow it."""
+    """The result, if known; otherwise 202 with the address to poll."""
     wait, settled = requested.wait, requested.settled
     headers = ((b"preference-applied", wait.applied.encode()),) if wait.applied else ()
     if settled is None:

@@ -1,4 +1,4 @@
-"""Card numbers in the texts of a request: a submission is refused for them, or they are masked, before anything is made of it."""
+"""Card numbers in the texts of a request: refuses the submission, or masks the numbers, before anything else is done with it."""
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from forwarder.reservation.usual import AnyRequest, UsualRequest
 
 _MAY_LOOK_LIKE_CARDS: Final = frozenset({"/propertyId", "/roomId", "/paymentProviderId", "/transactionId"})
 _IDENTIFIERS: Final = _MAY_LOOK_LIKE_CARDS | {"/paymentProviderKey", "/promotionCode", "/guest/email"}
-"""What would name something else if it were masked."""
+"""Fields that are refused instead of masked: masked, they would identify something else."""
 
 _WHAT: Final = {"card_number": "a card number", "security_code": "a card's security code"}
 
@@ -31,13 +31,13 @@ class Checked(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CardTextCheck:
-    """What is done about card numbers in texts. An account may do without it for its PMS's and callers' identifiers
+    """Applies the policy for card numbers in texts. An account may skip it for identifiers that look like card numbers
     (`CARD_LIKE_IDS`)."""
 
     policy: CardNumbersInText = "refuse"
 
     def check(self, request: AnyRequest, published: bytes, skipped: Collection[str]) -> Checked:
-        """`published`: the form of `request` that is published, in which only the digits that a card may show are left."""
+        """`published`: the form of `request` that is published, where the card is masked already."""
         if not may_hold_any(published):  # as nearly always
             return Checked(request, published)
         return self._look(request, published, skipped)
@@ -68,7 +68,7 @@ class CardTextCheck:
 
 
 def _texts(value: Any, pointer: str) -> Iterator[tuple[str, str]]:
-    """The texts and whole numbers in a JSON object, by their pointers. No name of a request needs to be escaped."""
+    """The texts and integers in a JSON object, with their JSON Pointers. No field name of a request needs escaping."""
     if isinstance(value, dict):
         for name, part in value.items():
             yield from _texts(part, f"{pointer}/{name}")
@@ -83,7 +83,7 @@ def _masked(value: Any, pointer: str, at: Collection[str]) -> Any:
 
 
 def _faults(text: str, pointer: str) -> Iterator[Fault]:
-    """One for each kind of thing that is found, without a digit of it."""
+    """One fault for each kind of finding, without any of its digits."""
     for what in sorted({found.what for found in find(text)}):
         yield Fault(pointer, what, f"must not hold {_WHAT[what]}: send the card as cardDetails")
 

@@ -1,6 +1,6 @@
-"""Trying a submission out: what its PMS would be asked for, and what the rules of the integration have against it.
+"""Dry runs of submissions: the requests that the PMS would get, and the refusals of the integration's rules.
 
-Nothing is published or kept of it, and its Idempotency-Key stays free. The card is in memory alone, and shows as its masked number.
+Nothing is published or stored, and the Idempotency-Key stays unused. The card stays in memory and is shown masked.
 """
 
 from collections.abc import Mapping
@@ -26,16 +26,16 @@ from forwarder.reservation.problems.problem import Fault, Problem
 from forwarder.tenancy.port import Account
 
 DRY_RUN: Final = "dryRun"
-"""The query parameter that asks for one."""
+"""The query parameter that requests a dry run."""
 
 _REFERENCE: Final = "the-request-id"
-"""What stands for the request id, by which the PMS would know the reservation: none is given to what is only tried."""
+"""Placeholder for the request id, our reference at the PMS: a dry run has none."""
 
 _VALUES: Final[Mapping[str, bool]] = {"true": True, "false": False}
 
 
 def asks_for_dry_run(request: HttpRequest) -> bool | Problem:
-    """Whether the query says `dryRun=true`."""
+    """Whether the query has `dryRun=true`; the problem if the value is invalid."""
     if not request.scope["query_string"]:
         return False
     given = set(parameters_of(request.scope).get(DRY_RUN, ("false",)))
@@ -51,8 +51,8 @@ def _invalid(code: str, detail: str) -> Problem:
 
 @dataclass(frozen=True, slots=True)
 class DryRun:
-    """What would come of a request. `booking`: what the PMS is asked for, None where a rule refuses it; `refused`: what each rule
-    says that does, all of them, and whatever else is sure to keep it from the PMS. `rehearsal`: the requests that would go out."""
+    """The result of a dry run. `booking`: the booking for the PMS, None if a rule refuses it; `refused`: the refusals of all rules,
+    and any other certain obstacle. `rehearsal`: the requests that would be sent."""
 
     account: Account
     booking: Booking | None
@@ -66,7 +66,7 @@ class DryRun:
         return not self.refused
 
     def as_json(self) -> dict[str, Any]:
-        """`accountPaused`: what is submitted now would wait until the account is resumed."""
+        """`accountPaused`: a submission would wait until the account is resumed."""
         return {
             "dryRun": True,
             "accountKind": self.account.kind,
@@ -88,8 +88,8 @@ def _requests(rehearsal: Rehearsal) -> dict[str, Any]:
 def dry_run(
     account: Account, read: Reading, now: datetime, losses: Losses, card_text: CardTextCheck
 ) -> DryRun | Problem:
-    """What the rules say of what was `read`, for this account, or why none is asked. What would be sent then is for `rehearsed` to
-    find out."""
+    """Applies the account's rules to `read`; or returns the problem that precludes them. `rehearsed` adds the requests that would
+    be sent."""
     request, unknown = read
     card = card_of(request)
     checked = card_text.check(request, published_form(request, card), account.skipped_checks)
@@ -104,7 +104,7 @@ def dry_run(
 
 
 async def rehearsed(tried: DryRun, preview: Preview) -> DryRun:
-    """The same with the requests that would be made, or with what is sure to prevent them. No PMS is asked."""
+    """`tried` with the requests that would be sent, or with the obstacle that is sure to prevent them. Calls no PMS."""
     if tried.booking is None:
         return tried
     try:

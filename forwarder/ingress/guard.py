@@ -1,4 +1,4 @@
-"""What every request to the ingress passes before its endpoint: authentication, admission, the limit of its key."""
+"""Runs before every endpoint of the ingress: authentication, admission, the rate limit of the key."""
 
 from collections.abc import Collection
 from dataclasses import replace
@@ -24,21 +24,21 @@ _FLOOD: Final = requests.TOO_MANY_BAD_TOKENS.code
 
 
 class Endpoint(Protocol):
-    """What responds to the requests to one address. `parameters`: the query parameters that it takes."""
+    """Responds to the requests for one path. `parameters`: the query parameters that it accepts."""
 
     parameters: Collection[str]
 
     async def respond(self, caller: Caller, request: HttpRequest) -> Response:
-        """The response to one that was admitted. Raises nothing but `ClientDisconnect`."""
+        """The response to an admitted request. Raises only `ClientDisconnect`."""
         ...
 
     def refuse(self, problem: Problem, caller: Caller | None) -> Response:
-        """The response that refuses; `caller` where that is known."""
+        """The response for a refusal; with `caller` if known."""
         ...
 
 
 class Guard:
-    """One for all addresses of an ingress, which share the bounds on what is under way."""
+    """Shared by all endpoints of an ingress, together with the limits on work in flight."""
 
     def __init__(self, parts: IngressParts) -> None:
         self.admission = parts.admission
@@ -53,7 +53,7 @@ class Guard:
         return _Guarded(self, endpoint, scope, limited)
 
     async def caller(self, request: HttpRequest) -> Caller | Problem:
-        """Who calls, and for which integration account. Until that is known, the request counts against its address."""
+        """Authenticates the caller and finds the integration account. Until then, the request counts against its address."""
         place = None
         if PLACE not in request.scope:
             place = self.admission.enter_unknown(client_address(request.scope))
@@ -92,7 +92,7 @@ class _Guarded:
         request = HttpRequest(scope, receive, guard.clock.monotonic())
         caller = guard.callers.find(request.fields, request.started) or await guard.caller(request)
         if isinstance(caller, Problem):
-            # A flood of tokens is told once: `BadTokens` does.
+            # `BadTokens` logs a flood of unknown tokens once; do not log each request.
             return problem_response(caller) if caller.code == _FLOOD else endpoint.refuse(caller, None)
         place = self._place(scope, caller)
         if place is None:
@@ -111,7 +111,7 @@ class _Guarded:
             place.leave()
 
     def _place(self, scope: types.Scope, caller: Caller) -> Place | None:
-        """A place of the caller's workspace, instead of the one that the application took for its address, if it took one."""
+        """A place counted for the caller's workspace; converts the one that the application took for the address, if any."""
         given: Place | None = scope.get(PLACE)
         if given is not None:
             return given if given.claim(caller.workspace_id) else None
@@ -141,7 +141,7 @@ class ItemLimit:
         self._counted = False
 
     def used_up(self) -> Problem | None:
-        """The refusal where not even one item would be let through: known before the body is read."""
+        """The refusal if the quota has no item left, before the body is read."""
         allowance = self._allowance
         if allowance is None or allowance.remaining:
             return None

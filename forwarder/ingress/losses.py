@@ -1,4 +1,4 @@
-"""What a caller is told beside the answer: what of a request is no field, and what its integration account sends nowhere."""
+"""Warnings about a request: unknown fields, and fields that the account's PMS does not receive."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
@@ -27,8 +27,8 @@ class CallerWarning(NamedTuple):
 
 
 class Losses:
-    """Knows what accounts send nowhere. It is looked up once for each account, until that is changed; then, as nearly always where
-    nothing is lost, it costs one look into memory."""
+    """The fields that accounts do not send to their PMS. Cached per account until the account changes; usually nothing is lost, and
+    a check is one look-up in memory."""
 
     def __init__(self, preview: Callable[[], Preview]) -> None:
         self._preview = preview
@@ -37,7 +37,7 @@ class Losses:
     def warnings(
         self, account: Account, request: AnyRequest, unknown: Sequence[UnknownField] = ()
     ) -> tuple[CallerWarning, ...]:
-        """What of `request` does not reach the account's PMS, and what was `unknown` in its body."""
+        """Warnings about fields of `request` that do not reach the account's PMS, and about the `unknown` fields of its body."""
         known = self._known.get(account.id)
         losses = known[1] if known is not None and known[0] is account else self._look_up(account)
         lost = _warnings(account.kind, losses, request) if losses else ()
@@ -52,7 +52,7 @@ class Losses:
 
 
 def connection_to(account: Account) -> AccountConnection:
-    """The account as far as an ingress knows it: its credential is sealed."""
+    """The connection without the credential, which an ingress cannot open."""
     return AccountConnection(account.id, account.kind, account.base_url, "", options=account.options)
 
 
@@ -60,7 +60,7 @@ def _warnings(kind: str, losses: Sequence[Loss], request: AnyRequest) -> tuple[C
     card = getattr(request, "card_details", None)
     lost = [loss for loss in losses if card is not None or not loss.field.startswith(_CARD)]
     if not lost:
-        return ()  # as nearly always: nothing is written out
+        return ()  # nearly always; saves serializing the request
     fields = given(request)
     found = (_of_field(kind, loss) for loss in lost if _is_lost(loss, fields))
     return tuple(dict.fromkeys(found))

@@ -1,5 +1,5 @@
-"""From a valid request, and the terms that its headers ask for, to the submission that is published: identified, its card sealed
-and masked. Touches no I/O."""
+"""Builds the submission to publish from a valid request and the terms in its headers: identified, its card sealed and masked.
+No I/O."""
 
 import re
 from collections import Counter
@@ -37,7 +37,7 @@ from forwarder.topics.codec import encode_submission
 from forwarder.topics.port import Message
 
 _MAX_KEY_LENGTH: Final = 255
-# RFC 8941 (3.3.3): printable ASCII in quotes, of which only the quote and the backslash are escaped.
+# RFC 8941 (3.3.3): printable ASCII in quotes; only the quote and the backslash are escaped.
 _QUOTED_KEY = re.compile(r'"((?:[ !#-\[\]-~]|\\["\\])*)"')
 _BARE_KEY = re.compile(r"[!#-~][ !#-~]*")
 _ESCAPED = re.compile(r"\\(.)")
@@ -58,7 +58,7 @@ INVALID_DEADLINE: Final = requests.INVALID_DEADLINE.problem(
 
 
 class Terms(NamedTuple):
-    """What the headers of a submission ask for; None is what they leave open. `deadline_seconds` count from its acceptance."""
+    """The terms in a submission's headers; None if not given. `deadline_seconds` count from its acceptance."""
 
     idempotency_key: str | None
     deadline_seconds: int | None
@@ -96,7 +96,7 @@ def read_idempotency_key(header: str) -> str | Problem:
 
 
 def read_deadline(header: str) -> int | Problem:
-    """For how many seconds a submission is worth forwarding. Two lines come joined by a comma, and are refused with it."""
+    """The deadline in seconds. Two header lines are joined by a comma, and so refused."""
     text = header.strip()
     if not _DEADLINE.fullmatch(text) or int(text) > MAX_DEADLINE_SECONDS:
         return INVALID_DEADLINE
@@ -117,10 +117,10 @@ def _idempotency_key(request: HttpRequest) -> str | Problem | None:
 
 
 class NewSubmission(NamedTuple):
-    """A submission before it is on the log: a `Submission` of which nobody reads the request. `reservation` is that as JSON;
-    `key` is its message's, which goes to `partition` where that is known; `keyed`: it may have come before. `refused`: by which
-    rule it is refused now. It is not published then, but may have been accepted before the account was changed, or its card
-    expired. `similar_refused`: it is refused beside another for the same stay and guest. `warnings`: what its caller is told."""
+    """A submission before it is on the log, with its request as JSON (`reservation`). `key`: the key of its message, which goes to
+    `partition` if that is known. `keyed`: it has an idempotency key, so may have been sent before. `refused`: the refusal of a
+    rule. Then it is not published, but may have been accepted before the account was changed or its card expired.
+    `similar_refused`: refuse it if there is another for the same stay and guest. `warnings`: for the caller."""
 
     request_id: str
     workspace_id: str
@@ -147,8 +147,8 @@ class NewSubmission(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SubmissionBuilder:
-    """Makes submissions of valid requests: applies the rules of the account's kind, gives each its identifier, seals its card.
-    `partition`: where messages with a key go on the requests topic, as far as that is known."""
+    """Builds submissions from valid requests: applies the rules of the account's kind, assigns the request id, seals the card.
+    `partition`: the partition of a key on the requests topic, if known."""
 
     ids: RequestIds
     sealer: CardSealer
@@ -226,7 +226,7 @@ class SubmissionBuilder:
         *,
         keyed: bool,
     ) -> NaturalKey | None:
-        """By what it is recognised when it comes again; None where the account does not want that, and it has no transaction."""
+        """The content keys that identify a repeat; None if the account has no duplicate window and there is no transaction."""
         window_seconds, transaction = account.duplicate_window_seconds, transaction_of(request)
         if not (window_seconds or transaction):
             return None
@@ -241,8 +241,8 @@ class SubmissionBuilder:
         )
 
     def _card_of(self, account_id: str, card: CardDetails | None) -> bytes:
-        """What tells a card from another, in two bytes for the reason that `RequestIds.card_mark` gives: one of number and security
-        code, one of the rest."""
+        """Distinguishes cards by two bytes (see `RequestIds.card_mark` for why so few): one of number and security code, one of the
+        rest."""
         if card is None:
             return b""
         secret = f"{digits_of(card.card_number or '')}\0{card.cvv or ''}"
@@ -250,22 +250,22 @@ class SubmissionBuilder:
         return self.ids.card_mark(account_id, "", secret) + self.ids.card_mark(account_id, "", rest)
 
     def _card_mark(self, account_id: str, key: str | None, card: CardDetails | None) -> bytes:
-        """What tells the card from others that look the same when masked. None without a key: nothing is compared then."""
+        """Distinguishes the card from others with the same masked number. Empty without a key: nothing is compared then."""
         if key is None or card is None or not card.card_number:
             return b""
         return self.ids.card_mark(account_id, key, digits_of(card.card_number))
 
 
 def _is_used(account: Account, reservation: bytes, card: CardDetails) -> bool:
-    """Whether anything of the card goes to the PMS. Nobody is to keep what nobody needs: it ends here, and shows masked."""
+    """Whether any of the card goes to the PMS. If not, it is dropped here and only its masked number is kept."""
     return any(value for _, value in card) and traits_of(account.kind).sends_card(from_json(reservation))
 
 
 def refused_by_rules(account: Account, reservation: bytes, card: CardDetails | None, now: datetime) -> Problem | None:
-    """The refusal of the rules of the account's kind, where they refuse `reservation`, which is JSON."""
+    """The refusal of `reservation` (JSON) by the rules of the account's kind, or None."""
     traits = traits_of(account.kind)
     if card is None and traits.concern_card_alone:
-        return None  # as nearly always, and then nothing is read
+        return None  # nearly always; saves parsing
     return refusal(traits, from_json(reservation), card, now)
 
 
@@ -275,8 +275,7 @@ def card_of(request: AnyRequest) -> CardDetails | None:
 
 
 def published_form(request: AnyRequest, card: CardDetails | None) -> bytes:
-    """The request as JSON: its fields in one order, in the forms in which they came, without those that are null; and of the card
-    the masked number alone."""
+    """The request as JSON: fields in a fixed order, values as received, nulls omitted; only the masked number of the card."""
     if isinstance(request, UsualRequest):
         return write_usual(request)
     if card is None:

@@ -1,4 +1,4 @@
-"""What the ingress is made of: its ports, put in place by `assembly`, and its settings."""
+"""The ports of the ingress, supplied by `assembly`, and its settings."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,17 +20,17 @@ from forwarder.topics.signing import MessageSigner
 
 @dataclass(frozen=True, slots=True)
 class IngressSettings:
-    """How long the ingress waits, and how much it holds at one time.
+    """Time limits and bounds of the ingress.
 
-    `wait_seconds`: how long the general operation waits for an outcome when the caller does not say.
-    `max_wait_seconds`: the most that `Prefer: wait=N` is given.
-    `retry_after_seconds`: when callers should come again, for an outcome or because something is away.
-    `body_seconds`: how long a body may take to come.
-    `max_in_flight`: submissions handed to the log and not yet acknowledged, of which each workspace has its share; at least six
-    times as many as a bulk has, so that one workspace's bulks leave room for another's. `max_keys_remembered`: idempotency keys of
-    which the payload is remembered until the worker has taken it in. `test_mode`: whether there is a simulator for test keys.
-    `card_numbers_in_text`: what becomes of them. `public_url`: scheme and host by which callers come; empty for those that each of
-    them wrote.
+    `wait_seconds`: how long the general operation waits for an outcome unless the caller asks otherwise.
+    `max_wait_seconds`: the maximum for `Prefer: wait=N`.
+    `retry_after_seconds`: the `Retry-After` of responses without an outcome, and during outages.
+    `body_seconds`: how long receiving a body may take.
+    `max_in_flight`: submissions handed to the log and not yet acknowledged, shared by the workspaces; at least six times the size
+    of a bulk, so that one workspace's bulks leave room for another's. `max_keys_remembered`: idempotency keys whose payload is
+    remembered until the worker has ingested it. `test_mode`: whether there is a simulator for test keys.
+    `card_numbers_in_text`: refuse or mask them. `public_url`: scheme and host of links in responses; empty to use those of each
+    request.
     """
 
     wait_seconds: float = 10.0
@@ -46,9 +46,9 @@ class IngressSettings:
 
 @dataclass(frozen=True, slots=True)
 class IngressParts:
-    """The ports of the ingress, and the `admission` of its process. `requests_topic` is where submissions go, signed. `can_cancel`:
-    whether an account's PMS takes cancellations. `preview`: what an account's PMS would be asked; adapters are loaded with the
-    first use. `limits` are those of API keys."""
+    """The ports of the ingress, and the `admission` of its process. It publishes signed submissions to `requests_topic`.
+    `can_cancel`: whether an account's PMS supports cancellations. `preview`: the requests that an account's PMS would get; loads
+    the adapters on first use. `limits`: the rate limits of API keys."""
 
     publisher: Publisher
     signer: MessageSigner
@@ -67,5 +67,5 @@ class IngressParts:
     settings: IngressSettings = IngressSettings()
 
     def partition(self, key: str) -> int | None:
-        """Where messages with `key` go on the requests topic, as far as that is known."""
+        """The partition of messages with `key` on the requests topic, if known."""
         return self.publisher.partition(self.requests_topic, key)

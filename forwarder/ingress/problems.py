@@ -1,4 +1,4 @@
-"""Why the ingress refuses a submission, beside the faults of a request; and the response that says so."""
+"""The ingress's refusals of a submission, other than faults of the request, and their response."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -78,7 +78,7 @@ def unread_body(fault: BodyFault, too_large: Problem = BODY_TOO_LARGE) -> Proble
 
 
 def malformed_json(where: str, what: str = "body") -> Problem:
-    """`where` says at which place the body, or what else it is, stops being JSON."""
+    """`where`: the position at which `what` stops being JSON."""
     return requests.MALFORMED_JSON.problem(f"The {what} is not one JSON document: {where}.")
 
 

@@ -1,4 +1,4 @@
-"""The responses to submissions: receipts, outcomes within the wait, warnings beside them, dry runs."""
+"""The responses to submissions: receipts, outcomes within the wait, warnings, dry runs."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -41,8 +41,8 @@ def dry_run_response(tried: DryRun) -> Response:
 def receipt_response(
     receipt: Receipt, wait: Wait, origin: str, retry_after_seconds: int, reservation: bytes | None = None
 ) -> Response:
-    """The response on the caller's terms: to one who waits, the outcome where there is one; else where to follow it, with the
-    record of `reservation` as far as it is known, where that is given."""
+    """The response: the outcome if the caller waits and there is one; otherwise 202 with the address to poll, and the record of
+    `reservation` if given."""
     applied = ((b"preference-applied", wait.applied.encode()),) if wait.applied else ()
     if receipt.duplicate:
         applied = (*applied, (b"duplicate-of", receipt.request_id.encode()))
@@ -62,7 +62,7 @@ def receipt_response(
 
 
 def with_warnings(response: Response, warnings: Sequence[CallerWarning]) -> Response:
-    """The same, with what its caller is warned of beside the answer. A refusal says what is wrong by itself."""
+    """The response with `warnings` in its body. Refusals are returned unchanged."""
     if response.status >= 300:  # noqa: PLR2004 - HTTP's successes
         return response
     shown = to_json([warning.as_json() for warning in warnings])
@@ -83,8 +83,8 @@ def receipt_json(receipt: Receipt, origin: str) -> dict[str, Any]:
 
 
 def receipt_warnings(receipt: Receipt) -> Sequence[CallerWarning]:
-    """What the caller may not have meant: that it is an earlier submission sent again, or that it is one of its own beside one for
-    the same stay and guest."""
+    """Warns the caller that the submission repeats an earlier one, or that it adds a reservation to another for the same stay and
+    guest."""
     if receipt.duplicate:
         differs = " Its body differs in other fields, which were not taken over." if receipt.changed else ""
         detail = (

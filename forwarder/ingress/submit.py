@@ -1,5 +1,5 @@
-"""A submission that was admitted: read the terms → validate → identify and seal → publish → respond. What is counted and logged of
-it, and the response. What came before under its idempotency key is not published again, but given its receipt again."""
+"""An admitted submission: read the terms → validate → identify and seal → publish → respond; its metrics and log event. A repeat
+under the same idempotency key gets the first one's receipt instead of being published again."""
 
 from collections.abc import Collection
 from dataclasses import replace
@@ -39,7 +39,7 @@ from forwarder.tenancy.callers import Caller
 from forwarder.topics.outcomes import ConflictingBody, DuplicateOf, OutcomeEvent, similar_of
 
 _KEY_HELP: Final = (b"link", b'</docs#submitBookingEngineReservation>; rel="help"; title="Idempotency-Key"')
-"""Where a caller who sends no Idempotency-Key reads what it does."""
+"""Points a caller who sends no Idempotency-Key to its documentation."""
 
 _USUAL: Final = frozenset({Status.PENDING, Status.CONFIRMED})
 
@@ -117,7 +117,7 @@ class SubmitEndpoint:
         return unread_body(body) if isinstance(body, BodyFault) else (terms, body)
 
     def _read(self, body: bytes, check: Plausibility) -> Reading | Problem:
-        """What the body asks for, right in its form."""
+        """The body, validated."""
         try:
             read = read_request(self._operation, body, check)
         except MalformedJson as error:
@@ -154,8 +154,8 @@ class SubmitEndpoint:
     async def _wait_for_original(
         self, submission: NewSubmission, receipt: Receipt, wait: Wait, request: HttpRequest
     ) -> Receipt:
-        """The receipt of the submission that was sent again, with its outcome as soon as it has one. That may be found to be a
-        duplicate itself, of one that is a third's: each is followed once."""
+        """The receipt of the submission that was sent again, with its outcome as soon as it has one. The original may turn out to
+        be a duplicate of yet another: each is followed once."""
         followed = {submission.request_id}
         outcomes, party, size = self._parts.outcomes, submission.workspace_id, len(submission.reservation)
         while receipt.request_id not in followed:
@@ -204,7 +204,7 @@ class SubmitEndpoint:
         return dry_run_response(tried)
 
     async def _try_out(self, caller: Caller, request: HttpRequest) -> DryRun | Problem:
-        """What would come of the submission, were it accepted."""
+        """The dry run of the submission."""
         received = await self._received(request)
         if isinstance(received, Problem):
             return received
@@ -221,8 +221,8 @@ class SubmitEndpoint:
         DEFERRED.count(submissions(self._operation, "accepted"))
         receipt, submission = accepted.receipt, accepted.submission
         self._tell(accepted, caller, request)
-        # The contract promises a record to callers of the general operation. The other's, who are answered at once, would only
-        # wait longer for it.
+        # The contract promises a record only to callers of the general operation. Callers of the other one are answered at once,
+        # and building it would only delay that.
         shown = submission.reservation if self._operation == "general" else None
         retry_seconds = self._parts.settings.retry_after_seconds
         origin = self._parts.settings.public_url or request.origin

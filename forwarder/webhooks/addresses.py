@@ -1,7 +1,7 @@
 """Which network addresses may be posted to, and resolving host names to them.
 
-A customer chooses where results go, and the forwarder posts from inside its operator's network: without a rule, a customer could
-have it post to what only that network can reach (https://owasp.org/www-community/attacks/Server_Side_Request_Forgery).
+Customers choose the target URLs, and the forwarder posts from inside its operator's network: without a rule, a customer could make
+it post to internal services (https://owasp.org/www-community/attacks/Server_Side_Request_Forgery).
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from forwarder.webhooks.port import BadTarget
 _GLOBAL_UNICAST: Final = IPv6Network("2000::/3")
 _NAT64: Final = IPv6Network("64:ff9b::/96")
 _TRANSLATED: Final = (_NAT64, IPv6Network("::ffff:0:0/96"), IPv6Network("2002::/16"), IPv6Network("2001::/32"))
-"""Addresses that stand for the IPv4 address in them."""
+"""IPv6 addresses that embed an IPv4 address."""
 _INNER_IPV4: Final = tuple(map(IPv4Network, ("192.0.0.0/24", "192.88.99.0/24", "168.63.129.16/32")))
 """Not public, though `is_global` says so: protocols' own, 6to4 relays, the platform's address inside Azure."""
 _INNER_IPV6: Final = tuple(map(IPv6Network, ("2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20")))
@@ -29,7 +29,7 @@ _ISATAP: Final = 0x5EFE
 _UNIVERSAL: Final = 0x0200_0000
 """The bit of an interface's identifier that says whether it is unique in the world."""
 MAX_LOOK_UPS: Final = 32
-"""Threads that look up names, of each of two kinds."""
+"""Resolver threads, for each of the two kinds of names."""
 _MAX_KNOWN: Final = 10_000
 MAX_URL: Final = 2000
 _PORTS: Final = {"http": 80, "https": 443}
@@ -47,7 +47,7 @@ class AddressRule:
     loopback: bool = False
 
     def allows(self, scheme: str, address: str) -> bool:
-        """Whether that IP address may be connected to."""
+        """Whether connections to that IP address are allowed."""
         if self.private:
             return True
         # After "%" comes the name of a network interface.
@@ -55,12 +55,12 @@ class AddressRule:
         return (self.loopback and parsed.is_loopback) or (scheme == "https" and _is_public(parsed))
 
     def may_allow(self, scheme: str) -> bool:
-        """Whether there is any address that may be connected to by `scheme`."""
+        """Whether `scheme` is allowed for any address."""
         return scheme == "https" or (scheme == "http" and (self.private or self.loopback))
 
 
 def _is_public(address: IPv4Address | IPv6Address) -> bool:
-    """Whether it is an address of the public internet, and so is every IPv4 address that it embeds: a router may deliver there."""
+    """Whether the address and every IPv4 address that it embeds are public: a router may deliver to the embedded one."""
     if isinstance(address, IPv4Address):
         return (
             address.is_global
@@ -88,8 +88,8 @@ def _embedded(address: IPv6Address) -> Sequence[IPv4Address]:
 class Resolver:
     """`Resolve` with the machine's resolver, within 5 s; one look-up of a name at a time, shared by all who wait for it.
 
-    A name whose servers do not answer occupies a thread for long. So names that were found the last time have threads of their own,
-    as many as all others together have: whoever registers many such names delays others like them, and no more.
+    A name whose servers do not answer occupies a thread for long. So names that resolved the last time have their own threads, as
+    many as all others: registering many names that do not answer delays only other such names.
     """
 
     def __init__(self) -> None:
@@ -129,17 +129,17 @@ class Resolver:
     def _end(self, host: str, addresses: asyncio.Task[Sequence[str]]) -> None:
         del self._pending[host]
         if not addresses.cancelled():
-            addresses.exception()  # retrieved, so that asyncio does not report it if nobody waits any more
+            addresses.exception()  # retrieved, so that asyncio does not report it if no caller is left
 
 
 async def _in_a_thread(host: str, port: int) -> Sequence[str] | OSError:
-    """A daemon, unlike the threads of an executor: a look-up that hangs does not keep the process from ending."""
+    """Resolves in a daemon thread, unlike an executor's: a look-up that hangs does not keep the process from exiting."""
     loop = asyncio.get_running_loop()
     found: asyncio.Future[Sequence[str] | OSError] = loop.create_future()
 
     def look_up() -> None:
         result = _look_up(host, port)
-        with suppress(RuntimeError):  # the loop was closed meanwhile: nobody waits
+        with suppress(RuntimeError):  # the loop was closed meanwhile: no caller is left
             loop.call_soon_threadsafe(_resolve_future, found, result)
 
     threading.Thread(target=look_up, name="resolve", daemon=True).start()
@@ -181,7 +181,7 @@ class ResolvedTargets:
             return
         if any(self._rule.allows("https", address) for address in addresses):
             raise BadTarget("https_needed", "The address must begin with https://.")
-        # The same for a name that leads inside and for one that leads nowhere: the answer would tell which names exist inside.
+        # The same answer for internal and for unknown names; otherwise it would reveal which names exist inside.
         raise BadTarget("address_not_public", f"{host} does not resolve to an address of the public internet now.")
 
 

@@ -1,6 +1,6 @@
-"""Posting to customers' endpoints, as the notifier sees it.
+"""The notifier's port for posting to customers' endpoints.
 
-Nothing here raises for anything that an endpoint, or the network, may do.
+Faults of endpoints and of the network are returned, not raised.
 """
 
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class EndpointResponse:
-    """The endpoint responded. `retry_after_seconds`: what it asked for. `excerpt`: the beginning of the body, shortened."""
+    """The endpoint's response. `retry_after_seconds`: from its `Retry-After`. `excerpt`: the beginning of the body."""
 
     status: int
     retry_after_seconds: float | None = None

@@ -20,8 +20,7 @@ def new_secret() -> str:
 
 
 def signed_headers(signing_secrets: Sequence[str], *, message_id: str, timestamp: int, body: bytes) -> dict[str, str]:
-    """The headers that sign `body`, with one signature for each of `signing_secrets`. `timestamp`: of this try, in seconds since
-    1970."""
+    """The headers that sign `body`, with one signature per secret. `timestamp`: the Unix time of this attempt, in seconds."""
     signatures = (_signature(secret, b"%s.%d." % (message_id.encode(), timestamp) + body) for secret in signing_secrets)
     return {
         "webhook-id": message_id,

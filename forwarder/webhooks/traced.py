@@ -42,7 +42,7 @@ class TracedSender:
 
 
 def _address(url: str) -> dict[str, str | int]:
-    """Of the host alone: the rest of a webhook's address is often a secret."""
+    """Span attributes of the host only: the rest of a webhook's URL is often secret."""
     method: dict[str, str | int] = {"http.request.method": "POST"}
     try:
         parsed = urlsplit(url)

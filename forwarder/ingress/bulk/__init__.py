@@ -1,1 +1,1 @@
-"""Many submissions in one request: told apart, read and checked one by one, published together. Uses what one submission uses."""
+"""Many submissions in one request: split, read and checked one by one, published together. Reuses the code of one submission."""

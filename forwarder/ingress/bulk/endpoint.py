@@ -1,8 +1,8 @@
 """A bulk: read the terms → validate item by item → identify and seal → publish as one batch → respond item by item.
 
-An item is what a single submission is: read, checked and identified by the same code, and as safe once the response says so. No
-item's fault concerns another. What concerns all is refused as a whole, and then nothing was accepted: a body that cannot be told
-apart into items, too many of them, or no log to take them.
+An item is read, checked and identified by the same code as a single submission, and is as safe once the response says so. A faulty
+item does not affect the others. A problem of all of them refuses the bulk as a whole, and then nothing was accepted: a body that
+cannot be split into items, too many items, or an unavailable log.
 """
 
 import asyncio
@@ -57,7 +57,7 @@ from forwarder.reservation.problems.problem import Problem
 from forwarder.tenancy.callers import Caller
 
 _REHEARSED_BYTES: Final = 4_096
-"""What a rehearsed item counts for in a time slice."""
+"""The cost of a rehearsed item in a time slice, in bytes."""
 
 _log = structlog.get_logger()
 
@@ -65,14 +65,14 @@ T = TypeVar("T", NewSubmission, DryRun)
 R_co = TypeVar("R_co", covariant=True)
 
 Admit = Callable[[int], Problem | None]
-"""Whether so many items may come now; the refusal where they may not."""
+"""Admits that many items (None), or returns the refusal."""
 
 _AN_ITEM: Final = 512
-"""What an item costs, however short it is, in the bytes of a time slice."""
+"""The minimum cost of an item in a time slice, in bytes."""
 
 
 class _Each(NamedTuple, Generic[R_co]):
-    """What became of each item, and where it stood. `response_bytes`: an upper bound of the response about all of them."""
+    """The result of each item, and its place in the request. `response_bytes`: an upper bound of the response's size."""
 
     results: Sequence[R_co]
     places: Sequence[Place]
@@ -80,9 +80,9 @@ class _Each(NamedTuple, Generic[R_co]):
 
 
 class BulkEndpoint:
-    """Reads bodies of at most `max_bytes`. Nobody waits for outcomes here: it responds as soon as all items are safe, 200 with what
-    became of each; 202 would say of all that they were accepted. Expected failures come back as problems; none is raised but
-    `ClientDisconnect`, before anything was published."""
+    """Reads bodies of at most `max_bytes`. Does not wait for outcomes: it responds as soon as all items are safe, with 200 and the
+    result of each; 202 would say that all were accepted. Returns expected failures as problems; raises only `ClientDisconnect`,
+    before anything was published."""
 
     parameters: Collection[str] = frozenset({DRY_RUN})
 
@@ -116,7 +116,7 @@ class BulkEndpoint:
         return self._confirm(each, caller, request)
 
     async def _submit(self, caller: Caller, request: HttpRequest, admit: Admit) -> _Each[SafeItem | Problem] | Problem:
-        """What became of each item, in their order; or the problem that concerns all of them."""
+        """The result of each item, in order; or the problem that refuses the whole bulk."""
         terms = _terms(request)
         if isinstance(terms, Problem):
             return terms
@@ -148,7 +148,7 @@ class BulkEndpoint:
         return _Each(safe, built.places)
 
     async def _try_out(self, caller: Caller, request: HttpRequest, admit: Admit) -> _Each[DryRun | Problem] | Problem:
-        """What would come of each item, were the bulk submitted."""
+        """The dry run of each item, in order; or the problem that refuses the whole bulk."""
         terms = _terms(request)
         if isinstance(terms, Problem):
             return terms
@@ -179,7 +179,8 @@ class BulkEndpoint:
         check: Plausibility,
         make: Callable[[ItemReading], T | Problem],
     ) -> _Each[T | Problem] | Problem:
-        """Each item made, one bulk of a workspace at a time: so however many it sends, others get the event loop as often."""
+        """Applies `make` to each item, one bulk of a workspace at a time, so that a workspace with many bulks gets no larger share
+        of the event loop."""
         items = await self._items(request, check)
         if isinstance(items, Problem):
             return items
@@ -264,7 +265,7 @@ class BulkEndpoint:
 
 
 def _terms(request: HttpRequest) -> Terms | Problem:
-    """What the headers ask for on behalf of every item."""
+    """The terms in the headers, which apply to every item."""
     return KEYS_OF_ITEMS if "idempotency-key" in request.headers else read_terms(request)
 
 

@@ -1,7 +1,7 @@
-"""The items of a bulk: where one ends and the next begins, in a JSON array or on lines of NDJSON; and what each is read as. Pure.
+"""The items of a bulk: splits a JSON array or lines of NDJSON into items, and reads each. Pure.
 
-The reader of an item says whether it is JSON. Where an element of an array ends is guessed, which is right where its reader takes
-it; else elements are told apart by brackets and quotes alone. A body of many megabytes costs no more memory than itself.
+The end of an array's element is guessed, and the guess is right if the reader accepts the text as JSON; otherwise brackets and
+quotes are counted. A body of many megabytes needs no memory beyond its own size.
 """
 
 import re
@@ -20,15 +20,15 @@ from forwarder.reservation.problems.problem import Fault, Problem
 
 _BLANK: Final = re.compile(rb"[ \t\r\n]*")
 _LINE: Final = re.compile(rb"[^ \t\r\n][^\n]*")
-# What stands before the next mark, strings included, and that. Nothing is tried twice: the time is that of one reading.
+# The text up to the next mark, strings included, and the mark. Possessive, without backtracking: the time is linear.
 _BRACKET: Final = re.compile(rb'(?:[^"\[\]{}]++|"(?:[^"\\]++|\\.)*+"){0,128}+([\[\]{}])?', re.DOTALL)
 _BRACKET_OR_COMMA: Final = re.compile(rb'(?:[^"\[\]{},]++|"(?:[^"\\]++|\\.)*+"){0,128}+([\[\]{},])?', re.DOTALL)
 _STEPS_AT_ONCE: Final = 1024
 _MAX_DEPTH: Final = 200
-"""More deeply nested an item is not read either."""
+"""The reader of an item does not accept deeper nesting either."""
 _MAX_SCANNED: Final = 8 * MAX_ITEM_BYTES
-"""For how many bytes the end of an element is looked for. One of `MAX_ITEM_BYTES` is refused alone, one of this spoils the bulk:
-brackets alone take seconds to count."""
+"""How far the end of an element is searched, in bytes. An element over `MAX_ITEM_BYTES` is refused alone; one over this refuses the
+whole bulk, because counting its brackets would take seconds."""
 _LIKELY_LINES: Final = re.compile(rb"[ \t\r\n]*\{[^\n]*\}[ \t\r]*\n[ \t\r\n]*\{")
 _LIKELY_END: Final = re.compile(rb"\}[ \t\r\n]*(,)[ \t\r\n]*\{")
 
@@ -38,7 +38,7 @@ R = TypeVar("R")
 
 
 class Item(NamedTuple):
-    """What a text was read as, how many bytes it has, the key in it, and its line."""
+    """A read item: the reading or the problem, its size in bytes, its idempotency key, and its line."""
 
     read: ItemReading | Problem
     size: int
@@ -47,7 +47,7 @@ class Item(NamedTuple):
 
 
 def lines(body: bytes) -> Iterator[tuple[int, bytes]]:
-    """The lines, each with its number from 1 on, without those that are blank."""
+    """The lines that are not blank, each with its number, from 1."""
     number, counted = 1, 0
     for line in _LINE.finditer(body):
         number += body.count(b"\n", counted, line.start())
@@ -56,19 +56,19 @@ def lines(body: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def looks_like_lines(body: bytes) -> bool:
-    """Whether `body` is no array, but seems to be several objects, each on a line of its own."""
+    """Whether `body` looks like NDJSON: several objects, one per line, instead of an array."""
     return _LIKELY_LINES.match(body) is not None
 
 
 def begins_array(body: bytes) -> bool:
-    """Whether the first thing in `body` is an array."""
+    """Whether `body` begins with an array, after white space."""
     return body.startswith(b"[", _end_of_blank(body, 0))
 
 
 def elements(body: bytes, read: Callable[[bytes], R]) -> Iterator[R | None]:
-    """What `read` makes of each element of the JSON array with which `body` begins; it raises `MalformedJson` for what is not one
-    JSON document. None after each stretch of a long element, for the caller to let others work. Raises `MalformedJson` where
-    `body` does not end with the array, which may be found after its last element."""
+    """The result of `read` for each element of the JSON array in `body`; `read` raises `MalformedJson` unless its text is one JSON
+    document. Yields None from time to time within a long element, so that the caller can yield to the event loop. Raises
+    `MalformedJson` if `body` does not end with the array, possibly only after the last element."""
     begin = yield from _guessed(body, _end_of_blank(body, 0) + 1, read)
     several = body[begin - 1 : begin] == b","
     end = yield from _end_of_element(body, begin)
@@ -83,7 +83,7 @@ def elements(body: bytes, read: Callable[[bytes], R]) -> Iterator[R | None]:
 
 
 def read_element(text: bytes, check: Plausibility) -> Item:
-    """An element of an array. Raises `MalformedJson`: that spoils the whole document."""
+    """Reads an element of an array. Raises `MalformedJson`: then the whole document is malformed."""
     size = len(text)
     if size > MAX_ITEM_BYTES:
         return Item(ITEM_TOO_LARGE, size)
@@ -94,7 +94,7 @@ def read_element(text: bytes, check: Plausibility) -> Item:
 
 
 def read_line(line: tuple[int, bytes], check: Plausibility) -> Item:
-    """A line of NDJSON: a document of its own."""
+    """Reads a line of NDJSON, which is a document of its own."""
     number, text = line
     try:
         return read_element(text, check)._replace(line=number)
@@ -103,8 +103,8 @@ def read_line(line: tuple[int, bytes], check: Plausibility) -> Item:
 
 
 def _guessed(body: bytes, begin: int, read: Callable[[bytes], R]) -> Generator[R, None, int]:
-    """The elements from `begin` on that end where the next object seems to begin, as most do; then, where the first other begins.
-    What its reader takes for one object is all of it, whatever follows."""
+    """The elements from `begin` on whose guessed end is right, as for most; returns where the first other element begins. A text
+    that `read` accepts as one JSON document is the whole element."""
     while (likely := _LIKELY_END.search(body, begin, begin + MAX_ITEM_BYTES)) is not None:
         try:
             one = read(body[begin : likely.start(1)])
@@ -116,7 +116,7 @@ def _guessed(body: bytes, begin: int, read: Callable[[bytes], R]) -> Generator[R
 
 
 def _end_of_element(body: bytes, begin: int) -> Generator[None, None, int]:
-    """Where the comma or the bracket stands that ends the element. None after each stretch. Raises `MalformedJson`."""
+    """The position of the comma or bracket that ends the element. Yields None from time to time. Raises `MalformedJson`."""
     at, depth, steps = begin, 1, 0
     while depth:
         step = (_BRACKET_OR_COMMA if depth == 1 else _BRACKET).match(body, at)

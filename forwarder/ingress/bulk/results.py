@@ -1,4 +1,4 @@
-"""What a bulk responds: what became of each item, and by what its caller finds it. Pure."""
+"""The response to a bulk: the result of each item, and its place in the request. Pure."""
 
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple, assert_never
@@ -20,12 +20,12 @@ class SafeItem(NamedTuple):
 
 
 Result = SafeItem | DryRun | Problem
-"""What became of an item."""
+"""The result of an item."""
 
 
 class Place(NamedTuple):
-    """By which a caller finds the item of a result: how many came before it, its `line` from 1 on where it came on one, and the key
-    that it was sent with."""
+    """Locates the item of a result for the caller: how many items came before it, its `line` (from 1) in NDJSON, and its
+    idempotency key."""
 
     before: int
     line: int | None = None
@@ -37,7 +37,7 @@ class Place(NamedTuple):
 
 
 def label_of(result: Result) -> tuple[str, str]:
-    """The operation and the result that it is counted under."""
+    """The metric labels of a result: operation and result."""
     match result:
         case SafeItem():
             return result.submission.operation, "accepted"
@@ -50,11 +50,12 @@ def label_of(result: Result) -> tuple[str, str]:
 
 
 ENVELOPE_BYTES: Final = 128
-"""More than a body has around its results."""
+"""An upper bound of the response's size without its results."""
 _RESULT_BYTES: Final = 1_024
-"""More than a receipt has with the warning `sent_again`, or a refusal by the idempotency key or the log."""
+"""An upper bound of a receipt with the warning `sent_again`, and of a refusal by the idempotency key or the log."""
 _SIMILAR_BYTES: Final = 1_024
-"""With those, more than a receipt that names `MAX_SIMILAR` submissions twice, or a refusal that names every field twice."""
+"""Added to that, an upper bound of a receipt that names `MAX_SIMILAR` submissions twice, or a refusal that names every field
+twice."""
 
 
 def result_bytes(made: NewSubmission | DryRun | Problem, place: Place, origin: str) -> int:

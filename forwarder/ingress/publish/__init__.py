@@ -1,1 +1,1 @@
-"""Publishing a submission once: what is known of its key, or of what it asks for, comes before the log."""
+"""Publishing a submission once: looks up its idempotency key, or its content, before writing to the log."""

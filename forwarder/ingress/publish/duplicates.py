@@ -1,8 +1,8 @@
-"""What this process has accepted of late: submissions by what they ask for, and the cancellations of them.
+"""Submissions that this process accepted recently, by content, and their cancellations.
 
-It is a memory, not a judge. One that is recognised is answered with the earlier one's receipt only if the store has that one and
-says that it stands; anything else goes to the log, where the worker that ingests it decides in order. So nothing is swallowed when
-the log or the store lost what is remembered here.
+A cache that decides nothing by itself. A recognised submission is answered with the earlier one's receipt only if the store has
+the earlier one and it may still lead to a reservation; anything else goes to the log, where the worker that ingests it decides in
+order. So no submission is dropped if the log or the store lost one that is remembered here.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ _MAX_HINTED: Final = 10_000
 
 
 class _Accepted(NamedTuple):
-    """One that the log has acknowledged."""
+    """A submission that the log has acknowledged."""
 
     request_id: str
     natural: NaturalKey
@@ -39,7 +39,7 @@ class RecentSubmissions:
         self._reader = reader
         self._max_cancelled = max_remembered
         self._max_each = max(max_remembered // 2, 1)
-        # Of two dictionaries the older is dropped whole: to keep one in order costs each submission more than to remember it.
+        # Two generations; the older is dropped whole. Keeping one dictionary in order would cost more per submission.
         self._newer: dict[str, tuple[_Accepted, ...]] = {}
         self._older: dict[str, tuple[_Accepted, ...]] = {}
         self._in_newer = 0
@@ -53,16 +53,16 @@ class RecentSubmissions:
         self._cancelled[request_id] = requested_at
 
     async def decide_all(self, account_id: str, submissions: Sequence[NewSubmission]) -> Sequence[Receipt | None]:
-        """Of each of the account's `submissions`, none of which has a key: the receipt of the earlier one that it is; None where it
-        is new, or has to be decided by the worker. By one look into the store, and none where nothing is remembered."""
+        """For each of the account's `submissions`, all without a key: the receipt of the earlier one that it repeats; None if it is
+        new, or the worker has to decide. Queries the store once, or not at all if nothing similar is remembered."""
         found = [self._alike(each) for each in submissions]
         stored = await self._stored(account_id, {each.request_id for alike in found for each in alike})
         return [self._receipt(submission, alike, stored) for submission, alike in zip(submissions, found, strict=True)]
 
     async def refusal(self, submission: NewSubmission) -> Problem | None:
-        """The refusal of one that has the stay and the guest of another that may stand, and another body. None too for an earlier
-        one sent again, which the worker recognises. Raises `StoreUnavailable`. Submissions that no worker has ingested yet are only
-        known if they were accepted here."""
+        """The refusal of a submission with the stay and guest of another that may lead to a reservation, and another body. None too
+        for a repeat, which the worker recognises. Raises `StoreUnavailable`. Considers submissions that no worker has ingested yet
+        only if this process accepted them."""
         natural, at = submission.natural, datetime.fromisoformat(submission.accepted_at)
         if natural is None or natural.stay is None or natural.stay == natural.same:
             return None
@@ -79,8 +79,8 @@ class RecentSubmissions:
         return _refused(similar[0], differing)
 
     async def remember_all(self, account_id: str, submissions: Sequence[NewSubmission]) -> Sequence[Sequence[str]]:
-        """Remember the account's `submissions`, which were acknowledged just now. Of each the request ids of those remembered
-        before it that have its stay and its guest and may stand; with one look into the store if there are any."""
+        """Remembers the account's `submissions`, just acknowledged. Returns for each the request ids of those remembered before it
+        that have its stay and guest and may lead to a reservation; queries the store once if there are any."""
         found = [self._remember(each) for each in submissions]
         wanted = {other.request_id for others in found for other in others}
         stored = await self._stored(account_id, wanted.difference(each.request_id for each in submissions))
@@ -145,7 +145,7 @@ class RecentSubmissions:
         return None
 
     def _earlier(self, accepted: _Accepted, stored: StoredSubmission | None) -> Earlier:
-        """As the store has it; before a worker has ingested it, as it was accepted. With what was cancelled here since."""
+        """From the store, or as accepted if no worker has ingested it yet; with a later cancellation that was accepted here."""
         request_id = accepted.request_id if stored is None else stored.request_id
         cancellation = None if stored is None else stored.cancellation
         requested_at = None if cancellation is None else datetime.fromisoformat(cancellation.requested_at)
@@ -166,7 +166,7 @@ class RecentSubmissions:
         )
 
     def _earlier_of(self, stored: SimilarSubmission, stay: str) -> Earlier:
-        """As the store has it, with what was cancelled here since. All that have a `stay` are compared by `same`."""
+        """From the store, with a later cancellation that was accepted here. Submissions with a `stay` are compared by `same`."""
         requested_at = stored.cancel_requested_at
         if requested_at is None or stored.cancellation_failed:
             requested_at = _newer(self._cancelled.get(stored.request_id), requested_at)
@@ -184,13 +184,13 @@ class RecentSubmissions:
 
 
 def _newer(noted: datetime | None, came_to_nothing: datetime | None) -> datetime | None:
-    """When the noted cancellation was requested, unless it is the one that came to nothing. The store keeps milliseconds."""
+    """When the noted cancellation was requested, unless it is the one that failed. The store keeps milliseconds."""
     return noted if noted is not None and (came_to_nothing is None or iso(noted) > iso(came_to_nothing)) else None
 
 
 def _beside(earlier: Sequence[Earlier], natural: NaturalKey, at: datetime) -> Sequence[str]:
-    """The request ids of those that a submission accepted `at` that moment is similar to; none where it is one of them sent again,
-    as the worker will find: then it is no reservation of its own."""
+    """The request ids that a submission accepted `at` that moment is similar to; none if it repeats one of them, because then it
+    makes no reservation of its own."""
     if any(each.is_repeated_by(natural, at) for each in earlier):
         return ()
     return tuple(dict.fromkeys(each.request_id for each in earlier if each.is_similar_to(natural, at)))
@@ -208,17 +208,17 @@ _CAME_TO_NOTHING: Final = frozenset({CancellationStatus.REFUSED, CancellationSta
 
 
 class KeyHint:
-    """Whether a caller is to be told of the Idempotency-Key: once each API key, by each process. Of more than 10,000 keys some are
-    told again."""
+    """Decides when to point a caller to the Idempotency-Key: once per API key and process. With more than 10,000 keys, some get the
+    hint again."""
 
     def __init__(self) -> None:
-        self._told: set[str] = set()
+        self._hinted: set[str] = set()
 
     def is_due(self, key_id: str) -> bool:
-        """Whether the caller with this API key was not told yet; from now on it was."""
-        if key_id in self._told:
+        """Whether this API key has not had the hint yet; marks it as hinted."""
+        if key_id in self._hinted:
             return False
-        if len(self._told) >= _MAX_HINTED:
-            self._told.clear()
-        self._told.add(key_id)
+        if len(self._hinted) >= _MAX_HINTED:
+            self._hinted.clear()
+        self._hinted.add(key_id)
         return True

@@ -1,9 +1,9 @@
-"""What was submitted before under the same idempotency key: in the store, or in the minutes before a worker ingested it.
+"""Earlier submissions with the same idempotency key: in the store, or remembered for the minutes until a worker ingests them.
 
-What is in the store is answered with its receipt, and so is what the log acknowledged a few seconds ago. What this process has only
-remembered for longer is published again under the same id, of which workers ingest the first: so a submission that the log has lost
-meanwhile is not lost for good. What a rule would refuse by now is not published again: as long as it is remembered, it has
-its receipt. Another body under a key is refused where it is known, and otherwise by the worker."""
+A submission in the store, or acknowledged by the log a few seconds ago, is answered with its receipt. One that was acknowledged
+longer ago and is not in the store yet is published again under the same id, of which workers ingest only the first: so a submission
+that the log has lost meanwhile is recovered. One that a rule would refuse today is not published again: it has its receipt as long
+as it is remembered. Another body under a key is refused here if the key is known, otherwise by the worker."""
 
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -21,9 +21,9 @@ from forwarder.topics.outcomes import OutcomeEvent
 
 
 class Receipt(NamedTuple):
-    """A submission that is safe, and how it ended, if it has. `duplicate`: it is the receipt of an earlier one, that was sent again
-    without its key, and `changed`: with another body; `replayed`: of the one that had the same key before. `similar_to`: the
-    request ids of others for the same stay and guest, as far as this process knows them."""
+    """A safe submission, with its outcome if it has one. `duplicate`: the receipt of an earlier one that was sent again without its
+    key; `changed`: with another body; `replayed`: the receipt of the earlier one with the same key. `similar_to`: the request ids
+    of others for the same stay and guest that this process knows."""
 
     request_id: str
     accepted_at: str
@@ -35,12 +35,12 @@ class Receipt(NamedTuple):
 
     @property
     def status(self) -> Status:
-        """As far as it is known."""
+        """The last known status."""
         return Status.PENDING if self.settled is None else self.settled.status
 
 
 def receipt_of(stored: StoredSubmission) -> Receipt:
-    """The receipt of a submission that was ingested before."""
+    """The receipt of a stored submission."""
     if stored.status is Status.PENDING:
         return Receipt(stored.request_id, stored.accepted_at)
     settled = OutcomeEvent(stored.status, stored.id, stored.record.encode(), stored.problem)
@@ -49,14 +49,14 @@ def receipt_of(stored: StoredSubmission) -> Receipt:
 
 _REMEMBERED_SECONDS: Final = 600.0
 _BELIEVED_SECONDS: Final = 5.0
-"""For how long after its acknowledgement the log surely has it. One publish more, of what is sent again later, costs little."""
+"""How long after the acknowledgement the log is trusted to have it. Publishing a later repeat once more costs little."""
 
 
 @dataclass(slots=True)
 class _Recent:
-    """What is known of a key. `acknowledged_as`: the `accepted_at` that the log acknowledged first. `publishing_as`: the one under
-    which it is being published, for others to join; None once that failed. `under_way`: how many publishes have not ended.
-    `since` and `acknowledged_at`: when it first came, and when the log acknowledged it last, by the monotonic clock."""
+    """The state of a key. `acknowledged_as`: the `accepted_at` that the log acknowledged first. `publishing_as`: the `accepted_at`
+    of the publishes in flight, which others reuse; None once they failed. `under_way`: how many publishes are in flight. `since`
+    and `acknowledged_at`: when it first came, and when the log acknowledged it last, by the monotonic clock."""
 
     fingerprint: str
     since: float
@@ -67,8 +67,8 @@ class _Recent:
 
 
 class Attempt:
-    """A submission that is to be published now, accepted at `accepted_at`. To be left, by `with`, once its publish ended: it
-    failed, unless it was `acknowledged`."""
+    """A submission to publish now, accepted at `accepted_at`. Leave it (by `with`) once the publish has ended; it counts as failed
+    unless `acknowledged` was called."""
 
     __slots__ = ("_clock", "_recent", "accepted_at", "receipt")
 
@@ -76,14 +76,14 @@ class Attempt:
         self._recent, self._clock = recent, clock
         acknowledged, accepted_at = recent.acknowledged_as, recent.acknowledged_as or submission.accepted_at
         self.receipt = None if acknowledged is None else Receipt(submission.request_id, acknowledged, replayed=True)
-        """That of the same submission, if the log acknowledged it before: valid even where this publish fails."""
-        # Others under way say the same, so that it does not matter whose message the worker ingests. A moment of before is
-        # not kept where its publish failed: the deadline counts from it, and it may be days ago by now.
+        """The receipt if the log acknowledged the submission before: valid even if this publish fails."""
+        # Concurrent publishes use the same moment, so that it does not matter whose message the worker ingests. The moment of a
+        # failed publish is not reused: the deadline counts from it, and it may be long ago.
         self.accepted_at = recent.publishing_as = recent.publishing_as or accepted_at
         recent.under_way += 1
 
     def acknowledged(self) -> str:
-        """The log has it. When it was accepted, as every caller is told."""
+        """Call once the log has acknowledged it. Returns the `accepted_at` that every caller gets."""
         self._recent.acknowledged_as = self._recent.acknowledged_as or self.accepted_at
         self._recent.acknowledged_at = self._clock.monotonic()
         return self._recent.acknowledged_as
@@ -98,9 +98,9 @@ class Attempt:
 
 
 class IdempotencyCache:
-    """Knows keyed submissions. Of those that are not in the store yet it remembers the last `max_remembered`, of this
-    process, for ten minutes, and all that are being published: a key that comes again elsewhere is left for the worker, which
-    ingests the first alone."""
+    """Looks up keyed submissions. Remembers the last `max_remembered` of this process that are not in the store yet, for ten
+    minutes, and all that are being published. A key that comes again at another process is left for the worker, which ingests only
+    the first."""
 
     def __init__(self, reader: Reader, clock: Clock, max_remembered: int) -> None:
         self._reader = reader
@@ -116,8 +116,8 @@ class IdempotencyCache:
     async def look_up_all(
         self, account_id: str, submissions: Sequence[NewSubmission]
     ) -> Sequence[Receipt | Problem | Attempt]:
-        """What `look_up` says of each of the account's `submissions`, by one look into the store. Of two in it that have one
-        key, the first is the other's earlier one."""
+        """`look_up` for each of the account's `submissions`, with one query of the store. If two have the same key, the second is a
+        repeat of the first."""
         if not submissions:
             return ()
         stored = await self._reader.submissions(account_id, {submission.request_id for submission in submissions})
@@ -140,8 +140,8 @@ class IdempotencyCache:
         return submission.refused or Attempt(recent, submission, self._clock)
 
     def _remembered(self, submission: NewSubmission) -> _Recent:
-        """What is remembered of this key: from now on, if nothing was, this submission. Kept even where the log then fails: it
-        may have stored what it did not acknowledge, and another body under the key would be lost behind it."""
+        """The state of this key; begins one for this submission if there is none. Kept even if the log then fails: the log may have
+        stored a message without acknowledging it, and another body under the key would be lost behind it."""
         now = self._clock.monotonic()
         known = self._recent.get(submission.request_id)
         expired = known is not None and not known.under_way and known.since < now - _REMEMBERED_SECONDS
@@ -151,7 +151,7 @@ class IdempotencyCache:
         self._recent.move_to_end(submission.request_id)
         excess = len(self._recent) - self._max_remembered
         if excess > 0:
-            # What is under way came late, as a rule, so that this looks at few.
+            # Keys in flight are usually among the newest, so this visits few.
             over = (known for known, one in self._recent.items() if not one.under_way and one is not recent)
             for request_id in list(islice(over, excess)):
                 del self._recent[request_id]

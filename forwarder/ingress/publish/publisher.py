@@ -35,7 +35,7 @@ class SubmissionPublisher:
         self._in_flight = Shares(parts.settings.max_in_flight)
 
     async def publish(self, submission: NewSubmission) -> Receipt | Problem:
-        """Publish it, unless its idempotency key, or what it asks for, says that this was done before."""
+        """Publishes it, unless its idempotency key or its content shows that it was published before."""
         if not submission.keyed:
             known = (await self.recent.decide_all(submission.account_id, (submission,)))[0]
             if known is not None:
@@ -65,9 +65,9 @@ class SubmissionPublisher:
     async def publish_all(
         self, account_id: str, submissions: Sequence[NewSubmission]
     ) -> Sequence[Receipt | Problem] | Problem:
-        """What `publish` says to each of the account's `submissions`, in their order; or the problem that kept all of them
-        from the log. What is known of them is looked up by one statement for those with a key and one for the rest, and what is
-        new is published as one batch, no request id twice."""
+        """The result of `publish` for each of the account's `submissions`, in order; or the problem that kept all of them from the
+        log. Looks them up with one statement for those with a key and one for the rest, and publishes the new ones as one batch, no
+        request id twice."""
         keyed = [each for each in submissions if each.keyed]
         try:
             known = iter(await self._idempotency.look_up_all(account_id, keyed))
@@ -112,7 +112,7 @@ class SubmissionPublisher:
         found: Receipt | Problem | Attempt | None,
         similar: Mapping[str, Sequence[str]],
     ) -> Receipt | Problem:
-        """Of one of a bulk that is safe now."""
+        """The result for a submission of a bulk, once its batch is acknowledged."""
         if found is not None and not isinstance(found, Attempt):
             return found
         accepted_at = submission.accepted_at if found is None else found.acknowledged()
@@ -120,7 +120,7 @@ class SubmissionPublisher:
         return own if found is None else found.receipt or own
 
     async def _accepted(self, submission: NewSubmission, receipt: Receipt) -> Receipt:
-        """The receipt of one that the log acknowledged just now, with those that it is similar to."""
+        """The receipt of a submission that the log has just acknowledged, with the ids of similar ones."""
         (similar,) = await self.recent.remember_all(submission.account_id, (submission,))
         return receipt._replace(similar_to=similar) if similar else receipt
 
