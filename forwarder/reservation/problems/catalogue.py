@@ -1,4 +1,4 @@
-"""The catalogue as it is read: chapter by chapter, and by code."""
+"""The catalogue of problems, by chapter and by code."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from forwarder.reservation.problems.problem import ProblemType
 
 @dataclass(frozen=True, slots=True)
 class Chapter:
-    """Problems that are read together."""
+    """Problems that are documented together."""
 
     title: str
     about: str
@@ -19,8 +19,8 @@ class Chapter:
 
 CHAPTERS: Final = (
     Chapter(
-        "Who calls",
-        "The three headers that every request carries, what the key may do, and how often it was used. Nothing was accepted.",
+        "Authentication and limits",
+        "The three headers that every request needs, the key's permissions, and its rate limit. Nothing was accepted.",
         (
             requests.UNAUTHENTICATED,
             requests.KEY_EXPIRED,
@@ -36,8 +36,8 @@ CHAPTERS: Final = (
         ),
     ),
     Chapter(
-        "What was sent",
-        "The request itself. Nothing was accepted.",
+        "The request",
+        "Faults of the request itself. Nothing was accepted.",
         (
             requests.HEADERS_TOO_LARGE,
             requests.UNSUPPORTED_MEDIA_TYPE,
@@ -58,9 +58,9 @@ CHAPTERS: Final = (
         ),
     ),
     Chapter(
-        "What the integration asks for",
-        "Rules of the integration account's kind of PMS. Nothing was accepted, and `errors` names what breaks them by its JSON "
-        "Pointer. Where the account was changed after a submission was accepted, that ends `REJECTED` by the same codes.",
+        "Rules of the integration",
+        "Rules of the integration account's kind of PMS. Nothing was accepted, and `errors` lists each violation with its JSON "
+        "Pointer. If the account changes after a submission was accepted, the submission can end `REJECTED` with the same codes.",
         (
             rules.CARD_REQUIRED,
             rules.CARD_INVALID,
@@ -69,7 +69,7 @@ CHAPTERS: Final = (
         ),
     ),
     Chapter(
-        "What was asked for",
+        "Not found",
         "",
         (
             requests.SUBMISSION_NOT_FOUND,
@@ -80,7 +80,7 @@ CHAPTERS: Final = (
     ),
     Chapter(
         "The service",
-        "Trouble of the service's own. It passes: a 503 says in `Retry-After` when to come again.",
+        "Temporary server-side errors. After a 503, retry after the `Retry-After` interval.",
         (
             service.LOG_UNAVAILABLE,
             service.OVERLOADED,
@@ -92,9 +92,9 @@ CHAPTERS: Final = (
         ),
     ),
     Chapter(
-        "How a reservation ended",
-        "Status `REJECTED`: a rule, or the PMS, said no. Answered to whoever waits; else read from the submission, the "
-        "record, or the results topic.",
+        "Rejected reservations",
+        "Status `REJECTED`: a rule, or the PMS, refused the reservation. Returned to callers that wait; otherwise found in the "
+        "submission, the record, or the results topic.",
         (
             endings.ROOM_UNAVAILABLE,
             endings.CARD_REFUSED,
@@ -108,13 +108,13 @@ CHAPTERS: Final = (
         ),
     ),
     Chapter(
-        "What is not settled",
-        "Recorded with the submission, never answered to a request: the caller is answered 202.",
+        "Failed and in doubt",
+        "Recorded with the submission, never returned to a request: the caller gets 202.",
         (endings.DELIVERY_FAILED, endings.CARD_GONE, endings.CARD_NOT_BOUND, endings.IN_DOUBT),
     ),
     Chapter(
         "Cancellations",
-        "The first two are answered at once. The others are answered to whoever waits, and recorded with the submission, under "
+        "The first two are returned at once. The others are returned to callers that wait, and recorded with the submission, under "
         "`cancellation`.",
         (
             endings.NOT_MADE,
@@ -125,7 +125,7 @@ CHAPTERS: Final = (
     ),
     Chapter(
         "Webhooks",
-        "Answered to who manages them.",
+        "Returned to calls that manage webhooks.",
         (
             webhooks.LIVE_KEY_NEEDED,
             webhooks.WEBHOOK_NOT_FOUND,
@@ -135,7 +135,7 @@ CHAPTERS: Final = (
         ),
     ),
 )
-"""The catalogue, as it is read."""
+"""The catalogue, in the order of the documentation."""
 
 CATALOGUE: Final[Mapping[str, ProblemType]] = {one.code: one for chapter in CHAPTERS for one in chapter.problems}
 """The catalogue by code."""

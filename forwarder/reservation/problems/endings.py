@@ -1,4 +1,4 @@
-"""Reservations that ended unconfirmed, and results of cancellations."""
+"""Outcomes of reservations that were not confirmed, and results of cancellations."""
 
 from typing import Final
 
@@ -8,16 +8,16 @@ REJECTED: Final = ProblemType(
     "rejected",
     "The reservation was rejected",
     409,
-    "The PMS refused the reservation, and no reason is on record.",
+    "The PMS refused the reservation, and no reason was recorded.",
     "Ask the property.",
 )
 REJECTED_BY_OPERATOR: Final = ProblemType(
     "rejected_by_operator",
     "The reservation was turned down",
     409,
-    "It was in doubt whether the reservation had been made; an operator found that it was not, and that it is not to be. "
-    "`detail` is the operator's word.",
-    "Submit it anew where it is still wanted, under a new `Idempotency-Key`.",
+    "The reservation was in doubt. An operator found that it was not made, and decided not to make it. `detail` is the operator's "
+    "note.",
+    "If the guest still wants it, submit it again under a new `Idempotency-Key`.",
 )
 ROOM_UNAVAILABLE: Final = ProblemType(
     "room_unavailable",
@@ -30,102 +30,102 @@ CARD_REFUSED: Final = ProblemType(
     "card_refused",
     "The card was refused",
     409,
-    "The PMS, or its payment provider, did not take the card.",
-    "Ask the guest for another card and submit it anew, under a new `Idempotency-Key`.",
+    "The PMS, or its payment provider, did not accept the card.",
+    "Ask the guest for another card and submit again, under a new `Idempotency-Key`.",
 )
 PRICE_CHANGED: Final = ProblemType(
     "price_changed",
     "The price has changed",
     409,
     "The PMS does not agree with `totalPrice`.",
-    "Quote anew, and submit the new price under a new `Idempotency-Key`.",
+    "Get a new quote, and submit the new price under a new `Idempotency-Key`.",
 )
 PROPERTY_NOT_FOUND: Final = ProblemType(
     "property_not_found",
     "The property is not known",
     409,
-    "The PMS has no property of that `propertyId`, or does not let this account book it.",
+    "The PMS has no property with that `propertyId`, or does not let this account book it.",
     "Check `propertyId` and the integration account.",
 )
 ROOM_NOT_FOUND: Final = ProblemType(
     "room_not_found",
     "The room is not known",
     409,
-    "The property has no room of that `roomId`.",
-    "Check `roomId`; a property without rooms takes its `propertyId` there.",
+    "The property has no room with that `roomId`.",
+    "Check `roomId`. For a property without rooms, send its `propertyId` as `roomId`.",
 )
 GUEST_REFUSED: Final = ProblemType(
     "guest_refused",
     "The guest was refused",
     409,
-    "The PMS does not take the guest, or something that was said of the guest.",
-    "Read `detail`; put the guest's details right and submit it anew.",
+    "The PMS does not accept the guest, or some of the guest's details.",
+    "Read `detail`, correct the guest's details and submit again.",
 )
 PMS_REFUSED: Final = ProblemType(
     "pms_refused",
     "The PMS refused the reservation",
     409,
-    "The PMS said no, for a reason that is none of the others.",
-    "Read `detail`, which holds the PMS's own words, or what to check where it had none.",
+    "The PMS refused the reservation for a reason that has no code of its own.",
+    "Read `detail`: it quotes the PMS, or says what to check if the PMS gave no reason.",
 )
 DELIVERY_FAILED: Final = ProblemType(
     "delivery_failed",
     "The reservation could not be delivered",
     503,
-    "The PMS could not be made to take the reservation before its deadline. It was surely not made. Status `FAILED`.",
-    "Submit it anew under a new `Idempotency-Key`, or have the operator replay it.",
+    "The reservation could not be delivered to the PMS before its deadline. It was definitely not made. Status `FAILED`.",
+    "Submit it again under a new `Idempotency-Key`, or ask the operator to replay it.",
 )
 CARD_GONE: Final = ProblemType(
     "card_gone",
     "The card was destroyed before the reservation was made",
     409,
-    "Cards are kept no longer than they are needed: not after the deadline, nor in a dead letter, and a security code not after a "
-    "push that may have used it. The reservation was surely not made. Status `FAILED`.",
-    "Submit it anew, with the card, under a new `Idempotency-Key`.",
+    "Cards are deleted as soon as possible: at the deadline, or when the submission fails, and the security code after a push that "
+    "may have used it. The reservation was definitely not made. Status `FAILED`.",
+    "Submit it again, with the card, under a new `Idempotency-Key`.",
 )
 CARD_NOT_BOUND: Final = ProblemType(
     "card_not_bound",
     "The card was not sealed for this reservation",
     409,
-    "The card was sealed for another submission, integration account or address of the PMS than it is used for now. Nothing was "
-    "sent. Status `FAILED`.",
-    "Submit it anew, with the card. The operator finds out what moved it, or whether the account's address was changed.",
+    "The card was encrypted for another submission, integration account or PMS address. Nothing was sent. Status `FAILED`.",
+    "Submit it again, with the card. Operators: check whether the account's base URL was changed, or rows or messages were "
+    "tampered with.",
 )
 IN_DOUBT: Final = ProblemType(
     "in_doubt",
     "The reservation may or may not have been made",
     503,
-    "The PMS was sent the reservation and did not say what became of it. It is not sent again until that is settled. "
-    "Status `IN_DOUBT`.",
-    "Wait: a look-up or an operator settles it, and an event tells how. Do not submit it anew meanwhile.",
+    "The reservation was sent to the PMS, whose response does not show whether it was made. It is not sent again until that is "
+    "settled. Status `IN_DOUBT`.",
+    "Wait: a look-up or an operator will settle it, and an event reports the result. Do not submit it again meanwhile.",
 )
 NOT_MADE: Final = ProblemType(
     "reservation_not_made",
     "There is no reservation to cancel",
     409,
-    "The submission ended `REJECTED` or `FAILED`: nothing was made of it.",
-    "Nothing is left to do.",
+    "The submission ended `REJECTED` or `FAILED`, so there is no reservation.",
+    "Nothing to do.",
 )
 CANCELLATION_NOT_SUPPORTED: Final = ProblemType(
     "cancellation_not_supported",
     "Reservations of this integration cannot be cancelled",
     409,
-    "The integration's kind of PMS takes no cancellations from here.",
+    "The forwarder cannot cancel reservations in this kind of PMS.",
     "Cancel it in the PMS.",
 )
 CANCELLATION_REFUSED: Final = ProblemType(
     "cancellation_refused",
     "The PMS refused to cancel the reservation",
     409,
-    "The PMS said no to the cancellation. The reservation stays as it was.",
-    "Read `detail`; settle it with the property. It may be asked for again.",
+    "The PMS refused the cancellation. The reservation is unchanged.",
+    "Read `detail`, and settle it with the property. You may request the cancellation again.",
 )
 CANCELLATION_FAILED: Final = ProblemType(
     "cancellation_failed",
     "The reservation could not be cancelled",
     503,
-    "The PMS could not be made to cancel it before the deadline. The reservation stays as it was.",
-    "Ask for the cancellation again.",
+    "The PMS did not cancel it before the deadline. The reservation is unchanged.",
+    "Request the cancellation again.",
 )
 
 REFUSALS: Final = (

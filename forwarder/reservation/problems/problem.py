@@ -1,4 +1,4 @@
-"""One problem, with a stable `code` that programs may branch on; and one kind of problem, as the catalogue has it. Pure."""
+"""`Problem`, with a stable `code` that programs may branch on, and `ProblemType`, an entry of the catalogue. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -69,12 +69,12 @@ class Problem:
 
 
 _MEMBERS: Final = frozenset(("type", "title", "status", "detail", "code", "requestId", "instance", "errors"))
-"""Those that every problem may have, for JSON; all others are extra."""
+"""The JSON members that any problem may have; all others are extra."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProblemType:
-    """One kind of problem. `status`: the HTTP status that it is answered with, and that it carries where it is recorded."""
+    """One kind of problem. `status`: its HTTP status, in responses and in records."""
 
     code: str
     title: str

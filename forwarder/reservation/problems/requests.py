@@ -9,49 +9,49 @@ UNAUTHENTICATED: Final = ProblemType(
     "Not authenticated",
     401,
     "The `Authorization` header is missing or malformed, or its API key is unknown or was revoked.",
-    "Send `Authorization: Bearer <API key>` with a key that is in force.",
+    "Send `Authorization: Bearer <API key>` with a valid key.",
 )
 KEY_EXPIRED: Final = ProblemType(
     "key_expired",
     "The API key has expired",
     401,
-    "The API key was made to work until a moment that is over, which `detail` names.",
-    "Ask the operator for another key, or to prolong this one.",
+    "The API key has expired; `detail` says when.",
+    "Ask your operator to renew or replace the key.",
 )
 TOO_MANY_BAD_TOKENS: Final = ProblemType(
     "too_many_bad_tokens",
     "Too many unknown API keys",
     429,
-    "Too many requests with API keys that are unknown or were revoked came from this address. A key that is in force is let in all "
-    "the same.",
-    "Send the key that you were given, unchanged. Others from this address may be trying keys: tell whoever runs it.",
+    "Too many requests with unknown or revoked API keys came from this address. Valid keys still work.",
+    "Send your key exactly as issued. If it is correct, another client at this address may be guessing keys: inform its "
+    "administrator.",
 )
 INSUFFICIENT_SCOPE: Final = ProblemType(
     "insufficient_scope",
     "The API key lacks a scope",
     403,
-    "The API key is in force, and was not made for this operation. `scope` names what it lacks.",
+    "The API key is valid but lacks the scope for this operation. `scope` names the missing one.",
     "Use a key that has the scope, or ask the operator to add it: `forwarder key change`.",
 )
 ADDRESS_NOT_ALLOWED: Final = ProblemType(
     "address_not_allowed",
     "Not from this address",
     403,
-    "The API key may be used from certain addresses only, and the request came from another one, which `detail` names.",
+    "The API key may be used only from certain addresses, and the request came from another one; `detail` names it.",
     "Call from an address that the key allows, or ask the operator to allow this one.",
 )
 MISSING_HEADER: Final = ProblemType(
     "missing_header",
     "A header is missing",
     400,
-    "`workspaceId` or `integrationAccountId`, or both, are missing or empty. `detail` names all that are.",
+    "`workspaceId`, `integrationAccountId` or both are missing or empty. `detail` names them.",
     "Send both headers with every request.",
 )
 CONFLICTING_HEADERS: Final = ProblemType(
     "conflicting_headers",
     "A header came twice, with different values",
     400,
-    "`Authorization`, `workspaceId` or `integrationAccountId` came more than once, and not always the same. A proxy, or a wrapper "
+    "`Authorization`, `workspaceId` or `integrationAccountId` was sent more than once with different values. A proxy, or a wrapper "
     "around the client, may have added one.",
     "Send each of them once. The same header with the same value counts as one.",
 )
@@ -59,15 +59,15 @@ WRONG_WORKSPACE: Final = ProblemType(
     "wrong_workspace",
     "Not this key's workspace",
     403,
-    "The API key belongs to another workspace than the one that `workspaceId` names.",
-    "Name the workspace that the key was made for, or use a key of that workspace.",
+    "The API key belongs to a workspace other than the one in `workspaceId`.",
+    "Send the workspace of the key, or use a key of that workspace.",
 )
 ACCOUNT_NOT_FOUND: Final = ProblemType(
     "account_not_found",
     "No such integration account",
     404,
-    "The workspace has no integration account of the identifier in `integrationAccountId`.",
-    "Use the identifier of an integration account of this workspace.",
+    "The workspace has no integration account with the ID in `integrationAccountId`.",
+    "Check the `integrationAccountId` header. Your operator can list valid IDs with `forwarder account list`.",
 )
 TEST_MODE_UNAVAILABLE: Final = ProblemType(
     "test_mode_unavailable",
@@ -80,8 +80,8 @@ RATE_LIMITED: Final = ProblemType(
     "rate_limited",
     "Too many requests",
     429,
-    "The API key has used up its rate limit, which `RateLimit-Policy` tells.",
-    "Send the same request again after `Retry-After` seconds, and keep to what `RateLimit` says is left.",
+    "The API key has used up its rate limit, which `RateLimit-Policy` describes.",
+    "Send the same request again after `Retry-After` seconds, and stay within the quota left in `RateLimit`.",
 )
 UNSUPPORTED_MEDIA_TYPE: Final = ProblemType(
     "unsupported_media_type",
@@ -94,22 +94,22 @@ BODY_TOO_LARGE: Final = ProblemType(
     "body_too_large",
     "The body is too large",
     413,
-    "The body is longer than the service reads, and the connection is closed; or longer than the deployment's Kafka topic takes.",
+    "The body exceeds the service's limit, and the connection is closed; or it exceeds the limit of the deployment's Kafka topic.",
     "Shorten the longest texts, such as `notes` and `comments`.",
 )
 BODY_TIMED_OUT: Final = ProblemType(
     "body_timed_out",
     "The body did not come in time",
     408,
-    "The rest of the body was waited for in vain. The connection is closed.",
-    "Send the request again, whole.",
+    "The rest of the body did not arrive in time. The connection is closed.",
+    "Send the complete request again.",
 )
 HEAD_TIMED_OUT: Final = ProblemType(
     "head_timed_out",
     "The headers did not come in time",
     408,
-    "A request was begun and its headers did not end in time. The connection is closed.",
-    "Send the request again, whole.",
+    "The headers of the request did not arrive completely in time. The connection is closed.",
+    "Send the complete request again.",
 )
 MALFORMED_JSON: Final = ProblemType(
     "malformed_json",
@@ -117,88 +117,88 @@ MALFORMED_JSON: Final = ProblemType(
     400,
     "The body is not one JSON document in UTF-8, is nested too deeply, holds `NaN` or `Infinity`, or has one name twice in an "
     "object.",
-    "Let a JSON library write the body. `detail` says where reading ended.",
+    "Write the body with a JSON library. `detail` says where parsing failed.",
 )
 VALIDATION_FAILED: Final = ProblemType(
     "validation_failed",
     "The request is not valid",
     422,
-    "The body is JSON, and some of its values are not what the operation takes.",
-    "Put right every value that `errors` names by its JSON Pointer; all of them are there at once.",
+    "The body is JSON, but some of its values are invalid for the operation.",
+    "Fix every field listed in `errors`. All problems are reported in one response.",
 )
 CARD_NUMBER_IN_TEXT: Final = ProblemType(
     "card_number_in_text",
     "A card number where none belongs",
     422,
-    "A text outside `cardDetails`, such as `notes`, holds what looks like a card number or its security code. Such texts are kept "
-    "and shown, so nothing was accepted. `errors` names each by its JSON Pointer, and never the number.",
+    "A text outside `cardDetails`, such as `notes`, seems to contain a card number or security code. Such texts are stored and "
+    "displayed, so nothing was accepted. `errors` lists each by its JSON Pointer, without the number.",
     "Send the card as `cardDetails`, and leave it out of every other text.",
 )
 INVALID_QUERY: Final = ProblemType(
     "invalid_query",
     "The query parameters are not valid",
     400,
-    "A parameter is none that the operation takes, has none of the values that it takes, is given twice with different ones, or "
-    "ends a range before it begins.",
-    "Follow `meta.cursors.next` as it is; ask for at most 200 items a page; write days as `YYYY-MM-DD`, moments with their offset.",
+    "A query parameter is unknown, has an invalid value, is given twice with different values, or a range ends before it begins.",
+    "Pass `meta.cursors.next` unchanged, request at most 200 items per page, and write days as `YYYY-MM-DD` and timestamps with "
+    "a time zone.",
 )
 INVALID_KEY: Final = ProblemType(
     "invalid_idempotency_key",
     "Invalid Idempotency-Key",
     400,
-    "The `Idempotency-Key` is empty, too long, comes twice with different values, has other characters than printable ASCII, or "
-    "came as the header of a bulk, of which each item has its own.",
+    "The `Idempotency-Key` is empty, too long, sent twice with different values, has characters outside printable ASCII, or was "
+    "sent as a header of a bulk, where each item has its own.",
     'Send one string in double quotes, such as `"order-42"`.',
 )
 INVALID_DEADLINE: Final = ProblemType(
     "invalid_forward_deadline",
     "Invalid Forward-Deadline",
     400,
-    "The `Forward-Deadline` is no whole number of seconds within its bounds, or comes twice.",
+    "The `Forward-Deadline` is not a whole number of seconds within its limits, or is sent twice.",
     "Send seconds in plain digits, such as `300`, or leave the header out.",
 )
 KEY_REUSED: Final = ProblemType(
     "idempotency_key_reused",
     "The Idempotency-Key belongs to another request",
     422,
-    "This account has used the key before, with another body or for the other operation. `requestId` is that of the first.",
+    "This account has used the key before, with another body or for the other operation. `requestId` names the first submission.",
     "Use a new key for each reservation, and the same key only to send the same request again.",
 )
 TRANSACTION_REUSED: Final = ProblemType(
     "transaction_reused",
     "The transaction belongs to another reservation",
     409,
-    "No longer sent: one transaction may pay for several reservations. Releases before 0.2 refused a submission whose "
-    "`transactionId` an earlier one had for another reservation, which `transactionOf` names.",
+    "No longer used: one transaction may pay for several reservations. Releases before 0.2 refused a submission if an earlier one "
+    "had used its `transactionId` for another reservation, named in `transactionOf`.",
     "Use a new `transactionId` for a new reservation, or give each of the two an `Idempotency-Key` of its own.",
 )
 SIMILAR_SUBMISSION: Final = ProblemType(
     "similar_submission",
     "There is a submission for the same stay and guest",
     409,
-    "The account refuses a submission without an `Idempotency-Key` for the stay and the guest of an earlier one that may stand, "
-    "with another body. `similarTo` names the earlier one, `differing` the fields that differ. Nothing was accepted.",
-    "Cancel the earlier one and submit again, or give this one an `Idempotency-Key` of its own where it is another room.",
+    "The account refuses a submission without an `Idempotency-Key` if an earlier one for the same stay and guest, with another "
+    "body, is confirmed or still open. `similarTo` names it, `differing` the fields that differ. Nothing was accepted.",
+    "Cancel the earlier one and submit again; or, if this is another room, send it with its own `Idempotency-Key`.",
 )
 INVALID_ITEM: Final = ProblemType(
     "invalid_item",
     "The item of the bulk is not valid",
     422,
-    "An item of a bulk is no JSON object of the members that it may have. The other items are not concerned.",
-    "Put right every member that `errors` names by its JSON Pointer into the item, and send this item again.",
+    "An item of a bulk is not a JSON object with the allowed members. The other items are not affected.",
+    "Fix every member listed in `errors` (JSON Pointers into the item), and send this item again.",
 )
 INVALID_BULK_SIZE: Final = ProblemType(
     "invalid_bulk_size",
     "The bulk has no item, or too many",
     422,
-    "A bulk has no item, or more than one call takes. Nothing was accepted.",
-    "Send 1 to 1,000 items in one call, and the others in further calls.",
+    "The bulk is empty, or exceeds the limit of one call. Nothing was accepted.",
+    "Send 1 to 1,000 items per call, and the rest in further calls.",
 )
 SUBMISSION_NOT_FOUND: Final = ProblemType(
     "submission_not_found",
     "No such submission",
     404,
-    "The integration account has no submission with that `requestId`. One that was accepted never answers this.",
+    "The integration account has no submission with that `requestId`. An accepted submission never returns this.",
     "Check the `requestId`, and that `integrationAccountId` is the account that submitted it.",
 )
 RESERVATION_NOT_FOUND: Final = ProblemType(
@@ -212,20 +212,20 @@ NOT_FOUND: Final = ProblemType(
     "not_found",
     "Not found",
     404,
-    "There is nothing at this path. A path has one spelling; `/` at its end counts.",
-    "Check the path against the contract.",
+    "Unknown path. Paths must match exactly, including a trailing `/`.",
+    "Check the path against the API documentation.",
 )
 HEADERS_TOO_LARGE: Final = ProblemType(
     "headers_too_large",
     "The headers are too large",
     431,
-    "The target and the headers of the request are longer than the service reads. The connection is closed.",
-    "Leave out headers that nobody asked for, such as cookies.",
+    "The target and the headers of the request exceed the service's limit. The connection is closed.",
+    "Remove headers that the service does not need, such as cookies.",
 )
 METHOD_NOT_ALLOWED: Final = ProblemType(
     "method_not_allowed",
     "Method not allowed",
     405,
-    "There is something at this path, and it does not take this method.",
-    "Use a method that the `Allow` header names.",
+    "The path exists but does not support this method.",
+    "Use a method listed in the `Allow` header.",
 )

@@ -1,4 +1,4 @@
-"""Problems of an integration's rules: refused at once, or by the worker if the account has changed since."""
+"""Violations of an integration's rules: refused by the ingress, or by the worker if the account has changed since."""
 
 from typing import Final
 
@@ -13,23 +13,23 @@ CARD_REQUIRED: Final = ProblemType(
 )
 CARD_INVALID: Final = ProblemType(
     "card_invalid",
-    "The card cannot be one",
+    "The card is not valid",
     422,
-    "The card would be sent to the PMS, and its number is not one of 12 to 19 digits with a right check digit, or its expiry is no "
-    "month, no year, or past.",
-    "Ask the guest for the card again; `errors` names what is wrong with it.",
+    "The card would be sent to the PMS, but its number is not 12 to 19 digits with a correct check digit, or its expiry date is "
+    "invalid or past.",
+    "Ask the guest for the card again; `errors` says what is wrong with it.",
 )
 WEBSITE_REQUIRED: Final = ProblemType(
     "website_id_required",
     "The reservation needs a website",
     422,
-    "The integration is of kind `website-builder`, and `paymentProviderId` is missing, empty, or names none.",
-    "Send it with the website's identifier in `paymentProviderId`.",
+    "The integration is of kind `website-builder`, and `paymentProviderId` is missing, empty, or not a website's identifier.",
+    "Send the website's identifier in `paymentProviderId`.",
 )
 NO_ROOMS: Final = ProblemType(
     "no_rooms",
     "The integration has no rooms",
     422,
     "The integration is of kind `booking-sync` or `hostaway`, which book whole properties, and `roomId` is not the `propertyId`.",
-    "Pass the `propertyId` as `roomId`.",
+    "Send the `propertyId` as `roomId`.",
 )

@@ -1,4 +1,4 @@
-"""Trouble of the service's own."""
+"""Server-side errors."""
 
 from typing import Final
 
@@ -8,52 +8,52 @@ _SAME_KEY: Final = "Send the same request again after `Retry-After` seconds, wit
 
 LOG_UNAVAILABLE: Final = ProblemType(
     "log_unavailable",
-    "The service cannot take reservations in right now",
+    "The service cannot accept reservations right now",
     503,
-    "The log did not acknowledge the submission in time. It may have reached the log all the same.",
-    f"{_SAME_KEY} With a key the reservation is made at most once; without one, perhaps twice.",
+    "The log did not acknowledge the submission in time. It may still have been stored.",
+    f"{_SAME_KEY} With a key the reservation is made at most once; without one, possibly twice.",
 )
 OVERLOADED: Final = ProblemType(
     "overloaded",
     "The server is at capacity",
     503,
-    "The process has as many requests, bytes of bodies or unread responses under way as it takes on, or your workspace has its "
-    "share of them. Nothing was accepted.",
-    "Send the same request again after `Retry-After` seconds, and fewer at one time.",
+    "The process is at its limit of concurrent requests, request bytes or unread responses, or your workspace has used its share. "
+    "Nothing was accepted.",
+    "Send the same request again after `Retry-After` seconds, with fewer requests in parallel.",
 )
 TOO_MANY_CONNECTIONS: Final = ProblemType(
     "too_many_connections",
     "Too many connections",
     503,
-    "The process that was asked holds as many connections as it takes on, or as many of one address. The connection is closed.",
-    "Keep connections and use them again; open a new one after `Retry-After` seconds.",
+    "The process is at its limit of connections, in total or for one address. The connection is closed.",
+    "Reuse connections; open a new one after `Retry-After` seconds.",
 )
 CARDS_UNAVAILABLE: Final = ProblemType(
     "cards_unavailable",
-    "The service cannot take cards right now",
+    "The service cannot accept cards right now",
     503,
-    "There is no key that a card could be sealed to: the workers, or the database, have been away for days. Reservations without a "
-    "card are taken. Nothing was accepted.",
+    "There is no valid key to encrypt cards with: the workers, or the database, have been down for days. Nothing was "
+    "accepted. Reservations without a card still work.",
     _SAME_KEY,
 )
 STORE_UNAVAILABLE: Final = ProblemType(
     "store_unavailable",
     "The service cannot look reservations up right now",
     503,
-    "The database does not answer: a reservation cannot be read, or an `Idempotency-Key` not be looked up. Nothing was accepted.",
+    "The database does not respond, so a reservation or an `Idempotency-Key` cannot be looked up. Nothing was accepted.",
     _SAME_KEY,
 )
 TENANCY_UNAVAILABLE: Final = ProblemType(
     "tenancy_unavailable",
     "The service cannot check credentials right now",
     503,
-    "The database does not answer, and the API key is not one that was seen a moment ago. Nothing was accepted.",
+    "The database does not respond, and the API key is not cached. Nothing was accepted.",
     _SAME_KEY,
 )
 INTERNAL_ERROR: Final = ProblemType(
     "internal_error",
     "Internal error",
     500,
-    "A fault of the service. It is not known whether the request took effect.",
-    "Send the same request again with the same `Idempotency-Key`; tell the operator the `reference`.",
+    "An unexpected error in the service. The request may or may not have taken effect.",
+    "Send the same request again with the same `Idempotency-Key`, and give the operator the `reference`.",
 )
