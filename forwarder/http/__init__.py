@@ -1,1 +1,1 @@
-"""Requests, responses, problems and the server, for every stage that serves HTTP. Knows nothing of reservations."""
+"""Requests, responses, problems and the server, for every stage that serves HTTP. Independent of reservations."""

@@ -1,8 +1,8 @@
-"""How much one process takes on over HTTP at a time: requests, bytes of their bodies, and bytes of responses that are being read.
+"""Bounds one process's HTTP load: concurrent requests, bytes of their bodies, and bytes of responses that clients are reading.
 
-Each is divided by `Shares`: among workspaces once it is known who calls, before that among client addresses. What exceeds a share
-is refused with `overloaded`, so memory stays bounded and one caller's requests are never refused because of another's. Health
-routes take no place. Connections, heads and idle time have limits of their own (`connection_limits`).
+`Shares` divides each bound: among workspaces once the caller is authenticated, before that among client addresses. A request over
+its share is refused with `overloaded`, so memory stays bounded and one caller's requests are never refused because of another's.
+Health routes take no place. `connection_limits` bounds connections, heads and idle time.
 """
 
 from collections.abc import Hashable
@@ -14,15 +14,15 @@ from forwarder.process.addresses import client_of
 from forwarder.process.shares import Shares
 
 PLACE: Final = "forwarder.place"
-"""Where in its scope a request has its `Place`."""
+"""The scope key of a request's `Place`."""
 
 _STRANGERS_SHARE: Final = 4
 
 
 class Admission:
-    """The budgets of one process. `max_requests`: under way; a quarter as many whose callers are not known yet. `max_body_bytes`:
-    received and not safe yet, of all bodies together. `max_response_bytes`: of responses over 64 KiB whose clients are still
-    reading."""
+    """The budgets of one process. `max_requests`: in flight; a quarter as many with callers not authenticated yet.
+    `max_body_bytes`: received and not safe yet, of all bodies. `max_response_bytes`: of responses over 64 KiB whose clients are
+    still reading."""
 
     def __init__(
         self,
@@ -47,12 +47,12 @@ class Admission:
         return Place(self, party, self.strangers, self.strangers_responses) if self.strangers.take(party) else None
 
     def uncounted(self, address: str) -> "Place":
-        """For a request that is always answered. Its response is counted all the same."""
+        """A place for a request that is always answered. Only its response is counted."""
         return Place(self, client_of(address), None, self.strangers_responses)
 
 
 class Place:
-    """What one request has of the budgets. `counted`: those that it is one request of."""
+    """One request's share of the budgets. `counted`: the request budget that it counts against."""
 
     __slots__ = ("_admission", "_body_bytes", "_counted", "_party", "_response_bytes", "_responses")
 
@@ -65,7 +65,8 @@ class Place:
         self._response_bytes = 0
 
     def claim(self, workspace: str) -> bool:
-        """From now on it is a request of this workspace; False where that has all that it may have, and `leave` is still due."""
+        """Counts the request for this workspace from now on; False if the workspace's share is used up, and `leave` is still
+        due."""
         if not self._admission.requests.take(workspace):
             return False
         self.leave()
@@ -73,19 +74,19 @@ class Place:
         return True
 
     def may_receive(self, size: int) -> bool:
-        """Whether a body of so many bytes could be received now. None of them is held yet."""
+        """Whether a body of that size would fit now. Reserves nothing."""
         return self._admission.bodies.fits(self._party, size)
 
     def received(self, size: int) -> bool:
-        """Hold so many more bytes of its body; False where that is too much."""
+        """Counts that many more bytes of its body; False if they exceed the share."""
         if not self._admission.bodies.take(self._party, size):
             return False
         self._body_bytes += size
         return True
 
     def leave(self) -> None:
-        """Give back its place and the bytes of its body, once: what it was sent is safe, or it was refused. Waiting for an outcome,
-        and a response that is being read, are counted elsewhere."""
+        """Releases its place and the bytes of its body, once: the content is safe, or was refused. Waits for outcomes, and
+        responses that clients are reading, are counted elsewhere."""
         if self._body_bytes:
             self._admission.bodies.give_back(self._party, self._body_bytes)
             self._body_bytes = 0
@@ -107,7 +108,7 @@ class Place:
         return True
 
     def end(self) -> None:
-        """Give back all that it has: the client has read its response, or has gone."""
+        """Releases everything: the client has read its response, or has left."""
         self.leave()
         if self._response_bytes:
             self._responses.give_back(self._party, self._response_bytes)

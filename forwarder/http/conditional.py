@@ -1,8 +1,8 @@
-"""Conditional requests (RFC 9110, section 13): what a response is tagged with, and whether a caller has it already. And files that
-stay as they are while the process runs: each is tagged and compressed once, when it is first asked for.
+"""Conditional requests (RFC 9110, section 13): entity tags, and 304 if the caller has the current version. Also static files, which
+are tagged and compressed once, on the first request.
 
-Responses with guests in them stay `no-store`: a tag is for a caller who keeps a record on purpose, where it chose to. A cache
-on the way or in a browser that kept guests' data only to revalidate it would be nobody's choice.
+Responses with guests' data stay `no-store`. Their tags are for callers that store records on purpose; caches in proxies and
+browsers must not keep guests' data only to revalidate it.
 """
 
 import gzip
@@ -27,7 +27,7 @@ _TAKEN: Final = re.compile(r"(^|,)\s*(gzip|\*)\s*(;|,|$)", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class NotModified:
-    """304: what the caller has is what it would be sent. An ASGI application, as `Response`; it has no body, nor headers of one."""
+    """304: the caller has the current version. An ASGI application, like `Response`, without a body or its headers."""
 
     headers: tuple[Header, ...]
 
@@ -38,13 +38,13 @@ class NotModified:
 
 
 def entity_tag(body: bytes) -> str:
-    """A strong one: a digest of the very bytes, so that nothing that is shown can change without it."""
+    """A strong tag: a digest of the body, so that it changes with any byte."""
     return f'"{urlsafe_b64encode(blake2b(body, digest_size=_DIGEST_BYTES).digest()).decode()}"'
 
 
 def matches(if_none_match: str, tag: str) -> bool:
-    """Whether the header's list of tags matches `tag`, by the weak comparison, or is `*`. One that is not written as it should be
-    matches none: then the caller is sent what there is."""
+    """Whether the header's list of tags matches `tag`, by the weak comparison, or is `*`. A malformed list matches nothing, so the
+    caller gets the full response."""
     if if_none_match.strip() == "*":
         return True
     return _TAGS.fullmatch(if_none_match) is not None and tag in _TAG.findall(if_none_match)
@@ -79,8 +79,8 @@ def _compressed(path: Path) -> _Representation:
 
 
 def file_response(scope: Scope, path: Path, media_type: bytes, *headers: Header) -> Response | NotModified:
-    """The file, compressed for those who take that; 304 for those who have it. Reads and compresses when the file is asked for the
-    first time, so it is to be called in a thread. Raises `OSError`."""
+    """The file, compressed if the caller accepts that; 304 if the caller has it. Reads and compresses it on the first request, so
+    call it in a thread. Raises `OSError`."""
     asked = header_map(scope)
     encodings = asked.get("accept-encoding", "")
     zipped = _TAKEN.search(encodings) is not None and _REFUSED.search(encodings) is None

@@ -1,4 +1,4 @@
-"""The connections of one server: how many there may be, whose they are, and which end where others need room.
+"""The connections of one server: limits in total and per client, and which idle ones end to make room.
 
 Independent of the protocol: `Limited` reports what a connection is doing.
 """
@@ -87,7 +87,7 @@ class Connections:
         return True
 
     def count_end(self, reason: str) -> None:
-        """One was ended, for that reason."""
+        """Counts a connection that the server ended."""
         CONNECTIONS_ENDED.labels(reason).inc()
 
     def spoke(self, connection: Limited) -> None:

@@ -1,8 +1,7 @@
-"""What the service shows of its own contract: the documents, the page to read them and to try the service with, the guides, and
-what each problem means.
+"""Serves the API documentation: the contract's documents, the interactive page, the guides, and the problem pages.
 
-All but the page's program are the files in `published`, written by `python -m tools.contracts write`. The program is Scalar's,
-out of the package `offapi`.
+`python -m tools.contracts write` writes the files in `published`; only the interactive page's script comes from elsewhere: Scalar,
+from the package `offapi`.
 """
 
 from asyncio import to_thread
@@ -37,11 +36,11 @@ def _policy(*sources: bytes) -> tuple[bytes, bytes]:
 
 
 _READING: Final = _policy(b"style-src 'unsafe-inline'", b"img-src data:")
-"""A page of ours runs nothing and fetches nothing."""
+"""Our own pages run no scripts and fetch nothing."""
 _TRYING: Final = _policy(
     b"script-src 'self'", b"style-src 'unsafe-inline'", b"img-src 'self' data:", b"connect-src 'self'"
 )
-"""Scripts are files of this service, and they reach nothing else: a token that is typed in leaves for nowhere."""
+"""Scripts come from this service and may connect only to it, so a token typed into the page cannot leak elsewhere."""
 
 _DOCUMENTS: Final = {"/openapi.json": JSON, "/asyncapi.yaml": _YAML, "/pms-openapi.json": JSON}
 _START: Final = {
@@ -56,7 +55,7 @@ _START_BODY: Final = to_json(_START)
 
 
 def contract_routes() -> Routes:
-    """`/`, `/docs` and what lies below it, the documents, and `/problems`; nobody needs a key for them."""
+    """`/`, `/docs` and the paths below it, the documents, and `/problems`. No authentication."""
     return [
         Route("/", _start, methods=["GET"]),
         *(Route(path, _document, methods=["GET"]) for path in _DOCUMENTS),
@@ -70,7 +69,7 @@ def contract_routes() -> Routes:
 
 
 async def _start(request: Request) -> Response:
-    """A browser is sent to the docs, a program told where things are."""
+    """Redirects browsers to the docs; gives programs a JSON index."""
     if "text/html" in request.headers.get("accept", ""):
         return Response(303, b"", ((b"location", b"/docs"), _VARY_BY_ACCEPT), _HTML)
     return Response(200, _START_BODY, (_VARY_BY_ACCEPT, _CACHED))

@@ -1,7 +1,7 @@
-"""Which operations are deprecated, and how they say so.
+"""Deprecated operations, and the headers that announce it.
 
-`Deprecation` is RFC 9745, `Sunset` RFC 8594; docs/reference/versioning.md has the policy. A route that is not deprecated is served
-as it is.
+`Deprecation` is RFC 9745, `Sunset` RFC 8594; docs/reference/versioning.md has the policy. Other routes are served
+unchanged.
 """
 
 import copy
@@ -17,14 +17,14 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from forwarder.http.messages import Routes
 
 NOTICE: Final = timedelta(days=365)
-"""The least that lies between the announcement and the end of an operation."""
+"""The minimum time between the announcement and the end of an operation."""
 
 
 @dataclass(frozen=True, slots=True)
 class Deprecation:
-    """One operation, by method and by path as the contract writes it, that is to go. `since` and `sunset` are aware; without a
-    `sunset` its end is not decided. `successor`: the path to use instead; `about`: where it is explained. Raises `ValueError`
-    where the notice is shorter than promised."""
+    """A deprecated operation, by method and by path as written in the contract. `since` and `sunset` are aware; without a `sunset`
+    its end is not decided. `successor`: the path to use instead; `about`: the page that explains it. Raises `ValueError` if the
+    notice is shorter than promised."""
 
     method: str
     path: str
@@ -38,7 +38,7 @@ class Deprecation:
             raise ValueError(f"{self.method} {self.path} ends less than {NOTICE.days} days after it was deprecated")
 
     def headers(self) -> list[tuple[bytes, bytes]]:
-        """Those that each of its responses carries."""
+        """The headers of each of its responses."""
         links = [f'<{self.about}>; rel="deprecation"; type="text/html"']
         if self.successor and "{" not in self.successor:  # a template is no address
             links.append(f'<{self.successor}>; rel="successor-version"')
@@ -49,11 +49,11 @@ class Deprecation:
 
 
 DEPRECATED: Final[tuple[Deprecation, ...]] = ()
-"""All of them. None is."""
+"""All deprecated operations; none at present."""
 
 
 def announcing(routes: Routes, table: Sequence[Deprecation] = DEPRECATED) -> Routes:
-    """`routes`, of which those in the `table` say so in every response of their own, refusals included."""
+    """`routes`, where those in the `table` announce it in all their responses, refusals included."""
     return [_announcing(route, table) for route in routes] if table else routes
 
 

@@ -1,5 +1,5 @@
-"""Header fields with a grammar of their own: what `Prefer` asks for (RFC 7240); and of RFC 9110 `Retry-After`, HTTP dates and the
-charset of a `Content-Type`. Nothing here raises, whatever the sender wrote. Pure."""
+"""Parsers of header fields: `Prefer` (RFC 7240); `Retry-After`, HTTP dates and the charset of a `Content-Type` (RFC 9110). They do
+not raise on any input. Pure."""
 
 import codecs
 import re
@@ -41,14 +41,14 @@ _TEXT: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """How long to wait for the outcome; 0 is to answer at once. `applied` is what is said of it in `Preference-Applied`."""
+    """How long to wait for the outcome; 0 answers at once. `applied`: the value of `Preference-Applied`."""
 
     seconds: float
     applied: str = ""
 
 
 def read_wait(prefer: str, default: Wait, max_seconds: int) -> Wait:
-    """What the `Prefer` header asks for. Preferences that we do not know, or that make no sense, change nothing."""
+    """The wait that the `Prefer` header requests. Ignores unknown and malformed preferences."""
     asked: dict[str, str] = {}
     for preference in parse_http_list(prefer):
         name, _, value = preference.partition(";")[0].partition("=")
@@ -57,14 +57,14 @@ def read_wait(prefer: str, default: Wait, max_seconds: int) -> Wait:
     respond_async = "respond-async" in asked
     if seconds is None:
         return Wait(0, "respond-async") if respond_async else default
-    # Together they ask for the outcome if it comes within the wait, else for a 202: what a wait always means here.
+    # Together they request the outcome if it comes within the wait, else a 202, which is what a wait always means here.
     wait = min(int(seconds[1] or seconds[2]), max_seconds)
     return Wait(wait, f"respond-async, wait={wait}" if respond_async else f"wait={wait}")
 
 
 def read_retry_after(text: str, now: datetime) -> float | None:
-    """The seconds that `Retry-After` says (RFC 9110, section 10.2.3), as a number or until a date; at most `MAX_RETRY_AFTER`,
-    negative for what is past, None for what is neither."""
+    """The seconds in `Retry-After` (RFC 9110, section 10.2.3), a number or the time until a date; at most `MAX_RETRY_AFTER`,
+    negative for a past date, None if it is neither."""
     text = text.strip()
     seconds = float(text) if _DIGITS.fullmatch(text) else number(text)
     if seconds is None and (moment := read_http_date(text, now)) is not None:
@@ -73,8 +73,8 @@ def read_retry_after(text: str, now: datetime) -> float | None:
 
 
 def read_http_date(text: str, now: datetime) -> datetime | None:
-    """The moment in any of the three forms of RFC 9110, section 5.6.7, also with a numeric zone or none, which is UTC; None for
-    anything else. `now` tells the century of a year that has two digits."""
+    """The moment in any of the three forms of RFC 9110, section 5.6.7, also with a numeric zone or none (UTC); None for anything
+    else. `now` determines the century of a two-digit year."""
     found = (
         next(filter(None, (form.fullmatch(text) for form in _DATES)), None) if len(text) <= _MAX_DATE_LENGTH else None
     )

@@ -1,4 +1,4 @@
-"""What every process says about itself: alive, ready, and its numbers. May touch the web framework and the metrics."""
+"""Health routes of every process: liveness, readiness and metrics. May use the web framework and the metrics."""
 
 import asyncio
 import hmac
@@ -18,10 +18,10 @@ from forwarder.process.supervision import Stop
 from forwarder.reservation.problems import requests
 
 Check = Callable[[], Awaitable[bool]]
-"""True when the part that it asks can do its work now. One that raises, or takes too long, counts as False."""
+"""True if the checked part can work now. A check that raises or takes too long counts as False."""
 
 ALWAYS_ANSWERED: Final = frozenset({"/healthz", "/readyz", "/metrics"})
-"""Whatever else is under way: an overloaded process is not a dead one."""
+"""Exempt from admission, because an overloaded process is still alive."""
 
 _CHECK_SECONDS = 2.0
 _NOT_FOR_ALL = requests.UNAUTHENTICATED.problem(
@@ -37,10 +37,10 @@ def health_routes(
     lesser: Mapping[str, Check] | None = None,
     leaving: Stop | None = None,
 ) -> Routes:
-    """`/healthz`: the process runs. `/readyz`: it can do its job, which every one of `checks` confirms, and none of its
-    loops fails over and over; else 503 with the names of those that do not. Degraded, and 200, where only some of `lesser` do
-    not: it does the rest. Not ready once it is `leaving`. `/metrics`: Prometheus, which checks fail and what `role` has to
-    tell, or everything; only for the bearer of `metrics_token`, if there is one."""
+    """`/healthz`: the process runs. `/readyz`: all `checks` pass and no loop fails repeatedly; otherwise 503 with the names of the
+    failed ones. If only checks of `lesser` fail, it is degraded and 200, because the process does the rest of its work. Not ready
+    once `leaving` is set. `/metrics`: Prometheus, with the failing checks and the metrics of `role`, or all; requires the bearer
+    token `metrics_token` if given."""
     checks = {**checks, "loops": _loops_work}
     every = {**checks, **(lesser or {})}
 

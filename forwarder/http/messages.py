@@ -1,5 +1,5 @@
-"""HTTP messages: requests, with bodies read up to a limit and within a time; responses, and problems (RFC 9457). Touches the web
-framework's types alone, and knows nothing of reservations beyond `Problem`."""
+"""HTTP messages: requests, with limits on the size and time of bodies; responses, and problems (RFC 9457). Uses only types of the
+web framework, and of the reservation vocabulary only `Problem`."""
 
 import asyncio
 import functools
@@ -24,14 +24,14 @@ from forwarder.reservation.value import value
 _SAFE_METHODS: Final = frozenset({"GET", "HEAD"})
 
 Header = tuple[bytes, bytes]
-"""A header's line as ASGI has it."""
+"""A header line as in ASGI: name, value."""
 
 T = TypeVar("T")
 
 
 # --- requests ---------------------------------------------------------------------------------------------------------
 
-# `utf8` is no registered name, and what many programs write.
+# `utf8` is not a registered name, but many programs write it.
 _CHARSET: Final = r'\s*(;\s*charset\s*=\s*("utf-?8"|utf-?8)\s*)?;?'
 JSON_BODY: Final = re.compile("application/json" + _CHARSET, re.IGNORECASE)
 NDJSON_BODY: Final = re.compile("application/x-ndjson" + _CHARSET, re.IGNORECASE)
@@ -47,7 +47,7 @@ class BodyFault(Enum):
 
 
 class HttpRequest:
-    """One request. `fields` are its headers by lower-case name, as they came; `started` is when it came, on the clock's monotonic
+    """One request. `fields`: its headers as bytes, by lower-case name; `started`: when it arrived, on the clock's monotonic
     scale."""
 
     __slots__ = ("_headers", "fields", "receive", "scope", "started")
@@ -61,29 +61,29 @@ class HttpRequest:
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """Its headers as text, made when first asked for: what every request is asked is asked of `fields`."""
+        """Its headers as text, decoded on first use; the hot path reads `fields`."""
         if self._headers is None:
             self._headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in self.fields.items()}
         return self._headers
 
     @property
     def origin(self) -> str:
-        """Scheme and host as the caller wrote them (`http://host:port`), empty where the host is missing or no host."""
+        """Scheme and host as the caller wrote them (`http://host:port`), empty if the host is missing or invalid."""
         return _origin(self.scope["scheme"], self.fields.get(b"host", b""))
 
     def values_of(self, header: bytes) -> int:
-        """On how many different lines the header came."""
+        """The number of distinct lines of the header."""
         return len({line for name, line in self.scope["headers"] if name == header})
 
     def is_sent_as(self, media_type: re.Pattern[str]) -> bool:
-        """Whether the body is declared to be of that media type, in UTF-8 and not compressed."""
+        """Whether the headers declare that media type, in UTF-8 and not compressed."""
         fields = self.fields
         return _declares(media_type, fields.get(b"content-type", b""), fields.get(b"content-encoding", b"identity"))
 
     async def body(self, max_bytes: int, within_seconds: float) -> bytes | BodyFault:
-        """The whole body: `TOO_LARGE` as soon as it is seen to be longer than `max_bytes`, `TIMED_OUT` where it takes longer than
-        `within_seconds` to come, `NO_ROOM` where its caller may not send that many bytes now. The bytes received so far count
-        against the request's `Place`, not those declared. Raises `ClientDisconnect`."""
+        """The whole body; `TOO_LARGE` as soon as it exceeds `max_bytes`, `TIMED_OUT` if it takes longer than `within_seconds`,
+        `NO_ROOM` if it exceeds the caller's share now. The bytes received so far count against the request's `Place`, not the
+        declared ones. Raises `ClientDisconnect`."""
         written = self.fields.get(b"content-length", b"")
         declared, place = int(written) if written.isdigit() else 0, place_of(self.scope)
         if declared > max_bytes:
@@ -96,12 +96,12 @@ class HttpRequest:
             return BodyFault.TIMED_OUT
 
     def leave_place(self) -> None:
-        """What it sent is safe: free its place and the bytes of its body. Waiting for an outcome is counted elsewhere."""
+        """Releases its place and the bytes of its body, once its content is safe. Waits for outcomes are counted elsewhere."""
         if (place := place_of(self.scope)) is not None:
             place.leave()
 
     async def client_left(self) -> None:
-        """Return when the client has left, or has closed its sending side. To be awaited after the body."""
+        """Returns when the client has left, or has closed its sending side. Await it after the body."""
         await client_left(self.scope, self.receive)
 
 
@@ -121,8 +121,8 @@ async def _read_body(receive: Receive, max_bytes: int, place: Place | None) -> b
 
 
 async def client_left(scope: Scope, receive: Receive) -> bool:
-    """Return True when the client has left, False when it has closed its sending side: it may still read, so it is answered, but
-    without further waiting, for nobody can see whether it does. To be awaited after the body."""
+    """Returns True when the client has left, False when it has closed its sending side: it may still read, so it gets a response,
+    but without further waiting, because the server cannot see whether it does. Await it after the body."""
     if HALF_CLOSED in scope.get("state", ()):
         return False
     message = await receive()
@@ -130,15 +130,15 @@ async def client_left(scope: Scope, receive: Receive) -> bool:
 
 
 def _chunk(message: Message) -> tuple[bytes, bool]:
-    """A piece of a body, and whether more come."""
+    """A chunk of a body, and whether more follow."""
     if message["type"] == "http.disconnect":
         raise ClientDisconnect
     return message.get("body", b""), message.get("more_body", False)
 
 
 async def wait_within(seconds: float, coroutine: Coroutine[Any, Any, T]) -> T:
-    """The result of `coroutine`. Raises `TimeoutError` where it takes longer. `asyncio.timeout` costs more than reading most
-    requests: it is set only once there is something to wait for."""
+    """The result of `coroutine`. Raises `TimeoutError` if it takes longer. `asyncio.timeout` costs more than reading most requests,
+    so it is entered only once the coroutine waits."""
     try:
         waiting_for = coroutine.send(None)
     except StopIteration as finished:
@@ -149,7 +149,7 @@ async def wait_within(seconds: float, coroutine: Coroutine[Any, Any, T]) -> T:
 
 @types.coroutine
 def _resume(coroutine: Coroutine[Any, Any, T], waiting_for: Any) -> Generator[Any, Any, Any]:
-    """Await the rest of a coroutine that was begun, and waits."""
+    """Awaits the rest of a started coroutine that is waiting."""
     try:
         while True:
             try:
@@ -164,7 +164,7 @@ def _resume(coroutine: Coroutine[Any, Any, T], waiting_for: Any) -> Generator[An
 
 @functools.lru_cache(maxsize=256)
 def _declares(media_type: re.Pattern[str], content_type: bytes, encoding: bytes) -> bool:
-    """Few have more than one form."""
+    """Cached, because clients use few forms."""
     fits = media_type.fullmatch(content_type.decode("latin-1").strip()) is not None
     return fits and encoding.lower() == b"identity"
 
@@ -176,19 +176,19 @@ def _origin(scheme: str, host: bytes) -> str:
 
 
 def client_address(scope: Scope) -> str:
-    """Where the request came from: the address of its connection, or what a trusted proxy says. Empty where it is unknown."""
+    """The client's address: that of the connection, or the one that a trusted proxy reports. Empty if unknown."""
     client = scope.get("client")
     return client[0] if client else ""
 
 
 def header_map(scope: Scope) -> dict[str, str]:
-    """The request's headers by lower-case name; lines of one name are joined by a comma, as RFC 9110 (5.3) has it. The same line
-    twice is one: a proxy or a wrapper around the client added what was there."""
+    """The request's headers by lower-case name; lines with the same name are joined by a comma (RFC 9110, 5.3). Identical lines
+    count once: a proxy or a wrapper around the client may have repeated one."""
     return {name.decode("latin-1"): field.decode("latin-1") for name, field in header_fields(scope).items()}
 
 
 def header_fields(scope: Scope) -> dict[bytes, bytes]:
-    """As `header_map`, as they came."""
+    """Like `header_map`, as bytes."""
     lines: Sequence[Header] = scope["headers"]
     fields = dict(lines)
     return fields if len(fields) == len(lines) else _joined(lines)
@@ -206,23 +206,23 @@ def _joined(lines: Sequence[Header]) -> dict[bytes, bytes]:
 JSON: Final = b"application/json"
 PROBLEM_JSON: Final = b"application/problem+json"
 ADDED: Final = "forwarder.added_headers"
-"""Where in its scope a request has the headers that the application adds to its response: first the id by which that and the log
-lines of the request are found."""
+"""The scope key of the headers that the application adds to the response; the first is the request id, which the log lines have
+too."""
 HALF_CLOSED: Final = "forwarder.half_closed"
-"""In a request's state once its client has closed its sending side."""
+"""Set in a request's state once its client has closed its sending side."""
 LARGE_BYTES: Final = 64 * 1024
-"""A response of more bytes is sent in pieces of so many, and counted while its client reads it; a request that declares more is
-refused before its body is read, where there is no room for it."""
+"""A larger response is sent in chunks of this size, and counted while its client reads it; a larger declared body is refused before
+it is read if there is no room for it."""
 NO_STORE: Final = (b"cache-control", b"no-store")
-"""For responses with guests in them: no cache on the way may keep them."""
+"""For responses with guests' data: no cache may store them."""
 
 Routes = Sequence[BaseRoute]
-"""What a stage contributes to an application: its addresses and what responds there."""
+"""A stage's routes in the application."""
 
 
 @runtime_checkable
 class DirectEndpoint(Protocol):
-    """What responds at one address, and needs nothing of the framework for it. It is an ASGI application too."""
+    """The endpoint of one path, independent of the framework; also an ASGI application."""
 
     async def respond(self, scope: Scope, receive: Receive) -> "Response":
         """The response. Raises `ClientDisconnect`."""
@@ -233,7 +233,7 @@ class DirectEndpoint(Protocol):
 
 @value(frozen=True, slots=True)
 class Response:
-    """One whole response, and the ASGI application that sends it. `headers` are as ASGI has them: lower-case names."""
+    """A complete response, and the ASGI application that sends it. `headers` have lower-case names, as in ASGI."""
 
     status: int
     body: bytes
@@ -241,7 +241,7 @@ class Response:
     media_type: bytes = JSON
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send it, with the `Request-Id` that the application gave to the request, which a problem says in its body too."""
+        """Sends it with the request's `Request-Id`, which a problem has in its body too."""
         body, added = self.body, added_headers(scope)
         if added and self.media_type is PROBLEM_JSON:
             body = with_request_id(body, added[0][1])
@@ -261,8 +261,9 @@ class Response:
         return {"type": "http.response.start", "status": self.status, "headers": headers}
 
     async def _send_large(self, body: bytes, scope: Scope, receive: Receive, send: Send) -> None:
-        """In pieces, each as soon as the client has read the one before, and counted until the last. Where the caller has too many
-        unread responses already, what was only read is refused instead; what has taken effect is told."""
+        """Sends it in chunks, each once the client has read the one before, and counts it until the last. If the caller has too
+        many unread responses, the response of a safe method is replaced by a refusal; others are sent, because the request has
+        taken effect."""
         place = place_of(scope)
         if place is not None and not place.hold_response(len(body), refusable=scope["method"] in _SAFE_METHODS):
             await _too_much_unread()(scope, receive, send)
@@ -285,14 +286,13 @@ def new_request_id() -> bytes:
 
 
 def added_headers(scope: Scope) -> Sequence[Header]:
-    """What the application adds to the response; nothing where the request did not come through one."""
+    """The headers that the application adds to the response; none if the request did not pass through one."""
     added: Sequence[Header] = scope.get(ADDED, ())
     return added
 
 
 def problem_response(problem: Problem, *headers: Header, retry_after_seconds: int = 1) -> Response:
-    """The response that refuses with `problem`. A 401 says which credential is asked for (RFC 9110, section 11.6.1), a 503 when
-    to come again."""
+    """The response with `problem`. A 401 names the authentication scheme (RFC 9110, section 11.6.1), a 503 has `Retry-After`."""
     match problem.status:
         case HTTPStatus.UNAUTHORIZED:
             headers = (*headers, (b"www-authenticate", b"Bearer"))
@@ -318,16 +318,16 @@ def with_request_id(body: bytes, request_id: bytes) -> bytes:
 
 
 def problem_body(problem: Mapping[str, Any]) -> bytes:
-    """The body that answers with `problem`. `success` is beside RFC 9457's members for callers who look at that alone."""
+    """The body for `problem`: the members of RFC 9457, and `success` for callers that check only that."""
     return to_json({"success": False, **problem})
 
 
-def envelope(success: bool, data: bytes) -> bytes:  # noqa: FBT001 - as it stands in the body
-    """The body that answers with `data`, which is JSON (section 2.5 of the contract)."""
+def envelope(success: bool, data: bytes) -> bytes:  # noqa: FBT001 - as in the body
+    """The body for `data`, which is JSON (section 2.5 of the contract)."""
     return (b'{"success":true,"data":' if success else b'{"success":false,"data":') + data + b"}"
 
 
 @functools.lru_cache(maxsize=64)
 def retry_after(seconds: int) -> Header:
-    """When to come again."""
+    """The `Retry-After` header."""
     return (b"retry-after", b"%d" % seconds)

@@ -18,7 +18,7 @@ PAGE_PARAMETERS: Final = frozenset({"limit", "cursor", "cursors"})
 
 @dataclass(frozen=True, slots=True)
 class Cursors:
-    """Where a page begins, and its neighbours; None where there is none."""
+    """The cursors of a page and its neighbours; None if there is none."""
 
     previous: int | None
     current: int
@@ -26,7 +26,7 @@ class Cursors:
 
 
 def read_limit(parameters: Parameters) -> int | Fault:
-    """How many items the page has. More than it may have are as many as it may."""
+    """The page size, capped at the maximum; the fault if invalid."""
     given = parameters.get("limit", ())
     if len(set(given)) > 1:
         return _contradictory("limit")
@@ -40,7 +40,7 @@ def read_limit(parameters: Parameters) -> int | Fault:
 
 
 def read_cursor(parameters: Parameters) -> int | Fault:
-    """Where the page begins. Empty, as clients send it that have none yet, at the first."""
+    """The cursor of the page; the first page if empty, as from clients that have none yet."""
     given = [*parameters.get("cursor", ()), *parameters.get("cursors", ())]
     if len(set(given)) > 1:
         return _contradictory("cursor")
@@ -56,7 +56,7 @@ def _contradictory(name: str) -> Fault:
 
 
 def is_digits(text: str) -> bool:
-    """Whether it is one or more of the digits 0 to 9, and nothing else."""
+    """Whether `text` is one or more ASCII digits."""
     return text.isascii() and text.isdecimal()
 
 

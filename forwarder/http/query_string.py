@@ -1,6 +1,6 @@
-"""Query parameters: what was given, and the refusal of any that an operation does not take. Pure.
+"""Query parameters, and the refusal of those that an operation does not have. Pure.
 
-A misspelt `dryRun` would book, and a misspelt filter would let everything through: so what is unknown is refused.
+A misspelt `dryRun` would book, and a misspelt filter would match everything; so unknown parameters are refused.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -25,13 +25,13 @@ _MAX_NAME: Final = 32
 
 
 def parameters_of(scope: Scope) -> Parameters:
-    """What the address of the request gives, empty values too."""
+    """The query parameters of the request, including empty values."""
     query: bytes = scope["query_string"]
     return parse_qs(query.decode("latin-1"), keep_blank_values=True) if query else {}
 
 
 def refuse_unknown(scope: Scope, known: Collection[str]) -> Problem | None:
-    """The refusal where a parameter is not `known`, with the name that was probably meant."""
+    """The refusal if a parameter is not `known`, with the name that was probably meant."""
     if not scope["query_string"]:
         return None
     unknown = [name for name in parameters_of(scope) if name not in known]
@@ -45,16 +45,15 @@ def invalid_query(faults: Sequence[Fault]) -> Problem:
 
 
 def nearest(name: str, known: Collection[str]) -> str | None:
-    """Which of `known` was probably meant by `name`, but for one letter, or two that changed places; capitals, hyphens and
-    underscores count for nothing."""
+    """The one of `known` that differs from `name` by one letter or two swapped ones; ignores case, hyphens and underscores."""
     spelt = _spelt(frozenset(known))
     return next((spelt[each] for each in _spellings(name) if each in spelt), None)
 
 
 @lru_cache(maxsize=64)
 def _spelt(known: frozenset[str]) -> Mapping[str, str]:
-    """Each of `known` by all its spellings. In microseconds, because a bulk may have thousands of names to ask for: `difflib` would
-    cost more than all the rest of a request."""
+    """Each of `known` by all its spellings. A look-up takes microseconds, because a bulk may have thousands of names; `difflib`
+    would cost more than the rest of a request."""
     return {spelling: name for name in sorted(known) for spelling in _spellings(name)}
 
 

@@ -1,6 +1,6 @@
 """Inbound TLS: the certificate of a server, renewed while it serves, and the handshake of each connection.
 
-The server library would own a connection only after its handshake. Here the connection counts against the limits before, and
+The server library sees a connection only after its handshake. Here the connection counts against the limits from the start, and
 its handshake has the time limit of a request's head.
 """
 

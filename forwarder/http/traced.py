@@ -1,4 +1,4 @@
-"""An application whose requests are spans: each goes on as a part of its caller's trace, under the span that answers it."""
+"""An application whose requests are spans: each continues its caller's trace."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -10,7 +10,7 @@ from forwarder.observability.tracing.context import TRACEPARENT, TRACESTATE, rea
 from forwarder.observability.tracing.tracer import Kind, Span, Tracer
 
 _UNTRACED: Final = frozenset({"/healthz", "/readyz", "/metrics"})
-"""Asked every few seconds, by nobody who would look for it."""
+"""Polled every few seconds; traces of them are of no use."""
 _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _TRACE_FIELDS: Final = (TRACEPARENT.encode(), TRACESTATE.encode())
 _FAILED: Final = 500
@@ -44,10 +44,10 @@ class TracedApp:
             span.end()
 
     def _template(self, scope: Scope) -> str | None:
-        """Never the path itself, which says whose reservation it is."""
+        """The route's template; never the path itself, which identifies the reservation."""
         route = scope.get("route")
         template: str | None = getattr(route, "path", None)
-        # A direct endpoint's is found without the framework, and has no parameters.
+        # A direct endpoint is routed without the framework; its path has no parameters.
         return template or (scope["path"] if scope["path"] in self._paths else None)
 
 
