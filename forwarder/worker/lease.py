@@ -1,12 +1,12 @@
 """The worker's lease: it holds its rows until a moment on its own monotonic clock, and starts no push after that.
 
-The lease is kept in the store under `worker_id` and covers every row that bears it. A worker that was stopped for longer than
-its lease finds out by its own clock that it holds nothing any more, before it sends another byte. What remains: a process that is
-stopped for longer than the lease between this check and the first byte on the wire.
+The store keeps the lease under `worker_id`; it covers every row with that id. A worker that was suspended for longer than its lease
+sees by its own clock that the lease has expired, before it sends another byte. The remaining gap: a process that is suspended for
+longer than the lease between this check and the first byte on the wire.
 
-No wall clock decides anything here, so that no clock that jumps can end a lease that its holder still trusts. Each renewal
-advances a heartbeat in the store, and the other workers watch it. A worker whose heartbeat stands still for the length of its
-lease, on the monotonic clock of the one who watches, began that lease before it was first seen, and so has lost it.
+No decision depends on a wall clock, so that a clock jump cannot end a lease that its holder still trusts. Each renewal advances a
+heartbeat in the store, which the other workers watch. If a heartbeat does not advance for the length of its lease, by the watcher's
+monotonic clock, that lease began before the watcher first saw it, and so has expired.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ _log = structlog.get_logger(__name__)
 
 
 class Lease:
-    """One worker's hold on its rows. Taken by the first `renew`. `on_lost` is called whenever it turns out to be lost."""
+    """One worker's lease on its rows. The first `renew` takes it. Calls `on_lost` whenever the lease turns out to be lost."""
 
     def __init__(
         self, recorder: Recorder, clock: Clock, seconds: float, on_lost: Callable[[], object] = lambda: None
@@ -35,8 +35,8 @@ class Lease:
         self._ends = float("-inf")
         self._unpushed: set[int] = set()
         self._changing_hands = asyncio.Lock()
-        """Held while rows are claimed or given back, until they are in memory or gone from it: so whoever holds it sees in memory
-        all that this worker has leased."""
+        """Held while rows are claimed or given back, until they are in memory or gone from it: its holder sees every leased row of
+        this worker in memory."""
         self.worker_id = _new_id()
 
     @property
@@ -45,19 +45,19 @@ class Lease:
         return self._seconds / 3
 
     def held(self) -> bool:
-        """True while nobody else can have taken over what this worker holds."""
+        """True while no other worker can have taken over this worker's rows."""
         return self._clock.monotonic() < self._ends
 
     def covers(self, work: Work) -> bool:
-        """True while nobody else can have taken over `work`: it was leased under this very lease, which is still held."""
+        """True while no other worker can have taken over `work`: it was leased under this lease, which is still held."""
         return work.leased_by == self.worker_id and self.held()
 
     async def renew(self) -> bool:
-        """Extend the lease. False when it was lost: this is then a new worker, with a new id, that holds nothing yet.
+        """Extends the lease. False if it was lost: this worker then has a new id, and holds nothing yet.
 
-        Raises `StoreUnavailable`; the lease then simply runs on to its end.
+        Raises `StoreUnavailable`; the lease then runs on until it expires.
         """
-        # Counted from before the request: whoever watches can see the new heartbeat only later.
+        # Counted from before the request: other workers can see the new heartbeat only later.
         started = self._clock.monotonic()
         if await self._recorder.renew(self.worker_id, seconds=self._seconds):
             self._ends = started + self._seconds
@@ -70,18 +70,19 @@ class Lease:
         return False
 
     def note_unpushed(self, work_id: int) -> None:
-        """A row was not pushed: the lease had run out when its turn came, or a push of it under an earlier lease is not over yet.
-        If this worker has it leased all the same, it must be given back, for it is no longer in memory."""
+        """Notes a row that was not pushed: the lease had expired when its turn came, or a push under an earlier lease is still in
+        flight. If the row is leased to this worker, it must be given back, because it is no longer in memory."""
         self._unpushed.add(work_id)
 
     async def give_back(self, work_ids: Iterable[int]) -> None:
-        """Give back rows whose pushes have not started. Raises `StoreUnavailable`; they are then noted, and given back later."""
+        """Gives back rows whose pushes have not started. Raises `StoreUnavailable`; the rows stay noted, and are given back
+        later."""
         self._unpushed.update(work_ids)
         await self.give_back_unpushed()
 
     async def give_back_queued(self, withdraw: Callable[[], Collection[int]]) -> int:
-        """Give back what `withdraw` takes from the account queues; returns how many. It is called at once, so that nothing of that
-        starts meanwhile, and again when all that was leased so far is in them. Raises as `give_back` does."""
+        """Gives back the rows that `withdraw` takes from the account queues; returns how many. Calls it at once, so that none of
+        them starts meanwhile, and again once all rows leased so far are queued. Raises as `give_back` does."""
         withdrawn = frozenset(withdraw())
         self._unpushed.update(withdrawn)
         async with self._changing_hands:
@@ -91,7 +92,7 @@ class Lease:
             return len(withdrawn | late)
 
     async def give_back_unpushed(self) -> None:
-        """Give back the rows noted so far. Raises `StoreUnavailable`; they stay noted."""
+        """Gives back the rows noted so far. Raises `StoreUnavailable`; they stay noted."""
         async with self._changing_hands:
             await self._release_unpushed()
 
@@ -102,9 +103,9 @@ class Lease:
             self._unpushed -= unpushed
 
     async def abandon_strays(self, in_memory: Callable[[], Collection[int]]) -> None:
-        """Give up, as if they were taken over, the rows that the store has leased to this worker and that are not `in_memory`: a
-        commit whose response was lost came through late, or a bug kept an outcome from being recorded. Nobody would work on them
-        for as long as this worker lives. Raises `StoreUnavailable`."""
+        """Abandons rows that the store has leased to this worker but that are not `in_memory`, as if they were taken over: a commit
+        whose response was lost came through late, or a bug prevented the recording of an outcome. Otherwise no worker would process
+        them while this one lives. Raises `StoreUnavailable`."""
         async with self._changing_hands:
             worker_id = self.worker_id
             held = frozenset(await self._recorder.leased_ids(worker_id))
@@ -114,20 +115,20 @@ class Lease:
                 await self._recorder.abandon(worker_id, strays, now=self._clock.now())
 
     async def claim(self, claim: Callable[[str], Awaitable[Sequence[Work]]]) -> Sequence[Work]:
-        """What `claim` leases to this worker; the caller puts it into memory before it awaits anything. It may contain a row whose
-        giving back got no response: now that it is leased anew, it is not given back any more."""
+        """The rows that `claim` leases to this worker; the caller must put them into memory before it awaits anything. A row whose
+        return got no response may be claimed again; then it is no longer noted to be given back."""
         async with self._changing_hands:
             works = await claim(self.worker_id)
             self._unpushed.difference_update(work.id for work in works)
             return works
 
     async def end(self) -> None:
-        """End the lease now: others may take over whatever is still held under it. Raises `StoreUnavailable`."""
+        """Ends the lease now: other workers may take over the rows still held under it. Raises `StoreUnavailable`."""
         self._ends = float("-inf")
         await self._recorder.end_lease(self.worker_id)
 
     async def keep(self) -> bool:
-        """As `renew`, but True when the store could not be asked: nothing is known to be lost."""
+        """Like `renew`, but True if the store is unavailable: the lease is not known to be lost."""
         try:
             return await self.renew()
         except StoreUnavailable as error:
@@ -143,7 +144,7 @@ class LeaseWatch:
         self._seen: dict[str, tuple[int, float]] = {}
 
     def stopped(self, heartbeats: Sequence[Heartbeat]) -> Sequence[Heartbeat]:
-        """Those of `heartbeats` that have not advanced for the length of their lease."""
+        """The `heartbeats` that have not advanced for the length of their lease."""
         now = self._clock.monotonic()
         before, self._seen = self._seen, {}
         for heartbeat in heartbeats:

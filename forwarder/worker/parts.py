@@ -1,4 +1,4 @@
-"""What a worker is made of: its ports and its settings."""
+"""The ports and settings of a worker."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,7 +22,8 @@ GROUP: Final = "forwarder-worker"
 class WorkerSettings:
     """Sizes are numbers of reservations, times are seconds.
 
-    `lease_seconds` is at least 1.5 push time-outs: what is pushed when the store goes away is still recorded under its lease.
+    `lease_seconds` is at least 1.5 push time-outs, so that a push in flight when the store fails can still be recorded under its
+    lease.
     """
 
     group: str = GROUP
@@ -31,15 +32,15 @@ class WorkerSettings:
     max_held: int = 8000
     record_batch: int = 250
     pause_seconds: float = 0.01
-    """After a batch of several the next one gathers for so long, to share its statement, its commit and its request: at intake,
-    when recording and when publishing. A lone reservation does not wait for it."""
+    """How long the next batch gathers after a batch of several, to share a statement, commit and request: at intake, when recording
+    and when publishing. A single reservation does not wait."""
     delete_pause_seconds: float = 0.1
-    """For how long published events gather until they are deleted from the outbox. A killed worker's are published again."""
+    """How long published events gather before they are deleted from the outbox. A killed worker's are published again."""
     lease_seconds: float = 45.0
     sweep_seconds: float = 1.0
     grace_seconds: float = 20.0
     push_seconds: float = 30.0
-    """The push time-out: for so long an ambiguous push may still be under way in the PMS."""
+    """The push time-out, and how long an ambiguous push may still be running in the PMS."""
     settles_seconds: float = 120.0
     """How long a PMS whose kind states nothing may take to show a reservation, a late commit included."""
     max_named_accounts: int = 100
@@ -49,17 +50,17 @@ class WorkerSettings:
 
 
 class Lacking(Protocol):
-    """How much of what the last messages of each partition say was done the store does not have; empty where it has all of it.
-    Raises `StoreUnavailable`, `LogUnavailable`."""
+    """Counts the results in the last messages of each partition that the store lacks; empty if it has all. Raises
+    `StoreUnavailable`, `LogUnavailable`."""
 
     async def __call__(self, looked_at: int = ...) -> Mapping[str, int]: ...
 
 
 class TopicLosses(Protocol):
-    """What the topics lost. Every method raises `StoreUnavailable`, `LogUnavailable`."""
+    """Detects messages that the topics lost. Every method raises `StoreUnavailable`, `LogUnavailable`."""
 
     async def in_words(self) -> Mapping[str, Any]:
-        """What the requests topic lost, for the log; empty where it lost nothing."""
+        """The losses of the requests topic, as fields of a log event; empty if there are none."""
         ...
 
     async def note(self, gap: LogGap) -> None:
@@ -67,13 +68,13 @@ class TopicLosses(Protocol):
         ...
 
     async def move_unowned(self) -> int:
-        """Give rows of partitions that the topic does not have any more to others; how many."""
+        """Moves rows of partitions that the topic no longer has to others; returns how many."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerParts:
-    """What the worker works with."""
+    """The ports of a worker."""
 
     log: Log
     topics: Topics
@@ -87,12 +88,12 @@ class WorkerParts:
     signer: MessageSigner
     cards: CardParts
     credential_key: bytes = b""
-    """What credentials are hashed with, to tell them apart in the evidence of pushes."""
+    """The key of the hash that distinguishes credentials in the evidence of pushes."""
     standing: StandingParts | None = None
-    """None where nobody asks for it."""
+    """None: this worker does not report the backlog."""
     sweeper: RetentionSweeper | None = None
-    """None where somebody else removes guests' data, or nobody."""
+    """None: this worker does not remove guests' data."""
     lacking: Lacking | None = None
-    """None where the store is new with the log."""
+    """None if store and log are created together, so that the store cannot lack results."""
     topic_losses: TopicLosses | None = None
-    """None where the log is new with the store."""
+    """None if store and log are created together, so that the topics cannot lack messages."""

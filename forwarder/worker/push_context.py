@@ -1,8 +1,8 @@
-"""One push, from its account queue to the record: its context, what it carried, its result, and what it showed of the PMS. No I/O.
+"""One push, from its account queue to the record: its context, its result, and its health signal about the PMS. No I/O.
 
     ingest → queue → rules → push → decide → record → publish
 
-The queue makes the context when the push starts. Each later step adds what it learnt, and nothing comes back but the release.
+The queue creates the context when the push starts. Each later step adds its result; only the release returns to the queue.
 """
 
 from collections.abc import Callable, Sequence
@@ -31,14 +31,14 @@ _T = TypeVar("_T", bound=Outcome | LookupOutcome | CancelOutcome)
 
 _ASKED_ABOUT_ONE: Final = {"find", "cancel"}
 _REFUSED_REQUEST: Final = "pms_refused_request"
-"""A bare 4xx: of a look-up or a cancellation it says that the PMS will not do this, and nothing about its health."""
+"""A bare 4xx. For a look-up or a cancellation it means that the PMS does not support it, and says nothing about its health."""
 _MAX_REMEMBERED: Final = 100_000
 _RESPONSES = {"confirmed", "rejected", "absent", "cancelled"}
 
 
 class PushResult(Struct, frozen=True):
-    """What a push came to. `attempts` are the last there were, earlier ones first. `evidence`: what is known of the pushes now.
-    `step`: what is to be done next about those that are open; None where the account's PMS is not known."""
+    """The result of a push. `attempts`: the last ones, oldest first. `evidence`: of all pushes so far. `step`: the next one for open
+    pushes; None if the account's PMS is not known."""
 
     outcome: Outcome | CancelOutcome
     attempts: tuple[Attempt, ...]
@@ -47,7 +47,7 @@ class PushResult(Struct, frozen=True):
 
     @property
     def possibly_sent(self) -> bool:
-        """Whether one of the pushes may have been made, and that is not settled by the outcome."""
+        """Whether one of the pushes may have made a booking, and the outcome does not settle that."""
         return bool(self.evidence.open) and not isinstance(self.outcome, Confirmed | Rejected | Cancelled)
 
 
@@ -56,8 +56,8 @@ def _not_held(_work: Work) -> None:
 
 
 class PushContext(Struct, eq=False):
-    """One row on its way, for one account. `result` is what the push came to, or what ended it: `LeaseLost`, or a bug.
-    `decision` is what is to be recorded of it."""
+    """One row being pushed, for one account. `result`: the push's result, or the exception that ended it: `LeaseLost`, or a bug.
+    `decision`: what to record."""
 
     account: Account
     work: Work
@@ -67,43 +67,43 @@ class PushContext(Struct, eq=False):
     released: bool = False
 
     def release(self) -> None:
-        """The row is no longer held: what became of it is recorded, or is not this worker's to record. Counts once."""
+        """Releases the row: its outcome is recorded, or is no longer this worker's to record. Takes effect once."""
         if not self.released:
             self.released = True
             self.on_released(self.work)
 
 
 class LeaseLost(Exception):
-    """The row may be another worker's by now: nothing more may be sent for it, and nothing recorded."""
+    """The row may belong to another worker: this one must neither send nor record anything for it."""
 
 
 class CancelledMeanwhile(LeaseLost):
-    """Its cancellation was ingested before it was sent: it is given back unsent."""
+    """Its cancellation was ingested before it was sent, so it is given back unsent."""
 
 
 def while_leased(outcome: _T) -> _T:
-    """`outcome`; raises `LeaseLost` where the lease ran out before all was sent that it takes."""
+    """`outcome`; raises `LeaseLost` if the lease expired before all its requests were sent."""
     if is_lease_lost(outcome):
         raise LeaseLost
     return outcome
 
 
 def is_lease_lost(outcome: Outcome | LookupOutcome | CancelOutcome) -> bool:
-    """Whether `outcome` says that the lease ran out on the way."""
+    """Whether `outcome` reports that the lease expired during the push."""
     return isinstance(outcome, Deferred) and outcome.reason == LEASE_LOST
 
 
 def too_late() -> Deferred:
-    """What becomes of a submission that was surely not made by its deadline."""
+    """The outcome of a submission that was surely not made by its deadline."""
     return Deferred("deadline_passed", "It had not been made when its deadline came.")
 
 
 class PushClock:
-    """For how long pushes that may have made something have been left alone, by this worker's own monotonic clock.
+    """Measures how long ago the last open push of a row ended, by this worker's own monotonic clock.
 
-    A row is due by a wall clock, perhaps another host's. Where that clock jumps, or two differ, an absence would be believed too
-    early. So the seconds run from when this worker saw the push end, or first saw the row: a worker that died over a push sent its
-    last byte before its lease ended, and so before anybody else saw the row.
+    A row is due by a wall clock, perhaps another host's. If that clock jumps, or two differ, an absence would be believed too
+    early. So the time counts from when this worker saw the push end, or first saw the row: a worker that died during a push sent
+    its last byte before its lease ended, and so before any other worker saw the row.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -111,7 +111,7 @@ class PushClock:
         self._since: dict[int, tuple[tuple[int, int], float]] = {}
 
     def seconds(self, work: Work) -> float:
-        """How long the last open push of `work` has been left alone."""
+        """Seconds since the last open push of `work`."""
         last = work.takeovers, work.evidence.number
         push, since = self._since.get(work.id, (None, 0.0))
         if push != last:
@@ -119,7 +119,7 @@ class PushClock:
         return self._clock.monotonic() - since
 
     def note(self, work: Work, evidence: Evidence) -> None:
-        """That its evidence is `evidence` as of now."""
+        """Restarts the clock of `work` if `evidence`, as of now, has a new open push; forgets it if none is open."""
         if not evidence.open:
             self._since.pop(work.id, None)
         elif evidence.number != work.evidence.number:
@@ -128,7 +128,7 @@ class PushClock:
     def _begin(self, work_id: int, push: tuple[int, int]) -> float:
         self._since.pop(work_id, None)
         if len(self._since) >= _MAX_REMEMBERED:
-            # A row that is forgotten only waits once more.
+            # A forgotten row only waits once more.
             del self._since[next(iter(self._since))]
         now = self._clock.monotonic()
         self._since[work_id] = push, now
@@ -136,19 +136,19 @@ class PushClock:
 
 
 class Health(Enum):
-    """What a push showed of the PMS and the way to it."""
+    """What a push showed about the PMS and the connection to it."""
 
     WELL = "well"
     FAILING = "failing"
     UNKNOWN = "unknown"
-    """It was asked, and what came of that says nothing about it."""
+    """The PMS was called, but the result says nothing about its health."""
     NOT_ATTEMPTED = "not_attempted"
-    """It was not asked."""
+    """The PMS was not called."""
 
 
 @value(frozen=True, slots=True)
 class HealthSignal:
-    """What a push showed of its PMS, and the reason where that is failing."""
+    """The health of a PMS that a push showed, and the reason if it is failing."""
 
     health: Health
     reason: str = ""
@@ -159,8 +159,8 @@ _WELL: Final = HealthSignal(Health.WELL)
 
 
 def health_signal(work: Work, result: PushResult) -> HealthSignal:
-    """By the last that was seen of the PMS. A rule's refusal, a card that cannot be opened, or whatever else ended a push before
-    the PMS was asked counts as not attempted: otherwise a few foreign messages could open an account's breaker."""
+    """The signal of the last attempt. A push that ended before the PMS was called, such as by a rule's refusal or a card that cannot
+    be opened, counts as not attempted: otherwise a few forged messages could open an account's breaker."""
     if result.attempts[-1:] == work.attempts[-1:]:
         return NOT_ATTEMPTED
     last = result.attempts[-1]
@@ -174,7 +174,7 @@ def health_signal(work: Work, result: PushResult) -> HealthSignal:
 
 
 def combined_signal(signals: Sequence[HealthSignal]) -> HealthSignal:
-    """Of several rows in one request: well, where one of them was answered; else the first that shows anything."""
+    """The signal of several rows in one request: well if the PMS answered one of them; else the first one that shows anything."""
     if len(signals) == 1:
         return signals[0]
     shown = [signal for signal in signals if signal.health is not Health.NOT_ATTEMPTED]

@@ -1,7 +1,7 @@
-"""The retention sweeper: removes guests' data once their workspace's days are over, a small batch at a time, in the background.
+"""The retention sweeper: removes guests' data when their workspace's retention period ends, in small batches, in the background.
 
-It takes a tenth of its time at most, on however small a machine: after each batch it rests for nine times as long as that took.
-Every worker sweeps; they skip what others have locked. What a killed worker did not finish is swept again.
+It works at most a tenth of the time, even on a small machine: after each batch it rests nine times as long as the batch took. Every
+worker sweeps, and skips rows that others have locked. The next sweep finishes the work of a killed worker.
 """
 
 from collections.abc import Awaitable, Callable
@@ -26,7 +26,7 @@ _PAUSE_SECONDS = 0.05
 _REST = 9
 _SWEEP_SECONDS = 900.0
 _REMOVED_FOR = timedelta(hours=1)
-"""How long deliveries of a removed endpoint are kept: nobody can see them any more."""
+"""How long deliveries of a removed endpoint are kept; no API shows them."""
 
 
 class RetentionSweeper:
@@ -43,14 +43,14 @@ class RetentionSweeper:
         await self._clock.sleep(_SWEEP_SECONDS)
 
     async def sweep(self) -> None:
-        """Remove everything that is due by now. Raises `StoreUnavailable`, `TenancyUnavailable`."""
+        """Removes all data that is due. Raises `StoreUnavailable`, `TenancyUnavailable`."""
         policies = await self._policies.policies()
         for policy in policies:
             try:
                 await self._sweep_submissions(policy)
             except (StoreUnavailable, TenancyUnavailable):
                 raise
-            except FAULTS as error:  # the other workspaces are swept
+            except FAULTS as error:  # continue with the other workspaces
                 contained(Where.RETENTION, error, workspace_id=policy.workspace_id)
         await self._sweep_parked({policy.workspace_id: policy.reservation_days for policy in policies})
         await self._sweep_deliveries({policy.workspace_id: policy.delivery_days for policy in policies})

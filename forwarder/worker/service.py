@@ -1,7 +1,8 @@
 """The worker as a whole: its loops, how they start, and how they stop cleanly.
 
-Stopping (SIGTERM): ingest nothing more, start no more pushes, give unstarted rows back, let what is under way finish within the
-grace period, record and publish it, and give up the lease. What is killed instead is taken over when its lease runs out.
+Stopping (SIGTERM): ingest nothing more, start no more pushes, give unstarted rows back, let running pushes finish within the grace
+period, record and publish their outcomes, and end the lease. Other workers take over the rows of a killed worker when its lease
+expires.
 """
 
 import asyncio
@@ -44,20 +45,20 @@ _TOPIC_SECONDS = 30.0
 
 
 class Worker:
-    """One worker. `run` is its whole life."""
+    """One worker. `run` runs it until it stops."""
 
     def __init__(self, parts: WorkerParts) -> None:
         self._parts = parts
         self._begin()
         self.in_step = parts.lacking is None
-        """Whether the store is known to have all that it acknowledged and that the topics say was done. Until then nothing is
-        ingested or pushed."""
+        """Whether the store is known to have everything that it acknowledged, and all results on the topics. Until then the worker
+        neither ingests nor pushes."""
 
         self.topic_whole = True
-        """Whether the requests topic has all that the store took from it, when that was last looked at."""
+        """Whether the requests topic still had the offsets of all ingested messages at the last check."""
 
     def _begin(self) -> None:
-        """A new lease, with nothing in memory."""
+        """Starts over with a new lease, and nothing in memory."""
         parts = self._parts
         settings, clock, recorder = parts.settings, parts.clock, parts.recorder
         self._lease = Lease(recorder, clock, settings.lease_seconds, on_lost=self._give_up_all)
@@ -106,7 +107,7 @@ class Worker:
         self._watch = IntakeWatch(clock)
         self._intake = Intake(parts, self._dispatcher, self._lease, letters, self._watch, cards)
         self._outages = {Where.INTAKE: Outage(Where.INTAKE, clock)}
-        """Of loops whose step does not return while all is well."""
+        """The outages of loops whose step does not return while it works."""
         self._consumer: Consumer | None = None
         self._teller = (
             None
@@ -129,7 +130,7 @@ class Worker:
         return self._lease.worker_id
 
     def throttles(self) -> Sequence[ThrottleState]:
-        """How it treats the PMSs that it pushes to."""
+        """The throttles of the PMSs that it pushes to."""
         return self._throttles.states(max_accounts=self._parts.settings.max_named_accounts)
 
     def holds(self) -> Collection[int]:
@@ -146,7 +147,7 @@ class Worker:
             self._begin()
 
     async def _work(self, stop: asyncio.Event) -> None:
-        """Until `stop`, or until the store is known to be behind."""
+        """Runs the loops until `stop`, or until the store is known to be behind."""
         await keep_trying(self._take_lease, name=Where.LEASE, clock=self._parts.clock, outages=_OUTAGES, contain=True)
         if not self.in_step:
             await self._end_lease()
@@ -161,8 +162,8 @@ class Worker:
             await self._wind_down()
 
     async def _store_in_step(self, stop: asyncio.Event) -> bool:
-        """Wait until the store has all that the topics say was done, which one that was restored to an earlier state has not; False
-        where `stop` came first."""
+        """Waits until the store has all results on the topics, which a store restored to an earlier state lacks; False if `stop`
+        came first."""
         outage, told = Outage(Where.RECOVERY_CHECK, self._parts.clock), False
         recorder = self._parts.recorder
         try:
@@ -189,7 +190,8 @@ class Worker:
             outage.forget_faults()
 
     async def _look_at_topic(self) -> None:
-        """Work goes on where the topic was lost: it can do no harm. But what was accepted last may be nowhere."""
+        """Checks the requests topic for losses. The worker continues after a loss, because that does no harm; but the submissions
+        accepted last may be lost."""
         if self._parts.topic_losses is not None:
             await self._parts.topic_losses.move_unowned()
             lost = await self._parts.topic_losses.in_words()
@@ -211,7 +213,7 @@ class Worker:
         return self._dispatcher.is_cancelled(work)
 
     def _give_up_all(self) -> None:
-        """What waits in the queues is others' now."""
+        """Drops all queued rows, which other workers may have taken over."""
         self._dispatcher.withdraw(lambda _: True)
 
     def _loops(self) -> Mapping[Where, Callable[[], Awaitable[None]]]:
@@ -241,7 +243,7 @@ class Worker:
         await self._deadlines.end_expired(self._sweep.partitions)
 
     async def _take_lease(self) -> None:
-        """Under it, look once more: a recovery that began meanwhile has seen the lease, or is seen here."""
+        """Takes the lease, then checks once more: a recovery that began meanwhile has seen the lease, or this check sees it."""
         await self._lease.renew()
         self.in_step = not await self._parts.recorder.lacking((), now=self._parts.clock.now())
 
@@ -276,8 +278,8 @@ class Worker:
                 self._consumer = None
 
     async def _on_partitions(self, partitions: frozenset[int]) -> None:
-        """Rows that have not started go with their partition: all of them when a rebalance begins, since nobody knows yet who will
-        own them. Those that stay here are claimed again once that is known."""
+        """Gives back unstarted rows of lost partitions: all of them when a rebalance begins, because the new assignment is not
+        known yet. Rows of partitions that stay are claimed again afterwards."""
         before, self._dispatcher.partitions = self._dispatcher.partitions, partitions
         try:
             given_up = await self._lease.give_back_queued(
@@ -286,7 +288,7 @@ class Worker:
         except StoreUnavailable as error:
             _log.warning("rows.not_released", error=str(error))
             given_up = None
-        if partitions != before or given_up:  # in an outage it loses all of them again and again
+        if partitions != before or given_up:  # in an outage it loses all partitions repeatedly: log that once
             _log.info("partitions.assigned", partitions=sorted(partitions), given_up=given_up)
         self._dispatcher.refill_wanted.set()
 

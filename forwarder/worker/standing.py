@@ -1,8 +1,8 @@
-"""Tells the metrics what stands in the whole deployment: one worker for all, apart from intake, which may be the one that is stuck.
+"""Reports the deployment's backlog as metrics: one elected worker does it for all, independently of intake, which may be stuck.
 
-Of the workers that hold a lease it is the one whose id comes first. One that was not alone begins only when it has been the first
-for a while: by then whoever told before has looked again, and stopped. So sums over all workers are right. While the store is away
-nobody is chosen anew, and whoever tells goes on telling how far the groups are behind.
+The worker with the first id among those that hold a lease is elected. With other workers present it begins only after it has been
+first for a while: by then the previous one has checked again, and stopped. So sums over all workers are correct. While the store is
+unavailable there is no election, and the elected worker keeps reporting the groups' lag.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -32,7 +32,7 @@ _FIRST_SECONDS: Final = 2.5 * LOOK_SECONDS
 _KNOWN_SECONDS: Final = 120.0
 _SHARE: Final = 20
 _MAX_PAUSE_SECONDS: Final = 90.0
-"""Of the time one part in so many is spent on reading what stands, and more only where the pause would be longer than that."""
+"""At most one part in `_SHARE` of the time is spent on reading the backlog, unless that needs a pause longer than this."""
 
 _OTHER: Final = "other"
 _OF_WORK: Final = (
@@ -52,7 +52,7 @@ _OF_LAG: Final = (metrics.LAG_MESSAGES, metrics.LAG_SECONDS)
 
 @dataclass(frozen=True, slots=True)
 class StandingParts:
-    """What is read. `groups`: by the names that the metrics give them. `max_accounts`: how many are told of by name."""
+    """What to read. `groups`: by their names in metrics. `max_accounts`: how many accounts have metrics of their own."""
 
     store: StandingReader
     accounts: Accounts
@@ -61,7 +61,7 @@ class StandingParts:
 
 
 class StandingTeller:
-    """Of one worker, which goes by `worker_id` at the moment. `read_work` and `read_lag` are steps of two loops."""
+    """The backlog metrics of one worker; `worker_id` returns its current id. `read_work` and `read_lag` are steps of two loops."""
 
     def __init__(
         self, parts: StandingParts, log: Log, recorder: Recorder, clock: Clock, worker_id: Callable[[], str]
@@ -77,7 +77,7 @@ class StandingTeller:
         self._shown_at: dict[str, tuple[float, datetime]] = {}
 
     async def read_work(self) -> None:
-        """Find out whether this worker tells; if so, what stands in the store, and then wait. Raises `StoreUnavailable`,
+        """Runs the election; if elected, reports the backlog in the store; then waits. Raises `StoreUnavailable`,
         `TenancyUnavailable`."""
         self._forget_old()
         await self._choose()
@@ -91,7 +91,7 @@ class StandingTeller:
         await self._clock.sleep(LOOK_SECONDS)
 
     async def read_lag(self) -> None:
-        """If this worker tells, how far the groups are behind, and then wait. Raises `LogUnavailable`."""
+        """If elected, reports the groups' lag; then waits. Raises `LogUnavailable`."""
         self._forget_old()
         if self._telling:
             lags = await read_lag(self._log, list(self._parts.groups.values()), self._clock)
@@ -101,7 +101,7 @@ class StandingTeller:
         await self._clock.sleep(LOOK_SECONDS)
 
     def stop(self) -> None:
-        """Tell of nothing any more: the worker stops, or another one tells."""
+        """Clears the metrics: the worker stops, or another one is elected."""
         self._telling = False
         self._shown_at.clear()
         for gauge in (*_OF_WORK, *_OF_LAG, metrics.STANDING_READ_AT):
@@ -124,7 +124,7 @@ class StandingTeller:
         self._tell_when()
 
     def _forget_old(self) -> None:
-        """What could not be read for long: a number that stands still looks as if all were well."""
+        """Clears metrics that could not be refreshed for long: a stale number looks as if all were well."""
         oldest = self._clock.monotonic() - _KNOWN_SECONDS
         for what, gauges in (("work", _OF_WORK), ("lag", _OF_LAG)):
             if what in self._shown_at and self._shown_at[what][0] < oldest:
@@ -138,13 +138,13 @@ class StandingTeller:
 
 
 def show_lag(lags: Mapping[str, GroupLag]) -> None:
-    """How far each group is behind, by the name that it is told by."""
+    """Sets the lag of each group, by its name in metrics."""
     metrics.LAG_MESSAGES.replace({(name,): lag.messages for name, lag in lags.items()})
     metrics.LAG_SECONDS.replace({(name,): lag.seconds for name, lag in lags.items()})
 
 
 def show_work(work: StandingWork, max_accounts: int) -> None:
-    """What stands in the store; by name the accounts and endpoints with the most."""
+    """Sets the backlog in the store; accounts and endpoints with the most have their own labels."""
     by_backlog = sorted(work.accounts, key=_backlog, reverse=True)
     names = {each.account_id: each.account_id for each in by_backlog[:max_accounts]}
 

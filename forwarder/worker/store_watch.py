@@ -1,12 +1,12 @@
-"""Whether the store is still the one that acknowledged this worker's work. Nothing is pushed while that is in doubt.
+"""Checks that the store is still the one that acknowledged this worker's work. The worker pushes nothing while that is in doubt.
 
-In doubt it is when a connection leads to another database or to one that restarted (a failover, a restore), and when the wall clock
-moved against the monotonic clock (a virtual machine that was paused: its lease may have run out unseen). Then the worker renews its
-lease, and asks the store for exactly what it was told is durable, and the topics for what else was done. What lacks is proof that
-transactions were lost: the worker then stops all its loops, as one that starts on such a store does not begin.
+It is in doubt when a connection leads to another database or to a restarted one (a failover, a restore), and when the wall clock
+moved against the monotonic clock (a paused virtual machine, whose lease may have expired unnoticed). Then the worker renews its
+lease, and checks that the store has everything that it acknowledged to this worker, and all results on the topics. A missing row
+proves that transactions were lost: the worker then stops all its loops; a worker that starts on such a store does not begin.
 
-What it cannot know: a claim that another worker made and that the database lost, where that worker died over its push without
-publishing an outcome. A synchronous standby loses none.
+It cannot detect that the database lost a claim of another worker which died during its push without publishing an outcome. A
+synchronous standby loses none.
 """
 
 import asyncio
@@ -31,9 +31,10 @@ _log = structlog.get_logger(__name__)
 
 
 class StoreWatch:
-    """Of one worker. `held`: the ids of the rows in its memory; `lacking`: what the topics tell and the store lacks.
+    """The watch of one worker. `held`: the ids of the rows in its memory; `lacking`: counts results on the topics that the store
+    lacks.
 
-    `behind` is set once the store is known to lack something; `lacks` says how much of what.
+    `behind` is set once the store is known to lack something; `lacks` has the counts.
     """
 
     def __init__(
@@ -58,13 +59,13 @@ class StoreWatch:
         self.lacks: Mapping[str, int] = {}
 
     def in_doubt(self) -> bool:
-        """Whether the store, or the lease, may not be what it was at the last check. Cheap: asked before each push."""
+        """Whether the store or the lease may have changed since the last check. Cheap, called before each push."""
         return (
             self._recorder.changes != self._changes or abs(self._clocks_apart() - self._apart) > _CLOCKS_APART_SECONDS
         )
 
     async def sure(self) -> bool:
-        """Whether a push may start; where that is in doubt, the store is asked first. False too while it cannot be asked."""
+        """Whether a push may start; checks the store first if that is in doubt. False if the check is not possible."""
         if not self.in_doubt():
             return True
         failures = self._failures
@@ -77,7 +78,7 @@ class StoreWatch:
             return True
 
     async def look(self) -> None:
-        """Look which database answers, check it where that is another one, then wait. Raises `StoreUnavailable`."""
+        """Observes which database responds, checks it if it is another one, then waits. Raises `StoreUnavailable`."""
         await self._recorder.observe()
         await self.sure()
         await self._clock.sleep(_LOOK_SECONDS)
@@ -86,7 +87,7 @@ class StoreWatch:
         changes, apart = self._recorder.changes, self._clocks_apart()
         try:
             if not await self._lease.renew():
-                return False  # what waited is others' now, and was withdrawn; the next check is under a new lease
+                return False  # queued rows were withdrawn, other workers may have them; the next check is under a new lease
             lacks = await self._lacks()
             if self._lacking is not None:
                 lacks |= await self._lacking(_LOOKED_AT)

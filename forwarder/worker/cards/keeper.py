@@ -1,9 +1,9 @@
-"""Keeps the keys of cards: makes those of the next days, destroys those that nothing needs any more, and follows the active secret.
+"""Maintains the keys of cards: creates those of the next days, destroys unneeded ones, and follows the active secret.
 
-A short-lived key is destroyed in two steps. Once its time and a margin are over, nothing more is sealed to it, and where the
-topic's partitions end then is noted. Once the workers' group has committed so far in each of them, all that was sealed to it was
-taken in. One that a row's card is still sealed to, because the worker that took it in lacked a secret, is kept until a worker
-has sealed it anew.
+A short-lived key is destroyed in two steps. Once it has expired and a margin has passed, nothing more is sealed to it, and the
+keeper notes the end offsets of the topic's partitions. Once the workers' group has committed up to these, every card sealed to the
+key has been ingested. A key is kept longer while a row's card is still sealed to it, because the worker that ingested it lacked a
+secret, until a worker has resealed the card.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -27,7 +27,7 @@ _PAUSE_SECONDS: Final = 30.0
 
 @dataclass(frozen=True, slots=True)
 class CardParts:
-    """Where the keys of cards are. `refresh` looks up which secret is active."""
+    """The ports to the keys of cards. `refresh` looks up which secret is active."""
 
     keys: CardKeys
     sealing_keys: SealingKeys
@@ -73,12 +73,12 @@ class CardKeeper:
                 await self._parts.sealing_keys.note_ends(unseen, {part: kept.stop for part, kept in held.items()})
             noted = {key_id: ends for key_id, ends in ended.items() if ends is not None}
             committed = await admin.committed(self._topic, group=self._group) if noted else {}
-        # What is not there any more cannot be taken in.
+        # Messages that the topic has deleted cannot be ingested any longer.
         past = {part: max(committed.get(part, 0), kept.start) for part, kept in held.items()}
         passed = [
             key_id for key_id, ends in noted.items() if all(past.get(part, end) >= end for part, end in ends.items())
         ]
-        # Asked for only now: what was sealed to these and taken in has its row.
+        # Queried only now: every ingested card that was sealed to these has its row by this point.
         done = sorted({*passed}.difference(await self._parts.keys.sealing_keys())) if passed else ()
         if done:
             await self._parts.sealing_keys.destroy(done)

@@ -1,5 +1,5 @@
-"""Where workers open cards. From the topic a card is sealed anew under keys of its row's own, which are destroyed as soon as they
-are not needed; its security code's before it may be used, so that nothing can bring it back after a push that may have used it."""
+"""Where workers open cards. A card from the topic is resealed under keys of its row, which are destroyed as soon as they are not
+needed; the security code's key before a push may use the code, so that it cannot be recovered afterwards."""
 
 from collections import OrderedDict
 from collections.abc import Collection, Mapping, Sequence
@@ -39,7 +39,7 @@ _PRIVATE_KEYS_KEPT: Final = 64
 
 
 class CardGone(CannotOpen):
-    """Its key was destroyed: nobody can open it any more."""
+    """The card's key was destroyed: it can no longer be opened."""
 
 
 class CodeGone(CannotOpen):
@@ -63,8 +63,8 @@ class CardVault:
         )
 
     async def reseal(self, arrivals: Sequence[Arrival]) -> Mapping[str, Arrival]:
-        """The arrivals by their request ids, with their cards as the rows are to keep them: as they came, where a secret is missing
-        here. Those that were ingested before are left out: nothing is needed for them."""
+        """The arrivals by request id, with their cards resealed for the rows, or unchanged if this worker lacks the secret. Omits
+        arrivals that were ingested before."""
         known = await self._keys.known([each.submission.request_id for each in arrivals])
         return {
             each.submission.request_id: await self._as_kept(each)
@@ -73,7 +73,7 @@ class CardVault:
         }
 
     async def reseal_kept(self) -> int:
-        """Seal anew, as far as the secrets are given here, what rows keep as it came from the topic; how many."""
+        """Reseals cards that rows keep as they came from the topic, if this worker has their secret; returns how many."""
         resealed = 0
         for sealing_key in await self._keys.sealing_keys():
             try:
@@ -85,15 +85,15 @@ class CardVault:
                     await self._reseal_kept(kept)
                 except (StoreUnavailable, TenancyUnavailable):
                     raise
-                except FAULTS as error:  # the other cards are sealed anew
+                except FAULTS as error:  # continue with the other cards
                     contained(Where.CARDS, error, request_id=kept.request_id)
                 else:
                     resealed += 1
         return resealed
 
     async def open(self, submission: Submission, account: Account) -> CardDetails:
-        """The card of a row, for a push to `account`. The key of its security code is destroyed by it; where that turns out to be
-        unused, `put_back` brings it back. Raises `CardGone`, `CodeGone`, `NotBound`, and `CannotOpen` where a secret is missing."""
+        """The card of a row, for a push to `account`. Destroys the stored key of its security code; if the push does not use the
+        code, `put_back` restores it. Raises `CardGone`, `CodeGone`, `NotBound`, and `CannotOpen` if a secret is missing."""
         card, request_id = submission.card, submission.request_id
         if card is not None and is_sealed_to_topic(card):
             card = await self._with_keys_of_its_own(request_id)
@@ -119,11 +119,11 @@ class CardVault:
         self._taken.pop(request_id, None)
 
     async def destroy(self, request_ids: Collection[str]) -> None:
-        """Nothing is needed of these cards any more."""
+        """Destroys the keys of these cards, which are no longer needed."""
         await self._keys.destroy(request_ids)
 
     def forget_private_keys(self) -> None:
-        """What is still there is looked up again."""
+        """Clears the cache; existing keys are looked up again."""
         self._private.clear()
 
     async def _as_kept(self, arrival: Arrival) -> Arrival:
@@ -151,7 +151,8 @@ class CardVault:
         await self._keys.reseal(kept.request_id, card, key)
 
     async def _resealed(self, kept: KeptCard) -> tuple[SealedCard, CardKey | None]:
-        """The card under new keys of its own; or `GONE` or `UNBOUND`, and none. Raises `CannotOpen` where a secret is missing."""
+        """The card resealed under new keys of its row; or `GONE` or `UNBOUND`, without keys. Raises `CannotOpen` if a secret is
+        missing."""
         card, request_id = kept.card, kept.request_id
         private_key = await self._private_key(card.key_id)
         if private_key is None:

@@ -1,1 +1,1 @@
-"""What becomes of a push: decided, recorded, published. Touches store and log, never a PMS."""
+"""Decides, records and publishes the outcome of a push. Uses store and log, never a PMS."""

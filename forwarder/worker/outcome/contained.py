@@ -1,11 +1,11 @@
-"""What is recorded of a row whose handling raised an exception that nobody expected. Pure.
+"""Decides what to record for a row whose processing raised an unexpected exception. Pure.
 
-    surely not sent    tried again after a pause; after `MAX_TRIES` faults in a row FAILED, its dead letter of class internal_error
-    possibly sent      left alone, then looked up; after `MAX_TRIES` faults in a row IN_DOUBT
+    surely not sent    retried after a pause; after `MAX_TRIES` faults in a row FAILED, with a dead letter of class internal_error
+    possibly sent      looked up after a pause; after `MAX_TRIES` faults in a row IN_DOUBT
 
-    a cancellation     tried again after a pause; after `MAX_TRIES` faults in a row it stays CONFIRMED, with the problem
+    a cancellation     retried after a pause; after `MAX_TRIES` faults in a row it stays CONFIRMED, with the problem
 
-While pushes of all rows end so, the rows are not to blame: nothing is given up then.
+While the pushes of all rows end like this, the rows are not to blame, and none is given up.
 """
 
 from datetime import datetime, timedelta
@@ -38,9 +38,9 @@ def after_fault(
     look: bool = True,
     give_up: bool = True,
 ) -> Ended | Postponed:
-    """What to record of `work` after `fault`. `came`: what this push may have come to at its PMS; None where it made nothing.
-    `last`: it is not tried again; `look`: whether it may be looked up after that. `give_up`: False where the row is not to blame:
-    it is tried again until its deadline, `last` or not."""
+    """The decision to record for `work` after `fault`. `came`: the possible result of this push at its PMS; None if it made
+    nothing. `last`: do not retry; `look`: whether it may be looked up after that. `give_up`: False if the row is not to blame: then
+    it is retried until its deadline, even if `last`."""
     possibly_sent = work.pms_reservation is None and (came is not None or work.possibly_sent)
     outcome: Outcome | CancelOutcome
     evidence = work.evidence
@@ -63,7 +63,7 @@ def after_fault(
 
 
 def came_of(result: object) -> Came | None:
-    """What a push with this result may have come to at its PMS; None where it surely made nothing."""
+    """The possible result of this push at its PMS; None if it surely made nothing."""
     match result.outcome if isinstance(result, PushResult) else None:
         case Confirmed():
             return Came.POSITIVE

@@ -1,6 +1,6 @@
-"""Deadlines are kept whatever else goes on: neither a paused account, nor a PMS that is down, nor a long queue delays an outcome.
+"""Enforces deadlines: neither a paused account, nor a PMS that is down, nor a long queue delays an outcome.
 
-What is to be cancelled and was surely not sent has its deadline brought forward, and ends here as well.
+A cancellation brings forward the deadline of a submission that was surely not sent, so that it ends here as well.
 """
 
 import asyncio
@@ -22,8 +22,8 @@ _CLAIM = 250
 
 
 class DeadlineKeeper:
-    """Ends what was not made by its deadline: FAILED, or IN_DOUBT where an earlier push may have been made, or CANCELLED where it
-    is not to be made any more; and cancellations that were not carried out by theirs."""
+    """Ends submissions that were not made by their deadline: FAILED, or IN_DOUBT if an earlier push may have made them, or
+    CANCELLED if cancelled; and cancellations that were not carried out by theirs."""
 
     def __init__(self, parts: WorkerParts, dispatcher: Dispatcher, lease: Lease, outcomes: OutcomeRecorder) -> None:
         self._recorder = parts.recorder
@@ -54,7 +54,7 @@ class DeadlineKeeper:
             await self._clock.sleep(self._settings.sweep_seconds)
 
     async def _end(self, work: Work) -> None:
-        """Raises nothing that this row could be the cause of. A row that cannot be ended stays due, and is tried again."""
+        """Ends one row. Contains faults of this row; a row that cannot be ended stays due, and is retried."""
         try:
             account = await self._account_of(work)
             await self._outcomes.record(PushContext(account, work, decision=self._decide(work)))
@@ -71,7 +71,7 @@ class DeadlineKeeper:
             return after_fault(work, fault, came=None, now=now, push_seconds=self._settings.push_seconds, last=True)
 
     async def _account_of(self, work: Work) -> Account:
-        """For the metrics: where nobody can tell, one of unknown kind. That holds up nothing."""
+        """The account, for the metrics; one of unknown kind if it cannot be read, so that an outage does not delay the outcome."""
         account_id, workspace_id = work.submission.account_id, work.submission.workspace_id
         try:
             account = await self._directory.account(account_id)

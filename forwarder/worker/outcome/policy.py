@@ -1,14 +1,14 @@
-"""What a push came to decides what is recorded: how the submission ended, or when to try again. Pure.
+"""Decides from a push's result what to record: the submission's outcome, or when to retry. Pure.
 
     Confirmed                        → CONFIRMED
     Rejected                         → REJECTED
-    Deferred, nothing open           → tried again           no time left → FAILED
-    a push is open: LookUp, SendAgain → later                no time left → IN_DOUBT, looked for on a schedule
-    a push is open: Park             → IN_DOUBT              looked for on a schedule where that can be; else an operator
+    Deferred, nothing open           → retried               no time left → FAILED
+    a push is open: LookUp, SendAgain → later                no time left → IN_DOUBT, looked up on a schedule
+    a push is open: Park             → IN_DOUBT              looked up on a schedule if possible; else left to an operator
 
-What is to be done about open pushes is `reservation.evidence.next_step`. What is IN_DOUBT already is only looked for, before its
-deadline as after it: found → CONFIRMED, not made → FAILED, not known → looked for again.
-What is to be cancelled and was surely not made is CANCELLED. What was made is decided by `decide_cancellation`.
+`reservation.evidence.next_step` decides the next step for open pushes. A submission that is IN_DOUBT already is only looked up,
+before and after its deadline: found → CONFIRMED, not made → FAILED, unknown → looked up again.
+A cancelled submission that was surely not made is CANCELLED; `decide_cancellation` decides about one that was made.
 """
 
 from dataclasses import dataclass, replace
@@ -32,10 +32,10 @@ MAX_PAUSE_SECONDS = 900.0
 MAX_LOOK_PAUSE_SECONDS = 3600.0
 
 LOOKED_FOR = timedelta(days=7)
-"""For how long after its deadline a submission in doubt is looked for automatically. After that it is left to an operator."""
+"""How long after its deadline a submission in doubt is looked up automatically. After that it is left to an operator."""
 
 LAST_CALL = timedelta(seconds=5)
-"""The last try is made so long before the deadline: nothing new is sent after it."""
+"""How long before the deadline the last attempt is made."""
 
 
 def decide(
@@ -46,7 +46,7 @@ def decide(
     jitter: float,
     cancel_by: datetime | None = None,
 ) -> Ended | Postponed:
-    """What to record of `result`. `jitter` is in [0, 1); `cancel_by`: as in `Ended`, of what is confirmed now."""
+    """The decision to record for `result`. `jitter` is in [0, 1); `cancel_by`: as in `Ended`, for a confirmation."""
     if work.pms_reservation is not None:
         return decide_cancellation(work, work.pms_reservation, result, now=now, jitter=jitter)
     if isinstance(result.outcome, Confirmed):
@@ -80,10 +80,10 @@ def decide(
 
 
 CARD_KEY_MISSING: Final = "card_key_missing"
-"""The reason of a push by a worker that lacks the secret which the card needs."""
+"""The reason of a push by a worker that lacks the card's secret."""
 
 MAX_SECRET_PAUSE_SECONDS: Final = 60.0
-"""No PMS is asked, and one that has the secret may come at any time."""
+"""Short, because a retry does not involve the PMS, and a worker with the secret may start at any time."""
 
 _NEVER_BETTER: Final = {
     "card_gone": endings.CARD_GONE,
@@ -91,15 +91,15 @@ _NEVER_BETTER: Final = {
     "card_not_bound": endings.CARD_NOT_BOUND,
     INTERNAL_ERROR: endings.DELIVERY_FAILED,
 }
-"""Reasons for which nothing is tried again, and the problems that they end with."""
+"""Reasons that are not retried, and the problems that they end with."""
 
 
 SAME_REFUSALS: Final = 3
-"""How often in a row a PMS refuses one submission in the same words, which its adapter does not know, until that is its answer."""
+"""How often in a row a PMS must refuse a submission in the same words, unknown to its adapter, until that counts as its answer."""
 
 
 def _came_back_the_same(result: PushResult, action: str) -> bool:
-    """Whether the last of those attempts were all refused in the same words."""
+    """Whether the PMS refused the last `SAME_REFUSALS` attempts of `action` in the same words."""
     last = [one for one in result.attempts if one.action == action][-SAME_REFUSALS:]
     same = {(one.reason, one.detail) for one in last}
     return len(last) == SAME_REFUSALS and len(same) == 1 and last[0].reason == REFUSED_IN_WORDS
@@ -133,7 +133,7 @@ class _Decision:
         return None if due is None else self.postponed(due)
 
     def ask_later(self) -> Postponed | None:
-        """When the next step says, if that is in time to create again what was not made."""
+        """Postponed until the next step is due, if that leaves time to create it again; else None."""
         if not isinstance(self.result.step, LookUp | SendAgain):
             return None
         due = self.look_at()
@@ -163,7 +163,7 @@ class _Decision:
         return replace(final, evidence=self.result.evidence)
 
     def look_at(self) -> datetime | None:
-        """When to do what the next step says; None where only an operator can do anything."""
+        """When the next step is due; None if only an operator can help."""
         step = self.result.step
         if isinstance(step, Park):
             step = step.look
@@ -188,13 +188,13 @@ class _Decision:
 def decide_cancellation(
     work: Work, made: PmsReservation, result: PushResult, *, now: datetime, jitter: float
 ) -> Ended | Postponed:
-    """What to record of the try to cancel what was `made` of `work`. `jitter` is in [0, 1).
+    """The decision to record for an attempt to cancel `made`, the reservation of `work`. `jitter` is in [0, 1).
 
         Cancelled    → CANCELLED
-        Rejected     → stays CONFIRMED, with the PMS's no
-        Deferred     → tried again       no time left, or no use → stays CONFIRMED, with the problem
+        Rejected     → stays CONFIRMED, with the PMS's refusal
+        Deferred     → retried           no time left, or no use → stays CONFIRMED, with the problem
 
-    It may be asked for any number of times, so a doubt about one is no more than a delay.
+    A cancellation can be repeated any number of times, so doubt about one only means a delay.
     """
     request_id = work.submission.request_id
     match result.outcome:
@@ -238,7 +238,7 @@ def _kept(work: Work, made: PmsReservation, result: PushResult, now: datetime, p
 
 
 def _last(result: PushResult, reason: str, detail: str) -> tuple[str, str]:
-    """What went wrong last, where the deadline came between two tries."""
+    """The reason and detail of the last failure, if the deadline passed between two attempts."""
     last = result.attempts[-1] if result.attempts else None
     if last is None or last.action not in ("cancel", "prepare") or last.reason is None:
         return reason, detail
@@ -254,18 +254,18 @@ def next_try(
     jitter: float,
     max_seconds: float = MAX_PAUSE_SECONDS,
 ) -> datetime | None:
-    """When to try again after `tried` tries, or None where that would be past the deadline.
+    """When to retry after `tried` attempts, or None if that would be past the deadline.
 
     Exponential backoff with full jitter (M. Brooker, "Exponential Backoff And Jitter", AWS Architecture Blog, 2015): the delay is
     drawn evenly between nothing and a ceiling that doubles with each try, up to `max_seconds`.
 
-    `min_seconds` is what the PMS asked for (`Retry-After`); `jitter` is evenly drawn from [0, 1). Never before a
-    second is over: the first retries of seconds were made in the push.
+    `min_seconds` is what the PMS asked for (`Retry-After`); `jitter` is evenly drawn from [0, 1). Never in less than a
+    second: the push itself made the first quick retries.
     """
     due = now + _pause(tried, max_seconds, min_seconds, jitter)
     if due < deadline:
         return due
-    # A last one, unless there is no time for it: a long Retry-After must not cost the time that is left.
+    # A last attempt, if there is time for it: a long Retry-After must not waste the remaining time.
     last = deadline - LAST_CALL
     return last if last > now + timedelta(seconds=1) else None
 
@@ -273,9 +273,9 @@ def next_try(
 def next_look(
     tried: int, *, now: datetime, deadline: datetime, min_seconds: float | None, jitter: float
 ) -> datetime | None:
-    """When to look again for what may have been made; None where that would be long past its deadline.
+    """When to look the submission up again; None if that would be more than `LOOKED_FOR` past its deadline.
 
-    `min_seconds` is what an ambiguous push needs to come to rest: a look-up before that would not prove anything.
+    `min_seconds` is how long an ambiguous push may take to settle: an earlier look-up would prove nothing.
     """
     due = now + _pause(tried, MAX_LOOK_PAUSE_SECONDS, min_seconds, jitter)
     return due if due < deadline + LOOKED_FOR else None

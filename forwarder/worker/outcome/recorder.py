@@ -46,8 +46,8 @@ _PAUSE_FACTOR = 12
 
 
 class OutboxPublisher:
-    """Publishes events and then deletes them from the outbox: many at once, since a statement's cost hardly depends on how many it
-    deletes. Those that a crash keeps from being deleted are published once more."""
+    """Publishes events and then deletes them from the outbox: many at once, because a statement's cost hardly depends on how many
+    it deletes. Events that a crash leaves in the outbox are published again."""
 
     def __init__(
         self,
@@ -87,12 +87,12 @@ class OutboxPublisher:
         self._batches.post(*soon)
 
     def _in_turn(self, entry: OutboxEvent) -> bool:
-        """Whether those before it of its submission are published; each of them went out in its turn."""
+        """Whether the earlier events of its submission are published, each in its turn."""
         event = entry.event
         return entry.in_turn or event.revision == _FIRST or (event.request_id, event.revision - 1) in self._published
 
     async def drain(self) -> None:
-        """Return once everything so far was published, or given back to the outbox."""
+        """Returns once everything so far is published, or left in the outbox."""
         await self._batches.drain()
         await self._to_delete.drain()
 
@@ -119,7 +119,7 @@ class OutboxPublisher:
         await self._recorder.published([entry.id for entry in entries if entry.id not in kept])
 
     async def _publish(self, events: Sequence[OutboxEvent]) -> Sequence[None]:
-        """Raises what nobody expected, and then nothing was changed here."""
+        """Publishes `events`. An outage leaves them in the outbox; an unexpected exception is raised before any state changes."""
         try:
             await self._publish_now(events)
         except LogUnavailable as error:
@@ -160,7 +160,7 @@ class OutboxPublisher:
 
     async def _publish_now(self, events: Sequence[OutboxEvent]) -> None:
         letters = [entry.dead_letter for entry in events if entry.dead_letter is not None]
-        # All is written, and measured, before any of it is published: what cannot be is found out at no cost for the others.
+        # Encode and measure all before publishing any, so that an unpublishable event costs the others nothing.
         results = [encode_result(entry.event) for entry in events]
         refuse_too_large(results)
         if letters:
@@ -173,11 +173,11 @@ class OutboxPublisher:
 
 
 class OutcomeRecorder:
-    """Records what was decided; through an outage of the store for as long as the lease that it was decided under lasts.
+    """Records decisions; retries through an outage of the store until the decision's lease expires.
 
-    Each push is released and logged, once, when that is dealt with: it is recorded, with a dead letter where it is FAILED; or the
-    row was no longer this worker's. What cannot be recorded as it was decided is set aside: IN_DOUBT where it may have been made,
-    else FAILED. `failing`: for what reason an account's PMS is left alone.
+    Releases and logs each push once, when its decision is recorded (with a dead letter if FAILED) or the row is no longer this
+    worker's. If a decision cannot be recorded as it is, the row is set aside: IN_DOUBT if it may have been made, else FAILED.
+    `failing`: the reason why an account's pushes are paused.
     """
 
     def __init__(
@@ -214,7 +214,7 @@ class OutcomeRecorder:
         self._batches.post(push)
 
     async def record(self, push: PushContext) -> bool:
-        """As `enqueue`; returns whether it was recorded."""
+        """Like `enqueue`; returns whether it was recorded."""
         self._add_dead_letter(push)
         return await self._batches.submit(push)
 
@@ -223,7 +223,7 @@ class OutcomeRecorder:
         await self._batches.drain()
 
     async def _record(self, batch: Sequence[PushContext]) -> Sequence[bool]:
-        # The store decides which of these are still ours; those of an earlier lease are known to be lost.
+        # The store decides which of these are still ours; rows of an earlier lease are known to be lost.
         worker_id = self._lease.worker_id
         ours = [push.decision for push in batch if push.work.leased_by == worker_id]
         finals = [decision for decision in ours if isinstance(decision, Ended)]
@@ -241,20 +241,20 @@ class OutcomeRecorder:
         return [push.work.id in recorded for push in batch]
 
     async def _set_aside(self, push: PushContext, fault: Fault) -> bool:
-        """Nothing of what the PMS said is in what is recorded instead: that may be the cause."""
+        """Records a replacement without any content from the PMS, which may be the cause."""
         came, now = came_of(push.result), self._clock.now()
         push.decision = after_fault(push.work, fault, came=came, now=now, push_seconds=self._push_seconds, last=True)
         try:
             self._add_dead_letter(push)
             [recorded] = await self._record([push])
         except FAULTS:
-            await self._conclude([push], ())  # the lease's: it is taken over
+            await self._conclude([push], ())  # it is taken over when the lease expires
             raise
         return recorded
 
     async def _conclude(self, batch: Sequence[PushContext], recorded: Collection[int]) -> None:
-        """They are no longer held. Raises nothing: what was recorded stays so."""
-        now, log = self._clock.now(), _log.bind()  # once: to find out how to log costs as much as to do it
+        """Releases, logs and counts the pushes. Contains faults, because the outcomes are recorded already."""
+        now, log = self._clock.now(), _log.bind()  # once per batch: binding costs as much as logging
         for push in batch:
             push.release()
         try:
@@ -268,9 +268,9 @@ class OutcomeRecorder:
             contained(Where.OUTCOMES, error, count=len(batch))
 
     async def _destroy_cards(self, recorded: Sequence[PushContext]) -> None:
-        """Of those that have come to an end."""
+        """Destroys the cards of the submissions that have ended."""
         ended = [push.work.submission.request_id for push in recorded if _is_final(push.decision)]
-        if not ended:  # as nearly always
+        if not ended:
             return
         try:
             await self._cards.destroy(ended)
@@ -345,5 +345,5 @@ def _count(recorded: Iterable[PushContext]) -> None:
 
 @cache
 def _outcomes(kind: str, status: Status) -> tuple[Counter, Histogram]:
-    """What counts them, kept: to look it up by its labels costs more than to count."""
+    """The metrics by their labels, cached: looking them up costs more than counting."""
     return metrics.OUTCOMES.labels(kind, status), metrics.OUTCOME_SECONDS.labels(status)

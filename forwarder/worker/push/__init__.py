@@ -1,1 +1,1 @@
-"""One push, step by step: rules, look-up, create or cancel. Asks the PMS; stores nothing itself."""
+"""One push, step by step: rules, look-up, create or cancel. Calls the PMS; stores nothing itself."""

@@ -30,7 +30,7 @@ R = TypeVar("R", Outcome, LookupOutcome, CancelOutcome)
 
 
 class Attempts(Struct, eq=False):
-    """What was tried with one submission: `all`, earlier attempts first. Each exchange with the PMS is timed, noted and counted."""
+    """The attempts of one submission, oldest first (`all`). Times, notes and counts each exchange with the PMS."""
 
     clock: Clock
     kind: str
@@ -38,7 +38,7 @@ class Attempts(Struct, eq=False):
     all: tuple[Attempt, ...]
 
     async def make(self, action: str, asking: Awaitable[R], after_a_bug: Callable[[str, str], R]) -> R:
-        """What `asking` comes to. An adapter's bug costs one row, not all: it is `after_a_bug`, of a reason and a detail."""
+        """The outcome of `asking`. An exception of the adapter is contained to this row: returns `after_a_bug(reason, detail)`."""
         began = self.clock.now(), self.clock.monotonic()
         try:
             outcome = sound(await asking, after_a_bug)
@@ -49,7 +49,7 @@ class Attempts(Struct, eq=False):
         return outcome
 
     def note(self, action: str, began: tuple[datetime, float], outcome: AnyOutcome) -> None:
-        """That `action` came to `outcome` now. `began`: when, on the wall and on the monotonic clock."""
+        """Notes that `action` has just ended with `outcome`. `began`: its start, by the wall and the monotonic clock."""
         started_at, since = began
         seconds = self.clock.monotonic() - since
         self.all = with_attempt(self.all, action, iso(started_at), seconds, outcome)
@@ -59,9 +59,9 @@ class Attempts(Struct, eq=False):
 
 
 def sound(outcome: R, instead: Callable[[str, str], R]) -> R:
-    """`outcome`, which an adapter of any distribution made, with fields of the right types; or `instead`, of a reason and a detail,
-    where it is no outcome. An id that is a number is kept as a text; a record that is none is left out. Their size is bounded where
-    they are recorded."""
+    """Validates `outcome`, which may come from a third-party adapter: returns it with fields of the right types, or
+    `instead(reason, detail)` if it is not an outcome. Converts a numeric id to text, and drops an invalid record. The recorder
+    bounds their sizes."""
     put_right: R | None = _put_right(outcome)
     if put_right is None:
         return instead(
@@ -93,5 +93,5 @@ def _put_right(outcome: Any) -> Any:
 
 @cache
 def _pushes(kind: str, action: str, outcome: str) -> tuple[Counter, Histogram]:
-    """What counts and times them, kept: to look it up by its labels costs more than to count."""
+    """The metrics by their labels, cached: looking them up costs more than counting."""
     return metrics.PUSHES.labels(kind, action, outcome), metrics.PUSH_SECONDS.labels(kind, action)

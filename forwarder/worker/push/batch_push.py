@@ -1,4 +1,4 @@
-"""Several submissions pushed in one request. What each came to is its own, and so are its attempts."""
+"""Pushes several submissions in one request. Each has its own outcome and attempts."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -27,9 +27,9 @@ class BatchPusher:
         self._clock = clock
 
     async def push(self, account: Account, works: Sequence[Work]) -> Sequence[PushResult | Exception]:
-        """What became of each of `works`: `LeaseLost` of one that was no longer this worker's to push, or what a bug raised."""
+        """The result of each of `works`; `LeaseLost` if this worker may no longer push it, or the exception of a bug."""
         ready = await asyncio.gather(*(self._prepare(account, work) for work in works), return_exceptions=True)
-        # The last look at the lease, for all of them. Who goes on holds under the same one.
+        # The last check of the lease, for all of them: the remaining rows are held under the same one.
         ready = [(self._no_more(each.work) or each) if isinstance(each, PreparedPush) else each for each in ready]
         created = await self._create(account, [each for each in ready if isinstance(each, PreparedPush)])
         results = [
@@ -41,7 +41,7 @@ class BatchPusher:
         return results
 
     def _no_more(self, work: Work) -> LeaseLost | None:
-        """Why it must not be sent any more."""
+        """The reason why `work` must not be sent, or None."""
         if not self._pusher.may_send(work):
             return LeaseLost()
         return CancelledMeanwhile() if self._pusher.is_cancelled(work) else None
@@ -64,7 +64,7 @@ class BatchPusher:
         for each, outcome in zip(ready, outcomes, strict=True):
             try:
                 pushed[each.work.id] = self._result(account, each, began, outcome)
-            except Exception as error:  # noqa: BLE001 - an outcome that is none: this row is at stake, not the others
+            except Exception as error:  # noqa: BLE001 - an invalid outcome concerns this row only
                 pushed[each.work.id] = error
         return pushed
 

@@ -38,7 +38,7 @@ _log = structlog.get_logger(__name__)
 
 
 class PushPipeline:
-    """What an account queue does with each push that starts."""
+    """Runs the pushes that account queues start."""
 
     def __init__(
         self,
@@ -60,8 +60,8 @@ class PushPipeline:
         self._blame = Blame(Where.PUSH)
 
     def run(self, pushes: Sequence[PushContext]) -> Awaitable[HealthSignal]:
-        """Push these rows once, in one request; what that showed of the PMS. What each came to is recorded from then on, and each
-        is released when it is. Raises nothing that one row could be the cause of."""
+        """Pushes these rows once, in one request; returns the PMS's health signal. Enqueues each outcome to be recorded, which also
+        releases the row. Contains faults of single rows."""
         trace = pushes[0].work.submission.trace
         return self._run(pushes) if trace is None else self._run_traced(pushes, trace)
 
@@ -77,7 +77,7 @@ class PushPipeline:
             push.decision = Postponed(work.id, work.attempts, now, due, work.revision, work.evidence)
             self._outcomes.enqueue(push)
             return False
-        # What is recorded of the row must be true of what a push would carry now.
+        # The target recorded with the row must be the one that a push would use now.
         if self._pusher.target(push.account) != work.target:
             self._give_back(push, "options_changed")
             return False
@@ -90,7 +90,7 @@ class PushPipeline:
             try:
                 if self._may_start(push):
                     ready.append(push)
-            except FAULTS as error:  # this row is at stake, not the others
+            except FAULTS as error:  # concerns this row only
                 self._set_aside(push, error)
         if not ready:
             return NOT_ATTEMPTED
@@ -144,8 +144,8 @@ class PushPipeline:
         push.release()
 
     def _set_aside(self, push: PushContext, error: BaseException | None) -> None:
-        """An exception that nobody expected: the row is tried again later, and ends where that happens again and again to it and
-        not to all."""
+        """Handles an unexpected exception: retries the row later, or ends it if that happens repeatedly to this row and not to
+        all."""
         work, came = push.work, came_of(push.result)
         ids = {"request_id": work.submission.request_id, "reservation_id": work.id}
         fault = contained(Where.PUSH, error or RuntimeError("no result"), **ids)

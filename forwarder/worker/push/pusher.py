@@ -53,7 +53,7 @@ from forwarder.worker.push_context import (
 _log = structlog.get_logger(__name__)
 
 _UNUSABLE_SECONDS: Final = 60.0
-"""For how long an account whose adapter raised as it was set up is not tried again."""
+"""How long an account whose adapter raised during set-up is not retried."""
 
 MaySend = Callable[[Work], bool]
 
@@ -74,15 +74,15 @@ async def _always() -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """`push_seconds`: the push time-out. `settles`: seconds until a PMS whose kind states nothing surely shows what was made.
-    `key`: what credentials are hashed with, to tell them apart."""
+    """`push_seconds`: the push time-out. `settles`: seconds until a PMS surely shows a new booking, if its kind states nothing.
+    `key`: of the hash that distinguishes credentials."""
 
     push_seconds: float = 30.0
     settles: float = DEFAULT_SETTLES
     key: bytes = field(default=b"", repr=False)
 
     def facts(self, target: Target, can: Capabilities, account: Account) -> Facts:
-        """What is known of that account's PMS. A simulated one shows at once what it made."""
+        """The facts about the account's PMS that `next_step` needs. A simulated PMS shows bookings at once."""
         stated = 0.0 if account.test else can.settles
         immediate = account.settles_seconds is None and stated == 0.0
         settles = self.settles if stated is None else stated
@@ -99,9 +99,9 @@ class _ConnectedAccount(NamedTuple):
 
 
 class Pusher:
-    """Pushes for every account. `may_send` says whether a row's lease still holds; `sure`, whether the store is known to be the one
-    that granted it; `intend` makes an intent to push durable; `pace` is what limits how fast an account's PMS is asked;
-    `is_cancelled` says whether a cancellation was ingested since the row was leased."""
+    """Pushes for every account. `may_send`: whether a row's lease still holds; `sure`: whether the store is known to be the one that
+    granted it; `intend` makes the intent to push durable; `pace`: the account's rate limit; `is_cancelled`: whether a cancellation
+    was ingested since the row was leased."""
 
     def __init__(  # noqa: PLR0913 - a port each
         self,
@@ -131,11 +131,11 @@ class Pusher:
         self._connected: dict[str, _ConnectedAccount] = {}
         self._unusable: dict[str, tuple[Account, float, str]] = {}
         self.sending: set[int] = set()
-        """The ids of rows of which bytes may have gone to a PMS, until it is decided what became of them."""
+        """The ids of rows that may have been sent to a PMS, until their outcome is decided."""
 
     def push(self, account: Account, work: Work) -> Awaitable[PushResult]:
-        """Push `work` once to `account`'s PMS, or cancel there what was made of it. Raises `LeaseLost` where that was no longer
-        this worker's to do."""
+        """Pushes `work` once to `account`'s PMS, or cancels its reservation there. Raises `LeaseLost` if the row is no longer this
+        worker's."""
         return self._push(account, work) if work.submission.card is None else self._push_with_card(account, work)
 
     async def _push_with_card(self, account: Account, work: Work) -> PushResult:
@@ -144,14 +144,14 @@ class Pusher:
         except LeaseLost:
             await self.note_use_of_card(work, None)
             raise
-        except BaseException:  # what was sent is not known
+        except BaseException:  # the card may have been sent
             self._cards.used(work.submission.request_id)
             raise
         await self.note_use_of_card(work, result)
         return result
 
     async def note_use_of_card(self, work: Work, result: PushResult | None) -> None:
-        """Give the security code back for the next try where this one surely did not use it; None: it was not sent."""
+        """Restores the security code for the next attempt if this one surely did not use it. `result` None: nothing was sent."""
         request_id, last = work.submission.request_id, work.attempts[-1].number if work.attempts else 0
         tried = () if result is None else [each for each in result.attempts if each.number > last]
         if any(each.action == "create" and each.outcome != "deferred" for each in tried):
@@ -161,7 +161,7 @@ class Pusher:
             await self._cards.put_back(request_id)
         except StoreUnavailable as error:
             _log.warning("card.code_not_put_back", request_id=request_id, error=str(error))
-        except FAULTS as error:  # what became of the push is known, and is recorded
+        except FAULTS as error:  # the push's outcome is known, and must still be recorded
             contained(Where.CARD_KEYS, error, request_id=request_id)
 
     async def _push(self, account: Account, work: Work) -> PushResult:
@@ -180,7 +180,7 @@ class Pusher:
         return await run.create()  # as nearly always
 
     async def prepare(self, account: Account, work: Work) -> PreparedPush | PushResult:
-        """What a push needs; or what became of `work`, where that is decided before anything is sent."""
+        """The prepared push; or the result, if it is decided before anything is sent."""
         card = None if work.submission.card is None else await self._open_card(account, work)
         return self._prepared(account, work, card)
 
@@ -194,21 +194,21 @@ class Pusher:
         return prepared
 
     def max_per_create(self, account: Account) -> int:
-        """How many reservations one request to `account`'s PMS can ask for; 1 where that cannot be connected to."""
+        """How many reservations one request to `account`'s PMS can create; 1 if the account cannot be connected."""
         try:
             return self._connect(account).pms.capabilities.max_per_create
         except (UnknownKind, BadOptions, CannotOpen):
             return 1
 
     def target(self, account: Account) -> str | None:
-        """Where pushes of `account` go now and what they carry, as rows are leased; None where it cannot be connected to."""
+        """The current target of `account`'s pushes, as stored when rows are leased; None if the account cannot be connected."""
         try:
             return self._connect(account).written
         except (UnknownKind, BadOptions, CannotOpen):
             return None
 
     def seconds_to_wait(self, account: Account, work: Work) -> float:
-        """For how long nothing must be asked about the open pushes of `work`."""
+        """How long to wait before the next look-up or repeat for the open pushes of `work`."""
         if work.pms_reservation is not None:
             return 0.0
         try:
@@ -257,7 +257,7 @@ class Pusher:
         if isinstance(card, Deferred):
             instead = card
         else:
-            # Once more after the ingress: the account may have changed since, or the card expired.
+            # The ingress applied the rules too, but the account may have changed since, or the card expired.
             booking = apply_rules(traits, work.submission, card, self._clock.now())
             if not isinstance(booking, Problem):
                 return PreparedPush(work, pms, booking, facts)
@@ -316,8 +316,8 @@ class Pusher:
             return Deferred("store_unavailable", str(error))
 
     async def before_sending(self, work: Work, target: Target) -> None:
-        """The last look at store, lease and cancellation, and the intent made durable where only that can tell later that bytes may
-        have gone. Nothing was sent under this lease yet, or it is noted on the row: so a cancelled one can be given back."""
+        """The last check of store, lease and cancellation. Makes the intent durable if nothing else could show later that the push
+        may have been sent. Nothing was sent under this lease yet, or the row notes it; so a cancelled row can be given back."""
         if not await self._sure():
             raise LeaseLost
         if not (target.key or target.reference) and not await self._intend(work.id):
@@ -330,5 +330,5 @@ class Pusher:
 
 
 def _is_only_looked_for(work: Work) -> bool:
-    """Whether its card is of no use any more: what is in doubt is not sent again."""
+    """Whether its card is no longer needed: a submission in doubt is not sent again."""
     return work.submission.card is not None and work.status is Status.IN_DOUBT

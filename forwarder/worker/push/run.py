@@ -1,8 +1,8 @@
-"""One push: what `next_step` says of the row's evidence, until there is an outcome or something to wait for.
+"""One push: follows `next_step` for the row's evidence until there is an outcome or something to wait for.
 
-Nothing is created that may have been made before: that is looked up, or sent again under its key. After its deadline, or where it
-is to be cancelled, it is only looked up: what is found is confirmed first, and then cancelled like any other. Only a PMS that
-knows nothing but keys is asked once more for what it may have made, to have something that can be cancelled.
+A booking that may exist already is never created anew, but looked up, or sent again under its key. After its deadline, or when
+cancelled, it is only looked up: a booking that is found is confirmed first, and then cancelled like any other. Only with a PMS that
+supports keys but no look-up is a cancelled one sent again under its key, to get a booking that can be cancelled.
 """
 
 from collections.abc import Awaitable, Callable
@@ -44,19 +44,19 @@ from forwarder.worker.push.attempts import Attempts
 from forwarder.worker.push_context import PushResult, too_late, while_leased
 
 BeforeSending = Callable[[Work, Target], Awaitable[None]]
-"""The last look at the lease, with the intent made durable. Raises `LeaseLost`."""
+"""The last check of the lease, which makes the intent durable. Raises `LeaseLost`."""
 
 Waited = Callable[[Work], float]
 """Seconds since the last open push of a row."""
 
 
 _ALIKE_AGAIN: Final = 600.0
-"""Seconds until one is looked up again of which the PMS shows one that looks alike."""
+"""Seconds until the next look-up if the PMS shows a similar booking."""
 
 
 class PreparedPush(NamedTuple):
-    """What a push needs. `instead`: what it comes to where it was surely not made before, because a rule refuses it now, or its
-    card is gone; what may have been made is looked for all the same."""
+    """A prepared push. `instead`: its outcome if it was surely not made before, because a rule refuses it now, or its card is gone;
+    a booking that may exist is still looked up."""
 
     work: Work
     pms: Pms
@@ -75,11 +75,11 @@ class PushRun(Struct, eq=False):
     waited: Waited
 
     async def create(self) -> PushResult:
-        """Create it: nothing was sent of it before."""
+        """Creates it; nothing was sent before."""
         return await self._create(self.prepared.work.evidence)
 
     async def resume(self) -> PushResult:
-        """What may have been made before, or is to be cancelled: settle that first."""
+        """Continues a submission that may have been made before, or is cancelled: settles that first."""
         work, evidence = self.prepared.work, self.prepared.work.evidence
         waited, looked = (self.waited(work) if evidence.open else 0.0), False
         while True:
@@ -89,7 +89,7 @@ class PushRun(Struct, eq=False):
                     result = await self._create(evidence.settled(iso(self.clock.now())))
                     if result.step != LookUp(0.0) or result.evidence.refusal is None:
                         return result
-                    # Refused by a PMS that shows at once whether our own earlier push was the cause.
+                    # Refused by a PMS that shows bookings at once: look up whether our own earlier push was the cause.
                     evidence, waited, looked = result.evidence, 0.0, False
                 case SendAgain():
                     return await self._create(evidence)
@@ -115,7 +115,7 @@ class PushRun(Struct, eq=False):
         return step_of(work, evidence, facts, self.clock.now(), waited, forbidden=forbidden)
 
     def _not_made(self) -> Outcome | Cancelled:
-        """What it comes to that it was surely not made, and is not created any more."""
+        """The outcome if it was surely not made and will not be created."""
         work = self.prepared.work
         if work.cancellation is not None:
             return Cancelled()
@@ -131,7 +131,7 @@ class PushRun(Struct, eq=False):
         if self.clock.now() >= work.deadline_at:
             return self._result(too_late(), evidence)
         await self.before_sending(work, target)
-        # What a failing adapter sent is not known.
+        # A failing adapter may have sent it, so its outcome is `InDoubt`.
         asking = self.prepared.pms.create(self.prepared.booking)
         outcome: Outcome = while_leased(await self.attempts.make("create", asking, InDoubt))
         return self._result(*after_create(outcome, evidence, self.prepared.facts, self.clock))
@@ -165,7 +165,7 @@ class PushRun(Struct, eq=False):
 def step_of(
     work: Work, evidence: Evidence, facts: Facts, now: datetime, waited: float, *, forbidden: bool = False
 ) -> NextStep:
-    """What to do next about `work`, by that evidence. `forbidden`: a rule refuses it now, or its card is gone."""
+    """The next step for `work` by that evidence. `forbidden`: a rule refuses it now, or its card is gone."""
     in_time = now < work.deadline_at and work.status is Status.PENDING and not forbidden
     only_by_key = facts.target.key and not facts.target.reference and bool(evidence.open)
     may_create = in_time and (work.cancellation is None or only_by_key)
@@ -173,7 +173,7 @@ def step_of(
 
 
 def after_create(outcome: Outcome, evidence: Evidence, facts: Facts, clock: Clock) -> tuple[Outcome, Evidence]:
-    """What a create came to, and the evidence with it. A no that may be due to our own earlier push is a doubt."""
+    """The outcome of a create, and the evidence including it. A refusal that our own earlier push may have caused is a doubt."""
     after = evidence.after(outcome, facts.target, iso(clock.now()))
     if isinstance(outcome, Rejected | Deferred) and after is not evidence:
         if facts.target.reference:
@@ -181,7 +181,7 @@ def after_create(outcome: Outcome, evidence: Evidence, facts: Facts, clock: Cloc
             return InDoubt(
                 "refused_in_doubt", f"The PMS refused it, perhaps because of an earlier push of it: {no}"
             ), after
-        return outcome, evidence  # the key has kept the two apart
+        return outcome, evidence  # the key rules out that the earlier push caused it
     return outcome, after
 
 

@@ -1,8 +1,8 @@
-"""Rows over which workers end: whatever an exception cannot show, such as memory that runs out or a crash of native code.
+"""Rows that may kill workers in ways that no exception shows, such as exhausted memory or a crash of native code.
 
-A row that was taken over again and again is marked in the store before it is pushed, and the mark is cleared once the push is over.
-A mark of another worker says that this one ended, or lost its lease, in the middle of that push. From then on the row is pushed by
-itself, one such row at a time, so that others are not suspected with it; after `MAX_DEATHS` it is pushed no more.
+A row that was taken over repeatedly is marked in the store before it is pushed, and the mark is cleared once the push is over. A
+mark of another worker shows that it died, or lost its lease, in the middle of that push. From then on the row is pushed alone, one
+such row at a time, so that others are not suspected with it; after `MAX_DEATHS` it is no longer pushed.
 """
 
 import asyncio
@@ -24,11 +24,11 @@ _log = structlog.get_logger(__name__)
 
 
 class EndsWorkers(Exception):
-    """Workers ended in the middle of pushes of this row, last of one that it was alone in."""
+    """Workers died in the middle of pushes of this row, the last time while it was pushed alone."""
 
 
 class Suspects:
-    """Those of one worker, which goes by `worker_id` at the moment."""
+    """The suspects of one worker; `worker_id` returns its current id."""
 
     def __init__(self, recorder: Recorder, worker_id: Callable[[], str]) -> None:
         self._recorder = recorder
@@ -37,7 +37,8 @@ class Suspects:
 
     @asynccontextmanager
     async def handling(self, work_id: int) -> AsyncIterator[None]:
-        """Push a row within the block. Raises `EndsWorkers`: it is to be pushed no more; `LeaseLost`: the store is away."""
+        """Push the row within the block. Raises `EndsWorkers` if it must not be pushed again, `LeaseLost` if the store is
+        unavailable."""
         try:
             deaths = await self._recorder.suspect(self._worker_id(), work_id)
         except StoreUnavailable as error:
