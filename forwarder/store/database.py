@@ -1,10 +1,10 @@
-"""The store's database: PostgreSQL by asyncpg, or a SQLite file by aiosqlite. How it is opened, used, and how its errors are told.
+"""The store's database: PostgreSQL by asyncpg, or a SQLite file by aiosqlite. Opening it, running statements, translating errors.
 
-Each engine is set up so that what it commits is safe. A `Database` runs one statement or a whole transaction at a time, within a
+Each engine is set up so that its commits are durable. A `Database` runs one statement or a whole transaction at a time, within a
 time limit. Parameters never appear in errors: they contain guests' data.
 
-Here, and nowhere else in the store, drivers' errors become `StoreUnavailable` (the database is away, overloaded, stopping, out of
-disk, or timed out) or `Unstorable` (it rejects the values it was given). What a wrong statement raises is left as it is: a bug.
+Only this module of the store translates drivers' errors: into `StoreUnavailable` (the database is down, overloaded, stopping, out
+of disk, or timed out) or `Unstorable` (it rejects the values). Errors of wrong statements pass through, because they are bugs.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ from forwarder.store.transport import names_session_attrs
 # --- opening ----------------------------------------------------------------------------------------------------------
 
 Engine = AsyncEngine
-"""An open database, for `assembly` to pass to those who use it."""
+"""An open database, which `assembly` passes to its users."""
 
 _POSTGRESQL = ("postgresql", "postgres", "postgresql+asyncpg")
 _SQLITE = ("sqlite", "sqlite+aiosqlite")
@@ -56,11 +56,11 @@ _PLANNING = {
     "jit": "off",
     "max_parallel_workers_per_gather": "0",
 }
-"""How PostgreSQL is to plan. Every large table has an index for every query. But plans are kept, and one may be made while a table
-is nearly empty, or its statistics say so: then reading all of it looks cheap."""
+"""PostgreSQL's planner settings. Every large table has an index for every query. But plans are cached, and one made while a table
+is nearly empty, or seems so by its statistics, would read the whole table."""
 
 _SESSION = {
-    # Statements rely on seeing what others committed before them, and SQL texts on these; a database or role may default otherwise.
+    # Statements and SQL texts rely on these settings; a database or role may have other defaults.
     "default_transaction_isolation": "read committed",
     "default_transaction_deferrable": "off",
     "TimeZone": "UTC",
@@ -71,8 +71,8 @@ _DURABLE = """SELECT set_config('synchronous_commit', 'on', false)
  WHERE current_setting('synchronous_commit') NOT IN ('on', 'remote_apply')"""
 
 READING = {"plan_cache_mode": "force_generic_plan"} | _PLANNING
-"""The same for `sessions`, whose statements are written for one plan for all parameters. By itself PostgreSQL takes that plan for
-the dearer one, plans each page anew, and spends more on planning than on the page."""
+"""Settings for `sessions`, whose statements are written for one generic plan. By default PostgreSQL considers that plan more
+expensive, plans each page again, and spends more on planning than on the page."""
 
 
 class UnusableDatabase(ValueError):
@@ -129,7 +129,7 @@ def open_engine(
 def _open_postgresql(
     url: str, pool_size: int, command_seconds: float | None, application_name: str
 ) -> PostgresqlEngine:
-    # The server's own limits come after the driver's: they are for what the driver could not cancel any more. 0 is none.
+    # The server's limits are longer than the driver's: they end statements that the driver could not cancel. 0 means none.
     limit = f"{command_seconds + _CANCEL_SECONDS:.0f}s" if command_seconds else "0"
     server_settings = {
         "application_name": application_name,
@@ -176,8 +176,8 @@ def _with_each_first(url: str) -> deque[str]:
 
 
 async def _connect(urls: deque[str], **options: Any) -> asyncpg.Connection:
-    """A session whose commits are durable. Where the server asks for more than that (`remote_apply`), it keeps it. `urls`: of the
-    same servers, each of them first in one; in the order in which they are tried."""
+    """A session whose commits are durable; keeps a stricter setting of the server (`remote_apply`). `urls`: the same servers, each
+    of them first in one URL, in the order of trying."""
     connection = await _answered(urls, options)
     try:
         await connection.execute(_DURABLE)
@@ -198,7 +198,7 @@ async def _answered(urls: deque[str], options: Mapping[str, Any]) -> asyncpg.Con
                 "none of the servers in FORWARDER_DATABASE_URL can be written to now"
             ) from error
         except TimeoutError:
-            # asyncpg goes on to the next server only if one refuses: the first, whose machine is gone, would take all of the time.
+            # asyncpg tries the next server only after a refusal: a first server that does not respond would use up all the time.
             urls.rotate(-1)
             if not left:
                 raise
@@ -207,14 +207,14 @@ async def _answered(urls: deque[str], options: Mapping[str, Any]) -> asyncpg.Con
 
 
 def _end_useless_connection(context: ExceptionContext) -> None:
-    """The pool replaces all of its connections where the server behind one of them is not the right one any more, whichever
-    statement, or COMMIT, was told so."""
+    """Makes the pool replace all of its connections if an error of any statement or COMMIT shows that a connection no longer leads
+    to a usable server."""
     if _sqlstate(context.original_exception).startswith(_ELSEWHERE_SQLSTATES):
         context.is_disconnect = True
 
 
 def _refuse_closed(connection: Any, _record: Any, _proxy: Any) -> None:
-    """After a restart of the server every pooled connection is closed. asyncpg knows it without a round trip."""
+    """Replaces closed connections: after a restart of the server all are. asyncpg knows without a round trip."""
     if connection.driver_connection.is_closed():
         raise InvalidatePoolError("closed by the server")
 
@@ -236,7 +236,7 @@ def _open_sqlite(path: Path) -> AsyncEngine:
             f"SQLite {oldest} or newer is needed (for RETURNING); this Python has {sqlite3.sqlite_version}."
         )
     engine = create_async_engine(
-        URL.create("sqlite+aiosqlite", database=str(path)),  # no text: a path may have ?, # and %
+        URL.create("sqlite+aiosqlite", database=str(path)),  # not as text: a path may contain ?, # and %
         connect_args={"timeout": _BUSY_SECONDS},
         pool_size=_SQLITE_CONNECTIONS,
         max_overflow=0,
@@ -252,7 +252,7 @@ def _open_sqlite(path: Path) -> AsyncEngine:
 def _set_up_sqlite(connection: Any, _record: Any) -> None:
     connection.isolation_level = None  # Python begins no transactions by itself: `_begin_sqlite` does.
     cursor = connection.cursor()
-    # Of two that turn on the write-ahead log of a new file at once, SQLite refuses one, whatever its busy time-out.
+    # If two connections enable the write-ahead log of a new file at once, SQLite refuses one regardless of its busy time-out.
     retrying = Retrying(
         retry=retry_if_exception_type(sqlite3.OperationalError),
         stop=stop_after_delay(_BUSY_SECONDS),
@@ -267,8 +267,8 @@ def _set_up_sqlite(connection: Any, _record: Any) -> None:
 
 
 def _begin_sqlite(connection: Connection) -> None:
-    # A deferred transaction that first reads and then writes fails at once, without the busy time-out, when another wrote in
-    # between. So whoever may write takes the write lock first.
+    # A deferred transaction that reads and then writes fails at once, without the busy time-out, if another one wrote in between.
+    # So a transaction that may write takes the write lock first.
     reads = connection.get_execution_options().get("postgresql_readonly", False)
     connection.exec_driver_sql("BEGIN" if reads else "BEGIN IMMEDIATE")
 
@@ -279,11 +279,11 @@ Lookup = Callable[[Mapping[str, Any]], Awaitable[Sequence[Any]]]
 """Runs its statement with these parameters. A row's columns are attributes, and can be indexed."""
 
 _LIMIT_SECONDS = 30.0
-"""Bounds every call, whatever the driver's own time-outs (for a connection, for each statement) add up to."""
+"""Bounds every call, because the driver's time-outs (for a connection, for each statement) add up."""
 
 
 class Database:
-    """Every call is bounded in time, and raises `StoreUnavailable` where it was not carried out, or may not have been."""
+    """Every call is bounded in time, and raises `StoreUnavailable` if it was not carried out, or may not have been."""
 
     def __init__(self, engine: AsyncEngine) -> None:
         self.dialect = cast("DialectName", engine.dialect.name)
@@ -298,7 +298,7 @@ class Database:
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[AsyncConnection]:
-        """Committed where the block ends, with what is enlisted; rolled back where it raises."""
+        """A transaction, committed together with enlisted rows when the block ends, rolled back if it raises."""
         enlisted = to_be_written()
         async with self._writing, self._begun(self._engine) as connection:
             yield connection
@@ -308,7 +308,7 @@ class Database:
             enlisted.written = True
 
     async def run(self, statement: Executable, parameters: Mapping[str, Any] | None = None) -> Sequence[Row[Any]]:
-        """Execute one statement that writes; the rows it returns."""
+        """Executes one statement that writes; returns its rows."""
         if to_be_written() is not None:
             async with self.transaction() as connection:
                 return _rows(await connection.execute(statement, parameters))
@@ -316,7 +316,7 @@ class Database:
             return _rows(await connection.execute(statement, parameters))
 
     async def read(self, statement: Executable, parameters: Mapping[str, Any] | None = None) -> Sequence[Row[Any]]:
-        """The rows of one statement that writes nothing."""
+        """The rows of one read-only statement."""
         async with self._begun(self._reading) as connection:
             return _rows(await connection.execute(statement, parameters))
 
@@ -356,7 +356,7 @@ _ELSEWHERE_SQLSTATES = (
     "42P01",  # no such table: the same, before it is migrated
     "57P",  # shutdown, crash of another session, starting up, database dropped, idle for too long
 )
-"""Of errors after which another connection may lead to a server that can do the work."""
+"""SQLSTATEs (prefixes) of errors after which another connection may lead to a usable server."""
 
 # BUSY, LOCKED, NOMEM, READONLY, INTERRUPT, IOERR, CORRUPT, FULL, CANTOPEN, PROTOCOL, NOTADB: https://sqlite.org/rescode.html
 _OUTAGE_SQLITE_CODES = frozenset({5, 6, 7, 8, 9, 10, 11, 13, 14, 15, 26})
@@ -372,13 +372,13 @@ _ROW_SQLSTATES = (
     "21",  # more than one row where one was asked for
     "23",  # a constraint
 )
-"""Of errors that rows cause. All others of PostgreSQL say that it cannot do our work now: it is away or full, the process lacks a
-privilege, or the tables are not (or no longer) the ones that this version of the forwarder knows."""
+"""SQLSTATEs (prefixes) of errors that rows cause. All other errors of PostgreSQL mean that it cannot serve us now: it is down or
+full, the process lacks a privilege, or the tables are not the ones of this version of the forwarder."""
 
 
 @contextmanager
 def outages_translated() -> Iterator[None]:
-    """Raise `StoreUnavailable` for errors of a database that cannot work now, `Unstorable` for those that its values cause."""
+    """Translates errors: raises `StoreUnavailable` if the database cannot work now, `Unstorable` if the values are the cause."""
     try:
         yield
     except (PoolExhausted, OSError) as error:  # OSError is also every TimeoutError and ConnectionError
@@ -401,7 +401,7 @@ def _outage(error: BaseException) -> StoreUnavailable:
 
 
 def _sqlstate(error: BaseException | None) -> str:
-    """What PostgreSQL calls it; empty where it did not say so."""
+    """PostgreSQL's code of the error; empty if it has none."""
     return getattr(error, "sqlstate", None) or ""
 
 
@@ -422,8 +422,8 @@ def _says_unstorable(error: BaseException | None) -> bool:
 
 
 def _lost_connection(error: Exception) -> bool:
-    """What asyncpg raises on a connection that was cut without its knowledge: that it is closed, or that the last message makes no
-    sense. Its errors about values it was given are ValueErrors as well."""
+    """Whether asyncpg reports a connection that broke unnoticed: as closed, or by a message that it cannot parse. Its errors about
+    argument values are ValueErrors as well."""
     return isinstance(error, asyncpg.InterfaceError | asyncpg.InternalClientError) and not isinstance(error, ValueError)
 
 

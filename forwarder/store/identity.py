@@ -1,7 +1,7 @@
-"""Which database an engine's connections lead to. A failover, a restore or a restart may put another one behind the same address,
-which may lack what the first one acknowledged: those who rely on that compare `StoreIdentity.changes`.
+"""Detects when an engine's connections lead to another database. A failover, a restore or a restart may put one behind the same
+address that lacks acknowledged transactions; users that rely on these compare `StoreIdentity.changes`.
 
-A connection through a pooler may change its server without being opened anew, so `observe` asks again on a pooled one.
+A connection through a pooler may change its server without being reopened, so `observe` asks again on a pooled one.
 """
 
 from typing import Any, Final
@@ -25,7 +25,8 @@ _identities: WeakKeyDictionary[Engine, "StoreIdentity"] = WeakKeyDictionary()
 
 
 class StoreIdentity:
-    """Of the database behind one engine. `changes` counts how often a connection led to another one than the connection before."""
+    """The identity of the database behind one engine. `changes` counts how often a connection led to a database other than the one
+    of the connection before."""
 
     def __init__(self) -> None:
         self.changes = 0
@@ -39,7 +40,7 @@ class StoreIdentity:
 
 
 def identity_of(engine: AsyncEngine) -> StoreIdentity:
-    """The identity that is kept for `engine`; of SQLite, which is one file for the life of the process, it never changes."""
+    """The identity of `engine`'s database. For SQLite, one file for the life of the process, it never changes."""
     return _identities.setdefault(engine.sync_engine, StoreIdentity())
 
 

@@ -1,6 +1,6 @@
-"""Creates and updates the tables that this version needs, by Alembic's revisions in `migrations/`; tells whether they are there.
+"""Creates, updates and checks the tables that this version needs, by Alembic's revisions in `migrations/`.
 
-Alembic is imported only where there is something for it to do: importing it is a tenth of a start.
+Alembic is imported only if there is a migration to run: the import takes a tenth of the start-up time.
 """
 
 from functools import cache
@@ -43,14 +43,15 @@ async def migrate(database_url: str | Path) -> list[str]:
 
 
 async def is_current(engine: AsyncEngine) -> bool:
-    """Whether the database has what this version needs. So has one that a newer version migrated. Raises `StoreUnavailable`."""
+    """Whether the database has the tables that this version needs; true too if a newer version migrated it. Raises
+    `StoreUnavailable`."""
     async with Database(engine).transaction() as connection:
         applied = await connection.run_sync(_applied)
     return bool(applied) and (HEAD in applied or not applied <= known_revisions())
 
 
 async def applied_revisions(engine: AsyncEngine) -> list[str]:
-    """What was applied to the database. Raises `StoreUnavailable`."""
+    """The revisions applied to the database. Raises `StoreUnavailable`."""
     async with Database(engine).transaction() as connection:
         return sorted(await connection.run_sync(_applied))
 
@@ -100,7 +101,7 @@ def _require_unicode(connection: Connection) -> None:
 
 
 def _applied(connection: Connection) -> set[str]:
-    """What Alembic has noted in the database."""
+    """The revisions that Alembic has recorded in the database."""
     if not inspect(connection).has_table("alembic_version"):
         return set()
     return set(connection.scalars(text("SELECT version_num FROM alembic_version")))

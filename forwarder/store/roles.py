@@ -1,7 +1,7 @@
-"""PostgreSQL roles, one for each stage: what it may do with each table, and nothing else. The table below is what is granted.
+"""PostgreSQL roles, one per stage, with minimal privileges on each table, as listed below.
 
-Roles cannot log in. Whoever runs a deployment makes a user for each process, as a member of the stage's role: passwords and
-certificates are none of ours.
+Roles cannot log in. The operator creates a user for each process, as a member of the stage's role, and manages passwords and
+certificates.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,7 +23,7 @@ def _quoted(name: str) -> str:
 
 
 def _of(*columns: str) -> Sequence[str]:
-    """To read these columns alone. Quoted: a column may be named as a word of SQL is, such as `similar`."""
+    """The privilege to read only these columns. Quoted, because a column may have a reserved name, such as `similar`."""
     return ("SELECT ({})".format(", ".join(map(_quoted, columns))),)
 
 
@@ -44,12 +44,13 @@ _RECORDS: Final = _of(
     *("cancel_requested_at", "cancel_reason", "cancel_problem"),
     *("partition", "similar_to", "conflicting_at", "stay_key", "same_key", "evidence"),
 )
-"""What callers are answered from: no card, and only those keyed hashes that tell similar submissions from equal ones."""
+"""The columns that responses to callers need: no card, and only the keyed hashes that distinguish similar submissions from
+repeats."""
 _ACCOUNTS: Final = _of(
     *("id", "workspace_id", "kind", "base_url", "concurrency", "rate_per_second", "deadline_seconds", "paused"),
     *("options", "duplicate_window_seconds", "similar", "skipped_checks"),
 )
-"""What callers are served by: nothing that opens a PMS."""
+"""The columns of accounts that serving callers needs: no PMS credentials."""
 _KEYS: Final = _of(
     *("id", "workspace_id", "token_hash", "revoked_at", "test", "limit_requests", "limit_seconds"),
     *("scopes", "expires_at", "networks"),
@@ -59,13 +60,13 @@ _AUDITS: Final[dict[str, Sequence[str]]] = {"audit": ("INSERT",), "audit_head": 
 _CALLED_OVER_HTTP: Final[dict[str, Sequence[str]]] = {
     "api_keys": _KEYS,
     "deployment_secrets": _READ,
-    # When a key was used is all that a reading stage writes.
+    # The time of a key's last use is the only thing that a reading stage writes.
     "key_uses": _COUNT,
 }
 _EVERY_STAGE: Final[dict[str, Sequence[str]]] = {
     "alembic_version": _READ,
     "secrets": _READ,
-    # Each process tells of itself there.
+    # Each process reports itself there.
     "processes": _CHANGE,
 }
 
@@ -94,7 +95,7 @@ _TABLES: Final = (
     "workers",
     "workspaces",
 )
-"""All but what only migrations change, and the audit trail, which is only appended to."""
+"""All tables except those that only migrations change, and the append-only audit trail."""
 
 ROLES: Final[Mapping[str, Mapping[str, Sequence[str]]]] = {
     "ingress": _EVERY_STAGE
@@ -121,11 +122,11 @@ ROLES: Final[Mapping[str, Mapping[str, Sequence[str]]]] = {
         "grants": _CHANGE,
         "card_keys": _CHANGE,
         "sealing_keys": _CHANGE,
-        # What the store need not have of the topics.
+        # Read to know which results on the topics the store may lack.
         "purges": _READ,
         "recoveries": _READ,
         "log_gaps": ("SELECT", "INSERT"),
-        # For the retention sweeper, and for the metrics of what stands.
+        # For the retention sweeper and the backlog metrics.
         "workspaces": _of("id", "reservation_days", "delivery_days", "dead_letter_days"),
         "webhook_endpoints": _of("id", "workspace_id"),
         "webhook_deliveries": (*_of("id", "endpoint_id", "event_id", "due_at", "ended_at"), "DELETE"),
@@ -168,11 +169,11 @@ _NOT_OURS: Final = text(
 
 
 class CannotMakeRoles(ValueError):
-    """This database, or this user of it, makes no roles. The message says what would."""
+    """This database, or its user, cannot create roles. The message says what would work."""
 
 
 async def make_roles(database_url: str | Path) -> list[str]:
-    """Make the roles that are missing, and grant each what it is to have and no more; their names. Safe to repeat. Raises
+    """Creates missing roles, grants each exactly its privileges, and returns their names. Safe to repeat. Raises
     `CannotMakeRoles`, `StoreUnavailable`."""
     if isinstance(database_url, Path):
         raise CannotMakeRoles("Roles are PostgreSQL's: embedded, one process reads and writes all files.")
@@ -202,7 +203,7 @@ def _make(connection: Connection) -> list[str]:
 
 
 def _grants(role: str, schema: str, tables: Mapping[str, Sequence[str]]) -> Iterator[str]:
-    """What leaves the role with just these privileges."""
+    """The statements that leave the role with exactly these privileges."""
     yield f"GRANT USAGE ON SCHEMA {schema} TO {role}"
     yield f"REVOKE ALL ON ALL TABLES IN SCHEMA {schema} FROM {role}"
     for table, privileges in tables.items():

@@ -1,7 +1,7 @@
 """Frequent reads on PostgreSQL: SQLAlchemy compiles each statement once, and the driver runs it on connections of its own.
 
-SQLAlchemy's way to a connection and back (a greenlet, a checkout, a transaction object, a cursor, a result) costs several times
-what the driver itself needs for a statement, and is of no use to a single read.
+SQLAlchemy's overhead per statement (a greenlet, a checkout, a transaction object, a cursor, a result) is several times the driver's
+own cost, and a single read does not need it.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from sqlalchemy.sql import ClauseElement
 from sqlalchemy.sql.compiler import SQLCompiler
 
 DriverError: Final = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
-"""What the driver raises, besides OSError: the server's errors, errors of its use, and its internal ones."""
+"""The driver's exceptions other than OSError: the server's errors, errors of its use, and its internal ones."""
 
 _FREE_SECONDS: Final = 10.0
 _CLOSE_SECONDS: Final = 2.0
@@ -58,9 +58,9 @@ class SessionRow(asyncpg.Record):
 
 
 class Sessions:
-    """Up to `max_sessions` connections, opened by `connect` as they are needed; the one used last is used first.
+    """Up to `max_sessions` connections, opened by `connect` on demand; reuses the last used one first.
 
-    `connect` must bound how long connecting takes, and how long each statement does. `open`: those that are open.
+    `connect` must set time limits for connecting and for each statement. `open`: the open connections.
     """
 
     def __init__(self, connect: Connect, max_sessions: int) -> None:
@@ -72,9 +72,9 @@ class Sessions:
     async def fetch(self, text: str, values: Values) -> Sequence[SessionRow]:
         """The rows of one statement, which is a transaction of its own.
 
-        Raises `DriverError`; OSError where there is no connection or it broke; TimeoutError where the statement, or the wait for a
-        session, took too long. After any error the session is not used again: when a connection is cut the driver may not know it
-        yet, and a statement that was given up may still be answered.
+        Raises `DriverError`; OSError if there is no connection or it broke; TimeoutError if the statement, or the wait for a
+        session, took too long. After any error the session is not reused: the driver may not have noticed a broken connection yet,
+        and the response to an abandoned statement may still arrive.
         """
         await self._acquire()
         try:
@@ -90,9 +90,9 @@ class Sessions:
             self._free.release()
 
     async def close(self) -> None:
-        """Close all sessions. Whoever waits for rows gets an error; a later `fetch` opens new ones."""
+        """Closes all sessions. Running fetches get an error; a later `fetch` opens new ones."""
         closing, self.open, self._idle = self.open, set(), []
-        # The driver aborts those that are broken or do not close in time.
+        # The driver aborts sessions that are broken or do not close in time.
         await asyncio.gather(*(session.close(timeout=_CLOSE_SECONDS) for session in closing), return_exceptions=True)
 
     async def _acquire(self) -> None:

@@ -1,14 +1,15 @@
-"""What the store's statements are made of, on both databases: times, batches, key look-ups, locked picks, distinct values. No I/O.
+"""Building blocks of the store's statements, for both databases: times, batches, key look-ups, locked picks, distinct values. No
+I/O.
 
 **Batches.** A batch of rows is one parameter: a JSON array of objects that the database itself turns into rows. One statement text
 serves every batch size, so it is compiled and prepared once, and a batch costs one round trip. A column of long JSON texts may be
-passed separately: PostgreSQL then takes it as an array of texts and need not parse them twice, which was half of what it cost to
-read a batch of outcomes. SQLite has no arrays and finds them in their rows.
+passed separately: PostgreSQL then takes it as an array of texts and need not parse them twice, which was half of the cost of
+reading a batch of outcomes. SQLite has no arrays and finds them in their rows.
 
-**Key look-ups.** A batch finds its rows by their keys, one index look-up each, whatever a planner thinks of the table. PostgreSQL
-keeps a statement's plan for as long as the table's statistics stay the same, and those of a table that fills up or is emptied
-quickly are wrong for a while: the table seems to hold hardly a row, and reading all of it seems cheap. So the statements leave no
-other plan. SQLite's plans do not depend on how many rows there are.
+**Key look-ups.** A batch finds its rows by their keys, one index look-up each, regardless of the planner's statistics. PostgreSQL
+caches a statement's plan while the table's statistics stay the same, and those of a table that quickly fills or empties are wrong
+for a while: the table seems nearly empty, and a full scan cheap. So the statements leave only one plan. SQLite's plans do not
+depend on the number of rows.
 """
 
 import re
@@ -101,7 +102,7 @@ def _utc_day_on_sqlite(element: utc_day, compiler: SQLCompiler, **options: Any) 
 
 
 class octets(FunctionElement[int]):  # noqa: N801 - as `utc_day`
-    """How many bytes a text has. PostgreSQL does not read it for that."""
+    """The length of a text in bytes. PostgreSQL does not read the text for it."""
 
     name = "octets"
     type = Integer()
@@ -223,11 +224,11 @@ class _Condition(FunctionElement[bool]):
         return self
 
 
-class same_key(_Condition):  # noqa: N801 - it is written as the functions of SQL are
-    """That an indexed column, the first, equals a value of the batch, the second.
+class same_key(_Condition):  # noqa: N801 - written like SQL's functions
+    """An indexed column (the first) equals a value of the batch (the second).
 
-    Two sides can be joined on equality by sorting or hashing one of them, or by walking the whole index. For a range, be it of one
-    key, the index must be entered once for each row of the batch.
+    For equality a planner may sort or hash one side, or walk the whole index. For a range, even of a single key, it must look up
+    the index once per row of the batch.
     """
 
     name = "same_key"
@@ -235,9 +236,9 @@ class same_key(_Condition):  # noqa: N801 - it is written as the functions of SQ
 
 
 class key_among(_Condition):  # noqa: N801 - as `same_key`
-    """That an indexed column, the first, has one of the values that a query selects, the second.
+    """An indexed column (the first) has one of the values that a query selects (the second).
 
-    As an array, which is built once, this is a condition on the index, and nothing is joined.
+    The values become an array, built once; so this is an index condition, without a join.
     """
 
     name = "key_among"
@@ -280,8 +281,8 @@ def insert_into(dialect: DialectName, table: Table) -> postgresql.Insert | sqlit
 
 
 def locked(rows: Any) -> CTE:
-    """The ids that `rows` selects, locked; those that another transaction has locked are skipped."""
-    # A CTE, because a subquery may be run more than once, and would then pick more rows than it should.
+    """The ids that `rows` selects, locked; skips rows that another transaction has locked."""
+    # A CTE, because a subquery may run more than once, and would then pick too many rows.
     picked: CTE = rows.with_for_update(skip_locked=True).cte("picked")
     return picked
 
@@ -289,8 +290,8 @@ def locked(rows: Any) -> CTE:
 def distinct(among: ColumnElement[bool], *order: Column[Any]) -> CTE:
     """The distinct values of a column, each found by one step through the index on `order`, which begins with it; and NULL.
 
-    Name more of the order than the first column where another index begins with the same one: that one would lead through every
-    row of the table.
+    If another index begins with the same column, name more columns of the order: otherwise a planner may use that index and read
+    every row of the table.
     """
     value = order[0]
     found = select(_first(among, order).label("value")).cte("found", recursive=True)

@@ -37,8 +37,8 @@ _RESPONSES = {"confirmed", "rejected", "absent", "cancelled"}
 
 
 class PushResult(Struct, frozen=True):
-    """The result of a push. `attempts`: the last ones, oldest first. `evidence`: of all pushes so far. `step`: the next one for open
-    pushes; None if the account's PMS is not known."""
+    """The result of a push. `attempts`: the last ones, oldest first. `evidence`: of all pushes so far. `step`: the next one for
+    open pushes; None if the account's PMS is not known."""
 
     outcome: Outcome | CancelOutcome
     attempts: tuple[Attempt, ...]
@@ -159,8 +159,8 @@ _WELL: Final = HealthSignal(Health.WELL)
 
 
 def health_signal(work: Work, result: PushResult) -> HealthSignal:
-    """The signal of the last attempt. A push that ended before the PMS was called, such as by a rule's refusal or a card that cannot
-    be opened, counts as not attempted: otherwise a few forged messages could open an account's breaker."""
+    """The signal of the last attempt. A push that ended before the PMS was called, for instance by a rule's refusal or a card that
+    cannot be opened, counts as not attempted: otherwise a few foreign messages could open an account's breaker."""
     if result.attempts[-1:] == work.attempts[-1:]:
         return NOT_ATTEMPTED
     last = result.attempts[-1]

@@ -1,1 +1,1 @@
-"""The processes that run, as each tells of itself every few seconds: for operators. No work depends on it."""
+"""The running processes, each of which reports itself every few seconds. For operators; no other part depends on it."""

@@ -1,4 +1,4 @@
-"""What processes tell of themselves."""
+"""The reports of running processes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,17 +7,17 @@ from typing import Final, Protocol
 
 TELL_SECONDS: Final = 10.0
 SILENT_AFTER: Final = timedelta(seconds=45)
-"""Who has not told of itself for so long has ended, or cannot reach the store."""
+"""A process without a report for this long has ended, or cannot reach the store."""
 
 
 @dataclass(frozen=True, slots=True)
 class ThrottleState:
-    """How one worker treats the PMS of an account: what it may ask of it, and whether it leaves it alone.
+    """One worker's throttle for the PMS of an account: breaker, concurrency and rate.
 
-    `breaker`: closed, open, half_open. `reason`: for which it is left alone. `wait_seconds`: until the next push may start, by
-    breaker, rate and what the PMS asked for; None where that depends on a push that is under way. `in_flight` pushes of `limit` at
-    the moment and `allowed` by the account. `requests_left`: what may be asked at once, of `requests_burst`; None where nothing
-    limits the rate.
+    `breaker`: closed, open, half_open. `reason`: why it is open. `wait_seconds`: until the next push may start, by breaker, rate
+    and the PMS's own requests; None if that depends on a push in flight. `in_flight`: pushes now; `limit`: the maximum now;
+    `allowed`: the account's setting. `requests_left`: requests that may be sent at once, of `requests_burst`; None if the rate is
+    not limited.
     """
 
     account_id: str
@@ -33,7 +33,7 @@ class ThrottleState:
 
 @dataclass(frozen=True, slots=True)
 class RunningProcess:
-    """A process that serves `role`. `version` of the package; `revision` that it was built from. `throttles`: of a worker."""
+    """A process that serves `role`. `version`: of the package; `revision`: of its source. `throttles`: if it is a worker."""
 
     id: str
     role: str
@@ -45,13 +45,13 @@ class RunningProcess:
     throttles: Sequence[ThrottleState] = ()
 
     def silent(self, now: datetime) -> bool:
-        """Whether it has not told of itself for long."""
+        """Whether its last report is older than `SILENT_AFTER`."""
         return now - self.seen_at > SILENT_AFTER
 
 
 class ProcessReader(Protocol):
-    """Who runs."""
+    """Reads the running processes."""
 
     async def processes(self) -> Sequence[RunningProcess]:
-        """Those that run, and those that were killed in the last ten minutes or so. Raises `StoreUnavailable`."""
+        """The running processes, and those killed in the last ten minutes or so. Raises `StoreUnavailable`."""
         ...

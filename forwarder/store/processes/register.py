@@ -1,4 +1,4 @@
-"""The processes that run, in SQL: a row for each, which it writes anew every few seconds and deletes when it ends."""
+"""The running processes in SQL: each updates its row every few seconds, and deletes it when it ends."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -32,7 +32,7 @@ class SqlProcesses:
         await self._database.run(new.on_conflict_do_update(index_elements=["id"], set_=known))
 
     async def end(self, process_id: str) -> None:
-        """That process ends."""
+        """Deletes the row of a process that ends."""
         await self._database.run(delete(processes).where(processes.c.id == process_id))
 
     async def forget_old(self, process: RunningProcess) -> None:

@@ -1,1 +1,1 @@
-"""How much work stands, and since when: read for the metrics and for operators. Changes nothing."""
+"""The backlog: how much work is open, and since when. Read for metrics and operators; read-only."""

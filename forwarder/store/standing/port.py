@@ -1,4 +1,4 @@
-"""What the store says of the work that stands."""
+"""The backlog in the store."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,11 +8,10 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class AccountWork:
-    """Of one integration account. An account that nothing stands of has no moments and only zeros.
+    """The open work of one integration account; zeros and None for an account without any.
 
-    `pending` counts what is held by a worker and what waits for its next try as well; `due` what no worker holds though its time
-    has come, cancellations and look-ups included. What is oldest is what was accepted first, and of what is due, what has been so
-    for longest.
+    `pending` includes submissions that a worker holds or that wait for a retry; `due`: due rows that no worker holds, including
+    cancellations and look-ups. The oldest is the one accepted first; of the due ones, the one due for longest.
     """
 
     account_id: str
@@ -26,7 +25,8 @@ class AccountWork:
 
 @dataclass(frozen=True, slots=True)
 class FailedWork:
-    """How many submissions of an account are FAILED, by the class of their dead letter, and not put back or anonymized since."""
+    """How many submissions of an account are FAILED, and neither replayed nor anonymized since, by the class of their dead
+    letter."""
 
     account_id: str
     failure_class: str
@@ -35,7 +35,7 @@ class FailedWork:
 
 @dataclass(frozen=True, slots=True)
 class EndpointWork:
-    """Deliveries to a webhook endpoint that are still to be made, and when the first of them is due, or has been since."""
+    """The pending deliveries of a webhook endpoint, and when the first of them is (or was) due."""
 
     endpoint_id: str
     pending: int
@@ -43,14 +43,14 @@ class EndpointWork:
 
 
 class StandingReader(Protocol):
-    """Each takes time with what stands, not with all that the store holds. Raises `StoreUnavailable`."""
+    """Reads the backlog. The time depends on the open work, not on the size of the store. Raises `StoreUnavailable`."""
 
     async def accounts(self, *, now: datetime) -> Sequence[AccountWork]:
-        """Every account that ever had a submission, in the order of their ids."""
+        """Every account that ever had a submission, ordered by id."""
         ...
 
     async def failed(self) -> Sequence[FailedWork]: ...
 
     async def endpoints(self) -> Sequence[EndpointWork]:
-        """Those that have deliveries to be made."""
+        """The endpoints with pending deliveries."""
         ...

@@ -1,5 +1,5 @@
-"""The standing work, in SQL. An account is found from the one before it by one step through an index, and of each only the entries
-of what stands are read."""
+"""The backlog in SQL. Each account is found from the one before it by one step through an index, and only its open rows are
+read."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -95,6 +95,6 @@ def _count(rows: Select[Any]) -> ScalarSelect[int]:
 
 
 def _first(rows: Select[Any]) -> ScalarSelect[datetime]:
-    """When the first of them was accepted: their ids are in the order in which they came from the log. In an order that only the
-    index of statuses has, or PostgreSQL may go through all rows from the first on."""
+    """When the first of `rows` was accepted: ids follow the order of the log. Ordered as only the index of statuses is; otherwise
+    PostgreSQL may scan all rows from the first."""
     return rows.with_only_columns(_row.accepted_at).order_by(_row.status, _row.id).limit(_ONE).scalar_subquery()

@@ -1,7 +1,7 @@
-"""What the store acknowledged to one worker lately: proof, when the database behind the address is another one, of what that lacks.
+"""Remembers what the store recently acknowledged to one worker, to prove what another database behind the same address lacks.
 
-A database that took over as an asynchronous standby, or that was restored, has all but the last transactions. A worker that pushed
-on it would push again what those recorded. So each worker remembers what it was told is durable, and asks for exactly that.
+An asynchronous standby that took over, or a restored database, lacks the last transactions. A worker that continued on it would
+push again the submissions that these recorded. So each worker remembers what was acknowledged as durable, and checks exactly that.
 """
 
 from collections import OrderedDict
@@ -35,7 +35,7 @@ _FREE_AND_UNSENT: Final = (
 
 
 class _Known(NamedTuple):
-    """Of one submission: the revision of its last event, the account that cancelled it, and when that was acknowledged."""
+    """One submission: the revision of its last event, the account that cancelled it, and when the store acknowledged that."""
 
     revision: int
     cancelled_by: str | None
@@ -81,8 +81,8 @@ class Acknowledged:
         self._known[request_id] = _Known(revision, cancelled_by, now)
 
     def batches(self, purged: date | None, recovered_at: datetime | None, now: datetime) -> Iterator[str]:
-        """Parameters of `lacking`: what was acknowledged within the hour. What a purge may have deleted, and what was there before
-        a recovery, proves nothing."""
+        """Parameters of `lacking`: the acknowledgements of the last hour, without those that a purge may have deleted or that
+        precede a recovery, which prove nothing."""
         oldest = max(now - _REMEMBERED_FOR, recovered_at or now - _REMEMBERED_FOR)
         if purged is not None:
             oldest = max(oldest, datetime.combine(purged, time(), UTC))
@@ -117,8 +117,8 @@ def accepted_losses() -> Executable:
 
 @cache
 def lacking() -> Executable:
-    """Of a batch of `Acknowledged`: how many submissions have no row, nor another name, nor a parked cancellation; how many rows
-    lack the event or the cancellation that was acknowledged. Nothing is noted on a cancelled row or on another account's."""
+    """For a batch of `Acknowledged`: how many submissions have no row, duplicate or parked cancellation; how many rows lack the
+    acknowledged event or cancellation. Cancellations are not noted on cancelled rows, nor on another account's."""
     batch = batch_of(column("request_id", Key), column("revision", Integer), _row.account_id)
     same = _row.request_id == batch.c.request_id
     renamed = exists().where(duplicates.c.request_id == batch.c.request_id)
@@ -138,7 +138,7 @@ def lacking() -> Executable:
 
 @cache
 def not_put_off() -> Executable:
-    """Of a batch of `Acknowledged`: how many rows are due as they were before they were put off."""
+    """For a batch of `Acknowledged`: how many rows lack their postponement."""
     batch = batch_of(_row.id, _row.updated_at)
     before = and_(_row.id == batch.c.id, _row.updated_at < batch.c.updated_at)
     return select(func.count().label("put_off")).select_from(batch.join(reservations, before)).where(*_FREE_AND_UNSENT)
@@ -146,7 +146,7 @@ def not_put_off() -> Executable:
 
 @cache
 def unclaimed() -> Executable:
-    """Of a batch of rows that this worker holds: how many the database has as never claimed by anyone."""
+    """For a batch of rows that this worker holds: how many are unclaimed in the database."""
     batch = batch_of(_row.id)
     return select(func.count().label("claims")).where(_row.id.in_(select(batch.c.id)), *_FREE_AND_UNSENT)
 

@@ -60,13 +60,13 @@ class SqlCardKeys:
             await self._database.run(delete(card_keys).where(_of_the_batch()), {BATCH: _named(request_ids)})
 
     async def counts(self) -> Counter[str]:
-        """How many cards' keys are wrapped by each secret."""
+        """The number of cards whose keys each secret wraps."""
         counted = select(_row.secret_id, func.count().label("cards")).where(_OWN).group_by(_row.secret_id)
         rows = await self._database.read(counted)
         return Counter({row.secret_id: row.cards for row in rows})
 
     async def of_other_secrets(self, secret_id: str) -> Sequence[CardKey]:
-        """Those that another secret wraps."""
+        """The keys that another secret wraps."""
         rows = await self._database.read(select(card_keys).where(_OWN, _row.secret_id != secret_id))
         return [_card_key(row) for row in rows]
 

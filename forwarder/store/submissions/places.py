@@ -1,5 +1,5 @@
-"""Where the requests topic had submissions, what topics lost before it was received, and rows of partitions that a topic does not
-have any more, in SQL."""
+"""Offsets of submissions on the requests topic, gaps of messages that topics lost before they were received, and rows of partitions
+that a topic no longer has, in SQL."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -21,7 +21,7 @@ _KEYS: Final = 500
 
 
 class SubmissionPlace(NamedTuple):
-    """Where the requests topic had a submission, and when that was accepted."""
+    """A submission's partition and offset on the requests topic, and when it was accepted."""
 
     partition: int
     offset: int
@@ -29,7 +29,7 @@ class SubmissionPlace(NamedTuple):
 
 
 class NotedGap(NamedTuple):
-    """As `LogGap` has it, and when it was found."""
+    """A `LogGap`, and when it was found."""
 
     topic: str
     partition: int
@@ -39,8 +39,8 @@ class NotedGap(NamedTuple):
 
 
 class RoundGap(NamedTuple):
-    """`known`: request ids of submissions from within the gap that the store has nevertheless. `since`: when the last submission
-    before the gap was accepted, None where the store has none."""
+    """`known`: request ids of submissions from within the gap that the store has. `since`: when the last submission before the gap
+    was accepted, None if the store has none."""
 
     known: Sequence[str]
     since: datetime | None
@@ -53,7 +53,7 @@ class SqlPlaces:
         self._database = Database(engine)
 
     async def newest_places(self) -> Sequence[SubmissionPlace]:
-        """Of the newest few hundred submissions, without those that `accept` was called for."""
+        """The places of the newest few hundred submissions, without those before the last `accept`."""
         newest = select(_row.partition, _row.log_offset, _row.accepted_at).order_by(_row.id.desc()).limit(_PLACES)
         return [
             SubmissionPlace(row.partition, row.log_offset, row.accepted_at)
@@ -67,12 +67,12 @@ class SqlPlaces:
         await self._database.run(statement)
 
     async def gaps(self) -> Sequence[NotedGap]:
-        """Those that nobody accepted yet, in the order in which they were found."""
+        """The gaps not accepted yet, in the order in which they were found."""
         rows = await self._database.read(select(log_gaps).order_by(_gap.noted_at, _gap.topic, _gap.partition))
         return [NotedGap(row.topic, row.partition, row.position, row.resumed_at, row.noted_at) for row in rows]
 
     async def around(self, gap: NotedGap) -> RoundGap:
-        """Of a gap of the requests topic, among the newest submissions."""
+        """The submissions around a gap of the requests topic, among the newest ones."""
         columns = select(_row.request_id, _row.partition, _row.log_offset, _row.accepted_at)
         newest = columns.order_by(_row.id.desc()).limit(_SEARCHED).subquery("newest")
         here = newest.c.partition == gap.partition
@@ -83,7 +83,7 @@ class SqlPlaces:
         return RoundGap([row.request_id for row in known], last.since)
 
     async def accept(self) -> None:
-        """Go on with the topics as they are: where the newest submissions were says nothing about them, and gaps are known."""
+        """Accepts the topics as they are: no longer compares the places of the newest submissions, and deletes the gaps."""
         newest = select(_row.id).order_by(_row.id.desc()).limit(_PLACES).scalar_subquery()
         here = update(reservations).where(_row.id.in_(newest), _row.log_offset >= 0)
         async with self._database.transaction() as connection:
@@ -91,7 +91,7 @@ class SqlPlaces:
             await connection.execute(delete(log_gaps))
 
     async def unowned(self, partitions: int) -> int:
-        """How many rows have something left to do, and are of a partition that no worker can own: the topic has fewer."""
+        """How many open rows belong to partitions that the topic no longer has, so that no worker can own them."""
         found = select(func.count()).select_from(reservations).where(_unowned(partitions))
         return int((await self._database.read(found))[0][0])
 
@@ -101,7 +101,8 @@ class SqlPlaces:
         return [(row.account_id, row.property_id) for row in await self._database.read(found)]
 
     async def move(self, partitions: int, homes: Mapping[tuple[str, str], int]) -> int:
-        """Give the unowned rows of these accounts and properties the partitions that their messages would go to; how many."""
+        """Moves the unowned rows of these accounts and properties to the partitions that their messages would go to; returns how
+        many."""
         batch = batch_of(_row.account_id, _row.property_id, column("home", Integer))
         rows = [{"account_id": key[0], "property_id": key[1], "home": home} for key, home in homes.items()]
         same = and_(_row.account_id == batch.c.account_id, _row.property_id == batch.c.property_id)

@@ -1,4 +1,4 @@
-"""What the worker and the operators' repairs need of the store, independent of how it is kept. Reading is in `store.lists.port`.
+"""The store's port for the worker and operators' repairs. The port for reading is `store.lists.port`.
 
 Exception
 ├── StoreUnavailable     the call was carried out completely or not at all
@@ -38,19 +38,19 @@ class StoreUnavailable(Exception):
 
 
 class Unstorable(ValueError):
-    """The database rejects the values it was given: trying again changes nothing. No row was changed."""
+    """The database rejects the values, and a retry would not help. No row was changed."""
 
 
 class Recorder(Protocol):
     """The worker's side. Every method takes a batch and is one transaction.
 
-    A worker is a lease holder, by `worker_id`: it holds rows for as long as it renews, and what it records of a row that it no
-    longer holds changes nothing. Before its first `renew`, and after its lease was taken over, it is given no rows: what it
-    ingests waits. When `ingest` or `claim` raises, the worker holds none of those rows, whatever the store may have done.
+    A worker is a lease holder, by `worker_id`: it holds rows for as long as it renews, and recording a row that it no longer holds
+    changes nothing. Before its first `renew`, and after its lease was taken over, it gets no rows: submissions that it ingests
+    wait. When `ingest` or `claim` raises, the worker holds none of those rows, even if the store committed.
     """
 
     async def renew(self, worker_id: str, *, seconds: float) -> bool:
-        """Extend this worker's lease by `seconds`. False when it was taken over: the worker holds nothing any more."""
+        """Extends this worker's lease by `seconds`. False if it was taken over: the worker no longer holds any rows."""
         ...
 
     async def end_lease(self, worker_id: str) -> None:
@@ -66,16 +66,15 @@ class Recorder(Protocol):
         on_duplicate: Callable[[Duplicate], None] = nobody_told,
         on_conflict: Callable[[ConflictingBody], None] = nobody_told,
     ) -> Sequence[Work]:
-        """Insert as PENDING each submission that is not known yet; those of them that are `held` are returned as leased work. One
-        that FAILED with the revision of `replay_of` becomes PENDING again, due at once. One whose cancellation came first is not
-        leased. One whose request id is known with another fingerprint is not made: the row of the first says when the last such
-        came (`conflicting_at`), and `on_conflict` is called with it.
+        """Inserts each new submission as PENDING; returns those of them that are `held` as leased work. A submission that FAILED
+        with the revision of `replay_of` becomes PENDING again, due at once. A submission whose cancellation came first is not
+        leased. A submission whose request id is known with another fingerprint is not made: the row of the first notes when the
+        last such one came (`conflicting_at`), and `on_conflict` is called with it.
 
-        One that is an earlier one sent again (`Earlier.is_repeated_by`), of this batch or of any before, gets no row: from then on
-        its request id is another name of that one, whatever becomes of it. `on_duplicate` is called with each once that is
-        committed. One with the stay and the guest of others that may stand is marked as `similar_to` these. Replays are decided one
-        after the other: one in whose place another stands by then (`Earlier.replaces`), sent before it or since, stays FAILED, and
-        `on_duplicate` is told.
+        A repeat of an earlier submission (`Earlier.is_repeated_by`), of this batch or any before, gets no row: from then on its
+        request id is an alias of the earlier one. `on_duplicate` is called with each after the commit. A submission with the stay
+        and guest of others that may lead to reservations is marked as `similar_to` these. Replays are decided one after the other:
+        if another submission replaces it (`Earlier.replaces`), earlier or later, it stays FAILED, and `on_duplicate` is called.
 
         Ids are assigned in the order in which they become visible: a reader that has seen an id has missed none below it.
         """
@@ -84,12 +83,12 @@ class Recorder(Protocol):
     async def request_cancellations(
         self, arrivals: Sequence[CancellationArrival], *, now: datetime
     ) -> Mapping[str, NotedOn]:
-        """Note on each submission, or on the one that it is a duplicate of, that it is to be cancelled; by the request ids of
-        those, and of the duplicates, the rows that are there. Whoever holds one finishes what is under way.
+        """Notes the cancellation on each submission, or on its original if it is a duplicate; returns the existing rows by request
+        id, of the submissions and of the duplicates. A worker that holds one finishes its push first.
 
-        What was surely not sent has its deadline brought forward to `now`; what is CONFIRMED is due at once, to be cancelled. What
-        is not known yet is noted when it is ingested, and then is not leased. Changes nothing where a cancellation was noted
-        before, unless that one failed with the revision that the request names.
+        The deadline of a submission that was surely not sent becomes `now`; a CONFIRMED one becomes due at once, to be cancelled.
+        If the submission is not known yet, the cancellation is noted when it is ingested, and it is not leased then. Changes
+        nothing if a cancellation was noted before, unless that one failed with the revision that the request names.
         """
         ...
 
@@ -110,8 +109,8 @@ class Recorder(Protocol):
     async def claim_expired(
         self, worker_id: str, partitions: Collection[int], *, now: datetime, limit: int
     ) -> Sequence[Work]:
-        """Like `claim`, but rows of any account, PENDING or to be cancelled, whose deadline has passed, due or not. None of them
-        is to be pushed."""
+        """Like `claim`, but for rows of any account, PENDING or to be cancelled, whose deadline has passed, due or not. The worker
+        must not push them."""
         ...
 
     async def accounts_due(self, partitions: Collection[int], *, now: datetime) -> Sequence[str]:
@@ -123,9 +122,9 @@ class Recorder(Protocol):
         ...
 
     async def take_over(self, stopped: Sequence[Heartbeat], *, now: datetime) -> int:
-        """End the leases of those of `stopped` that have not renewed since, and free, due at once, every row whose holder has no
-        lease; how many rows. Each counts as possibly sent, unless its pushes carried nothing and it was not marked. Rows
-        that are being written at this moment are left for the next call."""
+        """Ends the leases of the `stopped` workers that have not renewed since, and frees every row whose holder has no lease, due
+        at once; returns how many rows. Each counts as possibly sent, unless its target was empty and it was not marked by
+        `mark_pushing`. Rows that are being written at this moment are left for the next call."""
         ...
 
     async def leased_ids(self, worker_id: str) -> Collection[int]:
@@ -133,31 +132,31 @@ class Recorder(Protocol):
         ...
 
     async def abandon(self, worker_id: str, work_ids: Collection[int], *, now: datetime) -> int:
-        """Free rows of this worker whose fate it does not know, as `take_over` would; how many there were."""
+        """Frees rows of this worker whose state it does not know, as `take_over` would; returns how many."""
         ...
 
     async def release(self, worker_id: str, work_ids: Collection[int]) -> None:
-        """Free rows that were not pushed: anyone may claim them at once. What was possibly sent before stays so; of the rest,
-        what is to be cancelled has its deadline brought forward."""
+        """Frees rows that were not pushed: any worker may claim them at once. Rows that were possibly sent before stay so; of the
+        others, the cancelled ones have their deadline brought forward."""
         ...
 
     async def mark_pushing(self, worker_id: str, work_ids: Collection[int]) -> Collection[int]:
-        """Make durable, before the first byte, that these rows are about to be pushed: should the lease run out, they count as
-        possibly sent. The ids of those that this worker still holds. Only needed for rows whose pushes carry nothing."""
+        """Makes durable, before the first byte, that these rows are about to be pushed: if the lease expires, they count as
+        possibly sent. Returns the ids of those that this worker still holds. Only needed for rows with an empty target."""
         ...
 
     async def record(
         self, worker_id: str, ended: Sequence[Ended], postponed: Sequence[Postponed]
     ) -> Mapping[int, OutboxEvent]:
-        """Record outcomes. Those that ended drop the sealed card (IN_DOUBT ones keep it) and put their event in the outbox in the
-        same transaction; the events, by work id. Rows that this worker no longer holds are left alone and absent from the
+        """Records outcomes. For those that ended, drops the sealed card (except IN_DOUBT) and puts the event in the outbox, in the
+        same transaction; returns the events by work id. Rows that this worker no longer holds are unchanged and absent from the
         result."""
         ...
 
     async def republish(self, *, before: datetime, now: datetime, limit: int) -> Sequence[OutboxEvent]:
-        """Events recorded, or last returned here, before `before` and not published yet, oldest first, for the caller to publish:
-        those that a crash left behind. Of one submission, an event is returned only once the earlier ones are published. One that
-        cannot be read stays where it is, and rests as by `keep_event`."""
+        """Unpublished events that were recorded, or last returned here, before `before`, oldest first, for the caller to publish: a
+        crash left them behind. An event is returned only once the earlier ones of its submission are published. One that cannot be
+        read stays in the outbox, postponed as by `keep_event`."""
         ...
 
     async def keep_event(self, outbox_id: int, *, until: datetime, error_id: str) -> None:
@@ -174,7 +173,7 @@ class Recorder(Protocol):
         ...
 
     async def clear_suspects(self, work_ids: Collection[int]) -> None:
-        """It is known what became of these pushes."""
+        """Clears the marks of rows whose pushes are over."""
         ...
 
     async def published(self, outbox_ids: Collection[int]) -> None:
@@ -182,7 +181,7 @@ class Recorder(Protocol):
         ...
 
     async def backlog(self, *, now: datetime) -> Backlog:
-        """What is due and not leased."""
+        """The due rows that are not leased."""
         ...
 
     @property
@@ -191,13 +190,13 @@ class Recorder(Protocol):
         ...
 
     async def observe(self) -> None:
-        """Look which database answers now; `changes` counts it if it is another one."""
+        """Checks which database responds now; `changes` counts it if it is another one."""
         ...
 
     async def lacking(self, held: Collection[int], *, now: datetime) -> Mapping[str, int]:
-        """What the database does not have of what it acknowledged to this recorder within the last hour: how many `submissions`,
-        `outcomes` (events and cancellations), rows that were `put_off`, and `claims` of the rows `held`; and `recoveries` that were
-        begun and not finished. Empty where it has all: then nothing that this process relies on was lost."""
+        """Counts what the database acknowledged to this recorder within the last hour and no longer has: `submissions`, `outcomes`
+        (events and cancellations), postponed rows (`put_off`), and `claims` of the rows `held`; and unfinished `recoveries`. Empty
+        if it has all: then nothing that this process relies on was lost."""
         ...
 
     def remember_lost(self, work_ids: Collection[int], now: datetime) -> None:
@@ -207,14 +206,15 @@ class Recorder(Protocol):
 
 
 class CardKeys(Protocol):
-    """The keys of rows' cards. Every method is one transaction and raises `StoreUnavailable`. What is destroyed stays so."""
+    """The keys of rows' cards. Every method is one transaction and raises `StoreUnavailable`. Destroyed keys cannot be
+    recovered."""
 
     async def known(self, request_ids: Collection[str]) -> Collection[str]:
-        """Those of these submissions that were ingested, under whichever name: their cards are not needed again."""
+        """The submissions among these that were ingested, also as duplicates: their cards are not needed again."""
         ...
 
     async def take(self, request_ids: Collection[str]) -> Mapping[str, CardKey]:
-        """The keys, as far as there are any. Those of security codes are destroyed by it: whoever has taken one alone has it."""
+        """The existing keys. Destroys the stored keys of security codes, so that only the caller has them."""
         ...
 
     async def put_back(self, key: CardKey) -> None:
@@ -236,8 +236,8 @@ class CardKeys(Protocol):
         ...
 
     async def reseal(self, request_id: str, card: SealedCard, key: CardKey | None) -> None:
-        """Let a row whose card is still sealed to a key of the topic have this one instead, with keys of its own, None where it
-        needs none. Nothing happens where it has such already, or has ended."""
+        """Replaces a row's card that is still sealed to a key of the topic by `card` and its own keys, None if it needs none. Does
+        nothing if the row has its own keys already, or has ended."""
         ...
 
     async def sweep(self, *, now: datetime) -> int:
@@ -246,15 +246,15 @@ class CardKeys(Protocol):
 
 
 class Repairs(Protocol):
-    """What an operator does to a submission by hand. Each call is fenced: it changes nothing where the row was changed since it
-    was read."""
+    """An operator's manual changes to a submission. Each call is fenced: it changes nothing if the row was changed since it was
+    read."""
 
     async def in_doubt(self, request_id: str) -> Work | None:
         """The submission, if it is IN_DOUBT. Nothing is leased: a worker may be looking it up at the same time."""
         ...
 
     async def settle(self, ended: Ended) -> bool:
-        """Record how it ended, with its event, which the workers will publish. False where it is not IN_DOUBT any more."""
+        """Records the outcome and its event, which the workers will publish. False if it is no longer IN_DOUBT."""
         ...
 
     async def make_due(self, work_ids: Collection[int], *, now: datetime) -> int:
@@ -262,5 +262,5 @@ class Repairs(Protocol):
         ...
 
     async def reopen(self, work: Work, *, attempts: Sequence[Attempt], now: datetime, deadline_at: datetime) -> bool:
-        """Make it PENDING again, due at once, as never sent. False where it is not IN_DOUBT any more."""
+        """Makes it PENDING again, due at once, as never sent. False if it is no longer IN_DOUBT."""
         ...

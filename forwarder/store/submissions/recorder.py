@@ -165,7 +165,7 @@ class SqlRecorder:
         ]
 
     async def _with_free_record_ids(self, arrivals: Sequence[Arrival]) -> Sequence[Arrival]:
-        """With other ids of their records where those that they would have had are others', as of one pair in 2**53."""
+        """The arrivals, with other record ids if theirs are taken, which happens for one pair in 2**53."""
         owners: dict[int, str] = {}
         while True:
             named = as_batch([{"record_id": arrival.record_id} for arrival in arrivals])
@@ -180,7 +180,7 @@ class SqlRecorder:
             arrivals = found
 
     async def _conflicts(self, connection: AsyncConnection, others: Sequence[Arrival]) -> list[ConflictingBody]:
-        """Those of `others`, whose ids are known, that have another body; noted on the rows that have their ids."""
+        """The submissions of `others`, whose ids are known, that have another body; notes them on the rows with their ids."""
         asked = as_batch([{"request_id": each.submission.request_id} for each in others])
         known = {row.asked_as: row for row in await connection.execute(self._fingerprints_of, {BATCH: asked})}
         submissions = [each.submission for each in others]
@@ -199,8 +199,7 @@ class SqlRecorder:
         return [ConflictingBody(each) for each in found]
 
     async def _revive_all(self, replays: Sequence[Arrival], now: datetime) -> Sequence[Duplicate]:
-        """Make these FAILED ones pending again, one after the other, but not those in whose place another stands by then: they are
-        returned."""
+        """Makes these FAILED submissions pending again, one after the other, except replaced ones, which it returns."""
         refused: list[Duplicate] = []
         async with self._database.transaction() as connection:
             await self._take_turn(connection)
@@ -236,7 +235,7 @@ class SqlRecorder:
         return noted | {name: noted[original] for name, original in renamed.items() if original in noted}
 
     async def _take_turn(self, connection: AsyncConnection) -> None:
-        """Only one at a time ingests anything: what another ingested is then visible to the next statement."""
+        """Takes the ingest lock, so that rows of earlier ingests are visible to the next statement."""
         if self._database.dialect == "postgresql":
             await connection.execute(cancellations.ingest_lock())
 
@@ -270,14 +269,14 @@ class SqlRecorder:
     async def _works(
         self, worker_id: str, rows: Sequence[Row[Any]], now: datetime, *, to_end: bool = False
     ) -> Sequence[Work]:
-        """What is in these rows. Those that cannot be read rest, so that they hold up no others; or are marked so, where they are
-        `to_end`. Raises `Unworkable` where the cause is this process; then all are released."""
+        """The work in these rows. Postpones rows that cannot be read, so that they do not block others; or, if `to_end`, returns
+        them marked as unreadable. Raises `Unworkable` if the cause is this process; then all are released."""
         works: list[Work] = []
         unreadable: list[tuple[Row[Any], Fault]] = []
         for row in rows:
             try:
                 works.append(work_of(row, worker_id))
-            except FAULTS as error:  # contained: the others are claimed
+            except FAULTS as error:  # contained to this row
                 fault = contained(Where.SWEEP, error, request_id=row.request_id, reservation_id=row.id)
                 unreadable.append((row, fault))
         if works:
@@ -381,7 +380,7 @@ class SqlRecorder:
         for row in sorted(rows, key=lambda row: row.id):
             try:
                 entries.append(event_of(row))
-            except FAULTS as error:  # contained: the others are published
+            except FAULTS as error:  # contained to this event
                 fault = contained(Where.OUTBOX, error, request_id=row.request_id)
                 await self.keep_event(row.id, until=now + _UNREADABLE_RESTS, error_id=fault.id)
         return entries
@@ -414,7 +413,7 @@ class SqlRecorder:
     async def _record_first(
         self, statement: Executable, worker_id: str, ended: Sequence[Ended]
     ) -> dict[int, OutboxEvent]:
-        """For first outcomes only, which nearly all are: one statement, and nothing to look up."""
+        """For first outcomes only, as nearly all are: one statement, without a look-up."""
         if not ended:
             return {}
         batch = outcome_batch(self._database.dialect, ended)
@@ -443,8 +442,7 @@ class SqlRecorder:
         }
 
     async def _with_unpublished(self, connection: AsyncConnection, ended: Sequence[Ended]) -> set[int]:
-        """Those of these rows whose earlier events may be unpublished. Nearly all events are first ones: for those nothing is
-        looked up."""
+        """The rows whose earlier events may be unpublished. Skips the look-up for first events, as nearly all are."""
         later = [{"reservation_id": each.work_id} for each in ended if not _is_first(each)]
         if not later:
             return set()
@@ -459,11 +457,11 @@ class SqlRecorder:
     async def _lease(
         self, worker_id: str, statement: Executable, parameters: dict[str, Any], narrow: _Narrow | None = None
     ) -> Sequence[Row[Any]]:
-        """Execute a statement that leases rows, and then `narrow`. The caller holds the rows only if this returns.
+        """Executes a statement that leases rows, and then `narrow`. The caller holds the rows only if this returns.
 
-        When the response to a commit is lost, rows may be leased to a worker that does not know of them and would renew their lease
-        for ever. Their ids are kept here, and the rows released before anything more is leased. Only one lease statement runs at a
-        time: rows that one transaction releases must not have been leased again meanwhile by another, and be under push.
+        If the response to a commit is lost, rows may be leased to a worker that does not know of them and would renew their lease
+        forever. So their ids are kept here, and the rows released before anything more is leased. Only one lease statement runs at
+        a time: otherwise a transaction could release rows that another one has just leased again, and that are being pushed.
         """
         async with self._leasing:
             leased: Sequence[Row[Any]] = ()

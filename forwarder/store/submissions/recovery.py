@@ -34,36 +34,36 @@ class SqlRecovery:
         self._database = Database(engine)
 
     async def newest(self) -> datetime | None:
-        """When the last row was ingested; None of an empty store."""
+        """When the last row was ingested; None if the store is empty."""
         newest = select(func.max(_row.id)).scalar_subquery()
         rows = await self._database.read(select(_row.created_at).where(_row.id == newest))
         return rows[0].created_at if rows else None
 
     async def unfinished(self) -> Sequence[datetime | None]:
-        """From when on recoveries read the topics that were broken off."""
+        """The `since` of unfinished recoveries."""
         rows = await self._database.read(select(recoveries.c.since).where(recoveries.c.recovered_at.is_(None)))
         return [row.since for row in rows]
 
     async def begin(self, since: datetime | None, now: datetime) -> None:
-        """No worker starts until `finish`, whatever happens to this process."""
+        """Begins a recovery: no worker starts until `finish`, even if this process dies."""
         await self._database.run(insert(recoveries).values(began_at=now, since=since))
 
     async def give_up(self, began_at: datetime) -> None:
-        """The one that began then has changed nothing."""
+        """Deletes the recovery that began then, and has changed nothing."""
         await self._database.run(delete(recoveries).where(recoveries.c.began_at == began_at))
 
     async def finish(self, now: datetime) -> None:
-        """The store is what it is from now on: what workers remember of before proves no loss any more."""
+        """Finishes the recovery: acknowledgements that workers remember from before no longer prove a loss."""
         await self._database.run(update(recoveries).where(recoveries.c.recovered_at.is_(None)).values(recovered_at=now))
 
     async def cancellations_not_noted(self, requests: Collection[CancellationRequest]) -> int:
-        """How many of these requests would be noted now, on submissions that are here: those that the store lost."""
+        """How many of these cancellation requests the store lacks, for submissions that it has."""
         rows = [{"request_id": each.request_id, "revision": each.revision} for each in requests]
         found = await self._database.read(cancellations.not_noted(), {BATCH: as_batch(rows)}) if rows else ()
         return sum(row.lacking for row in found)
 
     async def replays_not_made(self, replays: Mapping[str, int]) -> Collection[str]:
-        """Of dead letters that were put back, by request id, with the revision of the failure: those that would be replayed now."""
+        """The replays that the store lacks, among these (by request id, with the revision of the failure)."""
         rows = as_batch([{"request_id": each, "revision": revision} for each, revision in replays.items()])
         if not replays:
             return ()
@@ -101,7 +101,7 @@ class SqlRecovery:
             await self._database.run(statement, {BATCH: as_batch(rows)})
 
     async def standing(self, request_ids: Collection[str]) -> Mapping[str, Standing]:
-        """Of those of these that have a row."""
+        """The row and revision of each of these submissions that has a row."""
         batch = batch_of(_row.request_id)
         found = select(_row.request_id, _row.id, _row.revision).where(
             key_among(_row.request_id, select(batch.c.request_id))
@@ -110,7 +110,8 @@ class SqlRecovery:
         return {row.request_id: Standing(row.id, row.revision) for row in rows}
 
     async def restore(self, ended: Sequence[Ended]) -> int:
-        """Record these outcomes, each a row's last, with their events, whoever holds the rows; how many were later."""
+        """Records these outcomes, each a row's last, with their events, even if a worker holds the rows; returns how many were
+        later than the row's."""
         batch = outcome_batch(self._database.dialect, ended)
         async with self._database.transaction() as connection:
             later = {row.id for row in await connection.execute(outcomes.restore(), batch)}

@@ -70,7 +70,7 @@ class SqlRepairs:
             await connection.execute(update(reservations).where(*row).values(doubles=written))
 
     async def _changes(self, change: Callable[[AsyncConnection], Awaitable[None]]) -> bool:
-        """Whether `change` changed anything; where not, nothing is committed, and so nothing audited as done."""
+        """Whether `change` changed a row; if not, nothing is committed, and so nothing audited as done."""
         try:
             async with self._database.transaction() as connection:
                 await change(connection)

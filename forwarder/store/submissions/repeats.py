@@ -1,8 +1,8 @@
-"""What was just ingested and is an earlier submission sent again, or similar to one; and what failed and has been replaced: how it
-is found, and what becomes of it.
+"""Finds and settles submissions that were just ingested and repeat, or are similar to, an earlier one; and failed ones that have
+been replaced.
 
-Rows are inserted first, looked at then, and taken back where they repeat another, within one transaction. Of nearly all batches the
-look finds nothing, and is all that this costs.
+Within one transaction, rows are inserted first, then compared, and deleted if they repeat another. For nearly all batches the
+comparison finds nothing, and is the only cost.
 """
 
 from collections import defaultdict
@@ -25,9 +25,9 @@ from forwarder.store.submissions.work import Arrival, Duplicate
 
 @dataclass(slots=True)
 class Repeats:
-    """Which rows of a batch were sent before. `duplicates`: those that are an earlier submission, by the id of their row; `known`:
-    those of them that were found to be before. `keyed`: the rows that a keyed submission repeats. `similar`: the request ids of
-    others for the same stay and guest, by the id of the row."""
+    """The repeats in a batch. `duplicates`: repeats of an earlier submission, by row id; `known`: those of them that were recorded
+    before. `keyed`: the rows that a keyed submission repeats. `similar`: the request ids of others for the same stay and guest, by
+    row id."""
 
     duplicates: dict[int, Duplicate] = field(default_factory=dict)
     known: set[int] = field(default_factory=set)
@@ -48,8 +48,8 @@ class DuplicateFinder:
     async def settle(
         self, connection: AsyncConnection, rows: Sequence[Row[Any]], arrived: Mapping[str, Arrival], now: datetime
     ) -> tuple[Sequence[Row[Any]], Repeats]:
-        """Of the `rows` just ingested those that stay leased, and which were sent before. Cancellations that came before their
-        submissions are noted on them, or on those that they repeat."""
+        """The just ingested `rows` that stay leased, and the repeats. Notes cancellations that came before their submissions, on
+        these or on their originals."""
         ids = [row.id for row in rows]
         naturals = [arrived[row.request_id].submission.natural for row in rows]
         among = {"first": min(ids), "last": max(ids)}
@@ -57,7 +57,7 @@ class DuplicateFinder:
         if not found and not _any_alike(naturals):
             return rows, Repeats()
         cancelled: dict[int, Row[Any]] = {}
-        if any(row.new_id is None for row in found):  # as it is told that any are parked
+        if any(row.new_id is None for row in found):  # means that any cancellations are parked
             cancelled = {row.id: row for row in await connection.execute(self._unpark, {"now": now})}
             await connection.execute(self._forget_parked)
         repeats = _decide(rows, arrived, found, cancelled)
@@ -86,7 +86,7 @@ class DuplicateFinder:
         cancelled: Sequence[Row[Any]],
         now: datetime,
     ) -> None:
-        """Who cancels a duplicate before it was ingested cancels what it repeats."""
+        """Cancels the originals of duplicates that were cancelled before they were ingested."""
         noted = [
             {
                 "request_id": repeats.duplicates[row.id].duplicate_of,
@@ -104,12 +104,12 @@ class DuplicateFinder:
 
 
 def _any_alike(naturals: Sequence[NaturalKey | None]) -> bool:
-    """Whether two of a batch are recognised by the same."""
+    """Whether two of a batch share a key."""
     return any(len({*keys}) < len(keys) for keys in zip(*([*_keys(each)] for each in naturals if each), strict=True))
 
 
 def _keys(natural: NaturalKey) -> Iterator[object]:
-    """By what it is recognised. What it lacks is like nothing else's."""
+    """The keys that identify it; a missing one equals no other."""
     for key in (natural.key, natural.stay):
         yield object() if key is None else key
 
@@ -120,7 +120,7 @@ def _decide(
     found: Sequence[Row[Any]],
     cancelled: Mapping[int, Row[Any]],
 ) -> Repeats:
-    """Which of the `rows` repeat an earlier one, in the order of their ids."""
+    """Decides which of the `rows` repeat an earlier one, in the order of their ids."""
     repeats, candidates = Repeats(), _Candidates()
     for row in sorted((each for each in found if each.old_id is not None), key=lambda each: each.old_id):
         candidates.add(row.old_id, earlier_in(row))
@@ -169,7 +169,7 @@ class _Candidates:
                     self._like[key].append(row_id)
 
     def like(self, natural: NaturalKey) -> Sequence[tuple[int, Earlier]]:
-        """Those with the natural key or the stay, newest first."""
+        """The candidates with the natural key or the stay, newest first."""
         ids = {*self._like.get(natural.key, ()), *self._like.get(natural.stay or "", ())}
         return [(each, self._known[each]) for each in sorted(ids, reverse=True)]
 
@@ -178,7 +178,7 @@ class _Candidates:
 
 
 def earlier_in(row: Row[Any]) -> Earlier:
-    """The submission in a row, as `duplicates` selects it. Where its cancellation came to nothing, it stands as before."""
+    """The submission in a row, as `duplicates` selects it. A failed cancellation is ignored."""
     return Earlier(
         row.request_id,
         row.natural_key,
@@ -193,8 +193,8 @@ def earlier_in(row: Row[Any]) -> Earlier:
 
 
 def replaced_by(rows: Sequence[Row[Any]]) -> Mapping[str, str]:
-    """Those of the failed submissions in `rows`, as `duplicates.alike_of` selects them, that must not be made any more; and for
-    each the request id of the newest that stands in its place."""
+    """The failed submissions in `rows`, as `duplicates.alike_of` selects them, that must not be made any more, each with the
+    request id of the newest one that replaces it."""
     found: dict[str, str] = {}
     for row in sorted(rows, key=lambda each: each.old_id):
         if row.failed_natural is not None and row.request_id != row.failed_id:
@@ -206,7 +206,7 @@ def replaced_by(rows: Sequence[Row[Any]]) -> Mapping[str, str]:
 
 
 def _standing(submission: Submission, natural: NaturalKey, cancelled: Row[Any] | None) -> Earlier:
-    """A row of this very batch, as others of it see it."""
+    """A row of this batch, as an earlier one of later rows."""
     return Earlier(
         submission.request_id,
         natural.key,

@@ -138,7 +138,7 @@ def _outcome_row(position: int, ended: Ended) -> dict[str, Any]:
 
 
 def _given(row: Mapping[str, Any]) -> dict[str, Any]:
-    """`row` without what is None: what is missing is NULL to the database, and costs it nothing to read."""
+    """`row` without None values: a missing member is NULL in the database, and costs nothing to read."""
     return {name: value for name, value in row.items() if value is not None}
 
 
@@ -216,9 +216,9 @@ def work_of(row: Row[Any] | SimpleNamespace, leased_by: str = "") -> Work:
 
 
 def _evidence_in(row: Row[Any] | SimpleNamespace) -> Evidence:
-    """What the row knows of its pushes. Its mark decides where the two differ: an operator reopened it, or an older version, which
-    noted no more than the mark, left it in doubt."""
-    if not row.evidence and not row.possibly_sent:  # as nearly always
+    """The evidence of the row's pushes. If it contradicts `possibly_sent`, that decides: an operator reopened the row, or an older
+    version, which wrote only the mark, left it in doubt."""
+    if not row.evidence and not row.possibly_sent:  # nearly always
         return NOTHING_SENT
     evidence = read_evidence(row.evidence or "").dated(iso(row.updated_at))
     if row.possibly_sent and not evidence.open:
@@ -229,8 +229,8 @@ def _evidence_in(row: Row[Any] | SimpleNamespace) -> Evidence:
 
 
 def unreadable_work(row: Row[Any], own: Row[Any], fault: Fault, leased_by: str) -> Work | None:
-    """What can be known of a row that `work_of` cannot read, enough to end it: its ids, and of its reservation only `own`, which
-    has columns of their own. None of one that is confirmed and whose record cannot be read: it would be lost by ending it."""
+    """The readable part of a row that `work_of` cannot read, enough to end it: its ids, and of its reservation only `own`, which
+    are separate columns. None for a confirmed row whose record cannot be read, because ending it would lose the reservation."""
     attempt = Attempt(row.tries + 1, "prepare", iso(row.deadline_at), 0, "deferred", INTERNAL_ERROR, str(fault))
     reservation = {
         "propertyId": own.property_id,
@@ -322,7 +322,7 @@ def similar_in(text: str | None) -> Sequence[str]:
 
 
 def card_row(card: SealedCard | None) -> dict[str, str] | None:
-    """What the column `card` has as JSON."""
+    """The JSON value of the column `card`."""
     return None if card is None else {"keyId": card.key_id, "sealed": card.sealed}
 
 

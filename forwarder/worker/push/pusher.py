@@ -99,9 +99,9 @@ class _ConnectedAccount(NamedTuple):
 
 
 class Pusher:
-    """Pushes for every account. `may_send`: whether a row's lease still holds; `sure`: whether the store is known to be the one that
-    granted it; `intend` makes the intent to push durable; `pace`: the account's rate limit; `is_cancelled`: whether a cancellation
-    was ingested since the row was leased."""
+    """Pushes for every account. `may_send`: whether a row's lease still holds; `sure`: whether the store is known to be the one
+    that granted it; `intend` makes the intent to push durable; `pace`: the account's rate limit; `is_cancelled`: whether a
+    cancellation was ingested since the row was leased."""
 
     def __init__(  # noqa: PLR0913 - a port each
         self,
