@@ -88,36 +88,36 @@ reservations = Table(
     Column("similar_to", Text),
     Column("conflicting_at", Moment),
     sqlite_autoincrement=True,
-    # A row is written twice, once when it is taken in and once with its outcome. Rows of the usual size stay in the page, as
-    # they are: compressing each on its way costs more than it saves.
+    # A row is written twice: when it is ingested, and with its outcome. Rows of the usual size stay uncompressed in the page,
+    # because compressing each costs more than it saves.
     postgresql_with={"toast_tuple_target": 8160, "autovacuum_vacuum_scale_factor": 0.05},
 )
 """One row per submission. `status` is a value of `Status`. `request`, `card`, `attempts`, `record`, `problem` and `cancel_problem`
 are JSON texts.
 
-- `id`: counts, in the order in which rows were ingested; lists, their cursors and the other tables go by it.
-- `record_id`: what callers know as the `id` of the record, derived from the request id.
-- `partition`, `log_offset`, `log_timestamp_ms` (UTC, since 1970): where and when the requests topic had it. An offset below
-  0 is of a topic that was lost since.
+- `id`: increases in the order of ingestion; lists, their cursors and the other tables use it.
+- `record_id`: the record's `id` that callers see, derived from the request id.
+- `partition`, `log_offset`, `log_timestamp_ms` (UTC, since 1970): of its message on the requests topic. A negative offset is of a
+  topic that was lost since.
 - `card`: the card, sealed under keys that are in `card_keys`; null once the outcome is final.
-- `due_at`: when the row is to be worked on, or since when; null once nothing is left to do, or only for an operator.
-- `deadline_at`: until when that is tried.
+- `due_at`: when the row is (or was) due; null once nothing is left to do, or only an operator can.
+- `deadline_at`: until when the forwarder tries it.
 - `leased_by`: the worker that holds it.
 - `pushing`: an intent to push was made durable, and its end is not known.
 - `possibly_sent`: an earlier push may have made a reservation.
-- `evidence`: what was sent, to whom, and what came back (`reservation.evidence`), one JSON object a line.
-- `target`: where pushes go under the present lease, or the last, and what they carry (see `Work`).
+- `evidence`: the pushes and their results (`reservation.evidence`), one JSON object a line.
+- `target`: the target of pushes under the current or last lease (see `Work`).
 - `doubles`: the ids of other reservations that the PMS shows under the same reference, as JSON.
 - `takeovers`: how many workers it was taken over from.
-- `tries`: how many since it became pending, or its cancellation could first be tried; `attempts` need not hold all of them.
+- `tries`: attempts since it became pending, or its cancellation could first be tried; `attempts` may not hold all of them.
 - `cancel_problem`: why a requested cancellation failed.
-- `natural_key`, `transaction_key`, `keyed`: as in `NaturalKey`; `keyed` also of one that a keyed submission repeated.
+- `natural_key`, `transaction_key`, `keyed`: as in `NaturalKey`; `keyed` also if a keyed submission repeated it.
 - `same_key`, `stay_key`: as in `NaturalKey`; NULL in rows of releases before 0.2.
-- `similar_to`: the request ids of others for the same stay and guest, as a JSON text; NULL where there are none.
+- `similar_to`: the request ids of others for the same stay and guest, as a JSON text; NULL if there are none.
 - `conflicting_at`: when the last submission with another body under its idempotency key was accepted, which was not made.
-- `transaction_of`: no longer written. Releases before 0.2 refused a submission for the transaction of the one that it names.
-- `failure_class`: the class of its dead letter, where it is FAILED.
-- `anonymized_at`: when its guest's data was removed (`reservation.anonymous`); null again once it is worked on again.
+- `transaction_of`: no longer written. Releases before 0.2 refused a submission that reused the transaction of the named one.
+- `failure_class`: the class of its dead letter, if FAILED.
+- `anonymized_at`: when its guest's data was removed (`reservation.anonymous`); null again once work on it resumes.
 """
 
 Index("reservations_request_id", reservations.c.request_id, unique=True)
@@ -126,7 +126,7 @@ _UNLISTED: list[ColumnElement[str]] = [
     literal_column(f"'{status}'") for status in sorted(set(Status) - LISTED_STATUSES)
 ]
 IS_LISTED: Final = reservations.c.status.not_in(_UNLISTED)
-"""What a list has by default, as a condition. A partial index serves only statements that have the very same one."""
+"""The default filter of a list. A partial index serves only statements with exactly its condition."""
 Index(
     "reservations_listed",
     reservations.c.account_id,
@@ -134,12 +134,12 @@ Index(
     postgresql_where=IS_LISTED,
     sqlite_where=IS_LISTED,
 )
-# One for each filter of a list. An account's rows with one key lie in the order of their ids, in which lists are read.
+# One for each filter of a list, with ids last, because lists are read in the order of ids.
 Index("reservations_status", reservations.c.account_id, reservations.c.status, reservations.c.id)
 Index("reservations_property", reservations.c.account_id, reservations.c.property_id, reservations.c.id)
 Index("reservations_arrival", reservations.c.account_id, reservations.c.arrival_date, reservations.c.id)
 Index("reservations_departure", reservations.c.account_id, reservations.c.departure_date, reservations.c.id)
-# By the day, because there are few of them. The moment is last in the index, so that older rows are passed over unread.
+# By day, because there are few days. The moment is last in the index, so that older rows are skipped unread.
 Index(
     "reservations_updated",
     reservations.c.account_id,
@@ -147,8 +147,8 @@ Index(
     reservations.c.id,
     reservations.c.updated_at,
 )
-# What can be claimed, in the order in which it is claimed. The partition is last in the index, not beside it, so that rows of
-# other workers' partitions are passed over without being read.
+# Claimable rows, in the order of claims. The partition is the last column of the index, so that rows of other workers' partitions
+# are skipped unread.
 Index(
     "reservations_due",
     reservations.c.account_id,
@@ -158,7 +158,7 @@ Index(
     postgresql_where=text("due_at IS NOT NULL AND leased_by IS NULL"),
     sqlite_where=text("due_at IS NOT NULL AND leased_by IS NULL"),
 )
-# For operators, who are asked about what a PMS shows.
+# For operators, who look up reservations by the PMS's id.
 Index(
     "reservations_pms_id",
     reservations.c.pms_reservation_id,
@@ -194,10 +194,10 @@ _departed_later = and_(
 FINISHED_DAY: Final[ColumnElement[date]] = func.coalesce(
     case((_departed_later, reservations.c.departure_date)), utc_day(reservations.c.updated_at)
 )
-"""The day on which a submission was finished: the guest leaves, or, where that is over or will not be, the outcome was recorded."""
+"""The day on which a submission is finished: of the guest's departure if confirmed and later, else of its outcome."""
 _IDENTIFIABLE = "anonymized_at IS NULL AND due_at IS NULL AND leased_by IS NULL AND status <> 'IN_DOUBT'"
 IS_IDENTIFIABLE: Final = text(_IDENTIFIABLE)
-"""That nothing is left to do for a row, and its guest's data is still there; literally the condition of the index."""
+"""Finished rows that still have their guest's data; literally the condition of the index."""
 Index(
     "reservations_identifiable",
     reservations.c.workspace_id,
@@ -210,7 +210,7 @@ Index(
 
 _OPEN_FAILURE = "status = 'FAILED' AND anonymized_at IS NULL"
 IS_OPEN_FAILURE: Final = text(_OPEN_FAILURE)
-"""That a submission failed and could be put back; literally the condition of the index."""
+"""Failed submissions that can be replayed; literally the condition of the index."""
 Index(
     "reservations_failed",
     reservations.c.account_id,
@@ -220,12 +220,12 @@ Index(
 )
 
 _POSSIBLE = "status IN ('PENDING', 'IN_DOUBT', 'CONFIRMED', 'CANCELLED')"
-"""Of which rows a reservation came or may come. Only those are looked for by what they ask for."""
+"""Rows that led or may lead to a reservation. Only these are searched for repeats."""
 
 
 def recognised_by(columns: ReadOnlyColumnCollection[str, Any]) -> ColumnElement[str]:
-    """What a submission that is sent again is looked for by: its transaction, or its natural key where it has none, which two that
-    have different transactions never share."""
+    """The key that repeats are searched by: the transaction, or the natural key if there is none. Submissions with different
+    transactions never share it."""
     return func.coalesce(columns.transaction_key, columns.natural_key)
 
 
@@ -238,7 +238,7 @@ Index(
 )
 
 _IS_RECOGNISED = f"stay_key IS NOT NULL AND {_POSSIBLE}"
-# By both: what is the same is found at once, however many have the stay.
+# By both, so that the same content is found at once, regardless of how many have the same stay.
 Index(
     "reservations_stay",
     reservations.c.stay_key,
@@ -258,9 +258,9 @@ card_keys = Table(
     Column("expires_at", Moment, nullable=False),
     Column("sealing_key", Key),
 )
-"""The keys of the cards in rows that are under way, wrapped by the secret; `code_key` is the security code's. A card whose key is
-deleted cannot be opened by anybody: so this table does not belong into a backup. `sealing_key`: in place of keys of its own, the
-one in `sealing_keys` that a card is sealed to whose worker lacked the secret for it; that one is kept until then."""
+"""The keys of the cards in open rows, wrapped by the secret; `code_key` is the security code's. A card whose key is deleted can no
+longer be opened; so exclude this table from backups. `sealing_key`: the key in `sealing_keys` that the card is still sealed to,
+because the worker that ingested it lacked the secret; that key is kept until the card is resealed."""
 
 duplicates = Table(
     "duplicates",
@@ -271,8 +271,8 @@ duplicates = Table(
     Column("accepted_at", Moment, nullable=False),
     Column("fingerprint", Text, nullable=False),
 )
-"""Submissions that turned out to be an earlier one sent again: `duplicate_of` is the request id of that one, which has a row. And,
-as a duplicate of itself, each confirmed one whose row was purged."""
+"""Submissions that repeated an earlier one: `duplicate_of` is the request id of that one, which has a row. Each confirmed
+submission whose row was purged is recorded as a duplicate of itself."""
 
 purges = Table(
     "purges",
@@ -280,7 +280,7 @@ purges = Table(
     Column("finished_before", Date, primary_key=True),
     Column("purged_at", Moment, nullable=False),
 )
-"""The days before which rows of finished submissions were deleted: that the store lacks those is no sign of a restore."""
+"""The days before which rows of finished submissions were purged, so that their absence is not taken for a restore."""
 
 recoveries = Table(
     "recoveries",
@@ -289,9 +289,8 @@ recoveries = Table(
     Column("since", Moment),
     Column("recovered_at", Moment),
 )
-"""The runs of `forwarder recover`. `since`: from when on topics are read, null for all that they have. `recovered_at`: when it was
-done; what workers remember of before proves no loss any more. Null of one that was broken off: workers wait until it is
-run again."""
+"""The runs of `forwarder recover`. `since`: the time from which topics are read, null for all messages. `recovered_at`: when it
+finished; acknowledgements from before no longer prove a loss. Null if it was interrupted: workers wait until it is run again."""
 
 log_gaps = Table(
     "log_gaps",
@@ -323,8 +322,8 @@ workers = Table(
     Column("lease_seconds", Double, nullable=False),
     postgresql_with={"fillfactor": 50},
 )
-"""The lease holders. `sequence` counts renewals: a worker whose sequence stands still for `lease_seconds`, by the clock of whoever
-watches, has lost its lease. A worker that is not in here will soon hold nothing."""
+"""The lease holders. `sequence` counts renewals: a worker whose sequence does not change for `lease_seconds`, by the clock of the
+worker that watches, has lost its lease. The rows of a worker that is not in this table will soon be freed."""
 
 processes = Table(
     "processes",
@@ -339,7 +338,7 @@ processes = Table(
     Column("throttles", Text, nullable=False),
     postgresql_with={"fillfactor": 50},
 )
-"""The processes that run, as in `RunningProcess`; `throttles` is JSON. Told every few seconds, for operators alone."""
+"""The running processes, as in `RunningProcess`; `throttles` is JSON. Updated every few seconds, only for operators."""
 
 outbox = Table(
     "outbox",
@@ -358,20 +357,20 @@ outbox = Table(
     Column("faults", Integer, nullable=False, server_default=text("0")),
     Column("error_id", Text),
     sqlite_autoincrement=True,
-    # Rows live for milliseconds: what matters is that their places are used again soon.
+    # Rows live for milliseconds, so their space must be reused soon.
     postgresql_with={
         "toast_tuple_target": 8160,
         "autovacuum_vacuum_scale_factor": 0,
         "autovacuum_vacuum_threshold": 5000,
     },
 )
-"""Events that were recorded with their outcome and are not known to be published. `dead_letter` (JSON) goes out with the event.
-`publish_attempted_at`: when it was last handed out to be published; at first, when it was recorded. `faults`: how often it could
-not be published for a reason that nobody expected, last the one that the log has under `error_id`."""
+"""Events that were recorded with their outcome and are not known to be published. `dead_letter` (JSON) is published with the event.
+`publish_attempted_at`: when it was last handed out to be published; at first, when it was recorded. `faults`: how often publishing
+failed with an unexpected exception; the last one is logged with `error_id`."""
 
 _SET_ASIDE = "faults > 0"
 IS_SET_ASIDE: Final = text(_SET_ASIDE)
-"""That an event could not be published; literally the condition of the index."""
+"""Events that could not be published; literally the condition of the index."""
 Index("outbox_set_aside", outbox.c.id, postgresql_where=text(_SET_ASIDE), sqlite_where=text(_SET_ASIDE))
 
 suspects = Table(
@@ -381,8 +380,8 @@ suspects = Table(
     Column("worker_id", Key, nullable=False),
     Column("deaths", Integer, nullable=False, server_default=text("0")),
 )
-"""Rows that were taken over again and again, while a worker pushes them: `id` is the row's, `deaths` how many workers ended over it
-before this one."""
+"""Rows that were taken over repeatedly, while a worker pushes them: `id` is the row's, `deaths` how many workers died while they
+pushed it, before this one."""
 
 webhook_deliveries = Table(
     "webhook_deliveries",
@@ -403,9 +402,9 @@ webhook_deliveries = Table(
     Column("attempts", Text, nullable=False, server_default=text("'[]'")),
     sqlite_autoincrement=True,
 )
-"""Deliveries to customers' endpoints, and how they ended. `due_at` is set while one is pending; a claim postpones it, so that a
-delivery whose claimant dies is due again. `retrying_since`: the first try of this series; before that, when it was queued.
-`claims` counts claims, to tell one from another."""
+"""Deliveries to customers' endpoints, and their results. `due_at` is set while one is pending; a claim postpones it, so that a
+delivery whose claimant dies is due again. `retrying_since`: the first attempt of this series; before that, when it was queued.
+`claims` numbers the claims, to distinguish them."""
 
 Index(
     "webhook_deliveries_event",
@@ -439,7 +438,7 @@ audit = Table(
     Column("previous_hash", Text, nullable=False),
     Column("hash", Text, nullable=False),
 )
-"""The audit trail, as in `AuditEntry`. Triggers refuse to change or delete what is in it."""
+"""The audit trail, as in `AuditEntry`. Triggers reject changes and deletions."""
 
 audit_head = Table(
     "audit_head",
@@ -448,4 +447,4 @@ audit_head = Table(
     Column("number", BigInteger, nullable=False),
     Column("hash", Text, nullable=False),
 )
-"""The end of the audit trail, in one row, which whoever appends to it has locked."""
+"""The end of the audit trail, in one row, which an append locks."""

@@ -1,4 +1,4 @@
-"""Every text that the database holds, whatever table it is in: for who looks for what must not be stored."""
+"""Reads every text in the database, in all tables, to search for data that must not be stored."""
 
 from collections.abc import AsyncGenerator, Callable, Sequence
 from functools import partial
@@ -49,12 +49,12 @@ class SqlTexts:
         self._database = Database(engine)
 
     async def tables(self) -> Sequence[str]:
-        """The names of all tables, also of those that are not the forwarder's."""
+        """The names of all tables, including those that are not the forwarder's."""
         return await self._ask(lambda connection: sorted(inspect(connection).get_table_names()))
 
     async def of(self, table: str) -> AsyncGenerator[Sequence[StoredText], None]:
-        """The texts of a table, in batches: each is a short transaction of its own, so that nothing waits for a slow reader. What
-        is written meanwhile may be missed."""
+        """The texts of a table, in batches, each in a short transaction, so that a slow reader blocks nothing. May miss texts that
+        are written meanwhile."""
         known = await self._ask(partial(_known, table))
         key = list(known.primary_key) or list(known.columns)
         readable = [column for column in known.columns if isinstance(column.type, String | JSON | LargeBinary)]
@@ -80,7 +80,7 @@ class SqlTexts:
             ) from None
 
     async def _ask(self, ask: Callable[[Connection], T]) -> T:
-        """What the database's own catalogue says."""
+        """Queries the database's catalogue."""
         with outages_translated():
             async with self._engine.connect() as connection:
                 return await connection.run_sync(ask)

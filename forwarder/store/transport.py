@@ -1,5 +1,5 @@
-"""How a PostgreSQL URL says that its server is reached: where, whether encrypted, with which files. libpq's words, read as asyncpg
-reads them; connects to nothing."""
+"""The connection settings in a PostgreSQL URL: hosts, encryption, certificate files. libpq's parameters, interpreted as by asyncpg;
+does not connect."""
 
 import ssl
 from collections.abc import Mapping
@@ -15,19 +15,19 @@ _SESSION_ATTRS: Final = (("target_session_attrs", "PGTARGETSESSIONATTRS"), ("ser
 
 
 class BadTransport(ValueError):
-    """The URL asks for what cannot be had. Says which of its parameters, and quotes nothing else of it."""
+    """The URL has unusable settings. The message names the parameter, and quotes nothing else of the URL."""
 
 
 @dataclass(frozen=True, slots=True)
 class Transport:
-    """`hosts` is empty where the server's socket on this machine is used. A path is a socket, too."""
+    """`hosts` is empty if the server's local socket is used. A path is a socket, too."""
 
     hosts: tuple[str, ...]
     encrypted: bool
 
 
 def transport_of(url: str, environment: Mapping[str, str]) -> Transport:
-    """What the URL and libpq's own variables in `environment` come to. Raises `BadTransport`."""
+    """The settings from the URL and libpq's variables in `environment`. Raises `BadTransport`."""
     try:
         parts = urlsplit(url)
     except (
@@ -47,7 +47,7 @@ def transport_of(url: str, environment: Mapping[str, str]) -> Transport:
 
 
 def names_session_attrs(url: str, environment: Mapping[str, str]) -> bool:
-    """Whether the URL, or libpq's own variables, say which kind of server to connect to, or name a service, whose file may."""
+    """Whether the URL, or libpq's variables, set the kind of server to connect to, or name a service, whose file may set it."""
     query = parse_qs(urlsplit(url).query)
     return any(query.get(name) or environment.get(variable) for name, variable in _SESSION_ATTRS)
 
@@ -59,7 +59,7 @@ def _host(address: str) -> str:
 
 
 def _check_files(query: Mapping[str, str], environment: Mapping[str, str], *, verified: bool) -> None:
-    """That they are there and fit together: the driver finds out only when it connects, and does not say which of them it was."""
+    """Checks that the files exist and match: the driver would fail only when it connects, without naming the file."""
     authority = query.get("sslrootcert") or environment.get("PGSSLROOTCERT")
     certificate, key = query.get("sslcert"), query.get("sslkey")
     if verified and authority is None and not (Path.home() / ".postgresql/root.crt").exists():

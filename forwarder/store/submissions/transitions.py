@@ -1,6 +1,6 @@
-"""Every change of a submission's state: who may make it, in which statement, and what that checks before it changes anything.
+"""Every transition of a submission's state: who may make it, by which statement, and what the statement checks first.
 
-The statements are in `statements`; a test compiles each and looks for the checks in it. The page on guarantees prints this table.
+The statements are in `statements`; a test compiles each and looks for its checks. The page on guarantees prints this table.
 """
 
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from typing import Final
 
 
 class Check(StrEnum):
-    """What a statement asks of a row before it changes it. `words` on the page are its value."""
+    """A condition that a statement checks before it changes a row. The page prints its value."""
 
     HOLDER = "it is the holder"
     NO_HOLDER = "no worker holds it"
@@ -37,7 +37,7 @@ TRANSITIONS: Final = (
     Transition(
         "",
         "PENDING",
-        "a message was ingested, and is no earlier one sent again",
+        "a message was ingested, and does not repeat an earlier one",
         "worker",
         "claims.ingest",
         (Check.TURN,),
@@ -61,13 +61,13 @@ TRANSITIONS: Final = (
     Transition(
         "PENDING, IN_DOUBT",
         "CANCELLED",
-        "it was to be cancelled, and nothing was made",
+        "it was cancelled, and nothing was made",
         "worker",
         "outcomes.finish",
         _HELD,
     ),
     Transition("CONFIRMED", "CANCELLED", "it was cancelled in the PMS", "worker", "outcomes.finish", _HELD),
-    Transition("any", "the same", "a try was put off: due again later", "worker", "outcomes.postpone", _HELD),
+    Transition("any", "the same", "a try was postponed: due again later", "worker", "outcomes.postpone", _HELD),
     Transition("any", "the same", "a row was given back unsent", "worker", "claims.release", (Check.HOLDER,)),
     Transition(
         "any", "the same", "the holder lost its lease: due again", "another worker", "leases.free_abandoned", ()
@@ -92,7 +92,7 @@ TRANSITIONS: Final = (
     Transition(
         "FAILED",
         "PENDING",
-        "its dead letter was replayed, and no other stands in its place",
+        "its dead letter was replayed, and no other submission replaces it",
         "worker",
         "claims.revive",
         (*_IN_DOUBT, Check.TURN),

@@ -1,4 +1,4 @@
-"""What the worker and the store exchange: submissions as they arrive, as leased work, and with their outcome. No I/O."""
+"""The types that the worker and the store exchange: arriving submissions, leased work, and outcomes. No I/O."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,16 +16,16 @@ from forwarder.reservation.submission import Submission
 from forwarder.reservation.value import value
 
 FAILURE_CLASS: Final = "dlt-failure-class"
-"""The header of a dead letter that says, in a word of a closed set, why it was set aside."""
+"""The header of a dead letter with its failure class, one of a closed set."""
 
 UNKNOWN: Final = "{}"
-"""The target of a push whose worker did not name any: nobody can look into it afterwards."""
+"""The target of a push whose worker recorded none: it cannot be looked up afterwards."""
 
 
 @value(frozen=True, slots=True)
 class Attempt:
-    """One try at a submission: `action` is what was done (`create`, `find`, `cancel`), `outcome` how it ended (`confirmed`,
-    `rejected`, `deferred`, `in_doubt`, `absent`, `cancelled`), `reason` and `detail` what the PMS or the worker said."""
+    """One attempt at a submission: its `action` (`create`, `find`, `cancel`), `outcome` (`confirmed`, `rejected`, `deferred`,
+    `in_doubt`, `absent`, `cancelled`), and the `reason` and `detail` from the PMS or the worker."""
 
     number: int
     action: str
@@ -38,9 +38,9 @@ class Attempt:
 
 @value(frozen=True, slots=True)
 class CardKey:
-    """The keys of a row's card, each wrapped by the secret `secret_id`: of the security code, None where it has none or that is
-    gone, and of the rest. Of no use from `expires_at` on. `sealing_key`: it has none of its own yet, because its card is still
-    sealed to the topic's key of that id; `secret_id` and `number_key` are empty then."""
+    """The keys of a row's card, each wrapped by the secret `secret_id`: of the security code, None if it has none or the key was
+    destroyed, and of the rest. Not needed from `expires_at` on. `sealing_key`: the card is still sealed to the topic's key of that
+    id, and has no keys of its own yet; `secret_id` and `number_key` are empty then."""
 
     request_id: str
     secret_id: str
@@ -52,7 +52,7 @@ class CardKey:
 
 @value(frozen=True, slots=True)
 class KeptCard:
-    """A row's card as it is kept, with as much as sealing it anew needs."""
+    """A row's stored card, with the fields needed to reseal it."""
 
     request_id: str
     account_id: str
@@ -64,15 +64,15 @@ class KeptCard:
 class Arrival:
     """A submission as the worker ingests it.
 
-    `partition`, `offset` and `timestamp_ms` (UTC, since 1970): where and when the log had it.
-    `deadline_at`: when trying ends.
+    `partition`, `offset` and `timestamp_ms` (UTC, since 1970): of its message on the log.
+    `deadline_at`: until when it is tried.
     `held`: the worker has room for it now and leases it at once; otherwise it waits in the store, due at once.
-    `replay_of`: it is a dead letter that was put back, of the failure with that revision.
-    `size`: bytes of the message that brought it; 0 where nobody counted them.
-    `request`: the JSON text of its reservation, where known.
+    `replay_of`: it replays a dead letter, of the failure with that revision.
+    `size`: bytes of its message; 0 if not counted.
+    `request`: the JSON text of its reservation, if known.
     `target`: as in `Work`.
     `card_key`: kept with the row, if it is new.
-    `record_ids_taken`: how many ids that its record would have had are those of others.
+    `record_ids_taken`: how many of its candidate record ids were taken by others.
     """
 
     submission: Submission
@@ -120,7 +120,7 @@ class NotedCancellation:
 
 @dataclass(frozen=True, slots=True)
 class PmsReservation:
-    """The reservation that the PMS made of a submission, and its record of section 2.5."""
+    """The reservation that the PMS made for a submission, and its record of section 2.5."""
 
     pms_reservation_id: str
     record: Mapping[str, Any]
@@ -130,21 +130,21 @@ class PmsReservation:
 class Work:
     """A submission to be worked on, leased to a worker.
 
-    `id`: the row's. `record_id`: its record's, by which callers know it.
-    `status`: PENDING; or IN_DOUBT where it is only to be looked up; or CONFIRMED where it is to be cancelled.
-    `evidence`: what is known of earlier pushes.
-    `target`: where pushes under this lease go and what they carry, so that they can be looked into afterwards. Empty where they
-    carry nothing; then each push is marked by `mark_pushing` before its first byte. None where nothing is to be pushed.
-    `pushing`: the intent to push was made durable by `mark_pushing`, and its end is not known.
+    `id`: the row's. `record_id`: the record's, which callers see.
+    `status`: PENDING; or IN_DOUBT if it may only be looked up; or CONFIRMED if it is to be cancelled.
+    `evidence`: of earlier pushes.
+    `target`: where pushes under this lease go, and the key or reference in them, so that they can be looked up afterwards. Empty if
+    they have neither; then `mark_pushing` marks each push before its first byte. None if it must not be pushed.
+    `pushing`: `mark_pushing` made the intent to push durable, and the push's end is not known.
     `takeovers`: how many workers it was taken over from.
-    `tries`: how many since it became pending, or could be cancelled.
-    `partition`, `offset`, `timestamp_ms`: those of its `Arrival`.
-    `cancellation`: set where it is to be cancelled.
-    `pms_reservation`: set where it is CONFIRMED.
-    `leased_by`: the worker id it was leased to; a worker that lost its lease goes on under another id.
-    `size`: bytes of its request and its sealed card as texts, or a little more; 0 where nobody counted them.
+    `tries`: how many attempts since it became pending, or could be cancelled.
+    `partition`, `offset`, `timestamp_ms`: as in its `Arrival`.
+    `cancellation`: set if it is to be cancelled.
+    `pms_reservation`: set if it is CONFIRMED.
+    `leased_by`: the worker id it was leased to; a worker that lost its lease continues under another id.
+    `size`: bytes of its request and its sealed card as texts, or a little more; 0 if not counted.
     `similar_to`: the request ids of others for the same stay and guest.
-    `unreadable`: the row cannot be read. Only what it takes to end it is here, and its reservation is not.
+    `unreadable`: the row cannot be read. Only the fields needed to end it are set; its reservation is missing.
     """
 
     id: int
@@ -172,14 +172,14 @@ class Work:
 
     @property
     def possibly_sent(self) -> bool:
-        """Whether an earlier push may have made a reservation, so that nothing is created before that is settled."""
+        """Whether an earlier push may have made a reservation, which must be settled before another create."""
         return bool(self.evidence.lines) and bool(self.evidence.open)
 
 
 @dataclass(frozen=True, slots=True)
 class Duplicate:
-    """A submission that turned out, as it was ingested, to be another one: that with the request id `duplicate_of`. `replayed`: it
-    is a dead letter that was put back, and stays FAILED, because the other was sent in its place."""
+    """A submission that turned out, when ingested, to repeat the one with the request id `duplicate_of`. `replayed`: it is a
+    replayed dead letter, and stays FAILED because the other replaces it."""
 
     submission: Submission
     duplicate_of: str
@@ -194,12 +194,12 @@ class ConflictingBody:
 
 
 def nobody_told(_not_made: Duplicate | ConflictingBody) -> None:
-    """For those who do not ask which submissions got no row."""
+    """A callback that ignores which submissions got no row."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """What goes to the dead-letter topic: a message of the requests topic, with headers that say why."""
+    """A message for the dead-letter topic: the one of the requests topic, with headers that say why it failed."""
 
     key: str
     value: str
@@ -207,20 +207,20 @@ class DeadLetter:
 
     @property
     def failure_class(self) -> str | None:
-        """By which it is counted among those that stand."""
+        """The class that open dead letters are counted by."""
         return self.headers.get(FAILURE_CLASS)
 
 
 @value(frozen=True, slots=True)
 class Ended:
-    """How a submission ended. Recorded together with its event.
+    """A submission's outcome. Recorded together with its event.
 
     `look_at`: when to look it up again, if IN_DOUBT; None leaves that to an operator.
     `dead_letter`: published with the event.
     `cancelled_at`: when it was cancelled.
-    `cancel_problem`: why the cancellation failed, of one that stays CONFIRMED.
-    `cancel_by`: until when the PMS is asked for the cancellation, of one that is CONFIRMED only now and has one noted.
-    `evidence`: what is known of its pushes. `doubles`: the ids of other reservations that the PMS shows under its reference.
+    `cancel_problem`: why the cancellation failed, if it stays CONFIRMED.
+    `cancel_by`: the deadline of the cancellation, if one was noted before it became CONFIRMED.
+    `evidence`: of its pushes. `doubles`: the ids of other reservations that the PMS shows under its reference.
     """
 
     work_id: int
@@ -247,9 +247,8 @@ class Ended:
 
 @value(frozen=True, slots=True)
 class Postponed:
-    """A submission that will be tried again: its lease ends, and it is due at `due_at`. That is None for one that is IN_DOUBT and
-    that nobody is to look up any more. `evidence`: what is known of its pushes. `revision`: that of the row that was worked on;
-    nothing is recorded of one that has another by now."""
+    """A submission to be retried: its lease ends, and it is due at `due_at`; None if it is IN_DOUBT and must not be looked up any
+    more. `evidence`: of its pushes. `revision`: of the row as it was leased; nothing is recorded if the row's has changed."""
 
     work_id: int
     attempts: Sequence[Attempt]
@@ -270,17 +269,17 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """How many rows are due and not leased, and since when the oldest has been due."""
+    """The number of rows that are due and not leased, and since when the oldest has been due."""
 
     due: int
     oldest_due_at: datetime | None
 
 
 class OutboxEvent(Struct, frozen=True):
-    """An event that was recorded and is not known to be published, and its dead letter. Ids are in the order of recording.
+    """A recorded event that is not known to be published, and its dead letter. Ids follow the order of recording.
 
-    `in_turn`: the earlier events of its submission are known to be published. `faults`: how often it could not be published for a
-    reason that nobody expected.
+    `in_turn`: the earlier events of its submission are known to be published. `faults`: how often publishing it failed with an
+    unexpected exception.
     """
 
     id: int

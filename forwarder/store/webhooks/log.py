@@ -88,7 +88,7 @@ class SqlDeliveryLog:
 
 
 def _restarted(now: datetime) -> Update:
-    """With a new claim number, so that a post under way does not end the new series."""
+    """Restarts a delivery with a new claim number, so that a post in flight does not end the new series."""
     values: dict[str, Any] = {
         "status": DeliveryStatus.PENDING.value,
         "retrying_since": now,

@@ -15,7 +15,7 @@ from typing import Protocol
 
 
 class DeliveryStatus(StrEnum):
-    """Where a delivery stands."""
+    """The status of a delivery."""
 
     PENDING = "PENDING"
     DELIVERED = "DELIVERED"
@@ -25,8 +25,8 @@ class DeliveryStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DeliveryAttempt:
-    """One try. `status`: that of the response; without one, `failure` says why (`timed_out`, `connect_failed`, …). `detail`: the
-    response or error, shortened. `ms`: how long it took."""
+    """One attempt. `status`: of the response; without one, `failure` says why (`timed_out`, `connect_failed`, …). `detail`: the
+    response or error, shortened. `ms`: its duration."""
 
     at: str
     ms: int
@@ -37,7 +37,7 @@ class DeliveryAttempt:
 
 @dataclass(frozen=True, slots=True)
 class NewDelivery:
-    """One event for one endpoint. `body` is what will be posted, byte for byte; `trace` that of the event, where it has one."""
+    """One event for one endpoint. `body`: the exact body to post; `trace`: of the event, if it has one."""
 
     endpoint_id: str
     event_id: str
@@ -48,8 +48,8 @@ class NewDelivery:
 
 @dataclass(frozen=True, slots=True)
 class DueDelivery:
-    """A delivery that was claimed, to be posted now. `claim` tells this claim from every other one of it; `retrying_since` is from
-    when on this series of tries counts: its first, once there is one. `tries`: how many of them there were."""
+    """A claimed delivery, to be posted now. `claim` distinguishes this claim from the delivery's others; `retrying_since`: the
+    start of this series of attempts: the first one, if any. `tries`: attempts of the series so far."""
 
     id: int
     endpoint_id: str
@@ -94,8 +94,8 @@ class DeliveryQueue(Protocol):
         ...
 
     async def record(self, tried: Sequence[TriedDelivery]) -> None:
-        """Record results of claimed deliveries. Skips those that were claimed again since, or put back; what was stopped meanwhile
-        stays so, unless it was delivered."""
+        """Records results of claimed deliveries. Skips deliveries that were claimed again or put back since; one that was stopped
+        meanwhile stays stopped, unless it was delivered."""
         ...
 
     async def release(self, claimed: Sequence[DueDelivery], *, now: datetime) -> None:
@@ -133,7 +133,7 @@ class DeliveryEntry:
 
 
 class DeliveryLog(Protocol):
-    """What an endpoint's owner reads of its deliveries, and can put back."""
+    """The deliveries of an endpoint, for its owner to read and put back."""
 
     async def entries(
         self,
@@ -145,8 +145,8 @@ class DeliveryLog(Protocol):
         after: int | None = None,
         tried: bool = False,
     ) -> Sequence[DeliveryEntry]:
-        """The newest first, with ids below `before`. With `after`, the ones next above that id. `tried`: only those that were
-        posted at least once, which has to pass over what waits."""
+        """Entries with ids below `before`, newest first; with `after`, the next ones above that id. `tried`: only those that were
+        posted at least once, which must skip waiting ones."""
         ...
 
     async def entry(self, endpoint_id: str, delivery_id: int) -> DeliveryEntry | None: ...
@@ -156,7 +156,7 @@ class DeliveryLog(Protocol):
         ...
 
     async def put_back(self, endpoint_id: str, delivery_ids: Collection[int], *, now: datetime) -> int:
-        """Make them due at once, in a new series of tries, whatever their state; how many there were."""
+        """Makes them due at once, in a new series of attempts, regardless of their status; returns how many."""
         ...
 
     async def put_back_ended(self, endpoint_id: str, *, since: datetime, now: datetime) -> int:
@@ -164,13 +164,13 @@ class DeliveryLog(Protocol):
         ...
 
     async def stop(self, endpoint_id: str, *, now: datetime) -> int:
-        """As in `DeliveryQueue`."""
+        """Like `DeliveryQueue.stop`."""
         ...
 
 
 class SubmissionDeliveries(Protocol):
-    """What operators read of a submission's deliveries."""
+    """The deliveries of a submission's events, for operators."""
 
     async def about(self, request_id: str) -> Sequence[DeliveryEntry]:
-        """Those of its events, to whichever endpoint, the oldest first."""
+        """The deliveries of its events to all endpoints, oldest first."""
         ...

@@ -1,7 +1,7 @@
 """The queue of deliveries, in SQL. One `SqlDeliveryQueue` serves one process; any number of processes share a database.
 
-A claim postpones the due time to the claim's end, so nothing has to be taken over from a process that died. Times are those of the
-processes' own clocks, which may differ: at worst something is posted twice, which at-least-once delivery allows.
+A claim postpones the due time to the claim's end, so deliveries of a dead process need no takeover. Times are those of the
+processes' own clocks, which may differ: at worst a delivery is posted twice, which at-least-once delivery allows.
 """
 
 from collections.abc import Sequence
@@ -170,7 +170,7 @@ def queue(dialect: DialectName) -> Executable:
 
 @cache
 def endpoints_due() -> Executable:
-    """From one endpoint with pending deliveries to the next by the index, looking for one due row of each."""
+    """Steps through the index from one endpoint with pending deliveries to the next, and looks for one due row of each."""
     waiting = distinct(_pending, _row.endpoint_id, _row.due_at)
     due = exists().where(_row.endpoint_id == waiting.c.value, _pending, _row.due_at <= _now)
     return select(waiting.c.value).where(due)
@@ -178,7 +178,7 @@ def endpoints_due() -> Executable:
 
 @cache
 def claim() -> Executable:
-    """Postpone an endpoint's due deliveries to the end of this claim, skipping those that another process is just claiming."""
+    """Postpones an endpoint's due deliveries to the end of this claim; skips those that another process is claiming."""
     due = select(_row.id).where(_row.endpoint_id == _endpoint, _pending, _row.due_at <= _now)
     picked = locked(due.order_by(_row.due_at).limit(_limit))
     until = bindparam("until", type_=Moment())
@@ -206,7 +206,7 @@ def release() -> Executable:
 
 @cache
 def stop() -> Update:
-    """End whatever is pending for an endpoint."""
+    """Stops all pending deliveries of an endpoint."""
     values = {"status": DeliveryStatus.STOPPED.value, "due_at": null(), "ended_at": _now}
     return update(table).where(_row.endpoint_id == _endpoint, _pending).values(values).returning(_row.id)
 
@@ -221,14 +221,14 @@ def delivered_since() -> Executable:
 
 @cache
 def page() -> Executable:
-    """The last id of the next page of all rows, and when its first row was queued, which is before it ended."""
+    """The last id of the next page of all rows, and when its first row was queued, a lower bound of when rows ended."""
     some = _after().subquery("page")
     return select(func.max(some.c.id).label("last"), func.min(some.c.created_at).label("oldest"))
 
 
 @cache
 def prune() -> Executable:
-    """Delete those rows of the next page that ended long enough ago. What is put back meanwhile stays."""
+    """Deletes rows of the next page that ended before `before`. Keeps rows that are put back meanwhile."""
     some = _after().subquery("page")
     long_ago = bindparam("before", type_=Moment())
     old = (

@@ -1,9 +1,9 @@
-"""The statements that bring cancellations and their submissions together, in whichever order the two arrive. No I/O.
+"""The statements that match cancellations with their submissions, in either order of arrival. No I/O.
 
 A cancellation whose submission was not ingested yet is parked. Submissions and cancellations are ingested under one lock, so that
 the second always finds the first.
 
-A submission that was surely not sent has its deadline brought forward: the deadline keeper then ends it, even if its account's
+The deadline of a submission that was surely not sent is brought forward: the deadline keeper then ends it, even if its account's
 queue is closed.
 """
 
@@ -40,7 +40,7 @@ _parked = parked_cancellations.c
 _now = bindparam("now", type_=Moment())
 _NONE: ColumnElement[str] = literal_column("''")
 
-# As an expression, so that no planner goes through all rows of the account instead of finding the one.
+# As an expression, so that no planner scans all rows of the account instead of finding the one.
 _account_id = func.coalesce(_row.account_id, _NONE)
 
 CANCEL_REQUESTED: Final = _row.cancel_requested_at.is_not(None)
@@ -87,10 +87,10 @@ def note() -> Executable:
         "cancel_problem": null(),
         "due_at": case((or_(unsent, confirmed), _now), else_=_row.due_at),
         "deadline_at": case((unsent, _now), (confirmed, batch.c.deadline_at), else_=_row.deadline_at),
-        # From now on it is whoever cancels who follows it.
+        # From now on the row belongs to the canceller's trace.
         "trace": func.coalesce(batch.c.trace, _row.trace),
         "tries": case((confirmed, literal_column("0")), else_=_row.tries),
-        # What the PMS says to the cancellation may name the guest again.
+        # The PMS's answer to the cancellation may contain the guest's data again.
         "anonymized_at": case((confirmed, null()), else_=_row.anonymized_at),
     }
     theirs = and_(same_key(_row.request_id, batch.c.request_id), _account_id == batch.c.account_id)
@@ -117,7 +117,7 @@ def noted_on() -> Select[Any]:
 
 @cache
 def unpark() -> Executable:
-    """Note parked cancellations on the rows that were just ingested, and end the leases of these; their ids, and what was noted."""
+    """Notes parked cancellations on the rows just ingested, and ends their leases; returns their ids and what was noted."""
     request_id = func.coalesce(_parked.request_id, _NONE)  # so that no planner looks rows up among the parked ones
     theirs = and_(same_key(_row.request_id, request_id), _account_id == _parked.account_id)
     return (
@@ -147,5 +147,5 @@ def _reservation_id(request_id: ColumnElement[str]) -> ColumnElement[int | None]
 
 
 def cancelled_unsent(possibly_sent: ColumnElement[bool]) -> ColumnElement[bool]:
-    """Whether a row that is released was surely not sent, and must not be any more."""
+    """Whether a released row was surely not sent, and must not be sent any more."""
     return and_(CANCEL_REQUESTED, _row.status == PENDING, ~possibly_sent)

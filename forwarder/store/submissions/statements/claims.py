@@ -1,6 +1,6 @@
 """The statements that ingest, claim, mark, release and revive rows. No I/O.
 
-Everything that a worker changes of a row is conditional on `HELD`: it changes nothing of a row that it no longer holds.
+All changes of a worker are conditional on `HELD`: a row that it no longer holds stays unchanged.
 """
 
 from functools import cache
@@ -110,11 +110,11 @@ WORK = (
 
 @cache
 def ingest(dialect: DialectName) -> Executable:
-    """Insert those of a batch that are not known yet, in the batch's order; those to be held are leased, if the worker has a lease.
+    """Inserts the new submissions of a batch, in the batch's order; leases those to be held, if the worker has a lease.
 
     A reader that has seen an id must have missed none below it. But PostgreSQL assigns ids before their rows become visible: of two
-    transactions the one with the higher ids may become visible first. So they take turns, by a lock that ends when the rows are
-    visible. It is taken before the first id is assigned: to sort the batch, all of it must have been joined with the lock.
+    transactions the one with the higher ids may become visible first. So a lock, held until the rows are visible, serializes them.
+    It is taken before the first id is assigned: to sort the batch, all of it must have been joined with the lock.
     """
     columns = (*_INGESTED, _row.target)
     batch = batch_of(column("position", Integer), *columns, column("held", Boolean), separate=_row.request)
@@ -144,7 +144,7 @@ def owners_of_record_ids() -> Executable:
 
 @cache
 def claim() -> Executable:
-    """Lease the account's due rows, oldest due first, skipping those that another worker is just claiming."""
+    """Leases the account's due rows, oldest due first; skips rows that another worker is claiming."""
     oldest = select(_row.id).where(_row.account_id == bindparam("account"), _due, _has_lease)
     picked = locked(oldest.order_by(_row.due_at, _row.id).limit(bindparam("limit", type_=Integer)))
     target = bindparam("target", type_=Text())
@@ -153,8 +153,8 @@ def claim() -> Executable:
 
 @cache
 def claim_expired() -> Executable:
-    """Lease rows of any account whose deadline has passed, due or not: pending ones, and those that are to be cancelled. They are
-    not pushed."""
+    """Leases rows of any account whose deadline has passed, due or not: pending ones, and those to be cancelled. The worker does
+    not push them."""
     # Literally the index's condition: only then can a prepared statement use it.
     pending = and_(_row.status != literal_column("'IN_DOUBT'"), _waiting, _row.deadline_at <= _now)
     mine = _row.partition.in_(bindparam("partitions", expanding=True))
@@ -173,7 +173,7 @@ def accounts_due() -> Executable:
 
 @cache
 def backlog() -> Executable:
-    """How many rows are due and not leased, and since when the oldest is."""
+    """The number of rows that are due and not leased, and since when the oldest is due."""
     figures = (func.count().label("due"), func.min(_row.due_at).label("oldest_due_at"))
     return select(*figures).select_from(reservations).where(_waiting, _row.due_at <= _now)
 
@@ -182,8 +182,8 @@ def _failed_with(revision: ColumnElement[int]) -> ColumnElement[bool]:
     return and_(
         _row.status == literal_column("'FAILED'"),
         _row.revision == revision,
-        # Else nobody knows any more what is to be made. Said so that the index of failed rows, which would be walked through whole,
-        # does not look like a way to the few rows of a batch.
+        # Anonymized rows cannot be replayed. Written as a CASE so that the planner does not scan the whole index of failed rows for
+        # the few rows of a batch.
         case((_row.anonymized_at.is_(None), literal_column("1")), else_=literal_column("0")) == literal_column("1"),
     )
 
@@ -198,8 +198,8 @@ def replayable() -> Executable:
 
 @cache
 def revive() -> Executable:
-    """Make a batch of failed submissions pending again, with the cards of their dead letters: those that failed with the letter's
-    revision, so that a letter works once. The ids of those revived."""
+    """Makes failed submissions of a batch pending again, with the cards of their dead letters, if they failed with the letter's
+    revision, so that a letter works once. Returns the ids of those revived."""
     batch = batch_of(_row.request_id, _row.revision, _row.partition, _row.card, _row.deadline_at)
     values = {
         "status": PENDING,
@@ -230,8 +230,8 @@ def make_due() -> Executable:
 
 @cache
 def release() -> Executable:
-    """Free rows of a batch as they were. One that is to be cancelled and was not sent expired when it was last due. One that was
-    never tried is due since it was accepted: its worker's clock, by which it was due, may be ahead of the others'."""
+    """Frees the rows of a batch. A cancelled row that was not sent gets its last due time as its deadline. A row that was never
+    tried becomes due at its acceptance time, because its worker's clock may be ahead of the others'; other rows keep theirs."""
     deadline_at = case((cancelled_unsent(_row.possibly_sent), _row.due_at), else_=_row.deadline_at)
     never_tried = and_(_row.tries == literal_column("0"), _row.accepted_at < _row.due_at)
     return _of_the_batch().values(
@@ -255,7 +255,7 @@ def mark_pushing() -> Executable:
 
 
 def pushing_unless_unsent(possibly_sent: ColumnElement[bool]) -> ColumnElement[bool]:
-    """The intent to push is over where surely nothing was sent; where that is not known, it stays."""
+    """Clears the intent to push if surely nothing was sent; keeps it otherwise."""
     return case((possibly_sent, _row.pushing), else_=false())
 
 

@@ -1,8 +1,8 @@
-"""The statements about what was just ingested and is an earlier submission sent again, is similar to one, or has another body under
-its idempotency key. No I/O.
+"""The statements about just ingested submissions that repeat an earlier one, are similar to one, or have another body under its
+idempotency key. No I/O.
 
-Ingests take turns, so that the second of two always sees the first; but only in a statement of its own: one that waited for its
-turn does not see what was done meanwhile. `repeats` says in what order they are carried out.
+A lock serializes ingests, so that the second of two always sees the first; but only in a later statement: the one that waited for
+the lock does not see rows committed meanwhile. `repeats` has the order of execution.
 """
 
 from collections.abc import Callable, Sequence
@@ -35,7 +35,7 @@ from forwarder.store.sql import DialectName, batch_of, key_among, same_key
 from forwarder.store.tables import duplicates, parked_cancellations, recognised_by, reservations
 
 _LOOKED_AT: Final[ColumnElement[int]] = literal_column("16")
-"""Of the earlier ones with one key, so many at most, the newest. More are alike only where each has an Idempotency-Key."""
+"""The maximum number of earlier submissions per key, newest first. More have the same key only if each has an Idempotency-Key."""
 
 _new = reservations.alias("new")
 _old = reservations.alias("old")
@@ -47,9 +47,8 @@ POSSIBLE_STATUSES: Final[Sequence[ColumnElement[str]]] = [
 
 @cache
 def look(dialect: DialectName) -> CompoundSelect[Any]:
-    """What is known about the rows from `first` to `last`, all just ingested: the earlier ones that are the same, or have the same
-    stay and guest; which of them are known to repeat another; and whether any cancellation is parked. An earlier one may be there
-    several times."""
+    """For the rows from `first` to `last`, all just ingested: the earlier ones with the same content, or the same stay and guest;
+    which of the rows are recorded repeats; and whether any cancellation is parked. An earlier one may occur several times."""
     one: ColumnElement[int] = literal_column("1")
     any_parked = select(one).select_from(parked_cancellations).limit(one).scalar_subquery()
     parked = select(*[null()] * (2 + len(_about(_old)))).where(any_parked.is_not(None))
@@ -58,8 +57,8 @@ def look(dialect: DialectName) -> CompoundSelect[Any]:
 
 
 def _known_duplicates() -> Select[Any]:
-    """As `original`, what a row was found to repeat before, if the log delivered it again."""
-    # A union reads its columns as the first of its parts has them.
+    """The recorded original of a row (as `original`), if the log delivered the row again."""
+    # A union takes its column types from its first part.
     nothing = [type_coerce(null(), column.type).label(column.name) for column in _about(_old)]
     source = _new.join(duplicates, same_key(duplicates.c.request_id, _new.c.request_id))
     columns = (_new.c.id.label("new_id"), duplicates.c.duplicate_of.label("original"), *nothing)
@@ -67,7 +66,7 @@ def _known_duplicates() -> Select[Any]:
 
 
 def _alike(dialect: DialectName, find: Callable[[FromClause], Select[Any]]) -> Select[Any]:
-    """Of each of the rows the earlier ones that `find` finds, of which a reservation may be."""
+    """For each row the earlier ones that `find` finds and that may lead to a reservation."""
     source, about = _with_found(dialect, find)
     columns = (_new.c.id.label("new_id"), null().label("original"), *about)
     return select(*columns).select_from(source).where(_just_ingested())
@@ -76,21 +75,21 @@ def _alike(dialect: DialectName, find: Callable[[FromClause], Select[Any]]) -> S
 def _with_found(
     dialect: DialectName, find: Callable[[FromClause], Select[Any]]
 ) -> tuple[FromClause, Sequence[ColumnElement[Any]]]:
-    """Rows joined with what `find` finds for each, and the columns of that."""
+    """The rows joined with the result of `find` for each, and the columns of that result."""
     if dialect == "postgresql":
         earlier = find(_old).lateral("earlier")
         return _new.join(earlier, true()), [*earlier.c]
-    # SQLite has no LATERAL, but evaluates such a list of ids anew for each row.
+    # SQLite has no LATERAL, but evaluates such a list of ids for each row.
     alike = reservations.alias("alike")
     return _new.join(_old, _old.c.id.in_(find(alike).with_only_columns(alike.c.id))), _about(_old)
 
 
 def _newest_like(old: FromClause) -> Select[Any]:
-    """By what releases before 0.2 recognise: the transaction, or, where there is none, the natural key."""
+    """The newest with the same key of releases before 0.2: the transaction, or the natural key if there is none."""
     found = recognised_by(old.c)
     conditions = (
         same_key(found, recognised_by(_new.c)),
-        # Those of its own batch are known without being looked for.
+        # Rows of the same batch are in memory.
         old.c.id < bindparam("first", type_=old.c.id.type),
         # Literally the index's condition: only then can it be used.
         old.c.natural_key.is_not(None),
@@ -101,14 +100,14 @@ def _newest_like(old: FromClause) -> Select[Any]:
 
 
 def _same(old: FromClause) -> Select[Any]:
-    """Those that are the same, however many have the stay."""
+    """The newest with the same content, regardless of how many have the same stay."""
     found = select(*_about(old)).where(*_has_its_stay(old), old.c.same_key == _new.c.same_key)
     newest = found.order_by(old.c.stay_key.desc(), old.c.same_key.desc(), old.c.id.desc()).limit(_LOOKED_AT)
     return newest.correlate(_new)
 
 
 def _of_the_stay(old: FromClause) -> Select[Any]:
-    """Some of those for the same stay and guest."""
+    """Some with the same stay and guest."""
     return select(*_about(old)).where(*_has_its_stay(old)).limit(_LOOKED_AT).correlate(_new)
 
 
@@ -145,14 +144,14 @@ def _just_ingested() -> ColumnElement[bool]:
 
 @cache
 def take_back() -> Executable:
-    """Delete the rows of a batch, just ingested: each is an earlier one sent again."""
+    """Deletes just ingested rows, each of which repeats an earlier one."""
     batch = batch_of(reservations.c.id)
     return delete(reservations).where(key_among(reservations.c.id, select(batch.c.id)))
 
 
 @cache
 def keep() -> Executable:
-    """Note which submissions those were, and whose they are."""
+    """Records those submissions as duplicates."""
     batch = batch_of(*duplicates.c)
     columns = [column.name for column in duplicates.c]
     return insert(duplicates).from_select(columns, select(*(batch.c[name] for name in columns)))
@@ -160,14 +159,14 @@ def keep() -> Executable:
 
 @cache
 def mark_keyed() -> Executable:
-    """A keyed submission is this one: it takes another key to ask for one more."""
+    """Marks rows that a keyed submission repeats: a further reservation needs another key."""
     batch = batch_of(reservations.c.id)
     return update(reservations).where(key_among(reservations.c.id, select(batch.c.id))).values(keyed=true())
 
 
 @cache
 def note_similar() -> Executable:
-    """Note on the rows of a batch which others are similar."""
+    """Notes similar submissions on the rows of a batch."""
     batch = batch_of(reservations.c.id, reservations.c.similar_to)
     values = {"similar_to": batch.c.similar_to}
     return update(reservations).where(same_key(reservations.c.id, batch.c.id)).values(values)
@@ -175,7 +174,7 @@ def note_similar() -> Executable:
 
 @cache
 def fingerprints_of() -> Select[Any]:
-    """Of a batch of request ids that are known: the row that each has or repeats, and its own fingerprint."""
+    """For a batch of known request ids: the row that each has or repeats, and its own fingerprint."""
     asked = batch_of(reservations.c.request_id).c.request_id
     own = func.coalesce(fingerprint_of(asked), reservations.c.fingerprint).label("fingerprint")
     found = same_key(reservations.c.request_id, original_of(asked))
@@ -184,8 +183,8 @@ def fingerprints_of() -> Select[Any]:
 
 @cache
 def note_conflicts() -> Executable:
-    """Note on the rows of a batch when another body under their idempotency key was accepted. It only grows, so that a message that
-    comes again changes nothing."""
+    """Notes on the rows of a batch when another body under their idempotency key was accepted. The time only increases, so that a
+    redelivered message changes nothing."""
     row = reservations.c
     batch = batch_of(row.id, row.conflicting_at)
     later = func.coalesce(row.conflicting_at, batch.c.conflicting_at) <= batch.c.conflicting_at
@@ -193,13 +192,13 @@ def note_conflicts() -> Executable:
 
 
 EVERY_ROW: Final = {"first": 2**63 - 1}
-"""The parameters of `alike_of` besides its batch."""
+"""The parameters of `alike_of` other than its batch."""
 
 
 @cache
 def alike_of(dialect: DialectName) -> CompoundSelect[Any]:
-    """Of a batch of failed submissions all that is asked of them, and with each row that may stand and is alike that row; it may be
-    there twice."""
+    """For a batch of failed submissions: each joined with the rows that have the same content and may lead to a reservation. A row
+    may occur twice."""
     batch = batch_of(_new.c.request_id)
     of_failed = (
         _new.c.request_id.label("failed_id"),
@@ -218,7 +217,7 @@ def alike_of(dialect: DialectName) -> CompoundSelect[Any]:
 
 @cache
 def originals() -> Select[Any]:
-    """Which submissions those of a batch repeat, as far as they repeat any."""
+    """The originals of the duplicates in a batch."""
     batch = batch_of(duplicates.c.request_id)
     return select(duplicates.c.request_id, duplicates.c.duplicate_of).where(
         key_among(duplicates.c.request_id, select(batch.c.request_id))
@@ -226,7 +225,7 @@ def originals() -> Select[Any]:
 
 
 def original_of(request_id: ColumnElement[str]) -> ColumnElement[str]:
-    """The request id under which a submission has its row: that of the one it repeats, or its own."""
+    """The request id of a submission's row: that of its original, or its own."""
     found = select(duplicates.c.duplicate_of).where(duplicates.c.request_id == request_id).scalar_subquery()
     return func.coalesce(found, request_id)
 

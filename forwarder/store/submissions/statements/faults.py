@@ -24,14 +24,14 @@ def keep_event() -> Executable:
 
 @cache
 def count_kept() -> Executable:
-    """How many events could not be published and are still there."""
+    """The number of events in the outbox that could not be published."""
     return select(func.count(outbox.c.id)).where(IS_SET_ASIDE)
 
 
 @cache
 def suspect(dialect: DialectName) -> Executable:
-    """Mark a row that a worker is about to push; how many workers have ended over it. Another one that marked it and did not clear
-    the mark has."""
+    """Marks a row that a worker is about to push; returns how many workers died while they pushed it. A mark that another worker
+    left counts as a death."""
     worker = bindparam("worker_id", type_=Text)
     first = insert_into(dialect, suspects).values(id=bindparam("work_id", type_=BigInteger), worker_id=worker, deaths=0)
     died = case((suspects.c.worker_id == worker, 0), else_=1)
@@ -42,14 +42,14 @@ def suspect(dialect: DialectName) -> Executable:
 
 @cache
 def clear_suspects() -> Executable:
-    """Forget a batch of rows: it is known what became of their pushes."""
+    """Clears the marks of a batch of rows whose pushes are over."""
     batch = batch_of(suspects.c.id)
     return delete(suspects).where(key_among(suspects.c.id, select(batch.c.id)))
 
 
 @cache
 def own_columns() -> Executable:
-    """What a row has of its reservation in columns of their own."""
+    """The fields of a row's reservation that are separate columns."""
     row = reservations.c
     named = (row.property_id, row.room_id, row.arrival_date, row.departure_date)
     return select(*named).where(row.id == bindparam("work_id", type_=BigInteger))

@@ -72,8 +72,8 @@ def end_leases() -> Executable:
 
 @cache
 def free_abandoned() -> Executable:
-    """Free the rows of every holder without a lease. Rows that it is writing at this moment are left for the next time, so that
-    nobody waits for it."""
+    """Frees the rows of every holder without a lease. Skips rows that the holder is writing at this moment, so as not to wait for
+    it."""
     holders = distinct(_row.leased_by.is_not(None), _row.leased_by)
     has_lease = exists().where(workers.c.id == holders.c.value)
     picked = locked(select(_row.id).where(key_among(_row.leased_by, select(holders.c.value).where(~has_lease))))
@@ -89,8 +89,8 @@ def abandon() -> Executable:
 
 
 def _abandoned() -> dict[str, Any]:
-    """The state of a row whose holder will not report any more. A pending one may have been pushed, unless its push carries nothing
-    and was not marked: then that push is added to its evidence. Takes `stamp`, now as a text."""
+    """The new values of a row whose holder will not record anything. A pending row may have been pushed, unless it has no target
+    and was not marked; then that push is added to its evidence. Takes `stamp`, now as a text."""
     none: ColumnElement[str] = literal_column("''")
     target = func.coalesce(_row.target, none)
     sent = and_(_row.status == PENDING, or_(_row.pushing, target != none))

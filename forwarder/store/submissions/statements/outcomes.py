@@ -78,20 +78,20 @@ def finish() -> Executable:
 
 @cache
 def settle() -> Executable:
-    """Like `finish`, for rows that are in doubt, whoever holds them, and unchanged since they were read."""
+    """Like `finish`, for rows in doubt that are unchanged since they were read, even if a worker holds them."""
     return _finish(_in_doubt, _outcomes()).returning(_row.id)
 
 
 @cache
 def restore() -> Executable:
-    """Like `finish`, for rows of an earlier revision, however much earlier, and whoever holds them."""
+    """Like `finish`, for rows of any earlier revision, even if a worker holds them."""
     return _finish(true(), _outcomes(), following=False).returning(_row.id)
 
 
 @cache
 def reopen() -> Executable:
-    """Make a row pending again that is in doubt and unchanged since it was read. Not while a worker looks it up: the result would
-    overwrite that of the push that follows."""
+    """Makes a row in doubt pending again if it is unchanged since it was read. Not while a worker looks it up, whose result would
+    overwrite that of the next push."""
     batch = batch_of(_row.id, _row.revision, _row.updated_at, _row.attempts, _row.deadline_at)
     return (
         update(reservations)
@@ -199,7 +199,7 @@ def _insert_events(event: Mapping[str, ColumnElement[Any]], position: ColumnElem
 
 @cache
 def unpublished_of() -> Executable:
-    """Those rows of a batch that have an event in the outbox."""
+    """The rows of a batch that have an event in the outbox."""
     batch = batch_of(outbox.c.reservation_id)
     waiting = outbox.c.reservation_id.in_(select(batch.c.reservation_id))
     return select(outbox.c.reservation_id).where(waiting).distinct()
@@ -212,7 +212,7 @@ def republish() -> Executable:
     stale = outbox.c.publish_attempted_at < bindparam("before", type_=Moment())
     earlier = outbox.alias("earlier")
     has_earlier = exists().where(earlier.c.reservation_id == outbox.c.reservation_id, earlier.c.id < outbox.c.id)
-    # Nearly all are a submission's first: for those nothing is looked up.
+    # Nearly all are a submission's first event, which needs no look-up.
     in_turn = or_(outbox.c.revision == literal_column("1"), ~has_earlier)
     oldest = select(outbox.c.id).where(stale, in_turn).order_by(outbox.c.id)
     picked = oldest.limit(bindparam("limit", type_=Integer)).with_for_update(skip_locked=True, of=outbox).cte("picked")
