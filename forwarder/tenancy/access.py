@@ -1,7 +1,7 @@
 """Authentication: from a request's headers to the caller, or to the problem that refuses it. No web framework, no I/O of its own.
 
 Without a key, a caller learns nothing. With a key, it does not learn whether other workspaces exist or what they own: the response
-is the same for what belongs to someone else and for what does not exist.
+is the same for resources of others and for unknown ones.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ from forwarder.tenancy.port import ApiKey, Directory
 
 
 class Access:
-    """Who calls a process over HTTP. One for all of its stages, which share what bad tokens came from where."""
+    """Authenticates the HTTP callers of a process. Shared by its stages, so that they count bad tokens per address together."""
 
     def __init__(
         self, directory: Directory, clock: Clock, bad_tokens: BadTokens | None = None, uses: KeyUses | None = None
@@ -50,8 +50,8 @@ class Access:
         return Caller(key.workspace_id, account, key.id, key.limit, key.scopes, key.networks)
 
     async def workspace_key(self, headers: Mapping[str, str], address: str) -> ApiKey | Problem:
-        """The key of a caller who acts for a whole workspace: no account is required, and one that is named is ignored.
-        Raises `TenancyUnavailable`."""
+        """The key of a caller who acts for a whole workspace: requires no account header, and ignores one. Raises
+        `TenancyUnavailable`."""
         return await self._key(_Named.read(headers, _OF_WORKSPACE), address)
 
     async def operator(self, token: str, address: str) -> ApiKey | Problem:
@@ -74,7 +74,7 @@ class Access:
         return requests.KEY_EXPIRED.problem(f"The API key expired at {iso(key.expires_at)}. Ask for another one.")
 
     async def _key(self, named: "_Named", address: str) -> ApiKey | Problem:
-        """The key of a caller who named whatever is needed, and that key's own workspace."""
+        """The key of a caller who sent all required headers, with the key's own workspace; or the problem."""
         if named.conflicting:
             return _conflicting_headers(named.conflicting)
         token = bearer_token(named.authorization)
@@ -93,7 +93,7 @@ class Access:
 
 
 def forbidden(holder: Caller | ApiKey, scope: Scope, address: str) -> Problem | None:
-    """What keeps the holder of a key from what needs `scope`, called from `address`; None for nothing."""
+    """The refusal of an operation that needs `scope`, called from `address`; None if the key allows it."""
     if holder.networks and not is_within(address, holder.networks):
         return requests.ADDRESS_NOT_ALLOWED.problem(
             f"The API key may not be used from the address that this request came from, {address or 'which is unknown'}."
@@ -116,8 +116,8 @@ _OF_ACCOUNT: Final = {**_OF_WORKSPACE, "integrationAccountId": "the identifier o
 
 @dataclass(frozen=True, slots=True)
 class _Named:
-    """Whom the headers name; empty where they do not. `missing`: those that are needed and not there. `conflicting`: those that
-    came more than once, with different values, none of which is taken."""
+    """The values of the identifying headers; empty if absent. `missing`: required headers that are absent. `conflicting`: headers
+    that came more than once with different values, none of which is used."""
 
     authorization: str
     workspace_id: str

@@ -1,7 +1,7 @@
-"""Throttles whoever tries tokens: a token bucket for each client address, bounded in memory.
+"""Throttles clients that guess tokens: a token bucket per client address, bounded in memory.
 
-Only bad tokens are counted, so that a right one is let in whoever shares its address. Of IPv6 the /64 counts, which one client
-has to itself. The addresses of the last `max_addresses` who sent a bad token are remembered.
+Only bad tokens are counted, so that a valid one works even from a shared address. IPv6 addresses are counted by their /64, which
+belongs to one client. Remembers the last `max_addresses` addresses that sent a bad token.
 """
 
 import math
@@ -22,7 +22,7 @@ _log = structlog.get_logger(__name__)
 
 
 class BadTokens:
-    """How many bad tokens came from each address of late. An address may send `per_minute`, and as many again each minute."""
+    """Counts recent bad tokens per address. An address may send `per_minute`, and as many again each minute."""
 
     def __init__(self, clock: Clock, per_minute: int = DEFAULT_PER_MINUTE, *, max_addresses: int = 10_000) -> None:
         self._clock = clock
@@ -49,7 +49,7 @@ class BadTokens:
 
 
 class _Report:
-    """At most one line a minute, whatever is tried."""
+    """Logs at most one line a minute."""
 
     def __init__(self) -> None:
         self._count = 0

@@ -1,4 +1,4 @@
-"""Callers of the API, and a memory of those that were authenticated before. No I/O."""
+"""Callers of the API, and a cache of authenticated ones. No I/O."""
 
 import math
 from collections.abc import Mapping
@@ -15,8 +15,8 @@ _Credentials = tuple[bytes | None, bytes | None, bytes | None]
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who is calling, and for which integration account: with a test key, the shadow of the account named in the request. `scopes`
-    and `networks`: what the key may be used for, and from where."""
+    """An authenticated caller and its integration account: with a test key, the shadow of the account named in the request.
+    `scopes` and `networks`: the key's permissions, and where it may be used from."""
 
     workspace_id: str
     account: Account
@@ -37,24 +37,24 @@ def bearer_token(authorization: str) -> str | None:
 
 @runtime_checkable
 class CachingDirectory(Protocol):
-    """A directory that says how long its results stay valid."""
+    """A directory that states how long its results stay valid."""
 
     def valid_until(self, token: str, caller: Caller) -> float:
-        """Until when, on its clock's monotonic scale, it identifies this same `caller` from memory; `-inf` if it does not."""
+        """Until when, on its clock's monotonic scale, its cache maps the token to this same `caller`; `-inf` if it does not."""
         ...
 
 
 class CallerCache:
-    """The latest callers, by the very header fields they sent. Each is valid for just as long as `directory` vouches for its key
-    and account from memory; for none at all if the directory does not say. Refused callers are not cached. The fields, tokens
-    included, are kept in memory as they came, for at most 1,024 callers."""
+    """Caches the latest callers by the exact header fields they sent. An entry is valid as long as `directory` has its key and
+    account cached; never if the directory cannot tell. Refused callers are not cached. Keeps the fields, tokens included, in
+    memory, for at most 1,024 callers."""
 
     def __init__(self, directory: object) -> None:
         self._directory = directory if isinstance(directory, CachingDirectory) else None
         self._known: dict[_Credentials, tuple[Caller, float]] = {}
 
     def find(self, fields: Mapping[bytes, bytes], now: float) -> Caller | None:
-        """The caller with these header fields (by lower-case name); None where they have to be read."""
+        """The cached caller with these header fields (by lower-case name), or None."""
         known = self._known.get(_credentials(fields))
         return known[0] if known is not None and now < known[1] else None
 

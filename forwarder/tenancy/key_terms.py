@@ -1,4 +1,4 @@
-"""What an API key may do, until when, and from where: how operators write it, and what is stored. Pure."""
+"""The terms of an API key (scopes, expiry, networks): parsed from operators' input, and formatted for storage. Pure."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -15,7 +15,7 @@ Network: TypeAlias = IPv4Network | IPv6Network
 SCOPES: Final[Sequence[Scope]] = get_args(Scope)
 ALL_SCOPES: Final[Scopes] = frozenset(SCOPES)
 DEFAULT_SCOPES: Final[Scopes] = frozenset({"submit", "read", "cancel"})
-"""What a booking engine needs."""
+"""The scopes of a booking engine."""
 
 _DAYS: Final = re.compile(r"([1-9][0-9]{0,4})d")
 _DAY: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
@@ -33,7 +33,7 @@ def read_scopes(words: Iterable[str]) -> Scopes:
 
 
 def write_scopes(scopes: Scopes) -> str:
-    """In one order, with spaces between, as it is stored and shown."""
+    """The scopes in a fixed order, separated by spaces, as stored and shown."""
     return " ".join(scope for scope in SCOPES if scope in scopes)
 
 
@@ -80,11 +80,11 @@ def read_networks(words: Iterable[str]) -> tuple[Network, ...]:
 
 
 def write_networks(networks: Sequence[Network]) -> str:
-    """With spaces between, as it is stored."""
+    """The networks separated by spaces, as stored."""
     return " ".join(map(str, networks))
 
 
 def is_within(address: str, networks: Sequence[Network]) -> bool:
-    """Whether the address is in any of these networks. What is no address is in none."""
+    """Whether the address is in any of these networks; False if it is not an IP address."""
     read = read_address(address)
     return read is not None and any(read in network for network in networks)

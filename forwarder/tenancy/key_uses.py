@@ -1,4 +1,4 @@
-"""When API keys were last used, to the minute: noted in memory, written by a loop beside the requests."""
+"""When API keys were last used, to the minute: noted in memory, written by a background loop."""
 
 from collections.abc import Collection
 from datetime import datetime
@@ -13,7 +13,7 @@ WRITE_SECONDS: Final = 60.0
 
 
 class UseStore(Protocol):
-    """Where it is kept."""
+    """Stores the times of use."""
 
     async def used(self, key_ids: Collection[str], at: datetime) -> None:
         """These keys were used by `at`. Raises `TenancyUnavailable`."""
@@ -27,7 +27,7 @@ class KeyUses:
         self._used: set[str] = set()
 
     def note(self, key_id: str) -> None:
-        """A key was used. To be called where a caller is looked up, which is every few seconds while it calls."""
+        """Notes the use of a key. Call it when a caller is looked up, which happens every few seconds while it calls."""
         self._used.add(key_id)
 
     async def write(self, store: UseStore, clock: Clock) -> None:
@@ -43,7 +43,7 @@ class KeyUses:
 
 
 async def write_uses(uses: KeyUses, store: UseStore, clock: Clock) -> None:
-    """Write every minute, for ever, through outages of the database."""
+    """Writes every minute, forever, through outages of the database."""
 
     async def step() -> None:
         await clock.sleep(WRITE_SECONDS)

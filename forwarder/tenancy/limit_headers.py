@@ -1,6 +1,6 @@
-"""How the rate limit of an API key is told over HTTP.
+"""The HTTP headers of an API key's rate limit.
 
-`RateLimit-Policy` and `RateLimit` are as draft-ietf-httpapi-ratelimit-headers has them: structured fields, lists of one item.
+`RateLimit-Policy` and `RateLimit` follow draft-ietf-httpapi-ratelimit-headers: structured fields, lists of one item.
 """
 
 import functools

@@ -1,25 +1,25 @@
-"""The rate limits of API keys: a token bucket per key, decided from memory alone. Only `exchange` waits for anything.
+"""The rate limits of API keys: a token bucket per key, decided in memory. Only `exchange` does I/O.
 
 A key that may make `requests` calls in `seconds` has a bucket of that many tokens, full at first, that refills at requests/seconds
-per second. All that is stored of it is one time, as in the generic cell rate algorithm (ITU-T I.371, annex A, virtual scheduling):
-when the bucket will be full again if nothing more is taken. At `now`, n calls move it
+per second. Its only state is one time, as in the generic cell rate algorithm (ITU-T I.371, annex A, virtual scheduling): when the
+bucket will be full again if nothing more is taken. At `now`, n calls move it
 
-    full_at := max(full_at, now) + n · seconds / requests        let through only where that is at most `seconds` after now
+    full_at := max(full_at, now) + n · seconds / requests        admitted only if that is at most `seconds` after now
 
 so that any t seconds see at most requests · (1 + t / seconds) calls.
 
-Several processes that serve one key each decide from their own bucket, and exchange what they let through: each reports what it
-took since its last exchange, and learns how much of the key's quota all processes together have used by now (`Usage`). It does so
+Several processes that serve one key each decide from their own bucket, and exchange their usage: each reports the calls that it
+admitted since its last exchange, and learns how much of the key's quota all processes together have used (`Usage`). It does so
 `EXCHANGE_SECONDS` after the last exchange, or once a tenth of a quota is unreported, but `MIN_PAUSE_SECONDS` after it at the
 earliest. So
 
 - A caller that keeps to the limit is never refused: a process believes the bucket to be fuller than it is, never emptier.
-- N processes let through, in any t seconds, at most requests · (1 + (t + e) / seconds) + (N - 1) · b calls. `e` is the longest time
-  from one exchange of a process to the end of its next, `b` the most that one process lets through between them: a tenth of
-  `requests`, and what comes during the minimal pause and the exchange itself; never more than `requests`. The excess is paid
-  back: the shared bucket is that much further from full.
-- While the database is away each process goes by what it knows, and never reports what it let through meanwhile: N processes let
-  through at most N times the limit.
+- N processes admit, in any t seconds, at most requests · (1 + (t + e) / seconds) + (N - 1) · b calls. `e` is the longest time from
+  one exchange of a process to the end of its next, `b` the maximum that one process admits between them: a tenth of `requests`, and
+  the calls during the minimal pause and the exchange itself; never more than `requests`. The excess is paid back: the shared bucket
+  is that much further from full.
+- While the database is unavailable each process decides alone, and never reports the calls of that time: N processes admit at most
+  N times the limit.
 """
 
 import asyncio
@@ -39,14 +39,14 @@ EXCHANGE_SECONDS: Final = 0.5
 MIN_PAUSE_SECONDS: Final = 0.05
 _REPORT_SHARE = 0.1
 RATE: Final = r"([1-9][0-9]{0,8})/([1-9][0-9]{0,4})s"
-"""How a limit is written: `100/60s` is 100 calls in 60 seconds."""
+"""The format of a limit: `100/60s` is 100 calls in 60 seconds."""
 
 _TOLERANCE = 1e-7
 """Seconds by which times may be rounded."""
 
 
 def read_limit(text: str) -> RateLimit:
-    """The limit in `text`, which is written as `RATE`. Raises `ValueError` with what would be right."""
+    """The limit in `text`, in the format of `RATE`. Raises `ValueError` with an example."""
     written = re.fullmatch(RATE, text)
     if written is None:
         raise ValueError("A rate limit is written as calls and whole seconds, such as 100/60s.")
@@ -55,8 +55,8 @@ def read_limit(text: str) -> RateLimit:
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    """The decision about a call. `remaining`: how many more calls would be admitted now. `more_in`: whole seconds until that is one
-    more. `retry_in`: whole seconds until what was refused would be admitted; 0 where it was admitted."""
+    """The decision about a call. `remaining`: how many more calls would be admitted now. `more_in`: whole seconds until one more
+    would be. `retry_in`: whole seconds until the refused call would be admitted; 0 if it was admitted."""
 
     limit: RateLimit
     admitted: bool
@@ -67,7 +67,7 @@ class Allowance:
 
 @dataclass(frozen=True, slots=True)
 class Consumption:
-    """What one process let through for a key since its last report: `share` of its quota (1.0 is all of it), within the last `age`
+    """The calls of a key that one process admitted since its last report: `share` of the quota (1.0 is all), within the last `age`
     seconds, under a limit over `seconds`."""
 
     key_id: str
@@ -77,18 +77,18 @@ class Consumption:
 
 
 class Usage(Protocol):
-    """What all processes of a deployment let through together. Shared through the database."""
+    """The usage of keys by all processes of a deployment, shared through the database."""
 
     async def add(self, consumed: Sequence[Consumption]) -> Mapping[str, float]:
-        """Count `consumed`, one per key; the share of each key's quota that is used by now, more than 1.0 where too much was let
-        through. Raises `TenancyUnavailable`: it was not counted, or may not have been."""
+        """Counts `consumed`, one per key; returns the used share of each key's quota, more than 1.0 if too many calls were
+        admitted. Raises `TenancyUnavailable`: it was not counted, or may not have been."""
         ...
 
 
 class RateLimits:
     """The buckets of this process, for the `max_keys` keys used last. A key without a bucket starts with a full one, until the next
-    exchange. `default` is the limit of keys that have none of their own, None for no limit. `report_due`: so much of a quota was
-    used that the other processes should know soon."""
+    exchange. `default`: the limit of keys without their own, None for no limit. `report_due` is set when enough of a quota is
+    unreported that the other processes should know soon."""
 
     def __init__(self, clock: Clock, default: RateLimit | None = None, *, max_keys: int = 10_000) -> None:
         self._clock = clock
@@ -99,8 +99,8 @@ class RateLimits:
         self.report_due = asyncio.Event()
 
     def take(self, key_id: str, limit: RateLimit | None, count: int = 1) -> Allowance | None:
-        """Admit `count` calls of a key, all or none; None where it has no limit. More than a whole quota is admitted if the bucket
-        is full, which overdraws it by the rest. With 0, nothing is taken."""
+        """Admits `count` calls of a key, all or none; None if it has no limit. A full bucket admits more than a whole quota, and is
+        overdrawn by the rest. With 0, nothing is taken."""
         limit = limit or self._default
         if limit is None:
             return None
@@ -123,8 +123,8 @@ class RateLimits:
         return bucket
 
     async def exchange(self, usage: Usage) -> None:
-        """Report to `usage` what was let through since the last exchange, and learn what others did; does nothing if nothing
-        was. Raises `TenancyUnavailable`; what should have been reported is then known here only."""
+        """Reports the calls since the last exchange to `usage`, and learns the others' usage; does nothing without calls. Raises
+        `TenancyUnavailable`; the unreported calls are then known only here."""
         unreported, self._unreported = self._unreported, {}
         self.report_due.clear()
         if not unreported:
@@ -136,7 +136,7 @@ class RateLimits:
 
 
 async def exchange_usage(limits: RateLimits, usage: Usage, clock: Clock) -> None:
-    """Exchange whenever it is time, for ever, through outages of the database."""
+    """Exchanges whenever it is due, forever, through outages of the database."""
 
     async def step() -> None:
         await clock.sleep(MIN_PAUSE_SECONDS)
@@ -147,7 +147,7 @@ async def exchange_usage(limits: RateLimits, usage: Usage, clock: Clock) -> None
 
 
 class _Bucket:
-    """One key's bucket. `unreported` calls were let through since `_since`."""
+    """One key's bucket. It has admitted `unreported` calls since `_since`."""
 
     __slots__ = ("_full_at", "_interval", "_since", "limit", "unreported")
 
@@ -175,17 +175,17 @@ class _Bucket:
         return Allowance(self.limit, admitted, remaining, more_in, retry_in)
 
     def _missing(self, count: int, now: float) -> float:
-        """Seconds until `count` are let through."""
+        """Seconds until `count` calls are admitted."""
         needed = min(count, self.limit.requests) * self._interval
         return max(self._full_at - now, 0.0) + needed - self.limit.seconds - _TOLERANCE
 
     def report(self, key_id: str, now: float) -> Consumption:
-        """What is to be reported; it counts as reported from now on."""
+        """The unreported calls, which count as reported from now on."""
         unreported, self.unreported = self.unreported, 0
         return Consumption(key_id, unreported / self.limit.requests, now - self._since, self.limit.seconds)
 
     def learn(self, used: float, *, as_of: float) -> None:
-        """All processes used this share of the quota; what was taken here since is not included."""
+        """Applies the share of the quota used by all processes, which excludes calls taken here since `as_of`."""
         full_at = as_of + used * self.limit.seconds
         if self.unreported:
             full_at = max(full_at, self._since) + self.unreported * self._interval

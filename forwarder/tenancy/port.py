@@ -11,15 +11,15 @@ from forwarder.reservation.submission import is_test
 from forwarder.tenancy.key_terms import DEFAULT_SCOPES, Network, Scopes
 
 DEFAULT_DEADLINE_SECONDS: Final = 24 * 60 * 60
-"""How long a submission is tried, where its account says nothing else."""
+"""How long a submission is tried, unless its account sets another deadline."""
 
 
 class TenancyUnavailable(Exception):
-    """The database could not be reached, and nothing usable is cached."""
+    """The database is unavailable, and nothing usable is cached."""
 
 
 class AlreadyExists(ValueError):
-    """That identifier is taken. The message names it."""
+    """The identifier is taken. The message names it."""
 
 
 class NotKnown(LookupError):
@@ -31,7 +31,7 @@ class CannotOpen(ValueError):
 
 
 class NotBound(CannotOpen):
-    """It was sealed for something else, and moved here: it is not to be used."""
+    """It was sealed for something else and moved here, so it must not be used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +47,9 @@ class RateLimit:
 
 @dataclass(frozen=True, slots=True)
 class ApiKey:
-    """A key that was not revoked. Of its token only a hash is kept. `test`: its callers act in the shadows of accounts. `limit`:
-    its own, None where it has the deployment's default. `expires_at`: until when it works, None for ever. `networks`: where it may
-    be used from; none for anywhere."""
+    """A key that was not revoked. Only a hash of its token is kept. `test`: its callers use the shadows of accounts. `limit`: None
+    for the deployment's default. `expires_at`: None if it does not expire. `networks`: where it may be used from; empty for
+    anywhere."""
 
     id: str
     workspace_id: str
@@ -61,7 +61,7 @@ class ApiKey:
 
 
 class KeyTerms(TypedDict, total=False):
-    """What of an `ApiKey` is chosen, and may be changed."""
+    """The terms of an `ApiKey`, which operators set and change."""
 
     limit: RateLimit | None
     scopes: Scopes
@@ -87,16 +87,16 @@ SIMILAR: Final[tuple[Similar, ...]] = get_args(Similar)
 class Account:
     """An integration account: one PMS, as one workspace uses it. Or the shadow of one, whose PMS is simulated.
 
-    `concurrency`: most pushes in flight. `rate_per_second`: most requests, None for no limit. `deadline_seconds`: how long a
-    submission is tried. `paused`: submissions are taken in and wait. `credential` is sealed, and opened by the worker.
-    It and what else only pushes need are empty where callers are served, who must not read them.
-    `options`: the settings that only its kind of PMS has, as JSON values. `duplicate_window_seconds`: for how long a submission
-    that comes again without a key is the earlier one; 0 for never. `similar`: whether one without a key is refused for the stay and
-    the guest of an earlier one, where its body is another. `skipped_checks`: of `reservation.plausibility`, those that its
-    requests need not pass. `authorities` and `client_certificate`: PEM, what its PMS is believed by and shown; `client_key`: the
-    certificate's, sealed as the credential is. `settles_seconds`: how long its PMS may take to show a reservation, where that is
-    longer than its kind states. `same_pms_before`: what was pushed before then went to the same account of the same PMS, though
-    address or credential have changed since.
+    `concurrency`: maximum pushes in flight. `rate_per_second`: maximum requests, None for no limit. `deadline_seconds`: how long a
+    submission is tried. `paused`: submissions are ingested and wait. `credential` is sealed; only workers open it. It and the other
+    fields that only pushes need are empty in the stages that serve callers, which may not read them.
+    `options`: the settings that only its kind of PMS has, as JSON values. `duplicate_window_seconds`: how long the same submission
+    without a key counts as a repeat; 0 for never. `similar`: whether to refuse a submission without a key for the stay and guest of
+    an earlier one with another body. `skipped_checks`: the checks of `reservation.plausibility` that its requests may fail.
+    `authorities` and `client_certificate`: PEM, to verify its PMS and to authenticate to it; `client_key`: the certificate's,
+    sealed like the credential. `settles_seconds`: how long its PMS may take to show a reservation, if longer than its kind states.
+    `same_pms_before`: pushes before then went to the same account of the same PMS, although address or credential have changed
+    since.
     """
 
     id: str
@@ -136,15 +136,15 @@ class Workspace:
 
 
 class InUse(Exception):
-    """It cannot be removed: something belongs to it. Says what."""
+    """It cannot be removed while something belongs to it. The message says what."""
 
 
 class Directory(Protocol):
-    """Look-ups on the hot path. Results are cached for a few seconds, within which a change is seen; while the database is away,
+    """Look-ups on the hot path. Results are cached, and show changes within a few seconds; while the database is unavailable,
     cached results stay valid."""
 
     async def key(self, token: str) -> ApiKey | None:
-        """The key with that token, unless it was revoked; it may have expired. What this deployment cannot have made is told
+        """The key with that token, unless it was revoked; it may have expired. Rejects tokens that this deployment cannot have made
         without a look-up. Raises `TenancyUnavailable`."""
         ...
 
@@ -154,16 +154,16 @@ class Directory(Protocol):
 
 
 class TenancyAdmin(Protocol):
-    """What operators change. Raises `AlreadyExists`, `NotKnown`, `TenancyUnavailable`."""
+    """Operators' changes to workspaces, keys and accounts. Raises `AlreadyExists`, `NotKnown`, `TenancyUnavailable`."""
 
     async def add_workspace(self, workspace_id: str) -> None: ...
 
     async def workspaces(self, workspace_id: str | None = None) -> Sequence[Workspace]:
-        """All, or one, by their ids."""
+        """All workspaces, or one, ordered by id."""
         ...
 
     async def remove_workspace(self, workspace_id: str) -> None:
-        """Remove one that has neither accounts nor webhooks, with its keys. Raises `InUse`."""
+        """Removes a workspace without accounts and webhooks, and its keys. Raises `InUse`."""
         ...
 
     async def add_key(self, workspace_id: str, *, test: bool = False, **terms: Unpack[KeyTerms]) -> tuple[ApiKey, str]:
@@ -171,13 +171,13 @@ class TenancyAdmin(Protocol):
         ...
 
     async def change_key(self, key_id: str, **terms: Unpack[KeyTerms]) -> KnownKey:
-        """Change the terms that are given; the key as it is then."""
+        """Changes the given terms; returns the changed key."""
         ...
 
     async def revoke_key(self, key_id: str) -> None: ...
 
     async def keys(self, workspace_id: str | None = None) -> Sequence[KnownKey]:
-        """In the order of their creation."""
+        """The keys in the order of their creation."""
         ...
 
     async def put_account(self, account: Account, *, replace: bool = False) -> None:
@@ -198,10 +198,10 @@ class TenancyAdmin(Protocol):
 
 
 class Sealer(Protocol):
-    """Seals with a public key: what it seals, it cannot open."""
+    """Seals with a public key; it cannot open what it seals."""
 
     def seal_text(self, text: str, bound_to: str) -> str:
-        """`text` (a credential, say) sealed; it opens only as what it is bound to, by one of `sealing.binding`."""
+        """Seals `text`, such as a credential; it can be opened only with the same binding (see `sealing.binding`)."""
         ...
 
 
@@ -209,7 +209,7 @@ class CardSealer(Protocol):
     """Seals cards for the topic."""
 
     def seal_card(self, card: CardDetails, bound_to: str, now: datetime) -> SealedCard | None:
-        """The card, sealed as what it is bound to, by `sealing.binding`; None where there is no key that is valid at `now`."""
+        """The sealed card, bound to `bound_to` (see `sealing.binding`); None if no key is valid at `now`."""
         ...
 
 
@@ -221,12 +221,12 @@ class SealingKeys(Protocol):
         ...
 
     async def private_key(self, key_id: str) -> bytes | None:
-        """None where it was destroyed, or never was. Raises `CannotOpen` where it needs a secret that is not given."""
+        """The private key; None if it was destroyed, or never existed. Raises `CannotOpen` if this process lacks its secret."""
         ...
 
     async def ended(self, *, now: datetime) -> Mapping[str, Mapping[int, int] | None]:
-        """Those that nothing is sealed to any more and that are not destroyed, by their ids; and where the partitions ended after
-        that, None where nobody has looked yet."""
+        """The expired keys that are not destroyed yet, by id; and the end offsets of the partitions noted after their expiry, None
+        if not noted yet."""
         ...
 
     async def note_ends(self, key_ids: Collection[str], ends: Mapping[int, int]) -> None: ...

@@ -1,4 +1,4 @@
-"""For how long each workspace keeps its guests' data."""
+"""How long each workspace keeps its guests' data."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,11 +11,11 @@ MAX_DELIVERY_DAYS: Final = 30
 
 @dataclass(frozen=True, slots=True)
 class RetentionPolicy:
-    """Days; None is for ever, of deliveries for as long as they may be kept.
+    """Days; None means forever, or the maximum for deliveries.
 
-    `reservation_days`: after a confirmed reservation's guest left, or another's outcome, until its guest's data is removed.
-    `delivery_days`: after a webhook delivery ended, until it is deleted. `dead_letter_days`: after a submission FAILED, until its
-    guest's data is removed, and its dead letter cannot be replayed any more.
+    `reservation_days`: from the guest's departure (if confirmed) or the outcome until the guest's data is removed.
+    `delivery_days`: from the end of a webhook delivery until it is deleted. `dead_letter_days`: from the failure of a submission
+    until its guest's data is removed, after which its dead letter can no longer be replayed.
     """
 
     workspace_id: str
@@ -28,11 +28,11 @@ class RetentionPolicies(Protocol):
     """The policies of all workspaces. Raises `TenancyUnavailable`."""
 
     async def policies(self, workspace_id: str | None = None) -> Sequence[RetentionPolicy]:
-        """Of one workspace or all, by their ids. Raises `NotKnown` where there is no such workspace."""
+        """The policies of one workspace or all, ordered by id. Raises `NotKnown` if there is no such workspace."""
         ...
 
     async def set_policy(self, policy: RetentionPolicy) -> None:
-        """Raises `NotKnown` where there is no such workspace."""
+        """Sets the policy. Raises `NotKnown` if there is no such workspace."""
         ...
 
     async def account_workspaces(self) -> dict[str, str]:

@@ -1,7 +1,7 @@
 """Tokens of API keys: how they are made, recognised and stored. Pure.
 
-A token ends in a MAC by a key that the processes of a deployment share. So a guess is told from a token without a look-up, and a
-flood of guesses never reaches the database. The MAC grants nothing: only a token whose hash is stored does.
+A token ends in a MAC by a key that the processes of a deployment share. So guesses are recognized without a look-up, and a flood of
+them never reaches the database. The MAC grants nothing: only a token whose hash is stored does.
 """
 
 import base64
@@ -10,30 +10,30 @@ import secrets
 from hashlib import sha256
 from typing import Final
 
-# Prefixes, so that a leaked token is recognised for what it is.
+# Prefixes, so that leaked tokens are easy to recognize.
 _LIVE_PREFIX: Final = "fwd_live_"
 _TEST_PREFIX: Final = "fwd_test_"
 _KEY_PREFIX: Final = "key_"
 
 _MAC_BYTES: Final = 9
 _MAC_LENGTH: Final = 12
-"""Of the same bytes in base64."""
+"""The length of the MAC in base64."""
 
 
 def new_token(mac_key: bytes, *, test: bool = False) -> str:
-    """A token with 32 random bytes, whose prefix says whether it is a test key's."""
+    """A token with 32 random bytes, and the prefix of a live or test key."""
     head = (_TEST_PREFIX if test else _LIVE_PREFIX) + secrets.token_urlsafe(32)
     return head + _mac(mac_key, head)
 
 
 def may_be_ours(mac_key: bytes, token: str) -> bool:
-    """Whether this deployment may have made the token; whatever else is said of it, one that it did not make is unknown."""
+    """Whether this deployment may have made the token. If not, the token is unknown without a look-up."""
     head, mac = token[:-_MAC_LENGTH], token[-_MAC_LENGTH:]
     return hmac.compare_digest(mac.encode(), _mac(mac_key, head).encode())
 
 
 def is_test_token(token: str) -> bool:
-    """Whether its prefix says that it is a test key's. Trustworthy once its hash is known, which covers the prefix."""
+    """Whether it has a test key's prefix. Trustworthy once its hash, which covers the prefix, is known."""
     return token.startswith(_TEST_PREFIX)
 
 
@@ -43,7 +43,7 @@ def new_key_id() -> str:
 
 
 def token_hash(token: str) -> str:
-    """What is stored of a token."""
+    """The stored hash of a token."""
     return sha256(token.encode()).hexdigest()
 
 

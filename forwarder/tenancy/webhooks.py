@@ -1,4 +1,4 @@
-"""The webhook endpoints of workspaces, as the stages use them. Everything may also raise `TenancyUnavailable`."""
+"""The port for workspaces' webhook endpoints. Every method may also raise `TenancyUnavailable`."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ MAX_ENDPOINTS: Final = 50
 """Per workspace."""
 
 MAX_PREVIOUS_SECRETS: Final = 4
-"""Per endpoint, with the one that was replaced last. One rotation more ends the earliest to end of the others."""
+"""Per endpoint, including the one replaced last. A further rotation ends the one that would expire first."""
 
 
 class TooManyEndpoints(ValueError):
@@ -18,7 +18,7 @@ class TooManyEndpoints(ValueError):
 
 
 class Disabled(StrEnum):
-    """Why an endpoint is not posted to: it said so (410), nothing reached it for days, or somebody wanted it."""
+    """Why an endpoint is disabled: it returned 410, failed for days, or was disabled by hand."""
 
     GONE = "gone"
     FAILING = "failing"
@@ -35,8 +35,8 @@ class PreviousSecret:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """One address of one workspace. `types`: the event types it wants, None for all. `secret` is sealed. `previous`: at most
-    `MAX_PREVIOUS_SECRETS` replaced secrets, the last to end first; the time of some may have passed."""
+    """One URL of one workspace. `types`: the event types it subscribes to, None for all. `secret` is sealed. `previous`: at most
+    `MAX_PREVIOUS_SECRETS` replaced secrets, the one that expires last first; some may have expired."""
 
     id: str
     workspace_id: str
@@ -56,7 +56,7 @@ class Endpoint:
         return self.previous[0].until if self.previous else None
 
     def takes(self, kind: str) -> bool:
-        """Whether it wants events of that type."""
+        """Whether it subscribes to events of that type."""
         return self.types is None or kind in self.types
 
 
@@ -79,14 +79,14 @@ class EndpointReader(Protocol):
 
 
 class EndpointAdmin(EndpointReader, Protocol):
-    """What an endpoint's owner, or an operator, does to it. Changes return the endpoint as it is then, None where there is none."""
+    """Changes to endpoints by their owner or an operator. Returns the changed endpoint, None if there is none."""
 
     async def add(self, endpoint: Endpoint) -> None:
         """Raises `NotKnown` (no such workspace), `TooManyEndpoints`."""
         ...
 
     async def of(self, workspace_id: str | None) -> Sequence[Endpoint]:
-        """Those of one workspace, or all of them; oldest first."""
+        """The endpoints of one workspace, or all; oldest first."""
         ...
 
     async def change(
@@ -96,8 +96,8 @@ class EndpointAdmin(EndpointReader, Protocol):
     async def enable(self, endpoint_id: str) -> Endpoint | None: ...
 
     async def rotate(self, endpoint_id: str, secret: str, *, previous_until: datetime | None) -> Endpoint | None:
-        """Sign with `secret`, which is sealed. The one that it replaces signs as well until `previous_until`, and those before it
-        for as long as was promised; None ends all of them at once."""
+        """Signs with `secret`, which is sealed. The replaced one also signs until `previous_until`, and older ones until their own
+        time; None ends all of them at once."""
         ...
 
     async def remove(self, endpoint_id: str) -> bool:

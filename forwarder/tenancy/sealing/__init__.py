@@ -1,1 +1,1 @@
-"""What is sealed: the keys that a deployment's secrets make, texts (credentials, webhook secrets, grants) and cards. No I/O."""
+"""Sealing: keys derived from a deployment's secrets, sealed texts (credentials, webhook secrets, grants) and cards. No I/O."""

@@ -1,4 +1,4 @@
-"""What sealed content is bound to: it stands inside the seal, and content that was moved elsewhere is not used there. Pure."""
+"""The bindings of sealed content: a binding is part of the sealed text, so that content moved elsewhere is not used there. Pure."""
 
 import re
 from collections.abc import Iterator
@@ -21,8 +21,8 @@ def with_credential(account: Account, credential: str, sealer: Sealer) -> Accoun
 
 
 def of_credential(account: Account) -> str:
-    """An account's credential is for its PMS alone: for the origins of its base URL and of the addresses among its options, and in
-    texts and tables among them: a mapping says where tokens are asked for."""
+    """Binds an account's credential to its PMS: to the origins of its base URL and of all URLs in its options, nested ones
+    included, because a mapping contains the token endpoint."""
     addresses = {origin_of(address) for address in _addresses(dict(account.options))}
     return _binding("credential", account.id, origin_of(account.base_url), *sorted(addresses))
 
@@ -50,7 +50,7 @@ def of_card(request_id: str, account_id: str, base_url: str) -> str:
 
 
 def is_card_of(bound_to: str, request_id: str, account_id: str) -> bool:
-    """Whether `bound_to` is that submission's, whichever the PMS."""
+    """Whether `bound_to` is that submission's, for any PMS."""
     return bound_to.startswith(_binding("card", request_id, account_id)[:-1] + ",")
 
 
@@ -60,7 +60,7 @@ def of_grant(account_id: str, credential: str) -> str:
 
 
 def of_webhook_secret(endpoint_id: str) -> str:
-    """A webhook's secret signs for it alone. Not bound to its URL: that is the customer's to change, and the secret does not go
+    """Binds a webhook's secret to the webhook; not to its URL, because customers may change that, and the secret is not sent
     there."""
     return _binding("webhook", endpoint_id)
 

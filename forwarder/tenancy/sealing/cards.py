@@ -1,6 +1,6 @@
-"""Cards, sealed twice. On the topic: to a short-lived key pair (sealed box), whose private half is destroyed once all that was
-sealed to it was taken in. In a row: under random keys of its own (XChaCha20-Poly1305), one for the security code and one for the
-rest, which are destroyed when they are not needed any more. In both what the card is bound to is authenticated. Pure."""
+"""Cards, sealed twice. On the topic: to a short-lived key pair (sealed box), whose private half is destroyed once every card sealed
+to it has been ingested. In a row: under random keys of the row (XChaCha20-Poly1305), one for the security code and one for the
+rest, which are destroyed when they are no longer needed. Both authenticate the card's binding. Pure."""
 
 import base64
 import binascii
@@ -26,13 +26,13 @@ _IN_ROW: Final = "row"
 
 NUMBER_PURPOSE: Final = "card-number"
 CODE_PURPOSE: Final = "card-code"
-"""What a row's keys are wrapped for; the request id follows."""
+"""The purposes that a row's keys are wrapped for; the request id is appended."""
 
 GONE: Final = SealedCard("gone", "")
-"""In the place of a card that nobody can open any more."""
+"""Replaces a card whose key was destroyed."""
 
 UNBOUND: Final = SealedCard("unbound", "")
-"""In the place of a card that came with a submission that it was not sealed for."""
+"""Replaces a card that was sealed for another submission."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class TopicCardSealer:
 
 
 def open_from_topic(card: SealedCard, private_key: bytes) -> tuple[str, CardDetails]:
-    """What it is bound to, and the card. Raises `CannotOpen`."""
+    """The binding and the card. Raises `CannotOpen`."""
     try:
         opened = SealedBox(PrivateKey(private_key)).decrypt(_bytes(card.sealed))
         bound_to, content = from_json(opened)
@@ -95,12 +95,12 @@ def open_from_topic(card: SealedCard, private_key: bytes) -> tuple[str, CardDeta
 
 
 def is_sealed_to_topic(card: SealedCard) -> bool:
-    """Whether it still is as it came from the topic."""
+    """Whether it is still sealed to a key of the topic."""
     return card.key_id != _IN_ROW and card not in (GONE, UNBOUND)
 
 
 class RowKeys(NamedTuple):
-    """The keys of a row's card: of its security code, None where it has none or that is gone, and of the rest."""
+    """The keys of a row's card: of its security code, None if it has none or the key was destroyed, and of the rest."""
 
     number: bytes
     code: bytes | None

@@ -1,4 +1,4 @@
-"""The keys that a secret makes, one for each purpose: who is given one holds no other. Their public halves, signed. No I/O."""
+"""The keys derived from a secret, one per purpose and independent of each other, and their signed public halves. No I/O."""
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
@@ -21,7 +21,7 @@ _WRAPPING: Final = b"forwarder-wrap-1"
 
 
 class NotTrusted(ValueError):
-    """Public keys that no trusted secret signed: whoever put them into the store could open what is sealed to them."""
+    """Public keys that no trusted secret signed: whoever added them to the store might be able to open what is sealed to them."""
 
 
 def key_id_of(public_key: bytes) -> str:
@@ -51,7 +51,7 @@ class KeyPair:
 
 @dataclass(frozen=True, slots=True)
 class PublicKeys:
-    """What everybody may know of a secret. `secret_id` is a hash of its verify key, and so tells a mistyped secret."""
+    """The public part of a secret. `secret_id` is a hash of its verify key, so that a mistyped secret is detected."""
 
     secret_id: str
     verify_key: bytes

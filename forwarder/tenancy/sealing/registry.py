@@ -1,4 +1,4 @@
-"""Which secrets a deployment knows, and whether a process holds the right ones. Pure."""
+"""The secrets of a deployment, and the check that a process holds the right ones. Pure."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -12,23 +12,23 @@ from forwarder.tenancy.sealing.texts import KeyPairUnsealer, PublicKeySealer
 
 
 class UnknownSecret(RuntimeError):
-    """This process was given a secret that its deployment does not know, or lacks one that it needs."""
+    """This process has a secret that its deployment does not know, or lacks one that it needs."""
 
 
 class SecretState(StrEnum):
-    """What a secret is used for."""
+    """The use of a secret."""
 
     ACTIVE = "active"
-    """What is sealed now is sealed to it. One at a time."""
+    """Used for sealing. One at a time."""
     ACCEPTED = "accepted"
-    """What was sealed to it can be opened: it is to become active, or was."""
+    """Used only for opening: it was active before, or will be."""
     RETIRED = "retired"
-    """Nothing needs it any more."""
+    """No longer needed."""
 
 
 @dataclass(frozen=True, slots=True)
 class KnownSecret:
-    """A secret as the deployment's database knows it."""
+    """A secret in the deployment's database."""
 
     keys: PublicKeys
     state: SecretState
@@ -41,19 +41,19 @@ class KnownSecret:
 
     @property
     def needed(self) -> bool:
-        """Whether there may be something that only its holder can open."""
+        """Whether there may be content that only its holder can open."""
         return self.state is SecretState.ACTIVE or (
             self.state is SecretState.ACCEPTED and self.activated_at is not None
         )
 
 
 def active_of(known: Collection[KnownSecret]) -> KnownSecret | None:
-    """The one that is sealed to; None on a new database."""
+    """The active secret; None on a new database."""
     return next((each for each in known if each.state is SecretState.ACTIVE), None)
 
 
 def check_secrets(held: Sequence[Secret], known: Sequence[KnownSecret]) -> None:
-    """Raise `UnknownSecret` unless each of `held` is known, and each that is needed is held. The message names both."""
+    """Raises `UnknownSecret` unless each of `held` is known, and each needed one is held. The message names both."""
     active = active_of(known)
     used = "none yet: run `forwarder migrate`" if active is None else active.id
     by_id = {each.id: each for each in known}
@@ -64,7 +64,7 @@ def check_secrets(held: Sequence[Secret], known: Sequence[KnownSecret]) -> None:
                 "deployment's database? A new secret is added with the known one beside it in FORWARDER_EARLIER_SECRET_KEYS: "
                 "`forwarder secret add`."
             )
-        # A database that calls another's key by this secret's name is not ours.
+        # A database that has another key under this secret's id is not ours.
         by_id[secret.id].keys.require_trusted({secret.verify_key})
     missing = [each.id for each in known if each.needed and each.id not in {secret.id for secret in held}]
     if missing:
@@ -83,7 +83,7 @@ class Resealed(NamedTuple):
 
 
 class Keyring:
-    """The secrets that a process holds, of which one is active. `Sealer` of credentials and grants, and `Unsealer` of all texts."""
+    """The secrets that a process holds, one of them active. `Sealer` of credentials and grants, and `Unsealer` of all texts."""
 
     def __init__(self, held: Sequence[Secret]) -> None:
         self.held = {secret.id: secret for secret in held}
@@ -92,7 +92,7 @@ class Keyring:
         self._sealer = PublicKeySealer(self.active.accounts.public_key)
 
     def activate(self, secret_id: str) -> None:
-        """Seal to this one from now on. One that is not held changes nothing: its holders seal to it."""
+        """Seals to this secret from now on; ignores one that this process does not hold."""
         if secret_id in self.held and secret_id != self.active.id:
             self.active = self.held[secret_id]
             self._sealer = PublicKeySealer(self.active.accounts.public_key)

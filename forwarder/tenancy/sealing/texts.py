@@ -1,5 +1,5 @@
 """Texts in sealed boxes (X25519, XSalsa20-Poly1305): anyone with the public key can seal, only the holder of the private one can
-open. A sealed text is `KEYID.BASE64`; inside, before the text, stands what it is bound to."""
+open. A sealed text is `KEYID.BASE64`; the sealed content is the binding, then the text."""
 
 import base64
 import binascii

@@ -1,5 +1,5 @@
-"""Keys wrapped by the deployment's secret. The port is shaped like a key management service's, which could stand behind it: what
-wraps never leaves it, and what was wrapped for one purpose does not unwrap for another."""
+"""Keys wrapped by the deployment's secret. The port is shaped like that of a key management service, which could implement it: the
+wrapping key never leaves it, and a key wrapped for one purpose does not unwrap for another."""
 
 import base64
 import binascii

@@ -28,7 +28,7 @@ _KNOWN_KEYS = select(api_keys, key_uses.c.used_at).outerjoin(key_uses, key_uses.
 
 
 def _count(table: Table, *conditions: ColumnElement[bool]) -> ScalarSelect[int]:
-    """How many of `table` a workspace has."""
+    """The number of a workspace's rows in `table`."""
     theirs = select(func.count()).where(table.c.workspace_id == workspaces.c.id, *conditions)
     return theirs.correlate(workspaces).scalar_subquery()
 
@@ -169,7 +169,7 @@ def _terms_of(key: ApiKey) -> KeyTerms:
 
 
 def _columns(terms: KeyTerms) -> dict[str, Any]:
-    """What is stored of the terms that are given."""
+    """The column values of the given terms."""
     columns: dict[str, Any] = {}
     if "limit" in terms:
         limit = terms["limit"]

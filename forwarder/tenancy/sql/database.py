@@ -21,8 +21,8 @@ _WRONG_VALUES = ("21", "22", "23")
 
 @asynccontextmanager
 async def transaction(engine: AsyncEngine, *, writes: bool, enlists: bool = True) -> AsyncIterator[AsyncConnection]:
-    """Committed where the block ends, rolled back where it raises; bounded in time. One that writes is committed with what is
-    enlisted, unless it is no part of the change: `enlists` false. Raises `TenancyUnavailable`."""
+    """A transaction, committed when the block ends, rolled back if it raises; bounded in time. A writing one includes enlisted
+    rows, unless `enlists` is false because it is not part of the change. Raises `TenancyUnavailable`."""
     enlisted = to_be_written() if writes and enlists else None
     if not writes:
         engine = engine.execution_options(postgresql_readonly=True)
@@ -51,7 +51,7 @@ def insert_into(engine: AsyncEngine, table: Table) -> postgresql.Insert | sqlite
 
 
 def in_utc(moment: datetime) -> datetime:
-    """What SQLite keeps without saying that it is."""
+    """Adds the time zone, which SQLite does not store."""
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 

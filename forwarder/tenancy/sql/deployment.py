@@ -25,12 +25,12 @@ async def message_key(engine: AsyncEngine) -> bytes:
 
 
 async def token_key(engine: AsyncEngine) -> bytes:
-    """The 32 random bytes by which tokens of API keys are told from guesses. Raises `TenancyUnavailable`."""
+    """The 32-byte MAC key of API tokens, which distinguishes tokens from guesses. Raises `TenancyUnavailable`."""
     return await _shared_key(engine, _TOKEN_KEY)
 
 
 async def _shared_key(engine: AsyncEngine, name: str) -> bytes:
-    """Created by the first caller, the same for everyone ever after. Once it is there, nothing is written."""
+    """The key, created by the first caller and constant from then on. Once it exists, nothing is written."""
     kept = select(deployment_secrets.c.value).where(deployment_secrets.c.name == name)
     async with transaction(engine, writes=False) as connection:
         value = (await connection.execute(kept)).scalar_one_or_none()
@@ -38,6 +38,6 @@ async def _shared_key(engine: AsyncEngine, name: str) -> bytes:
         return bytes.fromhex(value)
     new = insert_into(engine, deployment_secrets).values(name=name, value=secrets.token_hex(_KEY_BYTES))
     async with transaction(engine, writes=True, enlists=False) as connection:
-        # Of two at once, the second waits in its INSERT for the first, and then reads the first one's value.
+        # If two insert at once, the second waits for the first in its INSERT, and then reads the first one's value.
         await connection.execute(new.on_conflict_do_nothing(index_elements=["name"]))
         return bytes.fromhex((await connection.execute(kept)).scalar_one())

@@ -1,5 +1,5 @@
-"""Look-ups of keys and accounts in the database, cached: entries are fresh for a few seconds, and stay usable for longer while the
-database is away."""
+"""Look-ups of keys and accounts in the database, cached: entries are fresh for a few seconds, and stay usable while the database is
+unavailable."""
 
 import asyncio
 from collections import OrderedDict
@@ -28,8 +28,8 @@ V = TypeVar("V")
 class CacheTimes:
     """How long entries are fresh, in seconds, and how many are kept.
 
-    `known`: until a value is looked up again. `absent`: until "there is none" is. `patience`: how long a caller that has an old
-    value waits for a newer one. `away`: how long nobody tries again after a failed look-up.
+    `known`: for values. `absent`: for "there is none". `patience`: how long a caller that has a stale value waits for a fresh one.
+    `away`: the pause after a failed look-up.
     """
 
     known: float = 5.0
@@ -40,9 +40,9 @@ class CacheTimes:
 
 
 class LookupCache(Generic[V]):
-    """Caches what `look_up` returns for each key. At most one look-up of a key is under way at a time.
+    """Caches what `look_up` returns for each key. At most one look-up of a key is in flight at a time.
 
-    Absent keys are kept apart from values, so that a flood of wrong keys does not evict right ones.
+    Absent keys are cached separately, so that a flood of wrong keys does not evict valid ones.
     """
 
     def __init__(self, look_up: Callable[[str], Awaitable[V | None]], clock: Clock, times: CacheTimes) -> None:
@@ -55,7 +55,7 @@ class LookupCache(Generic[V]):
         self._away_until = float("-inf")
 
     async def get(self, key: str) -> V | None:
-        """The value, None where there is none. Raises `TenancyUnavailable` where it is not cached and cannot be looked up."""
+        """The value, or None if there is none. Raises `TenancyUnavailable` if it is not cached and cannot be looked up."""
         now = self._clock.monotonic()
         known = self._known.get(key)
         if known is not None:
@@ -89,7 +89,7 @@ class LookupCache(Generic[V]):
     def _start(self, key: str) -> asyncio.Task[V | None]:
         look_up = self._under_way.get(key)
         if look_up is None:
-            # A task of its own: whoever came first may be cancelled, and the others still want to know.
+            # A separate task: the first caller may be cancelled while others still wait.
             look_up = self._under_way[key] = detached(self._run(key))
             look_up.add_done_callback(_retrieve_exception)
         return look_up
@@ -123,13 +123,13 @@ class LookupCache(Generic[V]):
 
 
 def _retrieve_exception(look_up: asyncio.Task[object]) -> None:
-    """Retrieve a failure that nobody waits for any more, so that asyncio does not report it."""
+    """Retrieves a failure that no caller waits for, so that asyncio does not report it."""
     if not look_up.cancelled():
         look_up.exception()
 
 
 ACCOUNT = tuple(integration_accounts.c[field.name] for field in fields(Account))
-"""What an `Account` is made of."""
+"""The columns of an `Account`."""
 
 _FOR_PUSHES = (
     "credential",
@@ -139,12 +139,12 @@ _FOR_PUSHES = (
     "settles_seconds",
     "same_pms_before",
 )
-"""What of an account only those read who reach its PMS: the other stages' database roles may not."""
+"""The columns that only pushes need; the other stages' database roles may not read them."""
 _SERVED = tuple(column for column in ACCOUNT if column.name not in _FOR_PUSHES)
 
 _UNREAD = {api_keys.c.token_hash, api_keys.c.revoked_at, api_keys.c.created_at}
 KEY = tuple(column for column in api_keys.c if column not in _UNREAD)
-"""What an `ApiKey` is made of."""
+"""The columns of an `ApiKey`."""
 
 _KEY = select(*KEY).where(api_keys.c.token_hash == bindparam("wanted"), api_keys.c.revoked_at.is_(None))
 _OF_ID = integration_accounts.c.id == bindparam("wanted")
@@ -153,12 +153,12 @@ _PUSHED_ACCOUNT = select(*ACCOUNT).where(_OF_ID)
 
 
 def no_shadow(_account: Account) -> None:
-    """For deployments without a test mode."""
+    """No shadow, for deployments without a test mode."""
 
 
 class SqlDirectory:
-    """`CachingDirectory` on PostgreSQL or SQLite. Tokens are cached by their hash. `shadow`: makes an account's shadow, which is no
-    row. `for_pushes`: whether accounts come with what their PMS is reached by, credentials included."""
+    """`CachingDirectory` on PostgreSQL or SQLite. Tokens are cached by their hash. `shadow` makes an account's shadow, which has no
+    row. `for_pushes`: whether accounts include the fields that only pushes need, such as credentials."""
 
     def __init__(
         self,
@@ -184,7 +184,7 @@ class SqlDirectory:
         return await self._keys_like(token).get(token_hash(token)) if may_be_ours(self._token_key, token) else None
 
     async def account(self, account_id: str) -> Account | None:
-        # PostgreSQL takes no text with this character, so there is no such account; asked, it would raise an error.
+        # PostgreSQL texts cannot contain this character, so there is no such account; a query would raise an error.
         return None if "\0" in account_id else await self._accounts.get(account_id)
 
     def valid_until(self, token: str, caller: Caller) -> float:

@@ -24,8 +24,8 @@ from forwarder.tenancy.webhooks import (
 _row, _earlier = table.c, webhook_secrets.c
 _PREVIOUS = (_row.previous_secret, _row.previous_until)
 _ENDPOINT = (*(_row[field.name] for field in fields(Endpoint) if field.name != "previous"), *_PREVIOUS)
-"""An endpoint's row. The secrets before the previous one are in a table of their own: the release before 0.2 knows the previous one
-alone, and clears it where all are to end."""
+"""An endpoint's row. Secrets before the previous one are in a separate table: the release before 0.2 knows only the previous one,
+and clears it to end all."""
 
 
 class SqlEndpoints:
@@ -42,7 +42,7 @@ class SqlEndpoints:
         return await self._all(wanted) if workspace_ids else ()
 
     async def endpoint(self, endpoint_id: str) -> Endpoint | None:
-        # PostgreSQL takes no text with this character, so there is no such endpoint; asked, it would raise an error.
+        # PostgreSQL texts cannot contain this character, so there is no such endpoint; a query would raise an error.
         if "\0" in endpoint_id:
             return None
         found = await self._all(select(*_ENDPOINT).where(_row.id == endpoint_id))
@@ -58,7 +58,7 @@ class SqlEndpoints:
         workspace = select(workspaces.c.id).where(workspaces.c.id == endpoint.workspace_id)
         count = select(func.count()).where(_row.workspace_id == endpoint.workspace_id)
         async with transaction(self._engine, writes=True) as connection:
-            # Of two at once, the second waits here for the first, and then counts it.
+            # If two add at once, the second waits here for the first, and then counts it.
             if (await connection.execute(workspace.with_for_update())).one_or_none() is None:
                 raise NotKnown(f"There is no workspace {endpoint.workspace_id!r}.")
             if (await connection.execute(count)).scalar_one() >= MAX_ENDPOINTS:

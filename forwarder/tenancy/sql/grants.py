@@ -1,6 +1,6 @@
 """Grants of authorization servers in SQL: sealed, and replaced by compare-and-swap on their version.
 
-Every method is one short transaction: nothing is locked while an authorization server is asked.
+Every method is one short transaction: nothing is locked during a request to an authorization server.
 """
 
 from dataclasses import dataclass, field

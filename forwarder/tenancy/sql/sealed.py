@@ -1,4 +1,4 @@
-"""What is kept sealed in tenancy's tables: how much to which key, and moved from one key to another, a row at a time."""
+"""The sealed texts in tenancy's tables: counts them per key, and reseals them to another key, a row at a time."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -21,7 +21,8 @@ _KEY_ID_LENGTH: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """A column of sealed texts. `bound_to` says, from the values of `of`, what each is bound to. `webhooks`: by which key."""
+    """A column of sealed texts. `bound_to` makes the binding from the values of `of`. `webhooks`: whether the webhooks key is
+    used."""
 
     name: str
     column: Column[str]
@@ -72,7 +73,7 @@ class SqlSealed:
         self._engine = engine
 
     async def counts(self) -> dict[str, Counter[str]]:
-        """How many texts of each name are sealed to each key id."""
+        """The number of texts of each name sealed to each key id."""
         found: dict[str, Counter[str]] = {}
         async with transaction(self._engine, writes=False) as connection:
             for kept in _KEPT:
@@ -84,8 +85,8 @@ class SqlSealed:
         return found
 
     async def reseal(self, keyring: Keyring) -> dict[str, Resealed]:
-        """Seal to the active secret what is sealed to another key: row by row, and only where it is unchanged since it was read,
-        so that it can run beside everything else, and again."""
+        """Reseals texts of other keys to the active secret, row by row, and only if unchanged since they were read; so it is safe
+        during operation, and to repeat."""
         return {kept.name: await self._reseal(kept, keyring) for kept in _KEPT}
 
     async def _reseal(self, kept: _Kept, keyring: Keyring) -> Resealed:

@@ -1,4 +1,4 @@
-"""The short-lived keys of cards, in SQL: one for each hour, made in advance, so that an ingress can go on for days without the
+"""The short-lived keys of cards, in SQL: one per hour, created in advance, so that an ingress can work for days without the
 database."""
 
 from collections import Counter
@@ -20,14 +20,14 @@ from forwarder.tenancy.sql.tables import sealing_keys
 
 HOUR: Final = timedelta(hours=1)
 AHEAD: Final = timedelta(hours=48)
-"""For how long an ingress can seal cards without the database."""
+"""How long an ingress can seal cards without the database."""
 
 MARGIN: Final = timedelta(minutes=15)
-"""After its hour a key is kept at least so long: what was sealed to it is published by then, and clocks may differ by that."""
+"""The minimum time that a key is kept after its hour: covers publishing, and the difference of clocks."""
 
 _row = sealing_keys.c
 _PUBLIC = (_row.key_id, _row.public_key, _row.not_before, _row.not_after, _row.verify_key, _row.signature)
-"""What an ingress may read."""
+"""The columns that an ingress may read."""
 
 
 class SqlSealingKeys:
@@ -46,7 +46,7 @@ class SqlSealingKeys:
             there = set(await connection.scalars(wanted))
         missing = [self._new(hour) for hour in hours if _seconds(hour) not in there]
         if missing:
-            # Of two that publish at once, the first one's key of an hour holds.
+            # If two publish at once, the first one's key of an hour is kept.
             new = insert_into(self._engine, sealing_keys).on_conflict_do_nothing()
             async with transaction(self._engine, writes=True) as connection:
                 await connection.execute(new, missing)
@@ -77,13 +77,13 @@ class SqlSealingKeys:
             await connection.execute(destroyed)
 
     async def counts(self) -> dict[str, Counter[str]]:
-        """How many private halves are wrapped by each secret."""
+        """The number of private keys that each secret wraps."""
         wanted = select(_row.secret_id, func.count()).group_by(_row.secret_id)
         async with transaction(self._engine, writes=False) as connection:
             return {"sealing keys": Counter({row[0]: row[1] for row in await connection.execute(wanted)})}
 
     async def reseal(self, keyring: Keyring) -> dict[str, Resealed]:
-        """Wrap, and sign, with the active secret what another one has."""
+        """Wraps and signs the keys of other secrets with the active one."""
         wanted = select(sealing_keys).where(_row.secret_id != keyring.active.id)
         async with transaction(self._engine, writes=False) as connection:
             rows = (await connection.execute(wanted)).all()

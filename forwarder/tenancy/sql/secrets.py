@@ -1,4 +1,4 @@
-"""The deployment's secrets as its database knows them: their public halves and how each stands. No secret is in there."""
+"""The deployment's secrets in its database: only their public keys and states."""
 
 from collections.abc import Collection, Sequence
 
@@ -13,7 +13,7 @@ from forwarder.tenancy.sql.tables import secrets
 
 
 class NoSecretYet(LookupError):
-    """Nothing can be sealed: no secret was ever made known to this database."""
+    """Nothing can be sealed, because this database has no secret yet."""
 
 
 class SqlSecrets:
@@ -23,13 +23,13 @@ class SqlSecrets:
         self._engine = engine
 
     async def known(self) -> Sequence[KnownSecret]:
-        """All there ever were, oldest first."""
+        """All secrets, retired ones included, oldest first."""
         async with transaction(self._engine, writes=False) as connection:
             return await _all(connection)
 
     async def admit(self, held: Sequence[Secret], *, first: bool) -> Sequence[KnownSecret]:
-        """Whether a process with these secrets may start: raises `UnknownSecret`. `first`: on a new database `held[0]` is made
-        known; any later secret never is but by `add`."""
+        """Checks that a process with these secrets may start: raises `UnknownSecret`. `first`: registers `held[0]` on a new
+        database; later secrets are registered only by `add`."""
         known = await self.known()
         if first and not known:
             await self._insert(held[0], SecretState.ACTIVE)
@@ -38,11 +38,11 @@ class SqlSecrets:
         return known
 
     async def add(self, secret: Secret) -> bool:
-        """Make a secret known, to be activated once every process has it. False where it was known."""
+        """Registers a secret, to be activated once every process has it. False if it was known."""
         return await self._insert(secret, SecretState.ACCEPTED)
 
     async def activate(self, secret_id: str) -> None:
-        """From now on it is what is sealed to; the one before stays accepted. Raises `NotKnown` for one that is not accepted."""
+        """Makes the secret the active one; the one before stays accepted. Raises `NotKnown` if it is not accepted."""
         async with transaction(self._engine, writes=True) as connection:
             last = update(secrets).where(secrets.c.state == SecretState.ACTIVE.value)
             await connection.execute(last.values(state=SecretState.ACCEPTED.value))
@@ -54,7 +54,7 @@ class SqlSecrets:
                 raise NotKnown(f"There is no accepted secret {secret_id!r}.")
 
     async def retire(self, secret_id: str) -> None:
-        """Nothing needs it any more. Raises `NotKnown` for one that is not accepted."""
+        """Retires a secret that is no longer needed. Raises `NotKnown` if it is not accepted."""
         retired = update(secrets).where(secrets.c.id == secret_id, secrets.c.state == SecretState.ACCEPTED.value)
         async with transaction(self._engine, writes=True) as connection:
             if not (await connection.execute(retired.values(state=SecretState.RETIRED.value))).rowcount:
@@ -79,7 +79,7 @@ class SqlSecrets:
             signature=keys.signature.hex(),
             activated_at=func.current_timestamp() if state is SecretState.ACTIVE else None,
         )
-        # Of two that are first at once, one loses to the index that allows one active secret.
+        # If two register the first secret at once, the index of the active secret lets only one succeed.
         async with transaction(self._engine, writes=True) as connection:
             return bool((await connection.execute(new.on_conflict_do_nothing())).rowcount)
 

@@ -51,9 +51,9 @@ api_keys = Table(
     Column("expires_at", DateTime(timezone=True)),
     Column("networks", Text, nullable=False, server_default=text("''")),
 )
-"""Of a token only its SHA-256 is stored: with 32 random bytes, nothing slower is needed. `test` is for operators; a caller's
-mode is read from the token itself. Both columns of a limit are set, or neither. `scopes` and `networks` are words with spaces
-between; no network means anywhere."""
+"""Only the SHA-256 of a token is stored; with 32 random bytes, no slower hash is needed. `test` is for operators; a caller's mode
+is read from the token itself. Both columns of a limit are set, or neither. `scopes` and `networks` are separated by spaces; no
+network means anywhere."""
 
 key_uses = Table(
     "key_uses",
@@ -61,7 +61,7 @@ key_uses = Table(
     Column("key_id", Text, primary_key=True),
     Column("used_at", DateTime(timezone=True), nullable=False),
 )
-"""When a key was last used, to the minute. A table of its own, so that who notes it need not be able to change keys."""
+"""When a key was last used, to the minute. A separate table, so that the stages that write it need no privilege to change keys."""
 
 key_usage = Table(
     "key_usage",
@@ -108,8 +108,8 @@ grants = Table(
     Column("claim", Text),
     Column("content", Text),
 )
-"""What authorization servers granted. `credential` is a digest of the credential it was obtained with; `version` counts renewals;
-`claim` says which process is renewing it; `content` is sealed, null before the first grant."""
+"""Grants of authorization servers. `credential`: a digest of the credential used to obtain it; `version` counts renewals; `claim`:
+the process that is renewing it; `content` is sealed, null before the first grant."""
 
 webhook_endpoints = Table(
     "webhook_endpoints",
@@ -128,7 +128,7 @@ webhook_endpoints = Table(
     Column("created_at", DateTime(timezone=True), nullable=False),
     Index("webhook_endpoints_workspace", "workspace_id"),
 )
-"""Where customers want results posted. Both secrets are sealed; `types` null means every event type."""
+"""Customers' webhook endpoints. Both secrets are sealed; `types` null means every event type."""
 
 webhook_secrets = Table(
     "webhook_secrets",
@@ -137,7 +137,7 @@ webhook_secrets = Table(
     Column("secret", Text, primary_key=True),
     Column("until", DateTime(timezone=True), nullable=False),
 )
-"""The sealed secrets of an endpoint before its previous one, and until when each of them signs."""
+"""An endpoint's sealed secrets older than the previous one, and until when each of them signs."""
 
 secrets = Table(
     "secrets",
@@ -175,10 +175,10 @@ sealing_keys = Table(
     Column("ends", Text),
 )
 """Short-lived keys that cards are sealed to on the topic, from `not_before` until `not_after` (seconds since 1970). `private_key`
-is wrapped by the secret; to destroy it, the row is deleted. `ends`: where the topic's partitions ended after that (JSON): once the
-workers have come so far, nothing needs it any more. A backup must not have this table."""
+is wrapped by the secret; deleting the row destroys it. `ends`: the end offsets of the topic's partitions after `not_after` (JSON):
+once the workers have committed these, the key is no longer needed. Exclude this table from backups."""
 
 deployment_secrets = Table(
     "deployment_secrets", metadata, Column("name", Text, primary_key=True), Column("value", Text, nullable=False)
 )
-"""Secrets that all processes of a deployment share and nobody has to configure, in hexadecimal."""
+"""Generated secrets that all processes of a deployment share, in hexadecimal; not configured."""

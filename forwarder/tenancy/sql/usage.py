@@ -1,4 +1,4 @@
-"""What is counted of API keys, in SQL, a row for each: how much of its quota the processes used, and when it was last used."""
+"""The usage of API keys in SQL, one row per key: the share of its quota that the processes used, and when it was last used."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -12,7 +12,7 @@ from forwarder.tenancy.sql.database import insert_into, transaction
 from forwarder.tenancy.sql.tables import key_usage, key_uses
 
 Now = Callable[[], ColumnElement[float]]
-"""An expression for the time, in seconds; without parameters of its own, so that one statement takes many rows."""
+"""An expression for the time in seconds, without parameters, so that one statement can take many rows."""
 
 # Seconds since 1970. SQLite counts in Julian days.
 _POSTGRESQL_TIME: ColumnElement[float] = literal_column("CAST(extract(epoch FROM now()) AS DOUBLE PRECISION)", Double())
@@ -22,8 +22,8 @@ _RESOLUTION: Final = timedelta(seconds=60)
 
 
 class SqlUsage:
-    """`Usage` on PostgreSQL or SQLite: one statement per exchange. Time is the database's, so that the processes' clocks need not
-    agree; only differences count, and one that is negative, because that clock was put back, counts as none."""
+    """`Usage` on PostgreSQL or SQLite: one statement per exchange. Uses the database's time, so that the processes' clocks need not
+    agree; only differences matter, and a negative one, after that clock was set back, counts as zero."""
 
     def __init__(self, engine: AsyncEngine, now: Now | None = None) -> None:
         self._engine = engine
@@ -41,8 +41,8 @@ class SqlUsage:
             return {row.key_id: row.used for row in used}
 
     def _statement(self, now: ColumnElement[float]) -> Any:
-        """A row is the share that was used at `counted_at`, and drains all of it in `window_seconds`. What comes was used from its
-        `counted_at` on: the row had drained until then, and not beyond empty."""
+        """A row has the share used at `counted_at`; a whole quota drains in `window_seconds`. A reported share counts from its
+        `counted_at`: the row had drained until then, but not below empty."""
         row = key_usage.c
         new = insert_into(self._engine, key_usage).values(
             key_id=bindparam("key"),
