@@ -1,6 +1,6 @@
-"""Endpoints that fail are left alone for a while and then tried with a single post, until one succeeds.
+"""Backoff: pauses failing endpoints for a while and then tries a single post, until one succeeds.
 
-Only this process knows of it, and for how long an endpoint has been failing.
+The state, and how long an endpoint has been failing, is local to this process.
 """
 
 import math
@@ -28,7 +28,7 @@ class _EndpointBackoff:
 
 
 class Backoff:
-    """The state of endpoints whose last post failed; nothing is kept of the others."""
+    """The state of the endpoints whose last post failed."""
 
     def __init__(self, clock: Clock, settings: NotifierSettings) -> None:
         self._clock = clock
@@ -40,17 +40,17 @@ class Backoff:
         return endpoint_id in self._failing
 
     def is_waiting(self, endpoint_id: str) -> bool:
-        """Whether it is to be left alone now."""
+        """Whether it is paused now."""
         state = self._failing.get(endpoint_id)
         return state is not None and self._clock.monotonic() < state.until
 
     def failing_seconds(self, endpoint_id: str) -> float:
-        """For how long every post to it has failed, as far as this process saw. Time in which nobody posted, because something of
-        ours was down, does not count."""
+        """How long every post of this process to it has failed. Times without posts, because of an outage on our side, do not
+        count."""
         now, state = self._clock.monotonic(), self._failing.get(endpoint_id)
         if state is None:
             return 0.0
-        # By the wall clock too: if it jumped, the time between two tries is not what it seems.
+        # By the wall clock too: the monotonic clock may not count the time that a machine was suspended.
         since_last = max(now - state.failed_at, self._clock.now().timestamp() - state.failed_wall)
         return max(now - state.failing_since, 0.0) if since_last <= _UNBROKEN_SECONDS else 0.0
 

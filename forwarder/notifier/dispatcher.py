@@ -1,6 +1,6 @@
-"""Which endpoints are posted to now, and how the deliveries due for one of them are posted.
+"""Selects the endpoints to post to now, and posts their due deliveries.
 
-An endpoint that hangs holds up a few posts of its own. However many of them hang, half of the places are for the others.
+An endpoint that hangs delays only its own posts. Even if many hang, half of the places are reserved for the others.
 """
 
 import asyncio
@@ -39,10 +39,10 @@ class EndpointDispatcher:
         self._running: dict[str, asyncio.Task[None]] = {}
         self._failing: set[str] = set()
         self.crowded = False
-        """Whether an endpoint that works found no place last time. Then a run ends after a few posts, so that others get a turn."""
+        """Whether a working endpoint found no place last time. Then runs end after a few posts, so that others get a turn."""
 
     def start(self, endpoint_ids: Iterable[str]) -> None:
-        """Start runs for these endpoints. Those that are backed off, running already or find no place stay due."""
+        """Starts runs for these endpoints. Endpoints that are backed off, running already or without a place stay due."""
         wanted = [one for one in endpoint_ids if one not in self._running and not self._backoff.is_waiting(one)]
         random.shuffle(wanted)  # so that it is not always the same ones that find no place
         wanted.sort(key=self._backoff.is_failing)
@@ -83,9 +83,9 @@ class EndpointDispatcher:
 
 
 class EndpointRunner:
-    """Posts what is due for one endpoint, a few deliveries at a time, until nothing is due or the endpoint fails.
+    """Posts the due deliveries of one endpoint, a few at a time, until nothing is due or the endpoint fails.
 
-    The endpoint is read again each time, so that a new address or secret, or being disabled, takes effect with the next post.
+    Reads the endpoint again each time, so that a new URL or secret, or disabling it, takes effect with the next post.
     """
 
     def __init__(
@@ -108,8 +108,8 @@ class EndpointRunner:
         self._may_continue = may_continue
 
     async def run(self, endpoint_id: str) -> None:
-        """Post what is due. A delivery that was claimed and could not be recorded is due again when its claim runs out. Raises
-        nothing: an endpoint whose run fails is left alone for a while."""
+        """Posts the due deliveries. A claimed delivery that could not be recorded is due again when its claim expires. Does not
+        raise: an endpoint whose run fails is paused for a while."""
         try:
             while await self._post_some(endpoint_id) and self._may_continue():
                 pass
@@ -124,7 +124,7 @@ class EndpointRunner:
             contained(Where.WEBHOOK_ENDPOINT, error, endpoint_id=endpoint_id)
 
     async def _post_some(self, endpoint_id: str) -> bool:
-        """Whether to continue."""
+        """Posts one batch; returns whether to continue."""
         endpoint = await self._endpoints.endpoint(endpoint_id)
         if endpoint is None or not endpoint.enabled:
             await self._queue.stop(endpoint_id, now=self._clock.now())
@@ -150,7 +150,8 @@ class EndpointRunner:
         return await self._queue.claim(endpoint_id, now=now, until=until, limit=count)
 
     def _update_backoff(self, endpoint_id: str, decisions: Sequence[Decision]) -> bool:
-        """One delivery shows that the endpoint works: what it refused waits for its own next try. Whether to continue."""
+        """Updates the backoff; returns whether to continue. A single success shows that the endpoint works; refused deliveries wait
+        for their own next attempt."""
         retry_after = max(each.retry_after_seconds for each in decisions)
         works = any(each.delivered for each in decisions)
         if works and not retry_after:

@@ -10,10 +10,10 @@ from forwarder.topics.codec import MAX_ID, Undecodable, decode_data, header, tra
 from forwarder.topics.port import Message
 
 EVENT_TYPES: Final = RESULT_TYPES
-"""What an endpoint may subscribe to."""
+"""The event types that an endpoint may subscribe to."""
 
 TEST_EVENT: Final = "webhook.test.v1"
-"""What `test` sends, whatever the endpoint subscribed to."""
+"""The type that `test` sends, regardless of the endpoint's subscriptions."""
 
 _MAX_EVENT_ID: Final = MAX_ID + 32
 """An event id contains the id of its submission."""
@@ -21,8 +21,8 @@ _MAX_EVENT_ID: Final = MAX_ID + 32
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One event of one workspace. `body` is what is posted; `id` is the same however often it is published. `trace`: of who asked
-    for what it tells of."""
+    """One event of one workspace. `body`: the body to post; `id`: the same each time it is published. `trace`: of the request that
+    led to it."""
 
     id: str
     type: str
@@ -44,7 +44,7 @@ def decode_event(message: Message) -> Event:
 
 
 def _is_id(text: str, max_length: int) -> bool:
-    """Whether databases accept it, in their indexes too."""
+    """Whether databases can store and index it."""
     return len(text) <= max_length and "\0" not in text
 
 

@@ -1,6 +1,6 @@
-"""Intake: queue a batch of result events for the endpoints that want them, in one statement, then commit the offsets.
+"""Intake: queues a batch of result events for the subscribed endpoints, in one statement, then commits the offsets.
 
-An event that is received again is recognised by its id and queued once. An endpoint gets events appended after it was added.
+An event that is received again is recognized by its id and queued once. An endpoint gets events appended after it was added.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -25,7 +25,7 @@ _log = structlog.get_logger(__name__)
 _OUTAGES = (StoreUnavailable, TenancyUnavailable, LogUnavailable)
 
 _Received = tuple[ConsumedMessage, Event | None]
-"""A message and the event in it; None where decoding it raised what nobody expected."""
+"""A message and its event; None if decoding raised an unexpected exception."""
 
 
 class Intake:
@@ -48,8 +48,8 @@ class Intake:
         self._blame = Blame(Where.WEBHOOK_INTAKE, clock.sleep)
 
     async def ingest_next(self, consumer: Consumer) -> None:
-        """One batch: receive, queue, commit. Raises `LogUnavailable`; and `Unworkable` where nothing can be queued: then nothing is
-        committed."""
+        """Processes one batch: receive, queue, commit. Raises `LogUnavailable`; and `Unworkable` if nothing can be queued, without
+        committing."""
         messages = await consumer.receive(
             max_messages=self._settings.intake_batch, wait_seconds=self._settings.intake_wait_seconds
         )
@@ -77,7 +77,7 @@ class Intake:
         metrics.WEBHOOKS_QUEUED.inc(len(queued))
         self._start(dict.fromkeys(one.endpoint_id for one in queued))
         if not queued and len(messages) < self._settings.intake_batch:
-            # If nobody wants anything, a batch now and then is enough: each costs a commit.
+            # Without subscribers an occasional batch is enough: each costs a commit.
             await self._clock.sleep(self._settings.idle_seconds)
 
     async def _any_enabled(self) -> bool:
@@ -118,7 +118,7 @@ class Intake:
 def _decoded(messages: Sequence[ConsumedMessage]) -> Iterable[_Received]:
     for message in messages:
         try:
-            if not is_outcome(message.message):  # it tells of no outcome
+            if not is_outcome(message.message):  # not an outcome
                 continue
             yield message, decode_event(message.message)
         except Undecodable as error:

@@ -1,11 +1,11 @@
-"""What an endpoint's response means for the delivery and for the endpoint, and when to try again. Pure.
+"""Decides what an endpoint's response means for the delivery and the endpoint, and when to retry. Pure.
 
 2xx            DELIVERED
-410            FAILED, and the endpoint is gone: nothing more is posted to it
-anything else  PENDING: tried again by `next_try`; FAILED if it was tried for long enough
+410            FAILED, and the endpoint is disabled
+anything else  PENDING: retried by `next_try`; FAILED after the retry period
 
 The pauses are the example of Standard Webhooks, with full jitter: each is drawn evenly between zero and twice its figure, so that
-deliveries that failed together do not come back together.
+deliveries that failed together are not retried together.
 """
 
 from dataclasses import dataclass
@@ -17,8 +17,8 @@ from forwarder.store.webhooks.port import DeliveryAttempt, DeliveryStatus, DueDe
 from forwarder.webhooks.port import EndpointResponse, NoResponse, PostResult
 
 RETRY_FOR: Final = timedelta(days=3)
-"""For how long a delivery is tried, from its first try on; the last try is at the end. Time in which nobody tried, because
-notifiers or what they depend on were down, does not count."""
+"""How long a delivery is retried, from its first attempt; the last attempt is at the end. Times without attempts, because notifiers
+or their dependencies were down, do not count."""
 
 PAUSES: Final = tuple(timedelta(seconds=seconds) for seconds in (5, 300, 1800, 7200, 18000, 36000, 50400, 72000, 86400))
 """After the first try, the second, … and every later one."""
@@ -28,7 +28,7 @@ _MIN_PAUSE: Final = timedelta(seconds=1)
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """`outcome` is its name in metrics and logs. `retry_after_seconds`: what the endpoint asked for, for all of its deliveries."""
+    """`outcome`: the name in metrics and logs. `retry_after_seconds`: requested by the endpoint, for all of its deliveries."""
 
     tried: TriedDelivery
     outcome: str
@@ -50,7 +50,7 @@ class Decision:
 def decide(
     delivery: DueDelivery, result: PostResult, attempt: DeliveryAttempt, *, now: datetime, jitter: float
 ) -> Decision:
-    """What to record of a try that ended `now`."""
+    """The decision to record for an attempt that ended `now`."""
     status = result.status if isinstance(result, EndpointResponse) else None
     if status is not None and HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
         return Decision(TriedDelivery(delivery, DeliveryStatus.DELIVERED, attempt, now), "delivered")
@@ -82,10 +82,10 @@ def attempt_of(result: PostResult, *, at: str, ms: int) -> DeliveryAttempt:
 def adjusted_start(
     tries: int, *, retrying_since: datetime, last_at: datetime | None, now: datetime, failing_seconds: float
 ) -> datetime:
-    """From when on `RETRY_FOR` counts, for a try that starts `now` after `tries` others, the last of them at `last_at`.
+    """The start of `RETRY_FOR`, for an attempt that starts `now` after `tries` others, the last of them at `last_at`.
 
-    Of the time since then, no more counts than could have been planned, so that an outage of ours, or a clock that jumps, costs one
-    pause at most; or no more than `failing_seconds`, for which every post to the endpoint was seen to fail.
+    The time since then counts only up to the planned pause, so that an outage on our side, or a clock jump, costs at most one
+    pause; or up to `failing_seconds`, during which every post to the endpoint was seen to fail.
     """
     if not tries or last_at is None:
         return now
@@ -96,9 +96,9 @@ def adjusted_start(
 def next_try(
     tries: int, *, retrying_since: datetime, now: datetime, retry_after_seconds: float | None, jitter: float
 ) -> datetime | None:
-    """When to try again after `tries` tries; None if it was tried for long enough.
+    """When to retry after `tries` attempts; None after the retry period.
 
-    Not before `retry_after_seconds`, which the endpoint asked for. `jitter` is drawn evenly from [0, 1).
+    Not before `retry_after_seconds`, which the endpoint requested. `jitter` is drawn evenly from [0, 1).
     """
     end = retrying_since + RETRY_FOR
     if now >= end:

@@ -1,6 +1,6 @@
-"""Posts a delivery: signs it, sends it, decides what its response means, and records that.
+"""Posts a delivery: signs it, sends it, interprets the response, and records the result.
 
-An endpoint that says it is gone (410) is disabled, and so is one to which every post has failed for days.
+Disables an endpoint that returns 410, or to which every post has failed for days.
 """
 
 import random
@@ -67,8 +67,8 @@ class Poster:
     async def post(
         self, endpoint: Endpoint, secrets: Sequence[str], delivery: DueDelivery, *, failing_seconds: float
     ) -> Decision:
-        """Post `delivery` and record the result. `failing_seconds`: for how long every post to the endpoint has failed. A post that
-        raises what nobody expected counts as one that failed."""
+        """Posts `delivery` and records the result. `failing_seconds`: how long every post to the endpoint has failed. An unexpected
+        exception counts as a failed post."""
         started, began = self._clock.now(), self._clock.monotonic()
         try:
             delivery = _with_adjusted_start(delivery, started, failing_seconds)
@@ -118,7 +118,7 @@ class Poster:
         return await self._sender.post(endpoint.url, {**_HEADERS, **signed, **dict(traced)}, body)
 
     async def disable_if_dead(self, endpoint: Endpoint, decisions: Sequence[Decision]) -> None:
-        """Disable the endpoint if it says it is gone, or accepted nothing for as long as one of these deliveries was tried."""
+        """Disables the endpoint if it returned 410, or accepted nothing for as long as one of these deliveries was tried."""
         if any(each.gone for each in decisions):
             await self._disable(endpoint, Disabled.GONE)
         given_up = [_first_try(each.tried.delivery) for each in decisions if each.given_up]
@@ -139,7 +139,7 @@ class Poster:
             )
 
     async def _record_plainly(self, tried: TriedDelivery, fault: Fault) -> None:
-        """Nothing of what the endpoint said is in what is recorded instead: that may be the cause."""
+        """Records a replacement without the endpoint's response, which may be the cause of the fault."""
         attempt = replace(tried.attempt, detail=None, failure=INTERNAL_ERROR if tried.attempt.failure else None)
         plain = replace(tried, attempt=replace(attempt, detail=str(fault)))
         await self._queue.record([plain])
@@ -163,7 +163,7 @@ def _with_adjusted_start(delivery: DueDelivery, now: datetime, failing_seconds: 
 
 
 def _first_try(delivery: DueDelivery) -> datetime:
-    """When the first recorded try of this series was made: earlier than `retrying_since` after an outage."""
+    """When the first recorded attempt of this series was made: earlier than `retrying_since` after an outage."""
     if not delivery.tries:
         return delivery.retrying_since
     return datetime.fromisoformat(delivery.attempts[-min(delivery.tries, len(delivery.attempts))].at)

@@ -1,7 +1,7 @@
 """The notifier: its loops, how they start, and how they stop cleanly.
 
 On SIGTERM it receives and claims nothing more, lets running posts end within the grace period, and records them. A delivery whose
-notifier is killed is due again when its claim runs out.
+notifier is killed is due again when its claim expires.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ _PRUNE = 1000
 
 @dataclass(frozen=True, slots=True)
 class NotifierParts:
-    """What the notifier works with."""
+    """The ports of the notifier."""
 
     log: Log
     topics: Topics
@@ -49,7 +49,7 @@ class NotifierParts:
 
 
 class Notifier:
-    """One notifier. `run` is its whole life."""
+    """One notifier. `run` runs it until it stops."""
 
     def __init__(self, parts: NotifierParts) -> None:
         self._parts = parts
@@ -57,7 +57,7 @@ class Notifier:
         self._stopping = False
         self._consumer: Consumer | None = None
         self._outages = {Where.WEBHOOK_EVENTS: Outage(Where.WEBHOOK_EVENTS, clock)}
-        """Of loops whose step does not return while all is well."""
+        """The outages of loops whose step does not return while it works."""
         backoff = Backoff(clock, settings)
         poster = Poster(queue, endpoints, parts.unsealer, parts.sender, clock, record_batch=settings.record_batch)
         runner = EndpointRunner(queue, endpoints, poster, backoff, clock, settings, may_continue=self._may_continue)
@@ -65,7 +65,7 @@ class Notifier:
         self._intake = Intake(queue, endpoints, clock, settings, start=self._dispatcher.start)
 
     def consuming(self) -> bool:
-        """Whether the results topic is being read: ready to work."""
+        """Whether it consumes the results topic, and so is ready."""
         return self._consumer is not None
 
     @property
@@ -112,7 +112,7 @@ class Notifier:
                 self._consumer = None
 
     async def _sweep(self) -> None:
-        """Find deliveries that nobody posts yet: retries, and what other notifiers queued or left behind."""
+        """Starts runs for due deliveries: retries, and those that other notifiers queued or left behind."""
         self._dispatcher.start(await self._parts.queue.endpoints_due(now=self._parts.clock.now()))
         await self._parts.clock.sleep(self._parts.settings.sweep_seconds)
 
@@ -123,5 +123,5 @@ class Notifier:
 
 
 async def _any_partitions(partitions: frozenset[int]) -> None:
-    """Partitions do not matter: an event is queued once, whoever queues it."""
+    """Logs the assignment. Nothing else depends on it, because an event is queued only once."""
     _log.info("webhook_partitions.assigned", partitions=sorted(partitions))

@@ -17,7 +17,7 @@ class NotifierSettings:
     intake_batch: int = 500
     intake_wait_seconds: float = 0.5
     idle_seconds: float = 1.0
-    """How long to wait before the next batch if nobody wants the events of this one."""
+    """How long to wait before the next batch if no endpoint subscribes to the events of this one."""
     sweep_seconds: float = 1.0
     post_seconds: float = 15.0
     """How long an endpoint may take to respond. A claim lasts twice as long."""
@@ -28,7 +28,7 @@ class NotifierSettings:
     max_backoff_seconds: float = 60.0
     """The longest pause between two posts to an endpoint that keeps failing."""
     max_retry_after_seconds: float = 900.0
-    """The same if it asked for it with `Retry-After`. The delivery that got this response waits for all of it."""
+    """The maximum pause for a `Retry-After`. The delivery that got this response waits for the full time."""
     record_batch: int = 250
     keep_days: float = MAX_DELIVERY_DAYS
     grace_seconds: float = 20.0

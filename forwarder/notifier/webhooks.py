@@ -1,7 +1,7 @@
 """Managing webhooks: endpoints, secrets and the delivery log, for the command line and the HTTP API alike. Every change is audited.
 
 `workspace_id` is the caller: another workspace's endpoint looks as if it did not exist. None is the operator, who may use any.
-All methods may raise `NotKnown`, `TenancyUnavailable` and `StoreUnavailable`, besides the errors they name.
+All methods may raise `NotKnown`, `TenancyUnavailable` and `StoreUnavailable`, in addition to the errors they name.
 """
 
 import secrets
@@ -70,7 +70,7 @@ class Webhooks:
     async def add(
         self, workspace_id: str, url: str, *, types: Sequence[str] | None = None, description: str = ""
     ) -> tuple[Endpoint, str]:
-        """Add an endpoint. Returns it with its secret, which is shown only this once. It is sent events from now on.
+        """Adds an endpoint, which gets events from now on. Returns it with its secret, which is shown only once.
 
         Raises `BadTarget`, `UnknownType`, `TooManyEndpoints`.
         """
@@ -114,7 +114,7 @@ class Webhooks:
         types: Sequence[str] | Unchanged | None = UNCHANGED,
         description: str | None = None,
     ) -> Endpoint:
-        """Change what is given. Raises `BadTarget`, `UnknownType`."""
+        """Changes the given fields. Raises `BadTarget`, `UnknownType`."""
         given = {"url": url is not None, "types": types is not UNCHANGED, "description": description is not None}
         async with self._changing("change", endpoint_id, workspace_id) as (was, operation):
             operation.details["changed"] = [name for name, is_given in given.items() if is_given]
@@ -143,7 +143,7 @@ class Webhooks:
             return await self.get(endpoint_id, workspace_id=workspace_id)
 
     async def remove(self, endpoint_id: str, *, workspace_id: str | None) -> None:
-        """Remove the endpoint. Its log is kept for the usual time, but not shown any more."""
+        """Removes the endpoint. Its delivery log is no longer shown, and deleted after the usual time."""
         async with self._changing("remove", endpoint_id, workspace_id):
             if not await self._endpoints.remove(endpoint_id):
                 raise _unknown(endpoint_id)
@@ -152,8 +152,8 @@ class Webhooks:
     async def rotate(
         self, endpoint_id: str, *, workspace_id: str | None, overlap_seconds: int = DEFAULT_OVERLAP_SECONDS
     ) -> tuple[Endpoint, str]:
-        """Give the endpoint a new secret, which is shown only this once. For `overlap_seconds` the previous one signs too, and
-        those before it for as long as was promised; 0 ends all of them at once.
+        """Gives the endpoint a new secret, which is shown only once. The previous one also signs for `overlap_seconds`, and older
+        ones until their own time; 0 ends all of them at once.
 
         Raises `ValueError` if that is negative or longer than a week.
         """
@@ -168,7 +168,8 @@ class Webhooks:
             return _still_there(rotated, endpoint_id), secret
 
     async def test(self, endpoint_id: str, *, workspace_id: str | None) -> int:
-        """Queue an event of type `webhook.test.v1` for this endpoint only, whatever it subscribed to. Returns the delivery id.
+        """Queues an event of type `webhook.test.v1` for this endpoint only, regardless of its subscriptions. Returns the delivery
+        id.
 
         Raises `EndpointDisabled`.
         """
@@ -205,7 +206,7 @@ class Webhooks:
         return entry
 
     async def resend(self, endpoint_id: str, delivery_id: int, *, workspace_id: str | None) -> DeliveryEntry:
-        """Post it again soon, as a new series of tries with the same `webhook-id`, whatever its state.
+        """Puts it back to be posted soon, as a new series of attempts with the same `webhook-id`, regardless of its status.
 
         Raises `EndpointDisabled`.
         """

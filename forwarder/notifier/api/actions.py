@@ -1,6 +1,6 @@
-"""What each endpoint of the webhook API does, for the workspace of its caller, and the JSON of webhooks and deliveries.
+"""The operations of the webhook API, for the caller's workspace, and the JSON of webhooks and deliveries.
 
-Another workspace's webhooks look as if they did not exist. No secret is shown but one that was just made.
+Another workspace's webhooks look as if they did not exist. Only a newly created secret is shown.
 """
 
 import re
@@ -68,7 +68,7 @@ class WebhookActions:
         return _response(endpoint_json(await self._hooks.get(_id(request), workspace_id=workspace_id)))
 
     async def change(self, workspace_id: str, request: Request) -> Response | Problem:
-        """What is read_request_body is changed, and then it is enabled or disabled, if that is read_request_body too."""
+        """Changes the given fields, then enables or disables the webhook if the body says so."""
         body = await read_request_body(request, WebhookChange)
         if isinstance(body, Problem):
             return body
@@ -142,7 +142,7 @@ class DeliveryActions:
         return _response(delivery_json(await self._of_delivery(self._hooks.delivery, workspace_id, request)))
 
     async def resend(self, workspace_id: str, request: Request) -> Response | Problem:
-        """Make the delivery due now, whatever its state."""
+        """Makes the delivery due now, regardless of its status."""
         return _response(delivery_json(await self._of_delivery(self._hooks.resend, workspace_id, request)), 202)
 
     async def _of_delivery(self, act: _DeliveryMethod, workspace_id: str, request: Request) -> DeliveryEntry:

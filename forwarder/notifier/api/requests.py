@@ -50,7 +50,7 @@ _Url = Annotated[
 _Type = Annotated[str, Field(json_schema_extra={"enum": list(RESULT_TYPES)})]
 _Types = Annotated[
     list[_Type] | None,
-    Field(min_length=1, description="The types of events that it takes; null for all, and those to come."),
+    Field(min_length=1, description="The event types to subscribe to; null for all, including future ones."),
 ]
 
 
@@ -88,20 +88,20 @@ class _OfTypes(RequestBody):
 
 
 class NewWebhook(_OfTypes):
-    """An address to which the results of the workspace are posted."""
+    """A URL to which the workspace's results are posted."""
 
     url: _Url
     description: _Description = ""
 
 
 class WebhookChange(_OfTypes):
-    """What is to be changed of a webhook. What is left out stays as it is."""
+    """Changes to a webhook. Omitted fields stay unchanged."""
 
-    # These defaults stand for a missing field: they mean nothing and are not published.
+    # These defaults mark a missing field; they have no meaning and are not published.
     url: _Url = Field(default_factory=str)
     description: _Description = Field(default_factory=str)
     enabled: bool = Field(
-        default_factory=bool, description="False: nothing more is sent to it, and what waits is not either."
+        default_factory=bool, description="False: nothing more is sent to it, including waiting deliveries."
     )
 
     def has(self, name: str) -> bool:
@@ -110,14 +110,14 @@ class WebhookChange(_OfTypes):
 
 
 class Rotation(RequestBody):
-    """How a webhook's secret is put out of use."""
+    """Terms of replacing a webhook's secret."""
 
     overlap_seconds: Annotated[
         int,
         Field(
             ge=0,
             le=MAX_OVERLAP_SECONDS,
-            description="For how long deliveries are signed with the old secret too.",
+            description="How long deliveries are also signed with the old secret, in seconds.",
         ),
         BeforeValidator(whole),
     ] = DEFAULT_OVERLAP_SECONDS
@@ -133,7 +133,7 @@ def read_body(model: type[Body], content: bytes) -> Body | list[Fault]:
 
 
 DELIVERY_PARAMETERS: Final = PAGE_PARAMETERS | {"status"}
-"""What a list of deliveries may be asked for."""
+"""The query parameters of a list of deliveries."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -134,7 +134,7 @@ async def _call(action: Action, key: ApiKey, request: Request) -> Response | Pro
 
 
 def _log_change(action: str, key: ApiKey | Problem, request: Request, result: Response | Problem) -> None:
-    """Only requests that change something are logged, and no flood of bad tokens, which is told once. Reads are in the request
+    """Logs only requests that change something, without floods of bad tokens, which are logged once. Reads are in the request
     metrics."""
     if request.method in {"GET", "HEAD"} or (isinstance(key, Problem) and key.code == _FLOOD):
         return
