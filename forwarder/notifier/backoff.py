@@ -50,7 +50,7 @@ class Backoff:
         now, state = self._clock.monotonic(), self._failing.get(endpoint_id)
         if state is None:
             return 0.0
-        # By the wall clock too: the monotonic clock may not count the time that a machine was suspended.
+        # By the wall clock too: if it jumped, the time between two attempts is uncertain.
         since_last = max(now - state.failed_at, self._clock.now().timestamp() - state.failed_wall)
         return max(now - state.failing_since, 0.0) if since_last <= _UNBROKEN_SECONDS else 0.0
 

@@ -1,4 +1,4 @@
-"""The evidence of one submission: what was sent to which PMS, and what came back; and the next step that follows from it. Pure.
+"""The evidence of one submission: each push, its target and its result; and the next step that follows from it. Pure.
 
 `next_step` decides, in this order. A push is *open* until it is settled: by a look-up that finds it, by absences that are
 believed, or by an operator.
@@ -19,8 +19,8 @@ believed, or by an operator.
 | ambiguous ones only | absence believed | as in the rows for none |
 
 An absence is believed when it was seen twice since the last open push: first no sooner than `settles` after that push, then at
-least half of `settles` later. Once is enough where the PMS shows at once what it made (`immediate`), after the push time-out.
-A refusal that follows an open push, whatever its words, counts as ambiguous: it may have been caused by our own earlier booking.
+least half of `settles` later. If the PMS shows bookings at once (`immediate`), one absence after the push time-out is enough.
+Any refusal that follows an open push counts as ambiguous, because our own earlier booking may have caused it.
 A refusal in words that the adapter does not know never becomes the answer: once the absence is believed, it is created again.
 """
 
@@ -41,20 +41,20 @@ from forwarder.reservation.problems.endings import PMS_REFUSED
 from forwarder.reservation.problems.problem import Problem
 
 MAX_CREATES: Final = 3
-"""How many creates of one submission may be ambiguous before a person decides."""
+"""How many creates of one submission may be ambiguous before an operator must decide."""
 
 DEFAULT_SETTLES: Final = 120.0
-"""Seconds until a PMS that states nothing shows a booking, a late commit included."""
+"""Seconds until a PMS shows a booking, a late commit included, if its kind does not state it."""
 
 KEY_SECONDS: Final = 24 * 3600.0
-"""How long a PMS keeps an idempotency key where its kind states nothing else."""
+"""How long a PMS keeps an idempotency key, unless its kind states another time."""
 
 PATIENCE_SECONDS: Final = 1800.0
-"""How long a positive answer is looked up before a person is asked to help. It is looked up after that as well."""
+"""How long a positive answer is looked up before an operator is asked to help. Look-ups continue after that."""
 
 UNSURE_REFUSALS: Final = frozenset({"pms_refused_in_words", "pms_refused_request"})
-"""The reasons of creates that a PMS refused in words, or with a status, that its adapter does not know. They made nothing, but our
-own earlier booking may be the cause."""
+"""The reasons of creates that a PMS refused in words, or with a status, unknown to its adapter. They made nothing, but our own
+earlier booking may be the cause."""
 
 WORKER_LOST: Final = "worker_lost"
 """The reason of a push that may have been sent by a worker that died."""
@@ -65,10 +65,10 @@ _ALIKE_KEPT: Final = 40
 
 
 class Target(Struct, frozen=True, omit_defaults=True):
-    """Where a push goes, and what it carries that makes it safe to repeat or possible to find.
+    """The destination of a push, and the key or reference that make it safe to repeat or possible to find.
 
-    `pms` identifies the kind and address, `credential` (a keyed hash) the credential; empty for one that nobody noted. `reference`:
-    the form of our reference (`id`: as it is); empty where the PMS cannot be searched for it. `key`: an idempotency key.
+    `pms` identifies the kind and address, `credential` (a keyed hash) the credential; empty if not recorded. `reference`: the form
+    of our reference (`id`: unchanged); empty if the PMS cannot be searched for it. `key`: whether it has an idempotency key.
     """
 
     pms: str = ""
@@ -77,33 +77,33 @@ class Target(Struct, frozen=True, omit_defaults=True):
     key: bool = False
 
     def same_pms(self, other: "Target") -> bool:
-        """Whether both are the same PMS and account there, as far as was noted."""
+        """Whether both are the same PMS and account there, as far as recorded."""
         return self.pms == other.pms and (
             "" in (self.credential, other.credential) or self.credential == other.credential
         )
 
     @property
     def text(self) -> str:
-        """As rows are leased with it. Empty where it carries nothing by which a push could be looked into afterwards."""
+        """The form stored when rows are leased. Empty if it has neither key nor reference to check a push by afterwards."""
         return _encode(self).decode() if self.key or self.reference else ""
 
 
 UNKNOWN_TARGET: Final = Target()
-"""A push of which nothing was noted. It can neither be looked up nor repeated."""
+"""The target of a push without a record. It can neither be looked up nor repeated."""
 
 _encode: Final = Encoder().encode
 
 
 def read_target(text: str) -> Target:
-    """What `Target.text` gave."""
+    """The inverse of `Target.text`."""
     return decode(text, type=Target) if text else UNKNOWN_TARGET
 
 
 class Came(StrEnum):
-    """What came back."""
+    """The kind of a push's result."""
 
     MADE = "made"
-    """It was confirmed: nothing before it is open any more."""
+    """Confirmed: it settles all earlier pushes."""
     POSITIVE = "positive"
     AMBIGUOUS = "ambiguous"
     NO = "no"
@@ -123,7 +123,7 @@ class Push(Struct, frozen=True, omit_defaults=True, tag="push"):
 
 
 class Absence(Struct, frozen=True, omit_defaults=True, tag="absent"):
-    """A look-up that showed the whole list, and no booking of ours. `after`: seconds since the last open push."""
+    """A look-up with a complete list, without our booking. `after`: seconds since the last open push."""
 
     at: str
     after: float
@@ -131,7 +131,7 @@ class Absence(Struct, frozen=True, omit_defaults=True, tag="absent"):
 
 
 class Settled(Struct, frozen=True, omit_defaults=True, tag="settled"):
-    """No push before this one is open any more. `by`: `look-up`, or `operator`."""
+    """All earlier pushes are settled. `by`: `look-up`, or `operator`."""
 
     at: str
     by: Literal["look-up", "operator"] = "look-up"
@@ -144,13 +144,13 @@ _decode: Final = Decoder(Line).decode
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """All that is known of the pushes of one submission, oldest first."""
+    """The recorded pushes of one submission and their look-ups, oldest first."""
 
     lines: tuple[Line, ...] = ()
 
     @property
     def text(self) -> str:
-        """As it is stored: one JSON object a line."""
+        """The stored form: one JSON object a line."""
         return "\n".join(_encode(line).decode() for line in self.lines)
 
     @property
@@ -170,7 +170,7 @@ class Evidence:
 
     @property
     def absences(self) -> Sequence[Absence]:
-        """Those that were seen since the last push."""
+        """The absences since the last push."""
         found: list[Absence] = []
         for line in reversed(self.lines):
             if not isinstance(line, Absence):
@@ -180,13 +180,14 @@ class Evidence:
 
     @property
     def doubted(self) -> Sequence[Push]:
-        """The pushes since an operator last settled it, those included that look-ups have settled since."""
+        """The pushes since an operator last settled it, including those that look-ups have settled since."""
         settled = [n for n, line in enumerate(self.lines, 1) if isinstance(line, Settled) and line.by == "operator"]
         return [line for line in self.lines[max(settled, default=0) :] if isinstance(line, Push)]
 
     @property
     def ambiguous_creates(self) -> int:
-        """How many of those a worker saw end without a refusal. Restarts of workers are not the PMS's doing."""
+        """How many of the `doubted` pushes a worker saw end without a refusal. Excludes lost workers, which are not the PMS's
+        fault."""
         pushes = [push for push in self.doubted if push.reason != WORKER_LOST and push.came is not Came.NO]
         return sum(push.times for push in pushes)
 
@@ -197,7 +198,7 @@ class Evidence:
 
     @property
     def refusal(self) -> Problem | None:
-        """The PMS's no to the last create, in words that its adapter knows, where an earlier one was open then."""
+        """The PMS's refusal of the last create, in words that its adapter knows, if an earlier push was open then."""
         last = next((line for line in reversed(self.lines) if isinstance(line, Push)), None)
         if last is None or last.came is not Came.NO or last.reason in UNSURE_REFUSALS:
             return None
@@ -205,18 +206,19 @@ class Evidence:
 
     @property
     def origin(self) -> Push | None:
-        """The push that made the reservation; None where nobody noted where it went."""
+        """The push that made the reservation; None if its target was not recorded."""
         pushes = self.pushes
         made = next((push for push in reversed(pushes) if push.came is Came.MADE), pushes[-1] if pushes else None)
         return made if made is not None and made.to.pms else None
 
     @property
     def pms_id(self) -> str | None:
-        """The id that an open push was answered with."""
+        """The id in the response to an open push."""
         return next((push.pms_id for push in reversed(self.open) if push.pms_id is not None), None)
 
     def after(self, outcome: Outcome, to: Target, at: str) -> "Evidence":
-        """With what a create to `to` came to. A deferred one was surely not made, and a refused one where nothing is in doubt."""
+        """With the outcome of a create sent to `to`. Unchanged for a deferred one, which was surely not made, and for a refused one
+        if nothing is in doubt."""
         match outcome:
             case Confirmed(pms_id):
                 return self.found(pms_id, to, at)
@@ -233,17 +235,17 @@ class Evidence:
         return self._with(push)
 
     def found(self, pms_id: str, to: Target, at: str) -> "Evidence":
-        """With the reservation, which the PMS has under that id."""
+        """With the reservation found at the PMS under that id."""
         return self._with(Push(at, to, Came.MADE, pms_id=pms_id))
 
     def absent(self, at: str, waited: float) -> "Evidence":
-        """With a look-up that did not find it, so many seconds after the last open push."""
-        # Inexact on purpose: infinity, for one who counts no time, has no place in JSON.
+        """With a look-up that did not find it, `waited` seconds after the last open push."""
+        # Bounded, because JSON has no infinity, which callers without a clock pass.
         return self._with(Absence(at, round(min(waited, 1e9), 3)))
 
     @property
     def words(self) -> Sequence[str]:
-        """What is known of the open pushes, as sentences for a person."""
+        """The evidence of the open pushes, as sentences for people."""
         said = [_sentence(push) for push in self.open]
         looks = sum(one.times for one in self.absences)
         if looks:
@@ -252,7 +254,7 @@ class Evidence:
         return said
 
     def dated(self, at: str) -> "Evidence":
-        """With pushes whose time was not noted set to `at`."""
+        """With `at` as the time of pushes without one."""
         if all(not isinstance(line, Push) or line.at for line in self.lines):
             return self
         return Evidence(
@@ -268,7 +270,7 @@ class Evidence:
         last = self.lines[-1] if self.lines else None
         if len(before) < _ALIKE_KEPT or isinstance(line, Settled) or not all(_alike(line, one) for one in before):
             return Evidence((*self.lines, line))
-        # The first of many decide; of the others the last is kept, and how many there were.
+        # The first of many equal ones decide; of the rest only the last is kept, with their number.
         return Evidence((*self.lines[:-1], replace(line, times=1 + getattr(last, "times", 0))))
 
 
@@ -283,7 +285,7 @@ NOTHING_SENT: Final = Evidence()
 
 @lru_cache(maxsize=1024)
 def read_evidence(text: str) -> Evidence:
-    """What `Evidence.text` gave. A line that cannot be read counts as a push of which nothing is known."""
+    """The inverse of `Evidence.text`. An unreadable line counts as a push without a known target."""
     return Evidence(tuple(map(_line, text.split("\n")))) if text else NOTHING_SENT
 
 
@@ -317,11 +319,11 @@ def _sentence(push: Push) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What the account's PMS is and can do now.
+    """The current capabilities of the account's PMS.
 
-    `target`: what a push would carry. `settles`: seconds after which a booking that was made is surely shown; `immediate`: it is
-    shown as soon as it is made. `push_seconds`: the push time-out. `key_seconds`: how long keys last. `same_before` (ISO 8601): an
-    operator vouched that all pushes before then went to this PMS.
+    `target`: of a push now. `settles`: seconds until a booking is surely shown; `immediate`: the PMS shows bookings at once.
+    `push_seconds`: the push time-out. `key_seconds`: how long keys last. `same_before` (ISO 8601): an operator confirmed that all
+    pushes before then went to this PMS.
     """
 
     target: Target
@@ -332,32 +334,32 @@ class Facts:
     same_before: str = ""
 
     def same_pms(self, push: Push) -> bool:
-        """Whether that push went to the PMS, and the account there, that is asked now."""
+        """Whether that push went to the current PMS, and the same account there."""
         return self.target.same_pms(push.to) or push.at < self.same_before
 
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """Nothing can have been made: create it."""
+    """Create it: no earlier push can have made it."""
 
 
 @dataclass(frozen=True, slots=True)
 class SendAgain:
-    """Send it again under the key that the open pushes carried, in so many seconds."""
+    """Send it again in `seconds`, under the key of the open pushes."""
 
     seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class LookUp:
-    """Look it up in so many seconds."""
+    """Look it up in `seconds`."""
 
     seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Park:
-    """A person has to decide. `look`: what may settle it meanwhile."""
+    """An operator has to decide. `look`: the look-up that may settle it meanwhile."""
 
     reason: str
     detail: str
@@ -380,8 +382,8 @@ NextStep = Create | SendAgain | LookUp | Park | Refuse | NotMade
 
 
 def next_step(evidence: Evidence, facts: Facts, now: datetime, waited: float, *, may_create: bool) -> NextStep:
-    """What to do next, by the table at the top of this module. `waited`: seconds since the last open push, as the worker counts
-    them that asks."""
+    """The next step, by the table at the top of this module. `waited`: seconds since the last open push, by the calling worker's
+    clock."""
     pushes = evidence.open
     if not pushes:
         return _nothing_open(evidence, may_create=may_create)
@@ -431,22 +433,22 @@ def _look_up_positive(evidence: Evidence, waited: float) -> LookUp | Park:
 
 
 def _next_look(absences: Sequence[Absence], facts: Facts, *, refused: bool) -> float | None:
-    """How long after the last open push the next look-up makes sense; None where the absences seen so far are believed. `refused`:
-    the last push was, and so made nothing itself."""
+    """How long after the last open push the next look-up makes sense; None if the absences so far are believed. `refused`: the last
+    push was refused, and so made nothing itself."""
     if facts.immediate:
         soonest = 0.0 if refused else facts.push_seconds
         return None if any(one.after >= soonest for one in absences) else soonest
     settles = max(facts.settles, facts.push_seconds)
     first = next((one.after for one in absences if one.after >= settles), None)
     if first is None:
-        # Early looks cost little, and find most of what was made.
+        # Early look-ups cost little, and find most bookings.
         return min(max(facts.push_seconds, 2 * absences[-1].after if absences else 0.0), settles)
     second = first + settles / 2
     return None if any(one.after >= second for one in absences) else second
 
 
 def _later(absences: Sequence[Absence]) -> float:
-    """When to look once more for what must not be created again."""
+    """When to look up again a booking that must not be created again, in seconds after the last open push."""
     if not absences:
         return _FIRST_LOOK_SECONDS
     last = absences[-1].after

@@ -1,6 +1,6 @@
-"""Our reference at a PMS: the form in which it is sent, so that the PMS keeps it whole, and the forms in which it is recognised.
+"""Our reference at a PMS: the form sent, which the PMS keeps unshortened, and the forms recognized in responses.
 
-What is sent is derived from the request id alone, and is as unique: the first 24 characters hold at least 100 bits of it.
+It is derived from the request id alone, and is as unique: its first 24 characters have at least 100 bits.
 """
 
 import re
@@ -11,7 +11,7 @@ _LEAST: Final = 24
 _NO_WORD: Final = re.compile(r"[\W_]+")
 _BETWEEN_WORDS: Final = re.compile(r"[^\w-]+")
 _KNOWN_BY: Final = 20
-"""So many letters and digits of ours make a reference ours, where a PMS cut the rest off: no two ids share them."""
+"""How many letters and digits identify our reference if a PMS cut the rest off: no two ids share them."""
 _ANY: Final = re.compile(
     rf"(?<![a-z0-9])rsv[\W_]?(?:[a-z0-9]{{32}}|(?=[a-z]*[0-9])[a-z0-9]{{{_KNOWN_BY - 3},}})", re.IGNORECASE
 )
@@ -20,8 +20,8 @@ _ANY: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class ReferenceForm:
-    """What a PMS keeps of a reference: its first `max_length` characters (at least 24), in capitals if `upper`, and without the
-    underscore if `alphanumeric`."""
+    """The form of a reference that a PMS keeps: its first `max_length` characters (at least 24), in capitals if `upper`, without
+    the underscore if `alphanumeric`."""
 
     max_length: int | None = None
     upper: bool = False
@@ -33,7 +33,7 @@ class ReferenceForm:
 
     @property
     def name(self) -> str:
-        """It in a word, as evidence has it."""
+        """The form's name in evidence."""
         parts = (str(self.max_length or ""), "upper" if self.upper else "", "alphanumeric" if self.alphanumeric else "")
         return "-".join(filter(None, parts)) or "id"
 
@@ -48,8 +48,8 @@ AS_IT_IS: Final = ReferenceForm()
 
 
 def is_reference(shown: object, ours: str) -> bool:
-    """Whether `shown` is our reference: as it is, in other case, without punctuation, cut short by the PMS, or a word of a text."""
-    if shown == ours:  # as nearly always
+    """Whether `shown` is our reference: unchanged, in other case, without punctuation, cut by the PMS, or as a word of a text."""
+    if shown == ours:  # nearly always
         return True
     if not isinstance(shown, str):
         return False

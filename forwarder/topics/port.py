@@ -1,4 +1,4 @@
-"""The log as the stages see it, whatever backend keeps it.
+"""The port for the log, independent of the backend.
 
 Exception
 ├── LogUnavailable       the only one a caller must expect; each backend translates its driver's errors into it, in one place
@@ -20,14 +20,14 @@ from forwarder.reservation.value import value
 Headers = tuple[tuple[str, bytes], ...]
 
 MAX_MESSAGE_BYTES = 1_000_000
-"""Of one message with its key and headers: what Kafka brokers accept by default."""
+"""The maximum size of a message with its key and headers: what Kafka brokers accept by default."""
 
 _HEADER_OVERHEAD = 10
-"""Two lengths of up to five bytes."""
+"""Bytes per header: two lengths of up to five bytes."""
 
 
 class LogUnavailable(Exception):
-    """The log could not be reached, or did not acknowledge in time. A message being published may or may not be stored."""
+    """The log is unavailable, or did not acknowledge in time. A message being published may or may not be stored."""
 
 
 class GroupBusy(LogUnavailable):
@@ -35,14 +35,14 @@ class GroupBusy(LogUnavailable):
 
 
 class LogUnreadable(LogUnavailable):
-    """A message is there, and this process cannot read it: the message says where, why, and what to do. Nothing is skipped."""
+    """This process cannot read a message of the log. The text says where, why, and what to do. Nothing is skipped."""
 
 
 class MessageTooLarge(ValueError):
-    """The topic does not take some of the messages, however often they are sent. All others of the call are published.
+    """The topic does not accept some of the messages; retrying does not help. All others of the call are published.
 
-    `sizes`: of each that was refused, by its place in the call, in bytes. `limit`: how many the topic takes in a message with all
-    that is around it, where the log says so.
+    `sizes`: of each refused message, in bytes, by its index in the call. `limit`: the topic's maximum for a message including
+    overhead, if the log reports it.
     """
 
     def __init__(self, sizes: Mapping[int, int], limit: int | None) -> None:
@@ -54,8 +54,8 @@ class MessageTooLarge(ValueError):
 
 @value(frozen=True, slots=True)
 class Message:
-    """A message as the stages write it. Messages of one key keep their order; `value` is UTF-8 JSON. `partition`: where it goes
-    whatever its key is; None, or more than the topic has, leaves that to the key. A message that was received has none."""
+    """A message to publish. Messages of one key keep their order; `value` is UTF-8 JSON. `partition` overrides the key's partition;
+    None, or more than the topic has, leaves it to the key. Received messages have none."""
 
     key: bytes
     value: bytes
@@ -72,14 +72,14 @@ class Message:
 
 
 def refuse_too_large(messages: Sequence[Message]) -> None:
-    """Raise `MessageTooLarge` if no backend takes one of `messages`."""
+    """Raises `MessageTooLarge` if any of `messages` is too large for every backend."""
     refused = too_large(messages)
     if refused is not None:
         raise refused
 
 
 def too_large(messages: Sequence[Message]) -> MessageTooLarge | None:
-    """Which of `messages` no backend takes; None where it takes all of them."""
+    """The error for those of `messages` that are too large for every backend; None if there are none."""
     sizes = {index: message.size for index, message in enumerate(messages) if message.size > MAX_MESSAGE_BYTES}
     return MessageTooLarge(sizes, MAX_MESSAGE_BYTES) if sizes else None
 
@@ -89,7 +89,7 @@ UNREADABLE = "unreadable"
 
 
 def moment_of(milliseconds: int) -> datetime:
-    """In UTC. The log may let its writers set the time, and then it can be anything: what is no moment is 1970."""
+    """The moment in UTC; 1970 if it is out of range, because a log may let writers set arbitrary times."""
     return unix_moment(milliseconds / 1000) or datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -106,8 +106,8 @@ class ConsumedMessage:
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """How far a group is behind the end of one partition: `messages` not yet committed, the oldest of which was appended at
-    `oldest_at`. That is None where there are none, and where the log does not say it in time."""
+    """A group's lag in one partition: `messages` not yet committed, the oldest of which was appended at `oldest_at`; None if there
+    are none, or if the log does not report it in time."""
 
     partition: int
     messages: int
@@ -116,7 +116,7 @@ class Lag:
 
 @dataclass(frozen=True, slots=True)
 class TopicState:
-    """A topic as it is kept: on `replicas` brokers, of which `in_sync` have all of it; of each the least of any partition."""
+    """A topic's replication: the number of `replicas`, and of those `in_sync`; each the minimum over its partitions."""
 
     partitions: int
     replicas: int
@@ -168,11 +168,11 @@ PartitionsChanged = Callable[[frozenset[int]], Awaitable[None]]
 
 @value(frozen=True, slots=True)
 class LogGap:
-    """A place where a group was to go on, and which the log does not have any more: messages of `topic` were deleted that the group
-    had not received, or the topic was made anew. The group goes on at `resumed_at`.
+    """The log no longer has the group's `position`: messages of `topic` were deleted before the group received them, or the topic
+    was recreated. The group continues at `resumed_at`.
 
-    `missing`: how many offsets the log lost before the group received them; None where the log ends before `position`, so that
-    nobody can say how many messages there were.
+    `missing`: how many offsets the log lost before the group received them; None if the log ends before `position`, so that the
+    number is unknown.
     """
 
     topic: str
@@ -186,7 +186,7 @@ class LogGap:
 
 
 GapFound = Callable[[LogGap], Awaitable[None]]
-"""Awaited before the group goes on behind a gap. Where it raises, `receive` raises that, and the gap is found again."""
+"""Awaited before the group continues after a gap. If it raises, `receive` raises that, and the gap is found again."""
 
 
 class Consumer(Protocol):
@@ -196,21 +196,21 @@ class Consumer(Protocol):
         """The next messages not yet received by this member, up to `max_messages`. Empty if none came within `wait_seconds`, and
         never earlier: not after a rebalance or a gap either.
 
-        Starts after the group's last commit, or at the beginning if it has none. Where the log lacks messages that the group has
-        not received, that is a `LogGap`: it is passed to `on_gap`, and committed, before anything behind it is received.
+        Starts after the group's last commit, or at the beginning if it has none. If the log lacks messages that the group has not
+        received, it passes a `LogGap` to `on_gap`, and commits it, before it returns any message after the gap.
         """
         ...
 
     @property
     def unreadable(self) -> Mapping[int, int]:
-        """Of each partition that this process cannot read at present, the offset at which it waits. The other partitions go on, and
-        so does this one as soon as it can be read."""
+        """For each partition that this process cannot read at present, the offset at which it waits. The other partitions continue,
+        and so does this one as soon as it can be read."""
         ...
 
     async def commit(self, messages: Sequence[ConsumedMessage]) -> None:
-        """Have the offset after each of `messages` committed, durably: within a second, as long as `receive` is called, and before
-        this member leaves. A partition lost meanwhile is skipped without an error: its new owner receives those messages again.
-        Raises `LogUnavailable` where this commit, or the one before it, could not be made; what was not committed comes again."""
+        """Schedules a durable commit of the offset after each of `messages`: within a second, as long as `receive` is called, and
+        before this member leaves. A partition lost meanwhile is skipped without an error: its new owner receives those messages
+        again. Raises `LogUnavailable` if this commit, or the one before it, failed; uncommitted messages are delivered again."""
         ...
 
 
@@ -218,7 +218,7 @@ class Tail(Protocol):
     """Reads every partition of one topic outside any group; commits nothing."""
 
     async def seek_to_end(self) -> None:
-        """Skip what is there. Everything published after this returns will be received."""
+        """Skips existing messages. Everything published after this returns will be received."""
         ...
 
     async def seek(self, offsets: Mapping[int, int]) -> None:
@@ -231,12 +231,12 @@ class Tail(Protocol):
         ...
 
     async def receive(self, *, max_messages: int, wait_seconds: float) -> Sequence[ConsumedMessage]:
-        """See `Consumer.receive`. Raises `LogUnreadable`, again and again, while one of the partitions cannot be read here."""
+        """See `Consumer.receive`. Every call raises `LogUnreadable` while this process cannot read one of the partitions."""
         ...
 
     async def positions(self) -> Mapping[int, int]:
-        """For each partition, the offset after what was received, and after what follows it and is no message (Kafka's transaction
-        markers)."""
+        """For each partition, the offset after the last received message and any following records that are not messages (Kafka's
+        transaction markers)."""
         ...
 
 
@@ -244,8 +244,8 @@ class TopicAdmin(Protocol):
     """Creates and lists topics, and reads their offsets."""
 
     async def create(self, partitions: Mapping[str, int], *, retention: timedelta | None = None) -> Sequence[str]:
-        """Create each topic that does not exist yet, with the given number of partitions. The names of those created. `retention`:
-        for how long they keep a message at least; as the log has it by default where that is None."""
+        """Creates each topic that does not exist yet, with the given number of partitions; returns the names of those created.
+        `retention`: the minimum time that they keep a message; None for the log's default."""
         ...
 
     async def list(self) -> Mapping[str, int]:
@@ -253,11 +253,11 @@ class TopicAdmin(Protocol):
         ...
 
     async def describe(self, topics: Collection[str]) -> Mapping[str, TopicState]:
-        """Those of `topics` that exist."""
+        """The states of those `topics` that exist."""
         ...
 
     async def members(self, group: str) -> int | None:
-        """How many members the group has now; None where the log does not tell."""
+        """The number of members of the group now; None if the log does not report it."""
         ...
 
     async def offsets(self, topic: str) -> Mapping[int, range]:
@@ -266,21 +266,21 @@ class TopicAdmin(Protocol):
         ...
 
     async def offsets_at(self, topic: str, moments: Sequence[datetime]) -> Sequence[Mapping[int, int]]:
-        """For each of `moments` and each partition of `topic`, the offset of the first message appended then or later; where there
-        is none, that of the next message. Empty mappings if there is no such topic. Much quicker than to seek with a tail, whose
-        answer comes after what that is waiting for."""
+        """For each of `moments` and each partition of `topic`, the offset of the first message appended then or later, or of the
+        next message if there is none. Empty mappings if there is no such topic. Much quicker than seeking with a tail, whose
+        pending fetch delays the response."""
         ...
 
     async def settings(self, topic: str) -> Mapping[str, str]:
-        """How `topic`, which exists, is set up, by Kafka's names; empty where a topic has no settings."""
+        """The settings of `topic`, which exists, by Kafka's names; empty if the log has no topic settings."""
         ...
 
     async def retention(self, topic: str) -> timedelta | None:
-        """For how long `topic`, which exists, keeps a message at least; None for ever."""
+        """The minimum time that `topic`, which exists, keeps a message; None for forever."""
         ...
 
     async def committed(self, topic: str, *, group: str) -> Mapping[int, int]:
-        """For each partition of `topic` that the group has committed in, the offset from which it would go on."""
+        """For each partition of `topic` in which the group has committed, the offset at which it would continue."""
         ...
 
     async def lag(self, topic: str, *, group: str) -> Sequence[Lag]:

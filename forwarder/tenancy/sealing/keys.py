@@ -21,7 +21,7 @@ _WRAPPING: Final = b"forwarder-wrap-1"
 
 
 class NotTrusted(ValueError):
-    """Public keys that no trusted secret signed: whoever added them to the store might be able to open what is sealed to them."""
+    """Public keys that no trusted secret signed: whoever put them into the store could open content sealed to them."""
 
 
 def key_id_of(public_key: bytes) -> str:

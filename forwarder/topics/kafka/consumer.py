@@ -22,19 +22,19 @@ from forwarder.topics.port import ConsumedMessage, GapFound, LogGap, LogUnavaila
 
 _MAX_POLL_INTERVAL_SECONDS = 300.0
 _COMMIT_SECONDS = 0.5
-"""How long offsets may gather until they are committed."""
+"""How long offsets may gather before they are committed."""
 _HEARTBEATS_PER_SESSION = 10  # a member learns of a rebalance from the reply to a heartbeat
 
 
 class KafkaConsumer:
     """See `port.Consumer`. Rebalances are eager: every member first gives up all of its partitions.
 
-    Offsets are committed twice a second at the most: when that is due, behind the caller's back; when nothing came; and before the
-    partitions are given up. What a commit failed with, the next one raises.
+    Offsets are committed at most twice a second, in the background; also when no messages came, and before the partitions are given
+    up. The error of a failed commit is raised by the next one.
 
-    A caller that does not call `receive` for five minutes leaves the group: `on_partitions` tells it that it owns nothing,
-    others take over, and it joins again with its next `receive`. An outage is `LogUnavailable` after `silence_seconds` of
-    waiting; to recover, just keep calling.
+    A caller that does not call `receive` for five minutes leaves the group: `on_partitions` is called with no partitions, others
+    take over, and it joins again with its next `receive`. An outage raises `LogUnavailable` after `silence_seconds` of waiting; to
+    recover, just keep calling.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class KafkaConsumer:
         return await until_some(lambda seconds: self._receive_once(max_messages, seconds), wait_seconds)
 
     async def _receive_once(self, max_messages: int, wait_seconds: float) -> Sequence[ConsumedMessage]:
-        """As `receive`, but also empty, before the time is up, after a rebalance, a gap, or an error that it recovered from."""
+        """Like `receive`, but may return early and empty after a rebalance, a gap, or an error that it recovered from."""
         if self._reader is not None and not self._reader.usable:
             await self._start_again()
         reader = self._reader or await self.join()
@@ -122,7 +122,7 @@ class KafkaConsumer:
             return
         consumer = self._reader.consumer
         owned = consumer.assignment()
-        # One that went meanwhile would keep all the others from being committed.
+        # A partition lost meanwhile would make the whole commit fail.
         offsets = {partition: offset for partition, offset in noted.items() if partition in owned}
         if not offsets:
             return
@@ -133,14 +133,14 @@ class KafkaConsumer:
         self._commit_at = time.monotonic() + _COMMIT_SECONDS
 
     async def _commit_all(self) -> None:
-        """Return when nothing is left to commit. Raises `LogUnavailable`."""
+        """Returns when nothing is left to commit. Raises `LogUnavailable`."""
         committing, self._committing = self._committing, None
         if committing is not None:
             await committing
         await self._commit_now()
 
     async def _commit_what_is_left(self) -> None:
-        """Before the partitions are given up. What cannot be committed now is delivered again."""
+        """Commits before the partitions are given up. Messages that cannot be committed now are delivered again."""
         with contextlib.suppress(LogUnavailable):
             await self._commit_all()
 
@@ -160,9 +160,9 @@ class KafkaConsumer:
             try:
                 return await reader.take(max_messages, wait_seconds)
             except LogUnreadable:
-                return []  # `unreadable` says so, and the other partitions go on
+                return []  # reported by `unreadable`; the other partitions continue
             except CannotRead:
-                # What it had fetched is delivered again, from the last commit.
+                # Messages that it had fetched are delivered again, from the last commit.
                 self._careful = True
                 await self._start_again()
                 return []
@@ -187,19 +187,19 @@ class KafkaConsumer:
                 if self._on_gap is not None:
                     await self._on_gap(LogGap(self._topic, partition.partition, position, first[partition]))
             if partition in consumer.assignment():
-                # Committed where it begins, too: what is deleted before a first message is received is a gap.
+                # Commit the first offset, too, so that messages deleted before the first receive are found as a gap.
                 self._uncommitted[partition] = first[partition]
                 consumer.seek(partition, first[partition])
             if position is not None:
                 await self._commit_all()
 
     async def _start_again(self) -> None:
-        """With the next `receive`."""
+        """Leaves the group; the next `receive` joins again."""
         await self.leave()
         await self._membership.lost()
 
     def _discard(self) -> None:
-        self._uncommitted = {}  # whoever owns the partitions next may commit more of them
+        self._uncommitted = {}  # the partitions' next owner may already have committed later offsets
         if self._reader is not None:
             self._reader.discard()
 
@@ -209,15 +209,15 @@ class KafkaConsumer:
             **self._connection.arguments,
             group_id=self._group,
             enable_auto_commit=False,
-            # A place that the log has not got is reported before the group goes on behind it.
+            # Report an offset that the log lacks before the group continues after it.
             auto_offset_reset="none",
             session_timeout_ms=milliseconds(session),
             rebalance_timeout_ms=milliseconds(session),
             heartbeat_interval_ms=milliseconds(session / _HEARTBEATS_PER_SESSION),
-            # What brokers did not tell of when partitions were assigned is nobody's until then.
+            # Partitions that the brokers did not report at the assignment have no owner until the next refresh.
             metadata_max_age_ms=milliseconds(METADATA_SECONDS),
             max_poll_interval_ms=milliseconds(_MAX_POLL_INTERVAL_SECONDS),
-            # A request to join is answered once all members have joined or were given up.
+            # The response to a join request comes once all members have joined or were dropped.
             request_timeout_ms=milliseconds(session + self._connection.request_timeout_seconds),
         )
 
@@ -259,7 +259,7 @@ class _Membership(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka 
         self._assigned = asyncio.Event()
         self._failure: Exception | None = None
         self.generation = 0
-        """Counts revocations: messages fetched under an earlier generation are not ours to deliver any more."""
+        """Counts revocations: messages fetched under an earlier generation must not be delivered."""
 
     async def assigned(self, *, within: float | None = None) -> bool:
         """Wait up to `within` seconds until partitions are assigned and `on_partitions` has returned; False if they are not.

@@ -102,10 +102,10 @@ class KafkaReader:
         self.consumer = consumer
         self._careful_reads = _CAREFUL_READS if careful else 0
         self._failures: dict[TopicPartition, tuple[int, int]] = {}
-        """For each partition, an offset and how often it could not be read."""
+        """For each partition, an offset and how often reading it failed."""
         self._waiting: dict[TopicPartition, _Waiting] = {}
         self._failed: list[TopicPartition] = []
-        """Of those, the ones that were tried since the caller last learnt of it."""
+        """The waiting partitions that were retried since the caller was last notified."""
         self._connection = connection
         self._metadata_task = metadata_task(client_of(consumer))
         self._fetch: asyncio.Task[_Records] | None = None
@@ -115,8 +115,8 @@ class KafkaReader:
 
     @property
     def usable(self) -> bool:
-        """False once the consumer has lost its metadata task: it would learn of no new leader or coordinator any more, and wait for
-        them for ever."""
+        """False once the consumer has lost its metadata task: it would never learn of a new leader or coordinator, and wait for
+        them forever."""
         return not self._metadata_task.done()
 
     @property
@@ -136,8 +136,8 @@ class KafkaReader:
         return [self._fetched.popleft() for _ in range(min(max_messages, len(self._fetched)))]
 
     def discard(self) -> None:
-        """Drop what was fetched and not yet taken, and stop waiting for what cannot be read: the partitions are being given up, or
-        read from another place."""
+        """Drops fetched messages that were not taken, and stops waiting for unreadable ones: the partitions are being given up, or
+        read from another offset."""
         self._fetched.clear()
         self._give_up_waiting()
         if self._fetch is not None and self._fetch.done():
@@ -164,8 +164,8 @@ class KafkaReader:
     async def _refill(self, max_messages: int, wait_seconds: float) -> None:
         loop = asyncio.get_running_loop()
         began = loop.time()
-        # A task of its own, which a later call picks up again: aiokafka waits without limit while a group rebalances, and
-        # must not be cancelled (it would count this member as polling for ever).
+        # A separate task, which a later call picks up again: aiokafka waits without limit while a group rebalances, and must not be
+        # cancelled (it would count this member as polling forever).
         fetch = self._fetch or loop.create_task(self._fetch_records(max_messages, wait_seconds))
         self._fetch = fetch
         await asyncio.wait({fetch}, timeout=wait_seconds + _RETURN_SECONDS)
@@ -193,8 +193,8 @@ class KafkaReader:
         count = sum(map(len, ready.values()))
         if not CROWD <= count < max_messages:
             return ready
-        # aiokafka fetched these as soon as it was last asked, and of their partitions nothing since. What came meanwhile is fetched
-        # now, and need not wait for the caller to come again.
+        # aiokafka fetched these right after the last call, and nothing from their partitions since. Fetch newer messages now, so
+        # that they need not wait for the caller's next call.
         newer: _Records = {}
         with suppress(NoOffsetForPartitionError, OffsetOutOfRangeError):  # raised again by the next fetch
             newer = await fetched(self.consumer, timeout_ms=_NEWER_MILLISECONDS, max_records=max_messages - count)
@@ -318,8 +318,8 @@ class KafkaReader:
 
 
 async def until_some(receive: Callable[[float], Awaitable[Sequence[T]]], wait_seconds: float) -> Sequence[T]:
-    """What `receive` returns. As long as that is empty and `wait_seconds` are not over, it is called again, with the seconds that
-    are left."""
+    """The result of `receive`, which is called again with the remaining seconds until it is not empty or `wait_seconds` are
+    over."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + wait_seconds
     while not (received := await receive(max(deadline - loop.time(), 0.0))) and loop.time() < deadline:
@@ -328,14 +328,14 @@ async def until_some(receive: Callable[[float], Awaitable[Sequence[T]]], wait_se
 
 
 async def stop(consumer: AIOKafkaConsumer, connection: KafkaConnection) -> None:
-    """Leave the group, if any, and close the connections.
+    """Leaves the group, if any, and closes the connections.
 
-    Waits for brokers that do not answer for one session at most: after that the group gives the member up anyway.
+    Waits at most one session time-out for brokers that do not respond: after that the group drops the member anyway.
     """
     stopping = asyncio.create_task(consumer.stop())
     await asyncio.wait({stopping}, timeout=connection.session_timeout_seconds)
     if not stopping.done():
-        # aiokafka passes over a cancellation here and there, and then goes on waiting.
+        # aiokafka sometimes swallows a cancellation, and then keeps waiting.
         stopping.add_done_callback(retrieve_exception)
         stopping.cancel()
         await asyncio.wait({stopping}, timeout=_CANCEL_SECONDS)
