@@ -93,7 +93,7 @@ def static_route() -> Route:
         name = request.path_params["name"]
         media_type = _STATIC.get(name)
         if media_type is None:
-            return problem_response(requests.NOT_FOUND.problem("There is nothing at this path."))
+            return problem_response(requests.NOT_FOUND.problem("Unknown path."))
         return Response(200, _asset(name), (_FOR_EVER, *_PROTECTED), media_type)
 
     return Route(HOME + "/static/{name}", asset)

@@ -99,7 +99,7 @@ async def _guide(request: Request) -> Response | NotModified:
 async def _script(request: Request) -> Response | NotModified:
     file = _scripts().get(request.path_params["script"])
     if file is None:
-        return problem_response(NOT_FOUND.problem("There is nothing at this path."))
+        return problem_response(NOT_FOUND.problem("Unknown path."))
     return await to_thread(file_response, request.scope, file, _SCRIPT, _VARY, _CACHED, _NOSNIFF)
 
 

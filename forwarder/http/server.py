@@ -209,10 +209,10 @@ async def _refused(request: Request, error: Exception) -> Response:
     status = error.status_code if isinstance(error, HTTPException) else HTTPStatus.INTERNAL_SERVER_ERROR
     match status:
         case HTTPStatus.NOT_FOUND:
-            return problem_response(requests.NOT_FOUND.problem(f"There is nothing at this path.{_where_else(request)}"))
+            return problem_response(requests.NOT_FOUND.problem(f"Unknown path.{_where_else(request)}"))
         case HTTPStatus.METHOD_NOT_ALLOWED:
             allowed = ", ".join(sorted(_allowed(request)))
-            problem = requests.METHOD_NOT_ALLOWED.problem(f"This path takes {allowed}.{_without_slash(request)}")
+            problem = requests.METHOD_NOT_ALLOWED.problem(f"This path supports {allowed}.{_without_slash(request)}")
             return problem_response(problem, (b"allow", allowed.encode()))
         case _:
             raise error  # our routes use the framework for no other refusal
@@ -224,20 +224,20 @@ def _where_else(request: Request) -> str:
     bare = path.rstrip("/")
     routes = [route for route in request.app.routes if isinstance(route, Route)]
     if path != bare and _allowed(request, bare):
-        return " There is without the slash at its end."
+        return " It exists without the trailing slash."
     last = f"/{bare.rpartition('/')[2]}"
     alike = [route.path for route in routes if route.include_in_schema and route.path.endswith(last)]
     if alike and last != "/":
-        return f" Perhaps you mean {max(alike, key=len)}."
+        return f" Did you mean {max(alike, key=len)}?"
     return (
-        " All paths are in /openapi.json, and can be read at /docs." if any(r.path == "/docs" for r in routes) else ""
+        " All paths are in /openapi.json; documentation is at /docs." if any(r.path == "/docs" for r in routes) else ""
     )
 
 
 def _without_slash(request: Request) -> str:
     path: str = request.scope["path"]
     takes = path.endswith("/") and request.method in _allowed(request, path.rstrip("/"))
-    return f" Without the slash at its end it takes {request.method}." if takes else ""
+    return f" Without the trailing slash it supports {request.method}." if takes else ""
 
 
 def _allowed(request: Request, path: str | None = None) -> set[str]:

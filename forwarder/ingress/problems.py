@@ -59,10 +59,10 @@ _UNREAD: Final = frozenset({BODY_TOO_LARGE.code, BODY_TIMED_OUT.code})
 
 
 def too_large_for_log(size: int, limit: int | None) -> Problem:
-    """The deployment's log takes no message of `size` bytes, which a request has with what the forwarder adds to it."""
+    """The deployment's log does not accept a message of `size` bytes: the request and the forwarder's own fields."""
     takes = "less" if limit is None else f"at most {limit}"
     return requests.BODY_TOO_LARGE.problem(
-        f"With what is added to it the request has {size} bytes, and this deployment takes {takes}. Nothing was accepted of it."
+        f"With the forwarder's own fields the request has {size} bytes; this deployment accepts {takes}. Nothing was accepted."
     )
 
 
@@ -88,7 +88,7 @@ def validation_failed(faults: Sequence[Fault]) -> Problem:
 
 
 def implausible(check: Plausibility, request: AnyRequest) -> Problem | None:
-    """The refusal of what a request of the right form cannot mean."""
+    """The refusal of a well-formed request with implausible values."""
     faults = check.faults(request)
     return validation_failed(faults) if faults else None
 
@@ -99,7 +99,7 @@ def invalid_item(faults: Sequence[Fault]) -> Problem:
 
 
 def bulk_too_large(max_bytes: int) -> Problem:
-    """Beyond what is read of a bulk."""
+    """The refusal of a bulk whose body exceeds the limit."""
     return requests.BODY_TOO_LARGE.problem(
         f"The body of a bulk must have at most {max_bytes} bytes. Send fewer items at once."
     )
@@ -108,7 +108,7 @@ def bulk_too_large(max_bytes: int) -> Problem:
 def key_reused(request_id: str) -> Problem:
     """The key was used before, in this account, for something else."""
     return requests.KEY_REUSED.problem(
-        "This Idempotency-Key came before with another body or for the other operation. Use a new key for a new reservation.",
+        "This Idempotency-Key was used before with another body or for the other operation. Use a new key for a new reservation.",
         request_id,
     )
 

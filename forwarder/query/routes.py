@@ -45,7 +45,7 @@ _NO_SUBMISSION = requests.SUBMISSION_NOT_FOUND.problem(
 )
 _NO_RESERVATION = requests.RESERVATION_NOT_FOUND.problem("This integration account has no reservation with that id.")
 
-_POST_ALONE = problem_response(requests.METHOD_NOT_ALLOWED.problem("This path takes POST."), (b"allow", b"POST"))
+_POST_ALONE = problem_response(requests.METHOD_NOT_ALLOWED.problem("This path supports POST."), (b"allow", b"POST"))
 """Paths of the ingress that have the form of a reservation's path."""
 
 _Read = Callable[[Caller, Request], Awaitable[Response | NotModified | Problem]]

@@ -137,7 +137,7 @@ class _Named:
 
 
 _NOT_AN_OPERATOR: Final = requests.UNAUTHENTICATED.problem(
-    "That is no live key that is in force. An operator makes one: forwarder key add --workspace … --scope operate."
+    "This is not a valid live key. Operators create one with: forwarder key add --workspace … --scope operate."
 )
 
 
@@ -150,7 +150,7 @@ def _unauthenticated(missing: Sequence[str], *, given: bool) -> Problem:
 
 def _throttled(seconds: int) -> Problem:
     problem = requests.TOO_MANY_BAD_TOKENS.problem(
-        f"Too many API keys that are unknown came from this address. Send one that is in force, or come again in {seconds} seconds."
+        f"Too many unknown API keys came from this address. Send a valid one, or retry in {seconds} seconds."
     )
     return replace(problem, retry_after=seconds)
 
@@ -172,12 +172,12 @@ def _conflicting_headers(names: Sequence[str]) -> Problem:
 def _wrong_workspace() -> Problem:
     return requests.WRONG_WORKSPACE.problem(
         "The API key does not give access to the workspace named by the workspaceId header. "
-        "Name the workspace that the key was made for.",
+        "Send the workspace of the key.",
     )
 
 
 def _account_not_found() -> Problem:
     return requests.ACCOUNT_NOT_FOUND.problem(
-        "The workspace has no integration account with the identifier in the integrationAccountId header. Send the identifier of "
-        "one that it has: whoever runs this service lists them with `forwarder account list`.",
+        "The workspace has no integration account with the ID in the integrationAccountId header. Your operator can list valid IDs "
+        "with `forwarder account list`.",
     )

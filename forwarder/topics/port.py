@@ -85,7 +85,7 @@ def too_large(messages: Sequence[Message]) -> MessageTooLarge | None:
 
 
 UNREADABLE = "unreadable"
-"""The header of an empty message that stands in for one that no process can read. Its value is the class of the error."""
+"""The header of an empty message that replaces one that no process can read. Its value is the class of the error."""
 
 
 def moment_of(milliseconds: int) -> datetime:

@@ -52,7 +52,8 @@ _OF_LAG: Final = (metrics.LAG_MESSAGES, metrics.LAG_SECONDS)
 
 @dataclass(frozen=True, slots=True)
 class StandingParts:
-    """What to read. `groups`: by their names in metrics. `max_accounts`: how many accounts have metrics of their own."""
+    """Where to read the backlog. `groups`: by their names in metrics. `max_accounts`: how many accounts have metrics of their
+    own."""
 
     store: StandingReader
     accounts: Accounts

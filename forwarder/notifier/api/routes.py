@@ -42,7 +42,7 @@ LIVE_KEY_NEEDED: Final = webhooks.LIVE_KEY_NEEDED.problem("Use a live key of the
 Refusal = (
     NotKnown | NoDelivery | EndpointDisabled | TooManyEndpoints | BadTarget | TenancyUnavailable | StoreUnavailable
 )
-"""What an action may raise. For a webhook of another workspace it raises the same as for one that does not exist."""
+"""The exceptions of an action, the same for another workspace's webhook as for one that does not exist."""
 
 _FLOOD: Final = requests.TOO_MANY_BAD_TOKENS.code
 

@@ -61,7 +61,7 @@ def check_secrets(held: Sequence[Secret], known: Sequence[KnownSecret]) -> None:
         if secret.id not in by_id:
             raise UnknownSecret(
                 f"The secret {secret.id} is unknown to this deployment, which uses {used}. Was it mistyped, or is this another "
-                "deployment's database? A new secret is added with the known one beside it in FORWARDER_EARLIER_SECRET_KEYS: "
+                "deployment's database? To add a new secret, keep the known one in FORWARDER_EARLIER_SECRET_KEYS and run "
                 "`forwarder secret add`."
             )
         # A database that has another key under this secret's id is not ours.

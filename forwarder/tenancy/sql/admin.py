@@ -70,8 +70,8 @@ class SqlTenancyAdmin:
                 raise NotKnown(f"There is no workspace {workspace_id!r}.")
             if row.accounts or row.webhooks:
                 raise InUse(
-                    f"Workspace {workspace_id!r} has {row.accounts} accounts and {row.webhooks} webhooks: what belongs to those "
-                    "would belong to nobody."
+                    f"Workspace {workspace_id!r} has {row.accounts} accounts and {row.webhooks} webhooks, whose data "
+                    "would have no owner."
                 )
             await connection.execute(delete(key_uses).where(key_uses.c.key_id.in_(theirs)))
             await connection.execute(delete(key_usage).where(key_usage.c.key_id.in_(theirs)))

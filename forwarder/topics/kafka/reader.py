@@ -96,7 +96,7 @@ class _Waiting:
 
 
 class KafkaReader:
-    """What `KafkaConsumer` and `KafkaTail` share. One caller at a time."""
+    """Shared by `KafkaConsumer` and `KafkaTail`. One caller at a time."""
 
     def __init__(self, consumer: AIOKafkaConsumer, connection: KafkaConnection, *, careful: bool = False) -> None:
         self.consumer = consumer

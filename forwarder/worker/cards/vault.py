@@ -101,7 +101,7 @@ class CardVault:
             raise NotBound("The card that came with it was sealed for another submission.")
         key = None if card is None or card == GONE else await self._takes.submit(request_id)
         if card is None or key is None:
-            raise CardGone("The card was destroyed; submit it anew, with the card.")
+            raise CardGone("The card was destroyed; submit it again, with the card.")
         if key.code_key is not None:
             self._taken[request_id] = key
         elif has_code(card):

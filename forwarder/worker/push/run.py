@@ -1,8 +1,8 @@
 """One push: follows `next_step` for the row's evidence until there is an outcome or something to wait for.
 
-A booking that may exist already is never created anew, but looked up, or sent again under its key. After its deadline, or when
-cancelled, it is only looked up: a booking that is found is confirmed first, and then cancelled like any other. Only with a PMS that
-supports keys but no look-up is a cancelled one sent again under its key, to get a booking that can be cancelled.
+A booking that may exist already is never simply created again, but looked up, or sent again under its key. After its deadline, or
+when cancelled, it is only looked up: a booking that is found is confirmed first, and then cancelled like any other. Only with a PMS
+that supports keys but no look-up is a cancelled one sent again under its key, to get a booking that can be cancelled.
 """
 
 from collections.abc import Awaitable, Callable

@@ -83,7 +83,7 @@ async def test_an_unknown_path_is_a_404_problem(client: httpx.AsyncClient) -> No
         "type": "/problems/not_found",
         "title": "Not found",
         "status": 404,
-        "detail": "There is nothing at this path.",  # nor a page that says what there is
+        "detail": "Unknown path.",  # nor a page that says what there is
         "code": "not_found",
         "httpRequestId": answer.headers["request-id"],
     }

@@ -34,10 +34,10 @@ async def test_the_first_fault_is_in_the_detail(house: Stages) -> None:
 @pytest.mark.parametrize(
     ("method", "path", "says"),
     [
-        ("POST", BULK_PATH + "/", "without the slash at its end"),
-        ("GET", GENERAL_PATH + "/7/", "without the slash at its end"),
-        ("POST", "/v1/reservations", "Perhaps you mean /api/v1/vrs/reservations."),
-        ("POST", "/api/v1/reservations/booking-engine", "Perhaps you mean /api/v1/vrs/reservations/booking-engine."),
+        ("POST", BULK_PATH + "/", "without the trailing slash"),
+        ("GET", GENERAL_PATH + "/7/", "without the trailing slash"),
+        ("POST", "/v1/reservations", "Did you mean /api/v1/vrs/reservations?"),
+        ("POST", "/api/v1/reservations/booking-engine", "Did you mean /api/v1/vrs/reservations/booking-engine?"),
         ("GET", "/nowhere", "/openapi.json"),
     ],
 )
@@ -50,7 +50,7 @@ async def test_a_path_that_is_not_there_leads_to_one_that_is(house: Stages, meth
 async def test_a_path_that_is_read_with_a_slash_and_posted_to_without_says_so(house: Stages) -> None:
     refused = await house.client.post(GENERAL_PATH + "/", json=GENERAL)
     assert (refused.status_code, refused.headers["allow"]) == (405, "GET, HEAD")
-    assert "Without the slash at its end it takes POST." in refused.json()["detail"]
+    assert "Without the trailing slash it supports POST." in refused.json()["detail"]
 
 
 async def test_a_wrong_account_says_who_knows_the_right_ones(house: Stages) -> None:
