@@ -168,7 +168,7 @@ TRANSACTION_REUSED: Final = ProblemType(
     "transaction_reused",
     "The transaction belongs to another reservation",
     409,
-    "No longer used: one transaction may pay for several reservations. Releases before 0.2 refused a submission if an earlier one "
+    "No longer sent: one transaction may pay for several reservations. Releases before 0.2 refused a submission if an earlier one "
     "had used its `transactionId` for another reservation, named in `transactionOf`.",
     "Use a new `transactionId` for a new reservation, or give each of the two an `Idempotency-Key` of its own.",
 )
