@@ -14,7 +14,8 @@ from forwarder.reservation.usual import AnyRequest
 _NOTHING_ACCEPTED = "Nothing was accepted. Send the same request again in a moment"
 
 LOG_UNAVAILABLE: Final = service.LOG_UNAVAILABLE.problem(
-    f"{_NOTHING_ACCEPTED}; with an Idempotency-Key it is made at most once.",
+    "It is not known whether the log stored this. Send the same request again in a moment; with an Idempotency-Key it is booked at "
+    "most once.",
 )
 OVERLOADED: Final = service.OVERLOADED.problem(f"{_NOTHING_ACCEPTED}.")
 NO_ROOM_FOR_BODY: Final = service.OVERLOADED.problem(
