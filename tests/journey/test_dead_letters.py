@@ -163,7 +163,7 @@ async def _replaying_may_be_interrupted(deployment: Deployment, operator: _Opera
     assert said.code == 1
     assert said.data["interrupted"] is True
     assert 0 < said.data["putBack"] < FAILURES
-    assert f"{FAILURES - said.data['putBack']} were not put back" in said.err
+    assert f"{FAILURES - said.data['putBack']} were not replayed" in said.err
 
 
 async def _put_back(deployment: Deployment, failed: Sequence[str]) -> bool:

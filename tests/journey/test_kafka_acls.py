@@ -111,7 +111,7 @@ async def _operated(running: Deployment) -> None:
     scanned = await running.command("scan", "--pan")
     assert (scanned["complete"], scanned["hits"]) == (True, 0), scanned["found"]
     refused = await Typed(running, "recover", "--from-snapshot", "--dry-run").done()
-    assert "Workers are at work" in refused.err, refused.err
+    assert "are at work on this store" in refused.err, refused.err
 
 
 async def _is_held_to_its_topics(kafka: GuardedKafka, stage: str) -> None:
