@@ -9,6 +9,7 @@ from datetime import date, timedelta
 from functools import partial
 from typing import Any
 
+import pytest
 from pydantic_core import from_json
 
 from forwarder.reservation.duplicates import DEFAULT_WINDOW_SECONDS
@@ -16,10 +17,10 @@ from tests.journey.specification.client import ReservationService
 from tests.support.backends import only
 from tests.support.deployment.deployment import Deployment
 from tests.support.network.losing_proxy import LosingProxy, losing_proxy
-from tests.support.profile import PROFILE
+from tests.support.profile import PROFILE, TIMEOUT_SECONDS
 from tests.support.stages.bodies import ABSENT, BOOKING_ENGINE, GENERAL, changed
 
-WANTED = 100 if PROFILE == "change" else 500
+WANTED = {"change": 100, "full": 500, "long": 10_000}[PROFILE]
 CALLERS = 16
 ACCOUNT = "wanted"
 
@@ -98,6 +99,7 @@ async def _assert_all_made_once(deployment: Deployment, proxy: LosingProxy, serv
     assert proxy.lost > WANTED // 3
 
 
+@pytest.mark.timeout(TIMEOUT_SECONDS)
 @only("embedded")
 async def test_what_was_wanted_is_made_once(deployment: Deployment) -> None:
     url = deployment.url("up")
@@ -107,6 +109,7 @@ async def test_what_was_wanted_is_made_once(deployment: Deployment) -> None:
         await _assert_all_made_once(deployment, proxy, service)
 
 
+@pytest.mark.timeout(TIMEOUT_SECONDS)
 @only("distributed")
 async def test_also_by_two_ingresses_and_a_worker_that_is_killed(deployment: Deployment) -> None:
     deployment.add("ingress", role="another ingress")
