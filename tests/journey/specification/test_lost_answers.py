@@ -38,7 +38,10 @@ def _wishes(count: int) -> Iterator[Wish]:
     in_one_thing: Sequence[Callable[[int], Mapping[str, Any]]] = (
         lambda number: {"propertyId": 2000 + number},
         lambda number: {"roomId": f"R{number}"},
-        lambda number: {"departureDate": (date(2031, 6, 3) + timedelta(days=number // 6)).isoformat()},
+        lambda number: {
+            "departureDate": (date(2031, 6, 3) + timedelta(days=number // 6 % 360)).isoformat(),
+            "roomId": f"{BOOKING_ENGINE['roomId']}{'+' * (number // 2160)}",  # no stay has more than a year
+        },
         lambda number: {"guest.name": f"Ana Ruiz {number}", "guest.firstName": f"Ana {number}"},
         lambda number: {"totalPrice": 500.1 + number},
         lambda number: {"transactionId": f"pi_{number}"},
@@ -91,8 +94,10 @@ async def _kill_worker_in_the_middle(deployment: Deployment, proxy: LosingProxy)
 
 async def _assert_all_made_once(deployment: Deployment, proxy: LosingProxy, service: ReservationService) -> None:
     """Nothing of what was accepted waits any more, heard of or not; the PMS made what was wanted, and the list says so."""
-    accepted = {from_json(answer)["data"]["requestId"] for answer in proxy.answers["POST"]}
-    await asyncio.gather(*(deployment.settled(ACCOUNT, request_id) for request_id in accepted))
+    accepted = [*{from_json(answer)["data"]["requestId"] for answer in proxy.answers["POST"]}]
+    for first in range(0, len(accepted), CALLERS):
+        asked = accepted[first : first + CALLERS]
+        await asyncio.gather(*(deployment.settled(ACCOUNT, request_id) for request_id in asked))
     assert (await deployment.made())["made"] == WANTED
     records = await asyncio.to_thread(lambda: [*service.reservations()])
     assert [record["status"] for record in records] == ["CONFIRMED"] * WANTED
