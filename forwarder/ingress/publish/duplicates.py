@@ -56,6 +56,8 @@ class RecentSubmissions:
         """For each of the account's `submissions`, all without a key: the receipt of the earlier one that it repeats; None if it is
         new, or the worker has to decide. Queries the store once, or not at all if nothing similar is remembered."""
         found = [self._alike(each) for each in submissions]
+        if not any(found):
+            return [None] * len(submissions)
         stored = await self._stored(account_id, {each.request_id for alike in found for each in alike})
         return [self._receipt(submission, alike, stored) for submission, alike in zip(submissions, found, strict=True)]
 
@@ -82,6 +84,8 @@ class RecentSubmissions:
         """Remembers the account's `submissions`, just acknowledged. Returns for each the request ids of those remembered before it
         that have its stay and guest and may lead to a reservation; queries the store once if there are any."""
         found = [self._remember(each) for each in submissions]
+        if not any(found):
+            return [()] * len(submissions)
         wanted = {other.request_id for others in found for other in others}
         stored = await self._stored(account_id, wanted.difference(each.request_id for each in submissions))
         return [
@@ -98,9 +102,12 @@ class RecentSubmissions:
             self._newer[natural.same] = (accepted,)
         others: Sequence[_Accepted] = ()
         if natural.stay != natural.same:
-            others = [each for each in self._of(natural.stay) if each.request_id != submission.request_id][:MAX_SIMILAR]
+            newer = self._newer.get(natural.stay, ())
+            older = self._older.get(natural.stay, ())
+            if newer or older:
+                newer = tuple(each for each in newer if each.request_id != submission.request_id)
+                others = [*newer, *(each for each in older if each.request_id != submission.request_id)][:MAX_SIMILAR]
             # Without those of the older dictionary, which would never be dropped.
-            newer = [each for each in self._newer.get(natural.stay, ()) if each.request_id != submission.request_id]
             self._newer[natural.stay] = (accepted, *newer[:MAX_SIMILAR])
         self._in_newer += 1
         if self._in_newer >= self._max_each:
