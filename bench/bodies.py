@@ -17,7 +17,8 @@ def transaction_id(run: str, number: int) -> str:
 
 
 def reservation(run: str, number: int) -> bytes:
-    """The `number`-th reservation of `run`. Its `transactionId` is unique; no two are for the same nights of a property."""
+    """The `number`-th reservation of `run`. Its `transactionId` and its guest's e-mail
+    are unique to it and to `run`; no two of a run are for the same nights of a property."""
     lap, place = divmod(number, PROPERTIES)
     arrival = _FIRST_ARRIVAL + timedelta(days=7 * lap)
     departure = arrival + timedelta(days=2 + place % 5)
@@ -27,7 +28,7 @@ def reservation(run: str, number: int) -> bytes:
         f'{{"morChannel":"SELF","propertyId":{10_000 + place},"roomId":"{place % 4 + 1}",'
         f'"arrivalDate":"{arrival}","departureDate":"{departure}","arrivalEstimatedTime":"23:30",'
         f'"departureEstimatedTime":"10:00","guest":{{"name":"{name}","firstName":"{first}","lastName":"{last}",'
-        f'"email":"guest.{number}@example.com","phone":"+351910{number % 1_000_000:06d}","address":{{'
+        f'"email":"{run}.{number}@example.com","phone":"+351910{number % 1_000_000:06d}","address":{{'
         f'"line1":"Rua da Prata {number % 400 + 1}","line2":"","postalCode":"1100-{number % 900 + 100}","city":"Lisboa",'
         f'"state":"Lisboa","country":"PT"}}}},"numberOfGuests":3,"numberOfAdults":2,"numberOfChildren":1,'
         f'"numberOfInfants":0,"numberOfPets":0,"totalPrice":{240 + number % 900}.75,"currency":"EUR",'

@@ -19,7 +19,7 @@ from forwarder.pms.built_in import traits_of
 from forwarder.process.clock import iso
 from forwarder.reservation.checks.card_numbers import digits_of, masked
 from forwarder.reservation.checks.rules import refusal
-from forwarder.reservation.duplicates import NaturalKey, content_of, same_content, stay_of, transaction_of
+from forwarder.reservation.duplicates import NaturalKey, contents_of, transaction_of
 from forwarder.reservation.problems import requests
 from forwarder.reservation.problems.problem import Problem
 from forwarder.reservation.request import (
@@ -230,9 +230,9 @@ class SubmissionBuilder:
         window_seconds, transaction = account.duplicate_window_seconds, transaction_of(request)
         if not (window_seconds or transaction):
             return None
-        same, stay = same_content(operation, request, canonical, self._card_of(account.id, card)), stay_of(request)
+        booking, same, stay = contents_of(operation, request, canonical, self._card_of(account.id, card))
         return NaturalKey(
-            self.ids.natural_key(account.id, content_of(operation, request)),
+            self.ids.natural_key(account.id, booking),
             self.ids.transaction_key(account.id, transaction) if transaction else None,
             window_seconds,
             keyed,

@@ -8,7 +8,7 @@ the caller and the property learn about the other one (`similarTo`).
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from pydantic_core import from_json
 
@@ -104,47 +104,43 @@ def stands(status: Status, cancel_requested_at: datetime | None, at: datetime | 
     return at is not None and cancel_requested_at > at
 
 
-def content_of(operation: Operation, request: AnyRequest) -> bytes:
-    """Stay, guest, price and transaction of a request, as bytes to hash, as releases before 0.2 compare them. Excludes the card."""
-    price = request.total_price
-    parts = (
-        operation,
-        str(request.property_id),
-        _room(request),
-        request.arrival_date.isoformat(),
-        request.departure_date.isoformat(),
-        _guest(request),
-        "" if request.guest.phone is None else "".join(str(request.guest.phone).split()),
-        "" if price is None else str(price.normalize()),
-        request.currency or "",
-        transaction_of(request),
-    )
-    return _joined(*parts)
+class Contents(NamedTuple):
+    """What of a request is compared, as bytes to hash. `booking`: stay, guest, price and transaction, as releases before 0.2
+    compare them; excludes the card. `same`: what duplicates share. `stay`: property, days and guest; None if it names no guest."""
+
+    booking: bytes
+    same: bytes
+    stay: bytes | None
 
 
-def stay_of(request: AnyRequest) -> bytes | None:
-    """Property, days and guest of a request, as bytes to hash; None if it names no guest."""
-    guest = _guest(request)
-    days = (request.arrival_date.isoformat(), request.departure_date.isoformat())
-    return _joined("stay", str(request.property_id), *days, guest) if guest.strip("\0 ") else None
-
-
-def same_content(operation: Operation, request: AnyRequest, body: bytes, card: bytes) -> bytes:
-    """The content that duplicates share, as bytes to hash. `body`: the request in canonical form; `card`: distinguishes its
-    card from others."""
-    transaction, price = transaction_of(request), request.total_price
+def contents_of(operation: Operation, request: AnyRequest, body: bytes, card: bytes) -> Contents:
+    """`body`: the request in canonical form; `card`: distinguishes its card from others."""
+    property_id, transaction = str(request.property_id), transaction_of(request)
+    room = property_id if request.room_id is None else str(request.room_id)
+    days = f"{request.arrival_date.isoformat()}\0{request.departure_date.isoformat()}"
+    given, price, currency = request.guest, request.total_price, request.currency or ""
+    names = _BETWEEN.join((given.name or "", given.first_name or "", given.last_name or "", given.email or ""))
+    guest = " ".join(names.casefold().split())
+    phone = "" if given.phone is None else "".join(str(given.phone).split())
+    amount = "" if price is None else str(price.normalize())
     if transaction:
-        days = (request.arrival_date.isoformat(), request.departure_date.isoformat())
-        amount = "" if price is None else str(price.normalize())
-        stay = (str(request.property_id), _room(request), *days, _guest(request))
-        return _joined("booking", transaction, *stay, amount, request.currency or "")
+        same = _joined("booking", transaction, property_id, room, days, guest, amount, currency)
+    else:
+        same = _joined("body", operation) + b"\0" + card + b"\0" + _respelled_body(body, amount)
+    return Contents(
+        _joined(operation, property_id, room, days, guest, phone, amount, currency, transaction),
+        same,
+        _joined("stay", property_id, days, guest) if guest.strip("\0 ") else None,
+    )
+
+
+def _respelled_body(body: bytes, amount: str) -> bytes:
+    """`body` with its price as `amount`, and the same guest in any spelling of name, address and number."""
     fields: dict[str, Any] = from_json(body)
-    if price is not None:
-        fields["totalPrice"] = str(price.normalize())
-    guest = fields.get("guest", {})
-    # Normalized: the same guest in any spelling of name, address and number.
-    fields["guest"] = {name: _respelled(name, text) for name, text in guest.items()}
-    return _joined("body", operation) + b"\0" + card + b"\0" + json_text(fields)
+    if amount:
+        fields["totalPrice"] = amount
+    fields["guest"] = {name: _respelled(name, text) for name, text in fields.get("guest", {}).items()}
+    return json_text(fields)
 
 
 def differing_fields(one: bytes, other: bytes) -> Sequence[str]:
@@ -175,16 +171,6 @@ def _respelled(name: str, given: Any) -> Any:
     if name == "phone":
         return "".join(each for each in str(given) if each.isdecimal()).lstrip("0")
     return " ".join(given.casefold().split()) if name in _NAMES else given
-
-
-def _room(request: AnyRequest) -> str:
-    return str(request.property_id if request.room_id is None else request.room_id)
-
-
-def _guest(request: AnyRequest) -> str:
-    guest = request.guest
-    names = _BETWEEN.join((guest.name or "", guest.first_name or "", guest.last_name or "", guest.email or ""))
-    return " ".join(names.casefold().split())
 
 
 def _joined(*parts: str) -> bytes:

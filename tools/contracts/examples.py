@@ -8,7 +8,7 @@ from pydantic_core import from_json, to_json
 
 from forwarder.ingress.message import canonical_form, published_form
 from forwarder.reservation.cancellation import Cancellation, CancellationStatus
-from forwarder.reservation.duplicates import DEFAULT_WINDOW_SECONDS, NaturalKey, content_of
+from forwarder.reservation.duplicates import DEFAULT_WINDOW_SECONDS, NaturalKey, contents_of
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.problems import endings, requests
 from forwarder.reservation.problems.problem import Fault, Problem, counted
@@ -89,7 +89,10 @@ def submission(operation: Operation = "booking-engine") -> Submission:
     request = BookingEngineRequest.model_validate_json(to_json(BOOKING_ENGINE))
     body, ids = published_form(request, None), RequestIds(b"an example alone")
     natural = NaturalKey(
-        ids.natural_key(ACCOUNT_ID, content_of(operation, request)), None, DEFAULT_WINDOW_SECONDS, keyed=True
+        ids.natural_key(ACCOUNT_ID, contents_of(operation, request, b"{}", b"").booking),
+        None,
+        DEFAULT_WINDOW_SECONDS,
+        keyed=True,
     )
     return Submission(
         request_id=request_id(),

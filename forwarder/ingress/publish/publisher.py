@@ -36,31 +36,21 @@ class SubmissionPublisher:
 
     async def publish(self, submission: NewSubmission) -> Receipt | Problem:
         """Publishes it, unless its idempotency key or its content shows that it was published before."""
-        if not submission.keyed:
-            known = (await self.recent.decide_all(submission.account_id, (submission,)))[0]
-            if known is not None:
-                return known
-            if submission.similar_refused:
-                try:
-                    refused = await self.recent.refusal(submission)
-                except StoreUnavailable:
-                    return STORE_UNAVAILABLE
-                if refused is not None:
-                    return refused
-            problem = await self._send_one(submission.workspace_id, submission.message(submission.accepted_at))
-            return problem or await self._accepted(submission, Receipt(submission.request_id, submission.accepted_at))
         try:
-            found = await self._idempotency.look_up(submission)
+            if not submission.keyed:
+                known: Receipt | Problem | None
+                (known,) = await self.recent.decide_all(submission.account_id, (submission,))
+                if known is None and submission.similar_refused:
+                    known = await self.recent.refusal(submission)
+                return known or await self._publish_one(submission, None)
+            attempt = await self._idempotency.look_up(submission)
         except StoreUnavailable:
             return STORE_UNAVAILABLE
-        if not isinstance(found, Attempt):
-            return found
-        with found:
-            problem = await self._send_one(submission.workspace_id, submission.message(found.accepted_at))
-            if problem is not None:
-                return found.receipt or problem
-            accepted_at = found.acknowledged()
-            return found.receipt or await self._accepted(submission, Receipt(submission.request_id, accepted_at))
+        if not isinstance(attempt, Attempt):
+            return attempt
+        with attempt:
+            result = await self._publish_one(submission, attempt)
+            return attempt.receipt or result
 
     async def publish_all(
         self, account_id: str, submissions: Sequence[NewSubmission]
@@ -119,14 +109,16 @@ class SubmissionPublisher:
         own = Receipt(submission.request_id, accepted_at, similar_to=similar[submission.request_id])
         return own if found is None else found.receipt or own
 
-    async def _accepted(self, submission: NewSubmission, receipt: Receipt) -> Receipt:
-        """The receipt of a submission that the log has just acknowledged, with the ids of similar ones."""
+    async def _publish_one(self, submission: NewSubmission, attempt: Attempt | None) -> Receipt | Problem:
+        """The receipt names similar submissions. `attempt`: of a keyed submission."""
+        message = submission.message(submission.accepted_at if attempt is None else attempt.accepted_at)
+        refused = await self._send(submission.workspace_id, (message,))
+        problem = refused if isinstance(refused, Problem) else refused.get(0)
+        if problem is not None:
+            return problem
+        accepted_at = submission.accepted_at if attempt is None else attempt.acknowledged()
         (similar,) = await self.recent.remember_all(submission.account_id, (submission,))
-        return receipt._replace(similar_to=similar) if similar else receipt
-
-    async def _send_one(self, workspace_id: str, message: Message) -> Problem | None:
-        refused = await self._send(workspace_id, (message,))
-        return refused if isinstance(refused, Problem) else refused.get(0)
+        return Receipt(submission.request_id, accepted_at, similar_to=similar)
 
     async def _send(self, workspace_id: str, messages: Sequence[Message]) -> Mapping[int, Problem] | Problem:
         """The problem that kept all of `messages` from the log; else those of single ones, by their places."""

@@ -213,11 +213,15 @@ def may_hold_any(document: bytes) -> bool:
         b"\\" in document and b'\\"' in document
     ):  # escaped quotes: texts do not end where they seem to; one byte is found faster than two
         return True
-    if _ENOUGH in digits:
-        texts = document.split(b'"')
-        enough = [number for number, found in enumerate(digits.split(b'"')) if len(found) >= MIN_DIGITS]
-        if any(_holds(texts[number]) for number in enough):
-            return True
+    at = digits.find(_ENOUGH)
+    if at >= 0:
+        texts, number, counted = document.split(b'"'), 0, 0
+        while at >= 0:
+            number += digits.count(b'"', counted, at)
+            if _holds(texts[number]):
+                return True
+            counted = digits.find(b'"', at)
+            at = digits.find(_ENOUGH, counted) if counted >= 0 else -1
     lowered = document.lower()
     return b"cv" in lowered and any(name in lowered for name in _NAMES_OF_CODES)
 

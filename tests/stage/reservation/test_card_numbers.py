@@ -97,15 +97,19 @@ def test_masking_goes_to_any_depth_and_leaves_what_holds_none_the_same() -> None
 
 
 class CountedBytes(bytes):
-    """Counts the bytes that are gone through: all of them for each call."""
+    """Counts the bytes that its methods read."""
 
     gone_through = 0
 
 
 def _counted(name: str) -> Callable[..., Any]:
     def method(self: bytes, *arguments: Any) -> Any:
-        CountedBytes.gone_through += len(self)
         result = getattr(bytes, name)(self, *arguments)
+        start = arguments[1] if name in {"count", "find"} and len(arguments) > 1 else 0
+        end = arguments[2] if name == "count" and len(arguments) > 2 else len(self)
+        if name == "find" and result >= 0:
+            end = result + len(arguments[0])
+        CountedBytes.gone_through += end - start
         return CountedBytes(result) if isinstance(result, bytes) else result
 
     return method
