@@ -4,7 +4,6 @@ A misspelt `dryRun` would book, and a misspelt filter would match everything; so
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from functools import lru_cache
 from typing import Final
 from urllib.parse import parse_qs
 
@@ -13,15 +12,13 @@ from starlette.types import Scope
 from forwarder.reservation.checks.card_numbers import mask
 from forwarder.reservation.problems import requests
 from forwarder.reservation.problems.problem import Fault, Problem
+from forwarder.reservation.spelling import nearest
 
 Parameters = Mapping[str, Sequence[str]]
 """Query parameters by name, each with all of its values."""
 
 _MAX_SHOWN: Final = 64
 _MAX_FAULTS: Final = 10
-_MIN_LETTERS: Final = 4
-_MAX_NAME: Final = 32
-"""No name of ours is longer."""
 
 
 def parameters_of(scope: Scope) -> Parameters:
@@ -42,28 +39,6 @@ def invalid_query(faults: Sequence[Fault]) -> Problem:
     """Every fault in one problem."""
     detail = "; ".join(f"{fault.pointer[1:]} {fault.detail}" for fault in faults)
     return requests.INVALID_QUERY.problem(detail if detail.endswith("?") else f"{detail}.", faults=faults)
-
-
-def nearest(name: str, known: Collection[str]) -> str | None:
-    """The one of `known` that differs from `name` by one letter or two swapped ones; ignores case, hyphens and underscores."""
-    spelt = _spelt(frozenset(known))
-    return next((spelt[each] for each in _spellings(name) if each in spelt), None)
-
-
-@lru_cache(maxsize=64)
-def _spelt(known: frozenset[str]) -> Mapping[str, str]:
-    """Each of `known` by all its spellings. A look-up takes microseconds, because a bulk may have thousands of names; `difflib`
-    would cost more than the rest of a request."""
-    return {spelling: name for name in sorted(known) for spelling in _spellings(name)}
-
-
-def _spellings(name: str) -> Sequence[str]:
-    """Its letters; then its letters without one of them, where they are some: names that differ by a letter share one."""
-    if len(name) > _MAX_NAME:
-        return ()
-    letters = "".join([each for each in name if each.isalnum()]).lower()
-    shorter = range(len(letters)) if len(letters) >= _MIN_LETTERS else ()
-    return [letters, *[letters[:at] + letters[at + 1 :] for at in shorter]]
 
 
 def _unknown(name: str, known: Collection[str]) -> Fault:

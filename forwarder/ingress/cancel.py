@@ -5,7 +5,7 @@ ingests the cancellation first keeps it for the submission.
 """
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -29,6 +29,7 @@ from forwarder.http.messages import (
     retry_after,
 )
 from forwarder.ingress.card_text import CardTextCheck
+from forwarder.ingress.losses import CallerWarning
 from forwarder.ingress.message import caller_trace
 from forwarder.ingress.parts import IngressParts
 from forwarder.ingress.problems import (
@@ -44,6 +45,7 @@ from forwarder.ingress.problems import (
     validation_failed,
 )
 from forwarder.ingress.publish.duplicates import RecentSubmissions
+from forwarder.ingress.receipts import with_warnings
 from forwarder.observability.metrics import PUBLISH_SECONDS, submissions
 from forwarder.operations.audit import Actor, acting_as
 from forwarder.process.shares import Shares
@@ -107,16 +109,18 @@ class CancelEndpoint:
         self._in_flight = Shares(parts.settings.max_in_flight)
 
     async def respond(self, caller: Caller, request: HttpRequest) -> Response:
-        requested = await self._accept(caller, request)
+        read = await self._read(request)
+        if isinstance(read, Problem):
+            return self.refuse(read, caller)
+        body, warnings = read
+        requested = await self._accept(caller, request, body)
         if isinstance(requested, Problem):
             return self.refuse(requested, caller)
-        return self._confirm(requested, caller, request)
+        response = self._confirm(requested, caller, request)
+        return with_warnings(response, warnings) if warnings else response
 
-    async def _accept(self, caller: Caller, request: HttpRequest) -> Requested | Problem:
+    async def _accept(self, caller: Caller, request: HttpRequest, body: CancellationBody) -> Requested | Problem:
         """Publishes the cancellation of the submission in the path, and waits for its result if the caller does."""
-        body = await self._read(request)
-        if isinstance(body, Problem):
-            return body
         prefer = request.headers.get("prefer")
         wait = _NO_WAIT if prefer is None else read_wait(prefer, _NO_WAIT, self._parts.settings.max_wait_seconds)
         try:
@@ -136,13 +140,13 @@ class CancelEndpoint:
         except StoreUnavailable:
             return SUBMISSION_UNREADABLE
 
-    async def _read(self, request: HttpRequest) -> CancellationBody | Problem:
-        """The body, which is optional."""
+    async def _read(self, request: HttpRequest) -> tuple[CancellationBody, Sequence[CallerWarning]] | Problem:
+        """The body, which is optional, and the warnings about it."""
         body = await request.body(MAX_BODY_BYTES, self._parts.settings.body_seconds)
         if isinstance(body, BodyFault):
             return unread_body(body)
         if not body:
-            return CancellationBody()
+            return CancellationBody(), ()
         if not request.is_sent_as(JSON_BODY):
             return UNSUPPORTED_MEDIA_TYPE
         try:
@@ -151,11 +155,10 @@ class CancelEndpoint:
             return malformed_json(str(error))
         if isinstance(cancellation, list):
             return validation_failed(cancellation)
-        return cancellation if cancellation.reason is None else self._without_card_numbers(cancellation.reason)
-
-    def _without_card_numbers(self, reason: str) -> CancellationBody | Problem:
-        checked = self._card_text.check_text(reason, "/reason")
-        return checked if isinstance(checked, Problem) else CancellationBody(reason=checked)
+        if cancellation.reason is None:
+            return cancellation, ()
+        checked = self._card_text.check_text(cancellation.reason, "/reason")
+        return checked if isinstance(checked, Problem) else (CancellationBody(reason=checked[0]), checked[1])
 
     async def _request_id(self, caller: Caller, given: str) -> str | None:
         """The request id for the path's id, which may be a request id, a reservation's id, or the request id of a duplicate (then

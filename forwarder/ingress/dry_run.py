@@ -90,7 +90,7 @@ def dry_run(
 ) -> DryRun | Problem:
     """Applies the account's rules to `read`; or returns the problem that precludes them. `rehearsed` adds the requests that would
     be sent."""
-    request, unknown = read
+    request = read.request
     card = card_of(request)
     checked = card_text.check(request, published_form(request, card), account.skipped_checks)
     if checked.refused is not None:
@@ -98,7 +98,7 @@ def dry_run(
     reservation = from_json(checked.published)
     traits = traits_of(account.kind)
     refused = tuple(refusals(traits, reservation, card, now))
-    warnings = losses.warnings(account, request, unknown)
+    warnings = (*checked.warnings, *losses.warnings(account, read))
     booking = None if refused else booking_of(traits, _REFERENCE, reservation, card)
     return DryRun(account, booking, refused, warnings)
 

@@ -1,12 +1,12 @@
-"""Warnings about a request: unknown fields, and fields that the account's PMS does not receive."""
+"""Warnings about a request: unknown fields, a rounded price, and fields that the account's PMS does not receive."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from forwarder.http.query_string import nearest
 from forwarder.pms.port import AccountConnection, Loss, Preview
 from forwarder.reservation.checks.card_numbers import mask
-from forwarder.reservation.checks.fields import UnknownField
+from forwarder.reservation.checks.fields import Reading, UnknownField
+from forwarder.reservation.spelling import nearest
 from forwarder.reservation.usual import AnyRequest, given
 from forwarder.tenancy.port import Account
 
@@ -34,14 +34,13 @@ class Losses:
         self._preview = preview
         self._known: dict[str, tuple[Account, Sequence[Loss]]] = {}
 
-    def warnings(
-        self, account: Account, request: AnyRequest, unknown: Sequence[UnknownField] = ()
-    ) -> tuple[CallerWarning, ...]:
-        """Warnings about fields of `request` that do not reach the account's PMS, and about the `unknown` fields of its body."""
+    def warnings(self, account: Account, read: Reading) -> tuple[CallerWarning, ...]:
+        """Warnings about fields of a request that do not reach the account's PMS, its unknown fields, and a rounded price."""
         known = self._known.get(account.id)
         losses = known[1] if known is not None and known[0] is account else self._look_up(account)
-        lost = _warnings(account.kind, losses, request) if losses else ()
-        return (*map(_ignored, unknown), *lost) if unknown else lost
+        lost = _warnings(account.kind, losses, read.request) if losses else ()
+        rounded = (_rounded(read.request),) if read.rounded else ()
+        return (*map(_ignored, read.unknown), *rounded, *lost) if read.unknown or rounded else lost
 
     def _look_up(self, account: Account) -> Sequence[Loss]:
         if len(self._known) >= _MAX_ACCOUNTS:
@@ -90,6 +89,12 @@ def _ignored(field: UnknownField) -> CallerWarning:
     hint = "" if meant is None else f" Did you mean {meant}?"
     pointer = f"{field.place}/{name.replace('~', '~0').replace('/', '~1')}"
     return CallerWarning("unknown_field", pointer, f"There is no such field; it was ignored.{hint}")
+
+
+def _rounded(request: AnyRequest) -> CallerWarning:
+    currency = f" {request.currency}" if request.currency else ""
+    detail = f"The price had more decimals than{currency or ' a currency'} has. It was rounded to {request.total_price}{currency}."
+    return CallerWarning("price_rounded", "/totalPrice", detail)
 
 
 def _sentence(reason: str) -> str:

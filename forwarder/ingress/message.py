@@ -201,6 +201,7 @@ class SubmissionBuilder:
             similar_refused=caller.account.similar == "refuse",
             natural=self._natural_key(caller.account, operation, request, canonical, card, keyed=key is not None),
             refused=refused,
+            warnings=checked.warnings,
         )
 
     def nth(self, submission: NewSubmission, alike: Counter[str]) -> NewSubmission:

@@ -40,7 +40,7 @@ class IngressSettings:
     max_in_flight: int = 6_000
     max_keys_remembered: int = 20_000
     test_mode: bool = False
-    card_numbers_in_text: CardNumbersInText = "refuse"
+    card_numbers_in_text: CardNumbersInText = "mask"
     public_url: str = ""
 
 

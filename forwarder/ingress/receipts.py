@@ -111,9 +111,10 @@ def _accepted(receipt: Receipt, origin: str, reservation: bytes | None, *headers
 
 
 def _known_record(receipt: Receipt, reservation: bytes) -> dict[str, Any]:
-    if receipt.settled is None:
+    known = receipt.record if receipt.settled is None else receipt.settled.record
+    if known is None:
         return pending_record(from_json(reservation), receipt.request_id, receipt.accepted_at)
-    record: dict[str, Any] = from_json(receipt.settled.record)
+    record: dict[str, Any] = from_json(known)
     return record
 
 

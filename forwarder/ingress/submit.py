@@ -98,13 +98,12 @@ class SubmitEndpoint:
         read = self._read(body, check)
         if isinstance(read, Problem):
             return read
-        reservation, unknown = read
-        refused = implausible(check, reservation)
-        built = self._builder.build(caller, self._operation, reservation, terms, now=now, refused=refused)
+        refused = implausible(check, read.request)
+        built = self._builder.build(caller, self._operation, read.request, terms, now=now, refused=refused)
         if isinstance(built, Problem):
             return built
-        warnings = self._losses.warnings(caller.account, reservation, unknown)
-        return built._replace(warnings=warnings) if warnings else built
+        warnings = self._losses.warnings(caller.account, read)
+        return built._replace(warnings=(*built.warnings, *warnings)) if warnings else built
 
     async def _received(self, request: HttpRequest) -> tuple[Terms, bytes] | Problem:
         """The terms and the body."""
@@ -138,18 +137,25 @@ class SubmitEndpoint:
                     return key_reused(own)
                 if not isinstance(heard, DuplicateOf):
                     settled = receipt._replace(settled=heard, similar_to=receipt.similar_to or similar_of(heard))
-                    return await self._own_or_reused(submission, settled) if submission.keyed and heard else settled
+                    return await self._as_stored(submission, settled)
                 receipt = receipt._replace(request_id=heard.request_id, duplicate=True)
         return await self._wait_for_original(submission, receipt, wait, request)
 
-    async def _own_or_reused(self, submission: NewSubmission, receipt: Receipt) -> Receipt | Problem:
-        """`receipt`, whose outcome was heard, unless that is the outcome of another body under its key."""
+    async def _as_stored(self, submission: NewSubmission, receipt: Receipt) -> Receipt | Problem:
+        """`receipt`, unless the outcome that was heard is that of another body under its key. Without an outcome: with the stored
+        record, which has the reservation's id."""
+        if receipt.settled is not None and not submission.keyed:
+            return receipt
         try:
             stored = await self._parts.reader.submission(submission.account_id, submission.request_id)
         except StoreUnavailable:
             return receipt
-        reused = stored is not None and stored.fingerprint != submission.fingerprint
-        return key_reused(submission.request_id) if reused else receipt
+        if stored is None:
+            return receipt
+        if submission.keyed and stored.fingerprint != submission.fingerprint:
+            return key_reused(submission.request_id)
+        found = receipt_of(stored)
+        return receipt if receipt.settled is not None else receipt._replace(settled=found.settled, record=found.record)
 
     async def _wait_for_original(
         self, submission: NewSubmission, receipt: Receipt, wait: Wait, request: HttpRequest

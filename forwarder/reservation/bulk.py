@@ -11,9 +11,11 @@ from pydantic_core import ErrorDetails, from_json
 
 from forwarder.reservation.checks.faults import field_faults
 from forwarder.reservation.checks.fields import (
+    Reading,
     UnknownField,
-    between_fields,
+    checked,
     cross_faults,
+    hinted,
     read_exactly,
     refuse_hidden,
     unknown_fields,
@@ -23,6 +25,7 @@ from forwarder.reservation.json_text import max_names
 from forwarder.reservation.problems.problem import Fault
 from forwarder.reservation.request import (
     MAX_BODY_BYTES,
+    MODELS,
     PRINTABLE,
     BookingEngineRequest,
     GeneralRequest,
@@ -89,10 +92,10 @@ _ITEM: Final[TypeAdapter[BookingEngineItem | GeneralItem]] = TypeAdapter(
 
 
 class ItemReading(NamedTuple):
-    """An item, and the unknown fields of its reservation."""
+    """An item, and the reading of its reservation, which replaces `item.reservation`."""
 
     item: BulkItem
-    unknown: Sequence[UnknownField] = ()
+    reading: Reading
 
 
 def read_item(text: bytes, check: Plausibility | None = None) -> ItemReading | list[Fault]:
@@ -100,7 +103,7 @@ def read_item(text: bytes, check: Plausibility | None = None) -> ItemReading | l
     finds. Raises `MalformedJson`."""
     usual = decoded(_USUAL, text)
     if usual is not None and is_usual(usual.reservation, max_names(text) - usual.names):
-        return _checked(ItemReading(usual), check)
+        return _checked(usual, (), check)
     try:
         # Bypasses the adapter's `validate_json`, a mere wrapper.
         item = read_exactly(_ITEM.validator.validate_json, _ITEM.validator.validate_python, text)
@@ -108,12 +111,12 @@ def read_item(text: bytes, check: Plausibility | None = None) -> ItemReading | l
         return _faults(error, text, check)
     skipped = refuse_hidden(text, len(item.model_fields_set) + fields_given(item.reservation))
     unknown = unknown_fields(type(item.reservation), from_json(text)["reservation"]) if skipped else ()
-    return _checked(ItemReading(item, unknown), check)
+    return _checked(item, unknown, check)
 
 
-def _checked(read: ItemReading, check: Plausibility | None) -> ItemReading | list[Fault]:
-    faults = between_fields(read.item.reservation, check)
-    return [_in_item(fault) for fault in faults] or read
+def _checked(item: BulkItem, unknown: Sequence[UnknownField], check: Plausibility | None) -> ItemReading | list[Fault]:
+    read = checked(item.reservation, unknown, check)
+    return [_in_item(fault) for fault in read] if isinstance(read, list) else ItemReading(item, read)
 
 
 def _faults(error: ValidationError, text: bytes, check: Plausibility | None) -> list[Fault]:
@@ -124,9 +127,12 @@ def _faults(error: ValidationError, text: bytes, check: Plausibility | None) -> 
             return [Fault("/operation", "invalid_value", "must be 'booking-engine' or 'general'")]
     by_pointer = field_faults(error, _place)
     document = from_json(text)
-    reservation = document.get("reservation") if isinstance(document, dict) else None
-    crossed = [_in_item(fault) for fault in cross_faults(reservation, check)]
-    return [*by_pointer.values(), *(fault for fault in crossed if fault.pointer not in by_pointer)]
+    if not isinstance(document, dict):
+        return [*by_pointer.values()]
+    operation, reservation = document["operation"], document.get("reservation")
+    crossed = [_in_item(fault) for fault in cross_faults(operation, reservation, check)]
+    faults = hinted(by_pointer, unknown_fields(MODELS[operation], reservation, RESERVATION))
+    return [*faults, *(fault for fault in crossed if fault.pointer not in by_pointer)]
 
 
 def _place(detail: ErrorDetails) -> tuple[int | str, ...]:

@@ -60,7 +60,9 @@ def without_noise(amount: Decimal) -> Decimal:
 
 def _price(value: object) -> object:
     # A Decimal would also take a JSON string or a boolean; the contract says number.
-    if isinstance(value, str | bool):
+    if isinstance(value, str):
+        raise PydanticCustomError("number_as_string", "a number is expected")
+    if isinstance(value, bool):
         raise PydanticCustomError("decimal_type", "a number is expected")
     if not isinstance(value, float) or not abs(value) <= _MAX_PRICE:  # NaN is no larger, and no smaller
         return value
@@ -152,6 +154,23 @@ OptionalRoom = Annotated[
     Identifier | None, BeforeValidator(_absent_if_empty, json_schema_input_type=Identifier | _Empty | None)
 ]
 OptionalGuests = Annotated[Guests | None, BeforeValidator(_absent_if_zero, json_schema_input_type=Count | None)]
+
+
+def _number_as_text(value: object) -> object:
+    number = whole(value)
+    return str(number) if type(number) is int and 0 <= number <= _MAX_INTEGER else value
+
+
+def _upper_code(value: object) -> object:
+    return value.upper() if isinstance(value, str) and value.isascii() else value
+
+
+_CardNumber = Annotated[str, Field(max_length=64, pattern=NO_NUL)]
+_CardText = Annotated[str, Field(max_length=16, pattern=NO_NUL)]
+# A JSON number becomes the text of its digits.
+PostalCode = Annotated[_ShortText, BeforeValidator(_number_as_text, json_schema_input_type=_ShortText | _Int)]
+CardNumber = Annotated[_CardNumber, BeforeValidator(_number_as_text, json_schema_input_type=_CardNumber | _Int)]
+CardText = Annotated[_CardText, BeforeValidator(_number_as_text, json_schema_input_type=_CardText | _Int)]
 Confirmed = Annotated[str, Field(pattern=CONFIRMED)]
 MerchantOfRecord = Literal["SELF", "PMS"]
 
@@ -184,7 +203,7 @@ class GeneralAddress(_Part):
 
     line1: _ShortText | None = None
     line2: _ShortText | None = None
-    postal_code: _ShortText | None = None
+    postal_code: PostalCode | None = None
     city: _ShortText | None = None
     state: _ShortText | None = None
     country: _ShortText | None = None
@@ -206,10 +225,10 @@ class Address(_Part):
 
     line1: _ShortText
     line2: _ShortText
-    postal_code: _ShortText
+    postal_code: PostalCode
     city: _ShortText
     state: _ShortText
-    country: Country
+    country: Annotated[Country, BeforeValidator(_upper_code)]
 
 
 class Guest(_Part):
@@ -226,11 +245,11 @@ class Guest(_Part):
 class CardDetails(_Part):
     """A payment card as the caller sent it. Its `repr` shows nothing, so that no log line or error can."""
 
-    card_number: Annotated[str, Field(max_length=64, pattern=NO_NUL)] | None = None
+    card_number: CardNumber | None = None
     card_holder_name: _ShortText | None = None
-    expiry_month: Annotated[str, Field(max_length=16, pattern=NO_NUL)] | None = None
-    expiry_year: Annotated[str, Field(max_length=16, pattern=NO_NUL)] | None = None
-    cvv: Annotated[str, Field(max_length=16, pattern=NO_NUL)] | None = None
+    expiry_month: CardText | None = None
+    expiry_year: CardText | None = None
+    cvv: CardText | None = None
 
     def __repr__(self) -> str:
         return "CardDetails(sealed from sight)"

@@ -20,6 +20,7 @@ from forwarder.reservation.request import (
     Country,
     MerchantOfRecord,
     ReservationRequest,
+    json_number,
 )
 
 _MAX_INTEGER: Final = 2**63 - 1
@@ -132,6 +133,13 @@ def is_usual(request: UsualRequest, names: int) -> bool:
 def write_usual(request: UsualRequest) -> bytes:
     """Its published form."""
     return _ENCODER.encode(request)
+
+
+def with_price(request: AnyRequest, price: Decimal) -> AnyRequest:
+    """The same request for another price."""
+    if isinstance(request, UsualRequest):
+        return msgspec.structs.replace(request, written_price=json_number(price))
+    return request.model_copy(update={"total_price": price})
 
 
 def given(request: AnyRequest) -> dict[str, Any]:

@@ -139,8 +139,9 @@ class Environment(AccessVariables, BaseSettings):
     """How long the target and headers of a request may take to arrive."""
     body_seconds: Annotated[float, Field(gt=0, le=300)] = 10.0
     """How long the body of a request may take to arrive."""
-    card_numbers_in_text: CardNumbersInText = "refuse"
-    """On a card number or security code in a text such as `notes`: `refuse` the request, or `mask` it."""
+    card_numbers_in_text: CardNumbersInText = "mask"
+    """On a card number or security code in a text such as `notes`: `mask` its digits, or `refuse` the request. `refuse` also
+    refuses identifiers, such as `transactionId`, that look like card numbers: one random number of 16 digits in 37 does."""
     rate_limit: Annotated[str, Field(pattern=f"^{RATE}$")] | None = None
     """The rate limit of API keys without one of their own, for submitting, cancelling and managing webhooks: `100/60s` is 100 in
     60 seconds. Default: no limit."""

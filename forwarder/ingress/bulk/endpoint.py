@@ -51,7 +51,6 @@ from forwarder.observability.metrics import submissions
 from forwarder.process.loops import TimeSlice, yield_to_loop
 from forwarder.reservation.bulk import MAX_ITEMS, BulkItem, ItemReading
 from forwarder.reservation.checks.faults import MalformedJson
-from forwarder.reservation.checks.fields import Reading
 from forwarder.reservation.checks.plausibility import Plausibility, plausibility
 from forwarder.reservation.problems.problem import Problem
 from forwarder.tenancy.callers import Caller
@@ -126,15 +125,15 @@ class BulkEndpoint:
         alike = Counter[str]()
 
         def build(read: ItemReading) -> NewSubmission | Problem:
-            item = read.item
-            refused = implausible(check, item.reservation)
+            item, reservation = read.item, read.reading.request
+            refused = implausible(check, reservation)
             its = _terms_of(item, terms)
-            built = self._builder.build(caller, item.operation, item.reservation, its, now=now, refused=refused)
+            built = self._builder.build(caller, item.operation, reservation, its, now=now, refused=refused)
             if isinstance(built, Problem):
                 return built
             built = self._builder.nth(built, alike)
-            warnings = self._losses.warnings(caller.account, item.reservation, read.unknown)
-            return built._replace(warnings=warnings) if warnings else built
+            warnings = self._losses.warnings(caller.account, read.reading)
+            return built._replace(warnings=(*built.warnings, *warnings)) if warnings else built
 
         built = await self._each(caller, request, admit, check, build)
         if isinstance(built, Problem):
@@ -156,9 +155,8 @@ class BulkEndpoint:
         check = plausibility(now, caller.account.skipped_checks)
 
         def try_out(read: ItemReading) -> DryRun | Problem:
-            refused = implausible(check, read.item.reservation)
-            reading = Reading(read.item.reservation, read.unknown)
-            return refused or dry_run(caller.account, reading, now, self._losses, self._card_text)
+            refused = implausible(check, read.reading.request)
+            return refused or dry_run(caller.account, read.reading, now, self._losses, self._card_text)
 
         tried = await self._each(caller, request, admit, check, try_out)
         if isinstance(tried, Problem):

@@ -23,7 +23,7 @@ from forwarder.topics.outcomes import OutcomeEvent
 class Receipt(NamedTuple):
     """A safe submission, with its outcome if it has one. `duplicate`: the receipt of an earlier one that was sent again without its
     key; `changed`: with another body; `replayed`: the receipt of the earlier one with the same key. `similar_to`: the request ids
-    of others for the same stay and guest that this process knows."""
+    of others for the same stay and guest that this process knows. `record`: of the store, while it has no outcome."""
 
     request_id: str
     accepted_at: str
@@ -32,6 +32,7 @@ class Receipt(NamedTuple):
     replayed: bool = False
     changed: bool = False
     similar_to: Sequence[str] = ()
+    record: bytes | None = None
 
     @property
     def status(self) -> Status:
@@ -42,7 +43,7 @@ class Receipt(NamedTuple):
 def receipt_of(stored: StoredSubmission) -> Receipt:
     """The receipt of a stored submission."""
     if stored.status is Status.PENDING:
-        return Receipt(stored.request_id, stored.accepted_at)
+        return Receipt(stored.request_id, stored.accepted_at, record=stored.record.encode())
     settled = OutcomeEvent(stored.status, stored.id, stored.record.encode(), stored.problem)
     return Receipt(stored.request_id, stored.accepted_at, settled)
 

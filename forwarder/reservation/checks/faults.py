@@ -84,8 +84,10 @@ def _in_our_words(detail: ErrorDetails) -> tuple[str, str]:
             return "wrong_type", "must be a JSON object"
         case "inexact_number":
             return "inexact_number", "must be written in digits alone, or as a string: else it may not be exact"
+        case "number_as_string":
+            return "wrong_type", "must be a JSON number, not a string: 480.50, without quotes"
         case "decimal_type" | "decimal_parsing" | "finite_number":
-            return "wrong_type", "must be a finite number"
+            return "wrong_type", "must be a finite JSON number"
         case "date_type" | "date_parsing" | "date_from_datetime_parsing":
             return "invalid_date", "must be a date that exists, written YYYY-MM-DD"
         case "literal_error" if detail["loc"][-1] == "country":
@@ -98,9 +100,7 @@ def _in_our_words(detail: ErrorDetails) -> tuple[str, str]:
             return _out_of_bounds(kind, context) or (kind, detail["msg"])
 
 
-_COUNTRY: Final = (
-    "must be one of the ISO 3166-1 alpha-2 codes that this service accepts, in capitals, such as ES: see /docs#Address"
-)
+_COUNTRY: Final = "must be one of the ISO 3166-1 alpha-2 codes that this service accepts, such as ES: see /docs#Address"
 
 
 def _out_of_bounds(kind: str, context: Mapping[str, Any]) -> tuple[str, str] | None:

@@ -6,8 +6,9 @@ No fault ever quotes the value at fault: it may be a card number.
 import codecs
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import date
-from decimal import Decimal
+from decimal import ROUND_HALF_EVEN, Decimal
 from functools import cache
 from itertools import islice
 from typing import Any, Final, NamedTuple, TypeVar, get_args
@@ -25,14 +26,13 @@ from forwarder.reservation.request import (
     INEXACT,
     MAX_DECIMALS,
     MAX_NIGHTS,
-    MAX_PRICE,
     MODELS,
     Operation,
     ReservationRequest,
     fields_given,
-    without_noise,
 )
-from forwarder.reservation.usual import AnyRequest, read_usual
+from forwarder.reservation.spelling import nearest
+from forwarder.reservation.usual import AnyRequest, read_usual, with_price
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -50,26 +50,28 @@ class UnknownField(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """A request, and the unknown fields of its body."""
+    """A request, and the unknown fields of its body. `rounded`: whether its price had more decimals than its currency; it was
+    rounded half to even."""
 
     request: AnyRequest
     unknown: Sequence[UnknownField] = ()
+    rounded: bool = False
 
 
 def read_request(operation: Operation, body: bytes, check: Plausibility | None = None) -> Reading | list[Fault]:
     """The request in `body`, or all its faults, each with its JSON Pointer; then including those that `check` finds, which
     alone do not refuse it here. Raises `MalformedJson`."""
     if operation == "booking-engine" and (usual := read_usual(body)) is not None:
-        return between_fields(usual, check) or Reading(usual)
+        return checked(usual, (), check)
     model = MODELS[operation]
     read_json: Callable[[bytes], ReservationRequest] = model.model_validate_json
     try:
         request = read_exactly(read_json, model.model_validate, body)
     except ValidationError as error:
-        return _faults(error, body, check)
+        return _faults(operation, error, body, check)
     skipped = refuse_hidden(body, fields_given(request))
     unknown = unknown_fields(model, from_json(body)) if skipped else ()
-    return between_fields(request, check) or Reading(request, unknown)
+    return checked(request, unknown, check)
 
 
 T = TypeVar("T")
@@ -113,9 +115,9 @@ def refuse_hidden(body: bytes, given: int) -> bool:
 _MAX_UNKNOWN: Final = 20
 
 
-def unknown_fields(model: type[BaseModel], document: Mapping[str, Any]) -> Sequence[UnknownField]:
-    """The unknown fields in a valid `document`, at most `_MAX_UNKNOWN` of them."""
-    return tuple(islice(_unknown(model, document, ""), _MAX_UNKNOWN))
+def unknown_fields(model: type[BaseModel], document: Any, place: str = "") -> Sequence[UnknownField]:
+    """The unknown fields in a `document`, which is at `place` and may be wrong in any way; at most `_MAX_UNKNOWN` of them."""
+    return tuple(islice(_unknown(model, document, place), _MAX_UNKNOWN)) if isinstance(document, dict) else ()
 
 
 def _unknown(model: type[BaseModel], document: Mapping[str, Any], place: str) -> Iterator[UnknownField]:
@@ -138,12 +140,16 @@ def _fields(model: type[BaseModel]) -> Mapping[str, type[BaseModel] | None]:
     return found
 
 
-def between_fields(request: AnyRequest, check: Plausibility | None) -> list[Fault]:
-    """The faults between fields of a request with valid values; if there are any, with those of `check`."""
-    faults = _date_faults(request.arrival_date, request.departure_date) + _price_faults(
-        request.total_price, request.currency
-    )
-    return faults + check.faults(request) if faults and check else faults
+def checked(request: AnyRequest, unknown: Sequence[UnknownField], check: Plausibility | None) -> Reading | list[Fault]:
+    """The reading of a request with valid values; or the faults between its fields, then with those of `check`."""
+    faults = _date_faults(request.arrival_date, request.departure_date) + _currency_faults(request.currency)
+    if faults:
+        return faults + check.faults(request) if check else faults
+    price = request.total_price
+    rounded = None if price is None else price.quantize(_SMALLEST[_decimals(request.currency)], ROUND_HALF_EVEN)
+    if rounded == price or rounded is None:
+        return Reading(request, unknown)
+    return Reading(with_price(request, rounded), unknown, rounded=True)
 
 
 def read_cancellation(body: bytes) -> CancellationBody | list[Fault]:
@@ -158,7 +164,7 @@ def read_object(model: type[M], body: bytes) -> M | list[Fault]:
         said = model.model_validate_json(body)
     except ValidationError as error:
         _refuse_nothing(body)
-        return list(field_faults(error).values())
+        return hinted(field_faults(error), unknown_fields(model, from_json(body)))
     refuse_names_given_twice(body)
     return said
 
@@ -185,13 +191,26 @@ def _refuse_nothing(body: bytes) -> None:
         raise MalformedJson(_EMPTY)
 
 
-def _faults(error: ValidationError, body: bytes, check: Plausibility | None) -> list[Fault]:
+def _faults(operation: Operation, error: ValidationError, body: bytes, check: Plausibility | None) -> list[Fault]:
     _refuse_nothing(body)
     if body.startswith(codecs.BOM_UTF8):
         raise MalformedJson("it begins with a byte order mark; leave that out")
     by_pointer = field_faults(error)
-    crossed = cross_faults(from_json(body), check)
-    return [*by_pointer.values(), *(fault for fault in crossed if fault.pointer not in by_pointer)]
+    document = from_json(body)
+    crossed = cross_faults(operation, document, check)
+    faults = hinted(by_pointer, unknown_fields(MODELS[operation], document))
+    return [*faults, *(fault for fault in crossed if fault.pointer not in by_pointer)]
+
+
+def hinted(faults: Mapping[str, Fault], unknown: Sequence[UnknownField]) -> list[Fault]:
+    """`faults`, with the name of the `unknown` field that was probably sent instead of each missing one."""
+    return [_hinted(fault, unknown) if fault.code == "required" else fault for fault in faults.values()]
+
+
+def _hinted(missing: Fault, unknown: Sequence[UnknownField]) -> Fault:
+    place, _, name = missing.pointer.rpartition("/")
+    sent = [each.name for each in unknown if each.place == place and nearest(each.name, (name,))]
+    return replace(missing, detail=f"is required; you sent {sent[0]}: did you mean {name}?") if sent else missing
 
 
 def _date_faults(arrival: date, departure: date) -> list[Fault]:
@@ -203,21 +222,21 @@ def _date_faults(arrival: date, departure: date) -> list[Fault]:
     return []
 
 
-def _price_faults(price: Decimal | None, currency: str | None) -> list[Fault]:
-    decimals = MAX_DECIMALS if currency is None else CURRENCY_DECIMALS.get(currency)
-    if decimals is None:
-        return [Fault("/currency", "unknown_currency", "must be an ISO 4217 currency code, such as EUR")]
-    if price is not None and price != price.quantize(_SMALLEST[decimals]):
-        right = f"must have at most {decimals} decimals" + (f" in {currency}" if currency else "")
-        return [Fault("/totalPrice", "too_many_decimals", right)]
-    return []
+def _currency_faults(currency: str | None) -> list[Fault]:
+    if currency is None or currency in CURRENCY_DECIMALS:
+        return []
+    return [Fault("/currency", "unknown_currency", "must be an ISO 4217 currency code, such as EUR")]
+
+
+def _decimals(currency: str | None) -> int:
+    return MAX_DECIMALS if currency is None else CURRENCY_DECIMALS[currency]
 
 
 _SMALLEST: Final = {decimals: Decimal(1).scaleb(-decimals) for decimals in set(CURRENCY_DECIMALS.values())}
 """The smallest amount of a currency with that many decimals."""
 
 
-def cross_faults(document: Any, check: Plausibility | None) -> Iterator[Fault]:
+def cross_faults(operation: Operation, document: Any, check: Plausibility | None) -> Iterator[Fault]:
     """The rules between fields, and those of `check`, for a document that may be wrong in any way: checked as far as its values
     allow."""
     if not isinstance(document, dict):
@@ -229,17 +248,11 @@ def cross_faults(document: Any, check: Plausibility | None) -> Iterator[Fault]:
         pass
     else:
         yield from _date_faults(arrival, departure)
-    price, currency = _decimal(document.get("totalPrice")), document.get("currency") or None
-    if currency is None or isinstance(currency, str):
-        yield from _price_faults(price, currency and currency.upper())
+    currency = document.get("currency")
+    if isinstance(currency, str) and currency:
+        yield from _currency_faults(currency.upper())
     if check:
-        yield from check.faults_in(document)
-
-
-def _decimal(price: object) -> Decimal | None:
-    if isinstance(price, bool) or not isinstance(price, int | float) or not abs(price) <= MAX_PRICE:
-        return None
-    return without_noise(Decimal(str(price)))
+        yield from check.faults_in(operation, document)
 
 
 class _Twice(Exception):

@@ -1,6 +1,6 @@
 """Rejects well-formed requests that make no sense: an arrival long past, more adults and children than guests, an impossible
-time, a guest without a name. Checked when a request arrives, unless its account skips the check, and never after acceptance.
-Pure."""
+time, a guest of the booking-engine operation without a name. Checked when a request arrives, unless its account skips the
+check, and never after acceptance. Pure."""
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -8,7 +8,7 @@ from datetime import date, datetime, timedelta
 from typing import Any, Final, NamedTuple
 
 from forwarder.reservation.problems.problem import Fault
-from forwarder.reservation.request import MAX_GUESTS, whole
+from forwarder.reservation.request import MAX_GUESTS, GeneralRequest, Operation, whole
 from forwarder.reservation.usual import AnyRequest
 
 PAST_ARRIVAL: Final = "past-arrival"
@@ -29,7 +29,8 @@ _LATEST: Final = _LAST_TIME_ZONE + timedelta(days=1)
 
 
 class _Said(NamedTuple):
-    """The values to check; None for one that is missing or of another type."""
+    """The values to check; None for one that is missing or of another type. `names`: None in the general operation, where every
+    name is optional."""
 
     arrival: date | None
     guests: int | None
@@ -37,7 +38,7 @@ class _Said(NamedTuple):
     children: int | None
     arrival_time: str | float | None
     departure_time: str | float | None
-    names: tuple[object, object, object]
+    names: tuple[object, object, object] | None
 
 
 class Plausibility(NamedTuple):
@@ -57,13 +58,13 @@ class Plausibility(NamedTuple):
             request.number_of_children,
             request.arrival_estimated_time,
             request.departure_estimated_time,
-            (guest.name, guest.first_name, guest.last_name),
+            None if isinstance(request, GeneralRequest) else (guest.name, guest.first_name, guest.last_name),
         )
         return list(self._faults(said))
 
-    def faults_in(self, document: object) -> list[Fault]:
+    def faults_in(self, operation: Operation, document: object) -> list[Fault]:
         """The faults of a document that may be invalid in any way, as far as its values can be checked."""
-        return list(self._faults(_said_in(document))) if isinstance(document, dict) else []
+        return list(self._faults(_said_in(operation, document))) if isinstance(document, dict) else []
 
     def _faults(self, said: _Said) -> Iterator[Fault]:
         if self.earliest_arrival and said.arrival and said.arrival < self.earliest_arrival:
@@ -71,7 +72,7 @@ class Plausibility(NamedTuple):
         if said.guests and (said.adults or 0) + (said.children or 0) > said.guests and GUEST_COUNTS not in self.skipped:
             right = "must be at least numberOfAdults and numberOfChildren together"
             yield Fault("/numberOfGuests", "fewer_than_adults_and_children", right)
-        if not _names_anybody(said.names) and GUEST_NAME not in self.skipped:
+        if said.names is not None and not _names_anybody(said.names) and GUEST_NAME not in self.skipped:
             right = "must be there and not be empty, unless firstName or lastName is"
             yield Fault("/guest/name", "guest_without_name", right)
         if CLOCK_TIMES not in self.skipped:
@@ -94,7 +95,7 @@ def _names_anybody(names: Iterable[object]) -> bool:
     return any(name is not None and (not isinstance(name, str) or name.strip()) for name in names)
 
 
-def _said_in(document: Mapping[str, Any]) -> _Said:
+def _said_in(operation: Operation, document: Mapping[str, Any]) -> _Said:
     guest = document.get("guest")
     # A missing or null guest is refused for that.
     known = guest if isinstance(guest, dict) else {"name": guest or "?"}
@@ -105,7 +106,7 @@ def _said_in(document: Mapping[str, Any]) -> _Said:
         _count(document.get("numberOfChildren")),
         _time(document.get("arrivalEstimatedTime")),
         _time(document.get("departureEstimatedTime")),
-        (known.get("name"), known.get("firstName"), known.get("lastName")),
+        None if operation == "general" else (known.get("name"), known.get("firstName"), known.get("lastName")),
     )
 
 

@@ -85,11 +85,11 @@ async def test_json_that_is_no_object_is_422(house: Stages, body: bytes) -> None
 
 async def test_every_fault_is_named_in_one_answer_and_none_quotes_the_value(house: Stages) -> None:
     body = changed(
-        BOOKING_ENGINE | {"cardDetails": CARD | {"cardNumber": 4111111111111111}}, "guest.address.country", "Spain"
+        BOOKING_ENGINE | {"cardDetails": CARD | {"cardNumber": [4111111111111111]}}, "guest.address.country", "Spain"
     )
     body |= {
         "departureDate": "2027-06-01",
-        "totalPrice": 10.123,
+        "totalPrice": "10.12",
         "numberOfGuests": 0,
         "morChannel": "OTHER",
         "notes": 5,

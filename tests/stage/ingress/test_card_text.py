@@ -1,5 +1,6 @@
 """Card numbers in the texts of a request: refused at the door with their pointers, or masked before anything is made of them."""
 
+import re
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
@@ -31,13 +32,13 @@ KEY = {"Idempotency-Key": '"order-42"'}
 
 @pytest.fixture
 async def refusing() -> AsyncIterator[Stages]:
-    async with stages(IngressSettings(wait_seconds=0)) as built:
+    async with stages(IngressSettings(wait_seconds=0, card_numbers_in_text="refuse")) as built:
         yield built
 
 
 @pytest.fixture
 async def masking() -> AsyncIterator[Stages]:
-    async with stages(IngressSettings(wait_seconds=0, card_numbers_in_text="mask")) as built:
+    async with stages(IngressSettings(wait_seconds=0)) as built:
         yield built
 
 
@@ -104,12 +105,48 @@ async def test_a_masking_forwarder_takes_it_without_the_number(masking: Stages, 
     shown = {"cardDetails": {"cardNumber": MASKED}}
     assert masking.published()["reservation"] == changed(body | shown, path, f"x {MASKED} cvv ***")
     assert masking.published()["card"] is not None
+    assert [(each["code"], each["pointer"]) for each in answer.json()["warnings"]] == 2 * [
+        ("card_number_masked", _pointer(path))
+    ]
+    assert NUMBER not in answer.text
 
 
 @pytest.mark.parametrize("path", IDENTIFIERS)
-async def test_an_identifier_is_never_masked(masking: Stages, path: str) -> None:
+async def test_an_identifier_that_looks_like_a_card_number_is_taken_as_it_is(masking: Stages, path: str) -> None:
     answer = await masking.client.post(BOOKING_ENGINE_PATH, json=changed(BOOKING_ENGINE, path, NUMBER))
+    assert answer.status_code == 202
+    assert masking.published()["reservation"] == changed(BOOKING_ENGINE, path, NUMBER)
+    assert "warnings" not in answer.json()
+
+
+@pytest.mark.parametrize("written", [NUMBER, f"ref {NUMBER}", f"{NUMBER[:4]}-{NUMBER[4:]}"])
+@pytest.mark.parametrize("path", IDENTIFIERS)
+@pytest.mark.parametrize("card", [NUMBER, " ".join(re.findall("....", NUMBER))])
+async def test_an_identifier_that_holds_the_card_of_its_request_is_refused(
+    masking: Stages, path: str, written: str, card: str
+) -> None:
+    body = changed(BOOKING_ENGINE | {"cardDetails": CARD | {"cardNumber": card}}, path, written)
+    answer = await masking.client.post(BOOKING_ENGINE_PATH, json=body)
     _assert_refused(answer.json(), (_pointer(path), "card_number"))
+    assert not masking.requests
+
+
+async def test_the_reason_of_a_cancellation_is_masked_with_a_warning(masking: Stages) -> None:
+    request_id = (await masking.client.post(BOOKING_ENGINE_PATH, json=BOOKING_ENGINE)).json()["data"]["requestId"]
+    cancelled = await masking.client.post(
+        f"/api/v1/vrs/reservations/{request_id}/cancel", json={"reason": f"refund {NUMBER}"}
+    )
+    assert cancelled.status_code == 202
+    assert [each["pointer"] for each in cancelled.json()["warnings"]] == ["/reason"]
+    assert masking.requests[-1].value.count(MASKED.encode()) == 1
+    assert NUMBER.encode() not in masking.requests[-1].value
+
+
+@pytest.mark.parametrize("query", ["", "?dryRun=true"])
+async def test_a_bulk_and_a_dry_run_warn_of_what_they_masked(masking: Stages, query: str) -> None:
+    item = {"operation": "general", "reservation": GENERAL | {"notes": f"card {NUMBER}"}}
+    bulk = (await masking.client.post(BULK_PATH + query, json=[item])).json()["data"]["results"][0]
+    assert [each["pointer"] for each in bulk["warnings"]] == ["/notes"]
 
 
 async def test_what_was_accepted_masked_is_the_same_when_it_is_sent_again(masking: Stages) -> None:

@@ -11,7 +11,7 @@ from tests.support.stages.bodies import BOOKING_ENGINE, GENERAL
 from tests.support.stages.http_stages import BOOKING_ENGINE_PATH, BULK_PATH, GENERAL_PATH, Stages, stages
 
 PAST = {"arrivalDate": "2026-12-01", "departureDate": "2026-12-04"}
-NAMELESS = {"guest": {"email": "a@b.co"}}
+NAMELESS = {"guest": BOOKING_ENGINE["guest"] | {"name": "", "firstName": " ", "lastName": ""}}
 TOO_FEW = {"numberOfGuests": 1, "numberOfAdults": 2}
 NO_TIME = {"arrivalEstimatedTime": "25:99"}
 EACH = [
@@ -44,12 +44,13 @@ def _faults(problem: Any) -> list[tuple[str, str]]:
 async def test_it_is_refused_with_its_pointer(
     house: Stages, wrong: dict[str, Any], check: str, pointer: str, code: str, query: str
 ) -> None:
-    answer = await house.client.post(GENERAL_PATH + query, json=GENERAL | wrong)
+    body = BOOKING_ENGINE | wrong
+    answer = await house.client.post(BOOKING_ENGINE_PATH + query, json=body)
     assert answer.status_code == 422
     assert _faults(answer.json()) == [(pointer, code)]
     assert not house.requests
     _skip(house, check)
-    assert (await house.client.post(GENERAL_PATH + query, json=GENERAL | wrong)).status_code in {200, 202}
+    assert (await house.client.post(BOOKING_ENGINE_PATH + query, json=body)).status_code in {200, 202}
     assert len(house.requests) == (0 if query else 1)
 
 
@@ -66,7 +67,7 @@ async def test_of_a_bulk_only_the_items_are_refused_that_cannot_be_meant(house: 
         {"operation": "general", "reservation": GENERAL},
         {"operation": "general", "reservation": GENERAL | PAST},
         {"operation": "general", "reservation": GENERAL | TOO_FEW, "idempotencyKey": "few"},
-        {"operation": "general", "reservation": GENERAL | TOO_FEW | {"totalPrice": 1.005}},
+        {"operation": "general", "reservation": GENERAL | TOO_FEW | {"currency": "XXY"}},
     ]
     data = (await house.client.post(BULK_PATH + query, json=items)).json()["data"]
     first, *refused = data["results"]
@@ -74,7 +75,7 @@ async def test_of_a_bulk_only_the_items_are_refused_that_cannot_be_meant(house: 
     assert [_faults(each["problem"]) for each in refused] == [
         [("/arrivalDate", "arrival_in_the_past")],
         [("/numberOfGuests", "fewer_than_adults_and_children")],
-        [("/totalPrice", "too_many_decimals"), ("/numberOfGuests", "fewer_than_adults_and_children")],
+        [("/currency", "unknown_currency"), ("/numberOfGuests", "fewer_than_adults_and_children")],
     ]
     assert len(house.requests) == (0 if query else 1)
 

@@ -79,6 +79,17 @@ async def test_no_outcome_within_the_default_wait_is_202(house: Stages) -> None:
     assert "preference-applied" not in answer.headers
 
 
+async def test_no_outcome_within_the_wait_shows_the_stored_record_with_its_id(house: Stages) -> None:
+    posted = _submit(house)
+    stored = house.ingest(await house.requested(), Status.PENDING, revision=0)
+    await house.clock.advance(10.1)
+    answer = await posted
+    assert answer.status_code == 202
+    data = answer.json()["data"]
+    assert (data["id"], data["status"]) == (stored.id, "PENDING")
+    assert data | json.loads(stored.record) == data
+
+
 @pytest.mark.parametrize(
     ("prefer", "applied"),
     [

@@ -1,7 +1,7 @@
 """Numbers as programs that count in floating point write them: prices with noise, and whole numbers with a point or an exponent."""
 
 import json
-from decimal import Decimal
+from decimal import ROUND_HALF_EVEN, Decimal
 from typing import Any
 
 import pytest
@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from forwarder.ingress.message import published_form
 from forwarder.reservation.checks.fields import read_request
-from forwarder.reservation.problems.problem import Fault
 from forwarder.reservation.request import CURRENCY_DECIMALS, Operation
 from tests.support.stages.bodies import ABSENT, BOOKING_ENGINE, GENERAL, changed
 
@@ -59,7 +58,7 @@ def test_noise_of_less_than_a_millionth_is_rounded(
 
 
 @given(OPERATIONS, prices(), st.integers(2, 5 * 10**5), st.sampled_from([-1, 1]))
-def test_a_real_further_decimal_is_refused(
+def test_a_real_further_decimal_is_rounded_half_to_even(
     operation: Operation, price: tuple[str, Decimal], parts: int, sign: int
 ) -> None:
     currency, amount = price
@@ -67,9 +66,8 @@ def test_a_real_further_decimal_is_refused(
     # From two millionths to half of the smallest amount.
     more = max(min(Decimal(parts) / 10**6, Decimal("0.5").scaleb(-decimals)), Decimal("0.000002"))
     number = f"{abs(amount + sign * more):f}"
-    assert _published(operation, "totalPrice", number, currency=currency) == [
-        Fault("/totalPrice", "too_many_decimals", f"must have at most {decimals} decimals in {currency}")
-    ]
+    rounded = Decimal(number).quantize(Decimal(1).scaleb(-decimals), ROUND_HALF_EVEN)
+    assert _published(operation, "totalPrice", number, currency=currency) == rounded
 
 
 @given(OPERATIONS, st.integers(0, 10**7), st.integers(1, 365), st.sampled_from(["EUR", None]))
@@ -109,11 +107,34 @@ def test_without_a_currency_the_most_decimals_of_any_are_right() -> None:
         read_request("general", json.dumps({**without, "totalPrice": price}).encode())
         for price in (99.30000000000001, 1.2345, 1.23456)
     ]
-    assert [one if isinstance(one, list) else one.request.total_price for one in read] == [
-        Decimal("99.3"),
-        Decimal("1.2345"),
-        [Fault("/totalPrice", "too_many_decimals", "must have at most 4 decimals")],
+    assert [one if isinstance(one, list) else (one.request.total_price, one.rounded) for one in read] == [
+        (Decimal("99.3"), False),
+        (Decimal("1.2345"), False),
+        (Decimal("1.2346"), True),
     ]
+
+
+@pytest.mark.parametrize(
+    ("price", "currency", "rounded"),
+    [
+        (480.335, "EUR", "480.34"),
+        (480.345, "EUR", "480.34"),
+        (99.5, "JPY", "100"),
+        (98.5, "JPY", "98"),
+        (0.001, "EUR", "0"),
+    ],
+)
+def test_a_price_is_rounded_half_to_even_to_the_decimals_of_its_currency(
+    price: float, currency: str, rounded: str
+) -> None:
+    for operation, body in BODIES.items():
+        changes = {"totalPrice": price, "currency": currency}
+        read = read_request(operation, json.dumps(body | changes).encode())
+        assert not isinstance(read, list)
+        assert (read.request.total_price, read.rounded) == (Decimal(rounded), True)
+        exact = read_request(operation, json.dumps(body | changes | {"totalPrice": float(rounded)}).encode())
+        assert not isinstance(exact, list)
+        assert published_form(read.request, None) == published_form(exact.request, None)
 
 
 @pytest.mark.parametrize(("written", "published"), [("eur", "EUR"), ("Eur", "EUR"), ("EUR", "EUR")])

@@ -52,7 +52,8 @@ def test_today_and_yesterday_are_right_in_every_time_zone(moment: datetime, offs
     today = (moment + timedelta(hours=offset)).date()
     check = plausibility(moment.replace(tzinfo=UTC))
     for days in (0, 1):
-        assert check.faults_in({"arrivalDate": str(today - timedelta(days=days)), "guest": {"name": "A"}}) == []
+        day = str(today - timedelta(days=days))
+        assert check.faults_in("general", {"arrivalDate": day, "guest": {"name": "A"}}) == []
 
 
 @pytest.mark.parametrize(
@@ -79,7 +80,7 @@ def test_guests_are_at_least_adults_and_children(counts: dict[str, Any], right: 
     ("guest", "right"),
     [
         ({}, False),
-        ({"name": "", "firstName": " ", "lastName": None}, False),
+        ({"name": "", "firstName": " "}, False),
         ({"email": "a@b.co"}, False),
         ({"name": "Ana"}, True),
         ({"firstName": "Ana"}, True),
@@ -87,11 +88,16 @@ def test_guests_are_at_least_adults_and_children(counts: dict[str, Any], right: 
     ],
 )
 def test_a_guest_has_a_name(guest: dict[str, Any], right: bool) -> None:
-    faults = _faults(GENERAL | {"guest": guest}, NOON.replace(month=1))
+    names = {"name": "", "firstName": "", "lastName": ""}
+    read = read_request(
+        "booking-engine", json.dumps(BOOKING_ENGINE | {"guest": BOOKING_ENGINE["guest"] | names | guest}).encode()
+    )
+    assert not isinstance(read, list), read
+    faults = plausibility(NOON.replace(month=1)).faults(read.request)
     assert [(fault.pointer, fault.code) for fault in faults] == (
         [] if right else [("/guest/name", "guest_without_name")]
     )
-    assert _faults(GENERAL | {"guest": guest}, NOON.replace(month=1), GUEST_NAME) == []
+    assert plausibility(NOON.replace(month=1), (GUEST_NAME,)).faults(read.request) == []
 
 
 POSSIBLE: list[str | float] = [
@@ -135,20 +141,29 @@ def test_any_time_is_decided(time: str | float) -> None:
 
 WRONG = {
     "arrivalDate": "2020-01-01", "departureDate": "2020-01-03", "numberOfGuests": 1, "numberOfAdults": 2,
-    "arrivalEstimatedTime": "25:99", "guest": {"email": "a@b.co"},
+    "arrivalEstimatedTime": "25:99", "guest": BOOKING_ENGINE["guest"] | {"name": "", "firstName": " ", "lastName": ""},
 }  # fmt: skip
 POINTERS = {"/arrivalDate", "/numberOfGuests", "/arrivalEstimatedTime", "/guest/name"}
 
 
-@pytest.mark.parametrize("fault", [{"totalPrice": 1.005}, {"totalPrice": "5"}])
+@pytest.mark.parametrize("fault", [{"currency": "XXY"}, {"currency": 5}])
 def test_they_are_named_together_with_all_other_faults(fault: dict[str, Any]) -> None:
-    body = json.dumps(GENERAL | WRONG | fault).encode()
-    faults = read_request("general", body, plausibility(NOON))
+    body = json.dumps(BOOKING_ENGINE | WRONG | fault).encode()
+    faults = read_request("booking-engine", body, plausibility(NOON))
     assert isinstance(faults, list)
-    assert {each.pointer for each in faults} == {*POINTERS, "/totalPrice"}
-    left = read_request("general", body, plausibility(NOON, CHECKS))
+    assert {each.pointer for each in faults} == {*POINTERS, "/currency"}
+    left = read_request("booking-engine", body, plausibility(NOON, CHECKS))
     assert isinstance(left, list)
-    assert {each.pointer for each in left} == {"/totalPrice"}
+    assert {each.pointer for each in left} == {"/currency"}
+
+
+@pytest.mark.parametrize("guest", [{}, {"email": "ana@example.com"}, {"name": " "}])
+def test_the_general_operation_takes_a_guest_without_a_name(guest: dict[str, Any]) -> None:
+    assert _faults(GENERAL | {"guest": guest}, NOON.replace(month=1)) == []
+    wrong = json.dumps(GENERAL | {"guest": guest, "currency": "XXY"}).encode()
+    faults = read_request("general", wrong, plausibility(NOON.replace(month=1)))
+    assert isinstance(faults, list)
+    assert [each.pointer for each in faults] == ["/currency"]
 
 
 @pytest.mark.parametrize(
@@ -157,11 +172,9 @@ def test_they_are_named_together_with_all_other_faults(fault: dict[str, Any]) ->
 @given(value=st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.just([]) | st.just({}))
 def test_a_document_that_is_wrong_is_checked_as_far_as_it_goes(path: str, value: Any) -> None:
     body = changed(BOOKING_ENGINE, path, value)
-    assert {fault.pointer for fault in plausibility(NOON.replace(month=1)).faults_in(body)} <= {
-        *POINTERS,
-        "/numberOfGuests",
-    }
-    assert plausibility(NOON).faults_in([body]) == []
+    faults = plausibility(NOON.replace(month=1)).faults_in("booking-engine", body)
+    assert {fault.pointer for fault in faults} <= {*POINTERS, "/numberOfGuests"}
+    assert plausibility(NOON).faults_in("booking-engine", [body]) == []
 
 
 def test_a_guest_that_is_missing_is_refused_as_such() -> None:

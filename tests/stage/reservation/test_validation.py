@@ -14,7 +14,7 @@ from forwarder.reservation.problems.problem import Fault
 from forwarder.reservation.request import BookingEngineRequest, GeneralRequest, Operation
 from forwarder.reservation.usual import AnyRequest
 from tests.support.profile import examples
-from tests.support.stages.bodies import BOOKING_ENGINE, CARD, GENERAL, changed
+from tests.support.stages.bodies import ABSENT, BOOKING_ENGINE, CARD, GENERAL, changed
 
 OPERATIONS: list[Operation] = ["booking-engine", "general"]
 SCALARS = (
@@ -69,15 +69,15 @@ def test_a_whole_request_is_read() -> None:
         ("numberOfGuests", 0, "too_small", "must be at least 1"),
         ("numberOfGuests", 1.5, "wrong_type", "must be a whole number"),
         ("numberOfGuests", 1001, "too_large", "must be at most 1000"),
-        ("totalPrice", "12", "wrong_type", "must be a finite number"),
+        ("totalPrice", "12", "wrong_type", "must be a JSON number, not a string: 480.50, without quotes"),
+        ("totalPrice", [12], "wrong_type", "must be a finite JSON number"),
         ("totalPrice", 1e13, "too_large", "must be at most 1000000000000"),
-        ("totalPrice", 1.005, "too_many_decimals", "must have at most 2 decimals in EUR"),
         ("currency", "eu", "invalid_value", "must be an ISO 4217 currency code, such as EUR"),
         ("currency", "XXY", "unknown_currency", "must be an ISO 4217 currency code, such as EUR"),
         ("guest", 1, "wrong_type", "must be a JSON object"),
         ("guest.email", "ana", "invalid_value", "must be an e-mail address, such as guest@example.com"),
-        ("guest.address.country", "es", "invalid_value",
-         "must be one of the ISO 3166-1 alpha-2 codes that this service accepts, in capitals, such as ES: see /docs#Address"),
+        ("guest.address.country", "Spain", "invalid_value",
+         "must be one of the ISO 3166-1 alpha-2 codes that this service accepts, such as ES: see /docs#Address"),
         ("morChannel", "X", "invalid_value", "must be 'SELF' or 'PMS'"),
         ("notes", "a\0b", "invalid_value", "must not contain the character U+0000"),
         ("notes", 5, "wrong_type", "must be a string"),
@@ -91,12 +91,25 @@ def test_a_fault_says_what_would_be_right(path: str, value: Any, code: str, deta
 
 
 def test_rules_between_fields_are_named_together_with_faults_of_fields() -> None:
-    body = BOOKING_ENGINE | {"departureDate": "2027-05-01", "totalPrice": 1.005, "numberOfGuests": "2"}
+    body = BOOKING_ENGINE | {"departureDate": "2027-05-01", "currency": "XXY", "numberOfGuests": "2"}
     assert {fault.pointer for fault in _faults("booking-engine", body)} == {
         "/departureDate",
-        "/totalPrice",
+        "/currency",
         "/numberOfGuests",
     }
+
+
+@pytest.mark.parametrize(
+    ("place", "name", "sent"),
+    [("", "propertyId", "property_id"), ("", "arrivalDate", "ArrivalDate"), ("guest.", "lastName", "lastNmae")],
+)
+def test_a_misspelt_required_field_is_named(place: str, name: str, sent: str) -> None:
+    body = changed(BOOKING_ENGINE, place + name, ABSENT)
+    body = changed(body, place + sent, "2027-06-01")
+    pointer = f"/{place}{name}".replace(".", "/")
+    assert _faults("booking-engine", body) == [
+        Fault(pointer, "required", f"is required; you sent {sent}: did you mean {name}?")
+    ]
 
 
 @pytest.mark.parametrize(

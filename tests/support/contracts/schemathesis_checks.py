@@ -13,7 +13,7 @@ from forwarder.reservation.problems.catalogue import CATALOGUE
 _PROBLEM = "application/problem+json"
 # What JSON Schema cannot say: a body may break these and be of its schema all the same.
 _OF_AN_ADDRESS = {"not_a_url", "https_needed", "address_not_public", "credentials_in_url"}
-_BETWEEN_FIELDS = {"departure_not_after_arrival", "stay_too_long", "too_many_decimals"}
+_BETWEEN_FIELDS = {"departure_not_after_arrival", "stay_too_long"}
 _IMPLAUSIBLE = {"arrival_in_the_past", "fewer_than_adults_and_children", "guest_without_name", "impossible_time"}
 _NOT_OF_THE_BODY = {"idempotency_key_reused", "card_required", "card_invalid", "website_id_required", "no_rooms"}
 

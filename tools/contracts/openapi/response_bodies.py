@@ -77,7 +77,8 @@ class SubmissionWarning(Part):
     code: Annotated[
         str,
         Field(
-            description="`unknown_field`, `card_not_sent`, `field_not_sent`, `sent_again`, `similar_submission`; others may come."
+            description="`unknown_field`, `card_not_sent`, `field_not_sent`, `card_number_masked`, "
+            "`price_rounded`, `sent_again`, `similar_submission`; others may come."
         ),
     ]
     pointer: Annotated[str, Field(description="JSON Pointer (RFC 6901) of what it speaks of, from the reservation on.")]

@@ -41,7 +41,6 @@ FAULTS: Final = {
     "too_small": "The number is under its bound.",
     "too_large": "The number is over its bound.",
     "inexact_number": "The whole number is written so that JSON readers may take it for another one.",
-    "too_many_decimals": "The amount has more decimals than its currency.",
     "unknown_currency": "There is no such currency in ISO 4217.",
     "departure_not_after_arrival": "The stay has not a single night.",
     "stay_too_long": "The stay has too many nights.",
