@@ -20,7 +20,7 @@ class Address(TypedDict):
 
     line1: str
     line2: str
-    postalCode: str
+    postalCode: str | int
     city: str
     state: str
     country: str
@@ -42,7 +42,7 @@ class GeneralAddress(TypedDict, total=False):
 
     line1: str | None
     line2: str | None
-    postalCode: str | None
+    postalCode: str | int | None
     city: str | None
     state: str | None
     country: str | None
@@ -62,11 +62,11 @@ class GeneralGuest(TypedDict, total=False):
 class CardDetails(TypedDict, total=False):
     """A card: sealed where it arrives, opened where it is pushed, and readable nowhere else."""
 
-    cardNumber: str | None
+    cardNumber: str | int | None
     cardHolderName: str | None
-    expiryMonth: str | None
-    expiryYear: str | None
-    cvv: str | None
+    expiryMonth: str | int | None
+    expiryYear: str | int | None
+    cvv: str | int | None
 
 
 class _Stay(TypedDict):

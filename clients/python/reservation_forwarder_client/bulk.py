@@ -1,21 +1,16 @@
 """Many reservations at once: what one of them is, and how they are put into bulks. Pure."""
 
-import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, assert_never
 
 from reservation_forwarder_client.bodies import BookingEngineReservation, GeneralReservation
+from reservation_forwarder_client.keys import new_key
 from reservation_forwarder_client.wire import json_bytes
 
 MAX_ITEMS: Final = 1_000
 _MAX_BYTES: Final = 7 * 1024 * 1024
 """The service takes 8 MiB."""
-
-
-def new_key() -> str:
-    """An idempotency key that nobody else has."""
-    return secrets.token_urlsafe(24)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,10 @@ from urllib.parse import quote
 
 from reservation_forwarder_client import responses
 from reservation_forwarder_client.bodies import Reservable
-from reservation_forwarder_client.bulk import Bulk, new_key
+from reservation_forwarder_client.bulk import Bulk
+from reservation_forwarder_client.keys import FailedKeys
 from reservation_forwarder_client.listing import Filters, Page, parameters_of
-from reservation_forwarder_client.problems import ForwarderError, Problem, Refused, Unavailable
+from reservation_forwarder_client.problems import ForwarderError, Problem, Refused
 from reservation_forwarder_client.records import Reservation
 from reservation_forwarder_client.requests import Answer, ApiRequest, Exchange, Pause, RetryPolicy, Steps, Time
 from reservation_forwarder_client.submissions import DryRun, OutcomeTimeout, Submission
@@ -30,6 +31,7 @@ class Operations:
         self._retry_policy = retry_policy
         self._time = time
         self._exchange = Exchange(retry_policy, time)
+        self._failed = FailedKeys()
 
     def for_account(self, account: str) -> "Operations":
         """The same in another integration account."""
@@ -38,20 +40,27 @@ class Operations:
     def submit(
         self, path: str, reservation: Reservable, key: str | None, wait: int | None, deadline: int | None
     ) -> Steps[Submission]:
-        """Submit at `path`, under `key` or one that is made for this call."""
-        key = key or new_key()
+        """Submit at `path` under `key`; without one, under that of a failed call with the same object, or a new one. An error has
+        the key."""
+        body = json_bytes(reservation)
+        key = key or self._failed.key_for(reservation, body)
         headers = {"Idempotency-Key": quoted(key), **preference(wait)}
         if deadline is not None:
             headers["Forward-Deadline"] = str(deadline)
         try:
-            answer = yield from self._exchange.answer(self._post(path, json_bytes(reservation), headers, wait))
-        except Refused as refused:
-            submitted = responses.outcome(refused)
-        except Unavailable as error:
-            error.idempotency_key = key
+            try:
+                answer = yield from self._exchange.answer(self._post(path, body, headers, wait))
+            except Refused as refused:
+                submitted = responses.outcome(refused)
+            else:
+                submitted = _told(answer, responses.submission)
+        except BaseException as error:  # a call that was cancelled may have been sent
+            if isinstance(error, ForwarderError):
+                error.idempotency_key = key
+            if not (isinstance(error, Refused) and error.code == responses.KEY_REUSED):
+                self._failed.keep(reservation, body, key)
             raise
-        else:
-            submitted = _told(answer, responses.submission)
+        self._failed.forget(reservation)
         return replace(submitted, idempotency_key=key)
 
     def bulk(self, bulk: Bulk) -> Steps[list[Submission | Problem]]:

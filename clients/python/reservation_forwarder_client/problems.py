@@ -64,11 +64,13 @@ class Problem:
 
 
 class ForwarderError(Exception):
-    """Whatever the client raises when a call came to nothing. `http_request_id` names the request in the service's log, where that
-    answered: quote it when you ask about it. `items`: of `submit_many`, those that were taken and of which nothing was told, each
-    under its key: submit them again, followed by the rest, and none is booked twice."""
+    """The base of all errors. `http_request_id` names the request in the service's log; quote it when you ask about it.
+    `idempotency_key`: the key of a failed submission. Submit it again under that key: the reservation may have been accepted. A
+    second call with the same reservation object uses it by itself. `items`: the unanswered items of `submit_many`, with their keys;
+    submit them again, followed by the rest, and none is booked twice."""
 
     http_request_id: str | None = None
+    idempotency_key: str | None = None
     items: tuple[Item, ...] = ()
 
 
@@ -105,14 +107,13 @@ class RateLimited(Refused):
 
 
 class Unavailable(ForwarderError):
-    """It is not known whether the call took effect. Make the same call again later: a submission under the same
-    `idempotency_key`, which the client sets here where it made one. `problem` is None where nothing answered."""
+    """It is not known whether the call took effect. Make the same call again later; a submission under its `idempotency_key`.
+    `problem` is None where nothing answered."""
 
     def __init__(self, said: str, problem: Problem | None = None, retry_after: float | None = None) -> None:
         super().__init__(said)
         self.problem = problem
         self.retry_after = retry_after
-        self.idempotency_key: str | None = None
 
 
 class Unexpected(ForwarderError):

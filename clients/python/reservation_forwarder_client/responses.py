@@ -11,7 +11,7 @@ from reservation_forwarder_client.records import Reservation, Status
 from reservation_forwarder_client.submissions import DryRun, Submission
 from reservation_forwarder_client.wire import Malformed, read
 
-_KEY_REUSED: Final = "idempotency_key_reused"
+KEY_REUSED: Final = "idempotency_key_reused"
 
 _Members = Mapping[str, Any]
 Reader = Callable[[_Members], Submission]
@@ -63,7 +63,7 @@ def outcome(refused: Refused) -> Submission:
     """A submission that ended REJECTED: to one who waited that is answered as a problem which names it. Raises `refused` again
     where nothing was accepted."""
     problem = refused.problem
-    if problem.request_id is None or problem.code == _KEY_REUSED:
+    if problem.request_id is None or problem.code == KEY_REUSED:
         raise refused
     return Submission(
         request_id=problem.request_id,

@@ -1,7 +1,7 @@
 /** The client: the service's operations as methods. */
 
 import { bulks, type Bulk } from "./bulk.js";
-import { ForwarderError, OutcomeTimeout, Refused, Unavailable, Unexpected } from "./errors.js";
+import { ForwarderError, OutcomeTimeout, Refused, Unexpected } from "./errors.js";
 import { Webhooks } from "./management.js";
 import {
   dataOf,
@@ -77,6 +77,8 @@ export class ForwarderClient {
   readonly webhooks: Webhooks;
   private readonly requester: Requester;
   private readonly clock: Clock;
+  /** The keys of calls that failed, by the reservation that they submitted: it may have been accepted. */
+  private readonly failed = new WeakMap<object, { body: string; idempotencyKey: string }>();
 
   constructor(private readonly options: ClientOptions) {
     this.clock = options.clock ?? machineClock;
@@ -195,16 +197,23 @@ export class ForwarderClient {
     for await (const page of this.pages(filters, options)) yield* page.reservations;
   }
 
-  private async submitAt(path: string, reservation: unknown, options: SubmitOptions): Promise<Submitted> {
-    const idempotencyKey = options.idempotencyKey ?? newKey();
+  private async submitAt(path: string, reservation: object, options: SubmitOptions): Promise<Submitted> {
+    const body = JSON.stringify(reservation);
+    const failed = this.failed.get(reservation);
+    const idempotencyKey = options.idempotencyKey ?? (failed?.body === body ? failed.idempotencyKey : newKey());
     const headers: Record<string, string> = { "Idempotency-Key": quoted(idempotencyKey), ...preference(options.wait) };
     if (options.deadline !== undefined) headers["Forward-Deadline"] = String(options.deadline);
     try {
-      const answer = await this.post(path, JSON.stringify(reservation), { ...options, headers });
-      return { ...submitted(answer), idempotencyKey };
+      const told = await this.post(path, body, { ...options, headers }).then(submitted, (error: unknown) => {
+        if (error instanceof Refused) return rejected(error);
+        throw error;
+      });
+      this.failed.delete(reservation);
+      return { ...told, idempotencyKey };
     } catch (error) {
-      if (error instanceof Unavailable) error.idempotencyKey = idempotencyKey;
-      if (error instanceof Refused) return { ...rejected(error), idempotencyKey };
+      if (error instanceof ForwarderError) error.idempotencyKey = idempotencyKey;
+      const reused = error instanceof Refused && error.code === "idempotency_key_reused";
+      if (!reused) this.failed.set(reservation, { body, idempotencyKey });
       throw error;
     }
   }

@@ -18,6 +18,11 @@ export class ForwarderError extends Error {
   /** Names the request in the service's log, where that answered: quote it when you ask about it. */
   httpRequestId: string | undefined;
   /**
+   * The key of a failed submission. Submit it again under that key: the reservation may have been accepted. A second call with the
+   * same reservation object uses it by itself.
+   */
+  idempotencyKey: string | undefined;
+  /**
    * Of `submitMany`: those that were taken and of which nothing was told, each under its key. Submit them again, followed by the rest,
    * and none is booked twice.
    */
@@ -60,12 +65,10 @@ export class RateLimited extends Refused {
 }
 
 /**
- * It is not known whether the call took effect. Make the same call again later: a submission under the same `idempotencyKey`,
- * which the client sets here where it made one. `problem` is undefined where nothing answered.
+ * It is not known whether the call took effect. Make the same call again later; a submission under its `idempotencyKey`.
+ * `problem` is undefined where nothing answered.
  */
 export class Unavailable extends ForwarderError {
-  idempotencyKey: string | undefined;
-
   constructor(
     message: string,
     readonly problem?: Problem,

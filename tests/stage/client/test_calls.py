@@ -10,7 +10,15 @@ import pytest
 
 from forwarder.query.pages import PageRequest, read_page_request
 from forwarder.store.lists.port import DEFAULT_FILTERS
-from reservation_forwarder_client import BookingEngineItem, RateLimited, Refused, RetryPolicy, Unavailable, Unexpected
+from reservation_forwarder_client import (
+    BookingEngineItem,
+    ForwarderError,
+    RateLimited,
+    Refused,
+    RetryPolicy,
+    Unavailable,
+    Unexpected,
+)
 from tests.support.memory.clock import ManualClock, settle
 from tests.support.stages.scripted_service import ScriptedService, Step, problem
 from tools.contracts.openapi.response_examples import response_examples
@@ -70,6 +78,35 @@ async def test_each_submission_has_a_key_of_its_own(clock: ManualClock) -> None:
         await client.submit(PART)
         await client.submit(PART)
     assert len({request.headers["idempotency-key"] for request in service.requests}) == 2
+
+
+@pytest.mark.parametrize(
+    "trouble", [httpx.Response(202, content=b""), httpx.Response(302), AWAY, problem(422, "no"), NO_ANSWER]
+)
+async def test_a_second_call_with_the_same_object_has_the_key_of_the_one_that_failed(
+    clock: ManualClock, trouble: Step
+) -> None:
+    service = ScriptedService(clock, trouble, ACCEPTED)
+    async with service.client(RetryPolicy(total_seconds=0)) as client:
+        with pytest.raises(ForwarderError) as raised:
+            await client.submit(PART)
+        again = await client.submit(PART)
+        another = await client.submit(PART)
+    assert raised.value.idempotency_key == again.idempotency_key != another.idempotency_key
+    first, second, third = [request.headers["idempotency-key"] for request in service.requests]
+    assert first == second != third
+
+
+async def test_another_or_a_changed_object_has_a_key_of_its_own(clock: ManualClock) -> None:
+    service = ScriptedService(clock, AWAY, ACCEPTED)
+    async with service.client(RetryPolicy(total_seconds=0)) as client:
+        reservation: Any = {**PART}
+        with pytest.raises(ForwarderError):
+            await client.submit(reservation)
+        await client.submit(dict(reservation))  # type: ignore[arg-type]
+        reservation["guest"] = "Another"
+        await client.submit(reservation)
+    assert len({request.headers["idempotency-key"] for request in service.requests}) == 3
 
 
 async def test_it_comes_again_no_sooner_than_it_is_told(clock: ManualClock) -> None:

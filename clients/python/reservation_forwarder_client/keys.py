@@ -1,0 +1,36 @@
+"""Idempotency keys that the client makes: one for each submission, and the same one again after a call that failed. Pure."""
+
+import secrets
+from collections.abc import Mapping
+from typing import Any, Final
+
+_MAX_KEPT: Final = 1_000
+
+
+def new_key() -> str:
+    """An idempotency key that nobody else has."""
+    return secrets.token_urlsafe(24)
+
+
+class FailedKeys:
+    """The keys of the last 1,000 calls that failed, by the reservation object that they submitted. The reservation may have been
+    accepted: submitted again, unchanged, it must have the same key. Threads may share it."""
+
+    def __init__(self) -> None:
+        self._kept: dict[int, tuple[Mapping[str, Any], bytes, str]] = {}
+
+    def key_for(self, reservation: Mapping[str, Any], body: bytes) -> str:
+        """The key of the failed call with this object and `body`, or a new one."""
+        kept = self._kept.get(id(reservation))
+        return kept[2] if kept is not None and kept[0] is reservation and kept[1] == body else new_key()
+
+    def keep(self, reservation: Mapping[str, Any], body: bytes, key: str) -> None:
+        """Call when submitting `reservation` under `key` failed."""
+        self._kept.pop(id(reservation), None)
+        while len(self._kept) >= _MAX_KEPT:
+            self._kept.pop(next(iter(self._kept), 0), None)
+        self._kept[id(reservation)] = reservation, body, key
+
+    def forget(self, reservation: Mapping[str, Any]) -> None:
+        """Call when it was accepted."""
+        self._kept.pop(id(reservation), None)
