@@ -58,6 +58,20 @@ test("each submission has a key of its own, or the caller's", async () => {
   assert.deepEqual([service.sent[2]?.headers.get("prefer"), service.sent[2]?.headers.get("forward-deadline")], ["wait=5", "300"]);
 });
 
+test("a second call with the same object has the key of the one that failed", async () => {
+  const cut = { status: 202, text: "" };
+  const service = new Scripted(cut, accepted());
+  const client = service.client();
+  const failed = await client.submit(BOOKING).catch((error: unknown) => error);
+  assert.ok(failed instanceof Unexpected);
+  const again = await client.submit(BOOKING);
+  const another = await client.submit(BOOKING);
+  assert.equal(again.idempotencyKey, failed.idempotencyKey);
+  assert.notEqual(another.idempotencyKey, again.idempotencyKey);
+  const keys = service.sent.map((one) => one.headers.get("idempotency-key"));
+  assert.equal(keys[0], keys[1]);
+});
+
 test("it comes again no sooner than it is told, by number or by date", async () => {
   for (const again of ["7", "Fri, 01 Jan 2027 00:00:07 GMT"]) {
     const service = new Scripted(problem(503, "log_unavailable", { "Retry-After": again }), standing("PENDING"));
