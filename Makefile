@@ -3,7 +3,7 @@ SHELL := /bin/sh
 # Tests start hundreds of processes: each would compile everything again.
 unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
-.PHONY: help install run demo test test-all faults test-containers test-chart release-check check audit docs format trace bench bench-peers bench-all lock clean
+.PHONY: help install run demo test test-all faults test-containers test-chart release-check check audit docs format trace house bench bench-peers bench-all lock clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -70,6 +70,9 @@ release-check: $(VENV)/.development ## the distributions built, installed in new
 
 trace: $(VENV)/.development ## the files that one POST, one delivery and one page pass, as the running code shows them
 	$(BIN)/python -m tools.trace_message
+
+house: $(VENV)/.development ## lines and files of each room of the package, and what makes code hard to follow
+	@$(BIN)/python -m tools.house
 
 bench: $(VENV)/.development ## how fast it is, against a naive flow; ARGS='--all --write' measures all, into docs/explanation/performance.md
 	$(BIN)/python -m bench $(ARGS)
