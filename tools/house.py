@@ -66,7 +66,7 @@ def importers(trees: Trees) -> Mapping[str, set[str]]:
         for node in ast.walk(tree):
             if isinstance(node, ast.ImportFrom) and node.module in trees:
                 submodules = {f"{node.module}.{alias.name}" for alias in node.names} & trees.keys()
-                for imported in submodules or {node.module}:
+                for imported in submodules or {str(node.module)}:
                     found[imported].add(importer)
             elif isinstance(node, ast.Import):
                 for alias in node.names:
