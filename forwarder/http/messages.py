@@ -7,6 +7,7 @@ import random
 import re
 import types
 from collections.abc import Coroutine, Generator, Mapping, Sequence
+from dataclasses import replace
 from enum import Enum, auto
 from http import HTTPStatus
 from typing import Any, Final, Protocol, TypeVar, cast, runtime_checkable
@@ -17,6 +18,7 @@ from starlette.routing import BaseRoute
 from starlette.types import Message, Receive, Scope, Send
 
 from forwarder.http.admission import Place, place_of
+from forwarder.reservation.checks.card_numbers import mask
 from forwarder.reservation.problems import service
 from forwarder.reservation.problems.problem import Problem
 from forwarder.reservation.value import value
@@ -35,6 +37,7 @@ T = TypeVar("T")
 _CHARSET: Final = r'\s*(;\s*charset\s*=\s*("utf-?8"|utf-?8)\s*)?;?'
 JSON_BODY: Final = re.compile("application/json" + _CHARSET, re.IGNORECASE)
 NDJSON_BODY: Final = re.compile("application/x-ndjson" + _CHARSET, re.IGNORECASE)
+_MAX_SHOWN: Final = 64
 _HOST: Final = re.compile(r"[A-Za-z0-9._\-]+(:[0-9]+)?|\[[0-9A-Fa-f:.]+\](:[0-9]+)?")
 
 
@@ -79,6 +82,15 @@ class HttpRequest:
         """Whether the headers declare that media type, in UTF-8 and not compressed."""
         fields = self.fields
         return _declares(media_type, fields.get(b"content-type", b""), fields.get(b"content-encoding", b"identity"))
+
+    def with_media_type(self, refused: Problem) -> Problem:
+        """`refused`, the refusal of the media type, with the headers that came."""
+        given = [
+            f"{name}: {mask(self.fields[field].decode('latin-1')[:_MAX_SHOWN])}"
+            for field, name in ((b"content-type", "Content-Type"), (b"content-encoding", "Content-Encoding"))
+            if field in self.fields
+        ]
+        return replace(refused, detail=f"{refused.detail} You sent {', '.join(given) or 'no Content-Type'}.")
 
     async def body(self, max_bytes: int, within_seconds: float) -> bytes | BodyFault:
         """The whole body; `TOO_LARGE` as soon as it exceeds `max_bytes`, `TIMED_OUT` if it takes longer than `within_seconds`,

@@ -148,7 +148,7 @@ class CancelEndpoint:
         if not body:
             return CancellationBody(), ()
         if not request.is_sent_as(JSON_BODY):
-            return UNSUPPORTED_MEDIA_TYPE
+            return request.with_media_type(UNSUPPORTED_MEDIA_TYPE)
         try:
             cancellation = read_cancellation(body)
         except MalformedJson as error:

@@ -7,7 +7,7 @@ from forwarder.http.messages import BodyFault, Response, problem_response
 from forwarder.reservation.bulk import MAX_ITEM_BYTES, MAX_ITEMS
 from forwarder.reservation.checks.plausibility import Plausibility
 from forwarder.reservation.problems import requests, service
-from forwarder.reservation.problems.problem import Fault, Problem, counted
+from forwarder.reservation.problems.problem import Fault, Problem, summary_of
 from forwarder.reservation.request import MAX_BODY_BYTES
 from forwarder.reservation.usual import AnyRequest
 
@@ -85,7 +85,7 @@ def malformed_json(where: str, what: str = "body") -> Problem:
 
 def validation_failed(faults: Sequence[Fault]) -> Problem:
     """Every fault in one problem."""
-    return requests.VALIDATION_FAILED.problem(counted("request", faults), faults=faults)
+    return requests.VALIDATION_FAILED.problem(summary_of(faults), faults=faults)
 
 
 def implausible(check: Plausibility, request: AnyRequest) -> Problem | None:
@@ -96,7 +96,7 @@ def implausible(check: Plausibility, request: AnyRequest) -> Problem | None:
 
 def invalid_item(faults: Sequence[Fault]) -> Problem:
     """Every fault of the item in one problem, those of its reservation included."""
-    return requests.INVALID_ITEM.problem(counted("item", faults), faults=faults)
+    return requests.INVALID_ITEM.problem(summary_of(faults), faults=faults)
 
 
 def bulk_too_large(max_bytes: int) -> Problem:

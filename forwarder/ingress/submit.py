@@ -111,7 +111,7 @@ class SubmitEndpoint:
         if isinstance(terms, Problem):
             return terms
         if not request.is_sent_as(JSON_BODY):
-            return UNSUPPORTED_MEDIA_TYPE
+            return request.with_media_type(UNSUPPORTED_MEDIA_TYPE)
         body = await request.body(MAX_BODY_BYTES, self._parts.settings.body_seconds)
         return unread_body(body) if isinstance(body, BodyFault) else (terms, body)
 

@@ -11,7 +11,7 @@ from forwarder.reservation.cancellation import Cancellation, CancellationStatus
 from forwarder.reservation.duplicates import DEFAULT_WINDOW_SECONDS, NaturalKey, contents_of
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.problems import endings, requests
-from forwarder.reservation.problems.problem import Fault, Problem, counted
+from forwarder.reservation.problems.problem import Fault, Problem, summary_of
 from forwarder.reservation.record import SubmissionState, compose_record, record_id_of
 from forwarder.reservation.request import BookingEngineRequest, Operation
 from forwarder.reservation.submission import RequestIds, Submission, fingerprint
@@ -158,5 +158,5 @@ def cancellation(status: CancellationStatus) -> Cancellation:
 
 def invalid() -> Problem:
     """The refusal of a request with a fault."""
-    detail = counted("request", (FAULT,))
+    detail = summary_of((FAULT,))
     return requests.VALIDATION_FAILED.problem(detail, faults=(FAULT,))

@@ -219,7 +219,7 @@ class BulkEndpoint:
         """The items, each read when it is asked for; None to let others work. Going through them raises `MalformedJson`."""
         array = request.is_sent_as(JSON_BODY)
         if not array and not request.is_sent_as(NDJSON_BODY):
-            return BULK_MEDIA_TYPE
+            return request.with_media_type(BULK_MEDIA_TYPE)
         body = await request.body(self.max_bytes, self._settings.body_seconds)
         if isinstance(body, BodyFault):
             return unread_body(body, bulk_too_large(self.max_bytes))

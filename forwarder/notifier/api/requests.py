@@ -20,7 +20,7 @@ from forwarder.reservation.checks.card_numbers import find
 from forwarder.reservation.checks.faults import MalformedJson
 from forwarder.reservation.checks.fields import read_object
 from forwarder.reservation.problems import requests, service
-from forwarder.reservation.problems.problem import Fault, Problem, counted
+from forwarder.reservation.problems.problem import Fault, Problem, summary_of
 from forwarder.reservation.record import RESULT_TYPES
 from forwarder.reservation.request import MAX_BODY_BYTES, NO_NUL, whole
 from forwarder.store.webhooks.port import DeliveryStatus
@@ -154,7 +154,7 @@ async def read_request_body(request: Request, model: type[Body], *, optional: bo
     if optional and not content:
         content = b"{}"
     elif not received.is_sent_as(JSON_BODY):
-        return _UNSUPPORTED_MEDIA_TYPE
+        return received.with_media_type(_UNSUPPORTED_MEDIA_TYPE)
     try:
         body = read_body(model, content)
     except MalformedJson as error:
@@ -164,7 +164,7 @@ async def read_request_body(request: Request, model: type[Body], *, optional: bo
 
 def invalid(faults: Sequence[Fault]) -> Problem:
     """All faults in one problem."""
-    return requests.VALIDATION_FAILED.problem(counted("request", faults), faults=tuple(faults))
+    return requests.VALIDATION_FAILED.problem(summary_of(faults), faults=tuple(faults))
 
 
 def read_page_query(request: Request, *, of_status: bool = False) -> PageQuery | Problem:

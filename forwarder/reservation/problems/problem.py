@@ -17,11 +17,12 @@ class Fault:
         return {"pointer": self.pointer, "code": self.code, "detail": self.detail}
 
 
-def counted(what: str, faults: Sequence[Fault]) -> str:
-    """The detail of a problem with these faults: their number, and the first one."""
-    count = "1 fault:" if len(faults) == 1 else f"{len(faults)} faults, the first"
-    first = f"{faults[0].pointer} {faults[0].detail}".strip()
-    return f"The {what} has {count} {first}. errors names each by JSON Pointer."
+def summary_of(faults: Sequence[Fault]) -> str:
+    """The detail of a problem with these faults: the first one, and how many more there are."""
+    first = f"{faults[0].pointer or 'The body'} {faults[0].detail}"
+    more = len(faults) - 1
+    others = f" There {'is 1 more error' if more == 1 else f'are {more} more errors'}." if more else ""
+    return f"{first}{'' if first[-1] in '.?' else '.'}{others} See errors for details."
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,7 +51,9 @@ async def test_json_is_taken(house: Stages, content_type: str) -> None:
 )
 async def test_anything_else_is_415(house: Stages, headers: dict[str, str]) -> None:
     answer = await house.client.post(BOOKING_ENGINE_PATH, content=_json(BOOKING_ENGINE), headers=headers)
-    _assert_problem(answer, 415, "unsupported_media_type")
+    detail = _assert_problem(answer, 415, "unsupported_media_type")["detail"]
+    sent = {name.lower(): value for name, value in headers.items()}
+    assert f"Content-Type: {sent['content-type']}" in detail if "content-type" in sent else "no Content-Type" in detail
     assert not house.requests
 
 
