@@ -18,8 +18,8 @@ from forwarder.assembly.secrets import (
 from forwarder.assembly.test_mode import Shadows
 from forwarder.http.admission import Admission
 from forwarder.observability.tracing.tracer import Tracer
-from forwarder.operations.audit import Audit
-from forwarder.operations.tenancy import AuditedTenancy
+from forwarder.oversight.audit import Audit
+from forwarder.oversight.tenancy import AuditedTenancy
 from forwarder.process.clock import Clock, SystemClock
 from forwarder.process.data_dir import make_private
 from forwarder.reservation.submission import RequestIds

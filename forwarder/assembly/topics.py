@@ -1,7 +1,7 @@
 """Builds the comparison of the topics with the store, for every process that consumes them."""
 
 from forwarder.assembly.backend import Backend
-from forwarder.operations.recovery.topics import TopicCheck
+from forwarder.oversight.losses import TopicCheck
 from forwarder.store.submissions.places import SqlPlaces
 
 

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from forwarder.assembly.backend import Backend, open_backend, open_log
 from forwarder.cli.run.serve import settings_and_logging
-from forwarder.operations.audit import Actor, acting_as
+from forwarder.oversight.audit import Actor, acting_as
 from forwarder.topics.port import Log, Topics
 
 R = TypeVar("R")

@@ -13,7 +13,7 @@ from starlette.requests import Request
 from forwarder.console.responses import HOME, Go, Page, address, html, redirect
 from forwarder.console.sessions import LONGEST_SECONDS, Session, Sessions
 from forwarder.http.messages import BodyFault, Header, HttpRequest, Response, client_address
-from forwarder.operations.audit import Actor, acting_as
+from forwarder.oversight.audit import Actor, acting_as
 from forwarder.process.addresses import is_local
 from forwarder.process.clock import Clock
 from forwarder.reservation.problems.problem import Problem

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from forwarder.operations.accounts import Accounts
-from forwarder.operations.audit import Audit
 from forwarder.operations.look_up import LookUps
 from forwarder.operations.probe import Prober
 from forwarder.operations.show.search import SubmissionSearch
-from forwarder.operations.show.standing import Group
+from forwarder.oversight.audit import Audit
+from forwarder.oversight.backlog import Group
 from forwarder.process.clock import Clock
 from forwarder.store.audit.port import AuditTrail
 from forwarder.store.lists.port import Overview

@@ -47,7 +47,7 @@ from forwarder.ingress.problems import (
 from forwarder.ingress.publish.duplicates import RecentSubmissions
 from forwarder.ingress.receipts import with_warnings
 from forwarder.observability.metrics import PUBLISH_SECONDS, submissions
-from forwarder.operations.audit import Actor, acting_as
+from forwarder.oversight.audit import Actor, acting_as
 from forwarder.process.shares import Shares
 from forwarder.reservation.cancellation import (
     CancellationBody,

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from forwarder.http.admission import Admission
-from forwarder.operations.audit import Audit
+from forwarder.oversight.audit import Audit
 from forwarder.pms.port import Preview
 from forwarder.process.clock import Clock
 from forwarder.reservation.checks.card_numbers import CardNumbersInText

@@ -14,8 +14,9 @@ from forwarder.notifier.policy import Decision, adjusted_start, attempt_of, deci
 from forwarder.observability import metrics
 from forwarder.observability.tracing.context import trace_headers, trace_id_of
 from forwarder.process.clock import Clock, iso
-from forwarder.process.containment import FAULTS, INTERNAL_ERROR, Blame, Fault, Where, contained
+from forwarder.process.containment import FAULTS, Blame, Fault, Where, contained
 from forwarder.process.loops import Batcher
+from forwarder.reservation.failures import INTERNAL_ERROR
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.store.webhooks.port import DeliveryQueue, DueDelivery, TriedDelivery
 from forwarder.tenancy.port import TenancyUnavailable, Unsealer

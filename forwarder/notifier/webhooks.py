@@ -14,7 +14,7 @@ from typing import Final
 from pydantic_core import to_json
 
 from forwarder.notifier.events import EVENT_TYPES, TEST_EVENT, body_of
-from forwarder.operations.audit import Audit, Operation
+from forwarder.oversight.audit import Audit, Operation
 from forwarder.process.clock import Clock, iso
 from forwarder.store.webhooks.port import DeliveryEntry, DeliveryLog, DeliveryStatus, NewDelivery
 from forwarder.tenancy.port import NotKnown, Sealer

@@ -4,8 +4,8 @@ import asyncio
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
-from forwarder.operations.audit import Audit
-from forwarder.operations.connections import connection_of, is_same_pms, target_of
+from forwarder.oversight.audit import Audit
+from forwarder.pms.accounts import connection_of, is_same_pms, target_of
 from forwarder.pms.built_in import traits_of
 from forwarder.pms.port import BadOptions, PmsDirectory, UnknownKind
 from forwarder.reservation.booking import booking_of

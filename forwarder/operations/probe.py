@@ -11,8 +11,8 @@ from datetime import timedelta
 from typing import Final, Literal
 from urllib.parse import urlsplit
 
-from forwarder.operations.audit import Audit
-from forwarder.operations.connections import connection_of
+from forwarder.oversight.audit import Audit
+from forwarder.pms.accounts import connection_of
 from forwarder.pms.http.trust import trust_of
 from forwarder.pms.port import SEARCH_UNPROVEN, BadOptions, ClientTls, PmsDirectory, UnknownKind
 from forwarder.process.clock import Clock

@@ -18,8 +18,10 @@ from pydantic import BaseModel, ValidationError
 from forwarder.pms.adapter import AdapterKind
 from forwarder.pms.built_in import CODED, PAGES
 from forwarder.pms.fields import FieldTable
-from forwarder.pms.port import BadOptions, Capabilities, Limits, UnknownKind
+from forwarder.pms.port import AccountConnection, BadOptions, Capabilities, Limits, UnknownKind
+from forwarder.process.clock import Clock
 from forwarder.process.loading import load
+from forwarder.tenancy.port import Account
 
 _log = structlog.get_logger(__name__)
 
@@ -156,3 +158,14 @@ def _in_words(error: ValidationError) -> Sequence[str]:
     # Without the input: an option may be a secret that was put in the wrong place.
     details = error.errors(include_input=False, include_url=False)
     return [f"{'.'.join(map(str, detail['loc'])) or 'options'}: {detail['msg']}" for detail in details]
+
+
+def takes_cancellations(account: Account, clock: Clock) -> bool:
+    """Whether the account's kind and options allow cancellations. True if the options are invalid: the worker waits for an
+    operator."""
+    try:
+        check_options(account.kind, account.options)
+    except (UnknownKind, BadOptions):
+        return True
+    connection = AccountConnection(account.id, account.kind, account.base_url, "", options=account.options)
+    return registered().kinds[account.kind](connection, clock).capabilities.cancel

@@ -39,9 +39,6 @@ _TRY_PAUSES: Final = (0.2, 1.0)
 FAULTS: Final = (Exception, asyncio.CancelledError)
 """To catch before `contained`: libraries raise `CancelledError` in tasks that were not cancelled, as from a future of their own."""
 
-INTERNAL_ERROR: Final = "internal_error"
-"""The reason, and the dead-letter class, of units that were set aside."""
-
 
 @unique
 class Where(StrEnum):

@@ -10,7 +10,6 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
 import structlog
 
-from forwarder.operations.repair.dead_letter_messages import DeadLetterWriter
 from forwarder.process.clock import Clock
 from forwarder.process.containment import FAULTS, Where
 from forwarder.process.loops import Batcher, Outage, cancel_all, forever, keep_trying
@@ -26,6 +25,7 @@ from forwarder.worker.dispatch.throttle import Throttles
 from forwarder.worker.intake.sources import Intake, Sweep
 from forwarder.worker.intake.watch import IntakeWatch
 from forwarder.worker.lease import Lease
+from forwarder.worker.outcome.dead_letters import DeadLetterWriter
 from forwarder.worker.outcome.deadlines import DeadlineKeeper
 from forwarder.worker.outcome.recorder import OutboxPublisher, OutcomeRecorder
 from forwarder.worker.parts import WorkerParts

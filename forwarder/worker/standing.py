@@ -12,7 +12,7 @@ from typing import Final
 
 from forwarder.observability import metrics
 from forwarder.observability.snapshots import SnapshotGauge
-from forwarder.operations.show.standing import (
+from forwarder.oversight.backlog import (
     Accounts,
     AccountStanding,
     AccountState,

@@ -15,7 +15,6 @@ import pytest
 from sqlalchemy import select
 
 from forwarder.operations.recovery.recover import LeasesInForce, Recovery
-from forwarder.operations.repair.dead_letter_messages import replayed
 from forwarder.process.clock import SystemClock
 from forwarder.reservation.cancellation import CancellationRequest
 from forwarder.reservation.duplicates import NaturalKey
@@ -26,6 +25,7 @@ from forwarder.store.lists.overview import SqlOverview
 from forwarder.store.submissions.recovery import SqlRecovery
 from forwarder.store.tables import reservations
 from forwarder.topics.cancellations import encode_cancellation
+from forwarder.topics.dead_letters import replayed
 from forwarder.topics.port import Log
 from forwarder.topics.reading import read_to_end
 from tests.fault import test_restore as restore

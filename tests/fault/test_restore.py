@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from pydantic_core import from_json
 
-from forwarder.operations.connections import target_of
-from forwarder.operations.recovery.check import RecoveryCheck
 from forwarder.operations.recovery.recover import LeasesInForce, Recovery, RecoveryParts
+from forwarder.oversight.restored import RecoveryCheck
+from forwarder.pms.accounts import target_of
 from forwarder.pms.port import AccountConnection, Capabilities, Limits
 from forwarder.process.clock import SystemClock
 from forwarder.reservation.booking import Booking

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from forwarder.operations.show.assumptions import ASSUMPTIONS
+from forwarder.oversight.assumptions import ASSUMPTIONS
 from tools.reference.source import HEAD, table
 
 _ABOUT: Final = """# Assumptions about Kafka and PostgreSQL

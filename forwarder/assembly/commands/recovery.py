@@ -3,9 +3,9 @@
 from datetime import datetime
 
 from forwarder.assembly.backend import Backend
-from forwarder.operations.connections import target_of
-from forwarder.operations.recovery.check import RecoveryCheck
 from forwarder.operations.recovery.recover import Recovered, Recovery, RecoveryParts
+from forwarder.oversight.restored import RecoveryCheck
+from forwarder.pms.accounts import target_of
 from forwarder.pms.port import AccountConnection
 from forwarder.pms.registry import registered
 from forwarder.reservation.submission import RequestIds

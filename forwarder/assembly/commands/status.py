@@ -5,9 +5,9 @@ from contextlib import asynccontextmanager
 from datetime import datetime
 
 from forwarder.assembly.backend import database_of, open_log
-from forwarder.operations.recovery.topics import TopicCheck
-from forwarder.operations.show.standing import Group
 from forwarder.operations.show.status import StatusReader, StoreParts
+from forwarder.oversight.backlog import Group
+from forwarder.oversight.losses import TopicCheck
 from forwarder.process.clock import SystemClock
 from forwarder.settings import BadSettings, Embedded, Settings
 from forwarder.store.audit.trail import SqlAuditTrail

@@ -12,7 +12,7 @@ from forwarder.http.health import health_routes
 from forwarder.http.messages import Routes
 from forwarder.operations.accounts import Accounts
 from forwarder.operations.show.search import SubmissionSearch
-from forwarder.operations.show.standing import Group
+from forwarder.oversight.backlog import Group
 from forwarder.process.addresses import is_local
 from forwarder.process.loading import load
 from forwarder.process.supervision import Stop

@@ -28,7 +28,7 @@ from forwarder.tenancy.sql.deployment import request_id_key
 from forwarder.topics.outcomes import OutcomeListener
 from forwarder.topics.port import Publisher
 
-_CAN_CANCEL: Final = "forwarder.operations.repair.cancellation:takes_cancellations"
+_CAN_CANCEL: Final = "forwarder.pms.registry:takes_cancellations"
 _PREVIEW: Final = "forwarder.pms.rehearsal:Previews"
 """Imported on the first cancellation or submission, with the adapters of their accounts, so that the start of an ingress does not
 wait for them."""

@@ -12,8 +12,8 @@ from forwarder.assembly.roles.role import Listening, consuming_checks, open_role
 from forwarder.assembly.secrets import required_keyring
 from forwarder.assembly.topics import topic_check
 from forwarder.http.health import Check, health_routes
-from forwarder.operations.show.assumptions import Facts, broken_assumptions
-from forwarder.operations.show.standing import Group
+from forwarder.oversight.assumptions import Facts, broken_assumptions
+from forwarder.oversight.backlog import Group
 from forwarder.pms.auth.shared_grants import RenewalTimes, SharedGrantKeeper
 from forwarder.pms.directory import Traces, open_directory
 from forwarder.pms.http.client import PushPolicy

@@ -11,7 +11,7 @@ from forwarder.assembly.backend import Backend
 from forwarder.cli.backend import with_backend
 from forwarder.cli.options import moment
 from forwarder.cli.output import AsJson, Failed, WrongUsage, note, say, show_json, show_rows
-from forwarder.operations.audit import Verification, verify_trail
+from forwarder.oversight.audit import Verification, verify_trail
 from forwarder.process.clock import SystemClock, iso
 from forwarder.store.audit.port import AuditEntry, AuditFilter, AuditHead
 

@@ -15,7 +15,7 @@ from forwarder.cli.backend import with_backend
 from forwarder.cli.options import moment
 from forwarder.cli.output import AsJson, WrongUsage, say, show_json
 from forwarder.operations.recovery.recover import Recovered
-from forwarder.operations.recovery.topics import TopicLost
+from forwarder.oversight.losses import TopicLost
 from forwarder.process.clock import SystemClock, iso
 from forwarder.topics.port import Topics
 

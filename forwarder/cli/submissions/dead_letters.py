@@ -25,7 +25,6 @@ from forwarder.cli.output import (
     show_rows,
 )
 from forwarder.cli.submissions.bulk import Yes, agreed
-from forwarder.operations.repair.dead_letter_messages import FAILURE_CLASSES, UNDECODABLE
 from forwarder.operations.repair.dead_letters import (
     DeadLetterReader,
     Letter,
@@ -37,6 +36,7 @@ from forwarder.operations.repair.dead_letters import (
 )
 from forwarder.operations.repair.replay import Replay, ReplayPlan, plan_replay
 from forwarder.process.clock import SystemClock
+from forwarder.reservation.failures import FAILURE_CLASSES, UNDECODABLE
 from forwarder.topics.port import LogUnavailable, Message
 
 _FASTEST = 100_000

@@ -20,8 +20,8 @@ from forwarder.operations.accounts import (
     checks_of,
     rate_of,
 )
-from forwarder.operations.show.standing import AccountStanding, StandingWork, read_work
 from forwarder.operations.show.throttles import PmsState, pms_states
+from forwarder.oversight.backlog import AccountStanding, StandingWork, read_work
 from forwarder.pms.port import SYSTEM_TLS, BadOptions, ClientTls
 from forwarder.reservation.checks.plausibility import CHECKS
 from forwarder.reservation.duplicates import MAX_WINDOW_SECONDS

@@ -12,7 +12,8 @@ from forwarder.console.parts import ConsoleParts
 from forwarder.console.recent import Recent
 from forwarder.console.responses import Page, address
 from forwarder.operations.show.flow import AccountOutcomes, Flow, FlowNow
-from forwarder.operations.show.standing import (
+from forwarder.operations.show.throttles import PmsState, pms_states
+from forwarder.oversight.backlog import (
     AccountStanding,
     AccountState,
     GroupLag,
@@ -20,7 +21,6 @@ from forwarder.operations.show.standing import (
     read_lag,
     read_work,
 )
-from forwarder.operations.show.throttles import PmsState, pms_states
 from forwarder.store.processes.port import RunningProcess
 from forwarder.tenancy.webhooks import Endpoint
 

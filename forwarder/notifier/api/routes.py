@@ -15,7 +15,7 @@ from forwarder.http.query_string import refuse_unknown
 from forwarder.notifier.api.actions import ENDPOINT_ID, DeliveryActions, NoDelivery, WebhookActions
 from forwarder.notifier.api.requests import DELIVERY_PARAMETERS, invalid
 from forwarder.notifier.webhooks import EndpointDisabled, Webhooks
-from forwarder.operations.audit import Actor, acting_as
+from forwarder.oversight.audit import Actor, acting_as
 from forwarder.reservation.checks.card_numbers import find
 from forwarder.reservation.problems import requests, service, webhooks
 from forwarder.reservation.problems.problem import Fault, Problem

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from itertools import groupby
 from typing import Any, Final
 
-from forwarder.operations.audit import Audit
+from forwarder.oversight.audit import Audit
 from forwarder.process.clock import Clock
 from forwarder.reservation.submission import live_account_id
 from forwarder.store.retention.port import GuestRecord, GuestStore, ParkedReason, Standing

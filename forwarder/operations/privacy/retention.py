@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import date, datetime, timedelta
 from typing import Any, Final, Protocol
 
-from forwarder.operations.audit import Audit
+from forwarder.oversight.audit import Audit
 from forwarder.process.clock import Clock
 from forwarder.store.audit.port import AuditResult
 from forwarder.store.retention.purge import Purged

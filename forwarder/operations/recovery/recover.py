@@ -16,8 +16,8 @@ from typing import Final
 
 import structlog
 
-from forwarder.operations.audit import Audit
-from forwarder.operations.recovery.check import PublishedOutcome, RecoveryCheck
+from forwarder.oversight.audit import Audit
+from forwarder.oversight.restored import PublishedOutcome, RecoveryCheck
 from forwarder.process.clock import Clock
 from forwarder.process.containment import Blame, Fault, Where, by_halves
 from forwarder.process.loops import cancel_all

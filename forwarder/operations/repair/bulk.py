@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Generic, TypeVar, assert_never
 
-from forwarder.operations.audit import Audit
+from forwarder.oversight.audit import Audit
 from forwarder.process.clock import Clock
 from forwarder.process.supervision import Stop
 from forwarder.reservation.outcome import Status

@@ -1,18 +1,17 @@
-"""An operator's cancellation, which takes the same path as a caller's; and whether an account's PMS supports cancellations."""
+"""An operator's cancellation, which takes the same path as a caller's."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from forwarder.operations.audit import Audit
 from forwarder.operations.repair.bulk import CannotRepair, OnDone, Outcome, Plan, run_each
-from forwarder.pms.port import AccountConnection, BadOptions, UnknownKind
-from forwarder.pms.registry import check_options, registered
+from forwarder.oversight.audit import Audit
+from forwarder.pms.registry import takes_cancellations
 from forwarder.process.clock import Clock
 from forwarder.process.supervision import Stop
 from forwarder.reservation.cancellation import CancellationRequest, CancellationStatus
 from forwarder.reservation.outcome import Status
 from forwarder.store.lists.port import Overview, StoredSubmission, SubmissionSummary
-from forwarder.tenancy.port import Account, Directory
+from forwarder.tenancy.port import Directory
 from forwarder.topics.cancellations import encode_cancellation
 from forwarder.topics.port import Log, Publisher
 from forwarder.topics.signing import MessageSigner
@@ -101,14 +100,3 @@ def plan_cancel(found: Sequence[SubmissionSummary]) -> Plan[str]:
     nothing = {each.request_id: each.status for each in found if each.status in {Status.REJECTED, Status.FAILED}}
     refused = {each: f"{status.value}: nothing was made that could be cancelled" for each, status in nothing.items()}
     return Plan([each.request_id for each in found if each.request_id not in {*settled, *refused}], settled, refused)
-
-
-def takes_cancellations(account: Account, clock: Clock) -> bool:
-    """Whether the account's kind and options allow cancellations. True if the options are invalid: the worker waits for an
-    operator."""
-    try:
-        check_options(account.kind, account.options)
-    except (UnknownKind, BadOptions):
-        return True
-    connection = AccountConnection(account.id, account.kind, account.base_url, "", options=account.options)
-    return registered().kinds[account.kind](connection, clock).capabilities.cancel

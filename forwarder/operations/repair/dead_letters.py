@@ -8,13 +8,13 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from forwarder.operations.repair.dead_letter_messages import CUT, FORGED, UNDECODABLE, replayed
 from forwarder.process.clock import iso
+from forwarder.reservation.failures import FAILURE_CLASS, FORGED, UNDECODABLE
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.parsing import whole_number
 from forwarder.store.lists.port import Overview
-from forwarder.store.submissions.work import FAILURE_CLASS
 from forwarder.topics.codec import Undecodable, decode_data, header
+from forwarder.topics.dead_letters import CUT, replayed
 from forwarder.topics.port import MAX_MESSAGE_BYTES, ConsumedMessage, Log, Message, moment_of
 from forwarder.topics.reading import read_to_end
 from forwarder.topics.signing import EVENT_ID

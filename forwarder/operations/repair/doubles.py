@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from forwarder.operations.audit import Audit
-from forwarder.operations.connections import connection_of, is_same_pms, target_of
+from forwarder.oversight.audit import Audit
+from forwarder.pms.accounts import connection_of, is_same_pms, target_of
 from forwarder.pms.built_in import traits_of
 from forwarder.pms.port import BadOptions, PmsDirectory, UnknownKind
 from forwarder.reservation.booking import booking_of

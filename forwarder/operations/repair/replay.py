@@ -6,11 +6,11 @@ from collections.abc import AsyncIterable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from forwarder.operations.audit import Audit
-from forwarder.operations.repair.dead_letter_messages import replayed
 from forwarder.operations.repair.dead_letters import Letter, LetterState
+from forwarder.oversight.audit import Audit
 from forwarder.process.clock import Clock
 from forwarder.store.audit.port import AuditResult
+from forwarder.topics.dead_letters import replayed
 from forwarder.topics.port import Message, Publisher
 from forwarder.topics.signing import MessageSigner
 

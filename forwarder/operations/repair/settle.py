@@ -5,13 +5,13 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import timedelta
 
-from forwarder.operations.audit import Audit
-from forwarder.operations.repair.completion import completed, with_attempt
+from forwarder.oversight.audit import Audit
 from forwarder.process.clock import Clock, iso
 from forwarder.reservation.checks.card_numbers import mask
 from forwarder.reservation.outcome import Absent, Confirmed, LookupOutcome, Rejected, Status
 from forwarder.reservation.problems import endings
 from forwarder.store.lists.port import Overview
+from forwarder.store.submissions.completion import completed, with_attempt
 from forwarder.store.submissions.port import Repairs
 from forwarder.store.submissions.work import Attempt, Work
 from forwarder.tenancy.port import DEFAULT_DEADLINE_SECONDS, Directory, NotKnown

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final, Literal, Protocol
 from urllib.request import urlopen
 
-from forwarder.operations.show.assumptions import Facts, broken_assumptions
+from forwarder.oversight.assumptions import Facts, broken_assumptions
 from forwarder.process.clock import Clock
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.tenancy.port import Account, KnownKey, TenancyUnavailable, Workspace

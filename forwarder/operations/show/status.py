@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final, Protocol, TypeVar
 
-from forwarder.operations.recovery.topics import TopicCheck, TopicLost
-from forwarder.operations.show.standing import (
+from forwarder.oversight.backlog import (
     Accounts,
     AccountStanding,
     AccountState,
@@ -17,6 +16,7 @@ from forwarder.operations.show.standing import (
     read_lag,
     read_work,
 )
+from forwarder.oversight.losses import TopicCheck, TopicLost
 from forwarder.process.clock import Clock
 from forwarder.store.audit.port import AuditHead, AuditTrail
 from forwarder.store.lists.port import NextTry, Overview

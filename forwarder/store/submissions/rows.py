@@ -10,9 +10,10 @@ from pydantic_core import from_json, to_json
 from sqlalchemy import Row
 
 from forwarder.process.clock import iso
-from forwarder.process.containment import INTERNAL_ERROR, Fault
+from forwarder.process.containment import Fault
 from forwarder.reservation.duplicates import NaturalKey
 from forwarder.reservation.evidence import NOTHING_SENT, UNKNOWN_TARGET, Came, Evidence, Push, read_evidence
+from forwarder.reservation.failures import INTERNAL_ERROR
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.record import ResultEvent
 from forwarder.reservation.request import SealedCard

@@ -9,14 +9,12 @@ from msgspec import Struct
 
 from forwarder.reservation.cancellation import CancellationRequest
 from forwarder.reservation.evidence import NOTHING_SENT, Evidence
+from forwarder.reservation.failures import FAILURE_CLASS
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.record import ResultEvent, record_id_of
 from forwarder.reservation.request import SealedCard
 from forwarder.reservation.submission import Submission
 from forwarder.reservation.value import value
-
-FAILURE_CLASS: Final = "dlt-failure-class"
-"""The header of a dead letter with its failure class, one of a closed set."""
 
 UNKNOWN: Final = "{}"
 """The target of a push whose worker recorded none: it cannot be looked up afterwards."""

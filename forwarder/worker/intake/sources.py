@@ -14,15 +14,15 @@ from typing import NamedTuple
 import structlog
 
 from forwarder.observability import metrics
-from forwarder.operations.repair.dead_letter_messages import OTHER, DeadLetterWriter, Forged, place_only
 from forwarder.process.clock import iso
 from forwarder.process.containment import FAULTS, Blame, Fault, Pauses, Where, as_fault, by_halves, contained
 from forwarder.process.loops import CROWD, keep_trying
 from forwarder.reservation.cancellation import CancellationRequest
 from forwarder.reservation.duplicates import CONFLICTING_BODY
+from forwarder.reservation.failures import FAILURE_CLASS, OTHER
 from forwarder.reservation.submission import Submission
 from forwarder.store.submissions.port import StoreUnavailable, Unstorable
-from forwarder.store.submissions.work import FAILURE_CLASS, Arrival, ConflictingBody, Duplicate, Work
+from forwarder.store.submissions.work import Arrival, ConflictingBody, Duplicate, Work
 from forwarder.tenancy.port import DEFAULT_DEADLINE_SECONDS, Account, TenancyUnavailable
 from forwarder.topics.cancellations import decode_cancellation
 from forwarder.topics.codec import (
@@ -41,6 +41,7 @@ from forwarder.worker.dispatch.dispatcher import Dispatcher
 from forwarder.worker.intake.cancellations import CancellationIntake
 from forwarder.worker.intake.watch import IntakeWatch
 from forwarder.worker.lease import Lease, LeaseWatch
+from forwarder.worker.outcome.dead_letters import DeadLetterWriter, Forged, place_only
 from forwarder.worker.parts import WorkerParts
 
 _log = structlog.get_logger(__name__)

@@ -12,11 +12,12 @@ from datetime import datetime, timedelta
 from itertools import takewhile
 from typing import Final
 
-from forwarder.operations.repair.completion import with_attempt
 from forwarder.process.clock import iso
-from forwarder.process.containment import INTERNAL_ERROR, Fault
+from forwarder.process.containment import Fault
 from forwarder.reservation.evidence import Came, LookUp, Park, read_target
+from forwarder.reservation.failures import INTERNAL_ERROR
 from forwarder.reservation.outcome import CancelOutcome, Confirmed, Deferred, InDoubt, Outcome
+from forwarder.store.submissions.completion import with_attempt
 from forwarder.store.submissions.work import Ended, Postponed, Work
 from forwarder.worker.outcome.policy import decide
 from forwarder.worker.push_context import PushResult

@@ -15,15 +15,15 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final, assert_never
 
-from forwarder.operations.repair.completion import cancellation_of, completed, described_problem, event_of
 from forwarder.pms.port import REFUSED_IN_WORDS
 from forwarder.process.clock import iso
-from forwarder.process.containment import INTERNAL_ERROR
 from forwarder.reservation.cancellation import cancellation_failed
 from forwarder.reservation.evidence import LookUp, NextStep, Park, SendAgain
+from forwarder.reservation.failures import INTERNAL_ERROR
 from forwarder.reservation.outcome import Cancelled, Confirmed, Deferred, InDoubt, Rejected, Status
 from forwarder.reservation.problems import endings
 from forwarder.reservation.problems.problem import Problem, ProblemType
+from forwarder.store.submissions.completion import cancellation_of, completed, described_problem, event_of
 from forwarder.store.submissions.work import Ended, PmsReservation, Postponed, Work
 from forwarder.worker.push_context import PushResult
 

@@ -19,12 +19,12 @@ from structlog.typing import FilteringBoundLogger
 from forwarder.observability import metrics
 from forwarder.observability.logging import tells_usual
 from forwarder.observability.tracing.context import trace_id_of
-from forwarder.operations.repair.completion import describe
-from forwarder.operations.repair.dead_letter_messages import OTHER, DeadLetterWriter, letter_message
 from forwarder.process.clock import Clock
 from forwarder.process.containment import FAULTS, Blame, Fault, Where, by_halves, contained, pause_after
 from forwarder.process.loops import Batcher, keep_trying
+from forwarder.reservation.failures import OTHER
 from forwarder.reservation.outcome import Status
+from forwarder.store.submissions.completion import describe
 from forwarder.store.submissions.port import Recorder, StoreUnavailable
 from forwarder.store.submissions.work import Ended, OutboxEvent, Postponed
 from forwarder.topics.codec import encode_result
@@ -33,6 +33,7 @@ from forwarder.topics.signing import MessageSigner
 from forwarder.worker.cards.vault import CardVault
 from forwarder.worker.lease import Lease
 from forwarder.worker.outcome.contained import after_fault, came_of
+from forwarder.worker.outcome.dead_letters import DeadLetterWriter, letter_message
 from forwarder.worker.parts import WorkerSettings
 from forwarder.worker.push_context import PushContext, PushResult
 

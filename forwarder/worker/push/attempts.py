@@ -9,7 +9,6 @@ from msgspec import Struct
 from prometheus_client import Counter, Histogram
 
 from forwarder.observability import metrics
-from forwarder.operations.repair.completion import AnyOutcome, with_attempt
 from forwarder.process.clock import Clock, iso
 from forwarder.process.containment import FAULTS, Where, contained
 from forwarder.reservation.outcome import (
@@ -24,6 +23,7 @@ from forwarder.reservation.outcome import (
     Rejected,
 )
 from forwarder.reservation.problems.problem import Problem
+from forwarder.store.submissions.completion import AnyOutcome, with_attempt
 from forwarder.store.submissions.work import Attempt
 
 R = TypeVar("R", Outcome, LookupOutcome, CancelOutcome)

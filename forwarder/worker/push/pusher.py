@@ -8,8 +8,7 @@ from typing import Final, NamedTuple, Protocol
 import structlog
 
 from forwarder.observability import metrics
-from forwarder.operations.connections import connection_of, same_before, target_of
-from forwarder.operations.repair.completion import with_attempt
+from forwarder.pms.accounts import connection_of, same_before, target_of
 from forwarder.pms.built_in import traits_of
 from forwarder.pms.port import (
     UNPACED,
@@ -35,6 +34,7 @@ from forwarder.reservation.outcome import (
 from forwarder.reservation.problems.problem import Problem
 from forwarder.reservation.request import CardDetails
 from forwarder.reservation.submission import Submission
+from forwarder.store.submissions.completion import with_attempt
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.store.submissions.work import PmsReservation, Work
 from forwarder.tenancy.port import Account, CannotOpen, NotBound, TenancyUnavailable, Unsealer

@@ -9,9 +9,9 @@ from sqlalchemy import delete, event, insert, select, text, update
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from forwarder.operations.audit import Actor, Audit, acting_as, verify_trail
 from forwarder.operations.repair.settle import NotInDoubt, Repair
-from forwarder.operations.tenancy import AuditedTenancy
+from forwarder.oversight.audit import Actor, Audit, acting_as, verify_trail
+from forwarder.oversight.tenancy import AuditedTenancy
 from forwarder.store.audit.chain import chained
 from forwarder.store.audit.port import AuditEntry, AuditFilter, AuditHead, AuditResult, NewEntry
 from forwarder.store.audit.trail import SqlAuditTrail

@@ -6,10 +6,10 @@ from datetime import timedelta
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from forwarder.operations.audit import Audit
 from forwarder.operations.repair.bulk import Retries, plan_retry
 from forwarder.operations.repair.settle import Repair
 from forwarder.operations.repair.settle_many import Settlements, read_settlements
+from forwarder.oversight.audit import Audit
 from forwarder.process.clock import iso
 from forwarder.reservation.outcome import Status
 from forwarder.store.audit.port import AuditFilter

@@ -10,7 +10,7 @@ from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.operations.privacy.retention import MIN_DAYS, Purge, TooRecent
-from forwarder.operations.recovery.check import PublishedOutcome, RecoveryCheck
+from forwarder.oversight.restored import PublishedOutcome, RecoveryCheck
 from forwarder.reservation.outcome import Status
 from forwarder.store.lists.overview import SqlOverview
 from forwarder.store.retention.purge import SqlPurge

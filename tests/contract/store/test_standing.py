@@ -5,14 +5,15 @@ from dataclasses import replace
 import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from forwarder.operations.show.standing import AccountStanding, AccountState, read_work
+from forwarder.oversight.backlog import AccountStanding, AccountState, read_work
+from forwarder.reservation.failures import FAILURE_CLASS
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.submission import shadow_id
 from forwarder.store.lists.overview import SqlOverview
 from forwarder.store.standing.port import AccountWork, EndpointWork, FailedWork
 from forwarder.store.standing.reader import SqlStanding
 from forwarder.store.submissions.recorder import SqlRecorder
-from forwarder.store.submissions.work import FAILURE_CLASS, DeadLetter, Ended, Work
+from forwarder.store.submissions.work import DeadLetter, Ended, Work
 from forwarder.store.webhooks.port import NewDelivery
 from forwarder.store.webhooks.queue import SqlDeliveryQueue
 from forwarder.tenancy.port import Account

@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 
 from forwarder.cli.operate.results import EventFilter, ReadRange, print_events
 from forwarder.cli.output import json_line
-from forwarder.operations.repair.dead_letter_messages import DeadLetterWriter
 from forwarder.operations.repair.dead_letters import (
     DeadLetterReader,
     LetterFilter,
@@ -39,6 +38,7 @@ from forwarder.topics.codec import (
 from forwarder.topics.port import ConsumedMessage, Log, Message, Topics
 from forwarder.topics.reading import read_to_end
 from forwarder.topics.signing import MessageSigner
+from forwarder.worker.outcome.dead_letters import DeadLetterWriter
 from tests.support.backends import Backend, only, slow_on
 from tests.support.log.foreign_batches import STANDS_FOR, Raw, write_batch
 from tests.support.log.foreign_messages import LARGE, every_odd_header, every_odd_member, foreign_to

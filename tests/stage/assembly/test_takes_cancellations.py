@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from forwarder.operations.repair.cancellation import takes_cancellations
-from forwarder.pms.registry import registered
+from forwarder.pms.registry import registered, takes_cancellations
 from forwarder_pms_kit.simulators import SITES
 from tests.support.memory.clock import ManualClock
 from tests.support.worker.works import account

@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 
-from forwarder.operations.repair.completion import with_attempt
-from forwarder.operations.repair.dead_letter_messages import DeadLetterWriter, letter_message, replayed
 from forwarder.operations.repair.dead_letters import (
     DeadLetterReader,
     Letter,
@@ -26,11 +24,14 @@ from forwarder.reservation.outcome import Deferred, Status
 from forwarder.reservation.request import SealedCard
 from forwarder.store.database import Engine, open_engine
 from forwarder.store.lists.overview import SqlOverview
+from forwarder.store.submissions.completion import with_attempt
 from forwarder.store.submissions.recorder import SqlRecorder
 from forwarder.store.submissions.work import Arrival, Ended, Work
 from forwarder.topics.codec import Undecodable
+from forwarder.topics.dead_letters import replayed
 from forwarder.topics.embedded.log import EmbeddedLog
 from forwarder.topics.port import MAX_MESSAGE_BYTES, ConsumedMessage, Message, Publisher, Topics
+from forwarder.worker.outcome.dead_letters import DeadLetterWriter, letter_message
 from tests.support.memory.clock import ManualClock
 from tests.support.store import stored
 from tests.support.store.stored import CARD, DEADLINE, final

@@ -105,7 +105,7 @@ def test_a_command_is_listed_by_the_beginning_of_its_own_help(name: str) -> None
     assert f"\n  {name}  " in listed.output
 
 
-@pytest.mark.parametrize("place", [*STAGES.values(), "forwarder.operations.repair.cancellation:takes_cancellations"])
+@pytest.mark.parametrize("place", [*STAGES.values(), "forwarder.pms.registry:takes_cancellations"])
 def test_what_runs_a_stage_is_there(place: str) -> None:
     assert callable(load(place))
 

@@ -5,10 +5,11 @@ from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
-from forwarder.operations.repair.dead_letter_messages import DeadLetterWriter, replayed
 from forwarder.operations.repair.replay import Replay
 from forwarder.topics.codec import Undecodable
+from forwarder.topics.dead_letters import replayed
 from forwarder.topics.port import ConsumedMessage, LogUnavailable, Message, Topics
+from forwarder.worker.outcome.dead_letters import DeadLetterWriter
 from tests.support.log.signers import SIGNER
 from tests.support.memory.clock import ManualClock, settle
 from tests.support.memory.log import MemoryLog

@@ -19,8 +19,7 @@ from forwarder.assembly.roles.console import console_refusal, open_console
 from forwarder.console.sessions import IDLE_SECONDS, LONGEST_SECONDS, Sessions
 from forwarder.http.server import http_app
 from forwarder.operations.accounts import Accounts
-from forwarder.operations.connections import connection_of
-from forwarder.operations.repair.dead_letter_messages import DeadLetterWriter, letter_message
+from forwarder.pms.accounts import connection_of
 from forwarder.pms.directory import open_directory
 from forwarder.process.clock import iso
 from forwarder.process.supervision import bind
@@ -50,6 +49,7 @@ from forwarder.topics.codec import (
 )
 from forwarder.topics.port import Log, Message, Tail
 from forwarder.topics.reading import read_to_end
+from forwarder.worker.outcome.dead_letters import DeadLetterWriter, letter_message
 from tests.support.memory.clock import ManualClock
 from tests.support.simulator.server import running_simulator
 from tests.support.store.stored import final, postponed

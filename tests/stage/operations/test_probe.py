@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
-from forwarder.operations.connections import connection_of
 from forwarder.operations.probe import Prober, ProbeStep
+from forwarder.pms.accounts import connection_of
 from forwarder.pms.directory import open_directory
 from forwarder.process.clock import SystemClock
 from forwarder.tenancy.port import Account, Unsealer

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from forwarder.operations.repair.completion import completed, with_attempt
 from forwarder.pms.directory import open_directory
 from forwarder.pms.port import AccountConnection
 from forwarder.pms.responses.record import record_fields
@@ -22,6 +21,7 @@ from forwarder.reservation.evidence import Came, Park
 from forwarder.reservation.outcome import Confirmed, Deferred, InDoubt, LookupOutcome, Outcome, Rejected, Status
 from forwarder.reservation.problems import endings
 from forwarder.simulator.world import World
+from forwarder.store.submissions.completion import completed, with_attempt
 from forwarder.store.submissions.rows import outcome_batch
 from forwarder.store.submissions.work import Ended, Work
 from forwarder.topics.codec import encode_result

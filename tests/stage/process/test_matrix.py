@@ -30,7 +30,7 @@ from forwarder.notifier.service import Notifier, NotifierParts
 from forwarder.notifier.settings import NotifierSettings
 from forwarder.notifier.webhooks import Webhooks, WebhooksParts
 from forwarder.operations.recovery import recover
-from forwarder.operations.recovery.check import RecoveryCheck
+from forwarder.oversight.restored import RecoveryCheck
 from forwarder.pms.port import Capabilities
 from forwarder.process.clock import SystemClock
 from forwarder.process.containment import LOOPS, Where

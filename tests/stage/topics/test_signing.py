@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from forwarder.operations.repair.dead_letter_messages import replayed
+from forwarder.topics.dead_letters import replayed
 from forwarder.topics.port import Message
 from forwarder.topics.signing import EVENT_ID, REPLAY_OF, SIGNATURE, MessageSigner
 from tests.support.log.signers import SIGNER

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from pydantic_core import from_json
 
-from forwarder.operations.repair.dead_letter_messages import replayed
 from forwarder.operations.repair.dead_letters import DeadLetterReader, LetterFilter, LetterState
 from forwarder.operations.repair.replay import plan_replay
 from forwarder.process.clock import iso
@@ -15,6 +14,7 @@ from forwarder.reservation.duplicates import NaturalKey
 from forwarder.reservation.submission import Submission
 from forwarder.store.lists.overview import SqlOverview
 from forwarder.topics.codec import header, is_conflict
+from forwarder.topics.dead_letters import replayed
 from tests.support.log.signers import SIGNER
 from tests.support.worker.worker_bench import TOPICS, Bench, cancellation, fresh, message_of, open_bench
 

@@ -8,7 +8,7 @@ import pytest
 
 from forwarder.observability.exposition import registry
 from forwarder.observability.snapshots import SnapshotGauge
-from forwarder.operations.show.standing import Group
+from forwarder.oversight.backlog import Group
 from forwarder.store.standing.port import AccountWork, EndpointWork, FailedWork
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.store.submissions.recorder import SqlRecorder

@@ -4,9 +4,9 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 
-from forwarder.operations.repair.dead_letter_messages import replayed
 from forwarder.operations.repair.settle import NotInDoubt, Repair
 from forwarder.store.submissions.port import StoreUnavailable
+from forwarder.topics.dead_letters import replayed
 from forwarder.topics.port import Message
 from forwarder.topics.signing import EVENT_ID
 from tests.support.machine.worlds.log import TOPICS, GroupLog

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from forwarder.operations.audit import Audit
+from forwarder.oversight.audit import Audit
 from forwarder.process.clock import Clock
 from forwarder.store.audit.chain import GENESIS, chained
 from forwarder.store.audit.port import AuditEntry, AuditFilter, AuditHead, NewEntry

@@ -17,7 +17,7 @@ from forwarder.ingress.parts import IngressParts, IngressSettings
 from forwarder.ingress.routes import ingress_routes
 from forwarder.notifier.api.routes import WebhookApiParts, webhook_routes
 from forwarder.notifier.webhooks import Webhooks, WebhooksParts
-from forwarder.operations.audit import Audit
+from forwarder.oversight.audit import Audit
 from forwarder.pms.rehearsal import Previews
 from forwarder.process.clock import iso
 from forwarder.query.parts import QueryParts

@@ -2,7 +2,7 @@
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from forwarder.operations.audit import Audit
+from forwarder.oversight.audit import Audit
 from forwarder.process.clock import Clock
 from forwarder.store.audit.trail import SqlAuditTrail
 

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from forwarder.operations.connections import target_of
+from forwarder.pms.accounts import target_of
 from forwarder.pms.port import Capabilities
 from forwarder.process.clock import iso
 from forwarder.reservation.evidence import NOTHING_SENT, Evidence, Target

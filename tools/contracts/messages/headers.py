@@ -2,8 +2,7 @@
 
 from typing import Any, Final
 
-from forwarder.operations.repair.dead_letter_messages import FAILURE_CLASSES
-from forwarder.store.submissions.work import FAILURE_CLASS
+from forwarder.reservation.failures import FAILURE_CLASS, FAILURE_CLASSES
 from forwarder.topics.codec import TEST_MODE
 from forwarder.topics.port import Message
 from forwarder.topics.signing import EVENT_ID, REPLAY_OF, SIGNATURE

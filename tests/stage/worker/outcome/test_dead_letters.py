@@ -8,15 +8,17 @@ import pytest
 from pydantic_core import from_json, to_json
 
 import forwarder
-from forwarder.operations.repair.completion import with_attempt
-from forwarder.operations.repair.dead_letter_messages import FAILURE_CLASSES, DeadLetterWriter, letter_message, replayed
 from forwarder.process.clock import iso
+from forwarder.reservation.failures import FAILURE_CLASSES
 from forwarder.reservation.outcome import Deferred, Status
 from forwarder.reservation.request import SealedCard
+from forwarder.store.submissions.completion import with_attempt
 from forwarder.store.submissions.work import DeadLetter
 from forwarder.tenancy.sealing.cards import GONE
 from forwarder.topics.codec import Undecodable, decode_submission, encode_submission, replay_revision
+from forwarder.topics.dead_letters import replayed
 from forwarder.topics.port import MAX_MESSAGE_BYTES, ConsumedMessage, Headers, Message, Topics
+from forwarder.worker.outcome.dead_letters import DeadLetterWriter, letter_message
 from tests.support.store.stored import final
 from tests.support.worker.works import NOW, work
 

@@ -7,19 +7,20 @@ from pathlib import Path
 
 import pytest
 
-from forwarder.operations.repair.dead_letter_messages import DeadLetterWriter
+from forwarder.reservation.failures import FAILURE_CLASS
 from forwarder.reservation.outcome import Status
 from forwarder.store.database import Engine, open_engine
 from forwarder.store.lists.overview import SqlOverview
 from forwarder.store.lists.port import SubmissionFilter
 from forwarder.store.submissions.recorder import SqlRecorder
-from forwarder.store.submissions.work import FAILURE_CLASS, Work
+from forwarder.store.submissions.work import Work
 from forwarder.tenancy.port import Account, TenancyUnavailable
 from forwarder.topics.codec import header, subject
 from forwarder.topics.port import Message, Topics
 from forwarder.topics.signing import EVENT_ID
 from forwarder.worker.dispatch.dispatcher import Dispatcher
 from forwarder.worker.lease import Lease
+from forwarder.worker.outcome.dead_letters import DeadLetterWriter
 from forwarder.worker.outcome.deadlines import DeadlineKeeper
 from forwarder.worker.outcome.recorder import OutboxPublisher, OutcomeRecorder
 from forwarder.worker.parts import WorkerSettings

@@ -6,10 +6,10 @@ from datetime import datetime, timedelta
 import pytest
 from msgspec.structs import replace as replace_struct
 
-from forwarder.operations.repair.completion import with_attempt
 from forwarder.reservation.evidence import LookUp, NextStep, Park
 from forwarder.reservation.outcome import Confirmed, Deferred, InDoubt, Outcome, Rejected, Status
 from forwarder.reservation.problems.problem import Problem
+from forwarder.store.submissions.completion import with_attempt
 from forwarder.store.submissions.work import Ended, PmsReservation, Postponed, Work
 from forwarder.worker.outcome.policy import LAST_CALL, LOOKED_FOR, decide
 from forwarder.worker.push_context import PushResult

@@ -8,16 +8,16 @@ from typing import cast
 import pytest
 from structlog.testing import capture_logs
 
-from forwarder.operations.repair.completion import with_attempt
-from forwarder.operations.repair.dead_letter_messages import DeadLetterWriter
 from forwarder.process.containment import LOOPS, SYSTEMIC_AFTER
 from forwarder.reservation.evidence import Came
 from forwarder.reservation.outcome import Confirmed, Deferred, Outcome, Rejected, Status
 from forwarder.reservation.problems.problem import Problem
+from forwarder.store.submissions.completion import with_attempt
 from forwarder.store.submissions.port import Recorder
 from forwarder.store.submissions.work import Attempt, Ended, OutboxEvent, Postponed
 from forwarder.topics.port import Topics
 from forwarder.worker.lease import Lease
+from forwarder.worker.outcome.dead_letters import DeadLetterWriter
 from forwarder.worker.outcome.policy import decide
 from forwarder.worker.outcome.recorder import OutboxPublisher, OutcomeRecorder
 from forwarder.worker.parts import WorkerSettings

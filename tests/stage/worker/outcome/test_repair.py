@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from pydantic_core import from_json
 
-from forwarder.operations.repair.completion import with_attempt
 from forwarder.operations.repair.settle import NotInDoubt, Repair
 from forwarder.reservation.outcome import InDoubt, Status
 from forwarder.store.database import Engine, open_engine
 from forwarder.store.lists.port import StoredSubmission
 from forwarder.store.lists.reader import SqlReader
+from forwarder.store.submissions.completion import with_attempt
 from forwarder.store.submissions.recorder import SqlRecorder
 from forwarder.store.submissions.repairs import SqlRepairs
 from forwarder.store.submissions.work import Attempt, OutboxEvent, Work

@@ -7,10 +7,10 @@ from typing import cast
 
 import pytest
 
-from forwarder.operations.repair.completion import describe
 from forwarder.process.containment import Fault, Where
 from forwarder.reservation.evidence import Came
 from forwarder.reservation.outcome import Confirmed, Deferred, InDoubt, Outcome, Status
+from forwarder.store.submissions.completion import describe
 from forwarder.store.submissions.port import Recorder
 from forwarder.store.submissions.work import Attempt, Ended, Postponed, Work
 from forwarder.tenancy.port import Account

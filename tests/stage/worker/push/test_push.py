@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from forwarder.operations.connections import target_of
+from forwarder.pms.accounts import target_of
 from forwarder.pms.port import LEASE_LOST, Capabilities
 from forwarder.reservation.evidence import UNKNOWN_TARGET, LookUp, Park, SendAgain, Target
 from forwarder.reservation.outcome import Absent, Confirmed, Deferred, InDoubt, LookupOutcome, Outcome, Rejected, Status

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from forwarder.operations.connections import target_of
+from forwarder.pms.accounts import target_of
 from forwarder.pms.port import Capabilities
 from forwarder.reservation.cancellation import CancellationStatus
 from forwarder.reservation.evidence import NOTHING_SENT, Target

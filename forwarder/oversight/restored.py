@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, Protocol
 
-from forwarder.operations.repair.dead_letter_messages import unread_place
 from forwarder.reservation.cancellation import CancellationRequest
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.parsing import moment, whole_number
@@ -21,6 +20,7 @@ from forwarder.topics.codec import (
     is_cancellation,
     replay_revision,
 )
+from forwarder.topics.dead_letters import unread_place
 from forwarder.topics.port import ConsumedMessage, Log, Topics
 from forwarder.topics.reading import read_last, read_to_end
 from forwarder.topics.signing import MessageSigner

@@ -1,4 +1,4 @@
-"""How to reach an account's PMS, for pushing and probing. Independent of the adapters."""
+"""How an account's PMS is reached, and whether a push went to the same one."""
 
 import hashlib
 

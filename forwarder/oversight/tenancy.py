@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import fields
 from typing import Unpack
 
-from forwarder.operations.audit import Audit
+from forwarder.oversight.audit import Audit
 from forwarder.process.clock import iso
 from forwarder.tenancy.key_terms import write_networks, write_scopes
 from forwarder.tenancy.port import Account, ApiKey, KeyTerms, KnownKey, TenancyAdmin, Workspace

@@ -13,7 +13,7 @@ from typing import Any, Final
 import structlog
 
 from forwarder.observability import metrics
-from forwarder.operations.audit import Audit
+from forwarder.oversight.audit import Audit
 from forwarder.process.clock import Clock, iso
 from forwarder.store.submissions.places import NotedGap, SqlPlaces
 from forwarder.topics.port import Log, LogGap, moment_of

@@ -1,8 +1,4 @@
-"""Dead letters: messages of the requests topic, with headers that say where each came from and why it was set aside. Pure.
-
-The header names are those of Spring Kafka's dead letters, without their prefix. `dlt-event-id` is ours: the result event of the
-failure that a letter is about. A replayed letter carries it as `replay-of`, so that a replay works only once.
-"""
+"""Dead letters as the worker writes them: messages that it cannot read or store, and submissions that failed for good."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -11,69 +7,16 @@ from typing import Final
 from pydantic_core import to_json
 
 from forwarder.process.clock import iso
-from forwarder.process.containment import INTERNAL_ERROR, Fault
-from forwarder.reservation.parsing import whole_number
-from forwarder.store.submissions.work import FAILURE_CLASS, DeadLetter, Ended, Work
+from forwarder.process.containment import Fault
+from forwarder.reservation.failures import EXPIRED_REASONS, FAILURE_CLASS, FORGED, INTERNAL_ERROR, UNDECODABLE, class_of
+from forwarder.store.submissions.work import DeadLetter, Ended, Work
 from forwarder.tenancy.sealing.cards import GONE
 from forwarder.topics.codec import encode_submission
+from forwarder.topics.dead_letters import CUT, PREFIX
 from forwarder.topics.port import MAX_MESSAGE_BYTES, ConsumedMessage, Message, Topics
-from forwarder.topics.signing import EVENT_ID, REPLAY_OF
+from forwarder.topics.signing import EVENT_ID
 
-CUT: Final = "dlt-cut-from-bytes"
-"""The header of a letter that was cut because its message was too large: the message's size in bytes."""
-
-_PREFIX: Final = "dlt-"
 _KEY_BYTES: Final = 1024
-
-UNDECODABLE: Final = "undecodable"
-FORGED: Final = "forged"
-EXPIRED: Final = "expired"
-OTHER: Final = "other"
-_CLASSES: Final[Mapping[str, tuple[str, ...]]] = {
-    EXPIRED: ("deadline_passed", "not_made"),
-    "throttled": ("pms_throttled",),
-    "unreachable": (
-        "pms_unreachable",
-        "pms_connect_timed_out",
-        "no_connection_free",
-        "push_timed_out",
-        "pms_not_trusted",
-    ),
-    "unavailable": (
-        "pms_unavailable",
-        "pms_put_off",
-        "pms_timed_out_reading",
-        "pms_timed_out",
-        "pms_connection_lost",
-        "pms_failed",
-    ),
-    "card_gone": ("card_gone", "card_code_gone"),
-    "misconfigured": (
-        "cannot_open",
-        "card_key_missing",
-        "card_not_bound",
-        "bad_options",
-        "mapping_does_not_fit",
-        "unknown_kind",
-        "pms_address_invalid",
-        "pms_credential_invalid",
-        "pms_not_encrypted",
-        "pms_payment_not_possible",
-        "pms_redirected",
-        "pms_refused_certificate",
-        "pms_refused_in_words",
-        "pms_refused_request",
-        "pms_scope_too_small",
-        "pms_unauthorized",
-    ),
-    INTERNAL_ERROR: (INTERNAL_ERROR,),
-}
-FAILURE_CLASSES: Final = (*_CLASSES, UNDECODABLE, FORGED, OTHER)
-"""`expired`: its deadline came, and nothing else is known of why it was not sent: its account was paused, or the queue too long.
-`misconfigured`: the account's settings need an operator. `forged`: no process of this deployment signed it as it is.
-`internal_error`: an unexpected exception, contained."""
-
-_CLASS_OF: Final = {reason: name for name, reasons in _CLASSES.items() for reason in reasons}
 
 
 class Forged(ValueError):
@@ -99,7 +42,7 @@ class DeadLetterWriter:
             FAILURE_CLASS: INTERNAL_ERROR if faulty else FORGED if isinstance(error, Forged) else UNDECODABLE,
         }
         message = consumed.message
-        own = tuple(each for each in message.headers if not each[0].startswith(_PREFIX))
+        own = tuple(each for each in message.headers if not each[0].startswith(PREFIX))
         letter = _with_headers(replace(message, headers=own), headers)
         return letter if letter.size <= MAX_MESSAGE_BYTES else _cut(message, headers)
 
@@ -109,7 +52,7 @@ class DeadLetterWriter:
         returning. The letter of an unreadable row has no value: it gives the place of its message."""
         submission = work.submission if work.submission.card is None else replace(work.submission, card=GONE)
         last = ended.attempts[-1] if ended.attempts else None
-        reasoned = [each for each in ended.attempts if each.reason and each.reason not in _CLASSES[EXPIRED]]
+        reasoned = [each for each in ended.attempts if each.reason and each.reason not in EXPIRED_REASONS]
         reason, detail = (reasoned[-1].reason, reasoned[-1].detail) if reasoned else (None, None)
         if reason is None and failing is not None:
             reason, detail = failing, "It was not tried before its deadline came: its PMS was failing, and left alone."
@@ -119,7 +62,7 @@ class DeadLetterWriter:
             "dlt-exception-class": reason or "deadline_passed",
             "dlt-exception-message": detail or "It had not been made when its deadline came.",
             "dlt-attempts": str(last.number if last else 0),
-            FAILURE_CLASS: _CLASS_OF.get(reason or "deadline_passed", OTHER),
+            FAILURE_CLASS: class_of(reason or "deadline_passed"),
             EVENT_ID: ended.event.event_id,
         }
         return DeadLetter(message.key.decode(), "" if work.unreadable else message.value.decode(), headers)
@@ -134,32 +77,14 @@ class DeadLetterWriter:
         }
 
 
-def unread_place(letter: Message) -> tuple[int, int] | None:
-    """Partition and offset of the message of a `letter` that could not be decoded or stored; None for other letters."""
-    headers = {name: value.decode("utf-8", "replace") for name, value in letter.headers}
-    partition, offset = (whole_number(headers.get(f"{_PREFIX}original-{name}", "")) for name in ("partition", "offset"))
-    stored = headers.get(FAILURE_CLASS) not in {UNDECODABLE, INTERNAL_ERROR} or EVENT_ID in headers
-    if stored or partition is None or offset is None:
-        return None
-    return partition, offset
-
-
 def letter_message(letter: DeadLetter) -> Message:
     """`letter` as a message for the dead-letter topic."""
     return _with_headers(Message(letter.key.encode(), letter.value.encode()), letter.headers)
 
 
-def replayed(letter: Message) -> Message:
-    """`letter` without its dead-letter headers, to publish on the topic that it came from."""
-    own = tuple((name, value) for name, value in letter.headers if not name.startswith(_PREFIX) and name != REPLAY_OF)
-    event_id = next((value for name, value in letter.headers if name == EVENT_ID), None)
-    marked = () if event_id is None else ((REPLAY_OF, event_id),)
-    return Message(letter.key, letter.value, (*own, *marked))
-
-
 def place_only(letter: Message) -> Message:
     """`letter` without the message itself: only the message's place on its topic."""
-    own = {name: value.decode() for name, value in letter.headers if name.startswith(_PREFIX)}
+    own = {name: value.decode() for name, value in letter.headers if name.startswith(PREFIX)}
     return _with_headers(Message(letter.key[:_KEY_BYTES], b""), {CUT: str(letter.size), **own})
 
 
