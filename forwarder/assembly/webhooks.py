@@ -3,8 +3,8 @@
 from contextlib import AsyncExitStack
 
 from forwarder.assembly.backend import Backend
+from forwarder.assembly.checks import topic_check
 from forwarder.assembly.secrets import notifier_pairs, require_notifier_key
-from forwarder.assembly.topics import topic_check
 from forwarder.notifier.service import Notifier, NotifierParts
 from forwarder.notifier.webhooks import Webhooks, WebhooksParts
 from forwarder.settings import BadSettings

@@ -1,8 +1,8 @@
 """The exit code of a failed command. Imported only after a failure."""
 
-from forwarder.cli.output import Failed, WrongUsage
-from forwarder.operations.accounts import NotEncrypted
-from forwarder.operations.recovery.recover import LeasesInForce
+from forwarder.operate.deployment.recovery import LeasesInForce
+from forwarder.operate.output import Failed, WrongUsage
+from forwarder.operate.tenants.accounts import NotEncrypted
 from forwarder.process.data_dir import AlreadyRunning, NotPrivate
 from forwarder.settings import BadSettings
 from forwarder.store.database import UnusableDatabase

@@ -34,67 +34,70 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
         "Serve simulated PMSs: /NAME/generic, /NAME/website-builder, /NAME/booking-sync/api/v3.",
     ),
     "listen": (
-        "forwarder.cli.listen.command:listen",
+        "forwarder.operate.events.listen:listen",
         "Post result events to a program on your machine, signed as webhooks are, and print its responses; until Ctrl-C.",
     ),
     "scan": (
-        "forwarder.cli.operate.scan:scan",
+        "forwarder.operate.privacy.scan:scan",
         "Scan all stored data for card data: all tables of the database, all topics.",
     ),
     "status": (
-        "forwarder.cli.operate.status:status",
+        "forwarder.operate.deployment.status_page:status",
         "Show the deployment's state: problems first, most urgent first, each with the command that fixes it.",
     ),
     "doctor": (
-        "forwarder.cli.operate.doctor:doctor",
+        "forwarder.operate.deployment.doctor:doctor",
         "Check how the deployment is set up: settings, log, topics, store, clock, secret, keys and simulator, and say what to do.",
     ),
     "recover": (
-        "forwarder.cli.operate.recover:recover",
+        "forwarder.operate.deployment.recover_command:recover",
         "After a restore: bring the database up to date from the topics, or accept topics that were recreated.",
     ),
-    "purge": ("forwarder.cli.operate.privacy.purge:purge", "Delete submissions that were finished before a day."),
-    "migrate": ("forwarder.cli.operate.topics:migrate", "Create or upgrade the database tables."),
+    "purge": ("forwarder.operate.privacy.retention:purge", "Delete submissions that were finished before a day."),
+    "migrate": ("forwarder.operate.deployment.topics:migrate", "Create or upgrade the database tables."),
 }
 """Each command by name: its location, as `load` takes it, and its line in the list of commands, which is also how its own help
 begins."""
 
 GROUPS: Final[Mapping[str, tuple[str, str]]] = {
-    "topics": ("forwarder.cli.operate.topics:commands", "The topics of the log."),
-    "workspace": ("forwarder.cli.manage.workspace:commands", "Workspaces: who submits and reads reservations."),
-    "key": ("forwarder.cli.manage.key:commands", "API keys of a workspace."),
-    "account": ("forwarder.cli.manage.account:commands", "Integration accounts: their PMS, limits and settings."),
+    "topics": ("forwarder.operate.deployment.topics:commands", "The topics of the log."),
+    "workspace": ("forwarder.operate.tenants.workspaces:commands", "Workspaces: who submits and reads reservations."),
+    "key": ("forwarder.operate.tenants.keys:commands", "API keys of a workspace."),
+    "account": (
+        "forwarder.operate.tenants.account_commands:commands",
+        "Integration accounts: their PMS, limits and settings.",
+    ),
     "adapters": (
-        "forwarder.cli.operate.adapters:commands",
+        "forwarder.operate.tenants.adapters:commands",
         "Adapters: list the kinds of PMS, and check one.",
     ),
     "doubles": (
-        "forwarder.cli.submissions.doubles:commands",
+        "forwarder.operate.submissions.doubles:commands",
         "Reservations that a PMS shows twice under one reference.",
     ),
     "submissions": (
-        "forwarder.cli.submissions.commands:commands",
+        "forwarder.operate.submissions.commands:commands",
         "Submissions: search, show, look up, retry, settle and cancel them.",
     ),
     "dead-letters": (
-        "forwarder.cli.submissions.dead_letters:commands",
+        "forwarder.operate.submissions.replay:commands",
         "Messages that could not be delivered or read, and replaying them.",
     ),
     "secret": (
-        "forwarder.cli.operate.secret:commands",
+        "forwarder.operate.deployment.secrets:commands",
         "The deployment's secrets: list them, see what they seal, change them.",
     ),
-    "results": ("forwarder.cli.operate.results:commands", "Result events, as downstream services receive them."),
+    "results": ("forwarder.operate.events.results:commands", "Result events, as downstream services receive them."),
     "audit": (
-        "forwarder.cli.operate.audit:commands",
+        "forwarder.operate.deployment.audit:commands",
         "The audit trail: who did what, and whether it was tampered with.",
     ),
     "retention": (
-        "forwarder.cli.operate.privacy.retention:commands",
+        "forwarder.operate.privacy.retention:commands",
         "How long workspaces keep their guests' data.",
     ),
-    "guests": ("forwarder.cli.operate.privacy.guests:commands", "Guests: erase one from all stored data."),
-    "webhook": ("forwarder.cli.manage.webhook:commands", "Webhooks: where a workspace's results are posted."),
+    "guests": ("forwarder.operate.privacy.guests:commands", "Guests: erase one from all stored data."),
+    "webhook": ("forwarder.operate.tenants.webhooks:commands", "Webhooks: where a workspace's results are posted."),
 }
 """Groups of commands, as `COMMANDS`; the named function creates the group."""
 

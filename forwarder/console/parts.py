@@ -5,10 +5,10 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
-from forwarder.operations.accounts import Accounts
-from forwarder.operations.look_up import LookUps
-from forwarder.operations.probe import Prober
-from forwarder.operations.show.search import SubmissionSearch
+from forwarder.operate.submissions.look_up import LookUps
+from forwarder.operate.submissions.search import SubmissionSearch
+from forwarder.operate.tenants.accounts import Accounts
+from forwarder.operate.tenants.probe import Prober
 from forwarder.oversight.audit import Audit
 from forwarder.oversight.backlog import Group
 from forwarder.process.clock import Clock

@@ -9,9 +9,8 @@ from dataclasses import replace
 from typing import Any
 
 from forwarder.assembly.backend import Backend
-from forwarder.assembly.commands.probe import open_prober
 from forwarder.assembly.roles.worker import grants_of
-from forwarder.operations.probe import FAILED
+from forwarder.operate.tenants.probe import FAILED, open_prober
 from forwarder.pms.accounts import connection_of
 from forwarder.pms.auth.grants import LentGrant
 from forwarder.pms.port import BadOptions

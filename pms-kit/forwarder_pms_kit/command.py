@@ -14,11 +14,11 @@ import typer
 
 from forwarder.assembly.backend import Backend
 from forwarder.assembly.pms_catalog import capabilities_of, mapping_of, pms_kinds, try_out
-from forwarder.cli.backend import with_backend
-from forwarder.cli.options import credential_from, options_from
-from forwarder.cli.output import AsJson, Failed, WrongUsage, note, progress, say, show_json, show_rows
 from forwarder.observability.logging import configure_logging
-from forwarder.operations.accounts import account_of
+from forwarder.operate.backend import with_backend
+from forwarder.operate.options import credential_from, options_from
+from forwarder.operate.output import AsJson, Failed, WrongUsage, note, progress, say, show_json, show_rows
+from forwarder.operate.tenants.accounts import account_of
 from forwarder.pms.port import BadOptions
 from forwarder.tenancy.port import CannotOpen
 from forwarder_pms_kit.account_site import NotReached, account_as_given, with_own_credential

@@ -14,7 +14,7 @@ from typing import Any, cast
 import pytest
 from sqlalchemy import select
 
-from forwarder.operations.recovery.recover import LeasesInForce, Recovery
+from forwarder.operate.deployment.recovery import LeasesInForce, Recovery
 from forwarder.process.clock import SystemClock
 from forwarder.reservation.cancellation import CancellationRequest
 from forwarder.reservation.duplicates import NaturalKey

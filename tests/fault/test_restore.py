@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from pydantic_core import from_json
 
-from forwarder.operations.recovery.recover import LeasesInForce, Recovery, RecoveryParts
+from forwarder.operate.deployment.recovery import LeasesInForce, Recovery, RecoveryParts
 from forwarder.oversight.restored import RecoveryCheck
 from forwarder.pms.accounts import target_of
 from forwarder.pms.port import AccountConnection, Capabilities, Limits

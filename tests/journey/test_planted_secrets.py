@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from forwarder.assembly.backend import open_backend
-from forwarder.operations.accounts import Accounts
+from forwarder.operate.tenants.accounts import Accounts
 from forwarder.tenancy.port import Account
 from forwarder.topics.port import Message
 from tests.support.backends import Backend, slow_on

@@ -15,7 +15,7 @@ import pytest
 from starlette.types import Receive, Scope, Send
 
 from forwarder.assembly.backend import open_backend
-from forwarder.operations.accounts import Accounts
+from forwarder.operate.tenants.accounts import Accounts
 from forwarder.process.clock import SystemClock
 from forwarder.simulator.world import World
 from forwarder.tenancy.port import Account

@@ -4,6 +4,7 @@ from contextlib import AsyncExitStack
 from functools import partial
 
 from forwarder.assembly.backend import Backend
+from forwarder.assembly.checks import topic_check
 from forwarder.assembly.roles.role import (
     Listening,
     consuming_checks,
@@ -13,7 +14,6 @@ from forwarder.assembly.roles.role import (
     serve_role,
     then_set,
 )
-from forwarder.assembly.topics import topic_check
 from forwarder.assembly.webhooks import open_notifier, webhooks_of
 from forwarder.http.contract import contract_routes
 from forwarder.http.health import health_routes

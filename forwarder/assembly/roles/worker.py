@@ -7,10 +7,9 @@ import structlog
 
 from forwarder.assembly.backend import Backend
 from forwarder.assembly.cards import card_parts
-from forwarder.assembly.commands.recovery import recovery_check
+from forwarder.assembly.checks import recovery_check, topic_check
 from forwarder.assembly.roles.role import Listening, consuming_checks, open_role_backend, serve_role, then_set
 from forwarder.assembly.secrets import required_keyring
-from forwarder.assembly.topics import topic_check
 from forwarder.http.health import Check, health_routes
 from forwarder.oversight.assumptions import Facts, broken_assumptions
 from forwarder.oversight.backlog import Group

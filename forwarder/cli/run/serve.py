@@ -9,12 +9,10 @@ from typing import Annotated, Final
 
 import typer
 
-from forwarder.cli.output import Failed
-from forwarder.observability.logging import configure_logging
+from forwarder.assembly.start import settings_and_logging
+from forwarder.operate.output import Failed
 from forwarder.process.loading import load
-from forwarder.process.memory import forbid_core_dumps
 from forwarder.process.supervision import bind, is_child, run_processes, run_until_signalled
-from forwarder.settings import Settings, read_settings
 
 Host = Annotated[str | None, typer.Option(help="Address to listen on. [default: FORWARDER_HOST]")]
 Port = Annotated[int | None, typer.Option(min=0, max=65535, help="Port to listen on. [default: FORWARDER_PORT]")]
@@ -25,7 +23,7 @@ STAGES: Final[Mapping[str, str]] = {
     "worker": "forwarder.assembly.roles.worker:run_worker",
     "query": "forwarder.assembly.roles.query:run_query",
     "notifier": "forwarder.assembly.roles.notifier:run_notifier",
-    "console": "forwarder.assembly.roles.console:run_console",
+    "console": "forwarder.console.service:run_console",
 }
 """The function that runs each stage, as `load` takes it."""
 
@@ -75,13 +73,3 @@ def listen(host: str, port: int, *, shared: bool = False) -> socket.socket:
         raise Failed(
             f"cannot listen on {host}:{port}: {reason}. Choose another with --port or FORWARDER_PORT."
         ) from None
-
-
-def settings_and_logging(level: str | None = None) -> Settings:
-    """The settings from the environment; also configures logging."""
-    settings = read_settings()
-    environment = settings.environment
-    configure_logging(level or environment.log_level, environment.log_format, environment.log_usual_share)
-    if not environment.core_dumps:
-        forbid_core_dumps()
-    return settings

@@ -7,7 +7,8 @@ from typing import Annotated
 import typer
 
 from forwarder.assembly.roles.simulator import run_simulator, simulated_world
-from forwarder.cli.run.serve import Host, Port, listen, settings_and_logging
+from forwarder.assembly.start import settings_and_logging
+from forwarder.cli.run.serve import Host, Port, listen
 from forwarder.process.supervision import run_until_signalled
 
 

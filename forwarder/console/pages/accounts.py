@@ -11,7 +11,8 @@ from forwarder.console.parts import ConsoleParts
 from forwarder.console.recent import Recent
 from forwarder.console.responses import Go, Page, address
 from forwarder.http.paging import is_digits
-from forwarder.operations.accounts import (
+from forwarder.operate.deployment.throughput import PmsState, pms_states
+from forwarder.operate.tenants.accounts import (
     PUBLISHED,
     AccountSettings,
     BadTerm,
@@ -20,7 +21,6 @@ from forwarder.operations.accounts import (
     checks_of,
     rate_of,
 )
-from forwarder.operations.show.throttles import PmsState, pms_states
 from forwarder.oversight.backlog import AccountStanding, StandingWork, read_work
 from forwarder.pms.port import SYSTEM_TLS, BadOptions, ClientTls
 from forwarder.reservation.checks.plausibility import CHECKS

@@ -15,8 +15,8 @@ from forwarder.console.guard import Visit
 from forwarder.console.parts import ConsoleParts
 from forwarder.console.recent import Recent
 from forwarder.console.responses import Go, Page, address
-from forwarder.operations.repair.dead_letters import DeadLetterReader, Letter, LetterFilter, LetterState
-from forwarder.operations.repair.replay import Replay, ReplayPlan, plan_replay
+from forwarder.operate.submissions.dead_letters import DeadLetterReader, Letter, LetterFilter, LetterState
+from forwarder.operate.submissions.replay import Replay, ReplayPlan, plan_replay
 from forwarder.process.containment import Where, contained
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.tenancy.port import NotKnown

@@ -11,8 +11,7 @@ from forwarder.console.guard import Visit
 from forwarder.console.parts import ConsoleParts
 from forwarder.console.recent import Recent
 from forwarder.console.responses import Page, address
-from forwarder.operations.show.flow import AccountOutcomes, Flow, FlowNow
-from forwarder.operations.show.throttles import PmsState, pms_states
+from forwarder.operate.deployment.throughput import AccountOutcomes, Flow, FlowNow, PmsState, pms_states
 from forwarder.oversight.backlog import (
     AccountStanding,
     AccountState,

@@ -12,12 +12,12 @@ from forwarder.console.moments import moment_of
 from forwarder.console.parts import ConsoleParts
 from forwarder.console.responses import Go, Page, address
 from forwarder.http.paging import LARGEST_ID, positive
-from forwarder.operations.look_up import LookedUp
-from forwarder.operations.repair.bulk import Retries, plan_retry
-from forwarder.operations.repair.cancellation import Cancellations, CannotCancel
-from forwarder.operations.repair.settle import NotInDoubt, Repair, account_deadline_seconds
-from forwarder.operations.show.search import SubmissionQuery
-from forwarder.operations.show.timeline import History, history_of
+from forwarder.operate.submissions.bulk import Retries, plan_retry
+from forwarder.operate.submissions.cancel import Cancellations, CannotCancel
+from forwarder.operate.submissions.history import History, history_of
+from forwarder.operate.submissions.look_up import LookedUp
+from forwarder.operate.submissions.search import SubmissionQuery
+from forwarder.operate.submissions.settle import NotInDoubt, Repair, account_deadline_seconds
 from forwarder.process.clock import iso
 from forwarder.process.supervision import Stop
 from forwarder.reservation.anonymous import anonymous_record

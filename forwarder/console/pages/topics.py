@@ -11,7 +11,7 @@ from forwarder.console.parts import ConsoleParts
 from forwarder.console.recent import Recent
 from forwarder.console.responses import Page
 from forwarder.http.paging import LARGEST_ID, is_digits, positive
-from forwarder.operations.show.browse import browse
+from forwarder.operate.deployment.topics import browse
 from forwarder.tenancy.port import NotKnown
 from forwarder.topics.port import TopicAdmin
 

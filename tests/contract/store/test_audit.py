@@ -9,7 +9,7 @@ from sqlalchemy import delete, event, insert, select, text, update
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from forwarder.operations.repair.settle import NotInDoubt, Repair
+from forwarder.operate.submissions.settle import NotInDoubt, Repair
 from forwarder.oversight.audit import Actor, Audit, acting_as, verify_trail
 from forwarder.oversight.tenancy import AuditedTenancy
 from forwarder.store.audit.chain import chained

@@ -6,9 +6,8 @@ from datetime import timedelta
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from forwarder.operations.repair.bulk import Retries, plan_retry
-from forwarder.operations.repair.settle import Repair
-from forwarder.operations.repair.settle_many import Settlements, read_settlements
+from forwarder.operate.submissions.bulk import Retries, plan_retry
+from forwarder.operate.submissions.settle import Repair, Settlements, read_settlements
 from forwarder.oversight.audit import Audit
 from forwarder.process.clock import iso
 from forwarder.reservation.outcome import Status

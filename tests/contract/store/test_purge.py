@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from forwarder.operations.privacy.retention import MIN_DAYS, Purge, TooRecent
+from forwarder.operate.privacy.retention import MIN_DAYS, Purge, TooRecent
 from forwarder.oversight.restored import PublishedOutcome, RecoveryCheck
 from forwarder.reservation.outcome import Status
 from forwarder.store.lists.overview import SqlOverview

@@ -15,7 +15,7 @@ from sqlalchemy import Connection, func, select, text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.notifier.events import body_of
-from forwarder.operations.privacy.erase import GuestQuery, Guests
+from forwarder.operate.privacy.guests import GuestQuery, Guests
 from forwarder.oversight.audit import Audit
 from forwarder.process.clock import iso
 from forwarder.reservation.cancellation import CancellationRequest

@@ -12,7 +12,7 @@ from pydantic_core import to_json
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from forwarder.operations.secrets import SealedCardKeys
+from forwarder.operate.deployment.secrets import SealedCardKeys
 from forwarder.process.clock import iso
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.request import CardDetails, SealedCard

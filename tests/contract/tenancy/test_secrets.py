@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from forwarder.operations.secrets import Secrets, StillNeeded
+from forwarder.operate.deployment.secrets import Secrets, StillNeeded
 from forwarder.tenancy.port import Account, CannotOpen
 from forwarder.tenancy.sealing.binding import of_client_key, of_credential, of_grant, of_webhook_secret, with_credential
 from forwarder.tenancy.sealing.keys import NotTrusted, Secret

@@ -3,8 +3,8 @@
 import secrets
 from datetime import timedelta
 
-from forwarder.operations.show.browse import browse
-from forwarder.operations.show.flow import Flow
+from forwarder.operate.deployment.throughput import Flow
+from forwarder.operate.deployment.topics import browse
 from forwarder.process.clock import SystemClock
 from forwarder.reservation.outcome import Status
 from forwarder.topics.codec import encode_result

@@ -15,9 +15,9 @@ import structlog
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from forwarder.cli.operate.results import EventFilter, ReadRange, print_events
-from forwarder.cli.output import json_line
-from forwarder.operations.repair.dead_letters import (
+from forwarder.operate.events.results import EventFilter, ReadRange, print_events
+from forwarder.operate.output import json_line
+from forwarder.operate.submissions.dead_letters import (
     DeadLetterReader,
     LetterFilter,
     LetterState,
@@ -26,7 +26,7 @@ from forwarder.operations.repair.dead_letters import (
     row,
     value_of,
 )
-from forwarder.operations.repair.replay import Replay, plan_replay
+from forwarder.operate.submissions.replay import Replay, plan_replay
 from forwarder.process.clock import SystemClock
 from forwarder.reservation.request import SealedCard
 from forwarder.store.database import open_engine

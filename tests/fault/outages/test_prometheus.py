@@ -19,7 +19,7 @@ import pytest
 from aiokafka import AIOKafkaProducer
 
 from forwarder.assembly.backend import open_backend
-from forwarder.operations.accounts import Accounts
+from forwarder.operate.tenants.accounts import Accounts
 from forwarder_pms_kit.simulators import SITES
 from tests.support.backends import missing
 from tests.support.deployment.deployment import Deployment, Typed, booking, deploy

@@ -11,7 +11,7 @@ from typing import Any, Final
 import httpx
 
 from forwarder.assembly.backend import open_backend
-from forwarder.operations.accounts import Accounts
+from forwarder.operate.tenants.accounts import Accounts
 from forwarder.tenancy.port import Account
 from tests.journey.specification.requirement import ABSENT, LISTED, Answer, Call, general
 from tests.support.deployment.deployment import Deployment, deploy

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from forwarder.cli.options import credential_from, options_from
-from forwarder.cli.output import WrongUsage
 from forwarder.cli.program import run
+from forwarder.operate.options import credential_from, options_from
+from forwarder.operate.output import WrongUsage
 from forwarder.pms.registry import KINDS
 from tests.support.deployment import warm
 from tests.support.deployment.guide import write_distribution

@@ -10,8 +10,7 @@ from typing import Any, cast
 import pytest
 
 from forwarder.assembly.backend import open_backend
-from forwarder.assembly.commands.doctor import open_doctor
-from forwarder.operations.show.doctor import DoctorParts, Step, examine
+from forwarder.operate.deployment.doctor import DoctorParts, Step, examine, open_doctor
 from forwarder.settings import BadSettings, Environment, Settings, settings_of
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.tenancy.port import Account, ApiKey, KnownKey, Workspace

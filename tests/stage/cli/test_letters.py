@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from forwarder.operations.repair.dead_letters import (
+from forwarder.operate.submissions.dead_letters import (
     DeadLetterReader,
     Letter,
     LetterFilter,
@@ -18,7 +18,7 @@ from forwarder.operations.repair.dead_letters import (
     row,
     value_of,
 )
-from forwarder.operations.repair.replay import plan_replay
+from forwarder.operate.submissions.replay import plan_replay
 from forwarder.process.clock import iso
 from forwarder.reservation.outcome import Deferred, Status
 from forwarder.reservation.request import SealedCard

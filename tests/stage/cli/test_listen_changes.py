@@ -10,12 +10,11 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from forwarder.cli.listen.api import Api, ApiFault, ApiRefused, ApiUnavailable
-from forwarder.cli.listen.changes import Changes
-from forwarder.cli.operate.results import ReadRange
-from forwarder.cli.output import Failed, WrongUsage
 from forwarder.cli.program import program
 from forwarder.notifier.events import Event
+from forwarder.operate.events.changes import Api, ApiFault, ApiRefused, ApiUnavailable, Changes
+from forwarder.operate.events.results import ReadRange
+from forwarder.operate.output import Failed, WrongUsage
 from tests.support.memory.clock import ManualClock
 from tests.support.network.raw_server import Caller, raw_server
 

@@ -11,9 +11,9 @@ import typer
 from typer.testing import CliRunner
 
 from forwarder.cli.failures import exit_code
-from forwarder.cli.output import Failed, WrongUsage
 from forwarder.cli.program import COMMANDS, GROUPS, program
 from forwarder.cli.run.serve import STAGES
+from forwarder.operate.output import Failed, WrongUsage
 from forwarder.pms.registry import KINDS
 from forwarder.process.loading import load
 
@@ -52,7 +52,8 @@ def test_the_list_of_commands_imports_none_of_them() -> None:
     )
     assert "forwarder.cli.program" in modules
     assert (
-        within(("forwarder.cli.manage.key", "forwarder.settings", "sqlalchemy", "pydantic", "aiokafka"), modules) == []
+        within(("forwarder.operate.tenants.keys", "forwarder.settings", "sqlalchemy", "pydantic", "aiokafka"), modules)
+        == []
     )
 
 

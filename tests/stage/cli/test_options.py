@@ -4,8 +4,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from forwarder.cli.options import moment
-from forwarder.cli.output import WrongUsage
+from forwarder.operate.options import moment
+from forwarder.operate.output import WrongUsage
 from tests.support.worker.works import NOW
 
 

@@ -2,7 +2,7 @@
 
 import json
 
-from forwarder.cli.output import json_line
+from forwarder.operate.output import json_line
 from forwarder.process.printable import printable
 
 HOSTILE = "Ann\x9b31m\x85\u202eevil\ud800 \x1b[2J"

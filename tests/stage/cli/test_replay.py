@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
-from forwarder.operations.repair.replay import Replay
+from forwarder.operate.submissions.replay import Replay
 from forwarder.topics.codec import Undecodable
 from forwarder.topics.dead_letters import replayed
 from forwarder.topics.port import ConsumedMessage, LogUnavailable, Message, Topics

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from forwarder.operations.privacy.scan import MAX_HITS_LISTED, Scanned, cards_in, either, scan_file, values_in
+from forwarder.operate.privacy.scan import MAX_HITS_LISTED, Scanned, cards_in, either, scan_file, values_in
 from tests.support.cards import MASKED, NUMBER, SPELLINGS
 
 

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from forwarder.assembly.backend import open_backend
-from forwarder.assembly.commands.status import open_status
-from forwarder.cli.operate.status import lines_of, status_json
-from forwarder.operations.show.status import AccountStatus, DeploymentStatus, EndpointStatus, LogStatus, StoreStatus
+from forwarder.operate.deployment.status import AccountStatus, DeploymentStatus, EndpointStatus, LogStatus, StoreStatus
+from forwarder.operate.deployment.status_page import lines_of, open_status, status_json
 from forwarder.oversight.backlog import AccountStanding, AccountState, Group, GroupLag
 from forwarder.settings import BadSettings, Environment, Settings, settings_of
 from forwarder.store.database import Engine, open_engine

@@ -15,10 +15,10 @@ import httpx
 import pytest
 
 from forwarder.assembly.backend import Backend, open_backend
-from forwarder.assembly.roles.console import console_refusal, open_console
+from forwarder.console.service import console_refusal, open_console
 from forwarder.console.sessions import IDLE_SECONDS, LONGEST_SECONDS, Sessions
 from forwarder.http.server import http_app
-from forwarder.operations.accounts import Accounts
+from forwarder.operate.tenants.accounts import Accounts
 from forwarder.pms.accounts import connection_of
 from forwarder.pms.directory import open_directory
 from forwarder.process.clock import iso

@@ -447,12 +447,12 @@ OWN_WAYS: Final = {
     "utcfromtimestamp",
 }
 READ_THEIR_OWN: Final = {
-    "forwarder/cli/listen/changes.py",
-    "forwarder/cli/options.py",
+    "forwarder/operate/events/changes.py",
+    "forwarder/operate/options.py",
     "forwarder/console/moments.py",
     "forwarder/ingress/publish/duplicates.py",
     "forwarder/notifier/posting.py",
-    "forwarder/operations/show/timeline.py",
+    "forwarder/operate/submissions/history.py",
     "forwarder/pms/auth/grants.py",
     "forwarder/pms/mapping/values.py",
     "forwarder/pms/mapping/parts.py",

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from forwarder.operations.repair.bulk import CannotRepair, plan_retry, run_each
-from forwarder.operations.repair.cancellation import plan_cancel
-from forwarder.operations.repair.settle_many import Decision, LineFault, Settlement, read_settlements
+from forwarder.operate.submissions.bulk import CannotRepair, plan_retry, run_each
+from forwarder.operate.submissions.cancel import plan_cancel
+from forwarder.operate.submissions.settle import Decision, LineFault, Settlement, read_settlements
 from forwarder.process.clock import iso
 from forwarder.reservation.outcome import Status
 from forwarder.store.lists.port import SubmissionSummary

@@ -2,7 +2,7 @@
 
 import pytest
 
-from forwarder.operations.privacy.erase import GuestQuery
+from forwarder.operate.privacy.guests import GuestQuery
 
 MARIA = GuestQuery(email="Maria@Example.com")
 CALLED = GuestQuery(phone="+34 600-100-200")

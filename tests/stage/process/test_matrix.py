@@ -29,7 +29,7 @@ from forwarder.notifier import posting
 from forwarder.notifier.service import Notifier, NotifierParts
 from forwarder.notifier.settings import NotifierSettings
 from forwarder.notifier.webhooks import Webhooks, WebhooksParts
-from forwarder.operations.recovery import recover
+from forwarder.operate.deployment import recovery as recover
 from forwarder.oversight.restored import RecoveryCheck
 from forwarder.pms.port import Capabilities
 from forwarder.process.clock import SystemClock

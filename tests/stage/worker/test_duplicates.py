@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from pydantic_core import from_json
 
-from forwarder.operations.repair.dead_letters import DeadLetterReader, LetterFilter, LetterState
-from forwarder.operations.repair.replay import plan_replay
+from forwarder.operate.submissions.dead_letters import DeadLetterReader, LetterFilter, LetterState
+from forwarder.operate.submissions.replay import plan_replay
 from forwarder.process.clock import iso
 from forwarder.reservation.duplicates import NaturalKey
 from forwarder.reservation.submission import Submission

@@ -20,7 +20,7 @@ from typing import IO, Any
 import httpx
 
 from forwarder.assembly.backend import migrate_backend, open_backend
-from forwarder.operations.accounts import Accounts
+from forwarder.operate.tenants.accounts import Accounts
 from forwarder.reservation.outcome import Status
 from forwarder.tenancy.key_terms import ALL_SCOPES
 from forwarder.tenancy.port import Account

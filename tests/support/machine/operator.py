@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 
-from forwarder.operations.repair.settle import NotInDoubt, Repair
+from forwarder.operate.submissions.settle import NotInDoubt, Repair
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.topics.dead_letters import replayed
 from forwarder.topics.port import Message

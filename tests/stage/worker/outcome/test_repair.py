@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pydantic_core import from_json
 
-from forwarder.operations.repair.settle import NotInDoubt, Repair
+from forwarder.operate.submissions.settle import NotInDoubt, Repair
 from forwarder.reservation.outcome import InDoubt, Status
 from forwarder.store.database import Engine, open_engine
 from forwarder.store.lists.port import StoredSubmission

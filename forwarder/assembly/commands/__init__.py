@@ -1,1 +1,0 @@
-"""Parts that single commands need."""

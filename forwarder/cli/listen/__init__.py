@@ -1,1 +1,0 @@
-"""`forwarder listen`: posts result events, read from the log or over HTTP, to a program under development."""

@@ -1,1 +1,0 @@
-"""Commands that set up workspaces, keys, accounts and webhooks. Uses tenancy through `assembly`."""

@@ -1,1 +1,0 @@
-"""Guests' data: erasing a guest, retention periods, and purging submissions that finished long ago."""

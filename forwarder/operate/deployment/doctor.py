@@ -1,0 +1,282 @@
+"""`forwarder doctor`: checks a deployment's setup step by step, each with a remedy. Read-only; `status` reports how the deployment
+is doing."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final, Literal, Protocol
+from urllib.request import urlopen
+
+from forwarder.assembly.backend import database_of, open_log
+from forwarder.assembly.secrets import held_secrets
+from forwarder.assembly.start import settings_and_logging
+from forwarder.operate.deployment.status_page import require_there, valid_sealing_keys
+from forwarder.operate.output import AsJson, Failed, show_json, show_table
+from forwarder.oversight.assumptions import Facts, broken_assumptions
+from forwarder.process.clock import Clock, SystemClock
+from forwarder.settings import Distributed, Embedded, Settings
+from forwarder.store.database import open_engine
+from forwarder.store.lists.overview import SqlOverview
+from forwarder.store.migrate import applied_revisions, is_current
+from forwarder.store.submissions.port import StoreUnavailable
+from forwarder.tenancy.port import Account, KnownKey, TenancyUnavailable, Workspace
+from forwarder.tenancy.sealing.registry import UnknownSecret
+from forwarder.tenancy.sql.admin import SqlTenancyAdmin
+from forwarder.tenancy.sql.secrets import SqlSecrets
+from forwarder.topics.port import Log, LogUnavailable, Topics
+
+Verdict = Literal["ok", "warning", "failed", "not tried"]
+
+_STEP_SECONDS: Final = 20.0
+_SKEW: Final = timedelta(seconds=2)
+_LONGEST_SKEW: Final = timedelta(seconds=30)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One check, its result, and the remedy if it failed."""
+
+    name: str
+    verdict: Verdict
+    says: str
+    mend: str | None = None
+
+
+class Tenancy(Protocol):
+    """The deployment's callers and accounts."""
+
+    async def workspaces(self) -> Sequence[Workspace]: ...
+
+    async def keys(self) -> Sequence[KnownKey]: ...
+
+    async def accounts(self) -> Sequence[Account]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class DoctorParts:
+    """What to check. `revisions`: those of the tables, and whether this version accepts them; `database_time`: the database's
+    clock; `database_settings`: its settings, and how many standbys take part in each commit; `admit`: describes this process's
+    secrets, raises `UnknownSecret` for one that is not this deployment's; `sealing_keys`: the ids of keys that can seal cards
+    at a given time; `simulator`: its URL, if there is one."""
+
+    where: str
+    log: Log
+    topics: Topics
+    partitions: int
+    revisions: Callable[[], Awaitable[tuple[Sequence[str], bool]]]
+    database_time: Callable[[], Awaitable[datetime]]
+    database_settings: Callable[[], Awaitable[tuple[Mapping[str, str], int]]]
+    admit: Callable[[], Awaitable[str | None]]
+    sealing_keys: Callable[[datetime], Awaitable[Sequence[str]]]
+    tenancy: Tenancy
+    simulator: str | None
+    clock: Clock
+
+
+async def examine(parts: DoctorParts) -> Sequence[Step]:
+    """All steps. A step whose prerequisite failed is reported as not tried."""
+    found = [Step("settings", "ok", parts.where)]
+    found += await _steps_within_deadline("log", _topics(parts))
+    store = await _steps_within_deadline("store", _tables(parts))
+    found += store
+    if store[0].verdict == "ok":
+        for name, step in (
+            ("clock", _time(parts)),
+            ("secret", _secret(parts)),
+            ("cards", _cards(parts)),
+            ("callers", _callers(parts)),
+        ):
+            found += await _steps_within_deadline(name, step)
+    else:
+        found += [Step(name, "not tried", "the store comes first") for name in ("clock", "secret", "cards", "callers")]
+    return [*found, await _simulator(parts.simulator)]
+
+
+async def _steps_within_deadline(name: str, steps: Awaitable[Sequence[Step]]) -> Sequence[Step]:
+    try:
+        async with asyncio.timeout(_STEP_SECONDS):
+            return await steps
+    except TimeoutError:
+        return [Step(name, "failed", f"no answer within {_STEP_SECONDS:.0f} s", "is it up, and reached from here?")]
+    except (LogUnavailable, StoreUnavailable, TenancyUnavailable) as error:
+        return [Step(name, "failed", str(error), "start it, or correct its address and credentials in the settings")]
+
+
+# --- the log ---
+
+
+async def _topics(parts: DoctorParts) -> Sequence[Step]:
+    wanted = parts.topics.all()
+    async with parts.log.admin() as admin:
+        described = await admin.describe(wanted)
+        settings = {name: await admin.settings(name) for name in described}
+    missing = [name for name in wanted if name not in described]
+    found = [Step("topics", "failed", f"there is no {name}", "forwarder topics create") for name in missing]
+    for name, state in described.items():
+        faults = _steps(f"topic {name}", Facts(settings[name], name, state, parts.partitions))
+        replicas = f"{state.partitions} partitions, {state.replicas} replicas, {state.in_sync} in sync"
+        found += faults or [Step(f"topic {name}", "ok", replicas)]
+    return found
+
+
+def _steps(name: str, facts: Facts) -> list[Step]:
+    return [
+        Step(name, "ok" if each.severity == "info" else each.severity, each.says, each.remedy)
+        for each in broken_assumptions(facts)
+    ]
+
+
+# --- the store ---
+
+
+async def _tables(parts: DoctorParts) -> Sequence[Step]:
+    revisions, current = await parts.revisions()
+    says = f"tables at {', '.join(revisions) or 'nothing'}"
+    if not current:
+        return [Step("store", "failed", says, "forwarder migrate")]
+    settings, standbys = await parts.database_settings()
+    return [Step("store", "ok", says), *_steps("database", Facts(settings, standbys=standbys))]
+
+
+async def _time(parts: DoctorParts) -> Sequence[Step]:
+    apart = abs(await parts.database_time() - parts.clock.now())
+    says = f"{apart.total_seconds():.1f} s apart from the database's"
+    if apart <= _SKEW:
+        return [Step("clock", "ok", says)]
+    verdict: Verdict = "failed" if apart > _LONGEST_SKEW else "warning"
+    return [Step("clock", verdict, f"{says}: what is due comes early or late", "let NTP set both")]
+
+
+async def _secret(parts: DoctorParts) -> Sequence[Step]:
+    try:
+        held = await parts.admit()
+    except UnknownSecret as error:
+        return [Step("secret", "failed", str(error), "forwarder secret status")]
+    if held is None:
+        says = "not set here, which is right for the ingress and query; migrate and workers need it"
+        return [Step("secret", "ok", says)]
+    return [Step("secret", "ok", f"{held} is this deployment's")]
+
+
+async def _cards(parts: DoctorParts) -> Sequence[Step]:
+    keys = await parts.sealing_keys(parts.clock.now())
+    if keys:
+        return [Step("cards", "ok", f"are sealed to {', '.join(keys)}")]
+    says = "there is no key that they could be sealed to now: submissions with a card are refused"
+    return [Step("cards", "failed", says, "start a worker, which makes them, or run forwarder migrate")]
+
+
+async def _callers(parts: DoctorParts) -> Sequence[Step]:
+    workspaces, keys, accounts = (
+        await parts.tenancy.workspaces(),
+        [each for each in await parts.tenancy.keys() if each.revoked_at is None],
+        await parts.tenancy.accounts(),
+    )
+    for what, there_are, command in (
+        ("workspace", workspaces, "forwarder workspace add ID"),
+        ("key", keys, "forwarder key add --workspace ID"),
+        ("account", accounts, "forwarder account add --workspace ID --kind KIND --base-url URL --credential-file -"),
+    ):
+        if not there_are:
+            return [Step("callers", "warning", f"there is no {what} yet: no caller can submit", command)]
+    return [
+        Step("callers", "ok", f"{_many(workspaces, 'workspace')}, {_many(keys, 'key')}, {_many(accounts, 'account')}")
+    ]
+
+
+def _many(things: Collection[Any], name: str) -> str:
+    return f"{len(things)} {name}{'' if len(things) == 1 else 's'}"
+
+
+async def _simulator(url: str | None) -> Step:
+    if url is None:
+        return Step(
+            "simulator",
+            "not tried",
+            "FORWARDER_SIMULATOR_URL is not set: test keys are refused, except by `forwarder up`, which has one of its own",
+        )
+    mend = "start `forwarder simulate`, or correct FORWARDER_SIMULATOR_URL"
+    try:
+        await asyncio.to_thread(_get, f"{url}/healthz")
+    except OSError as error:  # an answer that is no 2xx too
+        return Step("simulator", "failed", f"{url}: {error}", mend)
+    return Step("simulator", "ok", f"{url} is there")
+
+
+def _get(url: str) -> None:
+    with urlopen(url, timeout=_STEP_SECONDS):  # noqa: S310 - the settings take http and https alone
+        pass
+
+
+@asynccontextmanager
+async def open_doctor(settings: Settings) -> AsyncIterator[DoctorParts]:
+    """Opens the deployment of `settings`. Raises `BadSettings`."""
+    require_there(settings)
+    engine = open_engine(database_of(settings), pool_size=2)
+
+    async def revisions() -> tuple[Sequence[str], bool]:
+        return await applied_revisions(engine), await is_current(engine)
+
+    async def admit() -> str | None:
+        held = held_secrets(settings)
+        if not held:
+            return None
+        await SqlSecrets(engine).admit(held, first=False)
+        return ", ".join(secret.id for secret in held)
+
+    async def sealing_keys(now: datetime) -> Sequence[str]:
+        return await valid_sealing_keys(engine, now)
+
+    try:
+        async with open_log(settings.backend, partitions=settings.environment.partitions) as log:
+            yield DoctorParts(
+                where=_where(settings.backend),
+                log=log,
+                topics=settings.topics,
+                partitions=settings.environment.partitions,
+                revisions=revisions,
+                database_time=SqlOverview(engine).time,
+                database_settings=SqlOverview(engine).server_settings,
+                admit=admit,
+                sealing_keys=sealing_keys,
+                tenancy=SqlTenancyAdmin(engine),
+                simulator=settings.environment.simulator_url,
+                clock=SystemClock(),
+            )
+    finally:
+        await engine.dispose()
+
+
+def _where(backend: Embedded | Distributed) -> str:
+    match backend:
+        case Embedded(data_dir):
+            return f"embedded, in {data_dir}"
+        case Distributed(bootstrap_servers):
+            return f"Kafka at {bootstrap_servers}, PostgreSQL at {', '.join(backend.hosts[-1:])}"
+
+
+def doctor(as_json: AsJson = False) -> None:
+    """Check how the deployment is set up: settings, log, topics, store, clock, secret, keys and simulator, and say what to do.
+
+    Read-only. Exit code 1 if a step fails. `forwarder status` shows how the deployment is doing.
+    """
+    steps = asyncio.run(_examined(settings_and_logging("error")))
+    if as_json:
+        show_json(steps)
+    else:
+        show_table([row for step in steps for row in _rows(step)])
+    failed = [step for step in steps if step.verdict == "failed"]
+    if failed:
+        raise Failed(f"{len(failed)} of {len(steps)} steps failed")
+
+
+async def _examined(settings: Settings) -> Sequence[Step]:
+    async with open_doctor(settings) as parts:
+        return await examine(parts)
+
+
+def _rows(step: Step) -> Sequence[tuple[str, str, str]]:
+    row = (step.verdict, step.name, step.says)
+    return [row] if step.mend is None else [row, ("", "", f"-> {step.mend}")]

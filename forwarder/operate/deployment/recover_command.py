@@ -1,0 +1,163 @@
+"""`forwarder recover`: brings a database that was restored to an earlier state up to date from the topics; or, if the topics were
+lost, reports which submissions may be lost with them, and lets the deployment continue."""
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from datetime import datetime
+from typing import Annotated, Any, Final
+
+import typer
+
+from forwarder.assembly.backend import Backend
+from forwarder.assembly.checks import recovery_check, topic_check
+from forwarder.operate.backend import with_backend
+from forwarder.operate.deployment.recovery import Recovered, Recovery, RecoveryParts
+from forwarder.operate.options import moment
+from forwarder.operate.output import AsJson, WrongUsage, say, show_json
+from forwarder.oversight.losses import TopicLost
+from forwarder.pms.accounts import target_of
+from forwarder.pms.port import AccountConnection
+from forwarder.pms.registry import registered
+from forwarder.process.clock import SystemClock, iso
+from forwarder.store.submissions.recorder import SqlRecorder
+from forwarder.store.submissions.recovery import SqlRecovery
+from forwarder.tenancy.port import Account
+from forwarder.topics.port import Topics
+
+_IN_WORDS: Final = {
+    "missing": "submissions were missing, and are there again",
+    "behind": "outcomes were missing, and are recorded again",
+    "possibly_sent": "submissions have no outcome: possibly sent, so looked up, sent again under their key, or parked",
+    "replayed": "dead letters that were put back are pending again, and possibly sent",
+    "cancellations": "requested cancellations are recorded",
+    "published_again": "outcomes are published again, for webhooks that were queued since",
+    "without_request": "outcomes are of submissions that are no longer on the requests topic",
+}
+
+
+def recover(
+    since: Annotated[
+        str | None,
+        typer.Option(help="The time of the database's snapshot, or earlier: ISO 8601, or an age such as 30m, 2h, 7d."),
+    ] = None,
+    from_snapshot: Annotated[
+        bool, typer.Option("--from-snapshot", help="Start an hour before the newest submission in the database.")
+    ] = False,
+    topics_lost: Annotated[
+        bool,
+        typer.Option(
+            "--topics-lost", help="The topics were lost or recreated, not the database: continue with them as they are."
+        ),
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Count what would be done.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """After a restore: bring the database up to date from the topics, or accept topics that were recreated.
+
+    With all workers stopped, or waiting because the database is behind. Restores what was accepted since the snapshot, with the
+    published outcomes. Anything else that may have been sent is never sent again blindly. Safe to repeat.
+    """
+    if [since is not None, from_snapshot, topics_lost].count(True) != 1:
+        raise WrongUsage(
+            "Say what happened: --since TIME or --from-snapshot (the database was restored), or --topics-lost."
+        )
+    if topics_lost:
+        _accept_topics(dry_run=dry_run, as_json=as_json)
+        return
+    begin = None if since is None else moment(since, "--since", SystemClock().now())
+    recovered = with_backend(lambda backend: recovery(backend, since=begin, dry_run=dry_run))
+    if as_json:
+        show_json({**asdict(recovered), "since": recovered.since and iso(recovered.since), "dry_run": dry_run})
+        return
+    _tell(recovered, dry_run=dry_run)
+
+
+def _tell(recovered: Recovered, *, dry_run: bool) -> None:
+    say("Dry run:" if dry_run else "Done:")
+    counts = asdict(recovered)
+    for name, words in _IN_WORDS.items():
+        say(f"{counts[name]:8,} {words}")
+    if not dry_run:
+        say("Start the workers now; waiting ones continue by themselves.")
+
+
+def _accept_topics(*, dry_run: bool, as_json: bool) -> None:
+    async def run(backend: Backend) -> TopicLost | None:
+        check = topic_check(backend)
+        lost = await check.lost()
+        if lost is not None and not dry_run:
+            await check.accept(backend.audit)
+        return lost
+
+    lost = with_backend(run)
+    if as_json:
+        show_json({"lost": lost and _with_times(asdict(lost))})
+        return
+    if lost is None:
+        say("The topics are complete: nothing to do.")
+        return
+    for line in _lost_in_words(lost):
+        say(line)
+    if not dry_run:
+        say("Done: workers continue with the topics as they are, and are ready within half a minute.")
+
+
+def _lost_in_words(lost: TopicLost) -> Iterator[str]:
+    if lost.taken_in_until is not None:
+        kept = "now" if lost.kept_from is None else iso(lost.kept_from)
+        yield f"{lost.beyond:,} of the newest submissions were beyond the end of the requests topic: it was lost, or recreated."
+        yield (
+            f"Submissions accepted from shortly before {iso(lost.taken_in_until)} until {kept}, and is not in the database, is "
+            "lost."
+        )
+    for gap in lost.gaps:
+        count = "An unknown number of" if gap.missing is None else f"{gap.missing:,}"
+        since = "" if gap.since is None else f" from {iso(gap.since)}"
+        until = iso(gap.noted_at if gap.until is None else gap.until)
+        known = f"; the database has {len(gap.known):,} of them" if gap.known else ""
+        yield f"{count} messages{since} until {until} are missing from {gap.topic}, partition {gap.partition}{known}."
+    if any(gap.topic.endswith(Topics().results) for gap in lost.gaps):
+        yield "Webhooks have not received the outcomes of that time: GET /api/v1/vrs/reservations?updatedSince=… lists them."
+    if lost.unowned:
+        yield f"{lost.unowned:,} due submissions are of partitions that are gone: a worker moves them within half a minute."
+    if lost.beyond or any(not gap.topic.endswith(Topics().results) for gap in lost.gaps):
+        yield (
+            "Ask callers to send the submissions of that time again under the same Idempotency-Key: known ones are not made twice."
+        )
+
+
+def _with_times(given: Any) -> Any:
+    """Times as ISO 8601 text, for JSON."""
+    if isinstance(given, dict):
+        return {name: _with_times(each) for name, each in given.items()}
+    if isinstance(given, list | tuple):
+        return [_with_times(each) for each in given]
+    return iso(given) if isinstance(given, datetime) else given
+
+
+async def recovery(backend: Backend, *, since: datetime | None, dry_run: bool) -> Recovered:
+    """Runs a `Recovery`: see `Recovery.run`."""
+    kinds = registered().kinds
+
+    def target(account: Account) -> str:
+        connection = AccountConnection(account.id, account.kind, account.base_url, "", options=account.options)
+        try:
+            can = kinds[account.kind](connection, backend.clock).capabilities
+        except (LookupError, ValueError):  # no such kind here, or not with these options
+            return ""
+        return target_of(account.kind, account.base_url, None, can).text
+
+    async with backend.log.publisher() as publisher:
+        parts = RecoveryParts(
+            log=backend.log,
+            topics=backend.settings.topics,
+            publisher=publisher,
+            recorder=SqlRecorder(backend.engine),
+            store=SqlRecovery(backend.engine),
+            directory=backend.directory,
+            check=recovery_check(backend, await backend.request_ids(), await backend.signer()),
+            target=target,
+            audit=backend.audit,
+            clock=backend.clock,
+        )
+        return await Recovery(parts).run(since=since, dry_run=dry_run)

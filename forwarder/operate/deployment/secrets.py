@@ -1,0 +1,326 @@
+"""Rotating the deployment's secrets: add a secret, make it active, reseal everything to it, and retire the earlier one once
+nothing needs it."""
+
+import secrets
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Final, Protocol
+
+import typer
+
+from forwarder.assembly.backend import Backend
+from forwarder.assembly.secrets import required_secrets
+from forwarder.operate.backend import with_backend
+from forwarder.operate.output import AsJson, Failed, picked, report, say, show_json, show_rows
+from forwarder.store.submissions.card_keys import SqlCardKeys
+from forwarder.store.submissions.work import CardKey
+from forwarder.tenancy.port import CannotOpen
+from forwarder.tenancy.sealing.cards import CODE_PURPOSE, NUMBER_PURPOSE
+from forwarder.tenancy.sealing.keys import PublicKeys, Secret, key_id_of
+from forwarder.tenancy.sealing.registry import (
+    Keyring,
+    KnownSecret,
+    Resealed,
+    SecretState,
+    UnknownSecret,
+    active_of,
+    check_secrets,
+)
+from forwarder.tenancy.sealing.wrapping import SecretWrapper, WrappedKey
+from forwarder.tenancy.sql.sealed import SqlSealed
+from forwarder.tenancy.sql.sealing_keys import SqlSealingKeys
+from forwarder.tenancy.sql.secrets import SqlSecrets
+
+_CARDS: Final = "cards"
+
+
+class StillNeeded(RuntimeError):
+    """The secret still seals something. The message says what, with the remedy."""
+
+
+class Registry(Protocol):
+    """The secrets that the deployment knows."""
+
+    async def known(self) -> Sequence[KnownSecret]: ...
+    async def add(self, secret: Secret) -> bool: ...
+    async def activate(self, secret_id: str) -> None: ...
+    async def retire(self, secret_id: str) -> None: ...
+
+
+class Sealed(Protocol):
+    """Sealed values: counts them by name and key id, and reseals them to the keyring's active secret. Resealing runs alongside the
+    stages, and can be repeated."""
+
+    async def counts(self) -> Mapping[str, Counter[str]]: ...
+    async def reseal(self, keyring: Keyring) -> Mapping[str, Resealed]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class SecretStatus:
+    """A secret, whether this process has it, and how much is sealed to it."""
+
+    known: KnownSecret
+    held: bool
+    sealed: Mapping[str, int]
+
+
+class Secrets:
+    """Secret operations. `held`: this process's secrets, the current one first. Every method may raise `TenancyUnavailable`, and
+    `UnknownSecret` if `held` does not match the deployment's registry."""
+
+    def __init__(self, registry: Registry, sealed: Sequence[Sealed], held: Sequence[Secret]) -> None:
+        self._registry = registry
+        self._sealed = sealed
+        self._held = held
+
+    async def status(self) -> Sequence[SecretStatus]:
+        counts: dict[str, Counter[str]] = {}
+        for each in self._sealed:
+            counts |= await each.counts()
+        held = {secret.id for secret in self._held}
+        return [
+            SecretStatus(known, known.id in held, _sealed_to(known.keys, counts))
+            for known in await self._registry.known()
+        ]
+
+    async def add(self) -> bool:
+        """Registers the current secret, vouched for by another registered one in `held`. False if it was registered."""
+        new, others = self._held[0], self._held[1:]
+        known = await self._registry.known()
+        if new.id in {each.id for each in known}:
+            return False
+        if not others:
+            raise UnknownSecret(
+                "FORWARDER_EARLIER_SECRET_KEYS is missing: a new secret is added by who also has the one that is in use."
+            )
+        check_secrets(others, known)
+        return await self._registry.add(new)
+
+    async def rotate(self) -> str | None:
+        """Makes the current secret active; returns the id of the previous one, None if it was active already."""
+        known = await self._registry.known()
+        check_secrets(self._held, known)
+        active, wanted = active_of(known), self._held[0].id
+        if active is not None and active.id == wanted:
+            return None
+        await self._registry.activate(wanted)
+        return None if active is None else active.id
+
+    async def reseal(self) -> Mapping[str, Resealed]:
+        """Reseals everything that other secrets seal to the active one."""
+        known = await self._registry.known()
+        check_secrets(self._held, known)
+        keyring, active = Keyring(self._held), active_of(known)
+        if active is not None:
+            keyring.activate(active.id)
+        done: dict[str, Resealed] = {}
+        for each in self._sealed:
+            done |= await each.reseal(keyring)
+        return done
+
+    async def retire(self, secret_id: str) -> None:
+        """Retires the secret. Raises `StillNeeded`, `NotKnown`."""
+        for each in await self.status():
+            if each.known.id != secret_id:
+                continue
+            if each.known.state is SecretState.ACTIVE:
+                raise StillNeeded(
+                    f"The secret {secret_id} is the active one: activate another first, `forwarder secret rotate`."
+                )
+            needs = ", ".join(f"{count} {name}" for name, count in each.sealed.items() if count)
+            if needs:
+                raise StillNeeded(
+                    f"Still sealed to the secret {secret_id}: {needs}. `forwarder secret reseal` moves them."
+                )
+        await self._registry.retire(secret_id)
+
+
+def _sealed_to(keys: PublicKeys, counts: Mapping[str, Counter[str]]) -> dict[str, int]:
+    ids = (keys.secret_id, key_id_of(keys.accounts_key), key_id_of(keys.webhooks_key))
+    return {name: sum(found[key_id] for key_id in ids) for name, found in counts.items()}
+
+
+class WrappedCardKeys(Protocol):
+    """The stored keys of rows' cards. Raises `StoreUnavailable`."""
+
+    async def counts(self) -> Counter[str]: ...
+
+    async def of_other_secrets(self, secret_id: str) -> Sequence[CardKey]: ...
+
+    async def rewrap(self, old: CardKey, new: CardKey) -> bool: ...
+
+
+class SealedCardKeys:
+    """Implements `Sealed` for the keys of rows' cards."""
+
+    def __init__(self, keys: WrappedCardKeys) -> None:
+        self._keys = keys
+
+    async def counts(self) -> Mapping[str, Counter[str]]:
+        return {_CARDS: await self._keys.counts()}
+
+    async def reseal(self, keyring: Keyring) -> Mapping[str, Resealed]:
+        wrapper, moved, failed = SecretWrapper(keyring), 0, 0
+        for old in await self._keys.of_other_secrets(keyring.active.id):
+            try:
+                new = _rewrapped(wrapper, old)
+            except CannotOpen:
+                failed += 1
+                continue
+            moved += await self._keys.rewrap(old, new)
+        return {_CARDS: Resealed(moved, failed)}
+
+
+def _rewrapped(wrapper: SecretWrapper, old: CardKey) -> CardKey:
+    request_id = old.request_id
+    purposes = ((old.number_key, f"{NUMBER_PURPOSE} {request_id}"), (old.code_key, f"{CODE_PURPOSE} {request_id}"))
+    number, code = (
+        None if text is None else wrapper.wrap(wrapper.unwrap(WrappedKey(old.secret_id, text), purpose), purpose)
+        for text, purpose in purposes
+    )
+    assert number is not None  # noqa: S101 - every card has one
+    return CardKey(request_id, number.secret_id, number.content, code and code.content, old.expires_at)
+
+
+_SECRET_BYTES = 32
+
+
+def commands() -> typer.Typer:
+    """status, generate, add, rotate, reseal, retire"""
+    group = typer.Typer(
+        help="The deployment's secrets: list them, see what they seal, change them.", no_args_is_help=True
+    )
+    group.command("status")(status)
+    group.command("generate")(generate)
+    group.command("add")(add)
+    group.command("rotate")(rotate)
+    group.command("reseal")(reseal)
+    group.command("retire")(retire)
+    return group
+
+
+def status(
+    notifier_key: Annotated[
+        bool, typer.Option("--notifier-key", help="Print the notifier's keys alone, one a line: keep them secret.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show the secrets that this deployment knows, and how much is sealed to each."""
+    if notifier_key:
+        keys = with_backend(_notifier_keys, any_secret=True)
+        show_json({"notifierKeys": keys}) if as_json else say("\n".join(keys))
+        return
+
+    async def run(backend: Backend) -> list[dict[str, Any]]:
+        return [_row(each) for each in await _secrets(backend).status()]
+
+    rows = with_backend(run, any_secret=True)
+    if not as_json:
+        rows = [{**row, "sealed": ", ".join(f"{n} {name}" for name, n in row["sealed"].items() if n)} for row in rows]
+    show_rows(rows, ("id", "state", "givenHere", "activatedAt", "verifyKey", "sealed"), as_json=as_json)
+
+
+def generate(as_json: AsJson = False) -> None:
+    """Generate a new secret, and the keys for processes without it, as settings. Stores nothing."""
+    text = secrets.token_urlsafe(_SECRET_BYTES)
+    secret = Secret.from_text(text)
+    settings = {
+        "FORWARDER_SECRET_KEY": text,
+        "FORWARDER_SEALING_VERIFY_KEY": secret.verify_key.hex(),
+        "FORWARDER_NOTIFIER_KEY": secret.webhooks.private_key.hex(),
+    }
+    show_json(settings) if as_json else say("\n".join(f"{name}={value}" for name, value in settings.items()))
+
+
+def add(as_json: AsJson = False) -> None:
+    """Register FORWARDER_SECRET_KEY, with the one in use in FORWARDER_EARLIER_SECRET_KEYS. It does not seal anything yet."""
+
+    async def run(backend: Backend) -> tuple[str, bool]:
+        new = required_secrets(backend.settings)[0].id
+        async with backend.audit.operation("secret.add", target=new):
+            return new, await _secrets(backend).add()
+
+    added, new = with_backend(run, any_secret=True)
+    report(
+        {"id": added, "added": new},
+        f"The secret {added} is registered. Restart all workers with it, then: forwarder secret rotate"
+        if new
+        else f"The secret {added} was known already.",
+        as_json=as_json,
+    )
+
+
+def rotate(as_json: AsJson = False) -> None:
+    """Seal with FORWARDER_SECRET_KEY from now on. Every worker must have it first."""
+
+    async def run(backend: Backend) -> tuple[str, str | None]:
+        new = required_secrets(backend.settings)[0].id
+        async with backend.audit.operation("secret.rotate", target=new):
+            return new, await _secrets(backend).rotate()
+
+    active, before = with_backend(run, any_secret=True)
+    if as_json:
+        show_json({"active": active, "before": before})
+    elif before is None:
+        say(f"The secret {active} is already active.")
+    else:
+        say(f"The secret {active} is active, {before} still accepted. Next: forwarder secret reseal")
+
+
+def reseal(as_json: AsJson = False) -> None:
+    """Seal everything that other secrets seal to the active one. Safe while the deployment runs; after an interruption run it
+    again."""
+
+    async def run(backend: Backend) -> dict[str, Resealed]:
+        async with backend.audit.operation("secret.reseal"):
+            return dict(await _secrets(backend).reseal())
+
+    done = with_backend(run, any_secret=True)
+    rows = [{"what": name, "resealed": each.moved, "notOpened": each.failed} for name, each in done.items()]
+    show_rows(rows, ("what", "resealed", "notOpened"), as_json=as_json)
+    failed = sum(each.failed for each in done.values())
+    if failed:
+        raise Failed(f"{failed} could not be opened with the secrets given here, and were left as they are.")
+
+
+def retire(
+    secret_id: Annotated[str, typer.Argument(metavar="SECRET_ID", help="Its id in `forwarder secret status`.")],
+    as_json: AsJson = False,
+) -> None:
+    """Give up a secret that seals nothing; then every process can be configured without it."""
+
+    async def run(backend: Backend) -> None:
+        async with backend.audit.operation("secret.retire", target=secret_id):
+            await _secrets(backend).retire(secret_id)
+
+    try:
+        with_backend(run, any_secret=True)
+    except StillNeeded as error:
+        raise Failed(str(error)) from None
+    report(
+        {"retired": secret_id},
+        f"The secret {secret_id} is retired. Leave it out of FORWARDER_EARLIER_SECRET_KEYS from the next restart on.",
+        as_json=as_json,
+    )
+
+
+def _secrets(backend: Backend) -> Secrets:
+    held, engine = required_secrets(backend.settings), backend.engine
+    sealed: list[Sealed] = [
+        SqlSealed(engine),
+        SqlSealingKeys(engine, Keyring(held)),
+        SealedCardKeys(SqlCardKeys(engine)),
+    ]
+    return Secrets(SqlSecrets(engine), sealed, held)
+
+
+async def _notifier_keys(backend: Backend) -> list[str]:
+    return [secret.webhooks.private_key.hex() for secret in required_secrets(backend.settings)]
+
+
+def _row(status: SecretStatus) -> dict[str, Any]:
+    about = picked(
+        status, "id=known.id state=known.state givenHere=held createdAt=known.created_at activatedAt=known.activated_at"
+    )
+    return {**about, "verifyKey": status.known.keys.verify_key.hex(), "sealed": dict(status.sealed)}

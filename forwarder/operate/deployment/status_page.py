@@ -1,0 +1,332 @@
+"""`forwarder status`: the deployment's state on one page."""
+
+import asyncio
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
+from datetime import datetime
+from typing import Annotated, Any, Final
+
+import typer
+from rich.console import Group as Lines
+from rich.filesize import decimal
+from rich.live import Live
+from rich.text import Text
+
+from forwarder.assembly.backend import database_of, open_log
+from forwarder.assembly.start import settings_and_logging
+from forwarder.operate.backend import stop_on_signal
+from forwarder.operate.deployment.status import (
+    AccountStatus,
+    DeploymentStatus,
+    LogStatus,
+    StatusReader,
+    StoreParts,
+    StoreStatus,
+)
+from forwarder.operate.output import AsJson, console, show_json, show_lines
+from forwarder.oversight.backlog import Group
+from forwarder.oversight.losses import TopicCheck
+from forwarder.process.clock import SystemClock, iso
+from forwarder.process.printable import printable
+from forwarder.settings import BadSettings, Embedded, Settings
+from forwarder.store.audit.trail import SqlAuditTrail
+from forwarder.store.database import Engine, open_engine
+from forwarder.store.lists.overview import SqlOverview
+from forwarder.store.migrate import HEAD, applied_revisions, is_current
+from forwarder.store.processes.port import RunningProcess
+from forwarder.store.processes.register import SqlProcesses
+from forwarder.store.standing.reader import SqlStanding
+from forwarder.store.submissions.places import SqlPlaces
+from forwarder.store.submissions.recorder import SqlRecorder
+from forwarder.tenancy.sql.admin import SqlTenancyAdmin
+from forwarder.tenancy.sql.endpoints import SqlEndpoints
+from forwarder.tenancy.sql.sealing_keys import load_sealing_keys
+from forwarder.tenancy.sql.secrets import SqlSecrets
+
+_FINDINGS: Final = 9
+_ACCOUNTS: Final = 8
+"""How many accounts a terminal's page shows; a pipe gets all of them."""
+
+_Line = tuple[str, str]
+"""A text and its style."""
+
+
+def status(
+    watch: Annotated[bool, typer.Option("--watch", help="Refresh until Ctrl-C.")] = False,
+    every: Annotated[float, typer.Option(min=0.5, help="With --watch: the interval in seconds.")] = 3.0,
+    as_json: AsJson = False,
+) -> None:
+    """Show the deployment's state: problems first, most urgent first, each with the command that fixes it.
+
+    Then its log and its store. Exit code 1 if there is a problem. If Kafka or PostgreSQL is unreachable, shows the rest.
+    """
+    settings = settings_and_logging("error")
+    well = asyncio.run(_watch(settings, every, as_json=as_json) if watch else _once(settings, as_json=as_json))
+    if not well:
+        raise typer.Exit(1)
+
+
+async def _once(settings: Settings, *, as_json: bool) -> bool:
+    async with open_status(settings) as reader:
+        found = await reader.read()
+    if as_json:
+        show_json(status_json(found))
+    elif sys.stdout.isatty():
+        console().print(_page(found))
+    else:
+        show_lines(text for text, _ in lines_of(found))
+    return found.well
+
+
+async def _watch(settings: Settings, every: float, *, as_json: bool) -> bool:
+    """Refreshes the page until Ctrl-C. True if the last reading was well."""
+    async with open_status(settings) as reader:
+        with stop_on_signal() as stop:
+            found = await reader.read()
+            if as_json or not sys.stdout.isatty():
+                return await _repeat(reader, found, stop, every, as_json=as_json)
+            with Live(_page(found), console=console(), auto_refresh=False, screen=True) as live:
+                while not await _stopped(stop, every):
+                    found = await reader.read()
+                    live.update(_page(found), refresh=True)
+        console().print(_page(found))
+    return found.well
+
+
+async def _repeat(
+    reader: StatusReader, found: DeploymentStatus, stop: asyncio.Event, every: float, *, as_json: bool
+) -> bool:
+    while True:
+        if as_json:
+            show_json(status_json(found))
+            sys.stdout.flush()
+        else:
+            show_lines(text for text, _ in lines_of(found))
+        if await _stopped(stop, every):
+            return found.well
+        found = await reader.read()
+
+
+async def _stopped(stop: asyncio.Event, seconds: float) -> bool:
+    try:
+        async with asyncio.timeout(seconds):
+            return await stop.wait()
+    except TimeoutError:
+        return False
+
+
+def _page(found: DeploymentStatus) -> Lines:
+    return Lines(*(Text(text, style=style) for text, style in lines_of(found, findings=_FINDINGS, accounts=_ACCOUNTS)))
+
+
+def lines_of(found: DeploymentStatus, *, findings: int | None = None, accounts: int | None = None) -> Iterator[_Line]:
+    """The lines of the page, with at most this many findings and accounts."""
+    unwell = found.findings
+    yield (f"WELL  {iso(found.at)}", "bold green") if not unwell else (f"UNWELL  {iso(found.at)}", "bold red")
+    for finding in unwell[:findings]:
+        yield printable(f"! {finding.says}"), "red"
+        yield printable(f"    {finding.mend}"), "cyan"
+    if findings is not None and len(unwell) > findings:
+        yield f"! and {len(unwell) - findings} more: forwarder status | less", "red"
+    yield "", ""
+    if found.log is None:
+        yield printable(f"log: away: {found.log_fault}"), "red"
+    else:
+        yield from _log_lines(found.log)
+    if found.store is None:
+        yield printable(f"store: away: {found.store_fault}"), "red"
+    else:
+        yield from _process_lines(found.store.processes, found.at)
+        yield from _store_lines(found.store, accounts)
+
+
+def _log_lines(log: LogStatus) -> Iterator[_Line]:
+    for name, topic in log.topics.items():
+        sync = f"{topic.replicas} replicas, {topic.in_sync} in sync"
+        yield printable(f"topic {name}: {topic.partitions} partitions, {sync}"), ""
+    for lag in log.lags:
+        members = log.members.get(lag.group.name)
+        who = "" if members is None else f", {members} members"
+        yield printable(f"group {lag.group.name}: {lag.messages:,} messages, {lag.seconds:,.0f} s behind{who}"), ""
+
+
+def _process_lines(processes: Sequence[RunningProcess], now: datetime) -> Iterator[_Line]:
+    """One line for each role, version and state."""
+    alike = Counter((each.role, each.version, each.revision, each.silent(now)) for each in processes)
+    for (role, version, revision, silent), count in sorted(alike.items()):
+        state = "silent: killed, or without the store" if silent else "running"
+        yield printable(f"role {role}: {count} {state}, version {version}, revision {revision or 'unknown'}"), ""
+
+
+def _store_lines(store: StoreStatus, accounts: int | None) -> Iterator[_Line]:
+    size = f"; {decimal(store.size_bytes)} on disk" if store.current else ""
+    yield f"tables: at {', '.join(store.revisions) or 'nothing'}, this version wants {store.wanted_revision}{size}", ""
+    if not store.current:
+        return
+    yield f"workers: {len(store.workers)} hold leases", ""
+    failed = ", ".join(f"{count:,} {name}" for name, count in sorted((store.failed_by_class or {}).items()))
+    yield f"dead letters: {failed or 'none open'}", ""
+    for endpoint in store.endpoints:
+        work = endpoint.work
+        waits = "" if work is None else f" {work.pending:,} deliveries wait since {iso(work.first_due_at)}"
+        yield printable(f"webhook {endpoint.id}: {endpoint.disabled_reason or 'enabled'}{waits}"), ""
+    secrets = ", ".join(f"{each.id} {each.state.value}" for each in store.secrets if each.needed)
+    yield f"secrets: {secrets or 'none'}; cards are sealed to {', '.join(store.sealing_keys) or 'nothing'}", ""
+    yield f"audit: {store.audit_head or 'nothing yet'}", ""
+    shown = store.accounts[:accounts]
+    for account in shown:
+        yield printable(_account_line(account)), ""
+    if len(shown) < len(store.accounts):
+        yield f"and {len(store.accounts) - len(shown)} accounts more", ""
+    if not store.accounts:
+        yield "accounts: nothing waits", ""
+
+
+def _account_line(account: AccountStatus) -> str:
+    standing, work, tried = account.standing, account.standing.work, account.next_try
+    parts = [f"account {standing.account_id}: {standing.state.value}", f"{work.pending:,} wait"]
+    if work.oldest_pending_at is not None:
+        parts.append(f"the oldest since {iso(work.oldest_pending_at)}")
+    if work.in_doubt:
+        parts.append(f"{work.in_doubt:,} in doubt")
+    if tried is not None:
+        parts.append(f"next try {iso(tried.due_at)}{f' after {tried.reason}' if tried.reason else ''}")
+    return ", ".join(parts)
+
+
+# --- JSON ---------------------------------------------------------------------------------------------------------------------
+
+
+def status_json(found: DeploymentStatus) -> dict[str, Any]:
+    """The same for programs."""
+    return {
+        "at": iso(found.at),
+        "well": found.well,
+        "findings": [{"says": each.says, "mend": each.mend} for each in found.findings],
+        "log": {"fault": found.log_fault} if found.log is None else _log_json(found.log),
+        "store": {"fault": found.store_fault} if found.store is None else _store_json(found.store),
+    }
+
+
+def _log_json(log: LogStatus) -> dict[str, Any]:
+    return {
+        "topics": [
+            {"name": name, "partitions": each.partitions, "replicas": each.replicas, "inSync": each.in_sync}
+            for name, each in log.topics.items()
+        ],
+        "missing": list(log.missing),
+        "groups": [
+            {
+                "name": lag.group.name,
+                "topic": lag.group.topic,
+                "messages": lag.messages,
+                "seconds": round(lag.seconds, 3),
+                "members": log.members.get(lag.group.name),
+            }
+            for lag in log.lags
+        ],
+    }
+
+
+def _store_json(store: StoreStatus) -> dict[str, Any]:
+    return {
+        "revisions": list(store.revisions),
+        "wantedRevision": store.wanted_revision,
+        "current": store.current,
+        "sizeBytes": store.size_bytes,
+        "processes": [
+            {
+                "role": each.role,
+                "version": each.version,
+                "revision": each.revision,
+                "host": each.host,
+                "startedAt": iso(each.started_at),
+                "seenAt": iso(each.seen_at),
+            }
+            for each in store.processes
+        ],
+        "workers": [{"id": each.worker_id, "leaseSeconds": each.lease_seconds} for each in store.workers],
+        "accounts": _accounts_json(store.accounts),
+        "failed": dict(store.failed_by_class or {}),
+        "webhooks": [
+            {
+                "id": each.id,
+                "disabled": each.disabled_reason,
+                "pending": 0 if each.work is None else each.work.pending,
+                "firstDueAt": None if each.work is None else iso(each.work.first_due_at),
+            }
+            for each in store.endpoints
+        ],
+        "secrets": [{"id": each.id, "state": each.state.value} for each in store.secrets],
+        "sealingKeys": list(store.sealing_keys),
+        "auditHead": None if store.audit_head is None else str(store.audit_head),
+    }
+
+
+def _accounts_json(accounts: Sequence[AccountStatus]) -> list[dict[str, Any]]:
+    return [
+        {
+            "id": each.standing.account_id,
+            "state": each.standing.state.value,
+            "pending": each.standing.work.pending,
+            "oldestPendingAt": each.standing.work.oldest_pending_at and iso(each.standing.work.oldest_pending_at),
+            "due": each.standing.work.due,
+            "inDoubt": each.standing.work.in_doubt,
+            "nextTryAt": each.next_try and iso(each.next_try.due_at),
+            "reason": each.next_try and each.next_try.reason,
+        }
+        for each in accounts
+    ]
+
+
+@asynccontextmanager
+async def open_status(settings: Settings) -> AsyncIterator[StatusReader]:
+    """The reader of this deployment's status. Creates nothing: raises `BadSettings` if an embedded deployment's directory has no
+    data."""
+    require_there(settings)
+    where, clock, topics = database_of(settings), SystemClock(), settings.topics
+    engine = open_engine(where, pool_size=2)
+
+    async def revisions() -> tuple[Sequence[str], bool]:
+        return await applied_revisions(engine), await is_current(engine)
+
+    async def sealing_keys(now: datetime) -> Sequence[str]:
+        return await valid_sealing_keys(engine, now)
+
+    parts = StoreParts(
+        revisions=revisions,
+        wanted_revision=HEAD,
+        standing=SqlStanding(engine),
+        overview=SqlOverview(engine),
+        accounts=SqlTenancyAdmin(engine),
+        processes=SqlProcesses(engine),
+        workers=SqlRecorder(engine),
+        endpoints=SqlEndpoints(engine),
+        secrets=SqlSecrets(engine),
+        sealing_keys=sealing_keys,
+        trail=SqlAuditTrail(engine),
+    )
+    groups = [Group(settings.worker.group, topics.requests), Group(settings.notifier.group, topics.results)]
+    try:
+        async with open_log(settings.backend, partitions=settings.environment.partitions) as log:
+            check = TopicCheck(log, topics.requests, SqlPlaces(engine), clock)
+            yield StatusReader(log, topics.all(), groups, parts, check, clock)
+    finally:
+        await engine.dispose()
+
+
+def require_there(settings: Settings) -> None:
+    """Raises `BadSettings` if an embedded deployment's directory has no data."""
+    if isinstance(settings.backend, Embedded) and not settings.backend.data_dir.is_dir():
+        raise BadSettings(
+            f"There is no forwarder in {settings.backend.data_dir}: start one with `forwarder up`, or name its directory in "
+            "FORWARDER_DATA_DIR."
+        )
+
+
+async def valid_sealing_keys(engine: Engine, now: datetime) -> Sequence[str]:
+    """The ids of the keys that cards can be sealed to now."""
+    keys = await load_sealing_keys(engine, now=now)
+    return [key.key_id for key in keys if key.not_before <= now < key.not_after]

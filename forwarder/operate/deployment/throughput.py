@@ -1,0 +1,198 @@
+"""Throughput, computed from the log: messages per minute from their timestamps, and the latest outcomes. Stores nothing, and reads
+only on request."""
+
+import asyncio
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from itertools import pairwise
+from statistics import median
+from typing import Final
+
+from pydantic_core import from_json
+
+from forwarder.process.clock import Clock
+from forwarder.reservation.parsing import moment
+from forwarder.store.processes.port import RunningProcess, ThrottleState
+from forwarder.topics.codec import header, is_outcome
+from forwarder.topics.port import ConsumedMessage, Log, TopicAdmin, Topics, moment_of
+from forwarder.topics.reading import read_to_end
+
+MINUTES: Final = 30
+"""How far back `Flow` looks."""
+_SAMPLE: Final = 2_000
+_LONGEST_SAMPLE: Final = timedelta(minutes=15)
+_LEADING: Final = "reservation."
+
+
+@dataclass(frozen=True, slots=True)
+class TopicFlow:
+    """The messages of a topic in each of the last `MINUTES` whole minutes, oldest first, and in the last 60 seconds."""
+
+    by_minute: Sequence[int]
+    last_minute: int
+
+
+@dataclass(slots=True)
+class AccountOutcomes:
+    """The latest outcomes of one account, by kind (`confirmed`, `failed`, …), and how long each took from its acceptance, in
+    seconds."""
+
+    kinds: Counter[str] = field(default_factory=Counter)
+    seconds: list[float] = field(default_factory=list)
+
+    @property
+    def typical_seconds(self) -> float | None:
+        """The median."""
+        return median(self.seconds) if self.seconds else None
+
+    @property
+    def slowest_seconds(self) -> float | None:
+        return max(self.seconds, default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class FlowNow:
+    """Recent throughput. `outcomes`: by account, from at most some 2,000 results since `outcomes_since`."""
+
+    accepted: TopicFlow
+    results: TopicFlow
+    dead_letters: TopicFlow
+    outcomes: Mapping[str, AccountOutcomes]
+    outcomes_since: datetime
+
+    @property
+    def kinds(self) -> Counter[str]:
+        """The outcomes of all accounts."""
+        return sum((each.kinds for each in self.outcomes.values()), Counter[str]())
+
+
+class Flow:
+    """Reads the throughput; reads past minutes once. Raises `LogUnavailable`."""
+
+    def __init__(self, log: Log, topics: Topics, clock: Clock) -> None:
+        self._log = log
+        self._topics = topics
+        self._clock = clock
+        self._passed: defaultdict[str, dict[datetime, int]] = defaultdict(dict)
+
+    async def read(self) -> FlowNow:
+        topics = self._topics
+        async with self._log.admin() as admin:
+            known = await admin.list()
+            accepted, results, dead = await asyncio.gather(
+                *(self._topic(admin, each) if each in known else _nothing() for each in topics.all())
+            )
+        # As far back as some 2,000 results reach at the rate of the last minute.
+        reach = timedelta(minutes=_SAMPLE / max(results.last_minute, 1))
+        since = self._clock.now() - min(reach, _LONGEST_SAMPLE)
+        outcomes = await self._outcomes(since) if topics.results in known else {}
+        return FlowNow(accepted, results, dead, outcomes, since)
+
+    async def _topic(self, admin: TopicAdmin, topic: str) -> TopicFlow:
+        now, passed = self._clock.now(), self._passed[topic]
+        whole = now.replace(second=0, microsecond=0)
+        marks = [whole - timedelta(minutes=back) for back in range(MINUTES, -1, -1)]
+        for old in passed.keys() - set(marks):
+            del passed[old]
+        missing = [each for each in marks if each not in passed]
+        end = sum(held.stop for held in (await admin.offsets(topic)).values())
+        minute_ago, *found = await admin.offsets_at(topic, [now - timedelta(minutes=1), *missing])
+        passed |= {mark: sum(places.values()) for mark, places in zip(missing, found, strict=True)}
+        by_minute = [max(passed[later] - passed[earlier], 0) for earlier, later in pairwise(marks)]
+        return TopicFlow(by_minute, max(end - sum(minute_ago.values()), 0))
+
+    async def _outcomes(self, since: datetime) -> Mapping[str, AccountOutcomes]:
+        found: defaultdict[str, AccountOutcomes] = defaultdict(AccountOutcomes)
+        left = 2 * _SAMPLE
+        async with aclosing(read_to_end(self._log, self._topics.results, since=since)) as batches:
+            async for batch in batches:
+                for consumed in batch:
+                    _count(found, consumed)
+                left -= len(batch)
+                if left <= 0:
+                    break
+        return found
+
+
+async def _nothing() -> TopicFlow:
+    return TopicFlow([0] * MINUTES, 0)
+
+
+def _count(found: defaultdict[str, AccountOutcomes], consumed: ConsumedMessage) -> None:
+    message = consumed.message
+    kind = header(message.headers, "ce_type") or ""
+    if not is_outcome(message) or not kind.startswith(_LEADING):
+        return
+    account = found[message.key.decode("utf-8", "replace").partition(":")[0]]
+    account.kinds[kind.removeprefix(_LEADING).rpartition(".")[0]] += 1
+    if (began := _created_at(message.value)) is not None:
+        ended = moment_of(consumed.timestamp_ms)
+        account.seconds.append(max((ended - began).total_seconds(), 0.0))
+
+
+def _created_at(value: bytes) -> datetime | None:
+    """When the submission was accepted; None if the message is not one of ours."""
+    try:
+        return moment(from_json(value)["reservation"]["createdAt"])
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+_CLOSED: Final = "closed"
+
+
+@dataclass(frozen=True, slots=True)
+class PmsState:
+    """The throttling of one account's PMS.
+
+    `left_alone`: at how many of `workers` its breaker is not closed, or its PMS asked for a pause; `reason`: why. `wait_seconds`:
+    until the first of them asks it again, None where one is asking. `in_flight` pushes, of `limit` at the moment and `allowed`,
+    and `requests_left` of `requests_burst` are sums: each worker counts by itself. None where nothing limits the rate.
+    """
+
+    workers: int
+    left_alone: int
+    reason: str | None
+    wait_seconds: float | None
+    in_flight: int
+    limit: int
+    allowed: int
+    requests_left: float | None
+    requests_burst: float | None
+
+    @property
+    def breaker(self) -> str:
+        """One word: closed, open, or open at some."""
+        if not self.left_alone:
+            return _CLOSED
+        return "open" if self.left_alone == self.workers else f"open at {self.left_alone} of {self.workers}"
+
+
+def pms_states(processes: Sequence[RunningProcess], now: datetime) -> Mapping[str, PmsState]:
+    """By account. Only accounts with recent pushes from live workers."""
+    reported: dict[str, list[ThrottleState]] = {}
+    for process in processes:
+        if not process.silent(now):
+            for each in process.throttles:
+                reported.setdefault(each.account_id, []).append(each)
+    return {account_id: _together(states) for account_id, states in reported.items()}
+
+
+def _together(states: Sequence[ThrottleState]) -> PmsState:
+    alone = [each for each in states if each.breaker != _CLOSED or each.reason is not None]
+    waits = [each.wait_seconds for each in alone]
+    limited = [each for each in states if each.requests_left is not None]
+    return PmsState(
+        workers=len(states),
+        left_alone=len(alone),
+        reason=next((each.reason for each in alone if each.reason), None),
+        wait_seconds=None if None in waits else min((each for each in waits if each is not None), default=None),
+        in_flight=sum(each.in_flight for each in states),
+        limit=sum(each.limit for each in states),
+        allowed=sum(each.allowed for each in states),
+        requests_left=sum(each.requests_left or 0.0 for each in limited) if limited else None,
+        requests_burst=sum(each.requests_burst or 0.0 for each in limited) if limited else None,
+    )

@@ -1,0 +1,1 @@
+"""Result events: printing them, and posting them to a program that is being written."""

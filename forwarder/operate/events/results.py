@@ -1,0 +1,196 @@
+"""`forwarder results …`: the results topic, for people and for pipes. Needs only the log."""
+
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Annotated, Any
+
+import typer
+
+from forwarder.operate.backend import stop_on_signal, unless_stopped, with_log
+from forwarder.operate.options import moment
+from forwarder.operate.output import Failed, WrongUsage, json_line, note, show_lines, while_read
+from forwarder.process.clock import Clock, SystemClock
+from forwarder.process.printable import printable
+from forwarder.reservation.record import RESULT_TYPES
+from forwarder.topics.codec import Undecodable, structured_event
+from forwarder.topics.port import ConsumedMessage, Log, LogUnavailable
+from forwarder.topics.reading import read_to_end
+
+_BEGINNING, _END = "beginning", "end"
+_AT_A_TIME = 500
+_WAIT_SECONDS = 1.0
+_PAUSE_SECONDS = 1.0
+_NOTHING = "-"
+
+Event = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class EventFilter:
+    """Which events to print: of one account, of one workspace, of `types`, if given; at most `count` of them."""
+
+    account: str | None = None
+    workspace: str | None = None
+    types: frozenset[str] = frozenset()
+    count: int | None = None
+
+    def includes(self, event: Event) -> bool:
+        """Whether `event` is wanted."""
+        data = event["data"]
+        return (
+            (self.account is None or data.get("integrationAccountId") == self.account)
+            and (self.workspace is None or data.get("workspaceId") == self.workspace)
+            and (not self.types or event["type"] in self.types)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRange:
+    """Which part of a topic to read: from its beginning, from the time `since`, or from its end; and whether to `follow` new
+    records."""
+
+    beginning: bool = False
+    since: datetime | None = None
+    follow: bool = True
+
+
+async def print_events(
+    log: Log, topic: str, read_range: ReadRange, wanted: EventFilter, clock: Clock, *, as_json: bool
+) -> None:
+    """Prints matching events as they arrive. Returns after `count` of them, or at the end if it does not `follow`.
+
+    Reports undecodable records on standard error and skips them; also outages, once the topic is known to exist.
+    Raises `LogUnavailable`.
+    """
+    left = wanted.count
+    async with aclosing(_batches(log, topic, read_range, clock)) as batches:
+        async for batch in batches:
+            events = [event for each in batch if (event := _event(each)) is not None and wanted.includes(event)]
+            show_lines([json_line(event) if as_json else line(event) for event in events[:left]])
+            left = None if left is None else left - len(events[:left])
+            if left == 0:
+                return
+
+
+def _batches(
+    log: Log, topic: str, read_range: ReadRange, clock: Clock
+) -> AsyncGenerator[Sequence[ConsumedMessage], None]:
+    return (
+        follow(log, topic, read_range, clock) if read_range.follow else read_to_end(log, topic, since=read_range.since)
+    )
+
+
+async def follow(
+    log: Log, topic: str, read_range: ReadRange, clock: Clock
+) -> AsyncGenerator[Sequence[ConsumedMessage], None]:
+    """The records in the topic, then new ones. Reports an outage on standard error and retries."""
+    async with log.tail(topic, from_beginning=read_range.beginning) as tail:
+        if read_range.since is not None:
+            await tail.seek_to_time(read_range.since)
+        while True:
+            try:
+                yield await tail.receive(max_messages=_AT_A_TIME, wait_seconds=_WAIT_SECONDS)
+            except LogUnavailable as outage:
+                note(f"{outage}; trying again")
+                await clock.sleep(_PAUSE_SECONDS)
+
+
+def _event(delivery: ConsumedMessage) -> Event | None:
+    try:
+        return structured_event(delivery.message)
+    except Undecodable as fault:
+        note(f"{delivery.topic}, partition {delivery.partition}, offset {delivery.offset}: {fault}; skipped")
+        return None
+
+
+def line(event: Event) -> str:
+    """One line for a person: when, what, whose; then the ids, and the problem's code."""
+    data = event["data"]
+    record = _object(data.get("reservation"))
+    problem = _object(_object(data.get("cancellation")).get("problem") or record.get("problem"))
+    ids = (record.get("id"), record.get("pmsReservationId"), problem.get("code"))
+    parts = (event.get("time"), event["type"], data.get("integrationAccountId"), data.get("requestId"), *ids)
+    return "  ".join(_NOTHING if part is None else " ".join(printable(str(part)).split()) for part in parts)
+
+
+def _object(value: Any) -> Mapping[str, Any]:
+    """`value` if it is a JSON object, else an empty one: others may write anything to the topic."""
+    return value if isinstance(value, dict) else {}
+
+
+def commands() -> typer.Typer:
+    """Tail"""
+    group = typer.Typer(help="Result events, as downstream services receive them.", no_args_is_help=True)
+    group.command("tail")(tail)
+    return group
+
+
+def tail(
+    start: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="WHEN",
+            help="beginning, end, a moment in ISO 8601, or an age such as 30m, 2h, 7d. "
+            "[default: end; with --no-follow: beginning]",
+        ),
+    ] = None,
+    account: Annotated[str | None, typer.Option(help="Only of this integration account.")] = None,
+    workspace: Annotated[str | None, typer.Option(help="Only of this workspace.")] = None,
+    kind: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--type", metavar="TYPE", help="Only of this type: reservation.confirmed.v1, or confirmed; repeatable."
+        ),
+    ] = None,
+    count: Annotated[int | None, typer.Option("--count", "-n", min=1, help="Stop after this many events.")] = None,
+    no_follow: Annotated[bool, typer.Option("--no-follow", help="Stop at the present end of the topic.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print each event as a CloudEvent in JSON, one a line.")
+    ] = False,
+) -> None:
+    """Print result events as they arrive, until Ctrl-C: time, type, account, requestId, reservation, PMS id, problem.
+
+    The events of one submission are in order, and may repeat with the same id; - is a missing value. Consumers are not affected.
+    Reports undecodable records on standard error and skips them.
+    """
+    wanted = EventFilter(account, workspace, types_of(kind or ()), count)
+    read_range = read_range_of(start, follow=not no_follow)
+    with_log(lambda log, topics: _tail(log, topics.results, read_range, wanted, as_json=as_json))
+
+
+def types_of(given: Sequence[str]) -> frozenset[str]:
+    """The full names. Raises `WrongUsage`."""
+    names = {known.split(".")[1]: known for known in RESULT_TYPES} | {known: known for known in RESULT_TYPES}
+    if unknown := [each for each in given if each not in names]:
+        raise WrongUsage(f"There is no type {unknown[0]!r}; there are: {', '.join(RESULT_TYPES)}.")
+    return frozenset(names[each] for each in given)
+
+
+def read_range_of(start: str | None, *, follow: bool) -> ReadRange:
+    """The start that `--from` selects. Raises `WrongUsage`."""
+    where = start or (_END if follow else _BEGINNING)
+    if where == _END and not follow:
+        raise WrongUsage("--no-follow from the end prints nothing: leave one of them out.")
+    if where in {_BEGINNING, _END}:
+        return ReadRange(beginning=where == _BEGINNING, follow=follow)
+    return ReadRange(
+        since=moment(where, "--from, where it is neither beginning nor end,", SystemClock().now()), follow=follow
+    )
+
+
+async def require_topic(log: Log, topic: str) -> None:
+    """Raises `Failed` where there is no such topic, `LogUnavailable`."""
+    async with log.admin() as admin:
+        if topic not in await admin.list():
+            raise Failed(f"there is no topic {topic} yet: `forwarder topics create`, or `forwarder up`, makes it.")
+
+
+async def _tail(log: Log, topic: str, read_range: ReadRange, wanted: EventFilter, *, as_json: bool) -> None:
+    """Prints until `count` events, the end, or a signal. Raises `LogUnavailable`, `Failed`."""
+    await require_topic(log, topic)
+    with stop_on_signal() as stop, while_read():
+        printing = print_events(log, topic, read_range, wanted, SystemClock(), as_json=as_json)
+        await unless_stopped(printing, stop)

@@ -1,0 +1,191 @@
+"""The one renderer of what operators see: a value becomes JSON with `--json`, and a table, lines or a sentence without.
+
+A value is a frozen dataclass, or a mapping with the names that are printed. Names are in camel case, times in ISO 8601.
+"""
+
+import json
+import os
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import fields, is_dataclass
+from datetime import datetime
+from enum import Enum
+from operator import attrgetter
+from typing import Annotated, Any
+
+import typer
+from pydantic_core import to_json
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from forwarder.process.clock import iso
+from forwarder.process.printable import OBEYED, printable
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+
+
+_SNAKE = re.compile("[A-Z]")
+_UNBOUNDED = 1000
+"""Columns whose values people copy: a terminal wraps them instead of truncating."""
+
+
+class Failed(Exception):
+    """The command failed. The message is for the person who ran it."""
+
+
+class WrongUsage(Exception):
+    """Invalid usage of a command. The message says what is valid."""
+
+
+def plain(value: Any) -> Any:
+    """`value` as JSON has it: a dataclass as an object of its fields, an enum as its value, a time as ISO 8601."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return {_camel(each.name): plain(getattr(value, each.name)) for each in fields(value)}
+    if isinstance(value, Mapping):
+        return {str(name): plain(each) for name, each in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [plain(each) for each in value]
+    if isinstance(value, Enum):
+        return value.value
+    return iso(value) if isinstance(value, datetime) else value
+
+
+def picked(value: Any, names: str) -> dict[str, Any]:
+    """The attributes of `value` that `names` lists, as they are printed; `name=attribute` where those two differ, and the
+    attribute may be one of an attribute: `status=known.state`."""
+    found = {}
+    for each in names.split():
+        name, _, path = each.partition("=")
+        found[name] = plain(attrgetter(path or _SNAKE.sub(lambda upper: f"_{upper[0].lower()}", name))(value))
+    return found
+
+
+def _camel(name: str) -> str:
+    first, *others = name.split("_")
+    return first + "".join(map(str.capitalize, others))
+
+
+def report(result: Any, sentence: str, *, as_json: bool) -> None:
+    """Prints what a command did: as JSON, or in a sentence."""
+    if as_json:
+        show_json(result)
+    else:
+        say(sentence)
+
+
+def show_rows(rows: Sequence[Any], columns: Sequence[str], *, as_json: bool) -> None:
+    """Prints rows: a JSON array; or a table of `columns`, padded on a terminal, tab-separated elsewhere."""
+    if as_json:
+        show_json(rows)
+        return
+    cells = [[_text(row.get(column)) for column in columns] for row in map(plain, rows)]
+    if not sys.stdout.isatty():
+        show_lines(map(_tabbed, (columns, *cells)))
+        return
+    table = Table(box=None, pad_edge=False)
+    for column in columns:
+        table.add_column(column, no_wrap=True)
+    for row in cells:
+        table.add_row(*map(printable, row))
+    _unbounded().print(table)
+
+
+def show_one(row: Any, *, as_json: bool) -> None:
+    """Prints one object: as JSON, or a line for each of its fields."""
+    if as_json:
+        show_json(row)
+        return
+    texts = {
+        name: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+        for name, value in plain(row).items()
+    }
+    if not sys.stdout.isatty():
+        show_lines(map(_tabbed, texts.items()))
+        return
+    _print_grid(texts.items())
+
+
+def show_table(rows: Iterable[Sequence[str]]) -> None:
+    """Prints lines of several unnamed columns; on a terminal the last one is wrapped, elsewhere they are tab-separated."""
+    if sys.stdout.isatty():
+        _print_grid(rows)
+    else:
+        show_lines(map(_tabbed, rows))
+
+
+def _print_grid(rows: Iterable[Sequence[str]]) -> None:
+    table = Table.grid(padding=(0, 2))
+    for row in rows:
+        table.add_row(*map(printable, row))
+    console().print(table)
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return ""
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def _tabbed(cells: Sequence[str]) -> str:
+    """The cells, separated by tabs; tabs and line breaks within one become spaces."""
+    return "\t".join(printable(each).replace("\t", " ").replace("\n", " ") for each in cells)
+
+
+def show_json(value: Any) -> None:
+    """JSON on standard output, one document a line."""
+    sys.stdout.write(f"{json_line(plain(value))}\n")
+
+
+def json_line(value: Any) -> str:
+    """JSON in one line, with control characters escaped. Non-finite numbers are null, as everywhere in the service."""
+    try:
+        text = json.dumps(value, ensure_ascii=False, default=str, allow_nan=False)
+    except ValueError:
+        text = to_json(value, inf_nan_mode="null", fallback=str).decode()
+    return OBEYED.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def show_lines(lines: Iterable[str]) -> None:
+    """Prints lines of data unchanged, and flushes them, because a pipe's reader waits for them."""
+    sys.stdout.writelines(f"{line}\n" for line in lines)
+    sys.stdout.flush()
+
+
+@contextmanager
+def while_read() -> Iterator[None]:
+    """Ends the block silently if the reader of standard output has gone, as after `| head`."""
+    try:
+        yield
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python still flushes at exit
+
+
+def say(text: str) -> None:
+    """Prints a line for a person."""
+    console().print(printable(text), highlight=False)
+
+
+def note(text: str) -> None:
+    """Prints a line for a person on standard error, apart from the data."""
+    sys.stderr.write(f"{printable(text)}\n")
+
+
+@contextmanager
+def progress(total: int, doing: str) -> Iterator[Callable[[int], None]]:
+    """A progress bar on standard error, if that is a terminal. Yields a function to call with how many more of `total` are done."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty(), transient=True) as shown:
+        task = shown.add_task(doing, total=total)
+        yield lambda more: shown.advance(task, more)
+
+
+def console() -> Console:
+    """Standard output; no colour and no wrapping unless it is a terminal."""
+    return Console(markup=False, emoji=False) if sys.stdout.isatty() else _unbounded()
+
+
+def _unbounded() -> Console:
+    return Console(markup=False, emoji=False, soft_wrap=True, width=_UNBOUNDED)

@@ -1,0 +1,1 @@
+"""Guests' data: retention periods, erasing a guest, and scanning for card data."""

@@ -1,0 +1,232 @@
+"""Retention. Guests' data: shows and sets each workspace's periods, audited; the workers' sweeper applies them. Finished
+submissions: counts them, then deletes them in small batches while the workers run, audited."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import date, datetime, timedelta
+from functools import partial
+from typing import Annotated, Any, Final, Protocol
+
+import typer
+
+from forwarder.assembly.backend import Backend
+from forwarder.operate.backend import with_backend
+from forwarder.operate.output import AsJson, WrongUsage, progress, report, say, show_json, show_rows
+from forwarder.oversight.audit import Audit
+from forwarder.process.clock import Clock
+from forwarder.store.audit.port import AuditResult
+from forwarder.store.retention.purge import Purged, SqlPurge
+from forwarder.tenancy.retention import MAX_DAYS, MAX_DELIVERY_DAYS, RetentionPolicies, RetentionPolicy
+from forwarder.tenancy.sql.retention import SqlRetentionPolicies
+
+MIN_DAYS: Final = 30
+"""Submissions that finished less than this many days ago are kept: callers, webhooks and consumers still query them."""
+_AT_ONCE: Final = 500
+
+
+class Retention:
+    """Raises `NotKnown`, `TenancyUnavailable`."""
+
+    def __init__(self, policies: RetentionPolicies, audit: Audit) -> None:
+        self._policies = policies
+        self._audit = audit
+
+    async def policies(self, workspace_id: str | None = None) -> Sequence[RetentionPolicy]:
+        """The policies of one workspace, or of all."""
+        return await self._policies.policies(workspace_id)
+
+    async def set(self, workspace_id: str, changes: Mapping[str, Any]) -> RetentionPolicy:
+        """Sets the fields of `RetentionPolicy` in `changes`. Returns the new policy."""
+        async with self._audit.operation("retention.set", workspace=workspace_id, **changes):
+            (policy,) = await self._policies.policies(workspace_id)
+            changed = replace(policy, **changes)
+            await self._policies.set_policy(changed)
+        return changed
+
+
+class TooRecent(ValueError):
+    """Submissions of that day are still needed. The message gives the latest day that is allowed."""
+
+
+class PurgeStore(Protocol):
+    """See `SqlPurge`."""
+
+    async def count(self, before: date, workspace_id: str | None) -> int: ...
+
+    async def mark(self, before: date, *, now: datetime) -> None: ...
+
+    async def delete_some(self, before: date, workspace_id: str | None, *, after: int, limit: int) -> Purged: ...
+
+
+class Purge:
+    """Deletes submissions that finished before a day, in UTC: confirmed ones finish when the guest leaves, others with their
+    outcome. Never deletes pending, in-doubt or being-cancelled ones, however old. Raises `StoreUnavailable`."""
+
+    def __init__(self, store: PurgeStore, audit: Audit, clock: Clock) -> None:
+        self._store = store
+        self._audit = audit
+        self._clock = clock
+
+    async def count(self, before: date, workspace_id: str | None) -> int:
+        """How many would be deleted now. Raises `TooRecent`."""
+        latest = self._clock.now().date() - timedelta(days=MIN_DAYS)
+        if before > latest:
+            raise TooRecent(
+                f"{before} is too recent: submissions are kept for {MIN_DAYS} days. {latest} is the latest."
+            )
+        return await self._store.count(before, workspace_id)
+
+    async def run(self, before: date, workspace_id: str | None, on_more: Callable[[int], None]) -> int:
+        """Deletes them and returns how many. Calls `on_more` with the size of each batch. Can be interrupted and run again."""
+        deleted, after = 0, 0
+        async with self._audit.request(
+            "submissions.purge", workspace=workspace_id, finished_before=before.isoformat()
+        ) as operation:
+            await self._store.mark(before, now=self._clock.now())
+            while True:
+                purged = await self._store.delete_some(before, workspace_id, after=after, limit=_AT_ONCE)
+                if purged.last is None:
+                    break
+                after, deleted = purged.last, deleted + purged.deleted
+                on_more(purged.deleted)
+            operation.details["deleted"] = deleted
+            await self._audit.note(operation, AuditResult.DONE)
+        return deleted
+
+
+_FOR_EVER = "forever"
+_COLUMNS = ("workspace", "reservations", "deliveries", "deadLetters")
+_Workspace = Annotated[str, typer.Argument(metavar="WORKSPACE", help="The workspace.")]
+
+
+def commands() -> typer.Typer:
+    """set, show"""
+    group = typer.Typer(help="How long workspaces keep their guests' data.", no_args_is_help=True)
+    group.command("set")(change)
+    group.command("show")(show)
+    return group
+
+
+def change(
+    workspace: _Workspace,
+    reservations: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DAYS",
+            help="Days after the guest of a confirmed reservation left, or after it was rejected or cancelled; or forever.",
+        ),
+    ] = None,
+    deliveries: Annotated[
+        int | None,
+        typer.Option(
+            min=0, max=MAX_DELIVERY_DAYS, metavar="DAYS", help="Days after a webhook delivery ended, 30 at most."
+        ),
+    ] = None,
+    dead_letters: Annotated[
+        str | None,
+        typer.Option(metavar="DAYS", help="Days after a submission failed, for which it can be replayed; or forever."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Set the number of days after which a workspace's guests' data is removed. Workers start within a quarter of an hour."""
+    given = {"reservation_days": ("--reservations", reservations), "dead_letter_days": ("--dead-letters", dead_letters)}
+    changes = {name: _days(option, text) for name, (option, text) in given.items() if text is not None}
+    changes |= {} if deliveries is None else {"delivery_days": deliveries}
+    if not changes:
+        raise WrongUsage("Say what is to change: --reservations, --deliveries or --dead-letters.")
+    policy = with_backend(lambda backend: retention_of(backend).set(workspace, changes))
+    report(_row(policy), f"Workspace {workspace} keeps {_in_words(policy)}.", as_json=as_json)
+
+
+def show(
+    workspace: Annotated[str | None, typer.Argument(metavar="WORKSPACE", help="The workspace. By default all.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show the number of days after which guests' data is removed."""
+    policies = with_backend(lambda backend: retention_of(backend).policies(workspace))
+    rows = [_row(policy) for policy in policies]
+    if not as_json:
+        rows = [{name: _FOR_EVER if days is None else days for name, days in row.items()} for row in rows]
+    show_rows(rows, _COLUMNS, as_json=as_json)
+
+
+def _days(option: str, text: str) -> int | None:
+    if text == _FOR_EVER:
+        return None
+    if not (text.isascii() and text.isdecimal() and len(text) <= len(str(MAX_DAYS)) and int(text) <= MAX_DAYS):
+        raise WrongUsage(f"{option} takes whole days, 0 to {MAX_DAYS:,}, or {_FOR_EVER}; it is {text!r}.")
+    return int(text)
+
+
+def _row(policy: RetentionPolicy) -> dict[str, Any]:
+    return {
+        "workspace": policy.workspace_id,
+        "reservations": policy.reservation_days,
+        "deliveries": MAX_DELIVERY_DAYS if policy.delivery_days is None else policy.delivery_days,
+        "deadLetters": policy.dead_letter_days,
+    }
+
+
+def _in_words(policy: RetentionPolicy) -> str:
+    days = {
+        "finished reservations' guests": policy.reservation_days,
+        "ended deliveries": MAX_DELIVERY_DAYS if policy.delivery_days is None else policy.delivery_days,
+        "failed submissions": policy.dead_letter_days,
+    }
+    return ", ".join(f"{what} {_FOR_EVER if kept is None else f'for {kept:,} days'}" for what, kept in days.items())
+
+
+def purge(
+    before: Annotated[
+        datetime,
+        typer.Option(formats=["%Y-%m-%d"], metavar="YYYY-MM-DD", help="The first day, in UTC, whose submissions stay."),
+    ],
+    workspace: Annotated[str | None, typer.Option(help="Only of this workspace.")] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Delete. Without it, only count what would be deleted.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Delete submissions that were finished before a day.
+
+    Confirmed submissions finish when the guest leaves, others with their outcome.
+    Deleted ones can no longer be looked up, listed, cancelled or replayed; a booking once confirmed is still not made twice.
+    Pending, in-doubt and being-cancelled ones are kept, however old. Workers keep running. Safe to interrupt and to repeat.
+    """
+    day = before.date()
+    try:
+        count, deleted = with_backend(partial(_purge, day, workspace, yes))
+    except TooRecent as error:
+        raise WrongUsage(f"--before {error}") from None
+    if as_json:
+        show_json(
+            {
+                "dryRun": not yes,
+                "before": day.isoformat(),
+                "workspace": workspace,
+                "submissions": deleted if yes else count,
+            }
+        )
+    elif yes:
+        say(f"{deleted:,} submissions deleted.")
+    else:
+        say(f"{count:,} submissions would be deleted; --yes deletes." if count else "There is nothing to delete.")
+
+
+async def _purge(before: date, workspace: str | None, yes: bool, backend: Backend) -> tuple[int, int]:
+    submissions = purge_of(backend)
+    if workspace is not None:
+        await retention_of(backend).policies(workspace)  # raises for an unknown workspace
+    count = await submissions.count(before, workspace)
+    if not yes or not count:
+        return count, 0
+    with progress(count, "Deleting") as on_more:
+        return count, await submissions.run(before, workspace, on_more)
+
+
+def retention_of(backend: Backend) -> Retention:
+    """The workspaces' retention policies."""
+    return Retention(SqlRetentionPolicies(backend.engine), backend.audit)
+
+
+def purge_of(backend: Backend) -> Purge:
+    """Deletes submissions that were finished long ago."""
+    return Purge(SqlPurge(backend.engine), backend.audit, backend.clock)

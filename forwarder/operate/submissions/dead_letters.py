@@ -1,0 +1,370 @@
+"""`forwarder dead-letters list|show`: reads dead letters from the beginning of their topic to its present end, filters them, and
+compares them with the store. Shows of a card only that there was one: `gone`."""
+
+import json
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from datetime import datetime
+from enum import StrEnum
+from functools import partial
+from typing import Annotated, Any
+
+import typer
+
+from forwarder.assembly.backend import Backend
+from forwarder.operate.backend import with_backend
+from forwarder.operate.options import moment
+from forwarder.operate.output import (
+    AsJson,
+    Failed,
+    WrongUsage,
+    json_line,
+    note,
+    picked,
+    say,
+    show_json,
+    show_one,
+    show_rows,
+)
+from forwarder.process.clock import SystemClock
+from forwarder.reservation.failures import FAILURE_CLASS, FAILURE_CLASSES, FORGED, UNDECODABLE
+from forwarder.reservation.outcome import Status
+from forwarder.reservation.parsing import whole_number
+from forwarder.store.lists.port import Overview
+from forwarder.topics.codec import Undecodable, decode_data, header
+from forwarder.topics.dead_letters import CUT, replayed
+from forwarder.topics.port import MAX_MESSAGE_BYTES, ConsumedMessage, Log, Message, moment_of
+from forwarder.topics.reading import read_to_end
+from forwarder.topics.signing import EVENT_ID
+
+_QUERY_SIZE = 1000
+_GONE = "gone"
+_DIGITS = 9  # of a number that one of ours wrote
+
+Place = tuple[int, int]
+"""A letter's place on its topic: partition and offset."""
+
+
+class LetterState(StrEnum):
+    """What an operator can do about a letter."""
+
+    OPEN = "open"
+    """Its submission is still FAILED by this letter's event: it can be replayed."""
+    REPLAYED = "replayed"
+    """It was replayed, or its submission is no longer FAILED or not in the store. Replaying it changes nothing."""
+    SUPERSEDED = "superseded"
+    """Its submission is FAILED, but a later duplicate has, or may get, a reservation: workers refuse a replay, which would book
+    twice."""
+    ERASED = "erased"
+    """The guest's data was erased: the submission cannot be replayed."""
+    CARD_GONE = "card_gone"
+    """Its submission is FAILED, and its card was destroyed: submit it again with the card. A replay fails again, unless the account
+    sends no cards to its PMS."""
+    UNDECODABLE = "undecodable"
+    """It could not be decoded as a submission. A replay is set aside again, unless it can be decoded now."""
+    FORGED = "forged"
+    """It has no valid signature: workers would set it aside again, so it is not replayed."""
+    TOO_LARGE = "too_large"
+    """It cannot be replayed: it was cut to fit, and its headers give the place of the whole message; or the log would refuse it."""
+
+
+_STILL_FAILED = (LetterState.OPEN, LetterState.CARD_GONE)
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """A letter without its value. `id` is that of the failure's event, or `partition:offset` of the message that could not be read.
+
+    `account` and `request_id` are empty if unknown. `whole`: the log would take it back unchanged. `had_card`: its submission had a
+    card, since destroyed. `superseded_by`: the request id of the submission that was sent in its place.
+    """
+
+    id: str
+    place: Place
+    set_aside_at: datetime
+    account: str
+    failure_class: str
+    reason: str
+    detail: str
+    attempts: int
+    request_id: str
+    revision: int | None
+    whole: bool = True
+    had_card: bool = False
+    superseded_by: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LetterFilter:
+    """Selects letters by `ids`, account, failure class and time, as far as given."""
+
+    ids: Collection[str] = ()
+    account: str | None = None
+    failure_class: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+
+    def includes(self, letter: Letter) -> bool:
+        """Whether `letter` matches: set aside at or after `since`, and before `until`."""
+        return (
+            (not self.ids or letter.id in self.ids)
+            and self.account in {None, letter.account}
+            and self.failure_class in {None, letter.failure_class}
+            and (self.since is None or letter.set_aside_at >= self.since)
+            and (self.until is None or letter.set_aside_at < self.until)
+        )
+
+
+class DeadLetterReader:
+    """Reads the letters of one deployment from `topic`. Its methods raise `LogUnavailable` and `StoreUnavailable`."""
+
+    def __init__(self, log: Log, topic: str, overview: Overview) -> None:
+        self._log = log
+        self._topic = topic
+        self._overview = overview
+
+    async def find(self, wanted: LetterFilter) -> Sequence[tuple[Letter, LetterState]]:
+        """Matching letters, newest first, each with its state. A letter that was written twice counts once."""
+        found: dict[str, Letter] = {}
+        async with aclosing(read_to_end(self._log, self._topic)) as batches:
+            async for batch in batches:
+                found |= {letter.id: letter for letter in map(letter_of, batch) if wanted.includes(letter)}
+        newest_first = sorted(found.values(), key=lambda letter: (letter.set_aside_at, letter.place), reverse=True)
+        failed, later, erased = await self._failures(
+            {each.request_id for each in newest_first if each.revision is not None}
+        )
+        states: list[tuple[Letter, LetterState]] = []
+        for letter in newest_first:
+            state = _state(letter, failed)
+            if state in _STILL_FAILED and letter.request_id in erased:
+                states.append((letter, LetterState.ERASED))
+            elif state in _STILL_FAILED and letter.request_id in later:
+                superseded = replace(letter, superseded_by=later[letter.request_id])
+                states.append((superseded, LetterState.SUPERSEDED))
+            else:
+                states.append((letter, state))
+        return states
+
+    async def messages(self, letters: Collection[Letter]) -> AsyncGenerator[Sequence[Message], None]:
+        """The messages of `letters`, in topic order, in batches. Leaves out pruned ones."""
+        places = {letter.place for letter in letters}
+        async with aclosing(read_to_end(self._log, self._topic)) as batches:
+            async for batch in batches:
+                if chosen := [each.message for each in batch if (each.partition, each.offset) in places]:
+                    yield chosen
+
+    async def message(self, letter: Letter) -> Message | None:
+        """The whole letter; None if it was pruned since."""
+        found = [message async for batch in self.messages([letter]) for message in batch]
+        return found[0] if found else None
+
+    async def _failures(self, request_ids: set[str]) -> tuple[set[tuple[str, int]], dict[str, str], set[str]]:
+        """Of these submissions, those that are FAILED, with the revision of the failure; of these, those that were submitted again
+        since, with the request id of the later one, and those whose guest's data was erased."""
+        failed: set[tuple[str, int]] = set()
+        later: dict[str, str] = {}
+        erased: set[str] = set()
+        asked = sorted(request_ids)
+        for first in range(0, len(asked), _QUERY_SIZE):
+            known = await self._overview.statuses(asked[first : first + _QUERY_SIZE])
+            some = {each: revision for each, (status, revision) in known.items() if status is Status.FAILED}
+            failed |= some.items()
+            if some:
+                later |= await self._overview.superseded([*some])
+                erased |= {*await self._overview.anonymous([*some])}
+        return failed, later, erased
+
+
+def letter_of(consumed: ConsumedMessage) -> Letter:
+    """The letter in a message of the dead-letter topic. A foreign message counts as undecodable."""
+    headers = consumed.message.headers
+    event_id = header(headers, EVENT_ID) or ""
+    request_id, _, text = event_id.rpartition(".")
+    revision = _number(text) if request_id else None
+    known_event, value = revision is not None, _value(consumed.message)
+    return Letter(
+        id=event_id if known_event else _original_place(consumed),
+        place=(consumed.partition, consumed.offset),
+        set_aside_at=moment_of(consumed.timestamp_ms),
+        account=_account(value, consumed.message),
+        failure_class=header(headers, FAILURE_CLASS) or UNDECODABLE,
+        reason=header(headers, "dlt-exception-class") or "",
+        detail=header(headers, "dlt-exception-message") or "",
+        attempts=_number(header(headers, "dlt-attempts")) or 0,
+        request_id=request_id if known_event else "",
+        revision=revision,
+        whole=header(headers, CUT) is None and replayed(consumed.message).size <= MAX_MESSAGE_BYTES,
+        had_card=known_event and value.get("card") is not None,
+    )
+
+
+def _original_place(consumed: ConsumedMessage) -> str:
+    """The place of the unreadable message; without a header for it, the place of the letter."""
+    original = [header(consumed.message.headers, f"dlt-original-{name}") for name in ("partition", "offset")]
+    given = [each for each in original if each is not None]
+    return ":".join(given) if len(given) == len(original) else f"dlt:{consumed.partition}:{consumed.offset}"
+
+
+def _value(message: Message) -> Mapping[str, Any]:
+    try:
+        return decode_data(message)
+    except Undecodable:
+        return {}
+
+
+def _account(value: Mapping[str, Any], message: Message) -> str:
+    """The account in the value, or else in the key, which begins with it."""
+    named = value.get("integrationAccountId")
+    return named if isinstance(named, str) else message.key.decode("utf-8", "replace").partition(":")[0]
+
+
+def _number(text: str | None) -> int | None:
+    return None if text is None else whole_number(text, _DIGITS)
+
+
+def _state(letter: Letter, failed: Collection[tuple[str, int]]) -> LetterState:
+    if not letter.whole:
+        return LetterState.TOO_LARGE
+    if letter.revision is None:
+        return LetterState.FORGED if letter.failure_class == FORGED else LetterState.UNDECODABLE
+    if (letter.request_id, letter.revision) not in failed:
+        return LetterState.REPLAYED
+    return LetterState.CARD_GONE if letter.had_card else LetterState.OPEN
+
+
+def row(letter: Letter, state: LetterState) -> dict[str, Any]:
+    """A letter in a list."""
+    about = picked(letter, "id at=set_aside_at account failureClass reason attempts requestId supersededBy")
+    return about | {"requestId": letter.request_id or None, "standing": state.value}
+
+
+def headers_of(message: Message) -> dict[str, str]:
+    """The headers as text; repeated names are joined by commas, as in HTTP."""
+    headers: dict[str, str] = {}
+    for name, value in message.headers:
+        text = value.decode("utf-8", "backslashreplace")
+        headers[name] = f"{headers[name]}, {text}" if name in headers else text
+    return headers
+
+
+def value_of(letter: Letter, message: Message) -> dict[str, Any] | None:
+    """The value of a failure's letter, without the card. None for an undecodable one, which may hold anything."""
+    if letter.revision is None:
+        return None
+    try:
+        value = dict(decode_data(message))
+    except Undecodable:
+        return None
+    reservation = value.get("reservation")
+    if isinstance(reservation, dict):
+        value["reservation"] = _without_content(reservation, "cardDetails")
+    return _without_content(value, "card")
+
+
+def _without_content(value: dict[str, Any], name: str) -> dict[str, Any]:
+    return {**value, name: _GONE} if value.get(name) is not None else value
+
+
+# --- the commands ---
+
+COLUMNS = ("id", "at", "account", "failureClass", "reason", "attempts", "standing")
+"""The columns that fit a table: a failure's id begins with its requestId."""
+
+OfAccount = Annotated[str | None, typer.Option("--account", help="Only of this integration account.")]
+OfClass = Annotated[str | None, typer.Option("--class", help=f"Only of this class: {', '.join(FAILURE_CLASSES)}.")]
+Since = Annotated[
+    str | None, typer.Option(help="Only those set aside since then: ISO 8601, or an age such as 30m, 2h, 7d.")
+]
+Until = Annotated[str | None, typer.Option(help="Only those set aside before then, in the same formats.")]
+Found = Sequence[tuple[Letter, LetterState]]
+
+
+def list_letters(
+    account: OfAccount = None,
+    failure_class: OfClass = None,
+    since: Since = None,
+    until: Until = None,
+    limit: Annotated[int, typer.Option(min=1, help="How many, newest first.")] = 20,
+    everything: Annotated[bool, typer.Option("--all", help="Include replayed ones.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """List dead letters that can be replayed, newest first.
+
+    open: its submission is still FAILED because of it. superseded: a later duplicate replaced it, and it cannot be replayed.
+    erased: its guest's data was erased, and it cannot be replayed. undecodable: it holds no readable submission. forged: no
+    ingress wrote it, and it cannot be replayed. too_large: it cannot be replayed; its headers say where the message is. With
+    --all also replayed: it was replayed, or its submission is gone.
+    """
+    wanted = wanted_letters(account, failure_class, since, until)
+    found = with_backend(lambda backend: letters_of(backend).find(wanted))
+    rows = [row(letter, state) for letter, state in found if everything or state is not LetterState.REPLAYED]
+    show_rows(rows[:limit], COLUMNS, as_json=as_json)
+    if len(rows) > limit:
+        note(f"The newest {limit} of {len(rows)}; --limit shows more.")
+
+
+def show(
+    letter_id: Annotated[str, typer.Argument(metavar="ID", help="The letter's id from `dead-letters list`.")],
+    raw: Annotated[
+        bool, typer.Option("--raw", help="Print the value of an undecodable one; it may contain anything.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show one dead letter: its reason, its headers, its value without the card."""
+    letter, state, message = with_backend(partial(_read, letter_id))
+    if raw and letter.revision is not None:
+        raise WrongUsage(f"{letter_id} can be read, and is shown without its card: leave out --raw.")
+    about = {**row(letter, state), "detail": letter.detail, "sizeBytes": len(message.value)}
+    value = message.value.decode("utf-8", "backslashreplace") if raw else value_of(letter, message)
+    if as_json:
+        show_json({**about, "headers": headers_of(message), "raw" if raw else "value": value})
+    else:
+        _show_whole(about, headers_of(message), value)
+
+
+async def _read(letter_id: str, backend: Backend) -> tuple[Letter, LetterState, Message]:
+    letters = letters_of(backend)
+    ((letter, state),) = all_of([letter_id], await letters.find(LetterFilter(ids=[letter_id])))
+    message = await letters.message(letter)
+    if message is None:
+        raise Failed(f"the dead letter {letter_id} has just been pruned from the log")
+    return letter, state, message
+
+
+def _show_whole(about: Mapping[str, Any], headers: Mapping[str, str], value: Mapping[str, Any] | str | None) -> None:
+    show_one(about, as_json=False)
+    say("\nheaders")
+    show_one(headers, as_json=False)
+    say("\nvalue")
+    if value is None:
+        say("Not shown: it could not be decoded, and may contain anything. --raw shows it.")
+    else:
+        say(value if isinstance(value, str) else json.dumps(json.loads(json_line(value)), ensure_ascii=False, indent=2))
+
+
+def letters_of(backend: Backend) -> DeadLetterReader:
+    """The reader of the deployment's dead letters."""
+    return DeadLetterReader(backend.log, backend.settings.topics.dead_letters, backend.overview)
+
+
+def wanted_letters(
+    account: str | None, failure_class: str | None, since: str | None, until: str | None
+) -> LetterFilter:
+    """The filter that these options make. Raises `WrongUsage`."""
+    if failure_class is not None and failure_class not in FAILURE_CLASSES:
+        raise WrongUsage(f"There is no failure class {failure_class!r}; there are: {', '.join(FAILURE_CLASSES)}.")
+    now = SystemClock().now()
+    after = None if since is None else moment(since, "--since", now)
+    before = None if until is None else moment(until, "--until", now)
+    if after is not None and before is not None and after >= before:
+        raise WrongUsage("--since must be before --until.")
+    return LetterFilter(account=account, failure_class=failure_class, since=after, until=before)
+
+
+def all_of(ids: Sequence[str], found: Found) -> Found:
+    """`found`, which must hold every one of `ids`. Raises `Failed`."""
+    missing = sorted({*ids} - {letter.id for letter, _ in found})
+    if missing:
+        raise Failed(f"no dead letter {', '.join(missing)}; `forwarder dead-letters list --all` shows those there are")
+    return found

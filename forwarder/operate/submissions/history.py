@@ -1,0 +1,162 @@
+"""`forwarder submissions show`: the history of one submission, in order, as far as it is kept: its last fifty tries, and
+thirty days of webhook deliveries."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from pydantic_core import from_json
+
+from forwarder.operate.backend import with_backend
+from forwarder.operate.output import AsJson, picked, say, show_json, show_table
+from forwarder.operate.submissions.search import RequestId, not_found, row
+from forwarder.process.clock import iso
+from forwarder.reservation.outcome import Status
+from forwarder.store.lists.port import Overview, StoredSubmission, SubmissionSummary
+from forwarder.store.webhooks.log import SqlDeliveryLog
+from forwarder.store.webhooks.port import DeliveryEntry, DeliveryStatus, SubmissionDeliveries
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """An event in the history, `at` a time (ISO 8601). `outcome`: how it ended; `detail`: the message, without card numbers.
+    `planned`: it has yet to happen."""
+
+    at: str
+    what: str
+    outcome: str | None = None
+    reason: str | None = None
+    detail: str | None = None
+    seconds: float | None = None
+    planned: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """A submission with its history. `unpublished`: revisions of its events that are not known to be on the log."""
+
+    summary: SubmissionSummary
+    stored: StoredSubmission
+    unpublished: Sequence[int]
+    deliveries: Sequence[DeliveryEntry]
+
+    def steps(self) -> Sequence[Step]:
+        """The timeline, earliest first; planned steps last."""
+        steps = [*self._past(), *self._posted()]
+        return [*sorted(steps, key=lambda step: step.at), *self._planned()]
+
+    def _past(self) -> Iterator[Step]:
+        summary, stored = self.summary, self.stored
+        yield Step(summary.accepted_at, "accepted")
+        yield Step(from_json(stored.record)["createdAt"], "stored")
+        for attempt in stored.attempts:
+            seconds = attempt.duration_ms / 1000
+            yield Step(attempt.started_at, attempt.action, attempt.outcome, attempt.reason, attempt.detail, seconds)
+        if stored.cancellation is not None:
+            asked = stored.cancellation
+            yield Step(asked.requested_at, "cancellation requested", asked.status.value.lower(), detail=asked.reason)
+        if stored.revision:
+            code = None if stored.problem is None else stored.problem.get("code")
+            published = "not published yet" if stored.revision in self.unpublished else "published"
+            yield Step(stored.updated_at, stored.status.value, published, code)
+
+    def _posted(self) -> Iterator[Step]:
+        for delivery in self.deliveries:
+            for attempt in delivery.attempts:
+                outcome = attempt.failure if attempt.status is None else f"HTTP {attempt.status}"
+                what = f"webhook {delivery.endpoint_id}"
+                yield Step(attempt.at, what, outcome, detail=attempt.detail, seconds=attempt.ms / 1000)
+
+    def _planned(self) -> Iterator[Step]:
+        summary = self.summary
+        if summary.held:
+            yield Step("", "a worker has it now", planned=True)
+        elif summary.due_at is not None:
+            yield Step(summary.due_at, _NEXT.get(summary.status, "next look"), planned=True)
+        elif summary.status is Status.IN_DOUBT:
+            yield Step("", "waits for `forwarder submissions settle`", planned=True)
+        if summary.status is Status.PENDING and summary.deadline_at is not None:
+            yield Step(summary.deadline_at, "deadline", planned=True)
+        for delivery in self.deliveries:
+            if delivery.status is DeliveryStatus.PENDING and delivery.due_at is not None:
+                yield Step(iso(delivery.due_at), f"webhook {delivery.endpoint_id}: next try", planned=True)
+
+
+_NEXT = {Status.PENDING: "next try", Status.IN_DOUBT: "next look-up", Status.CONFIRMED: "cancellation: next try"}
+
+
+async def history_of(request_id: str, overview: Overview, deliveries: SubmissionDeliveries) -> History | None:
+    """The submission with that request id, or the one that it is a duplicate of; None if it was not ingested. Raises
+    `StoreUnavailable`."""
+    found = await overview.find(request_id)
+    if found is None:
+        return None
+    summary, stored = found
+    about = await deliveries.about(summary.request_id)
+    return History(summary, stored, await overview.unpublished(summary.id), about)
+
+
+# --- the command ---
+
+
+def show(request_id: RequestId, as_json: AsJson = False) -> None:
+    """Show one submission: its history, try by try, and what comes next; with --json also its record."""
+    found = with_backend(lambda backend: history_of(request_id, backend.overview, SqlDeliveryLog(backend.engine)))
+    if found is None:
+        raise not_found(request_id)
+    if as_json:
+        show_json(_whole(found))
+        return
+    for line in _summary_lines(found):
+        say(line)
+    say("")
+    accepted_at = found.summary.accepted_at
+    show_table([_step_row(step, accepted_at) for step in found.steps()])
+
+
+def _summary_lines(found: History) -> Iterator[str]:
+    summary, record = found.summary, from_json(found.stored.record)
+    made = "" if summary.pms_reservation_id is None else f", {summary.pms_reservation_id} in the PMS"
+    yield f"{summary.request_id} is {summary.status.value}{made}"
+    room = "" if not record.get("roomId") else f", room {record['roomId']}"
+    yield f"account {summary.account_id}, workspace {summary.workspace_id}, property {summary.property_id}{room}"
+    price = f"{record['totalPrice']} {record['currency']}".strip()
+    yield f"{summary.arrival} to {summary.departure}, {price}, {record['primaryGuest']['name'] or 'no guest'}"
+    yield from found.stored.evidence.words
+
+
+def _step_row(step: Step, accepted_at: str) -> tuple[str, ...]:
+    after = _after(accepted_at, step.at) if step.at else ""
+    took = "" if step.seconds is None else f"{step.seconds:.3f} s"
+    said = ": ".join(each for each in (step.reason, step.detail) if each)
+    return (step.at, after, f"next: {step.what}" if step.planned else step.what, took, step.outcome or "", said)
+
+
+_MINUTE, _HOUR, _DAY = 60, 3600, 86400
+
+
+def _after(earlier: str, later: str) -> str:
+    """How long after `earlier` it was `later`, both in ISO 8601."""
+    seconds = (datetime.fromisoformat(later) - datetime.fromisoformat(earlier)).total_seconds()
+    for unit, name in ((_DAY, "d"), (_HOUR, "h"), (_MINUTE, "min")):
+        if abs(seconds) >= unit:
+            return f"{seconds / unit:+.1f} {name}"
+    return f"{seconds:+.3f} s"
+
+
+def _whole(found: History) -> Mapping[str, Any]:
+    stored = found.stored
+    about = {
+        **row(found.summary),
+        "attempts": [
+            picked(each, "number action startedAt durationMs outcome reason detail") for each in stored.attempts
+        ],
+        "unpublishedEvents": list(found.unpublished),
+    }
+    if stored.evidence.words:
+        about["evidence"] = stored.evidence.words
+    if stored.cancellation is not None:
+        about["cancellation"] = stored.cancellation.as_json()
+    deliveries = [picked(each, "webhook=endpoint_id event=event_id status tries") for each in found.deliveries]
+    return {**about, "webhooks": deliveries, "record": from_json(stored.record)}

@@ -1,0 +1,267 @@
+"""`forwarder dead-letters replay`: selects dead letters and publishes them on the requests topic again, at a limited rate, until
+interrupted."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterable, Callable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from functools import partial
+from typing import Annotated, Any, Final
+
+import typer
+
+from forwarder.assembly.backend import Backend
+from forwarder.operate.backend import stop_on_signal, with_backend
+from forwarder.operate.output import (
+    AsJson,
+    Failed,
+    WrongUsage,
+    progress,
+    report,
+    say,
+    show_json,
+    show_rows,
+)
+from forwarder.operate.submissions.bulk import Yes, agreed
+from forwarder.operate.submissions.dead_letters import (
+    COLUMNS,
+    Letter,
+    LetterFilter,
+    LetterState,
+    OfAccount,
+    OfClass,
+    Since,
+    Until,
+    all_of,
+    letters_of,
+    list_letters,
+    row,
+    show,
+    wanted_letters,
+)
+from forwarder.oversight.audit import Audit
+from forwarder.process.clock import Clock
+from forwarder.reservation.failures import UNDECODABLE
+from forwarder.store.audit.port import AuditResult
+from forwarder.topics.dead_letters import replayed
+from forwarder.topics.port import LogUnavailable, Message, Publisher
+from forwarder.topics.signing import MessageSigner
+
+_LETTERS_NAMED = 50
+_STEPS_A_SECOND = 10
+"""How often letters are published; those of one step are published together."""
+
+OnPublished = Callable[[int], None]
+"""Called with the number of further letters that the log acknowledged."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayPlan:
+    """The letters to replay, and how many are skipped, by their state."""
+
+    chosen: Sequence[tuple[Letter, LetterState]]
+    passed_over: Counter[LetterState]
+
+    def groups(self) -> Sequence[dict[str, Any]]:
+        """How many are replayed, by account and class."""
+        counts = Counter((letter.account, letter.failure_class) for letter, _ in self.chosen)
+        names = ("account", "failureClass", "count")
+        return [dict(zip(names, (*group, count), strict=True)) for group, count in sorted(counts.items())]
+
+
+def plan_replay(found: Sequence[tuple[Letter, LetterState]], *, by_id: bool) -> ReplayPlan:
+    """Plans the open ones of `found`; undecodable ones and those whose card is gone only if the operator named them by id."""
+    by_name = {LetterState.UNDECODABLE, LetterState.CARD_GONE} if by_id else set()
+    replayable = {LetterState.OPEN} | by_name
+    chosen = [(letter, state) for letter, state in found if state in replayable]
+    return ReplayPlan(chosen, Counter(state for _, state in found if state not in replayable))
+
+
+class Replay:
+    """Publishes letters on `topic`, at most `rate` per second. `stop` ends it between two publishes. Letters without a worker's
+    signature stay unsigned: workers refuse them."""
+
+    def __init__(
+        self,
+        publisher: Publisher,
+        topic: str,
+        signer: MessageSigner,
+        clock: Clock,
+        *,
+        rate: float,
+        stop: asyncio.Event,
+    ) -> None:
+        self._publisher = publisher
+        self._topic = topic
+        self._signer = signer
+        self._clock = clock
+        self._rate = rate
+        self._stop = stop
+        self._due_at = clock.monotonic()
+        self.put_back = 0
+        """How many letters the log has acknowledged so far."""
+
+    async def run_audited(
+        self, audit: Audit, plan: ReplayPlan, letters: AsyncIterable[Sequence[Message]], on_published: OnPublished
+    ) -> None:
+        """`run` for the letters of `plan`, audited: the trail has the selection before, and the number of replayed letters
+        after."""
+        ids = [letter.id for letter, _ in plan.chosen]
+        async with audit.request("dead_letters.replay", selected=len(ids), letters=ids[:_LETTERS_NAMED]) as operation:
+            try:
+                await self.run(letters, on_published)
+            finally:
+                operation.details["putBack"] = self.put_back
+            await audit.note(operation, AuditResult.DONE)
+
+    async def run(self, letters: AsyncIterable[Sequence[Message]], on_published: OnPublished) -> None:
+        """Publishes `letters` in order. Raises `LogUnavailable`, `MessageTooLarge`: then some of the last few may have been
+        published."""
+        at_once = max(1, int(self._rate / _STEPS_A_SECOND))
+        async for some in letters:
+            for first in range(0, len(some), at_once):
+                await self._pause(self._due_at - self._clock.monotonic())
+                if self._stop.is_set():
+                    return
+                on_published(await self._put_back(some[first : first + at_once]))
+
+    async def _put_back(self, letters: Sequence[Message]) -> int:
+        # Time the next step from the start of this one, late or not: do not catch up after an outage.
+        self._due_at = self._clock.monotonic() + len(letters) / self._rate
+        back = [self._signer.signed_like(letter, replayed(letter)) for letter in letters]
+        await self._publisher.publish(self._topic, back)
+        self.put_back += len(letters)
+        return len(letters)
+
+    async def _pause(self, seconds: float) -> None:
+        """Wait, but not after `stop`."""
+        ends = [asyncio.ensure_future(self._clock.sleep(seconds)), asyncio.ensure_future(self._stop.wait())]
+        try:
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for end in ends:
+                end.cancel()
+
+
+_FASTEST: Final = 100_000
+_SHOWN: Final = 20
+
+
+def commands() -> typer.Typer:
+    """list, show, replay"""
+    group = typer.Typer(help="Messages that could not be delivered or read, and replaying them.", no_args_is_help=True)
+    group.command("list")(list_letters)
+    group.command("show")(show)
+    group.command("replay")(replay)
+    return group
+
+
+def replay(
+    ids: Annotated[list[str] | None, typer.Argument(metavar="ID...", help="Only those with these ids.")] = None,
+    account: OfAccount = None,
+    failure_class: OfClass = None,
+    since: Since = None,
+    until: Until = None,
+    all_open: Annotated[bool, typer.Option("--all-open", help="All open ones.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say what would be replayed, by account and class.")
+    ] = False,
+    rate: Annotated[float, typer.Option(help="Maximum per second.")] = 50.0,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Put open dead letters back on the topic that they came from.
+
+    Workers push them again, until the account's deadline. Replaying twice books once. Undecodable ones are replayed, unchanged,
+    only if their ids are given.
+    """
+    filters = wanted_letters(account, failure_class, since, until)
+    _require_one_selection(ids, filters, all_open=all_open)
+    if not 0 < rate <= _FASTEST:
+        raise WrongUsage(f"--rate must be more than 0, and {_FASTEST:,} at most.")
+    wanted = LetterFilter(ids=frozenset(ids)) if ids else filters
+    with_backend(partial(_replay, ids or [], wanted, dry_run, rate, yes or bool(ids), as_json))
+
+
+async def _replay(
+    ids: Sequence[str], wanted: LetterFilter, dry_run: bool, rate: float, yes: bool, as_json: bool, backend: Backend
+) -> None:
+    found = all_of(ids, await letters_of(backend).find(wanted))
+    plan = plan_replay(found, by_id=bool(ids))
+    if dry_run:
+        _show_plan(plan, as_json=as_json)
+    else:
+        agreed(f"Put {len(plan.chosen)} back?{_passed_over(plan.passed_over)}", yes=yes or not plan.chosen)
+        await _put_back(backend, plan, rate, as_json=as_json)
+
+
+async def _put_back(backend: Backend, plan: ReplayPlan, rate: float, *, as_json: bool) -> None:
+    letters, passed_over = [letter for letter, _ in plan.chosen], plan.passed_over
+    outage: LogUnavailable | None = None
+    signer = await backend.signer()
+    async with backend.log.publisher() as publisher:
+        with stop_on_signal() as stop, progress(len(letters), "Putting back") as on_published:
+            topic = backend.settings.topics.requests
+            running = Replay(publisher, topic, signer, backend.clock, rate=rate, stop=stop)
+            async with aclosing(letters_of(backend).messages(letters)) as messages:
+                try:
+                    await running.run_audited(backend.audit, plan, messages, on_published)
+                except LogUnavailable as error:
+                    outage = error
+    done, selected = running.put_back, len(letters)
+    interrupted = stop.is_set() and done < selected
+    sentence = f"{done} of {selected} put back." if selected else "There is nothing open to put back."
+    summary = _summary(selected, done, passed_over, dry_run=False, interrupted=interrupted)
+    report(summary, f"{sentence}{_passed_over(passed_over)}", as_json=as_json)
+    if done < selected:
+        why = "interrupted" if interrupted else str(outage or "the others were pruned from the log meanwhile")
+        raise Failed(f"{selected - done} were not replayed: {why}. Run the same command again to continue.")
+
+
+def _show_plan(plan: ReplayPlan, *, as_json: bool) -> None:
+    rows, passed_over = [row(letter, state) for letter, state in plan.chosen], plan.passed_over
+    if as_json:
+        summary = _summary(len(rows), 0, passed_over, dry_run=True, interrupted=False)
+        show_json({**summary, "groups": plan.groups(), "letters": rows})
+        return
+    if rows:
+        show_rows(rows[:_SHOWN], COLUMNS, as_json=False)
+        say(f"… and {len(rows) - _SHOWN} more\n" if len(rows) > _SHOWN else "")
+        show_rows(plan.groups(), ("account", "failureClass", "count"), as_json=False)
+    say(f"{len(rows)} would be put back.{_passed_over(passed_over)}")
+
+
+def _require_one_selection(ids: Sequence[str] | None, filters: LetterFilter, *, all_open: bool) -> None:
+    if [bool(ids), filters != LetterFilter(), all_open].count(True) != 1:
+        raise WrongUsage(
+            "Select dead letters: by ids, by filters (--account, --class, --since, --until), or --all-open."
+        )
+    if filters.failure_class == UNDECODABLE:
+        raise WrongUsage("Undecodable ones are replayed only if their ids are given.")
+
+
+def _summary(
+    selected: int, put_back: int, passed_over: Counter[LetterState], *, dry_run: bool, interrupted: bool
+) -> dict[str, Any]:
+    return {
+        "selected": selected,
+        "putBack": put_back,
+        "passedOver": {each.value: passed_over[each] for each in LetterState if each is not LetterState.OPEN},
+        "dryRun": dry_run,
+        "interrupted": interrupted,
+    }
+
+
+def _passed_over(passed_over: Counter[LetterState]) -> str:
+    said = {
+        LetterState.REPLAYED: "replayed already",
+        LetterState.SUPERSEDED: "superseded: submitted again since, `dead-letters list` shows by which",
+        LetterState.ERASED: "without their guests' data, which was removed",
+        LetterState.CARD_GONE: "card gone: submit them again, with the card; if the PMS is sent no cards, name them by their ids",
+        LetterState.UNDECODABLE: "undecodable: name those by their ids",
+        LetterState.FORGED: "forged: workers would set them aside again",
+        LetterState.TOO_LARGE: "too large to be put back",
+    }
+    counts = [f"{passed_over[each]} {words}" for each, words in said.items() if passed_over[each]]
+    return f" Passed over: {'; '.join(counts)}." if counts else ""

@@ -1,0 +1,175 @@
+"""Searching submissions in every workspace: the query, the options that give it, and a submission's row in a list."""
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Annotated, Any, Final
+
+import typer
+
+from forwarder.operate.options import moment
+from forwarder.operate.output import Failed, WrongUsage, picked, report
+from forwarder.process.clock import SystemClock
+from forwarder.reservation.outcome import Status
+from forwarder.reservation.submission import RequestIds
+from forwarder.store.lists.port import Overview, SubmissionFilter, SubmissionSummary
+
+_FIELDS: Final = (
+    "id=record_id requestId workspace=workspace_id account=account_id status propertyId arrival departure attempts acceptedAt "
+    "dueAt deadlineAt reason problem=problem_code pmsReservationId"
+)
+
+RequestId = Annotated[str, typer.Argument(metavar="REQUEST_ID", help="The requestId of its 202: rsv_….")]
+
+
+@dataclass(frozen=True, slots=True)
+class SubmissionQuery:
+    """Search criteria, combined with AND.
+
+    `reason`: of the last try, or the code of the problem. `accepted_before` and `accepted_since`: moments.
+    `guest`: words of the guest's name or e-mail address, in any case, or at least six digits of a phone number. `transaction_id`:
+    the caller's `transactionId`.
+    """
+
+    statuses: frozenset[Status] = frozenset(Status)
+    account_id: str | None = None
+    workspace_id: str | None = None
+    property_id: str | None = None
+    reason: str | None = None
+    accepted_before: datetime | None = None
+    accepted_since: datetime | None = None
+    transaction_id: str | None = None
+    guest: str | None = None
+    pms_reservation_id: str | None = None
+
+
+class SubmissionSearch:
+    """Searches `overview`. `request_ids` fetches the keys for hashing transaction ids."""
+
+    def __init__(self, overview: Overview, request_ids: Callable[[], Awaitable[RequestIds]]) -> None:
+        self._overview = overview
+        self._request_ids = request_ids
+
+    async def pages(
+        self, query: SubmissionQuery, *, page: int, before: int | None = None
+    ) -> AsyncGenerator[tuple[Sequence[SubmissionSummary], int | None], None]:
+        """Pages of submissions that match `query` and have an id below `before`, newest first, at most `page` rows each. A page
+        may be empty when one scan step finds no match. Each comes with the id to continue below, None at the end. Raises
+        `StoreUnavailable`."""
+        wanted, below = await self._filter(query), before
+        while True:
+            found = await self._overview.search(wanted, limit=page, before=below)
+            yield found.rows, found.next
+            if found.next is None:
+                return
+            below = found.next
+
+    async def newest(self, query: SubmissionQuery, limit: int) -> Sequence[SubmissionSummary]:
+        """The newest `limit` that match. Raises `StoreUnavailable`."""
+        found: list[SubmissionSummary] = []
+        async for rows, _ in self.pages(query, page=limit):
+            found += rows
+            if len(found) >= limit:
+                break
+        return found[:limit]
+
+    async def _filter(self, query: SubmissionQuery) -> SubmissionFilter:
+        known = [] if query.account_id and not query.workspace_id else await self._overview.accounts(query.workspace_id)
+        if query.account_id is not None:
+            known = [query.account_id] if query.workspace_id is None or query.account_id in known else []
+        keys = None
+        if query.transaction_id is not None:
+            ids = await self._request_ids()
+            keys = {each: ids.transaction_key(each, query.transaction_id.strip()) for each in known}
+        return SubmissionFilter(
+            known,
+            query.statuses,
+            property_id=query.property_id,
+            reason=query.reason,
+            accepted_before=query.accepted_before,
+            accepted_since=query.accepted_since,
+            guest=query.guest,
+            pms_reservation_id=query.pms_reservation_id,
+            transaction_keys=keys,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Filters:
+    """Filters, combined with AND."""
+
+    status: Annotated[
+        str | None,
+        typer.Option(help="Only these statuses, comma-separated, such as PENDING. Default: all."),
+    ] = None
+    account: Annotated[str | None, typer.Option(help="Only of this integration account.")] = None
+    workspace: Annotated[str | None, typer.Option(help="Only of this workspace.")] = None
+    reason: Annotated[
+        str | None,
+        typer.Option(help="Only those whose last try ended for this reason, or that have a problem of this code."),
+    ] = None
+    older_than: Annotated[
+        str | None,
+        typer.Option(help="Only those accepted before then: an age such as 30m, 2h, 7d, or ISO 8601."),
+    ] = None
+    transaction_id: Annotated[str | None, typer.Option(help="Only those with this transactionId.")] = None
+    guest: Annotated[
+        str | None,
+        typer.Option(help="Only those of this guest: words of the name or e-mail address, or a phone number."),
+    ] = None
+    pms_id: Annotated[str | None, typer.Option(help="Only the reservation with this identifier in the PMS.")] = None
+    property_id: Annotated[str | None, typer.Option("--property", help="Only of this property.")] = None
+
+    def query(self) -> SubmissionQuery:
+        """The query for these options. Raises `WrongUsage`."""
+        texts = {
+            "--guest": self.guest,
+            "--pms-id": self.pms_id,
+            "--transaction-id": self.transaction_id,
+            "--reason": self.reason,
+        }
+        for option, text in texts.items():
+            if text is not None and not text.strip():
+                raise WrongUsage(f"{option} must not be empty.")
+        before = self.older_than
+        return SubmissionQuery(
+            frozenset(Status) if self.status is None else _statuses(self.status),
+            account_id=self.account,
+            workspace_id=self.workspace,
+            property_id=self.property_id,
+            reason=self.reason,
+            accepted_before=None if before is None else moment(before, "--older-than", SystemClock().now()),
+            transaction_id=self.transaction_id,
+            guest=self.guest,
+            pms_reservation_id=self.pms_id,
+        )
+
+
+def _statuses(text: str) -> frozenset[Status]:
+    names = [name.strip().upper() for name in text.split(",")]
+    wrong = [name for name in names if name not in Status.__members__]
+    if wrong:
+        raise WrongUsage(f"There is no status {wrong[0]!r}; there are: {', '.join(Status)}.")
+    return frozenset(Status(name) for name in names)
+
+
+def not_found(request_id: str) -> Failed:
+    """The failure of a command that names a submission which no worker has ingested."""
+    return Failed(f"submission {request_id} not found; if it was accepted moments ago, try again shortly")
+
+
+def report_status(request_id: str, status: Status, following: str, *, as_json: bool) -> None:
+    """Prints a submission's status after a repair, and what happens next."""
+    result = {"requestId": request_id, "status": status.value, "next": following}
+    report(result, f"{request_id} is {status.value}. {following}", as_json=as_json)
+
+
+def letter_id(summary: SubmissionSummary) -> str:
+    """The id of the dead letter about its failure."""
+    return f"{summary.request_id}.{summary.revision}"
+
+
+def row(summary: SubmissionSummary) -> dict[str, Any]:
+    """A submission in a list."""
+    dead_letter = letter_id(summary) if summary.status is Status.FAILED else None
+    return picked(summary, _FIELDS) | {"deadLetter": dead_letter}

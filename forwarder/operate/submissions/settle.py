@@ -1,0 +1,427 @@
+"""Settling submissions in doubt: an operator checked the PMS, and decides that the reservation was made, was not made, or is given
+up. One submission at a time, or many from a file."""
+
+import csv
+import json
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from enum import StrEnum
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, Final, assert_never
+
+import typer
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
+from pydantic.alias_generators import to_camel
+from pydantic_core import ErrorDetails
+
+from forwarder.assembly.backend import Backend
+from forwarder.operate.backend import stop_on_signal, with_backend
+from forwarder.operate.options import grouped, text_from
+from forwarder.operate.output import AsJson, Failed, WrongUsage, progress
+from forwarder.operate.submissions.bulk import (
+    CannotRepair,
+    DryRun,
+    OnDone,
+    Outcome,
+    Plan,
+    Yes,
+    agreed,
+    finish,
+    preview,
+    run_each,
+)
+from forwarder.operate.submissions.search import letter_id, not_found, report_status
+from forwarder.oversight.audit import Audit
+from forwarder.process.clock import Clock, iso
+from forwarder.process.supervision import Stop
+from forwarder.reservation.checks.card_numbers import mask
+from forwarder.reservation.outcome import Absent, Confirmed, LookupOutcome, Rejected, Status
+from forwarder.reservation.problems import endings
+from forwarder.store.lists.port import Overview, SubmissionSummary
+from forwarder.store.submissions.completion import completed, with_attempt
+from forwarder.store.submissions.port import Repairs
+from forwarder.store.submissions.work import Attempt, Work
+from forwarder.tenancy.port import DEFAULT_DEADLINE_SECONDS, Directory, NotKnown
+
+
+class NotInDoubt(Exception):
+    """The submission is not IN_DOUBT, or was settled meanwhile: nothing was changed."""
+
+
+class Repair:
+    """Settles what no look-up can. Each call changes everything or nothing, and raises `NotInDoubt` or `StoreUnavailable`.
+
+    The same transaction puts the result event in the outbox; a worker publishes it. The decision is listed among the attempts, as
+    `settle`.
+    """
+
+    def __init__(self, repairs: Repairs, clock: Clock, audit: Audit, *, by: str = "", note: str = "") -> None:
+        """`by` and `note`: who checked the PMS, and a note for the audit trail, where card numbers are masked."""
+        self._repairs = repairs
+        self._clock = clock
+        self._audit = audit
+        self._said = {name: mask(text.strip()) for name, text in (("by", by), ("note", note)) if text.strip()}
+
+    async def confirm(
+        self, request_id: str, pms_reservation_id: str, *, deadline_seconds: float = DEFAULT_DEADLINE_SECONDS
+    ) -> None:
+        """Confirms it under the PMS's id. A requested cancellation is tried for `deadline_seconds`."""
+        async with self._settling(request_id, "confirmed") as work:
+            decision = Confirmed(pms_reservation_id)
+            attempts, now = self._with_decision(work, decision), self._clock.now()
+            cancel_by = now + timedelta(seconds=deadline_seconds)
+            ended = completed(work, attempts, Status.CONFIRMED, now=now, confirmed=decision, cancel_by=cancel_by)
+            self._check(await self._repairs.settle(replace(ended, evidence=work.evidence)))
+
+    async def reject(self, request_id: str, reason: str) -> None:
+        """Rejects it: the PMS does not have it. The caller can read `reason`."""
+        problem = endings.REJECTED_BY_OPERATOR.problem(mask(reason))
+        async with self._settling(request_id, "rejected") as work:
+            attempts, now = self._with_decision(work, Rejected(problem)), self._clock.now()
+            ended = completed(work, attempts, Status.REJECTED, now=now, problem=problem)
+            self._check(await self._repairs.settle(replace(ended, evidence=work.evidence)))
+
+    async def push_again(self, request_id: str, *, deadline_seconds: float) -> None:
+        """Makes it PENDING again, due at once, for `deadline_seconds`: the PMS does not have it."""
+        async with self._settling(request_id, "not_made") as work:
+            now = self._clock.now()
+            attempts, deadline_at = self._with_decision(work, Absent()), now + timedelta(seconds=deadline_seconds)
+            self._check(await self._repairs.reopen(work, attempts=attempts, now=now, deadline_at=deadline_at))
+
+    @asynccontextmanager
+    async def _settling(self, request_id: str, decision: str) -> AsyncIterator[Work]:
+        """The submission, for the block to settle."""
+        async with self._audit.operation(
+            "submission.settle", target=request_id, decision=decision, **self._said
+        ) as operation:
+            work = await self._repairs.in_doubt(request_id)
+            if work is None:
+                raise NotInDoubt
+            operation.workspace, operation.target = work.submission.workspace_id, work.submission.request_id
+            yield work
+
+    def _with_decision(self, work: Work, decision: LookupOutcome | Rejected) -> tuple[Attempt, ...]:
+        return with_attempt(work.attempts, "settle", iso(self._clock.now()), 0, decision)
+
+    def _check(self, changed: bool) -> None:
+        if not changed:
+            raise NotInDoubt
+
+
+async def account_deadline_seconds(request_id: str, overview: Overview, directory: Directory) -> int:
+    """How long the submission's account keeps trying, in seconds. Raises `NotInDoubt` if there is no such submission, `NotKnown` if
+    its account is gone."""
+    found = await overview.find(request_id)
+    if found is None:
+        raise NotInDoubt
+    account = await directory.account(found[0].account_id)
+    if account is None:
+        raise NotKnown(f"its account {found[0].account_id} no longer exists, so nothing can be pushed for it")
+    return account.deadline_seconds
+
+
+_AT_ONCE: Final = 500
+_MAX_NOTE: Final = 200
+_Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=1000)]
+
+
+class Decision(StrEnum):
+    """An operator's finding in the PMS."""
+
+    CONFIRMED = "confirmed"
+    NOT_MADE = "not_made"
+    REJECTED = "rejected"
+
+
+class Settlement(BaseModel):
+    """The decision about one submission. `pms_reservation_id`: if confirmed. `reason`: if rejected; its caller can read it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=to_camel, validate_by_alias=True)
+
+    request_id: _Text
+    decision: Decision
+    pms_reservation_id: _Text | None = None
+    reason: _Text | None = Field(default=None)
+
+    @model_validator(mode="after")
+    def _has_what_its_decision_needs(self) -> "Settlement":
+        needed = {
+            Decision.CONFIRMED: ("pmsReservationId", self.pms_reservation_id),
+            Decision.REJECTED: ("reason", self.reason),
+        }
+        name, given = needed.get(self.decision, ("", ""))
+        if given is None:
+            raise ValueError(f"a decision {self.decision.value} needs {name}")
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class LineFault:
+    """An error in a line, counted from 1."""
+
+    line: int
+    says: str
+
+
+def read_settlements(text: str) -> tuple[Sequence[Settlement], Sequence[LineFault]]:
+    """The settlements, and the errors of lines that cannot be read. JSON if the first character is a brace. Naming a submission
+    again is an error of the later line."""
+    settlements: list[Settlement] = []
+    faults: list[LineFault] = []
+    lines: dict[str, int] = {}
+    for number, values in _json_lines(text) if text.lstrip().startswith("{") else _csv_lines(text):
+        settlement, fault = _settlement(values)
+        if settlement is not None and settlement.request_id in lines:
+            fault = f"{settlement.request_id} is already on line {lines[settlement.request_id]}"
+        if fault is not None:
+            faults.append(LineFault(number, fault))
+        elif settlement is not None:
+            lines[settlement.request_id] = number
+            settlements.append(settlement)
+    return settlements, faults
+
+
+def _settlement(values: Mapping[str, Any] | str) -> tuple[Settlement | None, str | None]:
+    """The settlement of a line, or the error in it; a text is the reason why the line could not be parsed."""
+    if isinstance(values, str):
+        return None, values
+    try:
+        return Settlement.model_validate(values), None
+    except ValidationError as error:
+        return None, "; ".join(map(_said, error.errors()))
+
+
+def _json_lines(text: str) -> Iterator[tuple[int, Mapping[str, Any] | str]]:
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.strip():
+            try:
+                yield number, json.loads(line)
+            except (ValueError, RecursionError) as error:
+                yield number, f"not JSON: {error}"
+
+
+def _csv_lines(text: str) -> Iterator[tuple[int, Mapping[str, Any] | str]]:
+    rows = csv.DictReader(text.lstrip("\ufeff").splitlines(), strict=True)
+    try:
+        for row in rows:
+            if None in row or None in row.values():
+                yield rows.line_num, f"it has not as many values as the header: {', '.join(rows.fieldnames or ())}"
+            else:
+                yield rows.line_num, {name.strip(): value for name, value in row.items() if value.strip()}
+    except csv.Error as error:
+        yield rows.line_num, f"not CSV: {error}"
+
+
+def _said(error: ErrorDetails) -> str:
+    where = ".".join(str(part) for part in error["loc"])
+    return f"{where}: {error['msg']}" if where else error["msg"].removeprefix("Value error, ")
+
+
+class Settlements:
+    """Settles the submissions of a file."""
+
+    def __init__(self, repair: Repair, overview: Overview, directory: Directory) -> None:
+        self._repair = repair
+        self._overview = overview
+        self._directory = directory
+
+    async def plan(self, settlements: Sequence[Settlement]) -> Plan[Settlement]:
+        """Chooses those whose submission is in doubt. Those already settled as the file says count as settled; refuses the rest."""
+        chosen: list[Settlement] = []
+        settled: list[str] = []
+        refused: dict[str, str] = {}
+        known = await self._summaries([each.request_id for each in settlements])
+        for each in settlements:
+            summary = known.get(each.request_id)
+            if summary is None:
+                refused[each.request_id] = "unknown submission"
+            elif summary.status is Status.IN_DOUBT:
+                chosen.append(each)
+            elif _is_so(each, summary):
+                settled.append(each.request_id)
+            else:
+                refused[each.request_id] = f"{summary.status.value}: there is nothing to settle"
+        return Plan(chosen, settled, refused)
+
+    async def run(self, plan: Plan[Settlement], *, stop: Stop, on_done: OnDone = lambda _count: None) -> Outcome:
+        """Settles each in its own transaction, with an audit entry."""
+        return await run_each(plan.chosen, lambda each: each.request_id, self._settle, stop=stop, on_done=on_done)
+
+    async def _settle(self, settlement: Settlement) -> bool:
+        request_id = settlement.request_id
+        try:
+            match settlement.decision:
+                case Decision.CONFIRMED:
+                    await self._repair.confirm(request_id, settlement.pms_reservation_id or "")
+                case Decision.REJECTED:
+                    await self._repair.reject(request_id, settlement.reason or "")
+                case Decision.NOT_MADE:
+                    seconds = await account_deadline_seconds(request_id, self._overview, self._directory)
+                    await self._repair.push_again(request_id, deadline_seconds=seconds)
+        except NotInDoubt:
+            known = await self._summaries([request_id])
+            if request_id in known and _is_so(settlement, known[request_id]):
+                return False
+            raise CannotRepair("a worker was just looking for it, or it was settled meanwhile; try again") from None
+        except NotKnown as error:
+            raise CannotRepair(str(error)) from None
+        return True
+
+    async def _summaries(self, request_ids: Sequence[str]) -> Mapping[str, SubmissionSummary]:
+        found: dict[str, SubmissionSummary] = {}
+        for first in range(0, len(request_ids), _AT_ONCE):
+            some = await self._overview.summaries(request_ids[first : first + _AT_ONCE])
+            found |= {each.request_id: each for each in some}
+        return found
+
+
+def _is_so(settlement: Settlement, summary: SubmissionSummary) -> bool:
+    match settlement.decision:
+        case Decision.CONFIRMED:
+            return summary.status is Status.CONFIRMED and summary.pms_reservation_id == settlement.pms_reservation_id
+        case Decision.REJECTED:
+            return summary.status is Status.REJECTED
+        case Decision.NOT_MADE:
+            return summary.status is Status.PENDING
+
+
+@dataclass(frozen=True, slots=True)
+class _Finding:
+    """An operator's finding in the PMS: exactly one of these."""
+
+    confirmed: Annotated[str | None, typer.Option(metavar="PMS_ID", help="The PMS has it, under this identifier.")] = (
+        None
+    )
+    not_made: Annotated[
+        bool,
+        typer.Option(
+            "--not-made", help="The PMS does not have it and never will: push it again, until the account's deadline."
+        ),
+    ] = False
+    rejected: Annotated[
+        str | None, typer.Option(metavar="REASON", help="The PMS does not have it: give up, for this reason.")
+    ] = None
+
+    def require_one(self) -> None:
+        """Raises `WrongUsage`."""
+        if (self.confirmed is not None) + self.not_made + (self.rejected is not None) != 1:
+            raise WrongUsage("Give your finding in the PMS: --confirmed PMS_ID, or --not-made, or --rejected REASON.")
+        for option, said in (("--confirmed", self.confirmed), ("--rejected", self.rejected)):
+            if said is not None and not said.strip():
+                raise WrongUsage(f"{option} must not be empty.")
+
+
+@dataclass(frozen=True, slots=True)
+class _AuditDetails:
+    """Details for the audit trail."""
+
+    by: Annotated[str, typer.Option(help="Who checked the PMS, for the audit trail.")] = ""
+    note: Annotated[str, typer.Option(help="A note for the audit trail, such as a ticket.")] = ""
+
+    def check(self) -> None:
+        """Raises `WrongUsage`."""
+        for option, value in (("--by", self.by), ("--note", self.note)):
+            if len(value) > _MAX_NOTE or "\0" in value:
+                raise WrongUsage(f"{option} has at most {_MAX_NOTE} characters, and not the character U+0000.")
+
+    def repair(self, backend: Backend) -> Repair:
+        return Repair(backend.repairs, backend.clock, backend.audit, by=self.by, note=self.note)
+
+
+@grouped
+def settle(
+    request_id: Annotated[
+        str | None, typer.Argument(metavar="REQUEST_ID", help="The requestId of its 202: rsv_….")
+    ] = None,
+    *,
+    found: _Finding,
+    file: Annotated[
+        Path | None,
+        typer.Option(
+            help="Settle many: CSV with the columns requestId, decision (confirmed, not_made, rejected), pmsReservationId and "
+            "reason, or JSON with such members, an object a line; - is standard input."
+        ),
+    ] = None,
+    audited: _AuditDetails,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Settle submissions that are IN_DOUBT. Check the PMS first: your decision is not verified."""
+    audited.check()
+    if file is not None:
+        if request_id is not None or found != _Finding():
+            raise WrongUsage("Give either --file, or one submission and what you found.")
+        with_backend(partial(_settle_file, _settlements(file), audited, dry_run, yes, as_json))
+        return
+    if request_id is None:
+        raise WrongUsage("Say which submission, by its REQUEST_ID, or give --file.")
+    found.require_one()
+    if dry_run:
+        raise WrongUsage("--dry-run goes with --file.")
+    report_status(request_id, *with_backend(partial(_settle, request_id, found, audited)), as_json=as_json)
+
+
+def _settlements(file: Path) -> Sequence[Settlement]:
+    """Raises `WrongUsage`, which names every line at fault: then nothing is changed."""
+    settlements, faults = read_settlements(text_from(file))
+    if faults:
+        lines = "\n".join(f"line {fault.line}: {fault.says}" for fault in faults)
+        raise WrongUsage(f"{file} cannot be carried out, and nothing was changed.\n{lines}")
+    if not settlements:
+        raise WrongUsage(f"{file} settles nothing: it has no line.")
+    return settlements
+
+
+async def _settle_file(
+    settlements: Sequence[Settlement], audited: _AuditDetails, dry_run: bool, yes: bool, as_json: bool, backend: Backend
+) -> None:
+    settling = Settlements(audited.repair(backend), backend.overview, backend.directory)
+    plan = await settling.plan(settlements)
+    if dry_run:
+        preview(({"decision": each.decision.value} for each in plan.chosen), plan, "settled", as_json=as_json)
+        return
+    agreed(f"Settle {len(plan.chosen)}?", yes=yes)
+    with stop_on_signal() as stop, progress(len(plan.chosen), "Settling") as on_done:
+        outcome = await settling.run(plan, stop=stop, on_done=on_done)
+    finish(outcome, plan, "settled", as_json=as_json)
+
+
+async def _settle(request_id: str, found: _Finding, audited: _AuditDetails, backend: Backend) -> tuple[Status, str]:
+    """Settles it; returns its status, and what happens next."""
+    repair = audited.repair(backend)
+    try:
+        if found.confirmed is not None:
+            await repair.confirm(request_id, found.confirmed.strip())
+            return Status.CONFIRMED, "A worker publishes its result event within half a minute."
+        if found.rejected is not None:
+            await repair.reject(request_id, found.rejected.strip())
+            return Status.REJECTED, "A worker publishes its result event within half a minute."
+        seconds = await account_deadline_seconds(request_id, backend.overview, backend.directory)
+        await repair.push_again(request_id, deadline_seconds=seconds)
+    except NotInDoubt:
+        raise await _not_in_doubt(backend, request_id) from None
+    return Status.PENDING, f"A worker pushes it again, for up to {seconds:,} s, the deadline of its account."
+
+
+async def _not_in_doubt(backend: Backend, request_id: str) -> Failed:
+    """The reason why it cannot be settled, with the remedy."""
+    found = await backend.overview.find(request_id)
+    if found is None:
+        return not_found(request_id)
+    summary = found[0]
+    match summary.status:
+        case Status.PENDING:
+            advice = "workers are processing it; `forwarder submissions show` shows the progress"
+        case Status.FAILED:
+            advice = f"it was not made; `forwarder dead-letters replay {letter_id(summary)}` puts it back"
+        case Status.IN_DOUBT:
+            advice = "a worker was just looking for it; try again"
+        case Status.CONFIRMED | Status.REJECTED | Status.CANCELLED:
+            advice = "there is nothing to settle"
+        case _:
+            assert_never(summary.status)
+    return Failed(f"{request_id} is {summary.status.value}: {advice}.")

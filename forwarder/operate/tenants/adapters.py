@@ -1,0 +1,141 @@
+"""`forwarder adapters …`: the kinds of PMS that this forwarder supports, and conformance checks."""
+
+import json
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from forwarder.assembly.kit import HOW_TO_INSTALL, of_kit
+from forwarder.assembly.pms_catalog import adapters, fields, pms_kinds, try_out
+from forwarder.observability.logging import configure_logging
+from forwarder.operate.options import options_from
+from forwarder.operate.output import AsJson, Failed, WrongUsage, say, show_json, show_rows
+from forwarder.pms.port import BadOptions
+
+_COLUMNS = ("kind", "after a doubt", "cancel", "at once", "requests", "known by", "from")
+_MOST_CHOICES = 4
+_ANYTHING: Final[Any] = {"context_settings": {"allow_extra_args": True, "ignore_unknown_options": True}}
+_SOON = timedelta(days=30)
+_OPTION_COLUMNS = ("kind", "option", "type", "required", "description")
+
+
+def commands() -> typer.Typer:
+    """list, fields, try, check"""
+    group = typer.Typer(help="Adapters: list the kinds of PMS, and check one.", no_args_is_help=True)
+    group.command("list")(list_adapters)
+    group.command("fields")(show_fields)
+    group.command("try")(try_kind)
+    kit = of_kit("command:check")
+    group.command("check", **({} if kit else _ANYTHING))(kit or check_without_kit)
+    return group
+
+
+def check_without_kit() -> None:
+    """Run the conformance checks on an adapter. Needs forwarder-pms-kit, which is not installed."""
+    raise Failed(f"The checks are in a separate distribution, which is not installed: {HOW_TO_INSTALL}")
+
+
+def list_adapters(as_json: AsJson = False) -> None:
+    """List the kinds of PMS: capabilities, request limits, and the options of their accounts."""
+    configure_logging("critical", "auto")  # the list names adapters that could not be loaded
+    rows = adapters()
+    if as_json:
+        show_json(list(rows))
+        return
+    there = [row for row in rows if "error" not in row]
+    show_rows([_row(row) for row in there], _COLUMNS, as_json=False)
+    options = [{"kind": row["kind"], **_option(option)} for row in there for option in row["options"]]
+    if options:
+        say("")
+        show_rows(options, _OPTION_COLUMNS, as_json=False)
+    if lost := [row for row in rows if "error" in row]:
+        say("\nNot loaded:")
+        show_rows(lost, ("kind", "from", "error"), as_json=False)
+
+
+def show_fields(
+    kind: Annotated[str, typer.Argument(help="The kind of PMS.")],
+    option: Annotated[list[str] | None, typer.Option(help="NAME=VALUE, an option of its accounts; repeatable.")] = None,
+    options_file: Annotated[
+        Path | None, typer.Option(help="Options in a file, JSON or TOML; or a mapping, YAML.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show what happens to each field of a reservation request: its name in the PMS, in the notes, or not sent and why."""
+    _known(kind)
+    try:
+        rows = fields(kind, options_from(option, options_file))
+    except BadOptions as error:
+        raise WrongUsage(str(error)) from error
+    show_rows(rows, ("field", "becomes"), as_json=as_json)
+
+
+def try_kind(
+    kind: Annotated[str, typer.Argument(help="The kind of PMS.")],
+    base_url: Annotated[str | None, typer.Option(help="The PMS's address. By default the vendor's own.")] = None,
+    option: Annotated[list[str] | None, typer.Option(help="NAME=VALUE, an option of its accounts; repeatable.")] = None,
+    options_file: Annotated[
+        Path | None, typer.Option(help="Options in a file, JSON or TOML; or a mapping, YAML.")
+    ] = None,
+    property_id: Annotated[str, typer.Option("--property", help="Property of the sample.")] = "5001",
+    room_id: Annotated[str | None, typer.Option("--room", help="Room of the sample. By default the property.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show the requests for a sample reservation: to create it, to look it up and to cancel it. Nothing is sent."""
+    _known(kind)
+    fields = {"propertyId": property_id, "roomId": property_id if room_id is None else room_id}
+    try:
+        tried = try_out(kind, base_url, options_from(option, options_file), fields)
+    except BadOptions as error:
+        raise WrongUsage(str(error)) from error
+    if as_json:
+        show_json(tried)
+        return
+    for request in tried["requests"]:
+        say(f"# {request['step']}\n{request['method']} {request['url']}")
+        for name, value in request["headers"].items():
+            say(f"{name}: {value}")
+        say("" if request["body"] is None else f"\n{json.dumps(request['body'], indent=2, ensure_ascii=False)}\n")
+    for sentence in tried["assumed"]:
+        say(f"Assumed: {sentence}")
+    if tried["refused"] is not None:
+        raise Failed(f"Nothing would be sent: {tried['refused']}")
+
+
+def _known(kind: str) -> None:
+    if kind not in pms_kinds():
+        raise WrongUsage(f"There is no PMS kind {kind!r}; there are: {', '.join(pms_kinds())}.")
+
+
+def _row(adapter: Mapping[str, Any]) -> Mapping[str, Any]:
+    can = adapter["capabilities"]
+    resolved = (
+        "sends the key again" if can["idempotentCreate"] else "looks it up" if can["findByReference"] else "asks you"
+    )
+    budget = ", ".join(f"{limit['requests']} in {limit['seconds']:g} s" for limit in adapter["limits"])
+    return {
+        "kind": adapter["kind"],
+        "after a doubt": resolved,
+        "cancel": "yes" if can["cancel"] else "no",
+        "at once": can["mostPerCreate"],
+        "requests": budget or "no limit published",
+        "known by": _known_by(adapter["evidence"]),
+        "from": adapter["from"],
+    }
+
+
+def _known_by(evidence: Mapping[str, Any] | None) -> str:
+    """For a kind defined by a mapping: how many of its statements rest on each source."""
+    if evidence is None:
+        return "code of its own"
+    counted = ", ".join(f"{by} {count}" for by, count in evidence["statements"].items())
+    return f"{'experimental: ' if evidence['experimental'] else ''}{counted}"
+
+
+def _option(option: Mapping[str, Any]) -> Mapping[str, Any]:
+    choices = option["choices"]
+    shown = " | ".join(map(str, choices)) if 0 < len(choices) <= _MOST_CHOICES else option["type"]
+    return {**option, "option": option["name"], "type": shown, "required": "yes" if option["required"] else ""}

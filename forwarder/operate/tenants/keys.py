@@ -1,0 +1,153 @@
+"""`forwarder key …`: API keys, each of one workspace. A token is shown once; only its hash is kept."""
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import Annotated, Any, TypeVar
+
+import typer
+
+from forwarder.operate.backend import with_backend
+from forwarder.operate.output import AsJson, WrongUsage, picked, report, say, show_json, show_rows
+from forwarder.tenancy.key_terms import (
+    DEFAULT_SCOPES,
+    SCOPES,
+    read_expiry,
+    read_networks,
+    read_scopes,
+    write_networks,
+    write_scopes,
+)
+from forwarder.tenancy.limits import read_limit
+from forwarder.tenancy.port import ApiKey, KeyTerms, KnownKey
+
+_COLUMNS = ("id", "workspace", "test", "scopes", "rate", "from", "createdAt", "expiresAt", "lastUsedAt", "revokedAt")
+_DEFAULT = "default"
+
+T = TypeVar("T")
+Given = TypeVar("Given")
+
+_Id = Annotated[str, typer.Argument(metavar="ID", help="The key's identifier: key_….")]
+_Scope = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="SCOPE",
+        help=f"What it may do: {', '.join(SCOPES)}; several with commas, or again. "
+        f"[default for a new key: {write_scopes(DEFAULT_SCOPES).replace(' ', ',')}]",
+    ),
+]
+_Expires = Annotated[
+    str | None,
+    typer.Option(metavar="WHEN", help="Until when it works: 90d, 2031-12-31, 2031-12-31T12:00:00Z, or never."),
+]
+_From = Annotated[
+    list[str] | None,
+    typer.Option("--from", metavar="NETWORK", help="Where it may be used from: addresses or CIDRs, or any."),
+]
+_Rate = Annotated[
+    str | None,
+    typer.Option(
+        metavar="RATE", help="100/60s allows 100 submissions in 60 seconds; default is the deployment's limit."
+    ),
+]
+
+
+def commands() -> typer.Typer:
+    """add, list, change, revoke"""
+    group = typer.Typer(help="API keys of a workspace.", no_args_is_help=True)
+    group.command("add")(add)
+    group.command("list")(list_keys)
+    group.command("change")(change)
+    group.command("revoke")(revoke)
+    return group
+
+
+def add(
+    workspace: Annotated[str, typer.Option(help="The workspace that the key is for.")],
+    test: Annotated[bool, typer.Option("--test", help="A test key: it reaches only simulated PMSs.")] = False,
+    scope: _Scope = None,
+    expires: _Expires = None,
+    networks: _From = None,
+    rate: _Rate = None,
+    as_json: AsJson = False,
+) -> None:
+    """Create a key and print its token, which is shown only this once."""
+    terms = _terms(scope, expires, networks, rate)
+    key, token = with_backend(lambda backend: backend.tenancy.add_key(workspace, test=test, **terms))
+    if as_json:
+        show_json({"id": key.id, "token": token, "test": key.test, **_terms_of(key)})
+    else:
+        kind = "Test key" if test else "Key"
+        say(
+            f"{kind} {key.id} for workspace {workspace}, for {write_scopes(key.scopes).replace(' ', ', ')}. "
+            f"Its token, which is not shown again:\n{token}"
+        )
+
+
+def list_keys(
+    workspace: Annotated[str | None, typer.Option(help="Only this workspace's.")] = None, as_json: AsJson = False
+) -> None:
+    """List keys, including revoked ones, oldest first. Tokens are not stored."""
+    keys = with_backend(lambda backend: backend.tenancy.keys(workspace))
+    show_rows([_row(key) for key in keys], _COLUMNS, as_json=as_json)
+
+
+def change(
+    key_id: _Id,
+    scope: _Scope = None,
+    expires: _Expires = None,
+    networks: _From = None,
+    rate: _Rate = None,
+    as_json: AsJson = False,
+) -> None:
+    """Change a key's terms; options that are not given stay unchanged. Every process applies them within seconds."""
+    terms = _terms(scope, expires, networks, rate)
+    if not terms:
+        raise WrongUsage("Say what to change: --scope, --expires, --from or --rate.")
+    known = with_backend(lambda backend: backend.tenancy.change_key(key_id, **terms))
+    if as_json:
+        show_json(_row(known))
+    else:
+        say(f"Key {key_id} is changed; every process sees it within seconds.")
+
+
+def revoke(key_id: _Id, as_json: AsJson = False) -> None:
+    """Revoke a key. Every process refuses it within seconds."""
+    with_backend(lambda backend: backend.tenancy.revoke_key(key_id))
+    report({"id": key_id, "revoked": True}, f"Key {key_id} is revoked.", as_json=as_json)
+
+
+def _terms(
+    scope: Sequence[str] | None, expires: str | None, networks: Sequence[str] | None, rate: str | None
+) -> KeyTerms:
+    """Those that were given."""
+    terms = KeyTerms()
+    if scope:
+        terms["scopes"] = _read("--scope", read_scopes, scope)
+    if expires is not None:
+        terms["expires_at"] = _read("--expires", lambda text: read_expiry(text, datetime.now(UTC)), expires)
+    if networks:
+        terms["networks"] = _read("--from", read_networks, networks)
+    if rate is not None:
+        terms["limit"] = None if rate == _DEFAULT else _read("--rate", read_limit, rate)
+    return terms
+
+
+def _read(option: str, read: Callable[[Given], T], given: Given) -> T:
+    try:
+        return read(given)
+    except ValueError as error:
+        raise WrongUsage(f"{option}: {error}") from error
+
+
+def _terms_of(key: ApiKey) -> dict[str, Any]:
+    return {
+        "scopes": write_scopes(key.scopes).split(),
+        "rate": None if key.limit is None else str(key.limit),
+        "from": write_networks(key.networks).split(),
+        "expiresAt": key.expires_at,
+    }
+
+
+def _row(known: KnownKey) -> dict[str, Any]:
+    about = picked(known, "id=key.id workspace=key.workspace_id test=key.test createdAt lastUsedAt=used_at revokedAt")
+    return about | _terms_of(known.key)

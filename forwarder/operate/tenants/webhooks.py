@@ -1,0 +1,236 @@
+"""`forwarder webhook …`: where the results of a workspace are posted, and the deliveries there. A secret is shown once, when it is
+made."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Annotated, Any, Final, TypeVar
+
+import typer
+
+from forwarder.assembly.backend import Backend
+from forwarder.assembly.webhooks import webhooks_of
+from forwarder.notifier.api.actions import delivery_json, endpoint_json
+from forwarder.notifier.webhooks import (
+    DEFAULT_OVERLAP_SECONDS,
+    MAX_OVERLAP_SECONDS,
+    UNCHANGED,
+    EndpointDisabled,
+    UnknownType,
+    Webhooks,
+)
+from forwarder.operate.backend import with_backend
+from forwarder.operate.options import moment
+from forwarder.operate.output import AsJson, Failed, WrongUsage, report, show_one, show_rows
+from forwarder.process.clock import SystemClock
+from forwarder.store.webhooks.port import DeliveryStatus
+from forwarder.tenancy.webhooks import Endpoint, TooManyEndpoints
+from forwarder.webhooks.port import BadTarget
+
+R = TypeVar("R")
+
+_COLUMNS: Final = ("id", "workspace", "url", "enabled", "disabledReason", "types")
+_DELIVERY_COLUMNS: Final = ("id", "createdAt", "type", "status", "tries", "dueAt", "last")
+_EVERY: Final = "all"
+
+_Id = Annotated[str, typer.Argument(metavar="ID", help="The webhook's identifier: whk_….")]
+_OfWorkspace = Annotated[str | None, typer.Option("--workspace", help="Only if it is this workspace's.")]
+_DeliveryId = Annotated[int, typer.Argument(metavar="DELIVERY", help="The delivery's number in `webhook deliveries`.")]
+_Types = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--type", metavar="TYPE", help="Only events of this type, such as reservation.confirmed.v1; repeatable."
+    ),
+]
+_Description = Annotated[str | None, typer.Option(help="What it is for.")]
+
+
+def commands() -> typer.Typer:
+    """add, list, show, set, test, rotate, disable, enable, remove, deliveries, delivery, resend, recover"""
+    group = typer.Typer(help="Webhooks: where a workspace's results are posted.", no_args_is_help=True)
+    group.command("add")(add)
+    group.command("list")(list_webhooks)
+    group.command("show")(show)
+    group.command("set")(change)
+    group.command("test")(send_test)
+    group.command("rotate")(rotate)
+    group.command("disable")(disable)
+    group.command("enable")(enable)
+    group.command("remove")(remove)
+    group.command("deliveries")(deliveries)
+    group.command("delivery")(delivery)
+    group.command("resend")(resend)
+    group.command("recover")(recover)
+    return group
+
+
+def _with_webhooks(command: Callable[[Webhooks], Awaitable[R]]) -> R:
+    """Runs `command`. Raises `WrongUsage` if another command line would work, `Failed` if none would."""
+
+    async def run(backend: Backend) -> R:
+        return await command(await webhooks_of(backend))
+
+    try:
+        return with_backend(run)
+    except (BadTarget, UnknownType) as error:
+        raise WrongUsage(str(error)) from error
+    except (EndpointDisabled, TooManyEndpoints) as error:
+        raise Failed(str(error)) from error
+
+
+def _row(endpoint: Endpoint) -> Mapping[str, Any]:
+    return {"workspace": endpoint.workspace_id, **endpoint_json(endpoint)}
+
+
+def add(
+    url: Annotated[str, typer.Argument(metavar="URL", help="Where events are posted: https, and a public address.")],
+    workspace: Annotated[str, typer.Option(help="The workspace whose results are posted.")],
+    types: _Types = None,
+    description: _Description = None,
+    as_json: AsJson = False,
+) -> None:
+    """Add a webhook and print its secret, which is shown only this once. It receives events from now on."""
+    endpoint, secret = _with_webhooks(
+        lambda hooks: hooks.add(workspace, url, types=types or None, description=description or "")
+    )
+    _report_secret(endpoint, secret, f"Webhook {endpoint.id} added for workspace {workspace}.", as_json=as_json)
+
+
+def list_webhooks(workspace: _OfWorkspace = None, as_json: AsJson = False) -> None:
+    """List webhooks, the oldest first."""
+    rows = [_row(each) for each in _with_webhooks(lambda hooks: hooks.endpoints(workspace))]
+    if not as_json:
+        rows = [{**row, "types": row["types"] or _EVERY} for row in rows]
+    show_rows(rows, _COLUMNS, as_json=as_json)
+
+
+def show(endpoint_id: _Id, workspace: _OfWorkspace = None, as_json: AsJson = False) -> None:
+    """Show one webhook, without its secret."""
+    found = _with_webhooks(lambda hooks: hooks.get(endpoint_id, workspace_id=workspace))
+    show_one(_row(found), as_json=as_json)
+
+
+def change(
+    endpoint_id: _Id,
+    url: Annotated[str | None, typer.Option(help="Post to this address from now on.")] = None,
+    types: Annotated[
+        list[str] | None,
+        typer.Option("--type", metavar="TYPE", help="Events of this type only; repeatable; all for all."),
+    ] = None,
+    description: _Description = None,
+    workspace: _OfWorkspace = None,
+    as_json: AsJson = False,
+) -> None:
+    """Change a webhook's address, or the events that it receives."""
+    if url is None and not types and description is None:
+        raise WrongUsage("Say what is to change: --url, --type or --description.")
+    if types and _EVERY in types and len(types) > 1:
+        raise WrongUsage("--type all means every type: give it alone.")
+    kinds = UNCHANGED if not types else None if types == [_EVERY] else types
+    changed = _with_webhooks(
+        lambda hooks: hooks.change(endpoint_id, workspace_id=workspace, url=url, types=kinds, description=description)
+    )
+    report(_row(changed), f"Webhook {endpoint_id} changed.", as_json=as_json)
+
+
+def rotate(
+    endpoint_id: _Id,
+    overlap: Annotated[
+        int, typer.Option(min=0, max=MAX_OVERLAP_SECONDS, help="How many seconds the old secret signs as well.")
+    ] = DEFAULT_OVERLAP_SECONDS,
+    workspace: _OfWorkspace = None,
+    as_json: AsJson = False,
+) -> None:
+    """Replace a webhook's secret and print the new one, which is shown only this once."""
+    endpoint, secret = _with_webhooks(
+        lambda hooks: hooks.rotate(endpoint_id, workspace_id=workspace, overlap_seconds=overlap)
+    )
+    until = f" The old one signs too for {overlap:,} s." if overlap else " The old one is out of use."
+    _report_secret(endpoint, secret, f"Webhook {endpoint_id} has a new secret.{until}", as_json=as_json)
+
+
+def _report_secret(endpoint: Endpoint, secret: str, sentence: str, *, as_json: bool) -> None:
+    sentence = f"{sentence} Its secret, which is not shown again:\n{secret}"
+    report({**_row(endpoint), "secret": secret}, sentence, as_json=as_json)
+
+
+def disable(endpoint_id: _Id, workspace: _OfWorkspace = None, as_json: AsJson = False) -> None:
+    """Stop sending to a webhook. Events that occur meanwhile are not kept for it."""
+    changed = _with_webhooks(lambda hooks: hooks.disable(endpoint_id, workspace_id=workspace))
+    report(_row(changed), f"Webhook {endpoint_id} is disabled.", as_json=as_json)
+
+
+def enable(endpoint_id: _Id, workspace: _OfWorkspace = None, as_json: AsJson = False) -> None:
+    """Send to a webhook again, from now on; `recover` also sends stopped deliveries."""
+    changed = _with_webhooks(lambda hooks: hooks.enable(endpoint_id, workspace_id=workspace))
+    report(_row(changed), f"Webhook {endpoint_id} is enabled.", as_json=as_json)
+
+
+def remove(endpoint_id: _Id, workspace: _OfWorkspace = None, as_json: AsJson = False) -> None:
+    """Remove a webhook. Nothing more is sent to it."""
+    _with_webhooks(lambda hooks: hooks.remove(endpoint_id, workspace_id=workspace))
+    report({"id": endpoint_id, "removed": True}, f"Webhook {endpoint_id} is removed.", as_json=as_json)
+
+
+# --- deliveries ---
+
+
+def send_test(endpoint_id: _Id, workspace: _OfWorkspace = None, as_json: AsJson = False) -> None:
+    """Send an event of type webhook.test.v1 to one webhook, even if it does not subscribe to that type."""
+    number = _with_webhooks(lambda hooks: hooks.test(endpoint_id, workspace_id=workspace))
+    sentence = f"On its way; `forwarder webhook delivery {endpoint_id} {number}` shows the result."
+    report({"id": endpoint_id, "deliveryId": number}, sentence, as_json=as_json)
+
+
+def deliveries(
+    endpoint_id: _Id,
+    status: Annotated[str | None, typer.Option(help="Only those with this status, such as FAILED.")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=10_000, help="How many, newest first.")] = 20,
+    tried: Annotated[
+        bool, typer.Option("--tried", help="Only those that were posted at least once: what its endpoint answers.")
+    ] = False,
+    workspace: _OfWorkspace = None,
+    as_json: AsJson = False,
+) -> None:
+    """List a webhook's deliveries of the last 30 days, newest first; every try with --json."""
+    if status is not None and status.upper() not in DeliveryStatus.__members__:
+        raise WrongUsage(f"There is no status {status!r}; there are: {', '.join(DeliveryStatus)}.")
+    wanted = None if status is None else DeliveryStatus(status.upper())
+    found = _with_webhooks(
+        lambda hooks: hooks.deliveries(endpoint_id, workspace_id=workspace, status=wanted, limit=limit, tried=tried)
+    )
+    rows = [delivery_json(each) for each in found]
+    if not as_json:
+        rows = [{**row, "last": _last_result(row)} for row in rows]
+    show_rows(rows, _DELIVERY_COLUMNS, as_json=as_json)
+
+
+def _last_result(row: Mapping[str, Any]) -> str:
+    """How the last try ended, in one word."""
+    last = row["attempts"][-1] if row["attempts"] else {"status": ""}
+    return str(last["status"] or last.get("failure", ""))
+
+
+def delivery(
+    endpoint_id: _Id, delivery_id: _DeliveryId, workspace: _OfWorkspace = None, as_json: AsJson = False
+) -> None:
+    """Show one delivery: its event, its status, every try."""
+    found = _with_webhooks(lambda hooks: hooks.delivery(endpoint_id, delivery_id, workspace_id=workspace))
+    show_one(delivery_json(found), as_json=as_json)
+
+
+def resend(endpoint_id: _Id, delivery_id: _DeliveryId, workspace: _OfWorkspace = None, as_json: AsJson = False) -> None:
+    """Send a delivery again, soon and under the same webhook-id, even if it succeeded."""
+    entry = _with_webhooks(lambda hooks: hooks.resend(endpoint_id, delivery_id, workspace_id=workspace))
+    report(delivery_json(entry), f"Delivery {delivery_id} is sent again.", as_json=as_json)
+
+
+def recover(
+    endpoint_id: _Id,
+    since: Annotated[str, typer.Option(help="Deliveries queued since then: ISO 8601, or an age such as 30m, 2h, 7d.")],
+    workspace: _OfWorkspace = None,
+    as_json: AsJson = False,
+) -> None:
+    """Send all undelivered events again: those that failed, and those that were stopped."""
+    after = moment(since, "--since", SystemClock().now())
+    count = _with_webhooks(lambda hooks: hooks.recover(endpoint_id, workspace_id=workspace, since=after))
+    sentence = f"{count} sent again." if count else "There is nothing to send again."
+    report({"id": endpoint_id, "since": after, "putBack": count}, sentence, as_json=as_json)

@@ -1,0 +1,86 @@
+"""`forwarder workspace …`: the workspaces that own reservations."""
+
+import re
+from typing import Annotated, Any, Final
+
+import typer
+
+from forwarder.operate.backend import with_backend
+from forwarder.operate.output import AsJson, Failed, WrongUsage, report, say, show_json, show_one, show_rows
+from forwarder.process.clock import iso
+from forwarder.tenancy.port import NotKnown, Workspace
+
+_COLUMNS: Final = ("id", "accounts", "keys", "webhooks", "createdAt")
+_FORM: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,63}")
+_Id = Annotated[str, typer.Argument(metavar="ID", help="Its identifier.")]
+
+
+def commands() -> typer.Typer:
+    """add, list, show, remove"""
+    group = typer.Typer(help="Workspaces: who submits and reads reservations.", no_args_is_help=True)
+    group.command("add")(add)
+    group.command("list")(list_workspaces)
+    group.command("show")(show)
+    group.command("remove")(remove)
+    return group
+
+
+def add(
+    workspace_id: Annotated[str, typer.Argument(metavar="ID", help="Its identifier: the workspaceId header.")],
+    as_json: AsJson = False,
+) -> None:
+    """Add a workspace."""
+    if not _FORM.fullmatch(workspace_id):
+        raise WrongUsage(
+            f"ID is {workspace_id!r}; it has 1 to 64 letters of a to z, digits, and . _ : or -, and begins with a letter or digit, "
+            "because callers send it in a header."
+        )
+    with_backend(lambda backend: backend.tenancy.add_workspace(workspace_id))
+    report({"id": workspace_id}, f"Workspace {workspace_id} added.", as_json=as_json)
+
+
+def list_workspaces(as_json: AsJson = False) -> None:
+    """List workspaces, and how many accounts, keys and webhooks each has."""
+    found = with_backend(lambda backend: backend.tenancy.workspaces())
+    show_rows([_row(each) for each in found], _COLUMNS, as_json=as_json)
+
+
+def show(workspace_id: _Id, as_json: AsJson = False) -> None:
+    """Show one workspace."""
+    found = with_backend(lambda backend: backend.tenancy.workspaces(workspace_id))
+    if not found:
+        raise NotKnown(f"There is no workspace {workspace_id!r}.")
+    show_one(_row(found[0]), as_json=as_json)
+
+
+def remove(
+    workspace_id: _Id,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Remove it. Without it, only say whether that can be done.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Remove a workspace that has neither accounts nor webhooks. Its keys end with it."""
+    (found,) = with_backend(lambda backend: backend.tenancy.workspaces(workspace_id)) or (None,)
+    if found is None:
+        raise NotKnown(f"There is no workspace {workspace_id!r}.")
+    if yes:
+        with_backend(lambda backend: backend.tenancy.remove_workspace(workspace_id))
+    elif found.accounts or found.webhooks:
+        raise Failed(f"it has {found.accounts} accounts and {found.webhooks} webhooks, and cannot be removed")
+    if as_json:
+        show_json({"id": workspace_id, "removed": yes, "keys": found.keys})
+    elif yes:
+        say(f"Workspace {workspace_id} removed, and {found.keys} keys with it.")
+    else:
+        say(f"Workspace {workspace_id} would be removed, and {found.keys} keys with it; --yes removes.")
+
+
+def _row(workspace: Workspace) -> dict[str, Any]:
+    return {
+        "id": workspace.id,
+        "accounts": workspace.accounts,
+        "keys": workspace.keys,
+        "webhooks": workspace.webhooks,
+        "createdAt": iso(workspace.created_at),
+    }
