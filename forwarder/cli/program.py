@@ -30,7 +30,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
         "Serve the operators' console, /console: watch and repair the deployment in a browser.",
     ),
     "simulate": (
-        "forwarder.cli.run.simulate:simulate",
+        "forwarder.cli.run.serve:simulate",
         "Serve simulated PMSs: /NAME/generic, /NAME/website-builder, /NAME/booking-sync/api/v3.",
     ),
     "listen": (
@@ -76,7 +76,7 @@ GROUPS: Final[Mapping[str, tuple[str, str]]] = {
         "Reservations that a PMS shows twice under one reference.",
     ),
     "submissions": (
-        "forwarder.operate.submissions.commands:commands",
+        "forwarder.operate.submissions.history:commands",
         "Submissions: search, show, look up, retry, settle and cancel them.",
     ),
     "dead-letters": (

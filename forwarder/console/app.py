@@ -13,8 +13,8 @@ from forwarder.console.pages.overview import OverviewPage
 from forwarder.console.pages.submissions import SubmissionPages
 from forwarder.console.pages.topics import TopicPages
 from forwarder.console.pages.webhooks import WebhookPages
-from forwarder.console.parts import ConsoleParts
 from forwarder.console.responses import HOME, redirect, static_route
+from forwarder.console.service import ConsoleParts
 from forwarder.http.messages import Response, Routes
 
 

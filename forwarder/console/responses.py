@@ -1,10 +1,10 @@
-"""The console's responses: pages from templates, which escape all values, and headers that restrict what browsers may do with
-them."""
+"""The console's responses: pages from templates, which escape all values, small plots, and headers that restrict what browsers may
+do."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import cache
 from hashlib import sha256
 from importlib.resources import files
@@ -16,11 +16,32 @@ from markupsafe import Markup
 from starlette.requests import Request
 from starlette.routing import Route
 
-from forwarder.console.plots import sparkline
 from forwarder.http.messages import NO_STORE, Header, Response, problem_response
 from forwarder.process.clock import iso
 from forwarder.process.printable import printable
+from forwarder.reservation.parsing import moment
 from forwarder.reservation.problems import requests
+
+_WIDTH: Final = 240
+_HEIGHT: Final = 48
+_SHAPE: Final = Markup(
+    '<svg class="plot" viewBox="0 0 {width} {height}" preserveAspectRatio="none" role="img" aria-label="{label}">'
+    '<polygon class="area" points="0,{height} {line} {width},{height}"></polygon>'
+    '<polyline class="line" points="{line}"></polyline></svg>'
+)
+
+
+def sparkline(values: Sequence[float], label: str) -> Markup:
+    """`values`, the latest at the right, from 0 up to the largest of them. `label` is read out by screen readers."""
+    if len(values) < 2:  # noqa: PLR2004 - a line needs two ends
+        return Markup("")
+    top = max(*values, 1.0)
+    step = _WIDTH / (len(values) - 1)
+    points = (
+        f"{index * step:.1f},{_HEIGHT - 2 - value / top * (_HEIGHT - 6):.1f}" for index, value in enumerate(values)
+    )
+    return _SHAPE.format(width=_WIDTH, height=_HEIGHT, label=label, line=" ".join(points))
+
 
 HOME: Final = "/console"
 _HTML: Final = b"text/html; charset=utf-8"
@@ -156,3 +177,12 @@ def _duration(seconds: float | None) -> str:
         if seconds >= 2 * length:
             return f"{seconds / length:,.0f} {unit}"
     return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"  # noqa: PLR2004 - two digits are enough
+
+
+_EARLIEST: Final = datetime.fromtimestamp(0, UTC)
+
+
+def moment_of(text: str) -> datetime | None:
+    """In UTC, unless it says otherwise, and not before 1970; None for anything else."""
+    written = moment(text)
+    return None if written is None else max(written, _EARLIEST)

@@ -15,8 +15,7 @@ import typer
 from forwarder.assembly.backend import Backend
 from forwarder.assembly.pms_catalog import capabilities_of, mapping_of, pms_kinds, try_out
 from forwarder.observability.logging import configure_logging
-from forwarder.operate.backend import with_backend
-from forwarder.operate.options import credential_from, options_from
+from forwarder.operate.command import credential_from, options_from, with_backend
 from forwarder.operate.output import AsJson, Failed, WrongUsage, note, progress, say, show_json, show_rows
 from forwarder.operate.tenants.accounts import account_of
 from forwarder.pms.port import BadOptions

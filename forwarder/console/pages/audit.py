@@ -6,8 +6,8 @@ from typing import Any, Final
 from pydantic_core import from_json
 
 from forwarder.console.guard import Visit
-from forwarder.console.parts import ConsoleParts
 from forwarder.console.responses import Page, address
+from forwarder.console.service import ConsoleParts
 from forwarder.http.paging import LARGEST_ID, positive
 from forwarder.store.audit.port import AuditEntry, AuditFilter
 

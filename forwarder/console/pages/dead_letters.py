@@ -12,9 +12,9 @@ from typing import Final
 import structlog
 
 from forwarder.console.guard import Visit
-from forwarder.console.parts import ConsoleParts
 from forwarder.console.recent import Recent
 from forwarder.console.responses import Go, Page, address
+from forwarder.console.service import ConsoleParts
 from forwarder.operate.submissions.dead_letters import DeadLetterReader, Letter, LetterFilter, LetterState
 from forwarder.operate.submissions.replay import Replay, ReplayPlan, plan_replay
 from forwarder.process.containment import Where, contained

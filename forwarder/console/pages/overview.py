@@ -8,9 +8,9 @@ from datetime import datetime
 from typing import Final
 
 from forwarder.console.guard import Visit
-from forwarder.console.parts import ConsoleParts
 from forwarder.console.recent import Recent
 from forwarder.console.responses import Page, address
+from forwarder.console.service import ConsoleParts
 from forwarder.operate.deployment.throughput import AccountOutcomes, Flow, FlowNow, PmsState, pms_states
 from forwarder.oversight.backlog import (
     AccountStanding,

@@ -8,9 +8,8 @@ from typing import Any, Final
 from pydantic_core import from_json
 
 from forwarder.console.guard import Form, Visit
-from forwarder.console.moments import moment_of
-from forwarder.console.parts import ConsoleParts
-from forwarder.console.responses import Go, Page, address
+from forwarder.console.responses import Go, Page, address, moment_of
+from forwarder.console.service import ConsoleParts
 from forwarder.http.paging import LARGEST_ID, positive
 from forwarder.operate.submissions.bulk import Retries, plan_retry
 from forwarder.operate.submissions.cancel import Cancellations, CannotCancel

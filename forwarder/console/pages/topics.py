@@ -6,10 +6,9 @@ from datetime import timedelta
 from typing import Final
 
 from forwarder.console.guard import Visit
-from forwarder.console.moments import moment_of
-from forwarder.console.parts import ConsoleParts
 from forwarder.console.recent import Recent
-from forwarder.console.responses import Page
+from forwarder.console.responses import Page, moment_of
+from forwarder.console.service import ConsoleParts
 from forwarder.http.paging import LARGEST_ID, is_digits, positive
 from forwarder.operate.deployment.topics import browse
 from forwarder.tenancy.port import NotKnown

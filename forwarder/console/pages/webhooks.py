@@ -3,8 +3,8 @@
 from typing import Final
 
 from forwarder.console.guard import Visit
-from forwarder.console.parts import ConsoleParts
 from forwarder.console.responses import Go, Page, address
+from forwarder.console.service import ConsoleParts
 from forwarder.http.paging import LARGEST_ID, positive
 from forwarder.store.webhooks.port import DeliveryStatus
 

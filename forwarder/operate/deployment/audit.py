@@ -8,8 +8,7 @@ import typer
 from pydantic_core import from_json
 
 from forwarder.assembly.backend import Backend
-from forwarder.operate.backend import with_backend
-from forwarder.operate.options import moment
+from forwarder.operate.command import moment, with_backend
 from forwarder.operate.output import AsJson, Failed, WrongUsage, note, picked, say, show_json, show_rows
 from forwarder.oversight.audit import Verification, verify_trail
 from forwarder.process.clock import SystemClock

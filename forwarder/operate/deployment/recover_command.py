@@ -10,9 +10,8 @@ import typer
 
 from forwarder.assembly.backend import Backend
 from forwarder.assembly.checks import recovery_check, topic_check
-from forwarder.operate.backend import with_backend
+from forwarder.operate.command import moment, with_backend
 from forwarder.operate.deployment.recovery import Recovered, Recovery, RecoveryParts
-from forwarder.operate.options import moment
 from forwarder.operate.output import AsJson, WrongUsage, say, show_json
 from forwarder.oversight.losses import TopicLost
 from forwarder.pms.accounts import target_of

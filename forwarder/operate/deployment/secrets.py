@@ -11,7 +11,7 @@ import typer
 
 from forwarder.assembly.backend import Backend
 from forwarder.assembly.secrets import required_secrets
-from forwarder.operate.backend import with_backend
+from forwarder.operate.command import with_backend
 from forwarder.operate.output import AsJson, Failed, picked, report, say, show_json, show_rows
 from forwarder.store.submissions.card_keys import SqlCardKeys
 from forwarder.store.submissions.work import CardKey

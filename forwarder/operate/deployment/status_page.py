@@ -16,7 +16,7 @@ from rich.text import Text
 
 from forwarder.assembly.backend import database_of, open_log
 from forwarder.assembly.start import settings_and_logging
-from forwarder.operate.backend import stop_on_signal
+from forwarder.operate.command import stop_on_signal
 from forwarder.operate.deployment.status import (
     AccountStatus,
     DeploymentStatus,

@@ -11,7 +11,7 @@ import typer
 
 from forwarder.assembly.backend import Backend, make_database_roles, migrate_backend
 from forwarder.assembly.start import settings_and_logging
-from forwarder.operate.backend import with_backend
+from forwarder.operate.command import with_backend
 from forwarder.operate.output import AsJson, WrongUsage, say, show_json, show_rows
 from forwarder.reservation.checks.card_numbers import mask
 from forwarder.settings import Distributed, Embedded

@@ -1,31 +1,236 @@
 """`forwarder listen`: posts result events to a program that is being written, as a webhook would get them.
 
-It adds nothing to the deployment that would have to be removed again: events come from the results topic or, if you only have an
-API key, from polling the public API; they are signed with a secret that lasts as long as the command runs.
+It adds nothing to the deployment that would have to be removed again. Events come from the results topic or, if you only have an
+API key, from polling the public API, which works from any machine. They are signed with a secret that lasts as long as the command.
+
+Polling sees states, not every step: of two changes between two polls it reports only the later one. An event's id ends with the
+time of the change in milliseconds, where a webhook's ends with the revision: a later event of a submission has the higher number.
+The API is read with the standard library, blocking in a thread, because it is asked at most once a second.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterable, Sequence
+import json
+from collections.abc import AsyncGenerator, AsyncIterable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
-from typing import Annotated, Final
-from urllib.parse import urlsplit
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from http import HTTPStatus
+from http.client import HTTPException
+from typing import Annotated, Any, Final
+from urllib.error import HTTPError
+from urllib.parse import urlencode, urlsplit
+from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 import typer
 
-from forwarder.notifier.events import Event, decode_event
-from forwarder.operate.backend import stop_on_signal, unless_stopped, with_log
-from forwarder.operate.events.changes import Api, Changes
+from forwarder.notifier.events import Event, body_of, decode_event
+from forwarder.operate.command import stop_on_signal, unless_stopped, with_log
 from forwarder.operate.events.results import ReadRange, follow, read_range_of, require_topic, types_of
-from forwarder.operate.output import WrongUsage, note, say, while_read
-from forwarder.process.clock import Clock, SystemClock
+from forwarder.operate.output import Failed, WrongUsage, note, say, while_read
+from forwarder.process.clock import Clock, SystemClock, iso
 from forwarder.process.printable import printable
+from forwarder.reservation.cancellation import CancellationStatus
+from forwarder.reservation.outcome import Status
+from forwarder.reservation.record import EVENT_TYPES, ResultEvent
+from forwarder.tenancy.tokens import is_test_token
 from forwarder.topics.codec import Undecodable, is_outcome
 from forwarder.topics.port import ConsumedMessage, Log
 from forwarder.webhooks.addresses import AddressRule
 from forwarder.webhooks.port import NoResponse, PostResult, Sender
 from forwarder.webhooks.sender import open_sender
 from forwarder.webhooks.signature import new_secret, signed_headers
+
+# --- events from the public API ---
+
+_SECONDS: Final = 10.0
+_MAX_PROBLEM_BYTES: Final = 64 * 1024
+_MAX_PAGE_BYTES: Final = 64 * 1024 * 1024
+"""Larger than any page of 200 records."""
+
+
+class ApiFault(Exception):
+    """A response of the API other than 2xx, or none. The message is for people."""
+
+
+class ApiUnavailable(ApiFault):
+    """It may answer in a moment."""
+
+
+class ApiRefused(ApiFault):
+    """Refused for good: the same request would get the same answer."""
+
+
+class _NoRedirect(HTTPRedirectHandler):
+    """Follows no redirect: an API key is sent only to the address that it was given for."""
+
+    def redirect_request(self, *_: Any, **__: Any) -> None:
+        """None: the caller sees the redirect as the response."""
+
+
+_OPENER: Final = build_opener(_NoRedirect)
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    """A forwarder at `url` (`http` or `https`, without `/api`), and the caller's credentials."""
+
+    url: str
+    workspace: str
+    token: str = field(repr=False)
+
+    def get(self, path: str, account: str, query: Mapping[str, str]) -> Mapping[str, Any]:
+        """The members of the response, for an integration account. Blocks for at most 10 seconds between two bytes. Uses the
+        environment's proxies. Raises `ApiFault`."""
+        headers = {
+            "Authorization": f"Bearer {self.token}",
+            "workspaceId": self.workspace,
+            "integrationAccountId": account,
+            "Accept": "application/json",
+            "User-Agent": "reservation-forwarder-listen",
+        }
+        address = f"{self.url}{path}" + (f"?{urlencode(query)}" if query else "")
+        try:
+            with _OPENER.open(Request(address, headers=headers), timeout=_SECONDS) as answer:  # noqa: S310 - the caller's
+                body = answer.read(_MAX_PAGE_BYTES + 1)
+            if len(body) > _MAX_PAGE_BYTES:
+                raise ApiRefused(f"what answers at {self.url} is not a forwarder: more than {_MAX_PAGE_BYTES:,} bytes")
+            members = json.loads(body)
+        except HTTPError as error:
+            with error:
+                raise _fault(error) from None
+        except (OSError, HTTPException) as error:
+            raise ApiUnavailable(f"no answer from {self.url}: {getattr(error, 'reason', error)}") from error
+        except (ValueError, RecursionError) as error:
+            raise ApiRefused(f"what answers at {self.url} is not a forwarder: {error}") from error
+        if not isinstance(members, dict):
+            raise ApiRefused(f"what answers at {self.url} is not a forwarder")
+        return members
+
+
+def _fault(error: HTTPError) -> ApiFault:
+    said = f"{error.code} {_problem_text(error)}".strip()
+    passing = error.code >= HTTPStatus.INTERNAL_SERVER_ERROR or error.code == HTTPStatus.TOO_MANY_REQUESTS
+    return ApiUnavailable(said) if passing else ApiRefused(said)
+
+
+def _problem_text(error: HTTPError) -> str:
+    """The problem's code and detail, or the reason phrase if the body is not a problem document."""
+    try:
+        problem = json.loads(error.read(_MAX_PROBLEM_BYTES))
+        return f"{problem['code']}: {problem['detail']}"
+    except (OSError, HTTPException, ValueError, LookupError, TypeError, RecursionError):
+        return str(error.reason)
+
+
+_RESERVATIONS: Final = "/api/v1/vrs/reservations"
+_SUBMISSIONS: Final = "/api/v1/vrs/submissions"
+_PAGE: Final = 200
+_PAUSE_SECONDS: Final = 1.0
+_OVERLAP: Final = timedelta(minutes=10)
+"""How far each poll reaches back before the previous one: clocks differ, and a change becomes visible shortly after its time."""
+_ANY_STATUS: Final = ",".join(Status)
+
+
+_Found = Sequence[tuple[str, Mapping[str, Any]]]
+"""Accounts and their records, in order of change."""
+
+
+@dataclass(slots=True)
+class Changes:
+    """The changes in those of `accounts` that `api` may read."""
+
+    api: Api
+    accounts: Sequence[str]
+    clock: Clock
+    _known: dict[str, str] = field(default_factory=dict, init=False)
+    """The last known time of change of each submission that a poll may find again."""
+
+    async def events(self, read_range: ReadRange) -> AsyncGenerator[Sequence[Event], None]:
+        """Yields each event once, from the start of `read_range`, in the order of the changes; never ends. Reports an outage on
+        standard error and retries. Raises `Failed` where the API refuses."""
+        began = self.clock.now()
+        found = await self._look(None if read_range.beginning else (read_range.since or began) - _OVERLAP)
+        news = [each for each in found if _is_wanted(each[1], read_range)]
+        self._known = {record["requestId"]: record["updatedAt"] for _, record in found}
+        yield await self._events_of(news)
+        while True:
+            await self.clock.sleep(_PAUSE_SECONDS)
+            earliest, began = began - _OVERLAP, self.clock.now()
+            found = await self._look(earliest)
+            yield await self._events_of(
+                [(account, one) for account, one in found if self._known.get(one["requestId"]) != one["updatedAt"]]
+            )
+            self._known = {request_id: at for request_id, at in self._known.items() if at >= iso(earliest)}
+
+    async def _look(self, earliest: datetime | None) -> _Found:
+        """Every record that changed at `earliest` or later."""
+        since = {} if earliest is None else {"updatedSince": iso(earliest)}
+        found = [(account, one) for account in self.accounts for one in await self._records(account, since)]
+        return sorted(found, key=lambda each: str(each[1]["updatedAt"]))
+
+    async def _records(self, account: str, since: Mapping[str, str]) -> Sequence[Mapping[str, Any]]:
+        records: list[Mapping[str, Any]] = []
+        cursor = ""
+        while True:
+            query = {"status": _ANY_STATUS, "limit": str(_PAGE), **since, **({"cursor": cursor} if cursor else {})}
+            page = await self._read(_RESERVATIONS, account, query)
+            records += page["data"]
+            cursor = page["meta"]["cursors"]["next"]
+            if not cursor:
+                return records
+
+    async def _events_of(self, news: _Found) -> Sequence[Event]:
+        """The events of these records, read in full; none for records in progress."""
+        events: list[Event] = []
+        for account, record in news:
+            if record["status"] in EVENT_TYPES:
+                path = f"{_SUBMISSIONS}/{record['requestId']}"
+                submission = (await self._read(path, account, {}))["data"]
+                events += self._event(account, submission)
+        return events
+
+    def _event(self, account: str, submission: Mapping[str, Any]) -> Sequence[Event]:
+        """The event for the submission's current state: none while it is in progress, nor for a cancellation that is only
+        requested."""
+        request_id, changed, status = submission["requestId"], submission["updatedAt"], submission["status"]
+        reported_before = self._known.get(request_id) is not None
+        self._known[request_id] = changed
+        cancellation = submission["cancellation"]
+        asked_for = cancellation is not None and cancellation["status"] == CancellationStatus.REQUESTED
+        if status not in EVENT_TYPES or (asked_for and reported_before):
+            return ()
+        data = {
+            "requestId": request_id,
+            "workspaceId": self.api.workspace,
+            "integrationAccountId": account,
+            "status": status,
+            "reservation": submission["record"],
+            **({"cancellation": cancellation} if cancellation is not None and not asked_for else {}),
+            **({"test": True} if is_test_token(self.api.token) else {}),
+        }
+        revision = round(datetime.fromisoformat(changed).timestamp() * 1000)
+        result = ResultEvent(request_id, revision, Status(status), "", changed, data)
+        body = body_of(result.type, changed, b"".join(result.written).decode())
+        return (Event(result.event_id, result.type, self.api.workspace, body),)
+
+    async def _read(self, path: str, account: str, query: Mapping[str, str]) -> Mapping[str, Any]:
+        """The API's response; retries outages. Raises `Failed` where the API refuses."""
+        while True:
+            try:
+                return await asyncio.to_thread(self.api.get, path, account, query)
+            except ApiUnavailable as outage:
+                note(f"{outage}; trying again")
+                await self.clock.sleep(_PAUSE_SECONDS)
+            except ApiRefused as refused:
+                raise Failed(f"the API refuses to list {account}: {refused}") from None
+
+
+def _is_wanted(record: Mapping[str, Any], read_range: ReadRange) -> bool:
+    since = read_range.since
+    return read_range.beginning or (since is not None and str(record["updatedAt"]) >= iso(since))
+
+
+# --- posting them ---
 
 POST_SECONDS: Final = 15.0
 """The time limit of webhooks."""

@@ -8,8 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from forwarder.operate.backend import stop_on_signal, unless_stopped, with_log
-from forwarder.operate.options import moment
+from forwarder.operate.command import moment, stop_on_signal, unless_stopped, with_log
 from forwarder.operate.output import Failed, WrongUsage, json_line, note, show_lines, while_read
 from forwarder.process.clock import Clock, SystemClock
 from forwarder.process.printable import printable

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from forwarder.assembly.backend import Backend
-from forwarder.operate.backend import with_backend
+from forwarder.operate.command import with_backend
 from forwarder.operate.output import AsJson, Failed, WrongUsage, picked, progress, say, show_json, show_rows
 from forwarder.oversight.audit import Audit
 from forwarder.process.clock import Clock, iso

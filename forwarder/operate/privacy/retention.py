@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final, Protocol
 import typer
 
 from forwarder.assembly.backend import Backend
-from forwarder.operate.backend import with_backend
+from forwarder.operate.command import with_backend
 from forwarder.operate.output import AsJson, WrongUsage, progress, report, say, show_json, show_rows
 from forwarder.oversight.audit import Audit
 from forwarder.process.clock import Clock

@@ -15,8 +15,7 @@ import typer
 from pydantic_core import from_json
 
 from forwarder.assembly.backend import Backend
-from forwarder.operate.backend import stop_on_signal, unless_stopped, with_backend
-from forwarder.operate.options import lines_from
+from forwarder.operate.command import lines_from, stop_on_signal, unless_stopped, with_backend
 from forwarder.operate.output import AsJson, WrongUsage, note, picked, say, show_json, show_rows
 from forwarder.reservation.checks.card_numbers import find, mask, may_hold
 from forwarder.store.texts import SqlTexts

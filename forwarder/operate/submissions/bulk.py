@@ -12,8 +12,7 @@ from typing import Annotated, Any, Final, Generic, TypeVar, assert_never
 import typer
 
 from forwarder.assembly.backend import Backend
-from forwarder.operate.backend import stop_on_signal, with_backend
-from forwarder.operate.options import grouped
+from forwarder.operate.command import grouped, stop_on_signal, with_backend
 from forwarder.operate.output import AsJson, Failed, WrongUsage, note, progress, report, say, show_json, show_rows
 from forwarder.operate.submissions.search import Filters, SubmissionQuery, SubmissionSearch
 from forwarder.oversight.audit import Audit

@@ -8,8 +8,7 @@ from typing import Annotated
 import typer
 
 from forwarder.assembly.backend import Backend
-from forwarder.operate.backend import stop_on_signal, with_backend
-from forwarder.operate.options import grouped
+from forwarder.operate.command import grouped, stop_on_signal, with_backend
 from forwarder.operate.output import AsJson, Failed, WrongUsage, progress
 from forwarder.operate.submissions.bulk import (
     CannotRepair,

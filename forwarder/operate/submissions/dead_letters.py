@@ -13,8 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from forwarder.assembly.backend import Backend
-from forwarder.operate.backend import with_backend
-from forwarder.operate.options import moment
+from forwarder.operate.command import moment, with_backend
 from forwarder.operate.output import (
     AsJson,
     Failed,

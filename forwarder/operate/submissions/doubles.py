@@ -8,7 +8,7 @@ from typing import Annotated, Protocol
 import typer
 
 from forwarder.assembly.backend import Backend
-from forwarder.operate.backend import with_backend
+from forwarder.operate.command import with_backend
 from forwarder.operate.output import AsJson, Failed, report, say, show_rows
 from forwarder.operate.submissions.bulk import Yes, agreed
 from forwarder.operate.submissions.look_up import MAX_SECONDS, NotReached, PushedPms, open_pushed_pms

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from forwarder.assembly.backend import Backend
-from forwarder.operate.backend import with_backend
+from forwarder.operate.command import with_backend
 from forwarder.operate.output import AsJson, Failed, report
 from forwarder.operate.submissions.search import RequestId, not_found
 from forwarder.operate.tenants.probe import open_pms

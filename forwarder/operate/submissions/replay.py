@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from forwarder.assembly.backend import Backend
-from forwarder.operate.backend import stop_on_signal, with_backend
+from forwarder.operate.command import stop_on_signal, with_backend
 from forwarder.operate.output import (
     AsJson,
     Failed,

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from forwarder.operate.options import moment
+from forwarder.operate.command import moment
 from forwarder.operate.output import Failed, WrongUsage, picked, report
 from forwarder.process.clock import SystemClock
 from forwarder.reservation.outcome import Status

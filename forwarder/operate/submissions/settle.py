@@ -18,8 +18,7 @@ from pydantic.alias_generators import to_camel
 from pydantic_core import ErrorDetails
 
 from forwarder.assembly.backend import Backend
-from forwarder.operate.backend import stop_on_signal, with_backend
-from forwarder.operate.options import grouped, text_from
+from forwarder.operate.command import grouped, stop_on_signal, text_from, with_backend
 from forwarder.operate.output import AsJson, Failed, WrongUsage, progress
 from forwarder.operate.submissions.bulk import (
     CannotRepair,

@@ -1,9 +1,9 @@
 """`forwarder account …`: integration accounts, each one PMS as one workspace uses it."""
 
 import secrets
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -12,8 +12,7 @@ import typer
 
 from forwarder.assembly.backend import Backend
 from forwarder.assembly.pms_catalog import base_url_of_kind, pms_kinds
-from forwarder.operate.backend import with_backend
-from forwarder.operate.options import credential_from, options_from, tls_from
+from forwarder.operate.command import credential_from, grouped, options_from, tls_from, with_backend
 from forwarder.operate.output import (
     AsJson,
     Failed,
@@ -38,7 +37,7 @@ from forwarder.operate.tenants.accounts import (
     similar_of,
 )
 from forwarder.operate.tenants.probe import FAILED, ProbeStep, open_prober
-from forwarder.pms.port import SYSTEM_TLS, BadOptions
+from forwarder.pms.port import SYSTEM_TLS, BadOptions, ClientTls
 from forwarder.process.clock import iso
 from forwarder.reservation.duplicates import DEFAULT_WINDOW_SECONDS, MAX_WINDOW_SECONDS
 from forwarder.reservation.submission import SHADOW_MARK
@@ -66,59 +65,119 @@ _COLUMNS = (
     "paused",
 )
 _LONGEST_ID = 200
-_Credential = Annotated[str | None, typer.Option(help="The PMS's credential, stored sealed. Prefer --credential-file.")]
-_CredentialFile = Annotated[Path | None, typer.Option(help="File with the credential; - is standard input.")]
-_Option = Annotated[
-    list[str] | None,
-    typer.Option(metavar="NAME=VALUE", help="An option of its kind of PMS, JSON or text; repeatable."),
-]
-_OptionsFile = Annotated[Path | None, typer.Option(help="File with such options: TOML (.toml) or JSON.")]
+_Id = Annotated[str, typer.Argument(metavar="ID", help="The account's identifier.")]
+_BASE_URL = typer.Option(help="The base URL of the PMS's API. Another host needs the credential again.")
+_NEW_BASE_URL = typer.Option(help="The base URL of the PMS's API. Default: the one in its kind's mapping.")
+_CONCURRENCY = typer.Option(min=1, help="Maximum concurrent pushes.")
+_RATE = typer.Option(metavar="N", help=f"Maximum requests per second; {PUBLISHED}: the limit that its kind publishes.")
+_DEADLINE = typer.Option(min=1, metavar="SECONDS", help="How long a submission is tried.")
 _DUPLICATE_WINDOW = typer.Option(
     min=0,
     max=MAX_WINDOW_SECONDS,
     metavar="SECONDS",
     help="How long a repeated submission without an Idempotency-Key counts as a duplicate; 0 for never.",
 )
-_Similar = Annotated[
-    str | None,
-    typer.Option(
-        metavar="|".join(SIMILAR),
-        help="Whether a submission without an Idempotency-Key is refused for the stay and the guest of an earlier one, "
-        "where its body is another.",
-    ),
-]
-_SkipChecks = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NAMES",
-        help="Checks that its requests need not pass, with commas between: past-arrival (an arrival long past), guest-counts "
-        "(more adults and children than guests), clock-times (times that no clock shows), guest-name (a guest without a name), "
-        "card-like-ids (identifiers and transactions that look like card numbers); "
-        "or all, or none.",
-    ),
-]
-_CaFile = Annotated[
-    Path | None,
-    typer.Option(help="The authorities (PEM) to believe its PMS by, instead of the system's. The contents are stored."),
-]
-_CertificateFile = Annotated[
-    Path | None,
-    typer.Option(help="The client certificate (PEM, with its chain) to show to its PMS. The contents are stored."),
-]
-_KeyFile = Annotated[Path | None, typer.Option(help="The certificate's key (PEM, without a password), stored sealed.")]
-_CONCURRENCY = typer.Option(min=1, help="Maximum concurrent pushes.")
-_RATE = typer.Option(metavar="N", help=f"Maximum requests per second; {PUBLISHED}: the limit that its kind publishes.")
-_Settles = Annotated[
-    float | None,
-    typer.Option(
-        min=0,
-        max=3600,
-        metavar="SECONDS",
-        help="How long its PMS may take to show a reservation, where that is longer than its kind states.",
-    ),
-]
-_DEADLINE = typer.Option(min=1, metavar="SECONDS", help="How long a submission is tried.")
-_Id = Annotated[str, typer.Argument(metavar="ID", help="The account's identifier.")]
+_SIMILAR = typer.Option(
+    metavar="|".join(SIMILAR),
+    help="Whether a submission without an Idempotency-Key is refused for the stay and the guest of an earlier one, where its body "
+    "is another.",
+)
+_SKIP_CHECKS = typer.Option(
+    metavar="NAMES",
+    help="Checks that its requests need not pass, with commas between: past-arrival (an arrival long past), guest-counts "
+    "(more adults and children than guests), clock-times (times that no clock shows), guest-name (a guest without a name), "
+    "card-like-ids (identifiers and transactions that look like card numbers); or all, or none.",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Terms:
+    """The terms of an account that are given."""
+
+    base_url: Annotated[str | None, _BASE_URL] = None
+    credential: Annotated[
+        str | None, typer.Option(help="The PMS's credential, stored sealed. Prefer --credential-file.")
+    ] = None
+    credential_file: Annotated[Path | None, typer.Option(help="File with the credential; - is standard input.")] = None
+    option: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=VALUE", help="An option of its kind of PMS, JSON or text; repeatable."),
+    ] = None
+    options_file: Annotated[Path | None, typer.Option(help="File with such options: TOML (.toml) or JSON.")] = None
+    concurrency: Annotated[int | None, _CONCURRENCY] = None
+    rate: Annotated[str | None, _RATE] = None
+    deadline: Annotated[int | None, _DEADLINE] = None
+    duplicate_window: Annotated[int | None, _DUPLICATE_WINDOW] = None
+    similar: Annotated[str | None, _SIMILAR] = None
+    skip_checks: Annotated[str | None, _SKIP_CHECKS] = None
+    ca_file: Annotated[
+        Path | None,
+        typer.Option(
+            help="The authorities (PEM) to believe its PMS by, instead of the system's. The contents are stored."
+        ),
+    ] = None
+    certificate_file: Annotated[
+        Path | None,
+        typer.Option(help="The client certificate (PEM, with its chain) to show to its PMS. The contents are stored."),
+    ] = None
+    key_file: Annotated[
+        Path | None, typer.Option(help="The certificate's key (PEM, without a password), stored sealed.")
+    ] = None
+    settles: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            max=3600,
+            metavar="SECONDS",
+            help="How long its PMS may take to show a reservation, where that is longer than its kind states.",
+        ),
+    ] = None
+
+    def secret(self) -> str:
+        """The credential. Raises `WrongUsage`."""
+        return credential_from(self.credential, self.credential_file)
+
+    def options(self) -> dict[str, Any]:
+        """The options of its kind. Raises `WrongUsage`."""
+        return options_from(self.option, self.options_file)
+
+    def tls(self) -> ClientTls:
+        """Its own authorities and client certificate. Raises `WrongUsage`."""
+        return tls_from(self.ca_file, self.certificate_file, self.key_file)
+
+    def settings(self) -> AccountSettings:
+        """The other terms. Raises `WrongUsage`."""
+        settings: AccountSettings = {}
+        if self.base_url is not None:
+            settings["base_url"] = _term("--base-url", base_url_of, self.base_url)
+        if self.concurrency is not None:
+            settings["concurrency"] = self.concurrency
+        if self.rate is not None:
+            settings["rate_per_second"] = _term("--rate", rate_of, self.rate)
+        if self.deadline is not None:
+            settings["deadline_seconds"] = self.deadline
+        if self.duplicate_window is not None:
+            settings["duplicate_window_seconds"] = self.duplicate_window
+        if self.similar is not None:
+            settings["similar"] = _term("--similar", similar_of, self.similar)
+        if self.skip_checks is not None:
+            settings["skipped_checks"] = _term("--skip-checks", checks_of, self.skip_checks)
+        if self.settles is not None:
+            settings["settles_seconds"] = self.settles or None
+        return settings
+
+
+@dataclass(frozen=True, slots=True)
+class _NewTerms(_Terms):
+    """The terms of a new account, with their defaults."""
+
+    base_url: Annotated[str | None, _NEW_BASE_URL] = None
+    concurrency: Annotated[int | None, _CONCURRENCY] = 64
+    rate: Annotated[str | None, _RATE] = PUBLISHED
+    deadline: Annotated[int | None, _DEADLINE] = 24 * 60 * 60
+    duplicate_window: Annotated[int | None, _DUPLICATE_WINDOW] = DEFAULT_WINDOW_SECONDS
+    similar: Annotated[str | None, _SIMILAR] = "allow"
+    skip_checks: Annotated[str | None, _SKIP_CHECKS] = "none"
 
 
 def commands() -> typer.Typer:
@@ -134,26 +193,12 @@ def commands() -> typer.Typer:
     return group
 
 
+@grouped
 def add(
     workspace: Annotated[str, typer.Option(help="The workspace it belongs to.")],
     kind: Annotated[str, typer.Option(help="The kind of PMS: one of those that `forwarder adapters list` shows.")],
-    base_url: Annotated[
-        str | None, typer.Option(help="The base URL of the PMS's API. Default: the one in its kind's mapping.")
-    ] = None,
-    credential: _Credential = None,
-    credential_file: _CredentialFile = None,
-    option: _Option = None,
-    options_file: _OptionsFile = None,
-    concurrency: Annotated[int, _CONCURRENCY] = 64,
-    rate: Annotated[str, _RATE] = PUBLISHED,
-    deadline: Annotated[int, _DEADLINE] = 24 * 60 * 60,
-    duplicate_window: Annotated[int, _DUPLICATE_WINDOW] = DEFAULT_WINDOW_SECONDS,
-    similar: _Similar = "allow",
-    skip_checks: _SkipChecks = "none",
-    ca_file: _CaFile = None,
-    certificate_file: _CertificateFile = None,
-    key_file: _KeyFile = None,
-    settles: _Settles = None,
+    *,
+    terms: _NewTerms,
     account_id: Annotated[
         str | None, typer.Option("--id", help="Its identifier: the integrationAccountId header.")
     ] = None,
@@ -168,39 +213,24 @@ def add(
             f"--id must be without {SHADOW_MARK}, which marks shadows, without a comma, which separates headers, and of at most "
             f"{_LONGEST_ID} characters."
         )
-    options = options_from(option, options_file)
-    base_url = _address(kind, options, base_url)
-    settings = _settings_from(base_url, concurrency, rate, deadline, duplicate_window, similar, skip_checks, settles)
-    account = replace(Account(new_id, workspace, kind, base_url, "", options=options), **settings)
-    secret, tls = credential_from(credential, credential_file), tls_from(ca_file, certificate_file, key_file)
+    options = terms.options()
+    try:
+        terms = replace(terms, base_url=terms.base_url or base_url_of_kind(kind, options))
+    except BadOptions as error:
+        raise WrongUsage(str(error)) from error
+    account = replace(Account(new_id, workspace, kind, "", "", options=options), **terms.settings())
+    secret, tls = terms.secret(), terms.tls()
     with _options_in_words(kind):
         with_backend(lambda backend: _accounts(backend).add(account, secret, tls))
-    report(
-        {"id": new_id},
-        f"Account {new_id} added. `forwarder account probe {new_id}` tests the PMS credentials.",
-        as_json=as_json,
-    )
+    sentence = f"Account {new_id} added. `forwarder account probe {new_id}` tests the PMS credentials."
+    report({"id": new_id}, sentence, as_json=as_json)
 
 
+@grouped
 def change(
     account_id: _Id,
-    base_url: Annotated[
-        str | None, typer.Option(help="The base URL of the PMS's API. Another host needs the credential again.")
-    ] = None,
-    credential: _Credential = None,
-    credential_file: _CredentialFile = None,
-    option: _Option = None,
-    options_file: _OptionsFile = None,
-    concurrency: Annotated[int | None, _CONCURRENCY] = None,
-    rate: Annotated[str | None, _RATE] = None,
-    deadline: Annotated[int | None, _DEADLINE] = None,
-    duplicate_window: Annotated[int | None, _DUPLICATE_WINDOW] = None,
-    similar: _Similar = None,
-    skip_checks: _SkipChecks = None,
-    ca_file: _CaFile = None,
-    certificate_file: _CertificateFile = None,
-    key_file: _KeyFile = None,
-    settles: _Settles = None,
+    *,
+    terms: _Terms,
     same_pms: Annotated[
         bool,
         typer.Option(
@@ -218,74 +248,32 @@ def change(
 
     Workers apply them within seconds. A new deadline applies to later submissions.
     """
-    given = credential is not None or credential_file is not None
-    options = options_from(option, options_file)
-    tls = tls_from(ca_file, certificate_file, key_file)
+    tls = terms.tls()
     if system_tls and tls != SYSTEM_TLS:
         raise WrongUsage("Give either --system-tls, or the files with which TLS is to be.")
-    settings = _settings_from(base_url, concurrency, rate, deadline, duplicate_window, similar, skip_checks, settles)
+    settings = terms.settings()
     if same_pms:
         settings["same_pms_before"] = datetime.now(UTC)
-    if not (settings or given or option or options_file or system_tls or tls != SYSTEM_TLS):
+    if terms == _Terms() and not same_pms and not system_tls:
         raise WrongUsage(
             "Say what is to change: --base-url, --ca-file, --certificate-file and --key-file, --concurrency, --credential-file, "
             "--deadline, --duplicate-window, --option, --options-file, --rate, --same-pms, --settles, --similar, --skip-checks or "
             "--system-tls."
         )
-    secret = credential_from(credential, credential_file) if given else None
+    options = terms.options()
+    secret = None if terms.credential is None and terms.credential_file is None else terms.secret()
     with _options_in_words(account_id):
         changed = with_backend(
             lambda backend: _accounts(backend).change(
                 account_id,
                 credential=secret,
                 options=options,
-                all_options=options_file is not None,
+                all_options=terms.options_file is not None,
                 tls=tls if system_tls or tls != SYSTEM_TLS else None,
                 **settings,
             )
         )
     report(_row(changed), f"Account {account_id} changed; all processes see it within seconds.", as_json=as_json)
-
-
-def _address(kind: str, options: Mapping[str, Any], base_url: str | None) -> str:
-    """The given base URL, or the one in the kind's mapping. Raises `WrongUsage`."""
-    if base_url is not None:
-        return base_url
-    try:
-        return base_url_of_kind(kind, options)
-    except BadOptions as error:
-        raise WrongUsage(str(error)) from error
-
-
-def _settings_from(
-    base_url: str | None,
-    concurrency: int | None,
-    rate: str | None,
-    deadline: int | None,
-    duplicate_window: int | None,
-    similar: str | None,
-    skip_checks: str | None,
-    settles: float | None,
-) -> AccountSettings:
-    """The settings that are given. Raises `WrongUsage`."""
-    settings: AccountSettings = {}
-    if base_url is not None:
-        settings["base_url"] = _term("--base-url", base_url_of, base_url)
-    if concurrency is not None:
-        settings["concurrency"] = concurrency
-    if rate is not None:
-        settings["rate_per_second"] = _term("--rate", rate_of, rate)
-    if deadline is not None:
-        settings["deadline_seconds"] = deadline
-    if duplicate_window is not None:
-        settings["duplicate_window_seconds"] = duplicate_window
-    if similar is not None:
-        settings["similar"] = _term("--similar", similar_of, similar)
-    if skip_checks is not None:
-        settings["skipped_checks"] = _term("--skip-checks", checks_of, skip_checks)
-    if settles is not None:
-        settings["settles_seconds"] = settles or None
-    return settings
 
 
 def _term(option: str, read: Callable[[str], T], text: str) -> T:

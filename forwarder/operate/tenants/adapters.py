@@ -11,7 +11,7 @@ import typer
 from forwarder.assembly.kit import HOW_TO_INSTALL, of_kit
 from forwarder.assembly.pms_catalog import adapters, fields, pms_kinds, try_out
 from forwarder.observability.logging import configure_logging
-from forwarder.operate.options import options_from
+from forwarder.operate.command import options_from
 from forwarder.operate.output import AsJson, Failed, WrongUsage, say, show_json, show_rows
 from forwarder.pms.port import BadOptions
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
-from forwarder.operate.backend import with_backend
+from forwarder.operate.command import with_backend
 from forwarder.operate.output import AsJson, WrongUsage, picked, report, say, show_json, show_rows
 from forwarder.tenancy.key_terms import (
     DEFAULT_SCOPES,

@@ -17,8 +17,7 @@ from forwarder.notifier.webhooks import (
     UnknownType,
     Webhooks,
 )
-from forwarder.operate.backend import with_backend
-from forwarder.operate.options import moment
+from forwarder.operate.command import moment, with_backend
 from forwarder.operate.output import AsJson, Failed, WrongUsage, report, show_one, show_rows
 from forwarder.process.clock import SystemClock
 from forwarder.store.webhooks.port import DeliveryStatus

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from forwarder.operate.backend import with_backend
+from forwarder.operate.command import with_backend
 from forwarder.operate.output import AsJson, Failed, WrongUsage, report, say, show_json, show_one, show_rows
 from forwarder.process.clock import iso
 from forwarder.tenancy.port import NotKnown, Workspace

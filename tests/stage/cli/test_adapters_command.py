@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from forwarder.cli.program import run
-from forwarder.operate.options import credential_from, options_from
+from forwarder.operate.command import credential_from, options_from
 from forwarder.operate.output import WrongUsage
 from forwarder.pms.registry import KINDS
 from tests.support.deployment import warm

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from forwarder.cli.program import program
 from forwarder.notifier.events import Event
-from forwarder.operate.events.changes import Api, ApiFault, ApiRefused, ApiUnavailable, Changes
+from forwarder.operate.events.listen import Api, ApiFault, ApiRefused, ApiUnavailable, Changes
 from forwarder.operate.events.results import ReadRange
 from forwarder.operate.output import Failed, WrongUsage
 from tests.support.memory.clock import ManualClock

@@ -52,7 +52,10 @@ def test_the_list_of_commands_imports_none_of_them() -> None:
     )
     assert "forwarder.cli.program" in modules
     assert (
-        within(("forwarder.operate.tenants.keys", "forwarder.settings", "sqlalchemy", "pydantic", "aiokafka"), modules)
+        within(
+            ("forwarder.operate.tenants.workspaces", "forwarder.settings", "sqlalchemy", "pydantic", "aiokafka"),
+            modules,
+        )
         == []
     )
 

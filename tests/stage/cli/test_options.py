@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from forwarder.operate.options import moment
+from forwarder.operate.command import moment
 from forwarder.operate.output import WrongUsage
 from tests.support.worker.works import NOW
 

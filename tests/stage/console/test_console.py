@@ -15,8 +15,8 @@ import httpx
 import pytest
 
 from forwarder.assembly.backend import Backend, open_backend
+from forwarder.console.guard import IDLE_SECONDS, LONGEST_SECONDS, Sessions
 from forwarder.console.service import console_refusal, open_console
-from forwarder.console.sessions import IDLE_SECONDS, LONGEST_SECONDS, Sessions
 from forwarder.http.server import http_app
 from forwarder.operate.tenants.accounts import Accounts
 from forwarder.pms.accounts import connection_of

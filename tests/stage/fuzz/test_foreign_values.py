@@ -25,7 +25,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import forwarder.pms.kinds
-from forwarder.console.moments import moment_of
+from forwarder.console.responses import moment_of
 from forwarder.http import fields
 from forwarder.http.fields import MAX_RETRY_AFTER, Wait
 from forwarder.notifier.policy import next_try
@@ -447,9 +447,9 @@ OWN_WAYS: Final = {
     "utcfromtimestamp",
 }
 READ_THEIR_OWN: Final = {
-    "forwarder/operate/events/changes.py",
-    "forwarder/operate/options.py",
-    "forwarder/console/moments.py",
+    "forwarder/operate/events/listen.py",
+    "forwarder/operate/command.py",
+    "forwarder/console/responses.py",
     "forwarder/ingress/publish/duplicates.py",
     "forwarder/notifier/posting.py",
     "forwarder/operate/submissions/history.py",
