@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from datetime import datetime
 from enum import Enum
-from operator import attrgetter
 from typing import Annotated, Any
 
 import typer
@@ -27,7 +26,7 @@ from forwarder.process.printable import OBEYED, printable
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
 
-_SNAKE = re.compile("[A-Z]")
+_UPPER = re.compile("[A-Z]")
 _UNBOUNDED = 1000
 """Columns whose values people copy: a terminal wraps them instead of truncating."""
 
@@ -54,12 +53,15 @@ def plain(value: Any) -> Any:
 
 
 def picked(value: Any, names: str) -> dict[str, Any]:
-    """The attributes of `value` that `names` lists, as they are printed; `name=attribute` where those two differ, and the
-    attribute may be one of an attribute: `status=known.state`."""
+    """The attributes of `value` that `names` lists, as they are printed. `name=attribute` where those two differ; the attribute may
+    be one of an attribute, `status=known.state`, and is None where that one is."""
     found = {}
     for each in names.split():
         name, _, path = each.partition("=")
-        found[name] = plain(attrgetter(path or _SNAKE.sub(lambda upper: f"_{upper[0].lower()}", name))(value))
+        attribute = value
+        for step in (path or _UPPER.sub(lambda letter: f"_{letter[0].lower()}", name)).split("."):
+            attribute = None if attribute is None else getattr(attribute, step)
+        found[name] = plain(attribute)
     return found
 
 

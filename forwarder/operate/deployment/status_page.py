@@ -1,4 +1,4 @@
-"""`forwarder status`: the deployment's state on one page."""
+"""`forwarder status`: the deployment's state on one page, as far as the log and the store can be reached."""
 
 import asyncio
 import sys
@@ -25,7 +25,7 @@ from forwarder.operate.deployment.status import (
     StoreParts,
     StoreStatus,
 )
-from forwarder.operate.output import AsJson, console, show_json, show_lines
+from forwarder.operate.output import AsJson, console, picked, plain, show_json, show_lines
 from forwarder.oversight.backlog import Group
 from forwarder.oversight.losses import TopicCheck
 from forwarder.process.clock import SystemClock, iso
@@ -48,6 +48,11 @@ from forwarder.tenancy.sql.secrets import SqlSecrets
 _FINDINGS: Final = 9
 _ACCOUNTS: Final = 8
 """How many accounts a terminal's page shows; a pipe gets all of them."""
+
+_ACCOUNT: Final = (
+    "id=standing.account_id state=standing.state pending=standing.work.pending oldestPendingAt=standing.work.oldest_pending_at "
+    "due=standing.work.due inDoubt=standing.work.in_doubt nextTryAt=next_try.due_at reason=next_try.reason"
+)
 
 _Line = tuple[str, str]
 """A text and its style."""
@@ -124,7 +129,7 @@ def _page(found: DeploymentStatus) -> Lines:
 def lines_of(found: DeploymentStatus, *, findings: int | None = None, accounts: int | None = None) -> Iterator[_Line]:
     """The lines of the page, with at most this many findings and accounts."""
     unwell = found.findings
-    yield (f"WELL  {iso(found.at)}", "bold green") if not unwell else (f"UNWELL  {iso(found.at)}", "bold red")
+    yield (f"OK  {iso(found.at)}", "bold green") if not unwell else (f"DEGRADED  {iso(found.at)}", "bold red")
     for finding in unwell[:findings]:
         yield printable(f"! {finding.says}"), "red"
         yield printable(f"    {finding.mend}"), "cyan"
@@ -196,89 +201,49 @@ def _account_line(account: AccountStatus) -> str:
     return ", ".join(parts)
 
 
-# --- JSON ---------------------------------------------------------------------------------------------------------------------
+# --- JSON -----------------------------------------------------------------------------------------------------------------
 
 
 def status_json(found: DeploymentStatus) -> dict[str, Any]:
     """The same for programs."""
     return {
-        "at": iso(found.at),
-        "well": found.well,
-        "findings": [{"says": each.says, "mend": each.mend} for each in found.findings],
+        **picked(found, "at well findings"),
         "log": {"fault": found.log_fault} if found.log is None else _log_json(found.log),
         "store": {"fault": found.store_fault} if found.store is None else _store_json(found.store),
     }
 
 
 def _log_json(log: LogStatus) -> dict[str, Any]:
+    groups = [
+        {**picked(lag, "name=group.name topic=group.topic messages"), "seconds": round(lag.seconds, 3)}
+        for lag in log.lags
+    ]
     return {
-        "topics": [
-            {"name": name, "partitions": each.partitions, "replicas": each.replicas, "inSync": each.in_sync}
-            for name, each in log.topics.items()
-        ],
+        "topics": [{"name": name, **plain(topic)} for name, topic in log.topics.items()],
         "missing": list(log.missing),
-        "groups": [
-            {
-                "name": lag.group.name,
-                "topic": lag.group.topic,
-                "messages": lag.messages,
-                "seconds": round(lag.seconds, 3),
-                "members": log.members.get(lag.group.name),
-            }
-            for lag in log.lags
-        ],
+        "groups": [{**group, "members": log.members.get(group["name"])} for group in groups],
     }
 
 
 def _store_json(store: StoreStatus) -> dict[str, Any]:
     return {
-        "revisions": list(store.revisions),
-        "wantedRevision": store.wanted_revision,
-        "current": store.current,
-        "sizeBytes": store.size_bytes,
-        "processes": [
-            {
-                "role": each.role,
-                "version": each.version,
-                "revision": each.revision,
-                "host": each.host,
-                "startedAt": iso(each.started_at),
-                "seenAt": iso(each.seen_at),
-            }
-            for each in store.processes
-        ],
-        "workers": [{"id": each.worker_id, "leaseSeconds": each.lease_seconds} for each in store.workers],
-        "accounts": _accounts_json(store.accounts),
+        **picked(store, "revisions wantedRevision current sizeBytes"),
+        "processes": [picked(each, "role version revision host startedAt seenAt") for each in store.processes],
+        "workers": [picked(each, "id=worker_id leaseSeconds") for each in store.workers],
+        "accounts": [picked(each, _ACCOUNT) for each in store.accounts],
         "failed": dict(store.failed_by_class or {}),
         "webhooks": [
             {
-                "id": each.id,
-                "disabled": each.disabled_reason,
+                **picked(each, "id disabled=disabled_reason"),
                 "pending": 0 if each.work is None else each.work.pending,
                 "firstDueAt": None if each.work is None else iso(each.work.first_due_at),
             }
             for each in store.endpoints
         ],
-        "secrets": [{"id": each.id, "state": each.state.value} for each in store.secrets],
+        "secrets": [picked(each, "id state") for each in store.secrets],
         "sealingKeys": list(store.sealing_keys),
         "auditHead": None if store.audit_head is None else str(store.audit_head),
     }
-
-
-def _accounts_json(accounts: Sequence[AccountStatus]) -> list[dict[str, Any]]:
-    return [
-        {
-            "id": each.standing.account_id,
-            "state": each.standing.state.value,
-            "pending": each.standing.work.pending,
-            "oldestPendingAt": each.standing.work.oldest_pending_at and iso(each.standing.work.oldest_pending_at),
-            "due": each.standing.work.due,
-            "inDoubt": each.standing.work.in_doubt,
-            "nextTryAt": each.next_try and iso(each.next_try.due_at),
-            "reason": each.next_try and each.next_try.reason,
-        }
-        for each in accounts
-    ]
 
 
 @asynccontextmanager

@@ -120,7 +120,7 @@ def _object(value: Any) -> Mapping[str, Any]:
 
 
 def commands() -> typer.Typer:
-    """Tail"""
+    """tail"""
     group = typer.Typer(help="Result events, as downstream services receive them.", no_args_is_help=True)
     group.command("tail")(tail)
     return group

@@ -233,7 +233,7 @@ _ADVICE: Final = {
 
 
 def commands() -> typer.Typer:
-    """Erase"""
+    """erase"""
     group = typer.Typer(help="Guests: erase one from all stored data.", no_args_is_help=True)
     group.callback()(lambda: None)  # typer would omit the name of a single command
     group.command("erase")(erase)

@@ -38,7 +38,6 @@ from forwarder.operate.tenants.accounts import (
 )
 from forwarder.operate.tenants.probe import FAILED, ProbeStep, open_prober
 from forwarder.pms.port import SYSTEM_TLS, BadOptions, ClientTls
-from forwarder.process.clock import iso
 from forwarder.reservation.duplicates import DEFAULT_WINDOW_SECONDS, MAX_WINDOW_SECONDS
 from forwarder.reservation.submission import SHADOW_MARK
 from forwarder.store.lists.port import NextTry
@@ -296,9 +295,9 @@ def show(account_id: _Id, as_json: AsJson = False) -> None:
     account, work, tried = with_backend(run)
     standing = {
         "pending": 0 if work is None else work.pending,
-        "oldestPendingAt": work and work.oldest_pending_at and iso(work.oldest_pending_at),
+        "oldestPendingAt": work and work.oldest_pending_at,
         "inDoubt": 0 if work is None else work.in_doubt,
-        "nextTryAt": tried and iso(tried.due_at),
+        "nextTryAt": tried and tried.due_at,
         "lastReason": tried and tried.reason,
     }
     show_one({**_row(account), **standing}, as_json=as_json)
