@@ -4,13 +4,13 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import Protocol
 
 from forwarder.assembly.backend import Backend
 from forwarder.assembly.roles.role import Listening, open_role_backend, serve_role
 from forwarder.assembly.webhooks import webhooks_of
 from forwarder.http.health import health_routes
 from forwarder.http.messages import Routes
+from forwarder.notifier.webhooks import Webhooks
 from forwarder.operate.submissions.look_up import LookUps, open_look_ups
 from forwarder.operate.submissions.search import SubmissionSearch
 from forwarder.operate.tenants.accounts import Accounts
@@ -31,34 +31,11 @@ from forwarder.store.standing.port import StandingReader
 from forwarder.store.standing.reader import SqlStanding
 from forwarder.store.submissions.port import Repairs
 from forwarder.store.webhooks.log import SqlDeliveryLog
-from forwarder.store.webhooks.port import DeliveryEntry, DeliveryStatus, SubmissionDeliveries
+from forwarder.store.webhooks.port import SubmissionDeliveries
 from forwarder.tenancy.access import Access
 from forwarder.tenancy.port import Directory, TenancyAdmin
-from forwarder.tenancy.webhooks import Endpoint
 from forwarder.topics.port import Log, Topics
 from forwarder.topics.signing import MessageSigner
-
-
-class Webhooks(Protocol):
-    """The management of webhooks; changes are audited. `workspace_id` None: the operator, who may use any endpoint. Raises
-    `NotKnown`."""
-
-    async def endpoints(self, workspace_id: str | None) -> Sequence[Endpoint]: ...
-    async def get(self, endpoint_id: str, *, workspace_id: str | None) -> Endpoint: ...
-    async def enable(self, endpoint_id: str, *, workspace_id: str | None) -> Endpoint: ...
-    async def disable(self, endpoint_id: str, *, workspace_id: str | None) -> Endpoint: ...
-    async def deliveries(
-        self,
-        endpoint_id: str,
-        *,
-        workspace_id: str | None,
-        status: DeliveryStatus | None = None,
-        before: int | None = None,
-        after: int | None = None,
-        limit: int = 50,
-        tried: bool = False,
-    ) -> Sequence[DeliveryEntry]: ...
-    async def resend(self, endpoint_id: str, delivery_id: int, *, workspace_id: str | None) -> DeliveryEntry: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from urllib.request import urlopen
 from forwarder.assembly.backend import database_of, open_log
 from forwarder.assembly.secrets import held_secrets
 from forwarder.assembly.start import settings_and_logging
-from forwarder.operate.deployment.status_page import require_there, valid_sealing_keys
+from forwarder.operate.deployment.status import require_there, valid_sealing_keys
 from forwarder.operate.output import AsJson, Failed, show_json, show_table
 from forwarder.oversight.assumptions import Facts, broken_assumptions
 from forwarder.process.clock import Clock, SystemClock

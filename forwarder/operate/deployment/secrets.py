@@ -39,15 +39,6 @@ class StillNeeded(RuntimeError):
     """The secret still seals something. The message says what, with the remedy."""
 
 
-class Registry(Protocol):
-    """The secrets that the deployment knows."""
-
-    async def known(self) -> Sequence[KnownSecret]: ...
-    async def add(self, secret: Secret) -> bool: ...
-    async def activate(self, secret_id: str) -> None: ...
-    async def retire(self, secret_id: str) -> None: ...
-
-
 class Sealed(Protocol):
     """Sealed values: counts them by name and key id, and reseals them to the keyring's active secret. Resealing runs alongside the
     stages, and can be repeated."""
@@ -69,7 +60,7 @@ class Secrets:
     """Secret operations. `held`: this process's secrets, the current one first. Every method may raise `TenancyUnavailable`, and
     `UnknownSecret` if `held` does not match the deployment's registry."""
 
-    def __init__(self, registry: Registry, sealed: Sequence[Sealed], held: Sequence[Secret]) -> None:
+    def __init__(self, registry: SqlSecrets, sealed: Sequence[Sealed], held: Sequence[Secret]) -> None:
         self._registry = registry
         self._sealed = sealed
         self._held = held
@@ -141,20 +132,10 @@ def _sealed_to(keys: PublicKeys, counts: Mapping[str, Counter[str]]) -> dict[str
     return {name: sum(found[key_id] for key_id in ids) for name, found in counts.items()}
 
 
-class WrappedCardKeys(Protocol):
-    """The stored keys of rows' cards. Raises `StoreUnavailable`."""
-
-    async def counts(self) -> Counter[str]: ...
-
-    async def of_other_secrets(self, secret_id: str) -> Sequence[CardKey]: ...
-
-    async def rewrap(self, old: CardKey, new: CardKey) -> bool: ...
-
-
 class SealedCardKeys:
     """Implements `Sealed` for the keys of rows' cards."""
 
-    def __init__(self, keys: WrappedCardKeys) -> None:
+    def __init__(self, keys: SqlCardKeys) -> None:
         self._keys = keys
 
     async def counts(self) -> Mapping[str, Counter[str]]:

@@ -2,13 +2,14 @@
 fixes each. For the command line and the console. If the log or the store is unreachable, shows the other."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 
+from forwarder.assembly.backend import database_of, open_log
 from forwarder.oversight.backlog import (
-    Accounts,
     AccountStanding,
     AccountState,
     Group,
@@ -17,16 +18,28 @@ from forwarder.oversight.backlog import (
     read_work,
 )
 from forwarder.oversight.losses import TopicCheck, TopicLost
-from forwarder.process.clock import Clock
-from forwarder.store.audit.port import AuditHead, AuditTrail
-from forwarder.store.lists.port import NextTry, Overview
-from forwarder.store.processes.port import ProcessReader, RunningProcess
-from forwarder.store.standing.port import EndpointWork, StandingReader
+from forwarder.process.clock import Clock, SystemClock
+from forwarder.settings import BadSettings, Embedded, Settings
+from forwarder.store.audit.port import AuditHead
+from forwarder.store.audit.trail import SqlAuditTrail
+from forwarder.store.database import Engine, open_engine
+from forwarder.store.lists.overview import SqlOverview
+from forwarder.store.lists.port import NextTry
+from forwarder.store.migrate import HEAD, applied_revisions, is_current
+from forwarder.store.processes.port import RunningProcess
+from forwarder.store.processes.register import SqlProcesses
+from forwarder.store.standing.port import EndpointWork
+from forwarder.store.standing.reader import SqlStanding
+from forwarder.store.submissions.places import SqlPlaces
 from forwarder.store.submissions.port import StoreUnavailable
+from forwarder.store.submissions.recorder import SqlRecorder
 from forwarder.store.submissions.work import Heartbeat
 from forwarder.tenancy.port import TenancyUnavailable
 from forwarder.tenancy.sealing.registry import KnownSecret, SecretState
-from forwarder.tenancy.webhooks import Endpoint
+from forwarder.tenancy.sql.admin import SqlTenancyAdmin
+from forwarder.tenancy.sql.endpoints import SqlEndpoints
+from forwarder.tenancy.sql.sealing_keys import load_sealing_keys
+from forwarder.tenancy.sql.secrets import SqlSecrets
 from forwarder.topics.port import Log, LogUnavailable, TopicState
 
 LATE: Final = timedelta(minutes=1)
@@ -113,57 +126,20 @@ class DeploymentStatus:
         return [*_of_outages(self), *_of_losses(self), *_of_log(self), *_of_store(self)]
 
 
-class Keys(Protocol):
-    """The ids of the keys that can seal cards at a given time."""
-
-    async def __call__(self, now: datetime) -> Sequence[str]: ...
-
-
-class Heartbeats(Protocol):
-    """The workers' leases."""
-
-    async def heartbeats(self) -> Sequence[Heartbeat]: ...
-
-
-class KnownSecrets(Protocol):
-    """The registry of secrets."""
-
-    async def known(self) -> Sequence[KnownSecret]: ...
-
-
-class Endpoints(Protocol):
-    """The endpoints of webhooks."""
-
-    async def of(self, workspace_id: str | None) -> Sequence[Endpoint]: ...
-
-
-@dataclass(frozen=True, slots=True)
-class StoreParts:
-    """The sources of the store's half. `revisions`: those of the tables, and whether this version accepts them."""
-
-    revisions: Callable[[], Coroutine[Any, Any, tuple[Sequence[str], bool]]]
-    wanted_revision: str
-    standing: StandingReader
-    overview: Overview
-    accounts: Accounts
-    processes: ProcessReader
-    workers: Heartbeats
-    endpoints: Endpoints
-    secrets: KnownSecrets
-    sealing_keys: Keys
-    trail: AuditTrail
-
-
 @dataclass(frozen=True, slots=True)
 class StatusReader:
-    """Reads a deployment's status. `topics`: the names of those that should exist."""
+    """Reads a deployment's status: its log, and its store through `engine`."""
 
+    settings: Settings
     log: Log
-    topics: Sequence[str]
-    groups: Sequence[Group]
-    store: StoreParts
-    topic_check: TopicCheck
+    engine: Engine
     clock: Clock
+
+    @property
+    def groups(self) -> Sequence[Group]:
+        """The consumer groups of the workers and of the notifiers."""
+        settings, topics = self.settings, self.settings.topics
+        return [Group(settings.worker.group, topics.requests), Group(settings.notifier.group, topics.results)]
 
     async def read(self) -> DeploymentStatus:
         """Never raises for an outage: it becomes a finding."""
@@ -172,44 +148,74 @@ class StatusReader:
         )
         lost = None
         if log is not None and store is not None and store.current:
-            lost, _ = await _within_deadline(self.topic_check.lost(timed=False))
+            check = TopicCheck(self.log, self.settings.topics.requests, SqlPlaces(self.engine), self.clock)
+            lost, _ = await _within_deadline(check.lost(timed=False))
         return DeploymentStatus(self.clock.now(), log, log_fault, store, store_fault, lost)
 
     async def _log(self) -> LogStatus:
+        wanted = self.settings.topics.all()
         async with self.log.admin() as admin:
-            topics = await admin.describe(self.topics)
+            topics = await admin.describe(wanted)
             members = {group.name: await admin.members(group.name) for group in self.groups}
         lags = await read_lag(self.log, [group for group in self.groups if group.topic in topics], self.clock)
-        return LogStatus(topics, [topic for topic in self.topics if topic not in topics], lags, members)
+        return LogStatus(topics, [topic for topic in wanted if topic not in topics], lags, members)
 
     async def _store(self) -> StoreStatus:
-        parts = self.store
-        revisions, current = await parts.revisions()
-        if not current:
-            return StoreStatus(revisions, parts.wanted_revision, current=False)
-        work = await read_work(parts.standing, parts.accounts, self.clock)
+        engine, overview = self.engine, SqlOverview(self.engine)
+        revisions = await applied_revisions(engine)
+        if not await is_current(engine):
+            return StoreStatus(revisions, HEAD, current=False)
+        work = await read_work(SqlStanding(engine), SqlTenancyAdmin(engine), self.clock)
         waiting = [each for each in work.accounts if each.work.pending or each.work.in_doubt or each.work.due]
-        accounts = [AccountStatus(each, await parts.overview.next_try(each.account_id)) for each in waiting]
+        accounts = [AccountStatus(each, await overview.next_try(each.account_id)) for each in waiting]
         pending = {each.endpoint_id: each for each in work.endpoints}
         endpoints = [
             EndpointStatus(each.id, pending.get(each.id), None if each.enabled else each.disabled_reason)
-            for each in await parts.endpoints.of(None)
+            for each in await SqlEndpoints(engine).of(None)
             if each.id in pending or (not each.enabled and each.disabled_reason != _BY_HAND)
         ]
         return StoreStatus(
             revisions,
-            parts.wanted_revision,
+            HEAD,
             current=True,
-            processes=await parts.processes.processes(),
-            workers=await parts.workers.heartbeats(),
+            processes=await SqlProcesses(engine).processes(),
+            workers=await SqlRecorder(engine).heartbeats(),
             accounts=accounts,
             failed_by_class=work.failed_by_class,
             endpoints=endpoints,
-            secrets=await parts.secrets.known(),
-            sealing_keys=await parts.sealing_keys(self.clock.now()),
-            audit_head=await parts.trail.head(),
-            size_bytes=await parts.overview.size(),
+            secrets=await SqlSecrets(engine).known(),
+            sealing_keys=await valid_sealing_keys(engine, self.clock.now()),
+            audit_head=await SqlAuditTrail(engine).head(),
+            size_bytes=await overview.size(),
         )
+
+
+@asynccontextmanager
+async def open_status(settings: Settings) -> AsyncIterator[StatusReader]:
+    """The reader of this deployment's status. Creates nothing: raises `BadSettings` if an embedded deployment's directory has no
+    data."""
+    require_there(settings)
+    engine = open_engine(database_of(settings), pool_size=2)
+    try:
+        async with open_log(settings.backend, partitions=settings.environment.partitions) as log:
+            yield StatusReader(settings, log, engine, SystemClock())
+    finally:
+        await engine.dispose()
+
+
+def require_there(settings: Settings) -> None:
+    """Raises `BadSettings` if an embedded deployment's directory has no data."""
+    if isinstance(settings.backend, Embedded) and not settings.backend.data_dir.is_dir():
+        raise BadSettings(
+            f"There is no forwarder in {settings.backend.data_dir}: start one with `forwarder up`, or name its directory in "
+            "FORWARDER_DATA_DIR."
+        )
+
+
+async def valid_sealing_keys(engine: Engine, now: datetime) -> Sequence[str]:
+    """The ids of the keys that cards can be sealed to now."""
+    keys = await load_sealing_keys(engine, now=now)
+    return [key.key_id for key in keys if key.not_before <= now < key.not_after]
 
 
 _BY_HAND: Final = "by_hand"

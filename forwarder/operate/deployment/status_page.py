@@ -3,8 +3,7 @@
 import asyncio
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Annotated, Any, Final
 
@@ -14,7 +13,6 @@ from rich.filesize import decimal
 from rich.live import Live
 from rich.text import Text
 
-from forwarder.assembly.backend import database_of, open_log
 from forwarder.assembly.start import settings_and_logging
 from forwarder.operate.command import stop_on_signal
 from forwarder.operate.deployment.status import (
@@ -22,28 +20,14 @@ from forwarder.operate.deployment.status import (
     DeploymentStatus,
     LogStatus,
     StatusReader,
-    StoreParts,
     StoreStatus,
+    open_status,
 )
 from forwarder.operate.output import AsJson, console, picked, plain, show_json, show_lines
-from forwarder.oversight.backlog import Group
-from forwarder.oversight.losses import TopicCheck
-from forwarder.process.clock import SystemClock, iso
+from forwarder.process.clock import iso
 from forwarder.process.printable import printable
-from forwarder.settings import BadSettings, Embedded, Settings
-from forwarder.store.audit.trail import SqlAuditTrail
-from forwarder.store.database import Engine, open_engine
-from forwarder.store.lists.overview import SqlOverview
-from forwarder.store.migrate import HEAD, applied_revisions, is_current
+from forwarder.settings import Settings
 from forwarder.store.processes.port import RunningProcess
-from forwarder.store.processes.register import SqlProcesses
-from forwarder.store.standing.reader import SqlStanding
-from forwarder.store.submissions.places import SqlPlaces
-from forwarder.store.submissions.recorder import SqlRecorder
-from forwarder.tenancy.sql.admin import SqlTenancyAdmin
-from forwarder.tenancy.sql.endpoints import SqlEndpoints
-from forwarder.tenancy.sql.sealing_keys import load_sealing_keys
-from forwarder.tenancy.sql.secrets import SqlSecrets
 
 _FINDINGS: Final = 9
 _ACCOUNTS: Final = 8
@@ -244,54 +228,3 @@ def _store_json(store: StoreStatus) -> dict[str, Any]:
         "sealingKeys": list(store.sealing_keys),
         "auditHead": None if store.audit_head is None else str(store.audit_head),
     }
-
-
-@asynccontextmanager
-async def open_status(settings: Settings) -> AsyncIterator[StatusReader]:
-    """The reader of this deployment's status. Creates nothing: raises `BadSettings` if an embedded deployment's directory has no
-    data."""
-    require_there(settings)
-    where, clock, topics = database_of(settings), SystemClock(), settings.topics
-    engine = open_engine(where, pool_size=2)
-
-    async def revisions() -> tuple[Sequence[str], bool]:
-        return await applied_revisions(engine), await is_current(engine)
-
-    async def sealing_keys(now: datetime) -> Sequence[str]:
-        return await valid_sealing_keys(engine, now)
-
-    parts = StoreParts(
-        revisions=revisions,
-        wanted_revision=HEAD,
-        standing=SqlStanding(engine),
-        overview=SqlOverview(engine),
-        accounts=SqlTenancyAdmin(engine),
-        processes=SqlProcesses(engine),
-        workers=SqlRecorder(engine),
-        endpoints=SqlEndpoints(engine),
-        secrets=SqlSecrets(engine),
-        sealing_keys=sealing_keys,
-        trail=SqlAuditTrail(engine),
-    )
-    groups = [Group(settings.worker.group, topics.requests), Group(settings.notifier.group, topics.results)]
-    try:
-        async with open_log(settings.backend, partitions=settings.environment.partitions) as log:
-            check = TopicCheck(log, topics.requests, SqlPlaces(engine), clock)
-            yield StatusReader(log, topics.all(), groups, parts, check, clock)
-    finally:
-        await engine.dispose()
-
-
-def require_there(settings: Settings) -> None:
-    """Raises `BadSettings` if an embedded deployment's directory has no data."""
-    if isinstance(settings.backend, Embedded) and not settings.backend.data_dir.is_dir():
-        raise BadSettings(
-            f"There is no forwarder in {settings.backend.data_dir}: start one with `forwarder up`, or name its directory in "
-            "FORWARDER_DATA_DIR."
-        )
-
-
-async def valid_sealing_keys(engine: Engine, now: datetime) -> Sequence[str]:
-    """The ids of the keys that cards can be sealed to now."""
-    keys = await load_sealing_keys(engine, now=now)
-    return [key.key_id for key in keys if key.not_before <= now < key.not_after]

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import date, datetime, timedelta
 from functools import partial
-from typing import Annotated, Any, Final, Protocol
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -15,7 +15,7 @@ from forwarder.operate.output import AsJson, WrongUsage, progress, report, say, 
 from forwarder.oversight.audit import Audit
 from forwarder.process.clock import Clock
 from forwarder.store.audit.port import AuditResult
-from forwarder.store.retention.purge import Purged, SqlPurge
+from forwarder.store.retention.purge import SqlPurge
 from forwarder.tenancy.retention import MAX_DAYS, MAX_DELIVERY_DAYS, RetentionPolicies, RetentionPolicy
 from forwarder.tenancy.sql.retention import SqlRetentionPolicies
 
@@ -48,21 +48,11 @@ class TooRecent(ValueError):
     """Submissions of that day are still needed. The message gives the latest day that is allowed."""
 
 
-class PurgeStore(Protocol):
-    """See `SqlPurge`."""
-
-    async def count(self, before: date, workspace_id: str | None) -> int: ...
-
-    async def mark(self, before: date, *, now: datetime) -> None: ...
-
-    async def delete_some(self, before: date, workspace_id: str | None, *, after: int, limit: int) -> Purged: ...
-
-
 class Purge:
     """Deletes submissions that finished before a day, in UTC: confirmed ones finish when the guest leaves, others with their
     outcome. Never deletes pending, in-doubt or being-cancelled ones, however old. Raises `StoreUnavailable`."""
 
-    def __init__(self, store: PurgeStore, audit: Audit, clock: Clock) -> None:
+    def __init__(self, store: SqlPurge, audit: Audit, clock: Clock) -> None:
         self._store = store
         self._audit = audit
         self._clock = clock

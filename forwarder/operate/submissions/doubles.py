@@ -1,9 +1,8 @@
 """`forwarder doubles …`: reservations that a PMS shows twice under one reference: listing them, and cancelling the surplus one."""
 
 import asyncio
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Protocol
+from typing import Annotated
 
 import typer
 
@@ -26,21 +25,13 @@ class NotCancelled(Exception):
     """Nothing was cancelled. The message says why, with the remedy."""
 
 
-class DoublesStore(Protocol):
-    """Records doubles."""
-
-    async def undoubled(self, request_id: str, doubles: Sequence[str]) -> None:
-        """Replaces the doubles of that submission by `doubles`. Raises `StoreUnavailable`."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Doubles:
     """Cancels doubles."""
 
     pushed: PushedPms
     overview: Overview
-    store: DoublesStore
+    store: SqlRepairs
     audit: Audit
 
     async def of(self, request_id: str) -> AskedFor:

@@ -1,21 +1,26 @@
 """`forwarder status`: what it takes for unwell, in which order, and that one half is told although the other is away."""
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from forwarder.assembly.backend import open_backend
-from forwarder.operate.deployment.status import AccountStatus, DeploymentStatus, EndpointStatus, LogStatus, StoreStatus
-from forwarder.operate.deployment.status_page import lines_of, open_status, status_json
+from forwarder.operate.deployment.status import (
+    AccountStatus,
+    DeploymentStatus,
+    EndpointStatus,
+    LogStatus,
+    StoreStatus,
+    open_status,
+)
+from forwarder.operate.deployment.status_page import lines_of, status_json
 from forwarder.oversight.backlog import AccountStanding, AccountState, Group, GroupLag
 from forwarder.settings import BadSettings, Environment, Settings, settings_of
-from forwarder.store.database import Engine, open_engine
+from forwarder.store.database import open_engine
 from forwarder.store.lists.port import NextTry
-from forwarder.store.migrate import applied_revisions
 from forwarder.store.standing.port import AccountWork, EndpointWork
 from forwarder.store.submissions.work import Heartbeat
 from forwarder.tenancy.sealing.keys import Secret
@@ -139,16 +144,9 @@ async def test_a_new_deployment_is_told_of_and_one_that_is_not_there_is_not_made
         assert found.well, found.findings
         assert any("kB on disk" in line or "MB on disk" in line for line, _ in lines_of(found))
         away = open_engine(NOBODY_LISTENS)
-        broken = replace(reader, store=replace(reader.store, revisions=_asking(away)))
+        broken = replace(reader, engine=away)
         half = await broken.read()
         await away.dispose()
     assert half.log is not None
     assert half.store is None
     assert "store is away" in half.findings[0].says
-
-
-def _asking(engine: Engine) -> Callable[[], Coroutine[Any, Any, tuple[Sequence[str], bool]]]:
-    async def revisions() -> tuple[Sequence[str], bool]:
-        return await applied_revisions(engine), True
-
-    return revisions
