@@ -52,7 +52,7 @@ class GroupLag:
 
 
 @dataclass(frozen=True, slots=True)
-class AccountStanding:
+class AccountBacklog:
     """An account and its backlog. `account` is None if it does not exist. A shadow has its own id and its account's settings,
     but is never paused with it."""
 
@@ -64,10 +64,10 @@ class AccountStanding:
 
 
 @dataclass(frozen=True, slots=True)
-class StandingWork:
+class Backlog:
     """The store's backlog, read at `at`. Includes every account, even those without work."""
 
-    accounts: Sequence[AccountStanding]
+    accounts: Sequence[AccountBacklog]
     endpoints: Sequence[EndpointWork]
     at: datetime
 
@@ -97,7 +97,7 @@ async def read_lag(log: Log, groups: Sequence[Group], clock: Clock) -> Sequence[
         return await asyncio.gather(*map(lag_of, groups))
 
 
-async def read_work(store: StandingReader, tenancy: Accounts, clock: Clock) -> StandingWork:
+async def read_backlog(store: StandingReader, tenancy: Accounts, clock: Clock) -> Backlog:
     """Raises `StoreUnavailable` and `TenancyUnavailable`."""
     now = clock.now()
     known = {account.id: account for account in await tenancy.accounts()}
@@ -105,23 +105,23 @@ async def read_work(store: StandingReader, tenancy: Accounts, clock: Clock) -> S
     failed: dict[str, list[FailedWork]] = {}
     for each in await store.failed():
         failed.setdefault(each.account_id, []).append(each)
-    standing = [
-        _standing(account_id, known, works.get(account_id) or _nothing(account_id), failed.get(account_id, ()))
+    accounts = [
+        _backlog_of(account_id, known, works.get(account_id) or _no_work(account_id), failed.get(account_id, ()))
         for account_id in sorted({*known, *works})
     ]
-    return StandingWork(standing, await store.endpoints(), now)
+    return Backlog(accounts, await store.endpoints(), now)
 
 
-def _standing(
+def _backlog_of(
     account_id: str, known: Mapping[str, Account], work: AccountWork, failed: Sequence[FailedWork]
-) -> AccountStanding:
+) -> AccountBacklog:
     account = known.get(live_account_id(account_id))
     if account is None:
         state = AccountState.UNKNOWN
     else:
         state = AccountState.PAUSED if account.paused and account_id == account.id else AccountState.ACTIVE
-    return AccountStanding(account_id, account, state, work, failed)
+    return AccountBacklog(account_id, account, state, work, failed)
 
 
-def _nothing(account_id: str) -> AccountWork:
+def _no_work(account_id: str) -> AccountWork:
     return AccountWork(account_id, 0, None, 0, None, 0, None)

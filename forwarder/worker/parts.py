@@ -10,9 +10,9 @@ from forwarder.store.submissions.port import Recorder
 from forwarder.tenancy.port import Directory, Unsealer
 from forwarder.topics.port import Log, LogGap, Publisher, Topics
 from forwarder.topics.signing import MessageSigner
+from forwarder.worker.backlog import BacklogSources
 from forwarder.worker.cards.keeper import CardParts
 from forwarder.worker.retention import RetentionSweeper
-from forwarder.worker.standing import StandingParts
 
 GROUP: Final = "forwarder-worker"
 """The consumer group of all workers of a deployment."""
@@ -89,7 +89,7 @@ class WorkerParts:
     cards: CardParts
     credential_key: bytes = b""
     """The key of the hash that distinguishes credentials in the evidence of pushes."""
-    standing: StandingParts | None = None
+    backlog: BacklogSources | None = None
     """None: this worker does not report the backlog."""
     sweeper: RetentionSweeper | None = None
     """None: this worker does not remove guests' data."""

@@ -18,6 +18,7 @@ from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.store.submissions.work import Work
 from forwarder.tenancy.port import TenancyUnavailable
 from forwarder.topics.port import Consumer, LogGap, LogUnavailable
+from forwarder.worker.backlog import BacklogMetrics
 from forwarder.worker.cards.keeper import CardKeeper
 from forwarder.worker.cards.vault import CardVault
 from forwarder.worker.dispatch.dispatcher import Dispatcher
@@ -32,7 +33,6 @@ from forwarder.worker.parts import WorkerParts
 from forwarder.worker.push.pipeline import PushPipeline
 from forwarder.worker.push.pusher import Pusher, Timing
 from forwarder.worker.push.suspects import Suspects
-from forwarder.worker.standing import StandingTeller
 from forwarder.worker.store_watch import StoreWatch
 
 _log = structlog.get_logger(__name__)
@@ -109,10 +109,10 @@ class Worker:
         self._outages = {Where.INTAKE: Outage(Where.INTAKE, clock)}
         """The outages of loops whose step does not return while it works."""
         self._consumer: Consumer | None = None
-        self._teller = (
+        self._backlog = (
             None
-            if parts.standing is None
-            else StandingTeller(parts.standing, parts.log, recorder, clock, lambda: self._lease.worker_id)
+            if parts.backlog is None
+            else BacklogMetrics(parts.backlog, parts.log, recorder, clock, lambda: self._lease.worker_id)
         )
 
     def consuming(self) -> bool:
@@ -218,7 +218,7 @@ class Worker:
 
     def _loops(self) -> Mapping[Where, Callable[[], Awaitable[None]]]:
         sweeper = self._parts.sweeper
-        teller = self._teller
+        teller = self._backlog
         return {
             **({} if sweeper is None else {Where.RETENTION: sweeper.keep_sweeping}),
             Where.LEASE: self._keep_lease,
@@ -232,7 +232,7 @@ class Worker:
             Where.CARDS: self._cards.keep,
             Where.REPUBLISH: self._outbox.republish,
             Where.BREAKERS: self._show_breakers,
-            **({} if teller is None else {Where.STANDING: teller.read_work, Where.STANDING_LAG: teller.read_lag}),
+            **({} if teller is None else {Where.STANDING: teller.read_backlog, Where.STANDING_LAG: teller.read_lag}),
         }
 
     async def _show_breakers(self) -> None:
@@ -307,8 +307,8 @@ class Worker:
             _log.warning("rows.not_released", count=len(work_ids), error=str(error))
 
     async def _wind_down(self) -> None:
-        if self._teller is not None:
-            self._teller.stop()
+        if self._backlog is not None:
+            self._backlog.stop()
         keeping = asyncio.create_task(
             forever(self._keep_lease, name=Where.LEASE, clock=self._parts.clock, outages=_OUTAGES)
         )

@@ -29,10 +29,10 @@ from forwarder.tenancy.sealing.registry import Keyring
 from forwarder.tenancy.sql.grants import SqlGrants
 from forwarder.tenancy.sql.retention import SqlRetentionPolicies
 from forwarder.topics.port import LogUnavailable, Publisher
+from forwarder.worker.backlog import BacklogSources
 from forwarder.worker.parts import WorkerParts
 from forwarder.worker.retention import RetentionSweeper
 from forwarder.worker.service import Worker
-from forwarder.worker.standing import StandingParts
 
 _log = structlog.get_logger(__name__)
 
@@ -85,7 +85,7 @@ async def open_worker(stack: AsyncExitStack, backend: Backend, publisher: Publis
         signer=signer,
         cards=card_parts(backend),
         credential_key=(await backend.request_ids()).mac_key,
-        standing=standing_parts(backend),
+        backlog=backlog_sources(backend),
         lacking=recovery_check(backend, await backend.request_ids(), signer).lacking,
         topic_losses=topic_check(backend),
         sweeper=RetentionSweeper(SqlGuests(backend.engine), SqlRetentionPolicies(backend.engine), clock),
@@ -93,7 +93,7 @@ async def open_worker(stack: AsyncExitStack, backend: Backend, publisher: Publis
     return Worker(parts)
 
 
-def standing_parts(backend: Backend) -> StandingParts:
+def backlog_sources(backend: Backend) -> BacklogSources:
     """The parts with which the elected worker reports the deployment's backlog."""
     settings, topics = backend.settings, backend.settings.topics
     groups = {
@@ -101,7 +101,7 @@ def standing_parts(backend: Backend) -> StandingParts:
         "notifier": Group(settings.notifier.group, topics.results),
     }
     max_accounts = settings.environment.metrics_accounts
-    return StandingParts(SqlStanding(backend.engine), backend.tenancy, groups, max_accounts)
+    return BacklogSources(SqlStanding(backend.engine), backend.tenancy, groups, max_accounts)
 
 
 def worker_checks(backend: Backend, worker: Worker) -> Mapping[str, Check]:

@@ -21,7 +21,7 @@ from forwarder.operate.tenants.accounts import (
     checks_of,
     rate_of,
 )
-from forwarder.oversight.backlog import AccountStanding, StandingWork, read_work
+from forwarder.oversight.backlog import AccountBacklog, Backlog, read_backlog
 from forwarder.pms.port import SYSTEM_TLS, BadOptions, ClientTls
 from forwarder.reservation.checks.plausibility import CHECKS
 from forwarder.reservation.duplicates import MAX_WINDOW_SECONDS
@@ -40,9 +40,9 @@ class AccountPages:
         self._accounts = parts.accounts
         self._recent = Recent(self._read, parts.clock)
 
-    async def _read(self) -> tuple[StandingWork, Mapping[str, PmsState]]:
+    async def _read(self) -> tuple[Backlog, Mapping[str, PmsState]]:
         parts = self._parts
-        work = await read_work(parts.standing, parts.tenancy, parts.clock)
+        work = await read_backlog(parts.standing, parts.tenancy, parts.clock)
         return work, pms_states(await parts.processes.processes(), work.at)
 
     async def list(self, _visit: Visit) -> Page:
@@ -76,10 +76,10 @@ class AccountPages:
 
     async def _page(self, account: Account, *, form: Form | None = None, **more: Any) -> Page:
         work, states = await self._recent.get()
-        standing: AccountStanding | None = next((each for each in work.accounts if each.account_id == account.id), None)
+        backlog: AccountBacklog | None = next((each for each in work.accounts if each.account_id == account.id), None)
         values = {
             "account": account,
-            "standing": standing,
+            "backlog": backlog,
             "next_try": await self._parts.overview.next_try(account.id),
             "now": work.at,
             "state": states.get(account.id),

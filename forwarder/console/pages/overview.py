@@ -13,12 +13,12 @@ from forwarder.console.responses import Page, address
 from forwarder.console.service import ConsoleParts
 from forwarder.operate.deployment.throughput import AccountOutcomes, Flow, FlowNow, PmsState, pms_states
 from forwarder.oversight.backlog import (
-    AccountStanding,
+    AccountBacklog,
     AccountState,
+    Backlog,
     GroupLag,
-    StandingWork,
+    read_backlog,
     read_lag,
-    read_work,
 )
 from forwarder.store.processes.port import RunningProcess
 from forwarder.tenancy.webhooks import Endpoint
@@ -42,18 +42,18 @@ class Attention:
 
 @dataclass(frozen=True, slots=True)
 class _AccountRow:
-    standing: AccountStanding
+    backlog: AccountBacklog
     outcomes: AccountOutcomes
     pms: PmsState | None
 
     @property
     def failed(self) -> int:
-        return sum(each.count for each in self.standing.failed)
+        return sum(each.count for each in self.backlog.failed)
 
     @property
     def rank(self) -> tuple[bool, int, int, int]:
         """The sort key: accounts with the most urgent problems have the highest."""
-        work = self.standing.work
+        work = self.backlog.work
         left_alone = self.pms is not None and self.pms.left_alone > 0
         return (left_alone, work.in_doubt + self.failed, work.pending, self.outcomes.kinds.total())
 
@@ -62,7 +62,7 @@ class _AccountRow:
 class _Seen:
     flow: FlowNow
     lags: Sequence[GroupLag]
-    work: StandingWork
+    work: Backlog
     endpoints: Sequence[Endpoint]
     processes: Sequence[RunningProcess]
 
@@ -99,9 +99,9 @@ class OverviewPage:
                 **others,
                 "attention": attention[:_NAMED],
                 "unnamed": max(len(attention) - _NAMED, 0),
-                "pending": sum(row.standing.work.pending for row in rows),
-                "in_doubt": sum(row.standing.work.in_doubt for row in rows),
-                "oldest": min((at for row in rows if (at := row.standing.work.oldest_pending_at)), default=None),
+                "pending": sum(row.backlog.work.pending for row in rows),
+                "in_doubt": sum(row.backlog.work.in_doubt for row in rows),
+                "oldest": min((at for row in rows if (at := row.backlog.work.oldest_pending_at)), default=None),
             },
         )
 
@@ -111,7 +111,7 @@ class OverviewPage:
             *await asyncio.gather(
                 self._flow.read(),
                 read_lag(parts.log, parts.groups, parts.clock),
-                read_work(parts.standing, parts.tenancy, parts.clock),
+                read_backlog(parts.standing, parts.tenancy, parts.clock),
                 parts.webhooks.endpoints(None),
                 parts.processes.processes(),
             )
@@ -143,15 +143,15 @@ def _of_flow(seen: _Seen) -> Iterator[Attention]:
 def _of_pms(rows: Sequence[_AccountRow]) -> Iterator[Attention]:
     for row in rows:
         if row.pms is not None and row.pms.left_alone:
-            where = address(f"/accounts/{row.standing.account_id}")
-            what = f"is left alone, its PMS fails: {row.pms.reason or 'unknown'}; {row.standing.work.pending:,} wait. Probe it"
-            yield Attention(row.standing.account_id, what, where, bad=row.standing.work.pending > 0)
+            where = address(f"/accounts/{row.backlog.account_id}")
+            what = f"is left alone, its PMS fails: {row.pms.reason or 'unknown'}; {row.backlog.work.pending:,} wait. Probe it"
+            yield Attention(row.backlog.account_id, what, where, bad=row.backlog.work.pending > 0)
     for row in rows:
-        if row.standing.work.in_doubt:
-            where = address("/in-doubt", account=row.standing.account_id)
-            yield Attention(row.standing.account_id, f"{row.standing.work.in_doubt:,} in doubt", where)
+        if row.backlog.work.in_doubt:
+            where = address("/in-doubt", account=row.backlog.account_id)
+            yield Attention(row.backlog.account_id, f"{row.backlog.work.in_doubt:,} in doubt", where)
     for row in rows:
-        for failed in row.standing.failed:
+        for failed in row.backlog.failed:
             where = address("/dead-letters", account=failed.account_id, **{"class": failed.failure_class})
             yield Attention(failed.account_id, f"{failed.count:,} failed: {failed.failure_class}", where)
 
@@ -207,11 +207,11 @@ def _runs(seen: _Seen) -> Sequence[_Runs]:
 
 def _waiting(row: _AccountRow, now: datetime) -> Iterator[Attention]:
     """Problems of one account before anything has failed."""
-    account, work = row.standing.account_id, row.standing.work
+    account, work = row.backlog.account_id, row.backlog.work
     where = address(f"/accounts/{account}")
-    if row.standing.state is AccountState.PAUSED:
+    if row.backlog.state is AccountState.PAUSED:
         yield Attention(account, f"is paused; {work.pending:,} wait", where, bad=False)
-    elif row.standing.state is AccountState.UNKNOWN and work.pending:
+    elif row.backlog.state is AccountState.UNKNOWN and work.pending:
         yield Attention(account, f"is no longer an account; {work.pending:,} wait", where)
     elif work.oldest_pending_at is not None and (now - work.oldest_pending_at).total_seconds() > _OLD_SECONDS:
         age = (now - work.oldest_pending_at).total_seconds() / 60

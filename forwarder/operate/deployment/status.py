@@ -10,12 +10,12 @@ from typing import Any, Final, TypeVar
 
 from forwarder.assembly.backend import database_of, open_log
 from forwarder.oversight.backlog import (
-    AccountStanding,
+    AccountBacklog,
     AccountState,
     Group,
     GroupLag,
+    read_backlog,
     read_lag,
-    read_work,
 )
 from forwarder.oversight.losses import TopicCheck, TopicLost
 from forwarder.process.clock import Clock, SystemClock
@@ -64,7 +64,7 @@ class LogStatus:
 class AccountStatus:
     """An account with open work. `next_try`: its next due submission, and the reason of its last failure."""
 
-    standing: AccountStanding
+    backlog: AccountBacklog
     next_try: NextTry | None
 
 
@@ -165,7 +165,7 @@ class StatusReader:
         revisions = await applied_revisions(engine)
         if not await is_current(engine):
             return StoreStatus(revisions, HEAD, current=False)
-        work = await read_work(SqlStanding(engine), SqlTenancyAdmin(engine), self.clock)
+        work = await read_backlog(SqlStanding(engine), SqlTenancyAdmin(engine), self.clock)
         waiting = [each for each in work.accounts if each.work.pending or each.work.in_doubt or each.work.due]
         accounts = [AccountStatus(each, await overview.next_try(each.account_id)) for each in waiting]
         pending = {each.endpoint_id: each for each in work.endpoints}
@@ -309,8 +309,8 @@ def _of_processes(processes: Sequence[RunningProcess], now: datetime) -> Iterato
 
 
 def _of_account(account: AccountStatus, now: datetime) -> Iterator[Finding]:
-    standing, name = account.standing, account.standing.account_id
-    work, state = standing.work, standing.state
+    backlog, name = account.backlog, account.backlog.account_id
+    work, state = backlog.work, backlog.state
     if work.in_doubt:
         since = "" if work.oldest_in_doubt_at is None else f", the oldest for {_for(now - work.oldest_in_doubt_at)}"
         says = f"{name}: {work.in_doubt:,} in doubt{since}"

@@ -34,8 +34,8 @@ _ACCOUNTS: Final = 8
 """How many accounts a terminal's page shows; a pipe gets all of them."""
 
 _ACCOUNT: Final = (
-    "id=standing.account_id state=standing.state pending=standing.work.pending oldestPendingAt=standing.work.oldest_pending_at "
-    "due=standing.work.due inDoubt=standing.work.in_doubt nextTryAt=next_try.due_at reason=next_try.reason"
+    "id=backlog.account_id state=backlog.state pending=backlog.work.pending oldestPendingAt=backlog.work.oldest_pending_at "
+    "due=backlog.work.due inDoubt=backlog.work.in_doubt nextTryAt=next_try.due_at reason=next_try.reason"
 )
 
 _Line = tuple[str, str]
@@ -174,8 +174,8 @@ def _store_lines(store: StoreStatus, accounts: int | None) -> Iterator[_Line]:
 
 
 def _account_line(account: AccountStatus) -> str:
-    standing, work, tried = account.standing, account.standing.work, account.next_try
-    parts = [f"account {standing.account_id}: {standing.state.value}", f"{work.pending:,} wait"]
+    backlog, work, tried = account.backlog, account.backlog.work, account.next_try
+    parts = [f"account {backlog.account_id}: {backlog.state.value}", f"{work.pending:,} wait"]
     if work.oldest_pending_at is not None:
         parts.append(f"the oldest since {iso(work.oldest_pending_at)}")
     if work.in_doubt:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from forwarder.oversight.backlog import AccountStanding, AccountState, read_work
+from forwarder.oversight.backlog import AccountBacklog, AccountState, read_backlog
 from forwarder.reservation.failures import FAILURE_CLASS
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.submission import shadow_id
@@ -88,9 +88,9 @@ async def test_paused_accounts_are_told_apart_from_active_and_unknown_ones(
         await recorder.record("w1", [failed(each, "expired") for each in works if name == "acc"], [])
     clock = ManualClock()
     active, paused, idle = account("acc"), account("paused", paused=True), account("idle")
-    read = await read_work(SqlStanding(engine), FewAccounts(active, paused, idle), clock)
+    read = await read_backlog(SqlStanding(engine), FewAccounts(active, paused, idle), clock)
 
-    def told(standing: AccountStanding) -> tuple[str, AccountState, int]:
+    def told(standing: AccountBacklog) -> tuple[str, AccountState, int]:
         return standing.account_id, standing.state, standing.work.pending
 
     assert [told(each) for each in read.accounts] == [

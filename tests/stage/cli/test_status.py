@@ -17,7 +17,7 @@ from forwarder.operate.deployment.status import (
     open_status,
 )
 from forwarder.operate.deployment.status_page import lines_of, status_json
-from forwarder.oversight.backlog import AccountStanding, AccountState, Group, GroupLag
+from forwarder.oversight.backlog import AccountBacklog, AccountState, Group, GroupLag
 from forwarder.settings import BadSettings, Environment, Settings, settings_of
 from forwarder.store.database import open_engine
 from forwarder.store.lists.port import NextTry
@@ -40,7 +40,7 @@ WELL = DeploymentStatus(NOW, LOG, None, STORE, None)
 
 
 def stands(name: str, work: AccountWork, state: AccountState, next_try: NextTry | None = None) -> AccountStatus:
-    return AccountStatus(AccountStanding(name, account(name), state, work, ()), next_try)
+    return AccountStatus(AccountBacklog(name, account(name), state, work, ()), next_try)
 
 
 ACCOUNTS = [
@@ -121,7 +121,7 @@ async def test_groups_are_those_of_the_deployment(tmp_path: Path) -> None:
 
 
 def test_a_terminals_page_has_forty_lines_at_most() -> None:
-    many = [stands(f"acc-{number}", ACCOUNTS[1].standing.work, AccountState.PAUSED) for number in range(100)]
+    many = [stands(f"acc-{number}", ACCOUNTS[1].backlog.work, AccountState.PAUSED) for number in range(100)]
     found = replace(WELL, store=replace(STORE, accounts=many))
     assert len(list(lines_of(found, findings=9, accounts=8))) <= 40
     assert len(list(lines_of(found))) > 200

@@ -59,13 +59,13 @@ from forwarder.topics.embedded.log import EmbeddedLog
 from forwarder.topics.embedded.writer import EmbeddedPublisher
 from forwarder.topics.outcomes import OutcomeListener
 from forwarder.topics.port import ConsumedMessage, LogGap, Message
+from forwarder.worker.backlog import BacklogSources
 from forwarder.worker.dispatch.dispatcher import Dispatcher
 from forwarder.worker.intake import cancellations, sources
 from forwarder.worker.outcome import deadlines, recorder
 from forwarder.worker.push import pipeline, pusher
 from forwarder.worker.retention import RetentionSweeper
 from forwarder.worker.service import Worker
-from forwarder.worker.standing import StandingParts
 from tests.support.log.messages import ignore_partitions
 from tests.support.log.signers import TRUSTING
 from tests.support.memory.clock import ManualClock, settle
@@ -460,10 +460,10 @@ async def test_a_round_of_a_loop_that_raises_costs_nothing_else(
     bench.settings = replace(bench.settings, lease_seconds=0.9)
     before = count_of(where)
     sweeper = RetentionSweeper(_Swept(bench.engine), _Policies(), bench.clock)  # type: ignore[arg-type]
-    parts = StandingParts(_Nothing(), _Nothing(), {}, 10)
+    parts = BacklogSources(_Nothing(), _Nothing(), {}, 10)
 
     await bench.submit(*map(fresh, EVERY))
-    async with bench.worker(standing=parts, sweeper=sweeper, topic_losses=_NoTopicLosses(), lacking=_no_loss) as worker:
+    async with bench.worker(backlog=parts, sweeper=sweeper, topic_losses=_NoTopicLosses(), lacking=_no_loss) as worker:
 
         async def alive() -> bool:
             worker._dispatcher.refill_wanted.set()  # noqa: SLF001

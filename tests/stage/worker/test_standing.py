@@ -15,7 +15,7 @@ from forwarder.store.submissions.recorder import SqlRecorder
 from forwarder.store.submissions.work import Heartbeat
 from forwarder.tenancy.port import Account
 from forwarder.topics.embedded.log import EmbeddedLog
-from forwarder.worker.standing import LOOK_SECONDS, StandingParts, StandingTeller
+from forwarder.worker.backlog import LOOK_SECONDS, BacklogMetrics, BacklogSources
 from tests.support.log.messages import ignore_partitions, numbered, take
 from tests.support.memory.clock import ManualClock
 from tests.support.worker.works import NOW, account
@@ -84,15 +84,15 @@ async def log(tmp_path: Path, clock: ManualClock) -> AsyncIterator[EmbeddedLog]:
         yield log
 
 
-def teller(store: Store, log: EmbeddedLog, clock: ManualClock, *, max_accounts: int = 10) -> StandingTeller:
+def teller(store: Store, log: EmbeddedLog, clock: ManualClock, *, max_accounts: int = 10) -> BacklogMetrics:
     groups = {"worker": Group("workers", TOPIC), "notifier": Group("notifiers", "results")}
-    parts = StandingParts(Standing(store), Tenancy(), groups, max_accounts)
-    return StandingTeller(parts, log, store, clock, lambda: "worker-b")
+    parts = BacklogSources(Standing(store), Tenancy(), groups, max_accounts)
+    return BacklogMetrics(parts, log, store, clock, lambda: "worker-b")
 
 
-async def look(one: StandingTeller, clock: ManualClock) -> None:
+async def look(one: BacklogMetrics, clock: ManualClock) -> None:
     """One look at the store, which ends when the next is due."""
-    looking = asyncio.ensure_future(one.read_work())
+    looking = asyncio.ensure_future(one.read_backlog())
     while not looking.done():
         await asyncio.sleep(0)
         await clock.advance(LOOK_SECONDS)
@@ -172,13 +172,13 @@ async def test_how_far_the_groups_are_behind_is_told_while_the_store_is_away_and
         assert pending("a1", "active") == 5
         await clock.advance(180.0)
         with pytest.raises(StoreUnavailable):
-            await one.read_work()
+            await one.read_backlog()
         assert pending("a1", "active") is None
         one.stop()
     assert value("forwarder_lag_messages", group="worker") is None
 
 
-async def read_lag(one: StandingTeller, clock: ManualClock) -> None:
+async def read_lag(one: BacklogMetrics, clock: ManualClock) -> None:
     looking = asyncio.ensure_future(one.read_lag())
     while not looking.done():
         await asyncio.sleep(0.001)  # it reads in a thread

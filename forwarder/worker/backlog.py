@@ -1,4 +1,4 @@
-"""Reports the deployment's backlog as metrics: one elected worker does it for all, independently of intake, which may be stuck.
+"""The metrics of the deployment's backlog. One elected worker reports them for all, independently of intake, which may be stuck.
 
 The worker with the first id among those that hold a lease is elected. With other workers present it begins only after it has been
 first for a while: by then the previous one has checked again, and stopped. So sums over all workers are correct. While the store is
@@ -13,14 +13,14 @@ from typing import Final
 from forwarder.observability import metrics
 from forwarder.observability.snapshots import SnapshotGauge
 from forwarder.oversight.backlog import (
+    AccountBacklog,
     Accounts,
-    AccountStanding,
     AccountState,
+    Backlog,
     Group,
     GroupLag,
-    StandingWork,
+    read_backlog,
     read_lag,
-    read_work,
 )
 from forwarder.process.clock import Clock
 from forwarder.store.standing.port import StandingReader
@@ -35,7 +35,7 @@ _MAX_PAUSE_SECONDS: Final = 90.0
 """At most one part in `_SHARE` of the time is spent on reading the backlog, unless that needs a pause longer than this."""
 
 _OTHER: Final = "other"
-_OF_WORK: Final = (
+_WORK_GAUGES: Final = (
     metrics.PENDING,
     metrics.OLDEST_PENDING_SECONDS,
     metrics.DUE,
@@ -47,11 +47,11 @@ _OF_WORK: Final = (
     metrics.WEBHOOKS_PENDING,
     metrics.WEBHOOKS_OLDEST_DUE_SECONDS,
 )
-_OF_LAG: Final = (metrics.LAG_MESSAGES, metrics.LAG_SECONDS)
+_LAG_GAUGES: Final = (metrics.LAG_MESSAGES, metrics.LAG_SECONDS)
 
 
 @dataclass(frozen=True, slots=True)
-class StandingParts:
+class BacklogSources:
     """Where to read the backlog. `groups`: by their names in metrics. `max_accounts`: how many accounts have metrics of their
     own."""
 
@@ -61,11 +61,11 @@ class StandingParts:
     max_accounts: int
 
 
-class StandingTeller:
-    """The backlog metrics of one worker; `worker_id` returns its current id. `read_work` and `read_lag` are steps of two loops."""
+class BacklogMetrics:
+    """The backlog metrics of one worker; `worker_id` returns its current id. `read_backlog` and `read_lag` are steps of two loops."""
 
     def __init__(
-        self, parts: StandingParts, log: Log, recorder: Recorder, clock: Clock, worker_id: Callable[[], str]
+        self, parts: BacklogSources, log: Log, recorder: Recorder, clock: Clock, worker_id: Callable[[], str]
     ) -> None:
         self._parts = parts
         self._log = log
@@ -73,18 +73,18 @@ class StandingTeller:
         self._clock = clock
         self._worker_id = worker_id
         self._first_since: float | None = None
-        self._telling = False
+        self._elected = False
         self._next_work = float("-inf")
-        self._shown_at: dict[str, tuple[float, datetime]] = {}
+        self._read_at: dict[str, tuple[float, datetime]] = {}
 
-    async def read_work(self) -> None:
+    async def read_backlog(self) -> None:
         """Runs the election; if elected, reports the backlog in the store; then waits. Raises `StoreUnavailable`,
         `TenancyUnavailable`."""
-        self._forget_old()
-        await self._choose()
+        self._clear_stale()
+        await self._elect()
         started = self._clock.monotonic()
-        if self._telling and started >= self._next_work:
-            work = await read_work(self._parts.store, self._parts.accounts, self._clock)
+        if self._elected and started >= self._next_work:
+            work = await read_backlog(self._parts.store, self._parts.accounts, self._clock)
             show_work(work, self._parts.max_accounts)
             self._note("work", work.at)
             took = self._clock.monotonic() - started
@@ -93,49 +93,49 @@ class StandingTeller:
 
     async def read_lag(self) -> None:
         """If elected, reports the groups' lag; then waits. Raises `LogUnavailable`."""
-        self._forget_old()
-        if self._telling:
+        self._clear_stale()
+        if self._elected:
             lags = await read_lag(self._log, list(self._parts.groups.values()), self._clock)
-            if self._telling:
+            if self._elected:
                 show_lag(dict(zip(self._parts.groups, lags, strict=True)))
                 self._note("lag", lags[0].at)
         await self._clock.sleep(LOOK_SECONDS)
 
     def stop(self) -> None:
         """Clears the metrics: the worker stops, or another one is elected."""
-        self._telling = False
-        self._shown_at.clear()
-        for gauge in (*_OF_WORK, *_OF_LAG, metrics.STANDING_READ_AT):
+        self._elected = False
+        self._read_at.clear()
+        for gauge in (*_WORK_GAUGES, *_LAG_GAUGES, metrics.STANDING_READ_AT):
             gauge.replace({})
 
-    async def _choose(self) -> None:
+    async def _elect(self) -> None:
         workers = sorted(each.worker_id for each in await self._recorder.heartbeats())
         now, mine = self._clock.monotonic(), self._worker_id()
         if not workers or workers[0] != mine:
             self._first_since = None
-            if self._telling:
+            if self._elected:
                 self.stop()
             return
         if self._first_since is None:
             self._first_since = now if len(workers) > 1 else float("-inf")
-        self._telling = now - self._first_since >= _FIRST_SECONDS
+        self._elected = now - self._first_since >= _FIRST_SECONDS
 
     def _note(self, what: str, at: datetime) -> None:
-        self._shown_at[what] = (self._clock.monotonic(), at)
-        self._tell_when()
+        self._read_at[what] = (self._clock.monotonic(), at)
+        self._set_read_times()
 
-    def _forget_old(self) -> None:
+    def _clear_stale(self) -> None:
         """Clears metrics that could not be refreshed for long: a stale number looks as if all were well."""
         oldest = self._clock.monotonic() - _KNOWN_SECONDS
-        for what, gauges in (("work", _OF_WORK), ("lag", _OF_LAG)):
-            if what in self._shown_at and self._shown_at[what][0] < oldest:
-                del self._shown_at[what]
+        for what, gauges in (("work", _WORK_GAUGES), ("lag", _LAG_GAUGES)):
+            if what in self._read_at and self._read_at[what][0] < oldest:
+                del self._read_at[what]
                 for gauge in gauges:
                     gauge.replace({})
-                self._tell_when()
+                self._set_read_times()
 
-    def _tell_when(self) -> None:
-        metrics.STANDING_READ_AT.replace({(what,): at.timestamp() for what, (_, at) in self._shown_at.items()})
+    def _set_read_times(self) -> None:
+        metrics.STANDING_READ_AT.replace({(what,): at.timestamp() for what, (_, at) in self._read_at.items()})
 
 
 def show_lag(lags: Mapping[str, GroupLag]) -> None:
@@ -144,25 +144,27 @@ def show_lag(lags: Mapping[str, GroupLag]) -> None:
     metrics.LAG_SECONDS.replace({(name,): lag.seconds for name, lag in lags.items()})
 
 
-def show_work(work: StandingWork, max_accounts: int) -> None:
+def show_work(work: Backlog, max_accounts: int) -> None:
     """Sets the backlog in the store; accounts and endpoints with the most have their own labels."""
-    by_backlog = sorted(work.accounts, key=_backlog, reverse=True)
+    by_backlog = sorted(work.accounts, key=_urgency, reverse=True)
     names = {each.account_id: each.account_id for each in by_backlog[:max_accounts]}
 
     def age(moment: datetime | None) -> float:
         return 0.0 if moment is None else max((work.at - moment).total_seconds(), 0.0)
 
-    def stated(each: AccountStanding) -> tuple[str, ...]:
+    def with_state(each: AccountBacklog) -> tuple[str, ...]:
         return names.get(each.account_id, _OTHER), each.state.value
 
-    def named(each: AccountStanding) -> tuple[str, ...]:
+    def named(each: AccountBacklog) -> tuple[str, ...]:
         return (names.get(each.account_id, _OTHER),)
 
     accounts = work.accounts
-    _sum(metrics.PENDING, ((stated(each), each.work.pending) for each in accounts))
-    _highest(metrics.OLDEST_PENDING_SECONDS, ((stated(each), age(each.work.oldest_pending_at)) for each in accounts))
-    _sum(metrics.DUE, ((stated(each), each.work.due) for each in accounts))
-    _highest(metrics.OLDEST_DUE_SECONDS, ((stated(each), age(each.work.oldest_due_at)) for each in accounts))
+    _sum(metrics.PENDING, ((with_state(each), each.work.pending) for each in accounts))
+    _highest(
+        metrics.OLDEST_PENDING_SECONDS, ((with_state(each), age(each.work.oldest_pending_at)) for each in accounts)
+    )
+    _sum(metrics.DUE, ((with_state(each), each.work.due) for each in accounts))
+    _highest(metrics.OLDEST_DUE_SECONDS, ((with_state(each), age(each.work.oldest_due_at)) for each in accounts))
     _sum(metrics.IN_DOUBT, ((named(each), each.work.in_doubt) for each in accounts))
     _highest(metrics.OLDEST_IN_DOUBT_SECONDS, ((named(each), age(each.work.oldest_in_doubt_at)) for each in accounts))
     metrics.OPEN_DEAD_LETTERS.replace({(name,): count for name, count in work.failed_by_class.items()})
@@ -175,8 +177,8 @@ def show_work(work: StandingWork, max_accounts: int) -> None:
     _highest(metrics.WEBHOOKS_OLDEST_DUE_SECONDS, ((name, age(each.first_due_at)) for name, each in endpoints))
 
 
-def _backlog(standing: AccountStanding) -> tuple[bool, int]:
-    work = standing.work
+def _urgency(account: AccountBacklog) -> tuple[bool, int]:
+    work = account.work
     return work.in_doubt > 0, work.pending + work.due + work.in_doubt
 
 
