@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Final
 
 import typer
@@ -99,7 +99,7 @@ GROUPS: Final[Mapping[str, tuple[str, str]]] = {
     "guests": ("forwarder.operate.privacy.guests:commands", "Guests: erase one from all stored data."),
     "webhook": ("forwarder.operate.tenants.webhooks:commands", "Webhooks: where a workspace's results are posted."),
 }
-"""Groups of commands, as `COMMANDS`; the named function creates the group."""
+"""Groups of commands, as `COMMANDS`; the named function returns its commands by name."""
 
 
 _HELP: Final = "Carries vacation-rental reservations into property management systems: never lost, never booked twice."
@@ -115,10 +115,18 @@ def program(arguments: Sequence[str]) -> typer.Typer:
         if name != called:
             app.command(name, help=about)(_listed)
         elif name in GROUPS:
-            app.add_typer(load(place)(), name=name)
+            app.add_typer(_group(about, load(place)()), name=name)
         else:
             app.command(name)(load(place))
     return app
+
+
+def _group(about: str, commands: Mapping[str, Callable[..., None]]) -> typer.Typer:
+    group = typer.Typer(help=about, no_args_is_help=True)
+    group.callback()(lambda: None)  # typer would omit the name of a single command
+    for name, command in commands.items():
+        group.command(name, context_settings=getattr(command, "context_settings", None))(command)
+    return group
 
 
 def _tell_version(asked: bool) -> None:

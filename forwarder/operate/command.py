@@ -8,7 +8,7 @@ import re
 import signal
 import sys
 import tomllib
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime, timedelta
@@ -25,6 +25,9 @@ from forwarder.process.loops import first_of
 from forwarder.topics.port import Log, Topics
 
 R = TypeVar("R")
+
+Commands = Mapping[str, Callable[..., None]]
+"""The commands of a group, by name."""
 
 
 def with_backend(command: Callable[[Backend], Awaitable[R]], *, any_secret: bool = False) -> R:

@@ -62,7 +62,7 @@ class BacklogSources:
 
 
 class BacklogMetrics:
-    """The backlog metrics of one worker; `worker_id` returns its current id. `read_backlog` and `read_lag` are steps of two loops."""
+    """The backlog metrics of one worker, whose current id `worker_id` returns. `read_backlog` and `read_lag` are steps of loops."""
 
     def __init__(
         self, parts: BacklogSources, log: Log, recorder: Recorder, clock: Clock, worker_id: Callable[[], str]

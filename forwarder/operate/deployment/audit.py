@@ -8,7 +8,7 @@ import typer
 from pydantic_core import from_json
 
 from forwarder.assembly.backend import Backend
-from forwarder.operate.command import moment, with_backend
+from forwarder.operate.command import Commands, moment, with_backend
 from forwarder.operate.output import AsJson, Failed, WrongUsage, note, picked, say, show_json, show_rows
 from forwarder.oversight.audit import Verification, verify_trail
 from forwarder.process.clock import SystemClock
@@ -19,12 +19,9 @@ _FIELDS = "number at who=actor kind=actor_kind from=origin action workspace=work
 _HEAD = re.compile(r"([1-9][0-9]{0,17}):([0-9a-f]{64})")
 
 
-def commands() -> typer.Typer:
+def commands() -> Commands:
     """list, verify"""
-    group = typer.Typer(help="The audit trail: who did what, and whether it was tampered with.", no_args_is_help=True)
-    group.command("list")(list_entries)
-    group.command("verify")(verify)
-    return group
+    return {"list": list_entries, "verify": verify}
 
 
 def list_entries(

@@ -11,7 +11,7 @@ import typer
 
 from forwarder.assembly.backend import Backend
 from forwarder.assembly.secrets import required_secrets
-from forwarder.operate.command import with_backend
+from forwarder.operate.command import Commands, with_backend
 from forwarder.operate.output import AsJson, Failed, picked, report, say, show_json, show_rows
 from forwarder.store.submissions.card_keys import SqlCardKeys
 from forwarder.store.submissions.work import CardKey
@@ -167,18 +167,9 @@ def _rewrapped(wrapper: SecretWrapper, old: CardKey) -> CardKey:
 _SECRET_BYTES = 32
 
 
-def commands() -> typer.Typer:
+def commands() -> Commands:
     """status, generate, add, rotate, reseal, retire"""
-    group = typer.Typer(
-        help="The deployment's secrets: list them, see what they seal, change them.", no_args_is_help=True
-    )
-    group.command("status")(status)
-    group.command("generate")(generate)
-    group.command("add")(add)
-    group.command("rotate")(rotate)
-    group.command("reseal")(reseal)
-    group.command("retire")(retire)
-    return group
+    return {"status": status, "generate": generate, "add": add, "rotate": rotate, "reseal": reseal, "retire": retire}
 
 
 def status(

@@ -11,7 +11,7 @@ import typer
 
 from forwarder.assembly.backend import Backend, make_database_roles, migrate_backend
 from forwarder.assembly.start import settings_and_logging
-from forwarder.operate.command import with_backend
+from forwarder.operate.command import Commands, with_backend
 from forwarder.operate.output import AsJson, WrongUsage, say, show_json, show_rows
 from forwarder.reservation.checks.card_numbers import mask
 from forwarder.settings import Distributed, Embedded
@@ -115,13 +115,9 @@ def _text(text: str) -> str:
     return mask(text[:_MAX_TEXT])
 
 
-def commands() -> typer.Typer:
+def commands() -> Commands:
     """acls, create, list"""
-    group = typer.Typer(help="The topics of the log.", no_args_is_help=True)
-    group.command("acls")(print_acls)
-    group.command("create")(create)
-    group.command("list")(list_topics)
-    return group
+    return {"acls": print_acls, "create": create, "list": list_topics}
 
 
 def create(

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from forwarder.operate.command import moment, stop_on_signal, unless_stopped, with_log
+from forwarder.operate.command import Commands, moment, stop_on_signal, unless_stopped, with_log
 from forwarder.operate.output import Failed, WrongUsage, json_line, note, show_lines, while_read
 from forwarder.process.clock import Clock, SystemClock
 from forwarder.process.printable import printable
@@ -119,11 +119,9 @@ def _object(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def commands() -> typer.Typer:
+def commands() -> Commands:
     """tail"""
-    group = typer.Typer(help="Result events, as downstream services receive them.", no_args_is_help=True)
-    group.command("tail")(tail)
-    return group
+    return {"tail": tail}
 
 
 def tail(

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from forwarder.assembly.backend import Backend
-from forwarder.operate.command import with_backend
+from forwarder.operate.command import Commands, with_backend
 from forwarder.operate.output import AsJson, Failed, WrongUsage, picked, progress, say, show_json, show_rows
 from forwarder.oversight.audit import Audit
 from forwarder.process.clock import Clock, iso
@@ -232,12 +232,9 @@ _ADVICE: Final = {
 }
 
 
-def commands() -> typer.Typer:
+def commands() -> Commands:
     """erase"""
-    group = typer.Typer(help="Guests: erase one from all stored data.", no_args_is_help=True)
-    group.callback()(lambda: None)  # typer would omit the name of a single command
-    group.command("erase")(erase)
-    return group
+    return {"erase": erase}
 
 
 def erase(

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from forwarder.assembly.backend import Backend
-from forwarder.operate.command import with_backend
+from forwarder.operate.command import Commands, with_backend
 from forwarder.operate.output import AsJson, WrongUsage, progress, report, say, show_json, show_rows
 from forwarder.oversight.audit import Audit
 from forwarder.process.clock import Clock
@@ -89,12 +89,9 @@ _COLUMNS = ("workspace", "reservations", "deliveries", "deadLetters")
 _Workspace = Annotated[str, typer.Argument(metavar="WORKSPACE", help="The workspace.")]
 
 
-def commands() -> typer.Typer:
+def commands() -> Commands:
     """set, show"""
-    group = typer.Typer(help="How long workspaces keep their guests' data.", no_args_is_help=True)
-    group.command("set")(change)
-    group.command("show")(show)
-    return group
+    return {"set": change, "show": show}
 
 
 def change(

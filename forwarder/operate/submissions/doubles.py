@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from forwarder.assembly.backend import Backend
-from forwarder.operate.command import with_backend
+from forwarder.operate.command import Commands, with_backend
 from forwarder.operate.output import AsJson, Failed, report, say, show_rows
 from forwarder.operate.submissions.bulk import Yes, agreed
 from forwarder.operate.submissions.look_up import MAX_SECONDS, NotReached, PushedPms, open_pushed_pms
@@ -70,12 +70,9 @@ class Doubles:
             await self.store.undoubled(asked.request_id, [one for one in asked.doubles if one != pms_reservation_id])
 
 
-def commands() -> typer.Typer:
+def commands() -> Commands:
     """list, cancel"""
-    group = typer.Typer(help="Reservations that a PMS shows twice under one reference.", no_args_is_help=True)
-    group.command("list")(list_doubles)
-    group.command("cancel")(cancel)
-    return group
+    return {"list": list_doubles, "cancel": cancel}
 
 
 def list_doubles(as_json: AsJson = False) -> None:

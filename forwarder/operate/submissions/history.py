@@ -12,7 +12,7 @@ import typer
 from pydantic_core import from_json
 
 from forwarder.assembly.backend import Backend
-from forwarder.operate.command import grouped, with_backend
+from forwarder.operate.command import Commands, grouped, with_backend
 from forwarder.operate.output import (
     AsJson,
     json_line,
@@ -123,16 +123,16 @@ _COLUMNS = ("acceptedAt", "status", "requestId", "account", "attempts", "reason"
 _PAGE = 500
 
 
-def commands() -> typer.Typer:
+def commands() -> Commands:
     """show, list, look-up, retry, settle, cancel"""
-    group = typer.Typer(help="Submissions: search, show, look up, retry, settle and cancel them.", no_args_is_help=True)
-    group.command("show")(show)
-    group.command("list")(list_submissions)
-    group.command("look-up")(look_up)
-    group.command("retry")(retry)
-    group.command("settle")(settle)
-    group.command("cancel")(cancel)
-    return group
+    return {
+        "show": show,
+        "list": list_submissions,
+        "look-up": look_up,
+        "retry": retry,
+        "settle": settle,
+        "cancel": cancel,
+    }
 
 
 @grouped

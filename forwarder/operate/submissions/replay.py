@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from forwarder.assembly.backend import Backend
-from forwarder.operate.command import stop_on_signal, with_backend
+from forwarder.operate.command import Commands, stop_on_signal, with_backend
 from forwarder.operate.output import (
     AsJson,
     Failed,
@@ -148,13 +148,9 @@ _FASTEST: Final = 100_000
 _SHOWN: Final = 20
 
 
-def commands() -> typer.Typer:
+def commands() -> Commands:
     """list, show, replay"""
-    group = typer.Typer(help="Messages that could not be delivered or read, and replaying them.", no_args_is_help=True)
-    group.command("list")(list_letters)
-    group.command("show")(show)
-    group.command("replay")(replay)
-    return group
+    return {"list": list_letters, "show": show, "replay": replay}
 
 
 def replay(

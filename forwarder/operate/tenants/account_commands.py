@@ -12,7 +12,7 @@ import typer
 
 from forwarder.assembly.backend import Backend
 from forwarder.assembly.pms_catalog import base_url_of_kind, pms_kinds
-from forwarder.operate.command import credential_from, grouped, options_from, tls_from, with_backend
+from forwarder.operate.command import Commands, credential_from, grouped, options_from, tls_from, with_backend
 from forwarder.operate.output import (
     AsJson,
     Failed,
@@ -179,17 +179,17 @@ class _NewTerms(_Terms):
     skip_checks: Annotated[str | None, _SKIP_CHECKS] = "none"
 
 
-def commands() -> typer.Typer:
+def commands() -> Commands:
     """add, set, list, show, probe, pause, resume"""
-    group = typer.Typer(help="Integration accounts: their PMS, limits and settings.", no_args_is_help=True)
-    group.command("add")(add)
-    group.command("set")(change)
-    group.command("list")(list_accounts)
-    group.command("show")(show)
-    group.command("probe")(probe)
-    group.command("pause")(pause)
-    group.command("resume")(resume)
-    return group
+    return {
+        "add": add,
+        "set": change,
+        "list": list_accounts,
+        "show": show,
+        "probe": probe,
+        "pause": pause,
+        "resume": resume,
+    }
 
 
 @grouped

@@ -4,38 +4,36 @@ import json
 from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 import typer
 
 from forwarder.assembly.kit import HOW_TO_INSTALL, of_kit
 from forwarder.assembly.pms_catalog import adapters, fields, pms_kinds, try_out
 from forwarder.observability.logging import configure_logging
-from forwarder.operate.command import options_from
+from forwarder.operate.command import Commands, options_from
 from forwarder.operate.output import AsJson, Failed, WrongUsage, say, show_json, show_rows
 from forwarder.pms.port import BadOptions
 
 _COLUMNS = ("kind", "after a doubt", "cancel", "at once", "requests", "known by", "from")
 _MOST_CHOICES = 4
-_ANYTHING: Final[Any] = {"context_settings": {"allow_extra_args": True, "ignore_unknown_options": True}}
 _SOON = timedelta(days=30)
 _OPTION_COLUMNS = ("kind", "option", "type", "required", "description")
 
 
-def commands() -> typer.Typer:
+def commands() -> Commands:
     """list, fields, try, check"""
-    group = typer.Typer(help="Adapters: list the kinds of PMS, and check one.", no_args_is_help=True)
-    group.command("list")(list_adapters)
-    group.command("fields")(show_fields)
-    group.command("try")(try_kind)
-    kit = of_kit("command:check")
-    group.command("check", **({} if kit else _ANYTHING))(kit or check_without_kit)
-    return group
+    check = of_kit("command:check") or check_without_kit
+    return {"list": list_adapters, "fields": show_fields, "try": try_kind, "check": check}
 
 
 def check_without_kit() -> None:
     """Run the conformance checks on an adapter. Needs forwarder-pms-kit, which is not installed."""
     raise Failed(f"The checks are in a separate distribution, which is not installed: {HOW_TO_INSTALL}")
+
+
+# It takes all that the kit's own command takes.
+vars(check_without_kit)["context_settings"] = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 
 def list_adapters(as_json: AsJson = False) -> None:

@@ -6,7 +6,7 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
-from forwarder.operate.command import with_backend
+from forwarder.operate.command import Commands, with_backend
 from forwarder.operate.output import AsJson, WrongUsage, picked, report, say, show_json, show_rows
 from forwarder.tenancy.key_terms import (
     DEFAULT_SCOPES,
@@ -51,14 +51,9 @@ _Rate = Annotated[
 ]
 
 
-def commands() -> typer.Typer:
+def commands() -> Commands:
     """add, list, change, revoke"""
-    group = typer.Typer(help="API keys of a workspace.", no_args_is_help=True)
-    group.command("add")(add)
-    group.command("list")(list_keys)
-    group.command("change")(change)
-    group.command("revoke")(revoke)
-    return group
+    return {"add": add, "list": list_keys, "change": change, "revoke": revoke}
 
 
 def add(

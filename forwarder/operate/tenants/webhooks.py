@@ -17,7 +17,7 @@ from forwarder.notifier.webhooks import (
     UnknownType,
     Webhooks,
 )
-from forwarder.operate.command import moment, with_backend
+from forwarder.operate.command import Commands, moment, with_backend
 from forwarder.operate.output import AsJson, Failed, WrongUsage, report, show_one, show_rows
 from forwarder.process.clock import SystemClock
 from forwarder.store.webhooks.port import DeliveryStatus
@@ -42,23 +42,23 @@ _Types = Annotated[
 _Description = Annotated[str | None, typer.Option(help="What it is for.")]
 
 
-def commands() -> typer.Typer:
+def commands() -> Commands:
     """add, list, show, set, test, rotate, disable, enable, remove, deliveries, delivery, resend, recover"""
-    group = typer.Typer(help="Webhooks: where a workspace's results are posted.", no_args_is_help=True)
-    group.command("add")(add)
-    group.command("list")(list_webhooks)
-    group.command("show")(show)
-    group.command("set")(change)
-    group.command("test")(send_test)
-    group.command("rotate")(rotate)
-    group.command("disable")(disable)
-    group.command("enable")(enable)
-    group.command("remove")(remove)
-    group.command("deliveries")(deliveries)
-    group.command("delivery")(delivery)
-    group.command("resend")(resend)
-    group.command("recover")(recover)
-    return group
+    return {
+        "add": add,
+        "list": list_webhooks,
+        "show": show,
+        "set": change,
+        "test": send_test,
+        "rotate": rotate,
+        "disable": disable,
+        "enable": enable,
+        "remove": remove,
+        "deliveries": deliveries,
+        "delivery": delivery,
+        "resend": resend,
+        "recover": recover,
+    }
 
 
 def _with_webhooks(command: Callable[[Webhooks], Awaitable[R]]) -> R:

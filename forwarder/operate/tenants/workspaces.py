@@ -5,7 +5,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from forwarder.operate.command import with_backend
+from forwarder.operate.command import Commands, with_backend
 from forwarder.operate.output import AsJson, Failed, WrongUsage, report, say, show_json, show_one, show_rows
 from forwarder.process.clock import iso
 from forwarder.tenancy.port import NotKnown, Workspace
@@ -15,14 +15,9 @@ _FORM: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,63}")
 _Id = Annotated[str, typer.Argument(metavar="ID", help="Its identifier.")]
 
 
-def commands() -> typer.Typer:
+def commands() -> Commands:
     """add, list, show, remove"""
-    group = typer.Typer(help="Workspaces: who submits and reads reservations.", no_args_is_help=True)
-    group.command("add")(add)
-    group.command("list")(list_workspaces)
-    group.command("show")(show)
-    group.command("remove")(remove)
-    return group
+    return {"add": add, "list": list_workspaces, "show": show, "remove": remove}
 
 
 def add(
