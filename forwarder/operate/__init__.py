@@ -1,1 +1,1 @@
-"""What operators do: a module for each noun, with its operations, its commands, and what the console shows of it. Sees ports."""
+"""Operators' work: a module for each noun, with its operations and its commands. It uses the kernel, which never imports it."""

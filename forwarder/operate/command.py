@@ -1,4 +1,4 @@
-"""What commands share: the open backend, signals, groups of options, and parsing of what operators type: times, credentials, and
+"""Shared by commands: the open backend, signals, groups of options, and parsing of operators' input: times, credentials, and
 options of accounts, given singly or in files."""
 
 import asyncio
@@ -32,7 +32,7 @@ Commands = Mapping[str, Callable[..., None]]
 
 def with_backend(command: Callable[[Backend], Awaitable[R]], *, any_secret: bool = False) -> R:
     """Runs `command` against the open backend and returns its result. `any_secret`: as in `open_backend`. Raises `BadSettings`,
-    `NotMigrated`, and whatever the store and the log raise."""
+    `NotMigrated`, and the errors of the store and the log."""
     settings = settings_and_logging("warning")
 
     async def run() -> R:

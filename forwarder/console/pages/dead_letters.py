@@ -163,7 +163,7 @@ class DeadLetterPages:
     def _known(self, visit: Visit) -> _Run:
         run = self._runs.get(visit.request.path_params["id"])
         if run is None:
-            raise NotKnown("There is no such replay in this process. The audit trail says what became of it.")
+            raise NotKnown("This process has no such replay. The audit trail has its result.")
         return run
 
 

@@ -151,9 +151,7 @@ class SubmissionPages:
     async def _find(self, request_id: str) -> History:
         found = await history_of(request_id, self._parts.overview, self._parts.deliveries)
         if found is None:
-            raise NotKnown(
-                f"No submission {request_id!r} was taken in; if it was just accepted, a worker has yet to reach it."
-            )
+            raise NotKnown(f"Submission {request_id!r} not found. If it was accepted moments ago, try again shortly.")
         return found
 
     async def _settle(self, request_id: str, form: Form) -> str:
@@ -197,7 +195,7 @@ class SubmissionPages:
         except CannotCancel as error:
             return f"Nothing was changed: {error}"
         if status is None:
-            return "Nothing was changed: no such submission was taken in."
+            return "Nothing was changed: submission not found."
         return (
             "It is cancelled already." if status is Status.CANCELLED else "A worker cancels it, within half a minute."
         )

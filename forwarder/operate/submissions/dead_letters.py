@@ -46,7 +46,7 @@ Place = tuple[int, int]
 
 
 class LetterState(StrEnum):
-    """What an operator can do about a letter."""
+    """Whether a letter can be replayed, and why not."""
 
     OPEN = "open"
     """Its submission is still FAILED by this letter's event: it can be replayed."""
@@ -159,8 +159,8 @@ class DeadLetterReader:
         return found[0] if found else None
 
     async def _failures(self, request_ids: set[str]) -> tuple[set[tuple[str, int]], dict[str, str], set[str]]:
-        """Of these submissions, those that are FAILED, with the revision of the failure; of these, those that were submitted again
-        since, with the request id of the later one, and those whose guest's data was erased."""
+        """Which of these submissions are FAILED, and by which revision; which of the FAILED ones were submitted again since, under
+        which request id; and which of them have lost their guest's data."""
         failed: set[tuple[str, int]] = set()
         later: dict[str, str] = {}
         erased: set[str] = set()

@@ -43,7 +43,9 @@ class PushedPms:
         """The account of the submission. Raises `NotReached`."""
         account = await self.accounts.account(asked.account_id)
         if account is None:
-            raise NotReached(f"its account {asked.account_id} is no more. `forwarder account add --id …`")
+            raise NotReached(
+                f"its account {asked.account_id} no longer exists. `forwarder account add --id …` restores it."
+            )
         return account
 
     def connect(self, account: Account, pushes: list[Push]) -> Pms:

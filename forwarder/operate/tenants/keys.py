@@ -114,7 +114,7 @@ def revoke(key_id: _Id, as_json: AsJson = False) -> None:
 def _terms(
     scope: Sequence[str] | None, expires: str | None, networks: Sequence[str] | None, rate: str | None
 ) -> KeyTerms:
-    """Those that were given."""
+    """The terms that were given. Raises `WrongUsage`."""
     terms = KeyTerms()
     if scope:
         terms["scopes"] = _read("--scope", read_scopes, scope)

@@ -147,7 +147,7 @@ class Prober:
             )
         unproven = isinstance(outcome, Deferred) and outcome.reason == SEARCH_UNPROVEN
         if isinstance(outcome, Absent) or unproven:
-            return ProbeStep(name, OK, "it lets us in, and has no such reservation, as it should", took)
+            return ProbeStep(name, OK, "it accepts the credential, and has no such reservation, as it should", took)
         if isinstance(outcome, Confirmed):
             return ProbeStep(name, FAILED, "it found a reservation under a random reference", took, _OTHERWISE)
         mend = _MEND.get(outcome.reason, _OTHERWISE).format(id=account.id)
