@@ -3,9 +3,9 @@ nothing needs it."""
 
 import secrets
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Final, Protocol
+from typing import Annotated, Any, Final, Protocol, TypeVar
 
 import typer
 
@@ -164,7 +164,9 @@ def _rewrapped(wrapper: SecretWrapper, old: CardKey) -> CardKey:
     return CardKey(request_id, number.secret_id, number.content, code and code.content, old.expires_at)
 
 
-_SECRET_BYTES = 32
+_SECRET_BYTES: Final = 32
+
+R = TypeVar("R")
 
 
 def commands() -> Commands:
@@ -207,48 +209,30 @@ def generate(as_json: AsJson = False) -> None:
 
 def add(as_json: AsJson = False) -> None:
     """Register FORWARDER_SECRET_KEY, with the one in use in FORWARDER_EARLIER_SECRET_KEYS. It does not seal anything yet."""
-
-    async def run(backend: Backend) -> tuple[str, bool]:
-        new = required_secrets(backend.settings)[0].id
-        async with backend.audit.operation("secret.add", target=new):
-            return new, await _secrets(backend).add()
-
-    added, new = with_backend(run, any_secret=True)
-    report(
-        {"id": added, "added": new},
-        f"The secret {added} is registered. Restart all workers with it, then: forwarder secret rotate"
+    current, new = _audited("secret.add", Secrets.add)
+    sentence = (
+        f"The secret {current} is registered. Restart all workers with it, then: forwarder secret rotate"
         if new
-        else f"The secret {added} was known already.",
-        as_json=as_json,
+        else f"The secret {current} was known already."
     )
+    report({"id": current, "added": new}, sentence, as_json=as_json)
 
 
 def rotate(as_json: AsJson = False) -> None:
     """Seal with FORWARDER_SECRET_KEY from now on. Every worker must have it first."""
-
-    async def run(backend: Backend) -> tuple[str, str | None]:
-        new = required_secrets(backend.settings)[0].id
-        async with backend.audit.operation("secret.rotate", target=new):
-            return new, await _secrets(backend).rotate()
-
-    active, before = with_backend(run, any_secret=True)
-    if as_json:
-        show_json({"active": active, "before": before})
-    elif before is None:
-        say(f"The secret {active} is already active.")
-    else:
-        say(f"The secret {active} is active, {before} still accepted. Next: forwarder secret reseal")
+    active, before = _audited("secret.rotate", Secrets.rotate)
+    sentence = (
+        f"The secret {active} is already active."
+        if before is None
+        else f"The secret {active} is active, {before} still accepted. Next: forwarder secret reseal"
+    )
+    report({"active": active, "before": before}, sentence, as_json=as_json)
 
 
 def reseal(as_json: AsJson = False) -> None:
     """Seal everything that other secrets seal to the active one. Safe while the deployment runs; after an interruption run it
     again."""
-
-    async def run(backend: Backend) -> dict[str, Resealed]:
-        async with backend.audit.operation("secret.reseal"):
-            return dict(await _secrets(backend).reseal())
-
-    done = with_backend(run, any_secret=True)
+    _, done = _audited("secret.reseal", Secrets.reseal, named=False)
     rows = [{"what": name, "resealed": each.moved, "notOpened": each.failed} for name, each in done.items()]
     show_rows(rows, ("what", "resealed", "notOpened"), as_json=as_json)
     failed = sum(each.failed for each in done.values())
@@ -270,11 +254,21 @@ def retire(
         with_backend(run, any_secret=True)
     except StillNeeded as error:
         raise Failed(str(error)) from None
-    report(
-        {"retired": secret_id},
-        f"The secret {secret_id} is retired. Leave it out of FORWARDER_EARLIER_SECRET_KEYS from the next restart on.",
-        as_json=as_json,
+    sentence = (
+        f"The secret {secret_id} is retired. Leave it out of FORWARDER_EARLIER_SECRET_KEYS from the next restart on."
     )
+    report({"retired": secret_id}, sentence, as_json=as_json)
+
+
+def _audited(action: str, change: Callable[[Secrets], Awaitable[R]], *, named: bool = True) -> tuple[str, R]:
+    """The id of the current secret, and the result of `change`. `named`: the audit entry names that secret."""
+
+    async def run(backend: Backend) -> tuple[str, R]:
+        current = required_secrets(backend.settings)[0].id
+        async with backend.audit.operation(action, target=current if named else None):
+            return current, await change(_secrets(backend))
+
+    return with_backend(run, any_secret=True)
 
 
 def _secrets(backend: Backend) -> Secrets:

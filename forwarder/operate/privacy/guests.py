@@ -309,8 +309,8 @@ def _remains(remains: TopicRemains) -> str:
     letters = "" if not remains.letters else f" {remains.letters} dead letters about this guest are on it."
     if remains.retention is None or remains.gone_by is None:
         return f"{remains.topic}: without end, as its retention is set.{letters}"
-    days = remains.retention.total_seconds() / 86_400
-    return f"{remains.topic}: {days:g} days for each message, so its present messages are gone by {iso(remains.gone_by)}.{letters}"
+    gone_by = f"so its present messages are gone by {iso(remains.gone_by)}."
+    return f"{remains.topic}: {_days(remains):g} days for each message, {gone_by}{letters}"
 
 
 def _row(record: GuestRecord, found: Found, erased: frozenset[str]) -> dict[str, Any]:
@@ -326,15 +326,13 @@ def _as_json(found: Found, erased: frozenset[str], *, dry_run: bool) -> dict[str
         "submissions": [_row(record, found, erased) for record in found.records],
         "parkedCancellations": [parked.request_id for parked in found.parked],
         "topics": [
-            {
-                "topic": remains.topic,
-                "retentionDays": None if remains.retention is None else remains.retention.total_seconds() / 86_400,
-                "goneBy": None if remains.gone_by is None else iso(remains.gone_by),
-                "deadLetters": remains.letters,
-            }
-            for remains in found.remains
+            picked(each, "topic goneBy deadLetters=letters") | {"retentionDays": _days(each)} for each in found.remains
         ],
     }
+
+
+def _days(remains: TopicRemains) -> float | None:
+    return None if remains.retention is None else remains.retention / timedelta(days=1)
 
 
 def guests_of(backend: Backend) -> Guests:
