@@ -234,8 +234,13 @@ def _state(letter: Letter, failed: Collection[tuple[str, int]]) -> LetterState:
 
 def row(letter: Letter, state: LetterState) -> dict[str, Any]:
     """A letter in a list."""
-    about = picked(letter, "id at=set_aside_at account failureClass reason attempts requestId supersededBy")
-    return about | {"requestId": letter.request_id or None, "standing": state.value}
+    about = picked(letter, "id at=set_aside_at account failureClass reason attempts requestId")
+    return {
+        **about,
+        "requestId": letter.request_id or None,
+        "standing": state.value,
+        "supersededBy": letter.superseded_by,
+    }
 
 
 def headers_of(message: Message) -> dict[str, str]:
