@@ -34,7 +34,7 @@ _ORDER: Final = (
 )
 _SERVED: Final[Mapping[str, str]] = {
     "schemas/openapi.json": "/openapi.json",
-    "schemas/asyncapi.yaml": "/asyncapi.yaml",
+    "forwarder/http/published/asyncapi.yaml": "/asyncapi.yaml",
     "schemas/pms-openapi.json": "/pms-openapi.json",
     "docs/reference/http-api.md": "/docs",
     "docs/reference/problems.md": "/problems",
