@@ -73,4 +73,5 @@ def _pool() -> Mapping[str, Any]:
     """Every schema that a message may refer to. Requests are as they are published: by their models' serialization."""
     http = written(openapi.NAME)
     models = model_schemas(http["components"]["schemas"], http["x-fields"], "serialization")
-    return openapi.contract_schemas() | models | expanded(written(NAME)["components"]["schemas"])
+    own: Json = expanded(written(NAME)["components"]["schemas"])
+    return openapi.contract_schemas() | models | own

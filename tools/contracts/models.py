@@ -20,6 +20,7 @@ from forwarder.reservation.request import CURRENCY, CURRENCY_DECIMALS, BookingEn
 from forwarder.store.webhooks.port import DeliveryStatus
 from forwarder.tenancy.webhooks import Disabled
 from tools.contracts.pages.guides import guide_names
+from tools.contracts.schema_changes import EXACT, OR_EMPTY
 
 REF: Final = "#/components/schemas/"
 _MODELS: Final[Sequence[Any]] = (
@@ -34,7 +35,7 @@ class Mismatch(Exception):
 
 
 @cache
-def lists() -> Mapping[str, Sequence[str]]:
+def lists() -> dict[str, Any]:
     """The lists that a contract may name in `x-from`."""
     return {
         "currencies": sorted(CURRENCY_DECIMALS),
@@ -87,7 +88,8 @@ def _described(
 
 
 def _tidy(schema: Any) -> Any:
-    """Without the titles that pydantic makes of names, and without defaults of null, which say nothing."""
+    """Without the titles that pydantic makes of names, without defaults of null, which say nothing, and without bounds that readers
+    take for other numbers: beyond 2^53 numbers are whole, so an exclusive bound is an inclusive one."""
     if isinstance(schema, list):
         return [_tidy(part) for part in schema]
     if not isinstance(schema, dict):
@@ -95,17 +97,36 @@ def _tidy(schema: Any) -> Any:
     noise = {"title"} if isinstance(schema.get("title"), str) else set()
     if schema.get("default", "") is None:
         noise.add("default")
+    for exclusive, inclusive, step in (("exclusiveMinimum", "minimum", 1), ("exclusiveMaximum", "maximum", -1)):
+        if exclusive in schema and abs(schema[exclusive]) > EXACT:
+            schema = {**schema, inclusive: int(schema[exclusive]) + step}
+            del schema[exclusive]
     return {name: _tidy(part) for name, part in schema.items() if name not in noise}
 
 
 def _plain(schema: Any) -> Any:
-    """The same, plainer: one kind of number where any will do, and the currencies by reference."""
+    """The same, plainer: one kind of number where any will do, one kind of text where an empty one will do, and the currencies by
+    reference."""
     if isinstance(schema, list):
         return [_plain(part) for part in schema]
     if not isinstance(schema, dict):
         return schema
     if schema.get("pattern") == CURRENCY:
         return {"$ref": f"{REF}Currency"}
-    if "number" in [branch.get("type") for branch in schema.get("anyOf", ())]:
-        schema = {**schema, "anyOf": [branch for branch in schema["anyOf"] if branch.get("type") != "integer"]}
+    branches = schema.get("anyOf", [])
+    if "number" in [branch.get("type") for branch in branches]:
+        schema = {**schema, "anyOf": [branch for branch in branches if branch.get("type") != "integer"]}
+    if _EMPTY in branches and any("minLength" in branch for branch in branches):
+        schema = {**schema, "anyOf": [_or_empty(branch) for branch in branches if branch != _EMPTY]}
     return {name: _plain(part) for name, part in schema.items()}
+
+
+_EMPTY: Final = {"const": "", "type": "string"}
+
+
+def _or_empty(branch: dict[str, Any]) -> dict[str, Any]:
+    """A schema of texts, which takes the empty one as well. Others stay as they are."""
+    if branch.get("type") != "string":
+        return branch
+    rest = {name: value for name, value in branch.items() if name != "minLength"}
+    return {**rest, "pattern": OR_EMPTY + branch["pattern"]}

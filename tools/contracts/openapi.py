@@ -38,6 +38,9 @@ def openapi() -> Json:
     document: Json = expanded({name: part for name, part in said.items() if not name.startswith("x-")})
     for path, operations in document["paths"].items():
         document["paths"][path] = {method: _operation(one) for method, one in operations.items()}
+    for one in document["components"]["parameters"].values():
+        if not one.pop("x-filled-in", False) and not one.get("required"):
+            one["examples"] = {"example": {"value": one.pop("example"), "x-disabled": True}}
     document["webhooks"] = dict(_deliveries(document["webhooks"]))
     document["components"]["schemas"] = contract_schemas()
     used = set(re.findall(r'"#/components/examples/([^"]+)"', json.dumps(document)))

@@ -46,7 +46,7 @@ def _request(method: str, path: str, operation: Json, known: Json) -> _Request:
     for one in parameters:
         if one["in"] == "path":
             path = path.replace(f"{{{one['name']}}}", str(one["example"]))
-    taken = {one["name"]: one["example"] for one in parameters if one["in"] == "header"}
+    taken = {one["name"]: one.get("example") for one in parameters if one["in"] == "header"}
     taken["workspaceId"] = "$FORWARDER_WORKSPACE"
     if operation["operationId"] in _KEYS:
         taken["Idempotency-Key"] = _KEYS[operation["operationId"]]

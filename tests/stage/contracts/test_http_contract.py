@@ -223,7 +223,7 @@ def test_the_statuses_that_a_list_has_by_default_are_named() -> None:
     assert {status for status in Status if f"`{status}`" in on_request} == set(Status) - LISTED_STATUSES
 
 
-def _with(document: str, change: Callable[[Any], None], monkeypatch: pytest.MonkeyPatch) -> None:
+def _with(document: str, change: Callable[[Any], object], monkeypatch: pytest.MonkeyPatch) -> None:
     """`document`, as though somebody had written it otherwise."""
     changed = deepcopy(written(document))
     change(changed)
