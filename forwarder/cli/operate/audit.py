@@ -1,29 +1,24 @@
-"""`forwarder audit …`: who did what, and whether the trail was tampered with."""
+"""`forwarder audit …`: who did what."""
 
-import re
-from functools import partial
 from typing import Annotated, Any
 
 import typer
 from pydantic_core import from_json
 
-from forwarder.assembly.backend import Backend
 from forwarder.cli.backend import with_backend
 from forwarder.cli.options import moment
-from forwarder.cli.output import AsJson, Failed, WrongUsage, note, say, show_json, show_rows
-from forwarder.operations.audit import Verification, verify_trail
+from forwarder.cli.output import AsJson, note, show_rows
 from forwarder.process.clock import SystemClock, iso
-from forwarder.store.audit.port import AuditEntry, AuditFilter, AuditHead
+from forwarder.store.audit.port import AuditEntry, AuditFilter
 
 _COLUMNS = ("number", "at", "who", "from", "action", "workspace", "target", "result", "reason", "details")
-_HEAD = re.compile(r"([1-9][0-9]{0,17}):([0-9a-f]{64})")
 
 
 def commands() -> typer.Typer:
-    """list, verify"""
-    group = typer.Typer(help="The audit trail: who did what, and whether it was tampered with.", no_args_is_help=True)
+    """list"""
+    group = typer.Typer(help="The audit trail: who did what.", no_args_is_help=True)
+    group.callback()(lambda: None)  # keeps `list` a command of its own while it is the only one
     group.command("list")(list_entries)
-    group.command("verify")(verify)
     return group
 
 
@@ -52,58 +47,6 @@ def list_entries(
         note(f"There is more: --before {found[limit - 1].number} shows the next page.")
 
 
-def verify(
-    head: Annotated[
-        str | None,
-        typer.Option(metavar="NUMBER:HASH", help="A head that an earlier verification printed, and that you kept."),
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
-    """Verify the hash chain: find entries that were changed, removed or inserted. Keep the head that it prints elsewhere.
-
-    Anyone with write access to the database can rewrite the trail from some entry on, hashes included; only a head that you kept
-    elsewhere reveals that: pass it as --head.
-    """
-    noted = None if head is None else _noted(head)
-    result = with_backend(partial(_verify, noted))
-    if as_json:
-        show_json(_verification(result))
-    elif result.tampering is None:
-        say(
-            f"Entries 1 to {result.head.number} are as they were appended." if result.head.number else "No entries yet."
-        )
-        say(f"Head, to be kept elsewhere:  {result.head}")
-    if result.tampering is not None:
-        raise Failed(
-            f"the audit trail was tampered with: entry {result.tampering.entry} {result.tampering.fault}; "
-            f"{result.tampering.detail}. Entries before it are as they were appended."
-        )
-
-
-async def _verify(noted: AuditHead | None, backend: Backend) -> Verification:
-    return await verify_trail(backend.trail, noted)
-
-
-def _noted(text: str) -> AuditHead:
-    written = _HEAD.fullmatch(text.strip())
-    if written is None:
-        raise WrongUsage(
-            "--head is a number, a colon and 64 hexadecimal digits, as `forwarder audit verify` prints it."
-        )
-    return AuditHead(int(written[1]), written[2])
-
-
-def _verification(result: Verification) -> dict[str, Any]:
-    fault = result.tampering
-    return {
-        "intact": fault is None,
-        "head": str(result.head) if fault is None else None,
-        "entry": None if fault is None else fault.entry,
-        "fault": None if fault is None else fault.fault,
-        "detail": None if fault is None else fault.detail,
-    }
-
-
 def _row(entry: AuditEntry, *, as_json: bool) -> dict[str, Any]:
     details = from_json(entry.details)
     if not as_json:
@@ -120,5 +63,4 @@ def _row(entry: AuditEntry, *, as_json: bool) -> dict[str, Any]:
         "result": entry.result,
         "reason": entry.reason,
         "details": details,
-        "hash": entry.hash,
     }

@@ -18,7 +18,7 @@ from forwarder.operations.show.standing import (
     read_work,
 )
 from forwarder.process.clock import Clock
-from forwarder.store.audit.port import AuditHead, AuditTrail
+from forwarder.store.audit.port import AuditTrail
 from forwarder.store.lists.port import NextTry, Overview
 from forwarder.store.processes.port import ProcessReader, RunningProcess
 from forwarder.store.standing.port import EndpointWork, StandingReader
@@ -79,7 +79,7 @@ class StoreStatus:
     endpoints: Sequence[EndpointStatus] = ()
     secrets: Sequence[KnownSecret] = ()
     sealing_keys: Sequence[str] = ()
-    audit_head: AuditHead | None = None
+    audit_entries: int = 0
     size_bytes: int = 0
 
 
@@ -207,7 +207,7 @@ class StatusReader:
             endpoints=endpoints,
             secrets=await parts.secrets.known(),
             sealing_keys=await parts.sealing_keys(self.clock.now()),
-            audit_head=await parts.trail.head(),
+            audit_entries=await parts.trail.last(),
             size_bytes=await parts.overview.size(),
         )
 
