@@ -28,6 +28,8 @@ _MODELS: Final[Sequence[Any]] = (
     *(NewWebhook, WebhookChange, Rotation),
     *(Status, CancellationStatus, DeliveryStatus, Disabled),
 )
+_NAMES: Final = {"BookingEngineRequest": "BookingEngineReservation", "GeneralRequest": "GeneralReservation"}
+"""Models that are published under another name: the one that the clients use."""
 
 
 class Mismatch(Exception):
@@ -56,7 +58,7 @@ def model_schemas(
     `written` says what each is, `words` what each field is. Raises `Mismatch` where they do not fit."""
     parts: dict[str, Any] = {}
     for model in _MODELS:
-        parts[model.__name__] = schema_of(model, parts, mode)
+        parts[_NAMES.get(model.__name__, model.__name__)] = schema_of(model, parts, mode)
     here = {name for name, schema in written.items() if schema.get("x-model")}
     if here ^ parts.keys():
         raise Mismatch(f"`x-model` must be said of each model, and of nothing else: {', '.join(here ^ parts.keys())}.")
@@ -71,7 +73,7 @@ def schema_of(model: Any, parts: dict[str, Any], mode: JsonSchemaMode = "validat
     """The schema of `model`. Those that it refers to are added to `parts`."""
     made = TypeAdapter(model).json_schema(by_alias=True, ref_template=REF + "{model}", mode=mode)
     schema: dict[str, Any] = _tidy(made)
-    parts |= schema.pop("$defs", {})
+    parts |= {_NAMES.get(name, name): part for name, part in schema.pop("$defs", {}).items()}
     return schema
 
 
@@ -94,6 +96,8 @@ def _tidy(schema: Any) -> Any:
         return [_tidy(part) for part in schema]
     if not isinstance(schema, dict):
         return schema
+    if schema.get("$ref", "").removeprefix(REF) in _NAMES:
+        schema = {**schema, "$ref": REF + _NAMES[schema["$ref"].removeprefix(REF)]}
     noise = {"title"} if isinstance(schema.get("title"), str) else set()
     if schema.get("default", "") is None:
         noise.add("default")

@@ -18,8 +18,8 @@ from tools.contracts.openapi import openapi
 CLIENT = Path(__file__).parents[3] / "clients" / "python"
 SCHEMAS = openapi()["components"]["schemas"]
 NAMES = {
-    bodies.BookingEngineReservation: "BookingEngineRequest",
-    bodies.GeneralReservation: "GeneralRequest",
+    bodies.BookingEngineReservation: "BookingEngineReservation",
+    bodies.GeneralReservation: "GeneralReservation",
     bodies.Guest: "Guest",
     bodies.GeneralGuest: "GeneralGuest",
     bodies.Address: "Address",

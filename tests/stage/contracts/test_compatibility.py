@@ -58,7 +58,7 @@ def required(name: str, field: str, *, now: bool) -> Change:
 
 SUBMIT = ("paths", "/api/v1/vrs/reservations/booking-engine", "post")
 LIST = ("paths", "/api/vrs/reservations", "get")
-ENGINE, RECORD = "BookingEngineRequest", "Reservation"
+ENGINE, RECORD = "BookingEngineReservation", "Reservation"
 NULLABLE_RECORD = ("Submission", "properties", "record")
 
 BREAKS: dict[str, tuple[Change, str]] = {
@@ -199,7 +199,7 @@ _OR_NONE: list[Mapping[str, Any]] = [_ROOM, {"type": "string", "const": ""}]
 
 def _room(*forms: Mapping[str, Any]) -> Any:
     """The contract, in which a room is given in one of these forms."""
-    return changed(CONTRACT, schema("GeneralRequest", "properties", roomId={"anyOf": [*forms, {"type": "null"}]}))
+    return changed(CONTRACT, schema("GeneralReservation", "properties", roomId={"anyOf": [*forms, {"type": "null"}]}))
 
 
 def test_an_empty_text_may_become_part_of_a_pattern() -> None:

@@ -79,7 +79,7 @@ def test_every_operation_has_an_example_and_a_name_of_its_own() -> None:
 
 
 def test_every_field_of_a_request_is_described() -> None:
-    bodies = ("BookingEngineRequest", "GeneralRequest", "BookingEngineItem", "GeneralItem", "CancellationBody")
+    bodies = ("BookingEngineReservation", "GeneralReservation", "BookingEngineItem", "GeneralItem", "CancellationBody")
     for name in (*bodies, "Guest", "Address", "CardDetails"):
         fields = openapi()["components"]["schemas"][name]["properties"]
         assert all(field["description"] for field in fields.values())
@@ -191,7 +191,7 @@ _WRITTEN_LIMITS: list[tuple[int, str, str]] = [
     (MAX_BULK_BYTES, "paths/~1api~1v1~1vrs~1reservations~1bulk/post/requestBody/description", "at most {:,} bytes"),
     (MAX_ITEM_BYTES, "paths/~1api~1v1~1vrs~1reservations~1bulk/post/requestBody/description", "{:,} bytes per item"),
     (MAX_ITEMS, "paths/~1api~1v1~1vrs~1reservations~1bulk/post/summary", "up to {:,} reservations"),
-    (MAX_NIGHTS, "components/schemas/GeneralRequest/properties/departureDate/description", "1 to {} nights"),
+    (MAX_NIGHTS, "components/schemas/GeneralReservation/properties/departureDate/description", "1 to {} nights"),
     (LARGEST_LIMIT, "components/parameters/limit/description", "above {} are treated"),
     (LARGEST_LIMIT, "components/schemas/Meta/properties/limit/maximum", "{}"),
     (DEFAULT_LIMIT, "components/parameters/limit/schema/default", "{}"),
