@@ -18,8 +18,7 @@ import structlog
 
 from forwarder.process.clock import Clock
 from forwarder.process.enlistment import Enlisted, enlist
-from forwarder.store.audit.chain import ChainCheck, Tampering
-from forwarder.store.audit.port import AuditHead, AuditResult, AuditTrail, NewEntry
+from forwarder.store.audit.port import AuditResult, AuditTrail, NewEntry
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.tenancy.port import TenancyUnavailable
 from forwarder.topics.port import LogUnavailable
@@ -29,7 +28,6 @@ _log = structlog.get_logger(__name__)
 _OUTAGES: Final = (StoreUnavailable, TenancyUnavailable, LogUnavailable)
 _IDENTIFIER: Final = re.compile(r"[A-Za-z0-9._~:-]{1,200}")
 _MAX_TEXT: Final = 200
-_CHECKED_AT_ONCE: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,29 +148,6 @@ class Audit:
             reason=reason,
             details=operation.details,
         )
-
-
-@dataclass(frozen=True, slots=True)
-class Verification:
-    """The result of verifying the whole trail. `head`: the last verified entry, which is the trail's end if it is intact."""
-
-    head: AuditHead
-    tampering: Tampering | None
-
-
-async def verify_trail(trail: AuditTrail, noted: AuditHead | None = None) -> Verification:
-    """Checks the trail from its first entry to its end; `noted` is a head that was kept elsewhere. Safe during concurrent
-    appends."""
-    check = ChainCheck(noted)
-    while True:
-        head = await trail.head()
-        while entries := await trail.after(check.last.number, limit=_CHECKED_AT_ONCE):
-            fault = check.check(entries)
-            if fault is not None:
-                return Verification(check.last, fault)
-        ends = await trail.head()
-        if ends == head:
-            return Verification(check.last, check.check_end(head))
 
 
 def _named(identifier: str | None, *, real: bool) -> str | None:

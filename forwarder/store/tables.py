@@ -435,8 +435,9 @@ audit = Table(
     Column("result", Text, nullable=False),
     Column("reason", Text),
     Column("details", Text, nullable=False),
-    Column("previous_hash", Text, nullable=False),
-    Column("hash", Text, nullable=False),
+    # Written by versions that chained the entries. A later migration drops them, once no such process can run any more.
+    Column("previous_hash", Text, nullable=False, default=""),
+    Column("hash", Text, nullable=False, default=""),
 )
 """The audit trail, as in `AuditEntry`. Triggers reject changes and deletions."""
 
@@ -445,6 +446,6 @@ audit_head = Table(
     metadata,
     Column("id", Integer, primary_key=True, autoincrement=False),
     Column("number", BigInteger, nullable=False),
-    Column("hash", Text, nullable=False),
+    Column("hash", Text, nullable=False, default=""),  # as in `audit`
 )
-"""The end of the audit trail, in one row, which an append locks."""
+"""The number of the last entry, in one row, which an append locks."""

@@ -13,6 +13,7 @@ import structlog
 from forwarder.observability.metrics import BAD_TOKENS
 from forwarder.process.addresses import client_of
 from forwarder.process.clock import Clock
+from forwarder.process.token_bucket import TokenBucket
 
 DEFAULT_PER_MINUTE: Final = 60
 
@@ -26,21 +27,22 @@ class BadTokens:
 
     def __init__(self, clock: Clock, per_minute: int = DEFAULT_PER_MINUTE, *, max_addresses: int = 10_000) -> None:
         self._clock = clock
-        self._interval = _WINDOW_SECONDS / per_minute
+        self._per_minute = per_minute
         self._max_addresses = max_addresses
-        self._full_at: OrderedDict[object, float] = OrderedDict()
+        self._buckets: OrderedDict[object, TokenBucket] = OrderedDict()
         self._report = _Report()
         self._refused, self._throttled = (BAD_TOKENS.labels(answer) for answer in ("refused", "throttled"))
 
     def count(self, address: str) -> int | None:
         """Count one from `address`. Where that were too many, it is not counted: seconds until it would be."""
         now, source = self._clock.monotonic(), client_of(address)
-        full_at = max(self._full_at.pop(source, now), now)
-        too_soon = full_at + self._interval - now - _WINDOW_SECONDS
-        self._full_at[source] = full_at if too_soon > 0 else full_at + self._interval
-        if len(self._full_at) > self._max_addresses:
-            self._full_at.popitem(last=False)
-        if too_soon <= 0:
+        bucket = self._buckets.pop(source, None) or TokenBucket(self._per_minute / _WINDOW_SECONDS, self._per_minute)
+        self._buckets[source] = bucket  # the last of all again
+        if len(self._buckets) > self._max_addresses:
+            self._buckets.popitem(last=False)
+        too_soon = bucket.delay(1, now)
+        if not too_soon:
+            bucket.debit(1, now)
             self._refused.inc()
             return None
         self._throttled.inc()

@@ -1,12 +1,7 @@
 """The rate limits of API keys: a token bucket per key, decided in memory. Only `exchange` does I/O.
 
 A key that may make `requests` calls in `seconds` has a bucket of that many tokens, full at first, that refills at requests/seconds
-per second. Its only state is one time, as in the generic cell rate algorithm (ITU-T I.371, annex A, virtual scheduling): when the
-bucket will be full again if nothing more is taken. At `now`, n calls move it
-
-    full_at := max(full_at, now) + n · seconds / requests        admitted only if that is at most `seconds` after now
-
-so that any t seconds see at most requests · (1 + t / seconds) calls.
+per second, so that any t seconds see at most requests · (1 + t / seconds) calls.
 
 Several processes that serve one key each decide from their own bucket, and exchange their usage: each reports the calls that it
 admitted since its last exchange, and learns how much of the key's quota all processes together have used (`Usage`). It does so
@@ -33,6 +28,7 @@ from typing import Final, Protocol
 from forwarder.process.clock import Clock
 from forwarder.process.containment import Where
 from forwarder.process.loops import first_of, forever
+from forwarder.process.token_bucket import ROUNDING, TokenBucket
 from forwarder.tenancy.port import RateLimit, TenancyUnavailable
 
 EXCHANGE_SECONDS: Final = 0.5
@@ -40,9 +36,6 @@ MIN_PAUSE_SECONDS: Final = 0.05
 _REPORT_SHARE = 0.1
 RATE: Final = r"([1-9][0-9]{0,8})/([1-9][0-9]{0,4})s"
 """The format of a limit: `100/60s` is 100 calls in 60 seconds."""
-
-_TOLERANCE = 1e-7
-"""Seconds by which times may be rounded."""
 
 
 def read_limit(text: str) -> RateLimit:
@@ -149,35 +142,34 @@ async def exchange_usage(limits: RateLimits, usage: Usage, clock: Clock) -> None
 class _Bucket:
     """One key's bucket. It has admitted `unreported` calls since `_since`."""
 
-    __slots__ = ("_full_at", "_interval", "_since", "limit", "unreported")
+    __slots__ = ("_bucket", "_since", "limit", "unreported")
 
     def __init__(self, limit: RateLimit) -> None:
         self.limit = limit
-        self._interval = limit.seconds / limit.requests
-        self._full_at = -math.inf
         self.unreported = 0
+        self._bucket = TokenBucket(limit.requests / limit.seconds, limit.requests)
         self._since = 0.0
 
     def take(self, count: int, now: float) -> bool:
-        if self._missing(count, now) > 0:
+        if self._delay(count, now):
             return False
-        self._full_at = max(self._full_at, now) + count * self._interval
+        self._bucket.debit(count, now)
         if not self.unreported:
             self._since = now
         self.unreported += count
         return True
 
     def allowance(self, now: float, *, admitted: bool, count: int) -> Allowance:
-        free = (self.limit.seconds - max(self._full_at - now, 0.0) + _TOLERANCE) / self._interval
+        interval = self.limit.seconds / self.limit.requests
+        free = self._bucket.left(now) + ROUNDING / interval
         remaining = max(math.floor(free), 0)
-        more_in = max(math.ceil((remaining + 1 - free) * self._interval), 1)
-        retry_in = 0 if admitted else max(math.ceil(self._missing(count, now)), more_in)
+        more_in = max(math.ceil((remaining + 1 - free) * interval), 1)
+        retry_in = 0 if admitted else max(math.ceil(self._delay(count, now)), more_in)
         return Allowance(self.limit, admitted, remaining, more_in, retry_in)
 
-    def _missing(self, count: int, now: float) -> float:
+    def _delay(self, count: int, now: float) -> float:
         """Seconds until `count` calls are admitted."""
-        needed = min(count, self.limit.requests) * self._interval
-        return max(self._full_at - now, 0.0) + needed - self.limit.seconds - _TOLERANCE
+        return self._bucket.delay(min(count, self.limit.requests), now)
 
     def report(self, key_id: str, now: float) -> Consumption:
         """The unreported calls, which count as reported from now on."""
@@ -188,5 +180,5 @@ class _Bucket:
         """Applies the share of the quota used by all processes, which excludes calls taken here since `as_of`."""
         full_at = as_of + used * self.limit.seconds
         if self.unreported:
-            full_at = max(full_at, self._since) + self.unreported * self._interval
-        self._full_at = max(self._full_at, full_at)
+            full_at = max(full_at, self._since) + self.unreported * self.limit.seconds / self.limit.requests
+        self._bucket.full_at = max(self._bucket.full_at, full_at)

@@ -22,7 +22,7 @@ from tests.support.backends import slow_on
 from tests.support.deployment.deployment import PATIENCE_SECONDS, Deployment, Site, booking, deploy
 from tests.support.deployment.site import settings_of
 from tests.support.network.receiver import receiver
-from tools.contracts.openapi.document import openapi
+from tools.contracts.openapi import openapi
 
 VICTIM, THIEF = "victims-account", "thiefs-account"
 NOBODYS_WORKSPACE, NOBODYS_ACCOUNT = "nobodys-workspace", "nobodys-account"

@@ -19,7 +19,7 @@ from tests.support.deployment.deployment import Site
 from tests.support.deployment.following import begin, ended, next_line
 from tests.support.deployment.site import settings_of
 from tests.support.network.receiver import receiver
-from tools.contracts.messages.messages import other_messages, result_messages
+from tools.contracts.messages import other_messages, result_messages
 from tools.servers.server_process import free_ports
 
 EVENTS = {one.kind.split(".")[1]: one.example for one in (*result_messages(), *other_messages())}

@@ -1,5 +1,5 @@
-"""The published contracts, generated from the code that keeps them, and compared with the last release.
+"""The published contracts: what people write in schemas/*.yaml, completed by what the code says and compared with the last release.
 
-`openapi` is what booking engines call, `messages` what downstream services consume, `pages` what the service shows to people.
-Run it with `python -m tools.contracts`.
+`openapi` is what booking engines call, `asyncapi` what downstream services consume, `pms_contract` what a PMS implements, `pages`
+what the service shows to people. Run it with `python -m tools.contracts`.
 """

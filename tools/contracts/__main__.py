@@ -1,4 +1,4 @@
-"""`python -m tools.contracts write|check|release`: writes the contracts and the pages, finds drift, keeps releases."""
+"""`python -m tools.contracts write|check|release`: completes the written contracts, finds drift, keeps releases."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -7,7 +7,8 @@ from typing import Annotated
 import typer
 
 from tools.contracts.compatibility import broken_promises, promises
-from tools.contracts.files import PUBLISHED, SCHEMAS, contract_files, generated_files
+from tools.contracts.files import PUBLISHED, SCHEMAS, WRITTEN, contract_files, generated_files
+from tools.contracts.models import Mismatch
 
 ROOT = Path(__file__).resolve().parents[2]
 _Root = Annotated[Path, typer.Option(help="The top of the repository.")]
@@ -19,7 +20,7 @@ class Failed(Exception):
 
 
 def write(root: _Root = ROOT) -> None:
-    """Write the contracts and the pages."""
+    """Complete the written contracts (schemas/*.yaml), and write the pages."""
     for name, text in generated_files().items():
         path = root / name
         if not _same(path, text):
@@ -31,14 +32,14 @@ def write(root: _Root = ROOT) -> None:
 
 
 def check(root: _Root = ROOT, against: _Against = None) -> None:
-    """Fail if a file is not what the code says, or breaks those who built against the last release."""
+    """Fail if the contracts and the code differ, or if a change breaks callers of the last release."""
     drifted = [name for name, text in generated_files().items() if not _same(root / name, text)]
     if drifted:
-        raise Failed(f"{', '.join(drifted)} drifted from the code: run `python -m tools.contracts write`.")
+        raise Failed(f"{', '.join(drifted)} out of date: run `python -m tools.contracts write`.")
     strays = _strays(root)
     if strays:
         raise Failed(f"{', '.join(strays)}: not generated, but where generated files are kept. Remove it.")
-    print("The contracts are what the code says.")
+    print("The contracts and the code agree.")
     released = _released(root)
     if against is None and not released.exists():
         print("Nothing is released yet.")
@@ -78,7 +79,7 @@ def _strays(root: Path) -> list[str]:
     ours: Mapping[str, str] = generated_files()
     kept = [path for folder in (SCHEMAS, PUBLISHED) for path in (root / folder).rglob("*") if path.is_file()]
     names = [str(path.relative_to(root)) for path in kept if not path.is_relative_to(_released(root))]
-    return sorted(set(names) - set(ours))
+    return sorted(set(names) - set(ours) - set(WRITTEN))
 
 
 def _same(path: Path, text: str) -> bool:
@@ -92,7 +93,7 @@ def main() -> None:
         program.command()(command)
     try:
         program()
-    except Failed as error:
+    except (Failed, Mismatch) as error:
         raise SystemExit(str(error)) from None
 
 

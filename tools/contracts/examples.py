@@ -1,6 +1,6 @@
 """One reservation from its request to its result, for the contracts to show. Made by the code that makes the real ones. Pure."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -15,6 +15,7 @@ from forwarder.reservation.problems.problem import Fault, Problem, summary_of
 from forwarder.reservation.record import SubmissionState, compose_record, record_id_of
 from forwarder.reservation.request import BookingEngineRequest, Operation
 from forwarder.reservation.submission import RequestIds, Submission, fingerprint
+from tools.contracts.written import written
 
 ACCOUNT_ID: Final = "seaside-generic"
 WORKSPACE_ID: Final = "seaside"
@@ -24,53 +25,19 @@ CANCELLED_AT: Final = "2027-01-20T16:05:00.120Z"
 TRACEPARENT: Final = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 TRACESTATE: Final = "vendor=t61rcWkgMzE"
 TRACE: Final = f"{TRACEPARENT} {TRACESTATE}"
-IDEMPOTENCY_KEY: Final = '"order-42"'
 PMS_ID: Final = "PMS-7001"
 
-BOOKING_ENGINE: Final[Mapping[str, Any]] = {
-    "morChannel": "SELF",
-    "propertyId": 1001,
-    "roomId": "A-7",
-    "arrivalDate": "2027-06-01",
-    "departureDate": "2027-06-05",
-    "arrivalEstimatedTime": "15:00",
-    "guest": {
-        "name": "Ana Ruiz",
-        "firstName": "Ana",
-        "lastName": "Ruiz",
-        "email": "ana.ruiz@example.com",
-        "phone": "+34 600 111 222",
-        "address": {
-            "line1": "Calle Mayor 1",
-            "line2": "",
-            "postalCode": "28013",
-            "city": "Madrid",
-            "state": "Madrid",
-            "country": "ES",
-        },
-    },
-    "numberOfGuests": 3,
-    "numberOfAdults": 2,
-    "numberOfChildren": 1,
-    "totalPrice": 480.5,
-    "currency": "EUR",
-    "notes": "Late arrival",
-    "transactionId": "tx-81",
-}
-GENERAL: Final[Mapping[str, Any]] = {
-    "propertyId": 1001,
-    "arrivalDate": "2027-06-01",
-    "departureDate": "2027-06-05",
-    "guest": {"name": "Ana Ruiz", "email": "ana.ruiz@example.com"},
-    "numberOfGuests": 3,
-    "totalPrice": 480.5,
-    "currency": "EUR",
-}
-BULK: Final[Sequence[Mapping[str, Any]]] = (
-    {"operation": "booking-engine", "reservation": BOOKING_ENGINE, "idempotencyKey": "order-42"},
-    {"operation": "general", "reservation": GENERAL, "deadlineSeconds": 3600},
-)
-CANCELLATION: Final[Mapping[str, Any]] = {"reason": "The guest is ill."}
+
+def _body(operation_id: str) -> Any:
+    """The example body of an operation, as schemas/openapi.yaml has it."""
+    paths = written("openapi.yaml")["paths"].values()
+    (operation,) = [one for path in paths for one in path.values() if one["operationId"] == operation_id]
+    return operation["requestBody"]["content"]["application/json"]["example"]
+
+
+BOOKING_ENGINE: Final[Mapping[str, Any]] = _body("submitBookingEngineReservation")
+GENERAL: Final[Mapping[str, Any]] = _body("submitReservation")
+CANCELLATION: Final[Mapping[str, Any]] = _body("cancelReservation")
 FAULT: Final = Fault("/guest/email", "invalid_value", "must be an e-mail address, such as guest@example.com")
 
 

@@ -1,4 +1,4 @@
-"""What is generated, as files: where each lies below the top of the repository, and its text. Pure."""
+"""The generated files: the path of each in the repository, and its text. Pure."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -6,20 +6,18 @@ from functools import cache
 from typing import Any, Final
 
 import yaml
-from pydantic_core import from_json, to_json
+from pydantic_core import to_json
 
 from forwarder.reservation.problems.catalogue import CATALOGUE
-from tools.contracts.messages.asyncapi import asyncapi
-from tools.contracts.messages.event_schemas import event_schemas
-from tools.contracts.messages.headers import shown_headers
-from tools.contracts.messages.messages import other_messages, request_messages, result_messages
-from tools.contracts.openapi.document import openapi, shown_examples
+from tools.contracts.asyncapi import asyncapi, event_schemas
+from tools.contracts.messages import all_messages
+from tools.contracts.openapi import openapi, shown_examples
 from tools.contracts.pages.docs_page import docs_page, docs_script
 from tools.contracts.pages.guides import guide_pages, guides_page
 from tools.contracts.pages.problem_pages import problem_page, problem_types, problems_markdown, problems_page
 from tools.contracts.pms_contract import open_pms_contract
 
-_YAML_HEAD: Final = "# Written by `python -m tools.contracts write`.\n"
+_YAML_HEAD: Final = "# Made of schemas/asyncapi.yaml by `python -m tools.contracts write`.\n"
 _REQUESTS: Final = {
     "submitBookingEngineReservation": "booking-engine",
     "submitReservation": "general",
@@ -31,7 +29,10 @@ _REQUESTS: Final = {
 
 SCHEMAS: Final = "schemas"
 PUBLISHED: Final = "forwarder/http/published"
-"""The folders where there is nothing but what is generated here, and, in `schemas`, the contracts of the last release."""
+"""The folders of generated files. `schemas` also has the contracts that people write, and those of the last release."""
+
+WRITTEN: Final = tuple(f"{SCHEMAS}/{name}" for name in ("openapi.yaml", "asyncapi.yaml", "pms-openapi.yaml"))
+"""The contracts that people write."""
 
 
 @cache
@@ -55,7 +56,6 @@ def contract_files() -> Mapping[str, str]:
 def _contracts(document: Mapping[str, Any]) -> Mapping[str, str]:
     return {
         "openapi.json": _json(document),
-        "asyncapi.yaml": _YAML_HEAD + _yaml(asyncapi()),
         "pms-openapi.json": _json(open_pms_contract()),
         **{f"events/{kind}.schema.json": _json(schema) for kind, schema in event_schemas().items()},
         **{f"examples/{name}.json": _json(example) for name, example in _examples(document).items()},
@@ -66,7 +66,8 @@ def _shown(document: Mapping[str, Any], contracts: Mapping[str, str]) -> Mapping
     """What the service shows, as `forwarder.http.contract` reads it."""
     return {
         "openapi.json": to_json(document).decode(),
-        **{name: contracts[name] for name in ("asyncapi.yaml", "pms-openapi.json")},
+        "asyncapi.yaml": _YAML_HEAD + _yaml(asyncapi()),
+        "pms-openapi.json": contracts["pms-openapi.json"],
         "docs.html": docs_page(document),
         "docs.js": docs_script(document),
         "guides.html": guides_page(),
@@ -80,20 +81,12 @@ def _shown(document: Mapping[str, Any], contracts: Mapping[str, str]) -> Mapping
 def _examples(document: Mapping[str, Any]) -> Mapping[str, Any]:
     """Of every request, answer, problem, delivery and message, one at least."""
     shown = shown_examples()
-    messages = {
-        one.kind: {
-            "key": one.example.key.decode(),
-            "headers": shown_headers(one.example),
-            "value": from_json(one.example.value),
-        }
-        for one in (*request_messages(), *result_messages(), *other_messages())
-    }
     return {
         **{f"requests/{_REQUESTS.get(name, name)}": body for name, body in _bodies(document["paths"])},
         **{f"answers/{name}": body for name, body in shown.items() if name not in CATALOGUE},
         **{f"problems/{code}": body for code, body in shown.items() if code in CATALOGUE},
         **{f"webhooks/{name}": body for name, body in _bodies(document.get("webhooks", {}))},
-        **{f"messages/{kind}": message for kind, message in messages.items()},
+        **{f"messages/{one.kind}": one.shown() for one in all_messages()},
     }
 
 

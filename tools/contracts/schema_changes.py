@@ -9,6 +9,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
+from jsonschema import Draft202012Validator
+
 Side = Literal["sent", "received"]
 Schema = Mapping[str, Any]
 _Choices = list[Schema]
@@ -36,6 +38,10 @@ _AT_MOST: Final = (("maximum", "exclusiveMaximum"), ("maxLength",), ("maxItems",
 _BOUNDS: Final = {name for names in (*_AT_LEAST, *_AT_MOST) for name in names}
 _AS_IT_IS: Final = ("pattern", "format", "multipleOf", "uniqueItems")
 _MEANING: Final = ("default",)
+EXACT: Final = 2**53
+"""Beyond it JSON numbers are whole, so an exclusive bound is the inclusive one beside it."""
+OR_EMPTY: Final = "^$|"
+"""What a pattern begins with that takes the empty text as well."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +75,8 @@ class Comparison:
         """Whatever was taken must still be taken by one of them; whatever may be received must be what one of them was."""
         kept, others = (old, new) if side == "sent" else (new, old)
         for one in kept:
+            if side == "sent" and isinstance(one.get("const"), str) and _takes(others, one["const"]):
+                continue
             alike = [other for other in others if _kind(other) == _kind(one)]
             if len(alike) == 1:
                 yield from self._pair(one, alike[0], side, where, seen)
@@ -147,6 +155,10 @@ def _alternatives(document: Schema, schema: Schema) -> Iterator[Schema]:
         yield schema
 
 
+def _takes(choices: _Choices, text: str) -> bool:
+    return any(_kind(one) == "string" and Draft202012Validator(one).is_valid(text) for one in choices)
+
+
 def _type_kept(old: Schema, new: Schema, side: Side) -> bool:
     narrow, wide = (_kind(old), _kind(new)) if side == "sent" else (_kind(new), _kind(old))
     return narrow == wide or wide is None or (narrow, wide) == ("integer", "number")
@@ -179,7 +191,7 @@ def _limits(old: Schema, new: Schema, side: Side, where: str) -> Iterator[str]:
         if _bound(loose, names, sign) > _bound(tight, names, sign):
             yield f"{where}: {_limit(names, old)}, is now {_limit(names, new)}"
     for name in _AS_IT_IS:
-        if name in loose and loose[name] != tight.get(name):
+        if name in loose and loose[name] not in (tight.get(name), f"{OR_EMPTY}{tight.get(name)}"):
             yield f"{where}: `{name}` was {old.get(name)}, is {new.get(name)}"
     for name in _MEANING:
         if name in old and old[name] != new.get(name):
@@ -189,7 +201,8 @@ def _limits(old: Schema, new: Schema, side: Side, where: str) -> Iterator[str]:
 def _bound(schema: Schema, names: tuple[str, ...], sign: int) -> tuple[float, int]:
     """How tight it is: the greater, the tighter. The second of two names excludes the bound itself."""
     given = [(sign * schema[name], place) for place, name in enumerate(names) if name in schema]
-    return max(given, default=(float("-inf"), 0))
+    whole = [(bound + 1, 0) if place and abs(bound) > EXACT else (bound, place) for bound, place in given]
+    return max(whole, default=(float("-inf"), 0))
 
 
 def _limit(names: tuple[str, ...], schema: Schema) -> str:

@@ -4,8 +4,8 @@ import type { components, operations } from "./contract.js";
 
 type Schemas = components["schemas"];
 
-export type BookingEngineReservation = Schemas["BookingEngineRequest"];
-export type GeneralReservation = Schemas["GeneralRequest"];
+export type BookingEngineReservation = Schemas["BookingEngineReservation"];
+export type GeneralReservation = Schemas["GeneralReservation"];
 export type Reservation = Schemas["Reservation"];
 export type Submission = Schemas["Submission"];
 export type Status = Schemas["Status"];

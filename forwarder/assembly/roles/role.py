@@ -13,7 +13,6 @@ import structlog
 from forwarder import __version__
 from forwarder.assembly.backend import Backend, open_backend
 from forwarder.assembly.tracing import open_tracer
-from forwarder.http.deprecation import announcing
 from forwarder.http.health import Check
 from forwarder.http.messages import Routes
 from forwarder.http.server import http_app, serve
@@ -149,7 +148,6 @@ async def serve_role(
     listening.listen(BACKLOG)  # one of several on a port must not listen before it serves
     tell_build(role, backend.settings.environment.revision)
     _log.info("process.listening", role=role, port=listening.getsockname()[1])
-    routes = announcing(routes)
     app = http_app(routes, backend.clock, leaving=leaving, admission=backend.admission)
     if backend.tracer is not None:
         app = TracedApp(app, routes, backend.tracer)

@@ -1,27 +1,22 @@
-"""`forwarder audit …`: who did what, and whether the trail was tampered with."""
+"""`forwarder audit …`: who did what."""
 
-import re
-from functools import partial
 from typing import Annotated, Any
 
 import typer
 from pydantic_core import from_json
 
-from forwarder.assembly.backend import Backend
 from forwarder.operate.command import Commands, moment, with_backend
-from forwarder.operate.output import AsJson, Failed, WrongUsage, note, picked, say, show_json, show_rows
-from forwarder.oversight.audit import Verification, verify_trail
+from forwarder.operate.output import AsJson, note, picked, show_rows
 from forwarder.process.clock import SystemClock
-from forwarder.store.audit.port import AuditEntry, AuditFilter, AuditHead
+from forwarder.store.audit.port import AuditEntry, AuditFilter
 
 _COLUMNS = ("number", "at", "who", "from", "action", "workspace", "target", "result", "reason", "details")
-_FIELDS = "number at who=actor kind=actor_kind from=origin action workspace=workspace_id target result reason hash"
-_HEAD = re.compile(r"([1-9][0-9]{0,17}):([0-9a-f]{64})")
+_FIELDS = "number at who=actor kind=actor_kind from=origin action workspace=workspace_id target result reason"
 
 
 def commands() -> Commands:
-    """list, verify"""
-    return {"list": list_entries, "verify": verify}
+    """list"""
+    return {"list": list_entries}
 
 
 def list_entries(
@@ -47,58 +42,6 @@ def list_entries(
     show_rows([_row(entry, as_json=as_json) for entry in found[:limit]], _COLUMNS, as_json=as_json)
     if len(found) > limit:
         note(f"There is more: --before {found[limit - 1].number} shows the next page.")
-
-
-def verify(
-    head: Annotated[
-        str | None,
-        typer.Option(metavar="NUMBER:HASH", help="A head that an earlier verification printed, and that you kept."),
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
-    """Verify the hash chain: find entries that were changed, removed or inserted. Keep the head that it prints elsewhere.
-
-    Anyone with write access to the database can rewrite the trail from some entry on, hashes included; only a head that you kept
-    elsewhere reveals that: pass it as --head.
-    """
-    noted = None if head is None else _noted(head)
-    result = with_backend(partial(_verify, noted))
-    if as_json:
-        show_json(_verification(result))
-    elif result.tampering is None:
-        say(
-            f"Entries 1 to {result.head.number} are as they were appended." if result.head.number else "No entries yet."
-        )
-        say(f"Head, to be kept elsewhere:  {result.head}")
-    if result.tampering is not None:
-        raise Failed(
-            f"the audit trail was tampered with: entry {result.tampering.entry} {result.tampering.fault}; "
-            f"{result.tampering.detail}. Entries before it are as they were appended."
-        )
-
-
-async def _verify(noted: AuditHead | None, backend: Backend) -> Verification:
-    return await verify_trail(backend.trail, noted)
-
-
-def _noted(text: str) -> AuditHead:
-    written = _HEAD.fullmatch(text.strip())
-    if written is None:
-        raise WrongUsage(
-            "--head is a number, a colon and 64 hexadecimal digits, as `forwarder audit verify` prints it."
-        )
-    return AuditHead(int(written[1]), written[2])
-
-
-def _verification(result: Verification) -> dict[str, Any]:
-    fault = result.tampering
-    return {
-        "intact": fault is None,
-        "head": str(result.head) if fault is None else None,
-        "entry": None if fault is None else fault.entry,
-        "fault": None if fault is None else fault.fault,
-        "detail": None if fault is None else fault.detail,
-    }
 
 
 def _row(entry: AuditEntry, *, as_json: bool) -> dict[str, Any]:

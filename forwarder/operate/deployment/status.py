@@ -20,7 +20,6 @@ from forwarder.oversight.backlog import (
 from forwarder.oversight.losses import TopicCheck, TopicLost
 from forwarder.process.clock import Clock, SystemClock
 from forwarder.settings import BadSettings, Embedded, Settings
-from forwarder.store.audit.port import AuditHead
 from forwarder.store.audit.trail import SqlAuditTrail
 from forwarder.store.database import Engine, open_engine
 from forwarder.store.lists.overview import SqlOverview
@@ -92,7 +91,7 @@ class StoreStatus:
     endpoints: Sequence[EndpointStatus] = ()
     secrets: Sequence[KnownSecret] = ()
     sealing_keys: Sequence[str] = ()
-    audit_head: AuditHead | None = None
+    audit_entries: int = 0
     size_bytes: int = 0
 
 
@@ -185,7 +184,7 @@ class StatusReader:
             endpoints=endpoints,
             secrets=await SqlSecrets(engine).known(),
             sealing_keys=await valid_sealing_keys(engine, self.clock.now()),
-            audit_head=await SqlAuditTrail(engine).head(),
+            audit_entries=await SqlAuditTrail(engine).last(),
             size_bytes=await overview.size(),
         )
 

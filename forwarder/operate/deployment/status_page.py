@@ -163,7 +163,7 @@ def _store_lines(store: StoreStatus, accounts: int | None) -> Iterator[_Line]:
         yield printable(f"webhook {endpoint.id}: {endpoint.disabled_reason or 'enabled'}{waits}"), ""
     secrets = ", ".join(f"{each.id} {each.state.value}" for each in store.secrets if each.needed)
     yield f"secrets: {secrets or 'none'}; cards are sealed to {', '.join(store.sealing_keys) or 'nothing'}", ""
-    yield f"audit: {store.audit_head or 'nothing yet'}", ""
+    yield f"audit: {store.audit_entries:,} entries", ""
     shown = store.accounts[:accounts]
     for account in shown:
         yield printable(_account_line(account)), ""
@@ -226,5 +226,5 @@ def _store_json(store: StoreStatus) -> dict[str, Any]:
         ],
         "secrets": [picked(each, "id state") for each in store.secrets],
         "sealingKeys": list(store.sealing_keys),
-        "auditHead": None if store.audit_head is None else str(store.audit_head),
+        "auditEntries": store.audit_entries,
     }

@@ -1,1 +1,1 @@
-"""The audit trail: who did what, appended in the transaction of the operation, and chained by hashes."""
+"""The audit trail: who did what, appended in the transaction of the operation, and never changed."""

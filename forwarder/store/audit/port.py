@@ -6,6 +6,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, Protocol
 
+from pydantic_core import to_json
+
 
 class AuditResult(StrEnum):
     """The result of an operation."""
@@ -38,7 +40,7 @@ class NewEntry:
 
 @dataclass(frozen=True, slots=True)
 class AuditEntry:
-    """A stored entry. `details` is a JSON text. `hash` covers all of it, `previous_hash` included."""
+    """A stored entry. `details` is a JSON text."""
 
     number: int
     at: datetime
@@ -51,19 +53,23 @@ class AuditEntry:
     result: str
     reason: str | None
     details: str
-    previous_hash: str
-    hash: str
 
 
-@dataclass(frozen=True, slots=True)
-class AuditHead:
-    """The end of the trail: its last entry's number, 0 before the first, and hash."""
-
-    number: int
-    hash: str
-
-    def __str__(self) -> str:
-        return f"{self.number}:{self.hash}"
+def numbered(entry: NewEntry, number: int) -> AuditEntry:
+    """`entry` as it is stored under `number`."""
+    return AuditEntry(
+        number=number,
+        at=entry.at.replace(microsecond=entry.at.microsecond // 1000 * 1000),  # as databases keep it
+        actor_kind=entry.actor_kind,
+        actor=entry.actor,
+        origin=entry.origin,
+        action=entry.action,
+        workspace_id=entry.workspace_id,
+        target=entry.target,
+        result=entry.result.value,
+        reason=entry.reason,
+        details=to_json(entry.details).decode(),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,10 +97,6 @@ class AuditTrail(Protocol):
         """Entries that match `wanted`, newest first, with numbers below `before`."""
         ...
 
-    async def after(self, number: int, *, limit: int) -> Sequence[AuditEntry]:
-        """All entries after that number, oldest first."""
-        ...
-
-    async def head(self) -> AuditHead:
-        """The end of the trail, as recorded with its last entry."""
+    async def last(self) -> int:
+        """The number of the last entry, 0 before the first."""
         ...

@@ -1,15 +1,14 @@
-"""The audit trail in SQL. An append locks the head's row until the end of its transaction, so that entries are chained in commit
-order."""
+"""The audit trail in SQL. An append locks the row with the last number until the end of its transaction, so that entries are
+numbered in commit order, without a gap."""
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import Any, Final
 
-from sqlalchemy import insert, or_, select, update
+from sqlalchemy import insert, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from forwarder.store.audit.chain import GENESIS, chained
-from forwarder.store.audit.port import AuditEntry, AuditFilter, AuditHead, NewEntry
+from forwarder.store.audit.port import AuditEntry, AuditFilter, NewEntry, numbered
 from forwarder.store.database import Database
 from forwarder.store.sql import DialectName, insert_into
 from forwarder.store.tables import audit as table
@@ -17,6 +16,7 @@ from forwarder.store.tables import audit_head
 
 _row = table.c
 _ONLY: Final = 1
+_SHOWN: Final = [_row[field.name] for field in fields(AuditEntry)]
 
 
 class SqlAuditTrail:
@@ -31,14 +31,12 @@ class SqlAuditTrail:
             await self.append_within(connection, entry)
 
     async def append_within(self, connection: AsyncConnection, entry: NewEntry) -> None:
-        # This entry's number, and the hash of the one before. The update locks the row: no other transaction appends now.
-        head = (await connection.execute(self._next)).one()
-        kept = chained(entry, AuditHead(head.number - 1, head.hash))
-        await connection.execute(insert(table).values(asdict(kept)))
-        await connection.execute(update(audit_head).values(hash=kept.hash))
+        # The update locks the row: no other transaction appends now.
+        number = (await connection.execute(self._next)).scalar_one()
+        await connection.execute(insert(table).values(asdict(numbered(entry, number))))
 
     async def entries(self, wanted: AuditFilter, *, before: int | None, limit: int) -> Sequence[AuditEntry]:
-        found = select(table).order_by(_row.number.desc()).limit(limit)
+        found = select(*_SHOWN).order_by(_row.number.desc()).limit(limit)
         if before is not None:
             found = found.where(_row.number < before)
         if wanted.since is not None:
@@ -52,20 +50,16 @@ class SqlAuditTrail:
             found = found.where(_row.workspace_id == wanted.workspace_id)
         return [_entry_of(row) for row in await self._database.read(found)]
 
-    async def after(self, number: int, *, limit: int) -> Sequence[AuditEntry]:
-        following = select(table).where(_row.number > number).order_by(_row.number).limit(limit)
-        return [_entry_of(row) for row in await self._database.read(following)]
-
-    async def head(self) -> AuditHead:
-        rows = await self._database.read(select(audit_head.c.number, audit_head.c.hash))
-        return AuditHead(rows[0].number, rows[0].hash) if rows else AuditHead(0, GENESIS)
+    async def last(self) -> int:
+        rows = await self._database.read(select(audit_head.c.number))
+        return int(rows[0].number) if rows else 0
 
 
 def _next(dialect: DialectName) -> Any:
-    first = insert_into(dialect, audit_head).values(id=_ONLY, number=1, hash=GENESIS)
+    first = insert_into(dialect, audit_head).values(id=_ONLY, number=1)
     counted = first.on_conflict_do_update(index_elements=["id"], set_={"number": audit_head.c.number + 1})
-    return counted.returning(audit_head.c.number, audit_head.c.hash)
+    return counted.returning(audit_head.c.number)
 
 
 def _entry_of(row: Any) -> AuditEntry:
-    return AuditEntry(**{column.name: getattr(row, column.name) for column in table.c})
+    return AuditEntry(**{column.name: getattr(row, column.name) for column in _SHOWN})

@@ -20,7 +20,7 @@ from forwarder.store.processes.port import ThrottleState
 from forwarder.tenancy.port import Account
 from forwarder.worker.dispatch.breaker import Breaker, BreakerState, Tolerance
 from forwarder.worker.dispatch.concurrency_limit import ConcurrencyLimit
-from forwarder.worker.dispatch.token_bucket import rate_budget_of
+from forwarder.worker.dispatch.rate_budget import rate_budget_of
 from forwarder.worker.push_context import Health, HealthSignal
 
 _log = structlog.get_logger(__name__)
@@ -119,7 +119,7 @@ class Throttle:
             self._budget.in_flight,
             self._concurrency.limit,
             self._account.concurrency,
-            None if bucket is None else round(bucket.left, 1),
+            None if bucket is None else round(bucket.left(self._clock.monotonic()), 1),
             None if bucket is None else round(bucket.burst, 1),
         )
 

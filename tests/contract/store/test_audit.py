@@ -1,19 +1,18 @@
-"""The audit trail on every backend: nothing is changed without an entry, entries cannot be changed, and tampering is found."""
+"""The audit trail on every backend: nothing is changed without an entry, and entries cannot be changed."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
-from sqlalchemy import delete, event, insert, select, text, update
+from sqlalchemy import event, insert, select, text, update
 from sqlalchemy.exc import DBAPIError
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.operate.submissions.settle import NotInDoubt, Repair
-from forwarder.oversight.audit import Actor, Audit, acting_as, verify_trail
+from forwarder.oversight.audit import Actor, Audit, acting_as
 from forwarder.oversight.tenancy import AuditedTenancy
-from forwarder.store.audit.chain import chained
-from forwarder.store.audit.port import AuditEntry, AuditFilter, AuditHead, AuditResult, NewEntry
+from forwarder.store.audit.port import AuditEntry, AuditFilter, AuditResult, NewEntry
 from forwarder.store.audit.trail import SqlAuditTrail
 from forwarder.store.submissions.repairs import SqlRepairs
 from forwarder.store.tables import audit as table
@@ -43,7 +42,7 @@ def tenancy(engine: AsyncEngine, audit: Audit) -> AuditedTenancy:
 
 
 async def entries(trail: SqlAuditTrail) -> Sequence[AuditEntry]:
-    return await trail.after(0, limit=1000)
+    return [*reversed(await trail.entries(EVERY, before=None, limit=1000))]
 
 
 async def test_each_change_of_a_tenant_says_who_did_it_from_where_and_to_what(
@@ -74,7 +73,6 @@ async def test_each_change_of_a_tenant_says_who_did_it_from_where_and_to_what(
     assert found[-1].reason == "NotKnown"
     kept = repr(found)
     assert not any(secret in kept for secret in (token, "c2VhbGVk", "b3RoZXI", "maria"))
-    assert (await verify_trail(trail)).tampering is None
 
 
 async def test_what_cannot_be_audited_is_not_done(
@@ -119,11 +117,10 @@ async def test_what_goes_to_the_log_is_audited_before(audit: Audit, trail: SqlAu
     ]
 
 
-async def test_those_who_append_at_once_make_one_chain(tenancy: AuditedTenancy, trail: SqlAuditTrail) -> None:
+async def test_concurrent_appends_are_numbered_without_a_gap(tenancy: AuditedTenancy, trail: SqlAuditTrail) -> None:
     await asyncio.gather(*(tenancy.add_workspace(f"ws-{number}") for number in range(20)))
     assert [each.number for each in await entries(trail)] == [*range(1, 21)]
-    verified = await verify_trail(trail)
-    assert (verified.tampering, verified.head.number) == (None, 20)
+    assert await trail.last() == 20
 
 
 async def test_entries_are_listed_newest_first_by_pages_and_filters(trail: SqlAuditTrail) -> None:
@@ -146,7 +143,17 @@ async def test_entries_are_listed_newest_first_by_pages_and_filters(trail: SqlAu
         assert [each.number for each in await trail.entries(filters, before=None, limit=9)] == numbers
 
 
-# --- tampering --------------------------------------------------------------------------------------------------------
+async def test_a_process_that_still_chains_entries_can_go_on(engine: AsyncEngine, trail: SqlAuditTrail) -> None:
+    """As the version before does, during a rolling upgrade: it reads the head's hash, and writes hashes."""
+    await _five(trail)
+    async with engine.begin() as connection:
+        head = (await connection.execute(update(audit_head).values(number=6).returning(audit_head.c.hash))).scalar_one()
+        old = select(table).where(table.c.number == 5)
+        row = {**(await connection.execute(old)).mappings().one(), "number": 6, "previous_hash": head, "hash": "f" * 64}
+        await connection.execute(insert(table).values(row))
+        await connection.execute(update(audit_head).values(hash="f" * 64))
+    await _five(trail)
+    assert [each.number for each in await entries(trail)] == [*range(1, 12)]
 
 
 @pytest.mark.parametrize(
@@ -167,108 +174,3 @@ async def test_the_database_refuses_to_change_or_delete_entries(
 async def _five(trail: SqlAuditTrail) -> None:
     for number in range(5):
         await trail.append(NewEntry(ManualClock().now(), "operator", "anna", "h", f"key.{number}", AuditResult.DONE))
-
-
-async def _change(connection: AsyncConnection) -> None:
-    await connection.execute(update(table).where(table.c.number == 3).values(actor="ben"))
-
-
-async def _remove(connection: AsyncConnection) -> None:
-    await connection.execute(delete(table).where(table.c.number == 3))
-
-
-async def _truncate(connection: AsyncConnection) -> None:
-    await connection.execute(delete(table).where(table.c.number > 3))
-
-
-async def _insert(connection: AsyncConnection) -> None:
-    """One more at the end, with the hash that it would have."""
-    kept = AuditEntry(**(await connection.execute(select(table).where(table.c.number == 5))).mappings().one())
-    forged = NewEntry(kept.at, "operator", "ben", "h", "key.add", AuditResult.DONE)
-    await _put(connection, chained(forged, AuditHead(5, kept.hash)))
-
-
-async def _replace(connection: AsyncConnection) -> None:
-    """Another in the place of the third, with the hash that it would have."""
-    rows = {each.number: each for each in (await connection.execute(select(table))).all()}
-    forged = NewEntry(rows[3].at, "operator", "ben", "h", "key.add", AuditResult.DONE)
-    await connection.execute(delete(table).where(table.c.number == 3))
-    await _put(connection, chained(forged, AuditHead(2, rows[2].hash)))
-
-
-async def _cut_with_head(connection: AsyncConnection) -> None:
-    """The end, and what is noted of the end."""
-    await _truncate(connection)
-    kept = select(table.c.hash).where(table.c.number == 3).scalar_subquery()
-    await connection.execute(update(audit_head).values(number=3, hash=kept))
-
-
-async def _rewrite_with_head(connection: AsyncConnection) -> None:
-    """Everything from the third on, hashes, head and all: the chain is whole."""
-    await connection.execute(delete(table).where(table.c.number > 3))
-    await _replace(connection)
-    kept = select(table.c.hash).where(table.c.number == 3).scalar_subquery()
-    await connection.execute(update(audit_head).values(number=3, hash=kept))
-
-
-async def _put(connection: AsyncConnection, entry: AuditEntry) -> None:
-    await connection.execute(insert(table).values(asdict(entry)))
-
-
-Tamper = Callable[[AsyncConnection], Awaitable[None]]
-
-
-@pytest.mark.parametrize(
-    ("tamper", "entry", "fault"),
-    [
-        (_change, 3, "changed"),
-        (_remove, 3, "removed"),
-        (_truncate, 4, "removed"),
-        (_insert, 6, "inserted"),
-        (_replace, 4, "rewritten"),
-    ],
-)
-async def test_tampering_is_found_where_it_shows(
-    engine: AsyncEngine, trail: SqlAuditTrail, tamper: Tamper, entry: int, fault: str
-) -> None:
-    await _five(trail)
-    await _tamper(engine, tamper)
-    verified = await verify_trail(trail)
-    assert verified.tampering is not None
-    assert (verified.tampering.entry, verified.tampering.fault) == (entry, fault)
-
-
-@pytest.mark.parametrize(
-    ("tamper", "noted", "entry", "fault"),
-    [
-        (_cut_with_head, 5, 4, "removed"),
-        (_rewrite_with_head, 3, 3, "rewritten"),
-        (_rewrite_with_head, 5, 4, "removed"),
-    ],
-)
-async def test_a_trail_rewritten_to_its_end_is_found_by_a_head_that_was_kept_elsewhere(
-    engine: AsyncEngine, trail: SqlAuditTrail, tamper: Tamper, noted: int, entry: int, fault: str
-) -> None:
-    await _five(trail)
-    head = AuditHead(noted, (await entries(trail))[noted - 1].hash)
-    assert (await verify_trail(trail, head)).tampering is None
-    await _tamper(engine, tamper)
-    assert (await verify_trail(trail)).tampering is None
-    found = (await verify_trail(trail, head)).tampering
-    assert found is not None
-    assert (found.entry, found.fault) == (entry, fault)
-
-
-async def _tamper(engine: AsyncEngine, tamper: Tamper) -> None:
-    async with engine.begin() as connection:
-        await _without_triggers(connection)
-        await tamper(connection)
-
-
-async def _without_triggers(connection: AsyncConnection) -> None:
-    """As whoever owns the tables can."""
-    if connection.dialect.name == "postgresql":
-        await connection.execute(text("ALTER TABLE audit DISABLE TRIGGER USER"))
-    else:
-        for change in ("update", "delete"):
-            await connection.execute(text(f"DROP TRIGGER audit_no_{change}"))

@@ -46,7 +46,7 @@ from tests.support.log.foreign_site import WORKSPACE, foreign_site
 from tests.support.log.signers import SIGNER
 from tests.support.profile import PROFILE, some
 from tests.support.worker.worker_bench import cancellation, fresh, message_of
-from tools.contracts.messages.messages import result_messages
+from tools.contracts.messages import result_messages
 
 _REQUEST_ID: Final = re.compile(rb"rsv_[0-9]{32}")
 AT_A_TIME: Final = 400

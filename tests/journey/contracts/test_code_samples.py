@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.backends import only
 from tests.support.deployment.deployment import Deployment
-from tools.contracts.openapi.document import openapi
+from tools.contracts.openapi import openapi
 
 _PROGRAMS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "curl": ("bash", ("-c",)),

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.contracts import openapi_linters
-from tools.contracts.openapi.document import openapi
+from tools.contracts.openapi import openapi
 from tools.servers.ladder import Unavailable
 
 

@@ -20,7 +20,7 @@ from tests.support.contracts.environments import environment
 from tests.support.contracts.node_program import installed
 from tests.support.deployment.deployment import PATIENCE_SECONDS, Site
 from tests.support.deployment.site import settings_of
-from tools.contracts.messages.messages import result_messages
+from tools.contracts.messages import result_messages
 from tools.servers.ladder import Unavailable
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "consumers"

@@ -26,7 +26,7 @@ NOBODYS = (
     "forwarder_pms_kit.conformance",
     "forwarder.simulator.app",
     "opentelemetry",
-    "tools.contracts.openapi.document",
+    "tools.contracts.openapi",
 )
 """What no stage needs to start."""
 
@@ -73,7 +73,7 @@ def test_the_list_of_commands_imports_none_of_them() -> None:
         ),
         (
             "worker",
-            ["forwarder.ingress", "forwarder.query", "forwarder.notifier.service", "tools.contracts.openapi.responses"],
+            ["forwarder.ingress", "forwarder.query", "forwarder.notifier.service", "tools.contracts.openapi"],
         ),
         ("notifier", ["forwarder.worker.service", "forwarder.ingress", "forwarder.query", *PMS]),
     ],

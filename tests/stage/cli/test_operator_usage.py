@@ -16,7 +16,6 @@ from forwarder.cli.program import run
         ("guests erase --phone 12", "six digits"),
         ("retention set demo", "--dead-letters"),
         ("retention set demo --reservations 1.5", "whole days"),
-        ("audit verify --head 7", "hexadecimal"),
         ("audit list --since tomorrow", "2h"),
         ("dead-letters replay", "--all-open"),
         ("dead-letters replay rsv_1.1 --all-open", "--all-open"),

@@ -16,7 +16,7 @@ from forwarder.topics.port import Log, Message, Tail
 from tests.support.log.messages import SOON
 from tests.support.memory.clock import ManualClock, settle
 from tests.support.memory.log import MemoryLog
-from tools.contracts.messages.messages import result_messages
+from tools.contracts.messages import result_messages
 
 TOPIC = "reservations.results"
 EVENTS = {one.kind: one.example for one in result_messages()}

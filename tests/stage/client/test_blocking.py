@@ -21,7 +21,7 @@ from reservation_forwarder_client import (
     Webhooks,
 )
 from tests.support.stages.scripted_service import problem
-from tools.contracts.openapi.response_examples import response_examples
+from tools.contracts.answers import response_examples
 
 EXAMPLES = response_examples()
 REQUEST_ID = EXAMPLES["submissionAccepted"]["data"]["requestId"]

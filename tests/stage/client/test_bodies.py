@@ -13,13 +13,13 @@ from typing import Any, Literal, NotRequired, get_args, get_origin, get_type_hin
 import pytest
 
 from reservation_forwarder_client import ForwarderClient, bodies
-from tools.contracts.openapi.document import openapi
+from tools.contracts.openapi import openapi
 
 CLIENT = Path(__file__).parents[3] / "clients" / "python"
 SCHEMAS = openapi()["components"]["schemas"]
 NAMES = {
-    bodies.BookingEngineReservation: "BookingEngineRequest",
-    bodies.GeneralReservation: "GeneralRequest",
+    bodies.BookingEngineReservation: "BookingEngineReservation",
+    bodies.GeneralReservation: "GeneralReservation",
     bodies.Guest: "Guest",
     bodies.GeneralGuest: "GeneralGuest",
     bodies.Address: "Address",

@@ -26,7 +26,7 @@ from tests.support.stages import bodies
 from tests.support.stages.client_of_stages import client_of
 from tests.support.stages.http_stages import Stages, stages
 from tests.support.stages.scripted_service import ScriptedService, problem
-from tools.contracts.openapi.response_examples import response_examples
+from tools.contracts.answers import response_examples
 
 ONCE = RetryPolicy(total_seconds=0)
 RECEIPT = response_examples()["submissionAccepted"]["data"]

@@ -21,7 +21,7 @@ from reservation_forwarder_client import (
 )
 from tests.support.memory.clock import ManualClock, settle
 from tests.support.stages.scripted_service import ScriptedService, Step, problem
-from tools.contracts.openapi.response_examples import response_examples
+from tools.contracts.answers import response_examples
 
 EXAMPLES = response_examples()
 PART: Any = {"guest": "Ana Ruiz"}

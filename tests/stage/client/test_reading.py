@@ -11,7 +11,7 @@ import pytest
 from forwarder.reservation.outcome import Status as Outcome
 from reservation_forwarder_client import Submission, listing, outcomes, problems, records, responses, submissions
 from reservation_forwarder_client.wire import RAW, Malformed, members_of, read
-from tools.contracts.openapi.response_examples import response_examples
+from tools.contracts.answers import response_examples
 
 CONTRACT = Path(__file__).parents[3] / "schemas" / "openapi.json"
 SCHEMAS = json.loads(CONTRACT.read_text())["components"]["schemas"]

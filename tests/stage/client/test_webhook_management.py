@@ -25,8 +25,8 @@ from tests.support.stages.client_of_stages import client_of
 from tests.support.stages.http_stages import Stages, stages
 from tests.support.stages.scripted_service import ScriptedService, Step, problem
 from tests.support.stages.webhook_stages import URL, deliveries
-from tools.contracts.openapi.document import openapi
-from tools.contracts.openapi.webhooks.events import webhook_examples
+from tools.contracts.answers import webhook_examples
+from tools.contracts.openapi import openapi
 
 EXAMPLES = webhook_examples()
 ADDED = httpx.Response(201, json=EXAMPLES["webhookAdded"])

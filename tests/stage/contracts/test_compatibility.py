@@ -2,7 +2,7 @@
 
 import copy
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +58,7 @@ def required(name: str, field: str, *, now: bool) -> Change:
 
 SUBMIT = ("paths", "/api/v1/vrs/reservations/booking-engine", "post")
 LIST = ("paths", "/api/vrs/reservations", "get")
-ENGINE, RECORD = "BookingEngineRequest", "Reservation"
+ENGINE, RECORD = "BookingEngineReservation", "Reservation"
 NULLABLE_RECORD = ("Submission", "properties", "record")
 
 BREAKS: dict[str, tuple[Change, str]] = {
@@ -191,6 +191,28 @@ ADDITIONS: dict[str, Change] = {
     "words": schema(RECORD, description="Other words."),
     "a deprecation": at(*SUBMIT, deprecated=True),
 }
+
+
+_ROOM = {"type": "string", "minLength": 1, "pattern": "[a-z]"}
+_OR_NONE: list[Mapping[str, Any]] = [_ROOM, {"type": "string", "const": ""}]
+
+
+def _room(*forms: Mapping[str, Any]) -> Any:
+    """The contract, in which a room is given in one of these forms."""
+    return changed(CONTRACT, schema("GeneralReservation", "properties", roomId={"anyOf": [*forms, {"type": "null"}]}))
+
+
+def test_an_empty_text_may_become_part_of_a_pattern() -> None:
+    once = {"type": "string", "pattern": "^$|[a-z]"}
+    assert breaking_changes(_room(*_OR_NONE), _room(once)) == []
+    assert "pattern" in breaking_changes(_room(*_OR_NONE), _room({**once, "pattern": "^$|[0-9]"}))[0]
+    assert breaking_changes(_room(*_OR_NONE), _room(_ROOM)) != []
+
+
+def test_beyond_2_to_the_53_an_exclusive_bound_is_an_inclusive_one() -> None:
+    old, new = {"type": "number", "exclusiveMaximum": 2**63}, {"type": "number", "maximum": 2**63 - 1}
+    assert breaking_changes(_room(old), _room(new)) == []
+    assert breaking_changes(_room(old), _room({"type": "number", "maximum": 2**63 - 1025})) != []
 
 
 def test_a_contract_keeps_its_own_promise() -> None:

@@ -25,7 +25,7 @@ def test_what_is_written_is_whole(tmp_path: Path) -> None:
     "name",
     [
         "schemas/openapi.json",
-        "schemas/asyncapi.yaml",
+        "forwarder/http/published/asyncapi.yaml",
         "schemas/events/reservation.confirmed.v1.schema.json",
         "forwarder/http/published/problems/not_found.html",
         "docs/reference/problems.md",

@@ -10,7 +10,7 @@ import pytest
 from forwarder.reservation.problems.requests import VALIDATION_FAILED
 from tests.support.contracts.http_contract import HttpContract
 from tests.support.stages.http_stages import Stages, stages
-from tools.contracts.openapi.document import openapi
+from tools.contracts.openapi import openapi
 from tools.contracts.pages.docs_page import docs_page, docs_script
 from tools.contracts.pages.guides import guide_pages, guides_page
 from tools.contracts.pages.page import prose

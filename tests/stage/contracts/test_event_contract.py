@@ -1,4 +1,4 @@
-"""schemas/events and schemas/asyncapi.yaml: valid, whole, and what is on the topics."""
+"""schemas/events and the published asyncapi.yaml: valid, whole, and what is on the topics."""
 
 import json
 from pathlib import Path
@@ -13,19 +13,20 @@ from tests.support.contracts.asyncapi_parser import parse
 from tests.support.contracts.message_contract import check_message, check_value
 from tests.support.stages.bodies import BOOKING_ENGINE, GENERAL
 from tests.support.stages.http_stages import BOOKING_ENGINE_PATH, GENERAL_PATH, RESULTS, Stages, stages
-from tools.contracts.messages.asyncapi import asyncapi
-from tools.contracts.messages.event_schemas import event_schemas
-from tools.contracts.messages.messages import other_messages, request_messages, result_messages
+from tools.contracts.asyncapi import asyncapi, event_schemas
+from tools.contracts.messages import other_messages, request_messages, result_messages
 from tools.servers.ladder import Unavailable
 
-SCHEMAS = Path(__file__).resolve().parents[3] / "schemas"
+ROOT = Path(__file__).resolve().parents[3]
+SCHEMAS = ROOT / "schemas"
+PUBLISHED = ROOT / "forwarder" / "http" / "published"
 CARD = {"cardNumber": "4242424242424242", "cvv": "123"}
 TRACE = {"traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}
 
 
 @pytest.fixture(scope="module")
 def published() -> str:
-    return (SCHEMAS / "asyncapi.yaml").read_text(encoding="utf-8")
+    return (PUBLISHED / "asyncapi.yaml").read_text(encoding="utf-8")
 
 
 @pytest.mark.slow

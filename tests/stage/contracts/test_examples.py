@@ -7,7 +7,7 @@ from typing import Any
 
 from forwarder.reservation.problems.catalogue import CATALOGUE
 from tests.support.contracts.http_contract import HttpContract
-from tools.contracts.messages.messages import other_messages, request_messages, result_messages
+from tools.contracts.messages import other_messages, request_messages, result_messages
 
 SCHEMAS = Path(__file__).parents[3] / "schemas"
 CONTRACT = HttpContract()

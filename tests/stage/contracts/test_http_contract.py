@@ -1,19 +1,28 @@
 """schemas/openapi.json: valid, whole, and what the service does."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from copy import deepcopy
 from typing import Any
 
 import pytest
 from openapi_spec_validator import validate
 from starlette.routing import Route
 
-from forwarder.reservation.outcome import Status
+from forwarder.http.paging import DEFAULT_LIMIT, LARGEST_ID, LARGEST_LIMIT
+from forwarder.query.pages import LONGEST_PROPERTY_ID
+from forwarder.reservation.bulk import MAX_BULK_BYTES, MAX_ITEM_BYTES, MAX_ITEMS
+from forwarder.reservation.outcome import LISTED_STATUSES, Status
 from forwarder.reservation.problems.endings import ROOM_UNAVAILABLE
+from forwarder.reservation.request import MAX_BODY_BYTES, MAX_NIGHTS
+from forwarder.reservation.submission import MAX_DEADLINE_SECONDS
 from tests.support.contracts.http_contract import HttpContract
 from tests.support.stages.bodies import BOOKING_ENGINE, GENERAL
 from tests.support.stages.http_stages import BOOKING_ENGINE_PATH, GENERAL_PATH, HEADERS, Stages, stages
-from tools.contracts.openapi.document import openapi
+from tools.contracts import openapi as contract
+from tools.contracts.models import Mismatch
+from tools.contracts.openapi import openapi
+from tools.contracts.written import written
 
 CONTRACT = HttpContract()
 JSON = {"Content-Type": "application/json"}
@@ -70,7 +79,7 @@ def test_every_operation_has_an_example_and_a_name_of_its_own() -> None:
 
 
 def test_every_field_of_a_request_is_described() -> None:
-    bodies = ("BookingEngineRequest", "GeneralRequest", "BookingEngineItem", "GeneralItem", "CancellationBody")
+    bodies = ("BookingEngineReservation", "GeneralReservation", "BookingEngineItem", "GeneralItem", "CancellationBody")
     for name in (*bodies, "Guest", "Address", "CardDetails"):
         fields = openapi()["components"]["schemas"][name]["properties"]
         assert all(field["description"] for field in fields.values())
@@ -175,3 +184,80 @@ async def test_what_tells_of_the_service_is_in_it() -> None:
         await house.client.get("/", headers={"Accept": "text/html"})
         told = await house.client.get("/problems/not_found", headers={"Accept": "application/json"})
         assert told.json()["type"] == "/problems/not_found"
+
+
+_WRITTEN_LIMITS: list[tuple[int, str, str]] = [
+    (MAX_BODY_BYTES, "paths/~1api~1v1~1vrs~1reservations/post/requestBody/description", "at most {:,} bytes"),
+    (MAX_BULK_BYTES, "paths/~1api~1v1~1vrs~1reservations~1bulk/post/requestBody/description", "at most {:,} bytes"),
+    (MAX_ITEM_BYTES, "paths/~1api~1v1~1vrs~1reservations~1bulk/post/requestBody/description", "{:,} bytes per item"),
+    (MAX_ITEMS, "paths/~1api~1v1~1vrs~1reservations~1bulk/post/summary", "up to {:,} reservations"),
+    (MAX_NIGHTS, "components/schemas/GeneralReservation/properties/departureDate/description", "1 to {} nights"),
+    (LARGEST_LIMIT, "components/parameters/limit/description", "above {} are treated"),
+    (LARGEST_LIMIT, "components/schemas/Meta/properties/limit/maximum", "{}"),
+    (DEFAULT_LIMIT, "components/parameters/limit/schema/default", "{}"),
+    (LARGEST_ID, "components/parameters/cursor/schema/maximum", "{}"),
+    (LARGEST_ID, "components/parameters/reservationId/schema/maximum", "{}"),
+    (LONGEST_PROPERTY_ID, "components/parameters/propertyId/schema/maxLength", "{}"),
+    (MAX_DEADLINE_SECONDS, "components/parameters/ForwardDeadline/schema/maximum", "{}"),
+    (
+        MAX_ITEMS,
+        "paths/~1api~1v1~1vrs~1reservations~1bulk/post/requestBody/content/application~1json/schema/maxItems",
+        "{}",
+    ),
+]
+
+
+@pytest.mark.parametrize(("limit", "pointer", "form"), _WRITTEN_LIMITS)
+def test_a_limit_that_is_written_is_the_one_that_is_enforced(limit: int, pointer: str, form: str) -> None:
+    place: Any = openapi()
+    for step in pointer.split("/"):
+        place = place[step.replace("~1", "/")]
+    assert form.format(limit) in str(place)
+
+
+def test_the_statuses_that_a_list_has_by_default_are_named() -> None:
+    about, _, on_request = (
+        openapi()["components"]["parameters"]["status"]["description"].partition("Default:")[2].partition(".")
+    )
+    assert {status for status in Status if f"`{status}`" in about} == LISTED_STATUSES
+    assert {status for status in Status if f"`{status}`" in on_request} == set(Status) - LISTED_STATUSES
+
+
+def _with(document: str, change: Callable[[Any], object], monkeypatch: pytest.MonkeyPatch) -> None:
+    """`document`, as though somebody had written it otherwise."""
+    changed = deepcopy(written(document))
+    change(changed)
+    monkeypatch.setattr(contract, "written", lambda name: changed if name == document else written(name))
+
+
+def _path(document: Any) -> Any:
+    return document["paths"][GENERAL_PATH]["post"]
+
+
+_MISTAKES: Mapping[str, tuple[Callable[[Any], object], str]] = {
+    "a code that is no problem": (lambda document: _path(document)["x-problems"].append("nothing"), "names nothing"),
+    "a field without words": (lambda document: document["x-fields"].pop("notes"), "does not describe .*notes"),
+    "words without a field": (lambda document: document["x-fields"].update(colour="Red."), "no model has: colour"),
+    "a model that is gone": (
+        lambda document: document["components"]["schemas"].update(Gone={"x-model": True}),
+        "Gone",
+    ),
+    "a model that is not published": (lambda document: document["components"]["schemas"].pop("Guest"), "Guest"),
+    "a header that is not there": (
+        lambda document: _path(document)["responses"]["201"]["headers"].append("X-New"),
+        "headers/X-New is referred to",
+    ),
+    "a parameter that is not there": (lambda document: _path(document)["parameters"].append("new"), "parameters/new"),
+    "a list that is not there": (
+        lambda document: document["x-shared"]["resultType"]["enum"].update({"x-from": "colours"}),
+        "no such list",
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", _MISTAKES)
+def test_a_mistake_in_what_is_written_is_named(mistake: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    change, message = _MISTAKES[mistake]
+    _with("openapi.yaml", change, monkeypatch)
+    with pytest.raises(Mismatch, match=message):
+        openapi()

@@ -16,8 +16,8 @@ from tests.support.memory.audit import memory_audit
 from tests.support.memory.clock import ManualClock
 from tests.support.memory.named_hosts import named_hosts
 from tests.support.memory.webhooks import MemoryDeliveries, MemoryEndpoints
-from tools.contracts.messages.messages import result_messages
-from tools.contracts.openapi.document import openapi
+from tools.contracts.messages import result_messages
+from tools.contracts.openapi import openapi
 
 CONTRACT = HttpContract()
 

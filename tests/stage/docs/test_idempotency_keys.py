@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from forwarder.cli.run.up import DemoWorld
-from tools.contracts.openapi.document import openapi
+from tools.contracts.openapi import openapi
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "clients").glob("*/README.md")]

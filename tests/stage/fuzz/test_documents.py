@@ -27,7 +27,7 @@ from tests.support.log.foreign_messages import foreign_to
 from tests.support.pms.kinds.mapped import CLOUDBEDS_LIKE, LODGIFY_LIKE
 from tests.support.profile import Profile, lives
 from tests.support.worker.worker_bench import cancellation, fresh, message_of
-from tools.contracts.messages.messages import result_messages
+from tools.contracts.messages import result_messages
 
 LIVES: Final[Mapping[Profile, int]] = {"change": 25, "full": 4_000, "long": 100_000}
 MAPPINGS: Final = [read_document(CLOUDBEDS_LIKE).value, read_document(LODGIFY_LIKE).value]

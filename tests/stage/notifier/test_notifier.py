@@ -23,7 +23,7 @@ from forwarder.topics.port import ConsumedMessage, Message
 from forwarder.webhooks.port import BadTarget, EndpointResponse, NoResponse
 from tests.support.memory.clock import settle
 from tests.support.stages.notifier_parts import SECRET, Hooks, url
-from tools.contracts.messages.messages import result_messages
+from tools.contracts.messages import result_messages
 
 CONFIRMED, REJECTED = result_messages()[:2]
 DOWN = NoResponse("connect_failed", "nobody there")

@@ -28,7 +28,7 @@ from forwarder.webhooks.port import PostResult
 from tests.support.memory.webhooks import MemorySender, public_targets
 from tests.support.store.audited import audit_on
 from tools.contracts.examples import WORKSPACE_ID
-from tools.contracts.messages.messages import result_messages
+from tools.contracts.messages import result_messages
 
 SECRET = "the secret of these tests"
 TOPICS = Topics()

@@ -87,7 +87,7 @@ from tests.support.worker.worker_bench import (
     open_bench,
 )
 from tools.contracts.examples import WORKSPACE_ID
-from tools.contracts.messages.messages import result_messages
+from tools.contracts.messages import result_messages
 
 
 class OfADriver(sqlite3.Error):

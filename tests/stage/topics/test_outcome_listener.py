@@ -11,7 +11,7 @@ from forwarder.topics.outcomes import OutcomeEvent, OutcomeListener
 from forwarder.topics.port import Message
 from tests.support.memory.clock import ManualClock, settle
 from tests.support.memory.log import MemoryLog
-from tools.contracts.messages.messages import result_messages
+from tools.contracts.messages import result_messages
 
 EXAMPLE = result_messages()[0].example
 

@@ -5,7 +5,7 @@ import pytest
 from forwarder.reservation.record import RESULT_TYPES
 from forwarder.topics.codec import TEST_MODE, Undecodable, decode_data, structured_event
 from forwarder.topics.port import Message
-from tools.contracts.messages.messages import result_messages
+from tools.contracts.messages import result_messages
 
 
 def test_every_type_of_result_event_is_one() -> None:

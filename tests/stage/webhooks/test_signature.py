@@ -12,7 +12,7 @@ from forwarder.notifier.policy import PAUSES, RETRY_FOR, next_try
 from forwarder.topics.codec import Undecodable
 from forwarder.topics.port import Message
 from forwarder.webhooks.signature import new_secret, signed_headers
-from tools.contracts.messages.messages import request_messages, result_messages
+from tools.contracts.messages import request_messages, result_messages
 
 NOW = datetime(2027, 1, 1, tzinfo=UTC)
 BODY = '{"type":"t","data":{"name":"Zoë"}}'.encode()

@@ -9,8 +9,7 @@ from pydantic_core import from_json
 
 from forwarder.topics.port import Message
 from tests.support.contracts.http_contract import closed_schema
-from tools.contracts.messages.asyncapi import asyncapi
-from tools.contracts.messages.event_schemas import event_schemas
+from tools.contracts.asyncapi import asyncapi, event_schemas
 
 
 def check_message(message: Message) -> str:

@@ -5,8 +5,7 @@ from typing import Any
 
 from forwarder.oversight.audit import Audit
 from forwarder.process.clock import Clock
-from forwarder.store.audit.chain import GENESIS, chained
-from forwarder.store.audit.port import AuditEntry, AuditFilter, AuditHead, NewEntry
+from forwarder.store.audit.port import AuditEntry, AuditFilter, NewEntry, numbered
 from forwarder.store.submissions.port import StoreUnavailable
 
 
@@ -20,7 +19,7 @@ class MemoryTrail:
     async def append(self, entry: NewEntry) -> None:
         if self.away:
             raise StoreUnavailable("the audit trail is away")
-        self.kept.append(chained(entry, await self.head()))
+        self.kept.append(numbered(entry, len(self.kept) + 1))
 
     async def append_within(self, connection: Any, entry: NewEntry) -> None:
         await self.append(entry)
@@ -29,11 +28,8 @@ class MemoryTrail:
         found = [each for each in reversed(self.kept) if before is None or each.number < before]
         return [each for each in found if wanted.action in {None, each.action}][:limit]
 
-    async def after(self, number: int, *, limit: int) -> Sequence[AuditEntry]:
-        return self.kept[number : number + limit]
-
-    async def head(self) -> AuditHead:
-        return AuditHead(len(self.kept), self.kept[-1].hash) if self.kept else AuditHead(0, GENESIS)
+    async def last(self) -> int:
+        return len(self.kept)
 
 
 def memory_audit(clock: Clock) -> Audit:

@@ -17,24 +17,9 @@ from markdown_it.token import Token
 from tools.contracts.pages.page import page
 
 _GUIDES: Final = Path(__file__).parents[3] / "docs" / "guides"
-_ORDER: Final = (
-    "first-steps",
-    "submit-reservations",
-    "read-lists",
-    "consume-results",
-    "client",
-    "client-typescript",
-    "api-keys",
-    "rate-limits",
-    "test-mode",
-    "production",
-    "pms-kinds",
-    "map-a-pms",
-    "write-an-adapter",
-)
 _SERVED: Final[Mapping[str, str]] = {
     "schemas/openapi.json": "/openapi.json",
-    "schemas/asyncapi.yaml": "/asyncapi.yaml",
+    "forwarder/http/published/asyncapi.yaml": "/asyncapi.yaml",
     "schemas/pms-openapi.json": "/pms-openapi.json",
     "docs/reference/http-api.md": "/docs",
     "docs/reference/problems.md": "/problems",
@@ -47,9 +32,9 @@ _CRUMBS: Final = '<p class="quiet"><a href="/docs">API</a> · <a href="/docs/gui
 
 @cache
 def guide_names() -> Sequence[str]:
-    """All guides, in the order in which they are read; last those that have no place in it."""
-    found = {file.stem for file in _GUIDES.glob("*.md")}
-    return [*(name for name in _ORDER if name in found), *sorted(found - set(_ORDER))]
+    """All guides, in the order of the documentation's navigation."""
+    navigation = (_GUIDES.parents[1] / "mkdocs.yml").read_text(encoding="utf-8")
+    return re.findall(r" guides/([a-z-]+)\.md", navigation)
 
 
 def guide_pages() -> Mapping[str, str]:

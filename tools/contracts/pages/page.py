@@ -38,15 +38,3 @@ def prose(text: str) -> str:
     """A line of Markdown as HTML: code in backticks and links to paths of ours are all that it knows."""
     linked = _LINK.sub(r'<a href="\2">\1</a>', escape(text))
     return _CODE.sub(r"<code>\1</code>", linked)
-
-
-def paragraphs(text: str) -> str:
-    """Paragraphs and lists of Markdown as HTML."""
-    return "".join(map(_block, text.split("\n\n")))
-
-
-def _block(text: str) -> str:
-    if not text.startswith("- "):
-        return f"<p>{prose(' '.join(text.splitlines()))}</p>"
-    items = re.split(r"^- ", text, flags=re.MULTILINE)[1:]
-    return "<ul>" + "".join(f"<li>{prose(' '.join(item.split()))}</li>" for item in items) + "</ul>"

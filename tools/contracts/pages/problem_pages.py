@@ -8,13 +8,14 @@ from typing import Any, Final
 from forwarder.reservation.problems.catalogue import CATALOGUE, CHAPTERS, Chapter
 from forwarder.reservation.problems.problem import ProblemType
 from tools.contracts.pages.page import page, prose
+from tools.contracts.written import written
 
 _ABOUT: Final = """\
-Every refusal of the service is a problem (RFC 9457, `application/problem+json`), and so is the reason why a reservation was not
-made. Programs branch on `code`, which means the same for ever. `type` is a relative reference with its whole path (RFC 9457,
-3.1.1): at the address that was asked it leads to the problem's page, which says when it happens and what to do, as HTML or, for
-`Accept: application/json`, as JSON.
-As the body of an answer a problem carries `success: false` as well, for callers who look at that alone."""
+Every error response is a problem (RFC 9457, `application/problem+json`), and so is the reason why a reservation was not made.
+Branch on `code`, whose meaning never changes. `type` is a path (a relative reference, RFC 9457, 3.1.1): on the host that you called
+it leads to the problem's page, which explains when the problem occurs and what to do, as HTML or, with `Accept: application/json`,
+as JSON.
+In the body of a response a problem also has `success: false`, for clients that only look at that."""
 _EXAMPLE: Final = """\
 ```json
 {
@@ -28,33 +29,7 @@ _EXAMPLE: Final = """\
   "instance": "/api/v1/vrs/submissions/rsv_…"
 }
 ```"""
-FAULTS: Final = {
-    "required": "The value is missing.",
-    "unknown_field": "The operation has no such field.",
-    "wrong_type": "The value is of another JSON type than is expected.",
-    "invalid_value": "The value is none of those that are taken, or is not written as it should be.",
-    "invalid_date": "The value is no date that exists, written `YYYY-MM-DD`.",
-    "wrong_check_digit": "A digit of the card number is wrong, by its check digit.",
-    "card_expired": "The card's month of expiry is past.",
-    "not_the_property": "The integration has no rooms, and the value is another than `propertyId`.",
-    "too_long": "The text has too many characters.",
-    "too_small": "The number is under its bound.",
-    "too_large": "The number is over its bound.",
-    "inexact_number": "The whole number is written so that JSON readers may take it for another one.",
-    "unknown_currency": "There is no such currency in ISO 4217.",
-    "departure_not_after_arrival": "The stay has not a single night.",
-    "stay_too_long": "The stay has too many nights.",
-    "arrival_in_the_past": "The stay begins before yesterday, wherever on Earth yesterday is earliest.",
-    "fewer_than_adults_and_children": "`numberOfGuests` is less than `numberOfAdults` and `numberOfChildren` together.",
-    "guest_without_name": "`name`, `firstName` and `lastName` are all missing or blank.",
-    "impossible_time": "The text looks like a time, or the number is one, that no clock shows.",
-    "not_a_url": "The address is not written as a whole one.",
-    "https_needed": "The address does not begin with `https://`.",
-    "address_not_public": "The address leads to no host of the public internet.",
-    "credentials_in_url": "The address holds a user name or a password.",
-    "contradictory": "A query parameter is there twice with different values, or a range ends before it begins.",
-    "out_of_range": "A query parameter is no whole number within its bounds.",
-}
+FAULTS: Final[Mapping[str, str]] = written("openapi.yaml")["x-faults"]
 """The codes of `errors`: what is wrong with one value."""
 
 
@@ -65,9 +40,8 @@ def problems_markdown() -> str:
     return (
         "<!-- Written by `python -m tools.contracts write`; change the catalogue, not this page. -->\n"
         f"# Problems\n\n{_ABOUT}\n\n{_EXAMPLE}\n\n{chapters}\n\n"
-        "## Faults of a request\n\n`validation_failed`, `invalid_query` and the rules of the integration carry `errors`,\n"
-        "one entry for each value at fault: its `pointer` (RFC 6901; of a query parameter `/` and its name), a `code`, and\n"
-        "a `detail`.\n\n"
+        "## Invalid values\n\n`validation_failed`, `invalid_query` and the integration's rules have `errors`, with one entry\n"
+        "for each invalid value: its `pointer` (RFC 6901; for a query parameter, `/` and its name), a `code` and a `detail`.\n\n"
         f"| code | meaning |\n|---|---|\n{faults}\n"
     )
 

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from forwarder.pms.directory import open_directory
 from forwarder.pms.port import Limit, Limits
+from forwarder.process.token_bucket import TokenBucket
 from forwarder.worker.dispatch.dispatcher import Dispatcher
+from forwarder.worker.dispatch.rate_budget import RateBudget, rate_budget_of
 from forwarder.worker.dispatch.throttle import Throttles
-from forwarder.worker.dispatch.token_bucket import RateBudget, TokenBucket, rate_budget_of
 from forwarder.worker.push_context import NOT_ATTEMPTED
 from tests.support.memory.clock import ManualClock, settle
 from tests.support.worker.pushes import Pushes
@@ -86,13 +87,13 @@ def test_most_of_a_limit_can_be_used(limits: Limits) -> None:
     assert sent >= (0.85 if tightest.requests > 1 else 0.5) * 5 * tightest.requests
 
 
-def _bucket(clock: ManualClock, *, rate: float = 1.0, burst: float = 3.0) -> TokenBucket:
-    return TokenBucket(clock, rate, burst)
+def _bucket(*, rate: float = 1.0, burst: float = 3.0) -> TokenBucket:
+    return TokenBucket(rate, burst)
 
 
 async def test_an_overdrawn_budget_makes_later_pushes_wait_the_longer() -> None:
     clock = ManualClock()
-    budget = RateBudget([_bucket(clock)])
+    budget = RateBudget(clock, [_bucket()])
     budget.start()
     for _ in range(5):
         budget.requested()
@@ -103,7 +104,7 @@ async def test_an_overdrawn_budget_makes_later_pushes_wait_the_longer() -> None:
 
 async def test_a_push_pays_in_advance_for_what_it_usually_sends() -> None:
     clock = ManualClock()
-    budget = RateBudget([_bucket(clock)], per_push=2)
+    budget = RateBudget(clock, [_bucket()], per_push=2)
     budget.start()
     assert budget.delay() == 1.0
     budget.requested()
@@ -115,7 +116,7 @@ async def test_a_push_pays_in_advance_for_what_it_usually_sends() -> None:
 
 async def test_what_a_pms_was_not_asked_is_given_back() -> None:
     clock = ManualClock()
-    budget = RateBudget([_bucket(clock)])
+    budget = RateBudget(clock, [_bucket()])
     for _ in range(100):
         budget.start()
         budget.end(attempted=False)
@@ -129,7 +130,7 @@ async def test_what_a_pms_was_not_asked_is_given_back() -> None:
 
 async def test_what_was_paid_and_not_sent_is_nobody_elses() -> None:
     clock = ManualClock()
-    budget = RateBudget([_bucket(clock)], per_push=2)
+    budget = RateBudget(clock, [_bucket()], per_push=2)
     budget.start()
     budget.requested()
     budget.end(attempted=True)
@@ -142,7 +143,7 @@ async def test_what_was_paid_and_not_sent_is_nobody_elses() -> None:
 
 async def test_the_longest_wait_of_several_limits_counts() -> None:
     clock = ManualClock()
-    budget = RateBudget([_bucket(clock, burst=1.0), _bucket(clock, rate=0.1, burst=2.0)])
+    budget = RateBudget(clock, [_bucket(burst=1.0), _bucket(rate=0.1, burst=2.0)])
     budget.start()
     assert budget.delay() == 1.0
     await clock.advance(1.0)

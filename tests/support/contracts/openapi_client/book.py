@@ -13,12 +13,12 @@ from reservations.api.submitting import cancel_reservation, submit_booking_engin
 from reservations.models import (
     Address,
     AddressCountry,
-    BookingEngineRequest,
-    BookingEngineRequestMorChannel,
+    BookingEngineReservation,
+    BookingEngineReservationMorChannel,
     CancellationBody,
     Currency,
     GeneralGuest,
-    GeneralRequest,
+    GeneralReservation,
     Guest,
     ListReservationsStatusItem,
     ProblemBody,
@@ -44,8 +44,10 @@ stay = {
     "total_price": 480.5,
     "currency": Currency.EUR,
 }
-engine = BookingEngineRequest(guest=guest, mor_channel=BookingEngineRequestMorChannel.SELF, room_id="A-7", **stay)
-general = GeneralRequest(guest=GeneralGuest(name="Ben Ode"), **{**stay, "property_id": 1002})
+engine = BookingEngineReservation(
+    guest=guest, mor_channel=BookingEngineReservationMorChannel.SELF, room_id="A-7", **stay
+)
+general = GeneralReservation(guest=GeneralGuest(name="Ben Ode"), **{**stay, "property_id": 1002})
 
 
 def submit(key: str) -> ReservationEnvelope:
@@ -60,7 +62,7 @@ first, again = submit("order-1"), submit("order-1")
 assert first.data.request_id == again.data.request_id
 other = submit_reservation.sync(client=writer, body=general, prefer="wait=20", **caller)
 assert isinstance(other, ReservationEnvelope), other
-nowhere = GeneralRequest(guest=GeneralGuest(name="Ben Ode"), **{**stay, "property_id": "unknown"})
+nowhere = GeneralReservation(guest=GeneralGuest(name="Ben Ode"), **{**stay, "property_id": "unknown"})
 refused = submit_reservation.sync(client=writer, body=nowhere, prefer="wait=20", **caller)
 assert isinstance(refused, ProblemBody), refused
 

@@ -5,12 +5,11 @@ They read the address and the token from the variables that `forwarder up` write
 
 import json
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from tools.contracts.openapi.parameters import DEMO_ACCOUNT, PARAMETERS
-from tools.contracts.openapi.responses import Json
+from tools.contracts.written import Json
 
 _SENT: Final = ("workspaceId", "integrationAccountId", "Idempotency-Key")
 """The headers that a sample sends where its operation takes them."""
@@ -33,7 +32,7 @@ def with_samples(document: Json) -> Json:
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
             if operation.get("security") != []:
-                request = _request(method, path, operation)
+                request = _request(method, path, operation, document["components"]["parameters"])
                 operation["x-codeSamples"] = [
                     {"lang": "Shell", "label": "curl", "source": _curl(request)},
                     {"lang": "Python", "label": "Python", "source": _python(request)},
@@ -42,17 +41,16 @@ def with_samples(document: Json) -> Json:
     return document
 
 
-def _request(method: str, path: str, operation: Json) -> _Request:
-    parameters = [PARAMETERS[one["$ref"].rpartition("/")[2]] for one in operation.get("parameters", ())]
-    headers = {"Authorization": "$FORWARDER_TOKEN"}
+def _request(method: str, path: str, operation: Json, known: Json) -> _Request:
+    parameters = [known[one["$ref"].rpartition("/")[2]] for one in operation["parameters"]]
     for one in parameters:
         if one["in"] == "path":
             path = path.replace(f"{{{one['name']}}}", str(one["example"]))
-    taken = {one["name"]: one["example"] for one in parameters if one["in"] == "header"}
-    ours = {"workspaceId": "$FORWARDER_WORKSPACE", "integrationAccountId": DEMO_ACCOUNT}
+    taken = {one["name"]: one.get("example") for one in parameters if one["in"] == "header"}
+    taken["workspaceId"] = "$FORWARDER_WORKSPACE"
     if operation["operationId"] in _KEYS:
-        ours["Idempotency-Key"] = _KEYS[operation["operationId"]]
-    headers |= {name: ours.get(name, taken[name]) for name in _SENT if name in taken}
+        taken["Idempotency-Key"] = _KEYS[operation["operationId"]]
+    headers = {"Authorization": "$FORWARDER_TOKEN"} | {name: taken[name] for name in _SENT if name in taken}
     content = operation.get("requestBody", {}).get("content", {}).get("application/json")
     if content is None:
         return _Request(method, path, headers, None)
@@ -61,39 +59,28 @@ def _request(method: str, path: str, operation: Json) -> _Request:
 
 
 def _curl(request: _Request) -> str:
-    method = "" if request.method == "get" or request.body is not None else f" -X {request.method.upper()}"
-    if request.body is not None and request.method != "post":
-        method = f" -X {request.method.upper()}"
+    implied = "get" if request.body is None else "post"
+    method = "" if request.method == implied else f" -X {request.method.upper()}"
     lines = [f'curl -s{method} "$FORWARDER_URL{request.path}"']
     for name, value in request.headers.items():
         text = f"{name}: {'Bearer ' if name == 'Authorization' else ''}{value}"
-        lines.append(f"  -H {_quoted(text)}")
+        # In double quotes variables stay variables.
+        quoted = f'"{text}"' if "$" in text else shlex.quote(text)
+        lines.append(f"  -H {quoted}")
     if request.body is not None:
         lines.append(f"  -d {shlex.quote(json.dumps(request.body, indent=2, ensure_ascii=False))}")
     return " \\\n".join(lines)
 
 
-def _quoted(text: str) -> str:
-    """As a word of the shell, in which variables stay variables."""
-    return f'"{text}"' if "$" in text else shlex.quote(text)
-
-
 def _python(request: _Request) -> str:
-    sent = "".join(f"        {json.dumps(name)}: {_python_value(name, value)},\n" for name, value in _shown(request))
-    call = f'    os.environ["FORWARDER_URL"] + {json.dumps(request.path)},\n    headers={{\n{sent}    }},\n'
-    if request.body is not None:
-        call += f"    json={_python_literal(request.body)},\n"
+    names = [name for name in request.headers if name != "Content-Type"]  # which httpx adds by itself
+    sent = [f'        "{name}": {_value(request, name, "os.environ[%s]", repr)},\n' for name in names]
+    body = "" if request.body is None else f"    json={_python_literal(request.body)},\n"
     return (
-        f"import os\n\nimport httpx\n\nresponse = httpx.{request.method}(\n{call}    timeout=30,\n)\n"
-        "print(response.status_code, response.json())"
+        f"import os\n\nimport httpx\n\nresponse = httpx.{request.method}(\n"
+        f'    os.environ["FORWARDER_URL"] + {json.dumps(request.path)},\n    headers={{\n{"".join(sent)}    }},\n'
+        f"{body}    timeout=30,\n)\nprint(response.status_code, response.json())"
     )
-
-
-def _python_value(name: str, value: str) -> str:
-    if not value.startswith("$"):
-        return repr(value)
-    variable = f'os.environ["{value[1:]}"]'
-    return f'"Bearer " + {variable}' if name == "Authorization" else variable
 
 
 def _python_literal(value: Any) -> str:
@@ -109,26 +96,20 @@ def _python_literal(value: Any) -> str:
 
 
 def _javascript(request: _Request) -> str:
-    sent = "".join(
-        f"    {json.dumps(name)}: {_javascript_value(name, value)},\n" for name, value in request.headers.items()
-    )
-    options = f"  method: {json.dumps(request.method.upper())},\n  headers: {{\n{sent}  }},\n"
-    if request.body is not None:
-        body = json.dumps(request.body, indent=2, ensure_ascii=False).replace("\n", "\n  ")
-        options += f"  body: JSON.stringify({body}),\n"
+    sent = [f'    "{name}": {_value(request, name, "process.env.%s", json.dumps)},\n' for name in request.headers]
+    literal = json.dumps(request.body, indent=2, ensure_ascii=False).replace("\n", "\n  ")
+    body = "" if request.body is None else f"  body: JSON.stringify({literal}),\n"
     return (
-        f"const response = await fetch(process.env.FORWARDER_URL + {json.dumps(request.path)}, {{\n{options}}});\n"
+        f"const response = await fetch(process.env.FORWARDER_URL + {json.dumps(request.path)}, {{\n"
+        f'  method: "{request.method.upper()}",\n  headers: {{\n{"".join(sent)}  }},\n{body}}});\n'
         "console.log(response.status, await response.json());"
     )
 
 
-def _javascript_value(name: str, value: str) -> str:
+def _value(request: _Request, name: str, variable: str, literal: Any) -> str:
+    """The value of a header as an expression. `variable` is how the language reads the environment."""
+    value = request.headers[name]
     if not value.startswith("$"):
-        return json.dumps(value)
-    variable = f"process.env.{value[1:]}"
-    return f'"Bearer " + {variable}' if name == "Authorization" else variable
-
-
-def _shown(request: _Request) -> Iterator[tuple[str, str]]:
-    """The headers that httpx does not add by itself."""
-    return ((name, value) for name, value in request.headers.items() if name != "Content-Type")
+        return str(literal(value))
+    read = variable % (f'"{value[1:]}"' if "[" in variable else value[1:])
+    return f'"Bearer " + {read}' if name == "Authorization" else read

@@ -1,1 +1,0 @@
-"""The topics' messages as AsyncAPI and JSON Schema."""

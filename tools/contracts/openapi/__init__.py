@@ -1,1 +1,0 @@
-"""The HTTP contract as OpenAPI: operations, parameters, bodies and examples."""

@@ -1,1 +1,0 @@
-"""What the contract says of webhooks: managing them, their bodies, and what is posted to one."""
