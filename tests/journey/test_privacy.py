@@ -115,4 +115,3 @@ async def _is_audited(deployment: Deployment, request_id: str) -> None:
     assert (cancelled["kind"], cancelled["target"], cancelled["result"]) == ("key", request_id, "requested")
     assert cancelled["from"] == "127.0.0.1"
     assert not [trace for trace in (*TRACES, deployment.token) if trace in json.dumps(entries)]
-    assert (await deployment.command("audit", "verify"))["intact"]
