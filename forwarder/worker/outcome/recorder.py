@@ -19,12 +19,11 @@ from structlog.typing import FilteringBoundLogger
 from forwarder.observability import metrics
 from forwarder.observability.logging import tells_usual
 from forwarder.observability.tracing.context import trace_id_of
-from forwarder.operations.repair.completion import describe
 from forwarder.operations.repair.dead_letter_messages import OTHER, DeadLetterWriter, letter_message
 from forwarder.process.clock import Clock
 from forwarder.process.containment import FAULTS, Blame, Fault, Where, by_halves, contained, pause_after
 from forwarder.process.loops import Batcher, keep_trying
-from forwarder.reservation.outcome import Status
+from forwarder.reservation.outcome import Status, describe
 from forwarder.store.submissions.port import Recorder, StoreUnavailable
 from forwarder.store.submissions.work import Ended, OutboxEvent, Postponed
 from forwarder.topics.codec import encode_result

@@ -9,11 +9,12 @@ from msgspec import Struct
 from prometheus_client import Counter, Histogram
 
 from forwarder.observability import metrics
-from forwarder.operations.repair.completion import AnyOutcome, with_attempt
+from forwarder.operations.repair.completion import with_attempt
 from forwarder.process.clock import Clock, iso
 from forwarder.process.containment import FAULTS, Where, contained
 from forwarder.reservation.outcome import (
     Absent,
+    AnyOutcome,
     Cancelled,
     CancelOutcome,
     Confirmed,

@@ -8,7 +8,6 @@ import httpx
 import pytest
 
 import forwarder.pms
-from forwarder.operations.repair.completion import describe
 from forwarder.pms.http.outcomes import outcome_of, unexpected
 from forwarder.pms.http.response import Response
 from forwarder.pms.port import (
@@ -19,7 +18,7 @@ from forwarder.pms.port import (
     REFUSED_IN_WORDS,
     SEARCH_UNPROVEN,
 )
-from forwarder.reservation.outcome import Confirmed, Deferred, InDoubt, Outcome, Rejected
+from forwarder.reservation.outcome import Confirmed, Deferred, InDoubt, Outcome, Rejected, describe
 from forwarder.reservation.problems.problem import Problem
 from forwarder.store.submissions.work import Attempt, Work
 from forwarder.worker.push_context import NOT_ATTEMPTED, Health, HealthSignal, PushResult, health_signal
