@@ -7,7 +7,7 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from forwarder.observability.tracing.context import TRACEPARENT, TRACESTATE, read_trace, trace_headers
-from forwarder.observability.tracing.tracer import Kind, Span, Tracer
+from forwarder.observability.tracing.tracer import Kind, Span, Tracer, ending
 
 _UNTRACED: Final = frozenset({"/healthz", "/readyz", "/metrics"})
 """Polled every few seconds; traces of them are of no use."""
@@ -32,16 +32,13 @@ class TracedApp:
         attributes = {"http.request.method": method, "url.scheme": scope["scheme"]}
         span = self._tracer.start(_named(method), Kind.SERVER, _trace_of(scope), attributes)
         inner = {**scope, "headers": _with_trace(scope, span.trace)}
-        try:
-            await self._app(inner, receive, _noting(send, span))
-        except BaseException as error:
-            span.fail(type(error).__name__)
-            raise
-        finally:
-            if (template := self._template(inner)) is not None:
-                span.rename(f"{_named(method)} {template}")
-                span.note({"http.route": template})
-            span.end()
+        with ending(span):
+            try:
+                await self._app(inner, receive, _noting(send, span))
+            finally:
+                if (template := self._template(inner)) is not None:
+                    span.rename(f"{_named(method)} {template}")
+                    span.note({"http.route": template})
 
     def _template(self, scope: Scope) -> str | None:
         """The route's template; never the path itself, which identifies the reservation."""

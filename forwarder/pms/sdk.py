@@ -5,7 +5,7 @@ A kind of PMS is a class that `Adapter` describes. See docs/guides/write-an-adap
 """
 
 from forwarder.pms.adapter import Adapter, AdapterKind, BatchAdapter, Kind, NoOptions, RehearsingAdapter, StandIn
-from forwarder.pms.auth.authorization import Authorization, no_token
+from forwarder.pms.auth.authorization import Authorization, granted, no_token
 from forwarder.pms.auth.grants import Grant, Grants
 from forwarder.pms.fields import SPECIFIED, Fate, FieldTable, InNotes, LeftOut, Refused, SentAs
 from forwarder.pms.guests import Headcount, country_code, first_and_last, headcount
@@ -105,6 +105,7 @@ __all__ = [
     "finances",
     "first_and_last",
     "gateway_failure",
+    "granted",
     "harmless",
     "headcount",
     "hold_off_asked",

@@ -2,25 +2,23 @@
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final, TypeVar, assert_never
+from typing import Any, Final, TypeVar
 
 from forwarder.observability.tracing.context import TRACEPARENT, read_trace
-from forwarder.observability.tracing.tracer import Kind, Span, Tracer
+from forwarder.observability.tracing.tracer import Kind, Span, Tracer, ending
 from forwarder.pms.http.client import Held, Request, Reuse, Transport, destination_of, with_trace, without_trace
 from forwarder.pms.http.errors import NoResponse, NotSent
 from forwarder.pms.http.response import Response
 from forwarder.pms.port import AccountConnection, Capabilities, Limits, Pms, PmsDirectory
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import (
-    Absent,
-    Cancelled,
+    AnyOutcome,
     CancelOutcome,
-    Confirmed,
     Deferred,
     InDoubt,
     LookupOutcome,
     Outcome,
-    Rejected,
+    describe,
 )
 
 _FAILED: Final = 400
@@ -69,22 +67,13 @@ class TracedPms:
         """Each has a span in its own trace. The requests, which are for all, are in the first's, to which the others are linked."""
         first = self._start("create", bookings[0])
         spans = [first, *(self._start("create", each, first) for each in bookings[1:])]
-        try:
+        with ending(*spans):
             traced = [replace(each, trace=span.trace) for each, span in zip(bookings, spans, strict=True)]
             outcomes = await self._pms.create_many(traced)
-        except BaseException as error:
-            for span in spans:
-                span.fail(type(error).__name__)
-            raise
-        else:
-            for span, outcome in zip(
-                spans, outcomes, strict=False
-            ):  # as many as there are: a bug is its caller's to see
-                _tell(span, outcome)
+            # As many as there are: a wrong number is a bug of the adapter, which the caller reports.
+            for span, outcome in zip(spans, outcomes, strict=False):
+                _note(span, outcome)
             return outcomes
-        finally:
-            for span in spans:
-                span.end()
 
     async def find(self, booking: Booking) -> LookupOutcome:
         return await self._ask("find", booking, self._pms.find)
@@ -94,16 +83,10 @@ class TracedPms:
 
     async def _ask(self, action: str, booking: Booking, ask: Callable[[Booking], Awaitable[R]]) -> R:
         span = self._start(action, booking)
-        try:
+        with ending(span):
             outcome = await ask(replace(booking, trace=span.trace))
-        except BaseException as error:
-            span.fail(type(error).__name__)
-            raise
-        else:
-            _tell(span, outcome)
+            _note(span, outcome)
             return outcome
-        finally:
-            span.end()
 
     def _start(self, action: str, booking: Booking, together_with: Span | None = None) -> Span:
         attributes = {**self._about, "forwarder.request_id": booking.reference, "forwarder.action": action}
@@ -111,28 +94,12 @@ class TracedPms:
         return self._tracer.start(f"push {action}", Kind.INTERNAL, booking.trace, attributes, links=links)
 
 
-def _tell(span: Span, outcome: Outcome | LookupOutcome | CancelOutcome) -> None:
-    """What it came to, by its code. A no of the PMS's to the reservation is no failure."""
-    match outcome:
-        case Confirmed() | Absent() | Cancelled():
-            reason = ""
-        case Rejected(problem):
-            reason = problem.code
-        case Deferred(reason) | InDoubt(reason):
-            span.fail(reason)
-        case _:
-            assert_never(outcome)
-    span.note({"forwarder.outcome": _NAMES[type(outcome)], **({"forwarder.reason": reason} if reason else {})})
-
-
-_NAMES: Final[dict[type, str]] = {
-    Confirmed: "confirmed",
-    Rejected: "rejected",
-    Deferred: "deferred",
-    InDoubt: "in_doubt",
-    Absent: "absent",
-    Cancelled: "cancelled",
-}
+def _note(span: Span, outcome: AnyOutcome) -> None:
+    """The outcome by its code. A refusal by the PMS is no failure."""
+    name, reason, _ = describe(outcome)
+    if isinstance(outcome, Deferred | InDoubt):
+        span.fail(outcome.reason)
+    span.note({"forwarder.outcome": name, **({"forwarder.reason": reason} if reason else {})})
 
 
 class TracedTransport:

@@ -471,8 +471,9 @@ def _unchecked(facts: Facts) -> str:
 
 
 ANOTHER_PMS: Final = (
-    "It was sent to another address, or with another credential, than the account has now: nothing is asked or cancelled there. "
-    "Point the account back; or, if it is the same account of the same PMS, say so by `forwarder account set --same-pms`."
+    "It was sent to another address, or with another credential, than the account has now, so it is neither looked up nor "
+    "cancelled there. Point the account back; or, if it is still the same account of the same PMS, run "
+    "`forwarder account set ACCOUNT --same-pms`."
 )
 _NOT_NOTED: Final = "It may have been made, by a push of which nothing was noted."
 _THREE: Final = "Three creates brought no clear answer, and the PMS shows none of them."

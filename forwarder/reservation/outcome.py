@@ -7,7 +7,7 @@ CONFIRMED → CANCELLED;  PENDING | IN_DOUBT → CANCELLED if it was certainly n
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, Final, assert_never
 
 from forwarder.reservation.problems.problem import Problem
 from forwarder.reservation.value import value
@@ -100,3 +100,24 @@ LookupOutcome = Confirmed | Absent | Deferred
 
 CancelOutcome = Cancelled | Rejected | Deferred
 """The outcome of a cancellation. It may be repeated any number of times, so that an ambiguous one is only a delay."""
+
+AnyOutcome = Outcome | LookupOutcome | CancelOutcome
+
+
+def describe(outcome: AnyOutcome) -> tuple[str, str | None, str | None]:
+    """An outcome's name, reason and detail, as attempts and log lines show them."""
+    match outcome:
+        case Confirmed():
+            return "confirmed", None, None
+        case Absent():
+            return "absent", None, None
+        case Cancelled():
+            return "cancelled", None, None
+        case Rejected(problem):
+            return "rejected", problem.code, problem.detail
+        case Deferred(reason, detail):
+            return "deferred", reason, detail
+        case InDoubt(reason, detail):
+            return "in_doubt", reason, detail
+        case _:
+            assert_never(outcome)

@@ -10,7 +10,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 
 from forwarder.observability.tracing.context import TRACEPARENT, TRACESTATE, trace_headers
-from forwarder.observability.tracing.tracer import OUR_ID, Kind, Span, Tracer
+from forwarder.observability.tracing.tracer import OUR_ID, Kind, Span, Tracer, ending
 from forwarder.topics.codec import header, subject, trace_of
 from forwarder.topics.port import (
     ConsumedMessage,
@@ -78,15 +78,8 @@ class TracedPublisher:
             message if trace is None else _with_trace(message, spans[trace].trace)
             for message, trace in zip(messages, traces, strict=True)
         ]
-        try:
+        with ending(*spans.values()):
             await self._publisher.publish(topic, sent)
-        except BaseException as error:
-            for span in spans.values():
-                span.fail(type(error).__name__)
-            raise
-        finally:
-            for span in spans.values():
-                span.end()
 
     def _spans(self, topic: str, messages: Sequence[Message], traces: Sequence[str | None]) -> dict[str, Span]:
         """One span for each trace: a bulk's messages share a trace, and are sent together."""
@@ -120,17 +113,9 @@ class TracedConsumer:
         return self._consumer.unreadable
 
     async def commit(self, messages: Sequence[ConsumedMessage]) -> None:
-        try:
+        spans = [self._open.pop((each.partition, each.offset), None) for each in messages]
+        with ending(*(span for span in spans if span is not None)):
             await self._consumer.commit(messages)
-        except BaseException as error:
-            for each in messages:
-                if (span := self._open.get((each.partition, each.offset))) is not None:
-                    span.fail(type(error).__name__)
-            raise
-        finally:
-            for each in messages:
-                if (span := self._open.pop((each.partition, each.offset), None)) is not None:
-                    span.end()
 
     def give_up(self) -> None:
         """Ends the spans of messages that were received and not committed: they will be received again."""

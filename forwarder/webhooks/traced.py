@@ -5,7 +5,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from forwarder.observability.tracing.context import TRACEPARENT, TRACESTATE, read_trace, trace_headers
-from forwarder.observability.tracing.tracer import OUR_ID, Kind, Tracer
+from forwarder.observability.tracing.tracer import OUR_ID, Kind, Tracer, ending
 from forwarder.webhooks.port import EndpointResponse, PostResult, Sender
 
 _PORTS: Final = {"http": 80, "https": 443}
@@ -24,12 +24,8 @@ class TracedSender:
         event_id = headers.get("webhook-id", "")
         named = {"forwarder.event_id": event_id} if OUR_ID.fullmatch(event_id) else {}
         span = self._tracer.start("POST", Kind.CLIENT, parent, {**_address(url), **named})
-        try:
+        with ending(span):
             result = await self._sender.post(url, {**headers, **dict(trace_headers(span.trace))}, body)
-        except BaseException as error:
-            span.fail(type(error).__name__)
-            raise
-        else:
             if not isinstance(result, EndpointResponse):
                 span.fail(result.failure)
                 return result
@@ -37,8 +33,6 @@ class TracedSender:
             if result.status >= _FAILED:
                 span.fail(str(result.status))
             return result
-        finally:
-            span.end()
 
 
 def _address(url: str) -> dict[str, str | int]:

@@ -51,10 +51,10 @@ def pause_for(kind: str, options: Mapping[str, Any]) -> float:
 
 
 @asynccontextmanager
-async def simulated_site(kind: str) -> AsyncIterator[Site]:
-    """A simulated PMS of that kind, in this process and on a free port of loopback."""
+async def simulated_site(kind: str, *, calendars: bool = True) -> AsyncIterator[Site]:
+    """A simulated PMS of that kind, in this process and on a free port of loopback. `calendars`: it refuses taken nights."""
     simulated = SITES[kind]
-    with World(SystemClock()) as world:
+    with World(SystemClock(), calendars=calendars) as world:
         listening, stop = bind("127.0.0.1", 0), Stop()
         serving = asyncio.create_task(serve(simulator_app(world), listening, stop, grace_seconds=1.0))
         try:
@@ -65,6 +65,7 @@ async def simulated_site(kind: str) -> AsyncIterator[Site]:
                 held=world.standing,
                 held_by=None if simulated.keeps_reference else _by_stay,
                 refusals=simulated.refusals,
+                refuses_taken_nights=calendars,
             )
         finally:
             stop.set()

@@ -5,7 +5,8 @@ the trace that they are given, and know nothing of spans; with tracing off, noth
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from enum import Enum, auto
 from typing import Final, Protocol
 
@@ -58,3 +59,17 @@ class Tracer(Protocol):
     ) -> Span:
         """Starts a span in the trace `parent`, or in a new trace. `links`: related traces."""
         ...
+
+
+@contextmanager
+def ending(*spans: Span) -> Iterator[None]:
+    """Ends `spans` after the block. An exception that leaves the block marks them as failed, with the name of its type."""
+    try:
+        yield
+    except BaseException as error:
+        for span in spans:
+            span.fail(type(error).__name__)
+        raise
+    finally:
+        for span in spans:
+            span.end()

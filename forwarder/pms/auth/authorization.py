@@ -8,6 +8,8 @@ from datetime import datetime, timedelta
 from http import HTTPStatus
 from typing import Final
 
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, StrictStr, ValidationError
+
 from forwarder.pms.auth.grants import Grant, Grants, GrantsUnavailable
 from forwarder.pms.http.client import Request, Send
 from forwarder.pms.http.errors import NoResponse, NotSent
@@ -100,3 +102,26 @@ def no_token(response: Response, now: datetime) -> NotSent:
     outcome = harmless(unexpected(response, now))
     wait = outcome.retry_after_seconds or hold_off_asked(response, now) or None
     return NotSent(outcome.reason, outcome.detail, retry_after_seconds=wait)
+
+
+class _Token(BaseModel):
+    model_config = ConfigDict(hide_input_in_errors=True)
+
+    access_token: StrictStr = Field(min_length=1, validation_alias=AliasChoices("access_token", "token"))
+    refresh_token: StrictStr | None = None
+    expires_in: int | None = Field(None, validation_alias=AliasChoices("expires_in", "expiresIn"))
+
+
+_LONGEST_LIFE: Final = 366 * 24 * 3600
+
+
+def granted(response: Response, refresh_token: str | None, now: datetime) -> Grant:
+    """The grant in the response of an authorization server. `refresh_token`: stays in force if the response brings no other. Raises
+    `NotSent` if there is no token in it."""
+    try:
+        token = _Token.model_validate_json(response.json_text)
+    except ValidationError:
+        raise NotSent("pms_answer_not_understood", "The authorization server's answer holds no token.") from None
+    life = token.expires_in
+    ends = now + timedelta(seconds=life) if life is not None and 0 <= life <= _LONGEST_LIFE else None
+    return Grant(token.access_token, token.refresh_token or refresh_token, ends, granted_at=now)

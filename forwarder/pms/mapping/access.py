@@ -5,15 +5,14 @@ import secrets
 from base64 import b64encode
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from hashlib import sha256
 from http import HTTPStatus
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Final, Literal, Self
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 from pydantic import (
     AfterValidator,
-    AliasChoices,
     BaseModel,
     ConfigDict,
     Field,
@@ -24,7 +23,7 @@ from pydantic import (
 from pydantic.alias_generators import to_camel
 from pydantic_core import from_json, to_json
 
-from forwarder.pms.auth.authorization import Authorization, no_token
+from forwarder.pms.auth.authorization import Authorization, granted, no_token
 from forwarder.pms.auth.grants import Grant
 from forwarder.pms.http.client import Request, Send, bearer, credential_header, destination_of
 from forwarder.pms.http.errors import NotSent
@@ -134,7 +133,6 @@ class Auth(Table):
 
 # --- authenticating requests ---
 
-_LONGEST_LIFE: Final = 366 * 24 * 3600
 _MEDIA_TYPES: Final = {"form": b"application/x-www-form-urlencoded", "json": b"application/json"}
 _ACCEPT: Final = (b"Accept", b"application/json")
 Ended = Callable[[Response], bool]
@@ -221,14 +219,6 @@ class _Client(BaseModel):
     refresh_token: StrictStr | None = None
 
 
-class _Token(BaseModel):
-    model_config = ConfigDict(hide_input_in_errors=True)
-
-    access_token: StrictStr = Field(min_length=1, validation_alias=AliasChoices("access_token", "token"))
-    refresh_token: StrictStr | None = None
-    expires_in: int | None = Field(None, validation_alias=AliasChoices("expires_in", "expiresIn"))
-
-
 def _client_of(oauth: OAuth, credential: str) -> _Client | None:
     """None for a credential that is itself a token."""
     if oauth.grant == "header":
@@ -311,16 +301,7 @@ class _Tokens:
         response = await send(request)
         if response.status_code not in (HTTPStatus.OK, HTTPStatus.CREATED):
             raise no_token(response, self._clock.now())
-        grant = self._granted(response, refresh_token)
+        grant = granted(response, refresh_token, self._clock.now())
         if self._oauth.usable_after_seconds:
             await self._clock.sleep(self._oauth.usable_after_seconds)
         return grant
-
-    def _granted(self, response: Response, refresh_token: str | None) -> Grant:
-        try:
-            token = _Token.model_validate_json(response.json_text)
-        except ValidationError:
-            raise NotSent("pms_answer_not_understood", "The authorization server's answer holds no token.") from None
-        now, life = self._clock.now(), token.expires_in
-        ends: Any = now + timedelta(seconds=life) if life is not None and 0 <= life <= _LONGEST_LIFE else None
-        return Grant(token.access_token, token.refresh_token or refresh_token, ends, granted_at=now)

@@ -264,7 +264,7 @@ class MappedAdapter:
             return said
         state, shown = await self._read_back(cancel.read_back, pms_reservation_id, booking, send)
         match state:
-            case "cancelled" | "refused":
+            case "cancelled":
                 return Cancelled()
             case "absent" if self.capabilities.find_by_reference:
                 there = await MappedAdapter.find(self, booking, send)

@@ -280,7 +280,7 @@ RecordName = Literal[
 """The fields of a record (section 2.5) that can be mapped. A base price, fee, tax or discount is a sum, which becomes one line."""
 
 
-_STATES: Final = ("confirmed", "tentative", "cancelled", "refused")
+_STATES: Final = ("confirmed", "tentative", "cancelled")
 
 
 class States(Table):
@@ -291,9 +291,7 @@ class States(Table):
     confirmed: Annotated[frozenset[Text], Field(min_length=1)]
     """Confirmed."""
     cancelled: frozenset[Text] = frozenset()
-    """Cancelled."""
-    refused: frozenset[Text] = frozenset()
-    """Refused: it was never made."""
+    """Cancelled, or refused by the PMS."""
     tentative: frozenset[Text] = frozenset()
     """Made, and to be confirmed by `confirm`."""
     missing: Literal["confirmed"] | None = None
@@ -310,7 +308,7 @@ class States(Table):
     def _distinct(self) -> Self:
         words = [word.casefold() for state in _STATES for word in getattr(self, state)]
         if len(words) != len(set(words)):
-            raise nonsense("a word stands for one of confirmed, cancelled and refused, or tentative")
+            raise nonsense("a word stands for one of confirmed, cancelled, or tentative")
         return self
 
 

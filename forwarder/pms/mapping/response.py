@@ -18,7 +18,7 @@ from forwarder.pms.responses.matching import Echo
 from forwarder.pms.responses.record import amount, discreet, identifier, price_part, record_fields
 from forwarder.pms.responses.refusals import refusal
 from forwarder.reservation.booking import Booking
-from forwarder.reservation.outcome import Absent, Confirmed, Deferred, LookupOutcome, Outcome
+from forwarder.reservation.outcome import Confirmed, Deferred, LookupOutcome, Outcome
 from forwarder.reservation.parsing import decimal
 from forwarder.reservation.reference import is_reference, names_another
 from forwarder.reservation.request import CURRENCY_DECIMALS, json_number
@@ -85,7 +85,7 @@ def made(mapping: PmsMapping, answer: Answer, booking: Booking) -> Outcome | Ten
     standing = _standing(mapping, pms_id, item, booking)
     if standing is not None:
         return standing
-    if state_of(shown, item) in ("cancelled", "refused"):
+    if state_of(shown, item) == "cancelled":
         return refusal(booking, "pms_refused", words(mapping, answer.body) or "The PMS made it as a refused one.")
     return not_understood(response, identifier(value_at(item, shown.id)))
 
@@ -156,7 +156,7 @@ def may_have_lost_its_reference(mapping: PmsMapping, item: Any, booking: Booking
         and bool(email.strip())
         and _is_alike(shown, item, booking)
         and not _names_another(_reference_in(shown, item), booking)
-        and state_of(shown, item) not in ("cancelled", "refused")
+        and state_of(shown, item) != "cancelled"
     )
 
 
@@ -189,10 +189,8 @@ def found(mapping: PmsMapping, ours: Sequence[Any], response: Response, booking:
         standing = _standing(mapping, pms_id, held[pms_id], booking) or harmless(not_understood(response))
         doubles = tuple(other for other in held if other != pms_id)
         return replace(standing, doubles=doubles) if isinstance(standing, Confirmed) else standing
-    if "cancelled" in states and states.keys() <= {"cancelled", "refused"}:
+    if states.keys() == {"cancelled"}:
         return Deferred(CANCELLED_IN_PMS, "The PMS made the reservation, and it was cancelled there since.")
-    if states.keys() == {"refused"}:
-        return Absent()
     return _another_state(mapping, states[""], booking) if "" in states else harmless(not_understood(response))
 
 
@@ -271,7 +269,7 @@ def _is_alike(shown: Shown, item: Any, booking: Booking) -> bool:
 
 
 def state_of(shown: Shown, item: Any) -> str:
-    """confirmed, tentative, cancelled or refused; empty for a word that the mapping does not know. Confirmed if it knows none."""
+    """confirmed, tentative or cancelled; empty for a word that the mapping does not know. Confirmed if it knows none."""
     states = shown.status
     if states is None:
         return "confirmed"

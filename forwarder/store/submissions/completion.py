@@ -3,23 +3,12 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Any, assert_never
+from typing import Any
 
 from forwarder.process.clock import iso
 from forwarder.reservation.bounds import MAX_DETAIL, MAX_REASON, MAX_RECORD_BYTES, bounded, cut_text, fits
 from forwarder.reservation.cancellation import Cancellation, cancellation_status
-from forwarder.reservation.outcome import (
-    Absent,
-    Cancelled,
-    CancelOutcome,
-    Confirmed,
-    Deferred,
-    InDoubt,
-    LookupOutcome,
-    Outcome,
-    Rejected,
-    Status,
-)
+from forwarder.reservation.outcome import AnyOutcome, Confirmed, Status, describe
 from forwarder.reservation.problems.problem import Problem
 from forwarder.reservation.record import (
     MAX_ID,
@@ -35,8 +24,6 @@ _ATTEMPTS_KEPT = 50
 _USUAL_PROBLEM = 4 * 1024
 _MAX_PROBLEM = 8 * 1024
 
-AnyOutcome = Outcome | LookupOutcome | CancelOutcome
-
 
 def with_attempt(
     attempts: tuple[Attempt, ...], action: str, started_at: str, seconds: float, outcome: AnyOutcome
@@ -48,25 +35,6 @@ def with_attempt(
     detail = detail and cut_text(detail, MAX_DETAIL)
     latest = Attempt(number, action, started_at, round(seconds * 1000), name, reason, detail)
     return (*attempts, latest)[-_ATTEMPTS_KEPT:]
-
-
-def describe(outcome: AnyOutcome) -> tuple[str, str | None, str | None]:
-    """An outcome's name, reason and detail, as attempts and log lines show them."""
-    match outcome:
-        case Confirmed():
-            return "confirmed", None, None
-        case Absent():
-            return "absent", None, None
-        case Cancelled():
-            return "cancelled", None, None
-        case Rejected(problem):
-            return "rejected", problem.code, problem.detail
-        case Deferred(reason, detail):
-            return "deferred", reason, detail
-        case InDoubt(reason, detail):
-            return "in_doubt", reason, detail
-        case _:
-            assert_never(outcome)
 
 
 def completed(

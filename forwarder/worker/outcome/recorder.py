@@ -23,8 +23,7 @@ from forwarder.process.clock import Clock
 from forwarder.process.containment import FAULTS, Blame, Fault, Where, by_halves, contained, pause_after
 from forwarder.process.loops import Batcher, keep_trying
 from forwarder.reservation.failures import OTHER
-from forwarder.reservation.outcome import Status
-from forwarder.store.submissions.completion import describe
+from forwarder.reservation.outcome import Status, describe
 from forwarder.store.submissions.port import Recorder, StoreUnavailable
 from forwarder.store.submissions.work import Ended, OutboxEvent, Postponed
 from forwarder.topics.codec import encode_result

@@ -13,6 +13,7 @@ from forwarder.process.clock import Clock, iso
 from forwarder.process.containment import FAULTS, Where, contained
 from forwarder.reservation.outcome import (
     Absent,
+    AnyOutcome,
     Cancelled,
     CancelOutcome,
     Confirmed,
@@ -23,7 +24,7 @@ from forwarder.reservation.outcome import (
     Rejected,
 )
 from forwarder.reservation.problems.problem import Problem
-from forwarder.store.submissions.completion import AnyOutcome, with_attempt
+from forwarder.store.submissions.completion import with_attempt
 from forwarder.store.submissions.work import Attempt
 
 R = TypeVar("R", Outcome, LookupOutcome, CancelOutcome)

@@ -17,6 +17,7 @@ doubt             … it never says more than it can know
 not_done          … refusals, throttling, redirects, wrong settings
 behaviour         … time-outs, cancellation, connections, pace
 fields            … each field of a request becomes what it declares
+habits, course    … a submission comes to the right end at a PMS with the habits of real ones
 confidentiality   … cards and credentials are nowhere to be seen
 """
 
@@ -46,6 +47,7 @@ from forwarder_pms_kit.conformance.capabilities import (
 )
 from forwarder_pms_kit.conformance.check import Check, Result, check, result_of
 from forwarder_pms_kit.conformance.confidentiality import hides_cards, hides_the_credential
+from forwarder_pms_kit.conformance.course import HABIT_CHECKS
 from forwarder_pms_kit.conformance.doubt import (
     cancels_truly,
     doubts_what_it_cannot_know,
@@ -66,40 +68,43 @@ from forwarder_pms_kit.conformance.trial import NotApplicable, trial
 
 __all__ = ["CARD", "CHECKS", "Check", "NotApplicable", "Result", "Site", "averify", "examine", "verify"]
 
-CHECKS: Final[Sequence[Check]] = tuple(
-    map(
-        check,
-        (
-            describes_its_options,
-            sends_what_it_declares,
-            opens_nothing_by_itself,
-            makes_reservations,
-            makes_many_at_once,
-            creates_idempotently,
-            creates_batches,
-            finds_by_reference,
-            cancels,
-            refuses_taken_nights,
-            refuses_by_its_codes,
-            tells_nothing_of_the_guest,
-            doubts_what_may_be_made,
-            doubts_what_it_cannot_know,
-            looks_up_truly,
-            cancels_truly,
-            puts_off_what_was_not_done,
-            follows_no_redirect,
-            survives_wrong_settings,
-            keeps_its_time,
-            can_be_cancelled,
-            stops_when_told,
-            takes_no_answer_of_another,
-            leaves_nothing_open,
-            minds_the_pace,
-            keeps_amounts_exact,
-            hides_cards,
-            hides_the_credential,
-        ),
+CHECKS: Final[Sequence[Check]] = (
+    tuple(
+        map(
+            check,
+            (
+                describes_its_options,
+                sends_what_it_declares,
+                opens_nothing_by_itself,
+                makes_reservations,
+                makes_many_at_once,
+                creates_idempotently,
+                creates_batches,
+                finds_by_reference,
+                cancels,
+                refuses_taken_nights,
+                refuses_by_its_codes,
+                tells_nothing_of_the_guest,
+                doubts_what_may_be_made,
+                doubts_what_it_cannot_know,
+                looks_up_truly,
+                cancels_truly,
+                puts_off_what_was_not_done,
+                follows_no_redirect,
+                survives_wrong_settings,
+                keeps_its_time,
+                can_be_cancelled,
+                stops_when_told,
+                takes_no_answer_of_another,
+                leaves_nothing_open,
+                minds_the_pace,
+                keeps_amounts_exact,
+                hides_cards,
+                hides_the_credential,
+            ),
+        )
     )
+    + HABIT_CHECKS
 )
 """Every check, the plainest first."""
 

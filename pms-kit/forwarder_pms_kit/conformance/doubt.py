@@ -11,7 +11,7 @@ from forwarder_pms_kit.conformance.check import Findings
 from forwarder_pms_kit.conformance.faults import LOST, NOT_THERE, UNREADABLE, Disruption, after, before
 from forwarder_pms_kit.conformance.trial import Creation, NotApplicable, Trial, created_under, exchanges
 
-_WAITS: Final = frozenset({"pms_still_working", LOOKS_ALIKE})
+WAITS: Final = frozenset({"pms_still_working", LOOKS_ALIKE})
 """A hold that ends by itself, say; and what an operator looks at."""
 
 
@@ -40,7 +40,7 @@ async def _unsettled(trial: Trial, creation: Creation) -> str | None:
         settled = await trial.find(creation.booking)
     else:
         return None
-    waits = isinstance(settled, Deferred) and settled.reason in _WAITS
+    waits = isinstance(settled, Deferred) and settled.reason in WAITS
     if creation.held and not isinstance(settled, Confirmed) and not waits:
         return f"{creation.where}: in doubt, and asked again it came to {settled}, although it was made"
     held = await trial.held(creation.booking)

@@ -43,12 +43,13 @@ _GUEST: Final = {
         "country": "ES",
     },
 }
+_STAYS_IN_TURN: Final = 60
 _STAY: Final = timedelta(days=3)
 _STAY_IN_ONE_ROOM: Final = timedelta(days=1)  # a calendar is not open for ever
 
 
 class Stays:
-    """Counts the stays of a site from 1, and from 1 again once all were cancelled. `left`: those of which that is not known."""
+    """Counts the stays of a site from 1. `left`: those of which is not known whether they were cancelled."""
 
     def __init__(self) -> None:
         self._count = 0
@@ -59,8 +60,15 @@ class Stays:
         return self._count
 
     def restart(self) -> None:
+        """Count from 1 again, if all were cancelled."""
         if not self.left:  # whose nights are not free
             self._count = 0
+
+    def tidied(self) -> None:
+        """The check is over and its stays are cancelled. The next one books later nights for a while: many PMSs go on listing what
+        was cancelled, and a night that every check books makes lists too long to read."""
+        if self._count >= _STAYS_IN_TURN:
+            self.restart()
 
 
 class RequestPacing:
@@ -95,6 +103,7 @@ class Site:
 
     `grants`: where access tokens are kept; `lent`: they are another's, and the only ones that may be used. `hidden`: what must
     not be shown, besides the credential. `tls`: what the PMS is believed by, and shown.
+    `observed`: what earlier trials at this site found out, so that later ones need not ask again.
     """
 
     base_url: str
@@ -116,6 +125,7 @@ class Site:
     hidden: tuple[str, ...] = field(default=(), repr=False)
     tls: ClientTls = field(default=SYSTEM_TLS, repr=False)
     stays: Stays = field(default_factory=Stays, repr=False)
+    observed: dict[str, Any] = field(default_factory=dict, repr=False)
     pacing: RequestPacing = field(default_factory=RequestPacing, repr=False)
 
     def booking(self, *, card: CardDetails | None = None, price: Decimal = Decimal("450.35"), **fields: Any) -> Booking:

@@ -13,7 +13,7 @@ from forwarder.pms.auth.grants import Grants, MemoryGrants
 from forwarder.pms.directory import open_directory
 from forwarder.pms.encryption import Plaintext
 from forwarder.pms.fields import FieldTable
-from forwarder.pms.http.client import PushPolicy
+from forwarder.pms.http.client import PushPolicy, Transport
 from forwarder.pms.port import (
     CANCELLED_IN_PMS,
     LOOKS_ALIKE,
@@ -40,7 +40,7 @@ from forwarder.reservation.outcome import (
     Rejected,
 )
 from forwarder_pms_kit.conformance.faults import LOST, Disruption, after
-from forwarder_pms_kit.conformance.proxy import FaultyProxy, faulty_proxy
+from forwarder_pms_kit.conformance.proxy import Exchange, FaultyProxy, faulty_proxy
 from forwarder_pms_kit.conformance.site import Site
 
 R = TypeVar("R")
@@ -62,11 +62,18 @@ class Misbehaved(Exception):
 
 @dataclass(frozen=True, slots=True)
 class NormalPush:
-    """A push in which nothing goes wrong: the status of each of its exchanges, and which of them makes the reservation, counted
-    from 1."""
+    """A push in which nothing goes wrong: its exchanges, and which of them makes the reservation, counted from 1."""
 
-    statuses: tuple[int, ...]
+    exchanges: tuple[Exchange, ...]
     booking_exchange: int
+
+    @property
+    def statuses(self) -> tuple[int, ...]:
+        return tuple(0 if each.response is None else each.response.status for each in self.exchanges)
+
+    @property
+    def booking_request(self) -> Exchange:
+        return self.exchanges[self.booking_exchange - 1]
 
 
 class Trial:
@@ -81,7 +88,6 @@ class Trial:
         self._directories: dict[str, PmsDirectory] = {}
         self._asked: list[Booking] = []
         self._paid_for = 0
-        self._normal_push: NormalPush | None = None
 
     @asynccontextmanager
     async def opened(self) -> AsyncIterator["Trial"]:
@@ -98,10 +104,18 @@ class Trial:
         other._asked = self._asked
         return other
 
-    def directory(self, push_seconds: float) -> AbstractAsyncContextManager[PmsDirectory]:
-        """A directory of this adapter alone, to be entered."""
+    def directory(
+        self, push_seconds: float, transport: Transport | None = None
+    ) -> AbstractAsyncContextManager[PmsDirectory]:
+        """A directory of this adapter alone, to be entered. `transport`: in place of the usual connections."""
         policy = PushPolicy(push_seconds=push_seconds, max_pause_seconds=0.01)
-        return open_directory(SystemClock(), policy=policy, registry=self.registry, plaintext=Plaintext.EVERYTHING)
+        return open_directory(
+            SystemClock(),
+            policy=policy,
+            transport=transport,
+            registry=self.registry,
+            plaintext=Plaintext.EVERYTHING,
+        )
 
     @cached_property
     def pms(self) -> Pms:
@@ -218,31 +232,47 @@ class Trial:
 
     async def normal_push(self) -> NormalPush:
         """Found out by a push that goes well, and others whose responses are lost."""
-        if self._normal_push is None:
-            self._normal_push = await self._found_out()
-        return self._normal_push
+        found: NormalPush = await self.once("a normal push", self._found_out)
+        return found
+
+    async def shows_at_once(self) -> bool:
+        """Whether a look-up right after a create finds it."""
+
+        async def asked() -> bool:
+            booking, _ = await self.made()
+            return not isinstance(await self.find(booking), Absent)
+
+        return await self.once("shows at once", asked)
+
+    async def once(self, what: str, find_out: Callable[[], Awaitable[R]]) -> R:
+        """What `find_out` brings, asked once for all trials of this adapter at the site with these options."""
+        key = f"{what} of {id(self.adapter)} with {self.site.options}"
+        if key not in self.site.observed:
+            self.site.observed[key] = await find_out()
+        found: R = self.site.observed[key]
+        return found
 
     async def _found_out(self) -> NormalPush:
         await self.made()  # tokens and the like are there from now on
         await self.made()
-        statuses = tuple(0 if each.response is None else each.response.status for each in self.proxy.exchanges)
-        if not statuses:
+        exchanges = tuple(self.proxy.exchanges)
+        if not exchanges:
             raise Misbehaved("create said Confirmed, and nothing was asked of the PMS through `send`")
         lost: Disruption = next(after(LOST))
-        for at in range(1, len(statuses) + 1):
+        for at in range(1, len(exchanges) + 1):
             booking = self.site.booking()
             self.proxy.begin(lost, at)
             await self.create(booking)
             if await self.held(booking):
-                return NormalPush(statuses, at)
-        return NormalPush(statuses, len(statuses))
+                return NormalPush(exchanges, at)
+        return NormalPush(exchanges, len(exchanges))
 
     async def _tidy(self) -> None:
         self.proxy.begin()
         if not (self.can.cancel and self.can.find_by_reference):
             return
         self.site.stays.left += [booking for booking in self._asked if not await self._gone(booking)]
-        self.site.stays.restart()
+        self.site.stays.tidied()
 
     async def _gone(self, booking: Booking) -> bool:
         found = await self.find(booking)

@@ -3,6 +3,7 @@
 import asyncio
 import io
 import json
+import re
 import shutil
 import sys
 from collections.abc import Callable
@@ -15,6 +16,7 @@ import pytest
 from forwarder.cli.program import run
 from forwarder.process.data_dir import secret_in
 from forwarder.reservation.checks.plausibility import CHECKS
+from forwarder.reservation.evidence import ANOTHER_PMS
 from forwarder.store.database import open_engine
 from forwarder.tenancy.port import Account
 from forwarder.tenancy.sealing.binding import of_client_key, of_credential
@@ -286,3 +288,12 @@ def test_a_kind_that_is_a_mapping_says_where_it_is(command: Command) -> None:
     assert (unknown.code, "by --base-url" in unknown.err) == (2, True)
     assert command(*adding, "guesty").code == 0
     assert listed(command)["baseUrl"] == "https://open-api.guesty.com/v1"
+
+
+def test_the_command_that_a_reason_names_exists_and_works(command: Command) -> None:
+    command.add()
+    assert stored(command).same_pms_before is None
+    (named,) = re.findall("`forwarder (.*?)`", ANOTHER_PMS)
+    done = command(*named.replace("ACCOUNT", "acc").split())
+    assert done.code == 0, done.err
+    assert stored(command).same_pms_before is not None

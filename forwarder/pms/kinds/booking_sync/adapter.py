@@ -41,11 +41,10 @@ from forwarder.pms.kinds.booking_sync.requests import (
 from forwarder.pms.kinds.booking_sync.responses import (
     SyncBooking,
     bookings_in,
-    client_id_in,
     confirmed,
     look_up,
+    only_id_in,
     refusal_in,
-    rental_id_in,
 )
 from forwarder.pms.sdk import (
     AccountConnection,
@@ -149,7 +148,7 @@ class BookingSyncAdapter:
             return response
         if response.status_code == HTTPStatus.UNPROCESSABLE_ENTITY:
             return refusal(booking, "guest_refused", refusal_in(response)[1])
-        client_id = client_id_in(response) if response.status_code == HTTPStatus.CREATED else None
+        client_id = only_id_in(response, "clients") if response.status_code == HTTPStatus.CREATED else None
         return harmless(self._api.unexpected(response)) if client_id is None else client_id
 
     async def _book(
@@ -227,7 +226,7 @@ class BookingSyncAdapter:
         rental = await self._api.ask_again_at_will(send, "GET", f"rentals/{path_segment(booking.property_id)}")
         if isinstance(rental, Deferred):
             return rental
-        there = rental.status_code == HTTPStatus.OK and str(rental_id_in(rental)) == booking.property_id
+        there = rental.status_code == HTTPStatus.OK and str(only_id_in(rental, "rentals")) == booking.property_id
         return Cancelled() if there else harmless(self._api.unexpected(not_found))
 
 

@@ -5,7 +5,7 @@ from http import HTTPStatus
 from typing import Annotated, Final, Literal, Self
 from urllib.parse import urlencode, urlsplit
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictStr, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic.alias_generators import to_camel
 
 from forwarder.pms.sdk import (
@@ -23,6 +23,7 @@ from forwarder.pms.sdk import (
     Send,
     bearer,
     bounded,
+    granted,
     harmless,
     no_token,
     outcome_of,
@@ -132,15 +133,6 @@ _FORM: Final = (
     (b"Content-Type", b"application/x-www-form-urlencoded"),
 )
 _API: Final = "/api/v3"
-_LONGEST_LIFE: Final = 366 * 24 * 3600
-
-
-class _Token(BaseModel):
-    model_config = ConfigDict(hide_input_in_errors=True)
-
-    access_token: StrictStr
-    refresh_token: StrictStr | None = None
-    expires_in: int | None = None
 
 
 class BookingSyncApi:
@@ -212,18 +204,8 @@ class BookingSyncApi:
         response = await send(Request("POST", self._token_url, _FORM, urlencode(form).encode("ascii")))
         if response.status_code != HTTPStatus.OK:
             raise no_token(response, self._clock.now())
-        return self._grant_in(response, form["refresh_token"])
+        return granted(response, form["refresh_token"], self._clock.now())
 
     @property
     def _token_url(self) -> str:
         return self._options.token_url or f"{self._base_url.removesuffix(_API)}/oauth/token"
-
-    def _grant_in(self, response: Response, refresh_token: str) -> Grant:
-        try:
-            token = _Token.model_validate_json(response.json_text)
-        except ValidationError:
-            raise NotSent("pms_answer_not_understood", "The authorization server's answer holds no token.") from None
-        life = token.expires_in
-        known = life is not None and 0 <= life <= _LONGEST_LIFE
-        ends = self._clock.now() + timedelta(seconds=life) if known and life is not None else None
-        return Grant(token.access_token, token.refresh_token or refresh_token, ends)

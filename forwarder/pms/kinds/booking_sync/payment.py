@@ -24,7 +24,7 @@ from pydantic_core import to_json
 
 from forwarder.pms.kinds.booking_sync.api import BookingSyncApi, BookingSyncOptions, SecurePayments
 from forwarder.pms.kinds.booking_sync.requests import address_of, given
-from forwarder.pms.kinds.booking_sync.responses import SyncBooking, bookings_in, errors_in, payment_id_in
+from forwarder.pms.kinds.booking_sync.responses import SyncBooking, bookings_in, errors_in, only_id_in
 from forwarder.pms.sdk import (
     Booking,
     CardDetails,
@@ -148,7 +148,7 @@ class CardPayment:
         response = await self._api.ask_again_at_will(send, "POST", f"bookings/{held.id}/payments", body)
         if isinstance(response, Deferred):
             return response
-        payment_id = payment_id_in(response) if response.status_code == HTTPStatus.CREATED else None
+        payment_id = only_id_in(response, "payments") if response.status_code == HTTPStatus.CREATED else None
         if payment_id is not None:
             return payment_id
         said = discreet("; ".join(f"{field}: {text}" for field, text in errors_in(response).items()), booking)

@@ -159,44 +159,12 @@ class _Bookings(BaseModel):
     bookings: list[SyncBooking]
 
 
-class _Resource(BaseModel):
-    id: StrictInt
-
-
-class _Clients(BaseModel):
-    clients: tuple[_Resource]
-
-
-class _Payments(BaseModel):
-    payments: tuple[_Resource]
-
-
-class _Rentals(BaseModel):
-    rentals: tuple[_Resource]
-
-
-def client_id_in(response: Response) -> int | None:
-    """The id of the one client in the body; None where it is not that."""
-    try:
-        return _Clients.model_validate_json(response.json_text).clients[0].id
-    except ValidationError:
-        return None
-
-
-def payment_id_in(response: Response) -> int | None:
-    """The id of the one payment in the body; None where it is not that."""
-    try:
-        return _Payments.model_validate_json(response.json_text).payments[0].id
-    except ValidationError:
-        return None
-
-
-def rental_id_in(response: Response) -> int | None:
-    """The id of the one rental in the body; None where it is not that."""
-    try:
-        return _Rentals.model_validate_json(response.json_text).rentals[0].id
-    except ValidationError:
-        return None
+def only_id_in(response: Response, name: str) -> int | None:
+    """The id of the one resource under `name` in the body; None for any other body."""
+    match (read_object(response) or {}).get(name):
+        case [{"id": int() as found}] if not isinstance(found, bool):
+            return found
+    return None
 
 
 def bookings_in(response: Response) -> list[SyncBooking] | None:

@@ -61,7 +61,7 @@ async def test_the_first_token_is_asked_for_as_the_vendor_documents_it() -> None
         "refresh_token": ["refresh-0"],
     }
     assert [bearer_of(request) for request in requests[1:]] == ["Bearer access-1"] * 2
-    assert await grants.current("acme") == Grant("access-1", "refresh-1", NOW + timedelta(hours=2))
+    assert await grants.current("acme") == Grant("access-1", "refresh-1", NOW + timedelta(hours=2), NOW)
 
 
 async def test_where_and_how_it_is_asked_may_be_set() -> None:
@@ -108,7 +108,7 @@ async def test_a_token_is_renewed_before_it_ends() -> None:
 async def test_a_life_that_makes_no_sense_is_not_relied_on(life: int | None) -> None:
     grants = MemoryGrants()
     await create(booking(), granted(expires_in=life), CLIENT, MADE, connection=account(grants))
-    assert await grants.current("acme") == Grant("access-1", "refresh-1", None)
+    assert await grants.current("acme") == Grant("access-1", "refresh-1", None, NOW)
 
 
 async def test_a_refresh_token_that_did_not_change_is_used_again() -> None:

@@ -141,7 +141,7 @@ FAULTS: list[tuple[Any, str]] = [
     (with_("reservation/status", {"path": "s", "confirmed": []}), r"status\.confirmed"),
     (
         with_("reservation/status", {"path": "s", "confirmed": ["OK"], "cancelled": ["ok"]}),
-        r"a word stands for one of confirmed, cancelled and refused",
+        r"a word stands for one of confirmed, cancelled, or tentative",
     ),
     (with_("reservation/record", {"price": "p"}), r"reservation\.record\.price.*: Input should be 'source', "),
     (

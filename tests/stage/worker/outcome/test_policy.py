@@ -139,6 +139,7 @@ def test_what_is_in_doubt_says_what_is_known() -> None:
     assert final.problem is not None
     for said in ("gave no whole answer at 2027-01-01T00:00:00.000Z", "looked up once", "cannot_be_checked"):
         assert said in final.problem["detail"]
+    assert final.event.data["reservation"]["problem"] == final.problem  # which webhooks receive
 
 
 def refused_in_words(times: int, action: str = "create", detail: str = "It says: no pets") -> PushResult:

@@ -18,7 +18,7 @@ from forwarder.pms.port import (
     REFUSED_IN_WORDS,
     SEARCH_UNPROVEN,
 )
-from forwarder.reservation.outcome import Confirmed, Deferred, InDoubt, Outcome, Rejected
+from forwarder.reservation.outcome import Confirmed, Deferred, InDoubt, Outcome, Rejected, describe
 from forwarder.reservation.problems.problem import Problem
 from forwarder.store.submissions.completion import describe
 from forwarder.store.submissions.work import Attempt, Work

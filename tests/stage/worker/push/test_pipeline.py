@@ -9,8 +9,7 @@ import pytest
 
 from forwarder.process.containment import Fault, Where
 from forwarder.reservation.evidence import Came
-from forwarder.reservation.outcome import Confirmed, Deferred, InDoubt, Outcome, Status
-from forwarder.store.submissions.completion import describe
+from forwarder.reservation.outcome import Confirmed, Deferred, InDoubt, Outcome, Status, describe
 from forwarder.store.submissions.port import Recorder
 from forwarder.store.submissions.work import Attempt, Ended, Postponed, Work
 from forwarder.tenancy.port import Account

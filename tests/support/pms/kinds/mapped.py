@@ -72,8 +72,7 @@ reservation:
   status:
     path: status
     confirmed: [Booked]
-    cancelled: [Declined]
-    refused: [Refused]
+    cancelled: [Declined, Refused]
   record:
     paymentUrl: payment.link
     totalPrice: total
