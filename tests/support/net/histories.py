@@ -3,13 +3,14 @@
 import random
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Final
 
 from tests.support.machine.worlds.store import Store, opened_store
-from tests.support.net.judge import ENDS, judge
+from tests.support.net.judge import judge
 from tests.support.net.moves import MOVES, Move
-from tests.support.net.moves.callers import read, send
+from tests.support.net.moves.callers import Submit, read, send
 from tests.support.net.moves.infrastructure import FailOver, RestoreSnapshot
 from tests.support.net.pms import SHAPES
 from tests.support.net.record import short
@@ -40,7 +41,8 @@ class Plan:
 
 @dataclass(slots=True)
 class Outcome:
-    """How a history went. `wrong`: what the judge says. `story`: line by line. `pairs`: kinds of moves that came one after the other."""
+    """How a history went. `wrong`: what the judge says. `story`: line by line. `pairs`: kinds of moves that came one after the
+    other."""
 
     plan: Plan
     wrong: Sequence[str]
@@ -54,17 +56,28 @@ class Outcome:
         return "\n".join([*head, *moves, "", *self.story])
 
 
-def plan_of(seed: int, steps: int = _STEPS) -> Plan:
-    """The history of a seed. Each draws from some kinds of moves only, so that these meet each other more often."""
+def plan_of(seed: int, steps: int = _STEPS, focus: Sequence[str] = (), shape: str = "") -> Plan:
+    """The history of a seed. Each draws from some kinds of moves only, so that these meet each other more often.
+
+    `focus`: only these kinds, and submissions; all of them concern the first account, whose PMS is of this `shape`."""
     rng = random.Random(seed)
     first, second = rng.choice(list(SHAPES)), rng.choice(list(SHAPES))
-    shapes = dict(zip(ACCOUNTS, (first, second, "keyed"), strict=True))
+    shapes = dict(zip(ACCOUNTS, (shape or first, second, "keyed"), strict=True))
+    if focus:
+        kinds = [each for each in MOVES if each.__name__ in {*focus, "Submit"}]
+        drawn = [Submit, *rng.choices(kinds, [each.weight for each in kinds], k=rng.randint(steps // 4, steps // 2))]
+        made = [Step(_about_the_first(kind.draw(rng)), rng.choice(_PAUSES)) for kind in drawn]
+        return Plan(seed, shapes, rng.choice([2, 2, 1]), made)
     others = [each for each in MOVES if each.__name__ not in _CALLERS]
     kinds = [each for each in MOVES if each.__name__ in _CALLERS] + rng.sample(others, rng.randint(3, 9))
     weights = [each.weight for each in kinds]
     drawn = rng.choices(kinds, weights, k=rng.randint(steps // 3, steps))
     made = [Step(kind.draw(rng), rng.choice(_PAUSES)) for kind in drawn]
     return Plan(seed, shapes, rng.choice([2, 2, 1, 3]), made)
+
+
+def _about_the_first(move: Move) -> Move:
+    return replace(move, account=next(iter(ACCOUNTS))) if hasattr(move, "account") else move
 
 
 def live(url: str, plan: Plan) -> Outcome:
@@ -89,7 +102,7 @@ def _live(store: Store, plan: Plan) -> Outcome:
     finally:
         world.close()
     names = [type(step.move).__name__ for step in plan.steps]
-    return Outcome(plan, judge(world.record), world.record.said, set(zip(names, names[1:], strict=False)))
+    return Outcome(plan, judge(world.record), world.record.said, set(pairwise(names)))
 
 
 def _pass(world: World, seconds: float, *, snapshots: bool) -> None:
@@ -136,10 +149,12 @@ def _may_be_asked_again(status: int | None) -> bool:
 
 
 def _is_over(world: World) -> bool:
-    (rows,) = world.store.read("SELECT count(*) AS n FROM reservations WHERE status = 'PENDING' OR leased_by IS NOT NULL")
+    (rows,) = world.store.read(
+        "SELECT count(*) AS n FROM reservations WHERE status = 'PENDING' OR leased_by IS NOT NULL"
+    )
     (cancelling,) = world.store.read(
-        "SELECT count(*) AS n FROM reservations WHERE status = 'CONFIRMED' AND cancel_requested_at IS NOT NULL "
-        "AND cancel_problem IS NULL"
+        "SELECT count(*) AS n FROM reservations WHERE status = 'CONFIRMED' "
+        "AND cancel_requested_at IS NOT NULL AND cancel_problem IS NULL"
     )
     (waiting,) = world.store.read("SELECT count(*) AS n FROM outbox")
     return world.log.read and not rows[0][0] and not cancelling[0][0] and not waiting[0][0]
@@ -191,6 +206,3 @@ def _without(plan: Plan, size: int) -> Iterator[Plan]:
 def pair_coverage(pairs: Counter[tuple[str, str]]) -> float:
     """The share of all pairs of kinds of moves that were seen one after the other."""
     return len(pairs) / len(MOVES) ** 2
-
-
-_ = ENDS

@@ -39,20 +39,25 @@ class Case:
                     self.intents_of[call.request_id].append(intent)
         self.reads: defaultdict[str, list[Call]] = defaultdict(list)
         for call in record.calls:
-            if call.what == "read" and call.ended is not None and self._is_own(call):
+            if call.what == "read" and call.ended is not None and self.is_own(call):
                 self.reads[call.target].append(call)
         self.events: defaultdict[str, dict[int, Event]] = defaultdict(dict)
         """Of each request id its events in the order of their first publication."""
         for event in record.events:
             if event.revision:
                 self.events[event.request_id].setdefault(event.revision, event)
+        self.sent_at = {each.reference: each.at for each in reversed(record.creates)}
+        """When each was sent first."""
+        self.untraceable = record.untraceable()
+        self.bookings = [each for each in record.bookings if each.reference not in self.untraceable]
         self.cancelled = {call.target for call in record.calls if call.what == "cancel"}
         """What callers asked to be cancelled, whatever was answered."""
         self.duplicate_of = {
             event.request_id: event.data["duplicateOf"] for event in record.events if event.kind == "duplicate"
         }
 
-    def _is_own(self, call: Call) -> bool:
+    def is_own(self, call: Call) -> bool:
+        """Whether a submission's own caller reads it."""
         return any(intent.account == call.account for intent in self.intents_of.get(call.target, ()))
 
     def last(self, request_id: str) -> Mapping[str, Any]:
@@ -63,11 +68,9 @@ class Case:
     def status(self, request_id: str) -> str:
         return str(self.last(request_id).get("status", ""))
 
-    def ids(self) -> Iterator[tuple[str, Intent]]:
+    def ids(self) -> Sequence[tuple[str, Intent]]:
         """Each accepted submission that is one of its own, with an intent that it is of."""
-        for request_id, intents in self.intents_of.items():
-            if request_id not in self.duplicate_of:
-                yield request_id, intents[0]
+        return [(each, intents[0]) for each, intents in self.intents_of.items() if each not in self.duplicate_of]
 
     def originals(self, request_ids: set[str]) -> set[str]:
         """What these are, under the names that they are made by."""
@@ -98,7 +101,7 @@ def _accepted_has_an_end(case: Case) -> Iterator[str]:
 
 def _made_once(case: Case) -> Iterator[str]:
     made: defaultdict[str, list[str]] = defaultdict(list)
-    for booking in case.record.bookings:
+    for booking in case.bookings:
         if not booking.doubled:
             made[booking.reference].append(booking.pms_id)
     yield from (f"{reference} was made as {ids}" for reference, ids in made.items() if len(ids) > 1)
@@ -108,7 +111,7 @@ def _wanted_once_stands_once(case: Case) -> Iterator[str]:
     """However often and by whatever name it was sent, unless its caller cancelled it or used another key."""
     cancelled = case.originals(case.cancelled)
     standing: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
-    for booking in case.record.bookings:
+    for booking in case.bookings:
         if not booking.doubled and booking.cancelled_at is None and booking.reference not in cancelled:
             standing[booking.account, booking.guest].append(booking.pms_id)
     wanted: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
@@ -146,14 +149,11 @@ def _keys_say_the_same(case: Case) -> Iterator[str]:
 
 
 def _cancelled_is_not_sent(case: Case) -> Iterator[str]:
-    first: dict[str, float] = {}
-    for create in case.record.creates:
-        first.setdefault(create.reference, create.at)
     for call in case.record.calls:
         if call.what != "cancel" or call.ended is None or call.status is None or call.status >= 300:
             continue
         for request_id in case.originals({call.target}):
-            sent_at = first.get(request_id)
+            sent_at = case.sent_at.get(request_id)
             if sent_at is not None and sent_at > call.ended + PUSH_SECONDS and case.record.calm(call.ended, sent_at):
                 yield f"{request_id} was sent at {sent_at:.2f}, its cancellation was accepted at {call.ended:.2f}"
             status = case.status(request_id)
@@ -164,11 +164,13 @@ def _cancelled_is_not_sent(case: Case) -> Iterator[str]:
 
 def _statuses_are_true(case: Case) -> Iterator[str]:
     for request_id, intent in case.ids():
-        mine = [each for each in case.record.bookings if each.reference == request_id and not each.doubled]
+        if request_id in case.untraceable:
+            continue
+        mine = [each for each in case.bookings if each.reference == request_id and not each.doubled]
         standing = [each.pms_id for each in mine if each.cancelled_at is None]
         status = case.status(request_id)
         named = (case.last(request_id).get("record") or {}).get("pmsReservationId")
-        own = {each.pms_id for each in case.record.bookings if each.reference == request_id and not each.cancelled_at}
+        own = {each.pms_id for each in case.bookings if each.reference == request_id and not each.cancelled_at}
         if status == "CONFIRMED" and named not in own:
             yield f"{request_id} is CONFIRMED as {named}, and the PMS has {standing} for caller {intent.number}"
         if status in _UNMADE and standing:
@@ -185,9 +187,9 @@ def _nothing_else_is_cancelled(case: Case) -> Iterator[str]:
 def _doubt_has_a_reason(case: Case) -> Iterator[str]:
     for request_id, intent in case.ids():
         odd = [each for each in case.record.creates if each.reference == request_id and not each.clean]
-        if case.status(request_id) == "IN_DOUBT" and not odd and not case.record.troubles:
-            if intent.account not in case.record.unwell:
-                yield f"{request_id} is IN_DOUBT, and nothing went wrong"
+        well = not odd and not case.record.troubles and intent.account not in case.record.unwell
+        if well and case.status(request_id) == "IN_DOUBT":
+            yield f"{request_id} is IN_DOUBT, and nothing went wrong"
 
 
 def _events_are_in_order(case: Case) -> Iterator[str]:
@@ -217,7 +219,7 @@ def _events_tell_the_end(case: Case) -> Iterator[str]:
 def _workspaces_are_apart(case: Case) -> Iterator[str]:
     for call in case.record.calls:
         known = case.intents_of.get(call.target)
-        if call.what == "read" and known and not case._is_own(call) and call.status == 200:
+        if call.what == "read" and known and not case.is_own(call) and call.status == 200:
             yield f"{call.account} could read {call.target} of {known[0].account}"
     for create in case.record.creates:
         known = case.intents_of.get(create.reference)
@@ -227,21 +229,18 @@ def _workspaces_are_apart(case: Case) -> Iterator[str]:
 
 def _nobody_waits_for_others(case: Case) -> Iterator[str]:
     """Where nothing went wrong for an account, its submissions are sent promptly."""
-    first: dict[str, float] = {}
-    for create in case.record.creates:
-        first.setdefault(create.reference, create.at)
     for request_id, intent in case.ids():
         accepted = min(call.ended or 0.0 for call in intent.accepted)
-        late = first.get(request_id, float("inf")) > accepted + PROMPT_SECONDS
+        late = case.sent_at.get(request_id, float("inf")) > accepted + PROMPT_SECONDS
         if not late or intent.account in case.record.unwell or request_id in case.originals(case.cancelled):
             continue
         if case.record.calm(accepted - 1.0, accepted + PROMPT_SECONDS) and request_id not in case.record.gone:
-            yield f"{request_id} of {intent.account}, accepted at {accepted:.2f}, was sent at {first.get(request_id)}"
+            yield f"{request_id} of {intent.account}, accepted at {accepted:.2f}, was sent at {case.sent_at.get(request_id)}"
 
 
 def _reads_are_of_a_register(case: Case) -> Iterator[str]:
-    """The reads of each status are linearizable: there is one order of writes, the events', in which every read can be placed between
-    its begin and its end, not before an event that was already published, and not before what an earlier read saw."""
+    """The reads of each status are linearizable: in the order of the events every read can be placed between its begin and its
+    end, not before an event that was published by then, and not before what an earlier read saw."""
     for request_id, reads in case.reads.items():
         if not reads or not case.record.trusted(reads[0].began, reads[-1].ended or 0.0):
             continue
@@ -272,9 +271,9 @@ def _doubles_are_told(case: Case) -> Iterator[str]:
     for booking in case.record.bookings:
         attempts = case.last(booking.reference).get("attempts") or []
         looked = [each for each in attempts if each["action"] == "find" and each["outcome"] == "CONFIRMED"]
-        if booking.doubled and looked and case.status(booking.reference) == "CONFIRMED":
-            if not any("otherPmsReservationIds" in each.data for each in case.events[booking.reference].values()):
-                yield f"{booking.reference} is in the PMS twice, and nobody was told"
+        told = any("otherPmsReservationIds" in each.data for each in case.events[booking.reference].values())
+        if booking.doubled and looked and not told and case.status(booking.reference) == "CONFIRMED":
+            yield f"{booking.reference} is in the PMS twice, and nobody was told"
 
 
 def _losses_are_noticed(case: Case) -> Iterator[str]:

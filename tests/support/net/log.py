@@ -1,4 +1,4 @@
-"""The log of the net: that of the machine, with times, tails, offsets for operators, and messages that are gone before they are read."""
+"""The log of the net: the machine's, with times, tails, offsets for operators, and messages that go before they are read."""
 
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager

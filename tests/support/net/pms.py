@@ -1,7 +1,7 @@
 """PMSs at their HTTP interface, with the habits of real ones: they show late, commit late, cut references, answer through proxies.
 
-A PMS is one account's. Its shape (what it can do) is fixed; its habits change as moves say. The next creates are answered by `replies`,
-one each, then well. It knows nothing of the forwarder but requests.
+A PMS is one account's. Its shape (what it can do) is fixed; its habits change as moves say. The next creates are answered by
+`replies`, one each, then well. It knows nothing of the forwarder but requests.
 """
 
 import asyncio
@@ -18,7 +18,9 @@ from tests.support.machine.worlds.virtual_time import VirtualTimeLoop
 from tests.support.net.record import Booking, Create, Record, short
 
 PUSH_SECONDS: Final = 30.0
-_BODY: Final = "{reference: reference, arrival: arrivalDate, email: guest.email, notes: notes, unit: propertyId, room: roomId}"
+_BODY: Final = (
+    "{reference: reference, arrival: arrivalDate, email: guest.email, notes: notes, unit: propertyId, room: roomId}"
+)
 
 
 def _page(*, find: str, key: bool = False, settles: str = "") -> str:
@@ -197,6 +199,7 @@ class NetPms:
         if reply.body:
             return Response(reply.status, reply.headers, reply.body.encode())
         if reply.status == 201 and made:
+            made[0].told = True
             return Response(201, (), json.dumps(self._shown(made[0])).encode())
         problem = {"code": reply.code, "title": reply.code, "message": _WORDS.get(reply.code, reply.code)}
         return Response(reply.status, (*_PROBLEM, *reply.headers), json.dumps(problem).encode())
@@ -208,6 +211,7 @@ class NetPms:
         for doubled in (False, True)[: 2 if twice and not key else 1]:
             pms_id = f"{self.account}-{len(self.bookings) + 1}"
             made = Booking(self.account, pms_id, reference, guest, now, now + self.shows_after, doubled=doubled)
+            made.hidden = self.keeps == "as a code of its own"
             self.bookings.append(made)
             self._record.bookings.append(made)
         self._record.say(now, f"{self.account}: has made {self.bookings[-1].pms_id} of {short(reference)}")

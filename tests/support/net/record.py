@@ -66,6 +66,10 @@ class Booking:
     cancelled_at: float | None = None
     cancelled_by: str = ""
     doubled: bool = False
+    hidden: bool = False
+    """It is shown without our reference."""
+    told: bool = False
+    """Its id was answered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +136,13 @@ class Record:
     def calm(self, begin: float, end: float) -> bool:
         """Whether the infrastructure was well all that time."""
         return not any(trouble.begin <= end and begin <= trouble.end for trouble in self.troubles)
+
+    def untraceable(self) -> set[str]:
+        """References of bookings that nobody can find again: the PMS does not show them by reference, though it is said to, and
+        their ids may not have arrived. A known gap of the guarantees."""
+        hidden = [each for each in self.bookings if each.hidden]
+        lost = [each for each in hidden if not (each.told and self.calm(each.made_at - 5.0, each.made_at + 40.0))]
+        return {each.reference for each in lost}
 
     def trusted(self, begin: float, end: float) -> bool:
         """Whether the store had everything it had acknowledged, all that time."""

@@ -1,7 +1,7 @@
 """The deployment of one history: two ingresses, workers, PMSs, callers and an operator, in one simulated time.
 
-Methods are called while time stands still; `pass_time` lets it go by. What is not here is in the machine's worlds, which this builds
-on: the steps of processes at the store and the log, where mishaps strike.
+Methods are called while time stands still; `pass_time` lets it go by. What is not here is in the machine's worlds, which this
+builds on: the steps of processes at the store and the log, where mishaps strike.
 """
 
 import asyncio
@@ -15,6 +15,7 @@ from typing import Any, Final, cast
 
 import httpx
 
+from forwarder.http.admission import Admission
 from forwarder.http.server import http_app
 from forwarder.ingress.parts import IngressParts, IngressSettings
 from forwarder.ingress.routes import ingress_routes
@@ -25,13 +26,11 @@ from forwarder.operations.recovery.topics import TopicCheck
 from forwarder.operations.repair.settle import Repair
 from forwarder.pms.directory import open_directory
 from forwarder.pms.http.client import Held, PushPolicy, Request, Reuse
-from forwarder.pms.http.errors import NotSent, connection_lost, unreachable
-from forwarder.pms.http.errors import NoResponse
+from forwarder.pms.http.errors import NoResponse, NotSent, connection_lost, unreachable
 from forwarder.pms.http.response import Response
 from forwarder.pms.port import LEASE_LOST, AccountConnection, PmsDirectory
 from forwarder.pms.registry import registered
 from forwarder.pms.rehearsal import Previews
-from forwarder.http.admission import Admission
 from forwarder.query.parts import QueryParts
 from forwarder.query.routes import query_routes
 from forwarder.reservation.submission import RequestIds
@@ -553,4 +552,3 @@ class World:
 def all_ids(world: World) -> Collection[str]:
     """The request ids that callers know."""
     return [found for each in world.record.intents if (found := each.request_id)]
-

@@ -15,7 +15,14 @@ _PATH: Final = "/api/v1/vrs/reservations/booking-engine"
 _GENERAL: Final = "/api/v1/vrs/reservations"
 _BULK: Final = "/api/v1/vrs/reservations/bulk"
 _STATUS: Final = "/api/v1/vrs/submissions/"
-_ADDRESS: Final = {"line1": "Calle Mayor 1", "line2": "", "postalCode": "28013", "city": "Madrid", "state": "Madrid", "country": "ES"}
+_ADDRESS: Final = {
+    "line1": "Calle Mayor 1",
+    "line2": "",
+    "postalCode": "28013",
+    "city": "Madrid",
+    "state": "Madrid",
+    "country": "ES",
+}
 _ACCOUNT: Final = one_of(*_NAMES[:1] * 3, _NAMES[1], _NAMES[2])
 
 

@@ -104,7 +104,7 @@ class CutOff(Move):
 
     weight: ClassVar[int] = 3
     who: str = one_of("worker 0", "worker 1", "ingress 0", "ingress 1")
-    seam: Seam = one_of("store", "log")
+    seam: Seam = one_of("store", "log")  # noqa: RUF009 - it makes a field
     seconds: float = one_of(10.0, 50.0, 100.0)
 
     def happen(self, world: World) -> None:
@@ -173,7 +173,7 @@ class Strike(Move):
     place: int = _PLACE
     step: str = one_of(*_STEPS)
     nth: int = one_of(1, 2, 3)
-    effect: Effect = one_of(*(each for each in Effect if each is not Effect.CLOCK_JUMPS))
+    effect: Effect = one_of(*(each for each in Effect if each is not Effect.CLOCK_JUMPS))  # noqa: RUF009 - it makes a field
     seconds: float = one_of(0.0, 5.0, 20.0, 60.0)
 
     def happen(self, world: World) -> None:
@@ -192,7 +192,7 @@ class StrikeDoor(Move):
     """An ingress's next publish fails, is not acknowledged, or is slow."""
 
     number: int = one_of(0, 1)
-    effect: Effect = one_of(Effect.REFUSED, Effect.UNANSWERED, Effect.SLOW, Effect.LATE)
+    effect: Effect = one_of(Effect.REFUSED, Effect.UNANSWERED, Effect.SLOW, Effect.LATE)  # noqa: RUF009 - it makes a field
 
     def happen(self, world: World) -> None:
         world.say(f"ingress {self.number}: its next publish: {self.effect.value}")
