@@ -37,7 +37,7 @@ def mutated(mutant: Mutant) -> str:
 
 
 def copy_with(mutant: Mutant, directory: Path) -> None:
-    """`directory` has a package `forwarder` with the mutant, and our tests. What is unchanged is linked, and compiled already."""
+    """`directory` has a package `forwarder` with the mutant, and our tests. What is unchanged is linked: it is compiled already."""
     (directory / "tests").symlink_to(ROOT / "tests")
     (directory / "pms-kit").symlink_to(ROOT / "pms-kit")
     below = Path()
@@ -54,8 +54,8 @@ def copy_with(mutant: Mutant, directory: Path) -> None:
 
 
 def hunt(mutant: Mutant, histories: int, after: int = 0) -> Hunt:
-    """Lives through so many histories with the mutant, in a process of its own, until one shows it; those of seeds up to `after` were
-    tried before."""
+    """Lives through so many histories with the mutant, in a process of its own, until one shows it. Those of seeds up to `after`
+    were tried before."""
     known = json.loads(KNOWN.read_text()) if KNOWN.exists() else {}
     command = [sys.executable, "-m", "tests.support.net", "hunt", mutant.id, "--histories", str(histories)]
     command += ["--after", str(after)]

@@ -12,7 +12,7 @@ import json
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -23,10 +23,13 @@ import structlog
 from forwarder.store.migrate import migrate
 from tests.mutants.catalogue import MUTANTS, Mutant
 from tests.mutants.hunting import Hunt, hunt, remember
+from tests.support.net import page
 from tests.support.net.histories import live, pair_coverage, plan_of, shrink
 from tests.support.net.moves import MOVES
 
 _DEFAULT_COUNT: Final = 100
+
+Say = Callable[[str], None]
 
 
 def drop_events(_logger: object, _method: str, _event: Any) -> Any:
@@ -59,21 +62,21 @@ def hunted(mutant: Mutant, histories: int, first: int | None, after: int) -> dic
     return {"seed": None, "steps": 0, "tried": tried, "seconds": seconds, "rule": ""}
 
 
-def mutants(ids: Sequence[str], histories: int) -> bool:
+def mutants(ids: Sequence[str], histories: int, say: Say) -> bool:
     """Prints the table; whether all were found."""
     found: dict[str, int] = {}
     chosen = [each for each in MUTANTS if not ids or each.id in ids]
-    print("| mutant | hole that it opens | seed | steps | histories | CPU seconds | found by |")
-    print("| --- | --- | ---: | ---: | ---: | ---: | --- |", flush=True)
+    say("| mutant | hole that it opens | seed | moves | histories | seconds | rule |")
+    say("| --- | --- | ---: | ---: | ---: | ---: | --- |")
     for mutant in chosen:
         result = _found(mutant, histories)
-        seed = "**survived**" if result.seed is None else str(result.seed)
+        seed = "survived" if result.seed is None else result.seed
         row = (mutant.id, mutant.hole, seed, result.steps, result.tried, result.seconds, result.rule)
-        print("|", " | ".join(map(str, row)), "|", flush=True)
+        say(f"| {' | '.join(map(str, row))} |")
         if result.seed is not None:
             found[mutant.id] = result.seed
             remember(found)
-    print(f"\n{len(found)} of {len(chosen)} mutants found.\n", flush=True)
+    say(f"\n{len(found)} of {len(chosen)} mutants found.")
     return len(found) == len(chosen)
 
 
@@ -90,7 +93,7 @@ def _found(mutant: Mutant, histories: int) -> Hunt:
     return result
 
 
-def histories(url: str | None, first: int, count: int, hours: float) -> bool:
+def histories(url: str | None, first: int, count: int, hours: float, say: Say) -> bool:
     """Lives through them; whether all held. A failing one is shrunk and told."""
     pairs: Counter[tuple[str, str]] = Counter()
     began, lived, failed, steps = time.monotonic(), 0, 0, 0
@@ -105,11 +108,8 @@ def histories(url: str | None, first: int, count: int, hours: float) -> bool:
                 print(shrink(database, outcome).told(), "\n", flush=True)
             seed += 1
     seconds = time.monotonic() - began
-    print(f"{lived} histories of {steps} moves in {seconds:.0f} s: {failed} broke a guarantee.")
-    print(
-        f"{len(MOVES)} kinds of moves; {pair_coverage(pairs):.0%} of all pairs were seen one after the other.",
-        flush=True,
-    )
+    say(f"\n{lived} histories of {steps} moves in {seconds:.0f} s: {failed} broke a guarantee.")
+    say(f"{len(MOVES)} kinds of moves; {pair_coverage(pairs):.0%} of all pairs were seen one after the other.")
     return failed == 0
 
 
@@ -125,8 +125,14 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=_DEFAULT_COUNT)
     parser.add_argument("--hours", type=float, default=0.0)
     parser.add_argument("--url")
+    parser.add_argument("--write", action="store_true", help="into docs/explanation/reliability.md")
     given = parser.parse_args()
-    held = True
+    held, said = True, list[str]()
+
+    def say(text: str) -> None:
+        said.append(text)
+        print(text, flush=True)
+
     if given.what == "hunt":
         (mutant,) = [each for each in MUTANTS if each.id == given.names[0]]
         print(json.dumps(hunted(mutant, given.histories, given.first, given.after)))
@@ -134,9 +140,11 @@ def main() -> int:
         with _database(given.url) as url:
             print(live(url, plan_of(int(given.names[0]))).told())
     if given.what == "mutants" or (given.what == "all" and not given.hours):
-        held = mutants(given.names, given.histories)
+        held = mutants(given.names, given.histories, say)
     if given.what in {"all", "histories"}:
-        held &= histories(given.url, given.first or 1, given.count, given.hours)
+        held &= histories(given.url, given.first or 1, given.count, given.hours, say)
+    if given.write:
+        page.write(said)
     return 0 if held else 1
 
 

@@ -114,7 +114,7 @@ def _pass(world: World, seconds: float, *, snapshots: bool) -> None:
 
 
 def _end_well(world: World) -> None:
-    """Everything is repaired, every caller asks again for what it has no answer to, and all is given time; then statuses are read."""
+    """Everything is repaired, callers ask again for what they have no answer to, and all is given time; then statuses are read."""
     world.say("everything is well from now on")
     for account, pms in world.pmss.items():
         pms.be_well()
