@@ -129,12 +129,13 @@ def _end_well(world: World) -> None:
     if not world.processes():
         world.start_worker()
     for door in (0, 1, 0, 1):
-        for intent in world.record.intents:
-            if intent.calls and not intent.accepted and all(_may_be_asked_again(call.status) for call in intent.calls):
-                send(world, intent, door)
-        world.pass_time(30.0)
-    for turn in range(40):
-        world.pass_time(90.0 if turn < 10 else 600.0)
+        again = [each for each in world.record.intents if each.calls and not each.accepted]
+        again = [each for each in again if all(_may_be_asked_again(call.status) for call in each.calls)]
+        for intent in again:
+            send(world, intent, door)
+        world.pass_time(30.0 if again else 0.0)
+    for turn in range(50):
+        world.pass_time(30.0 if turn < 30 else 600.0)
         if _is_over(world):
             break
     for door in (0, 1):

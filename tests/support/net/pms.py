@@ -210,7 +210,8 @@ class NetPms:
         now = self._loop.time()
         for doubled in (False, True)[: 2 if twice and not key else 1]:
             pms_id = f"{self.account}-{len(self.bookings) + 1}"
-            made = Booking(self.account, pms_id, reference, guest, now, now + self.shows_after, doubled=doubled)
+            kept = KEEPS[self.keeps](reference)
+            made = Booking(self.account, pms_id, reference, guest, now, now + self.shows_after, kept, doubled=doubled)
             made.hidden = self.keeps == "as a code of its own"
             self.bookings.append(made)
             self._record.bookings.append(made)
@@ -222,7 +223,7 @@ class NetPms:
     def _shown(self, booking: Booking) -> dict[str, Any]:
         return {
             "id": booking.pms_id,
-            "reference": KEEPS[self.keeps](booking.reference),
+            "reference": booking.kept,
             "status": "CONFIRMED" if booking.cancelled_at is None else "CANCELLED",
             "email": booking.guest,
         }

@@ -55,7 +55,7 @@ class Call:
 
 @dataclass(slots=True, eq=False)
 class Booking:
-    """A reservation in a PMS. `guest` is the content it was made from; `doubled`: the PMS made it a second time by itself."""
+    """A reservation in a PMS. `guest` is the content it was made from; `kept`: our reference as it is shown; `doubled`: the PMS made it a second time by itself."""
 
     account: str
     pms_id: str
@@ -63,6 +63,7 @@ class Booking:
     guest: str
     made_at: float
     shown_at: float
+    kept: str = ""
     cancelled_at: float | None = None
     cancelled_by: str = ""
     doubled: bool = False
