@@ -70,7 +70,7 @@ MUTANTS: Final = (
         _OUTCOMES,
         "    return _IT_EXISTS.search(said) is not None and not names_another(said, reference)",
         "    return False",
-        ("NextReplies", "Repeats", "ShowsLate", "KillWorker"),
+        ("NextReplies", "Repeats"),
     ),
     Mutant(
         "503-means-not-made",
@@ -225,7 +225,7 @@ MUTANTS: Final = (
         "forwarder/ingress/publish/idempotency.py",
         "        fresh = self._clock.monotonic() - recent.acknowledged_at < _BELIEVED_SECONDS",
         "        fresh = recent.acknowledged_as is not None",
-        ("LogForgets", "CutOff"),
+        ("LogForgets", "CutOff", "SendAgain"),
     ),
     Mutant(
         "sent-again-is-made-again",

@@ -117,7 +117,7 @@ def key_with_two_names(record: Record) -> None:
 
 
 def lost_in_silence(record: Record) -> None:
-    record.gone.add("rsv_7")
+    record.gone["rsv_7"] = 3.0
 
 
 WRONG: list[tuple[Callable[[Record], None], str]] = [

@@ -60,6 +60,12 @@ class Case:
         """Whether a submission's own caller reads it."""
         return any(intent.account == call.account for intent in self.intents_of.get(call.target, ()))
 
+    def is_gone(self, request_id: str) -> bool:
+        """Whether the log lost it, and its caller did not send it again since."""
+        lost_at = self.record.gone.get(request_id, -1.0)
+        sent = [call.began for intent in self.intents_of[request_id] for call in intent.accepted]
+        return lost_at >= 0.0 and lost_at > max(sent)
+
     def last(self, request_id: str) -> Mapping[str, Any]:
         """The status as it was read last."""
         reads = self.reads.get(request_id)
@@ -92,7 +98,7 @@ def _no_process_ended(case: Case) -> Iterator[str]:
 
 def _accepted_has_an_end(case: Case) -> Iterator[str]:
     for request_id, intent in case.ids():
-        if request_id in case.record.gone:
+        if case.is_gone(request_id):
             continue
         status = case.status(request_id)
         if status not in ENDS:
@@ -234,7 +240,7 @@ def _nobody_waits_for_others(case: Case) -> Iterator[str]:
         late = case.sent_at.get(request_id, float("inf")) > accepted + PROMPT_SECONDS
         if not late or intent.account in case.record.unwell or request_id in case.originals(case.cancelled):
             continue
-        if case.record.calm(accepted - 1.0, accepted + PROMPT_SECONDS) and request_id not in case.record.gone:
+        if case.record.calm(accepted - 1.0, accepted + PROMPT_SECONDS) and not case.is_gone(request_id):
             yield f"{request_id} of {intent.account}, accepted at {accepted:.2f}, was sent at {case.sent_at.get(request_id)}"
 
 

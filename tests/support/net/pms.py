@@ -109,6 +109,7 @@ REPLIES: Final[Mapping[str, Reply]] = {
     "refuses the room": Reply(made=None, status=409, code="room_unavailable"),
     "answers with rubbish": Reply(body="<html>"),
     "shows a foreign booking": Reply(body='{"id": "foreign-1", "reference": "rsv_aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"}'),
+    "is asked twice by a proxy": Reply(status=409, code="duplicate_reference"),
     "makes it twice": Reply(twice=True),
     "makes it twice and loses the answer": Reply(after=1.0, status=0, twice=True),
 }

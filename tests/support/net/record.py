@@ -115,8 +115,8 @@ class Record:
     troubles: list[Trouble] = field(default_factory=list)
     losses: list[tuple[float, float]] = field(default_factory=list)
     """From when the store lacked transactions until it was recovered."""
-    gone: set[str] = field(default_factory=set)
-    """Request ids of messages that the log lost before workers received them."""
+    gone: dict[str, float] = field(default_factory=dict)
+    """Request ids of messages that the log lost before workers received them, and when."""
     noticed: bool = False
     """Whether the deployment said that messages are gone."""
     unwell: set[str] = field(default_factory=set)

@@ -445,7 +445,7 @@ class World:
 
     def lose(self, messages: Sequence[Message]) -> None:
         """These are gone from the log. Whoever is concerned may wait for ever; the deployment has to say so."""
-        self.record.gone |= {found for message in messages if (found := subject(message.headers))}
+        self.record.gone |= {found: self.now for message in messages if (found := subject(message.headers))}
 
     # --- the store that goes back --------------------------------------------------------------------------------------
     def take_snapshot(self) -> None:
