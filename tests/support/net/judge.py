@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import Any, Final
 
 from tests.support.net.record import Call, Event, Intent, Record
+from tests.support.net.register import unplaced
 
 PUSH_SECONDS: Final = 30.0
 PROMPT_SECONDS: Final = 90.0
@@ -245,32 +246,15 @@ def _nobody_waits_for_others(case: Case) -> Iterator[str]:
 
 
 def _reads_are_of_a_register(case: Case) -> Iterator[str]:
-    """The reads of each status are linearizable: in the order of the events every read can be placed between its begin and its
-    end, not before an event that was published by then, and not before what an earlier read saw."""
     for request_id, reads in case.reads.items():
         if not reads or not case.record.trusted(reads[0].began, reads[-1].ended or 0.0):
             continue
         own = case.duplicate_of.get(request_id, request_id)  # whose state is shown
-        writes = [event for _, event in sorted(case.events.get(own, {}).items())]
-        states = ["PENDING", *(_status_of(each) for each in writes)]
-        placed: list[tuple[float, int]] = []
-        for call in sorted(reads, key=lambda each: each.ended or 0.0):
-            if call.status != 200:
-                continue
-            place = max((at for ended, at in placed if ended < call.began), default=0)
-            place = max(place, sum(event.at < call.began for event in writes))
-            seen = call.data["status"]
-            while place < len(states) and not _shows(states[place], seen):
-                place += 1
-            if place == len(states):
-                yield f"{request_id} was read as {seen} at {call.began:.2f}; its states were {states}"
-                break
-            placed.append((call.ended or 0.0, place))
-
-
-def _shows(state: str, seen: str) -> bool:
-    """A replay, and a push that an operator asks for, make it PENDING again without an event."""
-    return seen == state or (seen == "PENDING" and state in {"FAILED", "IN_DOUBT"})
+        writes = [(each.at, _status_of(each)) for _, each in sorted(case.events.get(own, {}).items())]
+        read = unplaced(writes, [each for each in reads if each.status == 200])
+        if read is not None:
+            seen = read.data["status"]
+            yield f"{request_id} was read as {seen} at {read.began:.2f}; its events were {writes}"
 
 
 def _doubles_are_told(case: Case) -> Iterator[str]:

@@ -55,7 +55,8 @@ class Call:
 
 @dataclass(slots=True, eq=False)
 class Booking:
-    """A reservation in a PMS. `guest` is the content it was made from; `kept`: our reference as it is shown; `doubled`: the PMS made it a second time by itself."""
+    """A reservation in a PMS. `guest` is the content it was made from; `kept`: our reference as it is shown; `doubled`: the PMS
+    made it a second time by itself."""
 
     account: str
     pms_id: str
