@@ -239,8 +239,8 @@ MUTANTS: Final = (
         "second-room-is-swallowed",
         "A second room that differs in its notes is taken for the first, sent again.",
         _DUPLICATES,
-        '    return _joined("body", operation) + b"\\0" + card + b"\\0" + json_text(fields)',
-        '    fields.pop("notes", None)\n    return _joined("body", operation) + b"\\0" + card + b"\\0" + json_text(fields)',
+        "    fields: dict[str, Any] = from_json(body)\n    if amount:",
+        '    fields: dict[str, Any] = from_json(body)\n    fields.pop("notes", None)\n    if amount:',
         ("Cart",),
     ),
     Mutant(
