@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Final
+from typing import Any, Final
 
 from tests.support.machine.worlds.store import Store, opened_store
 from tests.support.net.judge import judge
@@ -65,8 +65,9 @@ def plan_of(seed: int, steps: int = _STEPS, focus: Sequence[str] = (), shape: st
     shapes = dict(zip(ACCOUNTS, (shape or first, second, "keyed"), strict=True))
     if focus:
         kinds = [each for each in MOVES if each.__name__ in {*focus, "Submit"}]
-        drawn = [Submit, *rng.choices(kinds, [each.weight for each in kinds], k=rng.randint(steps // 4, steps // 2))]
-        made = [Step(_about_the_first(kind.draw(rng)), rng.choice(_PAUSES)) for kind in drawn]
+        drawn = rng.choices(kinds, [each.weight for each in kinds], k=rng.randint(steps // 4, steps // 2))
+        chosen: list[type[Move]] = [Submit, *drawn]
+        made = [Step(_about_the_first(kind.draw(rng)), rng.choice(_PAUSES)) for kind in chosen]
         return Plan(seed, shapes, rng.choice([2, 2, 1]), made)
     others = [each for each in MOVES if each.__name__ not in _CALLERS]
     kinds = [each for each in MOVES if each.__name__ in _CALLERS] + rng.sample(others, rng.randint(3, 9))
@@ -77,7 +78,8 @@ def plan_of(seed: int, steps: int = _STEPS, focus: Sequence[str] = (), shape: st
 
 
 def _about_the_first(move: Move) -> Move:
-    return replace(move, account=next(iter(ACCOUNTS))) if hasattr(move, "account") else move
+    changes: dict[str, Any] = {"account": next(iter(ACCOUNTS))} if hasattr(move, "account") else {}
+    return replace(move, **changes)
 
 
 def live(url: str, plan: Plan) -> Outcome:

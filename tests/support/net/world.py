@@ -28,7 +28,7 @@ from forwarder.pms.directory import open_directory
 from forwarder.pms.http.client import Held, PushPolicy, Request, Reuse
 from forwarder.pms.http.errors import NoResponse, NotSent, connection_lost, unreachable
 from forwarder.pms.http.response import Response
-from forwarder.pms.port import LEASE_LOST, AccountConnection, PmsDirectory
+from forwarder.pms.port import LEASE_LOST, AccountConnection
 from forwarder.pms.registry import registered
 from forwarder.pms.rehearsal import Previews
 from forwarder.query.parts import QueryParts
@@ -302,7 +302,7 @@ class World:
                 recorder=self.store.recorder(process, host, self.log.ownership),
                 directory=self.accounts,
                 unsealer=SecretUnsealer([_SECRET]),
-                pms=cast("PmsDirectory", pms),
+                pms=pms,
                 clock=process.clock,
                 settings=_SETTINGS,
                 signer=self.signer,
