@@ -44,8 +44,8 @@ MUTANTS: Final = (
         "yes-is-made-again",
         "A PMS that said yes, and shows our reference in another form, is asked to make it again.",
         _EVIDENCE,
-        "    positive = any(push.came is Came.POSITIVE for push in pushes)\n",
-        "    positive = False\n",
+        "Push(at, to, Came.POSITIVE, reason, outcome.status, outcome.pms_reservation_id)",
+        "Push(at, to, Came.AMBIGUOUS, reason, outcome.status)",
         ("NextReplies", "Keeps"),
     ),
     Mutant(
@@ -55,14 +55,6 @@ MUTANTS: Final = (
         "    pushes = evidence.open\n    if not pushes:",
         "    pushes = []\n    if not pushes:",
         ("NextReplies",),
-    ),
-    Mutant(
-        "refusal-after-doubt",
-        "A refusal that our own earlier push caused counts as the answer.",
-        _RUN,
-        "    if isinstance(outcome, Rejected | Deferred) and after is not evidence:",
-        "    if outcome is None and isinstance(outcome, Rejected | Deferred) and after is not evidence:",
-        ("NextReplies", "Repeats", "ShowsLate"),
     ),
     Mutant(
         "exists-already-is-a-no",

@@ -13,7 +13,7 @@ from tests.support.net.histories import live, plan_of, shrink
 from tests.support.net.moves import MOVES
 from tests.support.profile import PROFILE, TIMEOUT_SECONDS
 
-SEEDS: Final = {"change": 4, "full": 30, "long": 1000}[PROFILE]
+SEEDS: Final = {"change": 3, "full": 30, "long": 1000}[PROFILE]
 
 
 @pytest.fixture(autouse=True)
