@@ -34,7 +34,7 @@ from forwarder.store.submissions.work import Arrival, CancellationArrival, Ended
 from forwarder.tenancy.port import DEFAULT_DEADLINE_SECONDS, Account, Directory, TenancyUnavailable
 from forwarder.tenancy.sealing.cards import GONE
 from forwarder.topics.codec import trace_of
-from forwarder.topics.port import ConsumedMessage, Log, LogUnavailable, Publisher, Topics, moment_of
+from forwarder.topics.port import ConsumedMessage, Log, LogUnavailable, Publisher, Topics
 from forwarder.topics.reading import read_to_end
 
 _log = structlog.get_logger(__name__)
