@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -23,7 +24,7 @@ from forwarder.reservation.submission import Submission
 from forwarder.store.database import Database, Engine, open_engine
 from forwarder.store.lists.overview import SqlOverview
 from forwarder.store.submissions.recovery import SqlRecovery
-from forwarder.store.tables import reservations
+from forwarder.store.tables import duplicates, reservations
 from forwarder.topics.cancellations import encode_cancellation
 from forwarder.topics.dead_letters import replayed
 from forwarder.topics.port import Log
@@ -217,6 +218,40 @@ def test_alike_submissions_that_each_had_an_outcome_stay_two(
         rows = await loss.rows()
         assert [rows[each.request_id][0] for each in (first, second)] == ["CONFIRMED", "CONFIRMED"]
         assert {row[3] for row in rows.values()} == {"the same stay"}, "what is sent again is recognised"
+
+    played(scene, backend, log, migrated_url, request)
+
+
+async def taken_for_a_duplicate(loss: Loss) -> bool:
+    return bool(await Database(loss.engine).read(select(duplicates.c.request_id)))
+
+
+@slow_on("distributed")
+@pytest.mark.parametrize("sent_again", ["before the outcome", "after the outcome"])
+def test_a_repetition_of_a_lost_submission_with_an_outcome_is_not_made(
+    backend: Backend, log: Log, migrated_url: str, request: pytest.FixtureRequest, sent_again: str
+) -> None:
+    async def scene(loss: Loss) -> None:
+        house = loss.house
+        same = NaturalKey("the same stay", window_seconds=300, same="the same body", stay="the same stay")
+        await loss.keep_snapshot()
+        first = await loss.submit("searched", natural=same)
+        again = partial(loss.submit, "searched", natural=same, reservation=first.reservation)  # in the same partition
+        if sent_again == "before the outcome":
+            await again()
+        async with house.worker(loss.engine):
+            await house.until_told(1)
+            if sent_again == "after the outcome":
+                await again()
+            await loss.until(lambda: taken_for_a_duplicate(loss))
+        await loss.lose()
+        async with house.recovery(loss.engine) as recovery:
+            assert (await recovery.run()).possibly_sent == 0
+        assert [row[0] for row in (await loss.rows()).values()] == ["CONFIRMED"]
+        async with house.worker(loss.engine):
+            third = await loss.submit("searched", natural=replace(same, same="another body"))
+            await house.until(loss.engine, [third], Status.CONFIRMED)
+        assert house.pmss.made == Counter({first.request_id: 1, third.request_id: 1})
 
     played(scene, backend, log, migrated_url, request)
 

@@ -7,7 +7,7 @@ workers that take them over look them up, send them again under their key, or pa
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -34,7 +34,7 @@ from forwarder.store.submissions.work import Arrival, CancellationArrival, Ended
 from forwarder.tenancy.port import DEFAULT_DEADLINE_SECONDS, Account, Directory, TenancyUnavailable
 from forwarder.tenancy.sealing.cards import GONE
 from forwarder.topics.codec import trace_of
-from forwarder.topics.port import ConsumedMessage, Log, LogUnavailable, Publisher, Topics, moment_of
+from forwarder.topics.port import ConsumedMessage, Log, LogUnavailable, Publisher, Topics
 from forwarder.topics.reading import read_to_end
 
 _log = structlog.get_logger(__name__)
@@ -271,16 +271,10 @@ class Recovery:
                 refused=_left_out,
                 blame=self._blame,
             )
-            behind += await self._restore(
-                [contents.outcomes[each.request_id] for _, each in some if each.request_id in contents.outcomes]
-            )
-        await self._parts.store.recognise_by(
-            {
-                each.request_id: each.natural
-                for _, each in contents.submissions
-                if each.natural and each.request_id in contents.outcomes
-            }
-        )
+            decided = [each for _, each in some if each.request_id in contents.outcomes]
+            behind += await self._restore([contents.outcomes[each.request_id] for each in decided])
+            await self._recognise(decided)
+        await self._recognise([each for _, each in contents.submissions if each.request_id in contents.outcomes])
         await self._cancel(contents.cancellations)
         ingested = {submission.request_id for _, submission in unknown}
         behind += await self._restore([each for each in contents.outcomes.values() if each.request_id not in ingested])
@@ -288,6 +282,10 @@ class Recovery:
         await self._hold_pending()
         possibly_sent = len(await recorder.leased_ids(self._worker_id))
         return self._counts(since, contents, unknown, behind=behind, possibly_sent=possibly_sent, replayed=replayed)
+
+    async def _recognise(self, submissions: Iterable[Submission]) -> None:
+        """Later submissions are compared with these from now on."""
+        await self._parts.store.recognise_by({each.request_id: each.natural for each in submissions if each.natural})
 
     async def _replay(self, contents: _LogContents) -> int:
         """Makes replayed dead letters without an outcome pending again, and possibly sent. Returns how many."""
@@ -438,25 +436,23 @@ class Recovery:
 def _in_batches(
     unknown: Sequence[tuple[ConsumedMessage, Submission]], outcomes: Mapping[str, PublishedOutcome]
 ) -> Iterator[Sequence[tuple[ConsumedMessage, Submission]]]:
-    """Batches in log order. A failed outcome ends a batch, because the next submission with the same natural key was accepted
-    as a new one. So does a decision made before a later submission with the same key was published: its outcome must be stored
-    first."""
+    """Batches in log order. A submission with an outcome ends one before the next with its content: its outcome must be stored, and
+    its content known, when that one is compared with it. So does a failed outcome."""
     batch: list[tuple[ConsumedMessage, Submission]] = []
-    decided: dict[str, datetime] = {}
+    decided: set[str] = set()
     for each in unknown:
-        message, submission = each
-        alike = submission.natural and submission.natural.key
-        if batch and alike in decided and moment_of(message.timestamp_ms) > decided[alike]:
+        _, submission = each
+        content = submission.natural and submission.natural.key
+        if content in decided:
             yield batch
-            batch, decided = [], {}
+            batch, decided = [], set()
         batch.append(each)
         found = outcomes.get(submission.request_id)
-        if alike and found is not None:
-            decided[alike] = moment(found.occurred_at) or datetime.max.replace(tzinfo=UTC)
-        outcome = outcomes.get(each[1].request_id)
-        if len(batch) == _BATCH or (outcome is not None and outcome.status in _UNMADE):
+        if content and found is not None:
+            decided.add(content)
+        if len(batch) == _BATCH or (found is not None and found.status in _UNMADE):
             yield batch
-            batch = []
+            batch, decided = [], set()
     if batch:
         yield batch
 

@@ -98,6 +98,7 @@ class Report:
             "",
             *(f"- {note}" for note in self.notes),
             _FOOT,
+            *_kept(page),
         ]
         page.write_text("\n".join(parts))
 
@@ -106,6 +107,15 @@ class Report:
         sums = [sum(numbers) for numbers in zip(*map(_numbers, self.rows), strict=True)]
         last = ["all", f"{total:,}", *(f"{number:,}" for number in sums), "", ""]
         return [*(row.cells() for row in self.rows), *([last] if self.rows else [])]
+
+
+def _kept(page: Path) -> list[str]:
+    """What `make net` wrote below."""
+    _, heading, text = page.read_text().partition(RANDOM_HISTORIES) if page.exists() else ("", "", "")
+    return [heading + text] if heading else []
+
+
+RANDOM_HISTORIES = "## Random histories"
 
 
 def _numbers(row: Row) -> tuple[int, ...]:

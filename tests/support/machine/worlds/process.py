@@ -30,6 +30,7 @@ class Process:
         self.cut_off: dict[Seam, float] = {}
         self.crashed = False
         self.pushes_under_way = 0
+        self.asleep_seconds = 0.0
         self._going_on = asyncio.Event()
         self._going_on.set()
         self._stopped_since = 0.0
@@ -90,6 +91,11 @@ class Process:
             self._going_on.clear()
             self.loop.call_at(self._stopped_until, self._go_on)
 
+    def sleep_for(self, seconds: float) -> None:
+        """As `stop_for`, with its whole machine: the monotonic clock stands still meanwhile."""
+        self.asleep_seconds += seconds
+        self.stop_for(seconds)
+
     def _go_on(self) -> None:
         if self.loop.time() >= self._stopped_until:
             self._going_on.set()
@@ -143,7 +149,7 @@ class ProcessClock:
         return EPOCH + timedelta(seconds=self._process.loop.time() + self._host.ahead_seconds)
 
     def monotonic(self) -> float:
-        return self._process.loop.time()
+        return self._process.loop.time() - self._process.asleep_seconds
 
     def jump(self, seconds: float) -> None:
         """Set the host's wall clock."""

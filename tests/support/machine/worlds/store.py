@@ -5,6 +5,7 @@ back, and a connection that is long in coming; meanwhile others go on, those of 
 """
 
 import asyncio
+import inspect
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
@@ -108,7 +109,17 @@ class _Engine(AsyncEngine):
             yield connection
 
 
-_TABLES = ("reservations", "duplicates", "outbox", "workers", "parked_cancellations", "card_keys")
+_TABLES = (
+    "reservations",
+    "duplicates",
+    "outbox",
+    "workers",
+    "parked_cancellations",
+    "card_keys",
+    "suspects",
+    "log_gaps",
+    "recoveries",
+)
 
 
 class Store:
@@ -145,11 +156,7 @@ class Store:
     async def _clear(self) -> None:
         async with self.hosts[0].begin() as connection:
             if self.dialect == "postgresql":
-                await connection.execute(
-                    text(
-                        "TRUNCATE reservations, duplicates, outbox, workers, parked_cancellations, card_keys RESTART IDENTITY"
-                    )
-                )
+                await connection.execute(text(f"TRUNCATE {', '.join(_TABLES)} RESTART IDENTITY"))
                 return
             for table in (*_TABLES, "sqlite_sequence"):
                 await connection.execute(text(f"DELETE FROM {table}"))
@@ -166,6 +173,10 @@ class Store:
         """The operator's hand on it."""
         return cast("Repairs", _Steps(process, SqlRepairs(self.hosts[host])))
 
+    def port(self, process: Process, port: Any) -> Any:
+        """Any other port on one of `hosts`, for one process: each call of it is a step."""
+        return _Steps(process, port)
+
 
 class _Steps:
     """What a process calls of a port of the store, step by step."""
@@ -174,8 +185,10 @@ class _Steps:
         self._process = process
         self._port = port
 
-    def __getattr__(self, name: str) -> Callable[..., Coroutine[Any, Any, Any]]:
+    def __getattr__(self, name: str) -> Any:
         method = getattr(self._port, name)
+        if not inspect.iscoroutinefunction(method):
+            return method
 
         async def call(*arguments: Any, **named: Any) -> Any:
             return await self._call(name, lambda: method(*arguments, **named))

@@ -1,0 +1,350 @@
+"""The mutants: in which file which text is replaced by which, and what hole that reopens.
+
+`old` must occur exactly once in its file (tests/mutants/test_mutants.py): when code is moved or rewritten, move the mutant along.
+`moves` and `shape` say where to look: the kinds of moves, besides submissions, that meet there, and the PMS of the account.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """One mend taken back."""
+
+    id: str
+    hole: str
+    path: str
+    old: str
+    new: str
+    moves: tuple[str, ...]
+    shape: str = "searched"
+
+
+_EVIDENCE: Final = "forwarder/reservation/evidence.py"
+_RUN: Final = "forwarder/worker/push/run.py"
+_PUSHER: Final = "forwarder/worker/push/pusher.py"
+_OUTCOMES: Final = "forwarder/pms/http/outcomes.py"
+_DUPLICATES: Final = "forwarder/reservation/duplicates.py"
+_RECOVER: Final = "forwarder/operations/recovery/recover.py"
+_WATCH: Final = "forwarder/worker/store_watch.py"
+_LEASES: Final = "forwarder/store/submissions/statements/leases.py"
+_DIRECTORY: Final = "forwarder/pms/directory.py"
+
+MUTANTS: Final = (
+    Mutant(
+        "settles-ignored",
+        "A reservation that the PMS shows late, or commits late, is taken for absent and made again.",
+        _EVIDENCE,
+        "    settles = max(facts.settles, facts.push_seconds)\n",
+        "    settles = 0.0\n",
+        ("NextReplies", "ShowsLate"),
+    ),
+    Mutant(
+        "yes-is-made-again",
+        "A PMS that said yes, and shows our reference in another form, is asked to make it again.",
+        _EVIDENCE,
+        "Push(at, to, Came.POSITIVE, reason, outcome.status, outcome.pms_reservation_id)",
+        "Push(at, to, Came.AMBIGUOUS, reason, outcome.status)",
+        ("NextReplies", "Keeps"),
+    ),
+    Mutant(
+        "doubt-is-created",
+        "After a push without an answer it is created again without a look-up.",
+        _EVIDENCE,
+        "    pushes = evidence.open\n    if not pushes:",
+        "    pushes = []\n    if not pushes:",
+        ("NextReplies",),
+    ),
+    Mutant(
+        "exists-already-is-a-no",
+        "A PMS that says that our reference exists already is believed to have refused.",
+        _OUTCOMES,
+        "    return _IT_EXISTS.search(said) is not None and not names_another(said, reference)",
+        "    return False",
+        ("NextReplies", "Repeats"),
+    ),
+    Mutant(
+        "503-means-not-made",
+        "A 503 with Retry-After, as proxies send it, counts as surely not made.",
+        _OUTCOMES,
+        'return InDoubt("pms_unavailable", detail, wait)',
+        'return Deferred("pms_unavailable", detail, wait)',
+        ("NextReplies",),
+    ),
+    Mutant(
+        "408-means-not-made",
+        "A 408, as proxies send it, counts as surely not made.",
+        _OUTCOMES,
+        'return InDoubt("pms_timed_out_reading", detail, wait)',
+        'return Deferred("pms_timed_out_reading", detail, wait)',
+        ("NextReplies",),
+    ),
+    Mutant(
+        "redirect-means-not-made",
+        "A redirect counts as surely not made.",
+        _OUTCOMES,
+        'return InDoubt("pms_redirected", detail, wait)',
+        'return Deferred("pms_redirected", detail, wait)',
+        ("NextReplies",),
+    ),
+    Mutant(
+        "500-means-not-made",
+        "A 500 counts as surely not made.",
+        _OUTCOMES,
+        'return InDoubt("pms_failed", f"The PMS failed while it had the request (HTTP {status}).", wait)',
+        'return Deferred("pms_failed", f"The PMS failed while it had the request (HTTP {status}).", wait)',
+        ("NextReplies",),
+    ),
+    Mutant(
+        "timeout-means-not-made",
+        "A lost answer counts as surely not made.",
+        _DIRECTORY,
+        "        except (NotSent, NoResponse) as failure:\n            outcome = outcome_of(failure)\n        finally:",
+        '        except (NotSent, NoResponse):\n            outcome = Deferred("pms_unreachable", "lost")\n        finally:',
+        ("NextReplies",),
+    ),
+    Mutant(
+        "one-reading-of-a-list",
+        "A list that shifts while it is read hides our reservation.",
+        "forwarder/pms/steady.py",
+        "        if shown == before:\n",
+        "        if shown or not shown:\n",
+        ("NextReplies", "ListShifts", "Bulk"),
+    ),
+    Mutant(
+        "doubles-are-not-told",
+        "Two reservations under one reference are seen, and nobody is told.",
+        "forwarder/pms/mapping/response.py",
+        "        return replace(standing, doubles=doubles) if isinstance(standing, Confirmed) else standing",
+        "        return standing",
+        ("NextReplies",),
+    ),
+    Mutant(
+        "cancelled-at-another-pms",
+        "A cancellation goes to the address that the account has now, and cancels a stranger's reservation there.",
+        _PUSHER,
+        "        if origin is not None and not prepared.facts.same_pms(origin):",
+        "        if origin is not None and origin is None:",
+        ("ChangeAddress", "Cancel"),
+    ),
+    Mutant(
+        "looked-up-at-another-pms",
+        "A doubt is looked up at another PMS than it was sent to, and made there again.",
+        _EVIDENCE,
+        "    if not all(facts.same_pms(push) for push in pushes):",
+        "    if not pushes:",
+        ("NextReplies", "ChangeAddress"),
+    ),
+    Mutant(
+        "reference-in-capitals",
+        "A reference that the PMS keeps in capitals is not recognised.",
+        "forwarder/reservation/reference.py",
+        '    return _NO_WORD.sub("", text).casefold()',
+        '    return _NO_WORD.sub("", text)',
+        ("NextReplies", "Keeps"),
+    ),
+    Mutant(
+        "reference-that-is-cut",
+        "A reference of which the PMS keeps the first characters only is not recognised.",
+        "forwarder/reservation/reference.py",
+        "    return found == wanted or (len(found) >= _KNOWN_BY and wanted.startswith(found))",
+        "    return found == wanted",
+        ("NextReplies", "Keeps"),
+    ),
+    Mutant(
+        "deadline-ends-a-doubt",
+        "What may have been made is given up as FAILED when its deadline passes.",
+        _RUN,
+        "                case LookUp() | Park(look=LookUp()) if not looked:",
+        "                case LookUp() | Park(look=LookUp()) if self.clock.now() >= work.deadline_at:\n"
+        "                    return self._result(too_late(), evidence.settled(iso(self.clock.now())))\n"
+        "                case LookUp() | Park(look=LookUp()) if not looked:",
+        ("NextReplies", "ChangeDeadline"),
+    ),
+    Mutant(
+        "takeover-forgets-the-push",
+        "The row of a worker that died over a push is free, as if nothing had been sent.",
+        _LEASES,
+        "    sent = and_(_row.status == PENDING, or_(_row.pushing, target != none))",
+        "    sent = and_(_row.status == PENDING, _row.pushing, target != none)",
+        ("NextReplies", "KillWorker", "Strike"),
+    ),
+    Mutant(
+        "intent-is-not-durable",
+        "A push that nothing could show later is sent without a mark in the store.",
+        _PUSHER,
+        "        if not (target.key or target.reference) and not await self._intend(work.id):",
+        "        if not work.id:",
+        ("NextReplies", "KillWorker", "Strike"),
+        "neither",
+    ),
+    Mutant(
+        "stopped-worker-sends",
+        "A worker that was stopped past its lease sends what another worker has.",
+        _PUSHER,
+        "        if not self.may_send(work):\n            raise LeaseLost\n        if self.is_cancelled(work):",
+        "        if self.is_cancelled(work):",
+        ("SuspendWorker", "NextReplies", "Strike"),
+    ),
+    Mutant(
+        "cancelled-while-queued",
+        "A cancellation that comes while the row waits in a worker does not stop the push.",
+        _PUSHER,
+        "        if self.is_cancelled(work):\n            raise CancelledMeanwhile\n",
+        "",
+        ("Cancel", "Hangs", "NextReplies"),
+    ),
+    Mutant(
+        "cancelled-is-sent",
+        "A submission that was cancelled before it was sent is sent all the same.",
+        _PUSHER,
+        "        if work.cancellation is not None and work.status is Status.PENDING and not work.possibly_sent:",
+        "        if work.cancellation is None and work.id < 0:",
+        ("Cancel", "PauseOrResume"),
+    ),
+    Mutant(
+        "door-answers-with-the-cancelled",
+        "A caller who cancels and asks again at once gets the submission that is being cancelled.",
+        "forwarder/ingress/publish/duplicates.py",
+        "        self._cancelled[request_id] = requested_at",
+        "        self._cancelled.pop(request_id, None)",
+        ("CancelAndSendAgain", "Cancel"),
+    ),
+    Mutant(
+        "door-remembers-what-is-lost",
+        "An ingress answers with what it published once, though the log or the store lost it.",
+        "forwarder/ingress/publish/idempotency.py",
+        "        fresh = self._clock.monotonic() - recent.acknowledged_at < _BELIEVED_SECONDS",
+        "        fresh = recent.acknowledged_as is not None",
+        ("LogForgets", "CutOff", "SendAgain"),
+    ),
+    Mutant(
+        "sent-again-is-made-again",
+        "What is sent again without a key is made again.",
+        _DUPLICATES,
+        "        if not self._asks_the_same(natural) or (self.keyed and natural.keyed) or not self.stands_for(accepted_at):",
+        "        if natural.window_seconds or not self._asks_the_same(natural) or not self.stands_for(accepted_at):",
+        ("SendAgain", "DoorRestarts"),
+    ),
+    Mutant(
+        "second-room-is-swallowed",
+        "A second room that differs in its notes is taken for the first, sent again.",
+        _DUPLICATES,
+        "    fields: dict[str, Any] = from_json(body)\n    if amount:",
+        '    fields: dict[str, Any] = from_json(body)\n    fields.pop("notes", None)\n    if amount:',
+        ("Cart",),
+    ),
+    Mutant(
+        "equal-rooms-of-a-cart",
+        "Equal rooms under keys of their own are taken for one.",
+        _DUPLICATES,
+        "or (self.keyed and natural.keyed) or not self.stands_for(accepted_at):",
+        "or not self.stands_for(accepted_at):",
+        ("Cart",),
+    ),
+    Mutant(
+        "key-with-another-body",
+        "Another body under a key that was used is answered with the receipt of the first.",
+        "forwarder/ingress/publish/idempotency.py",
+        "            return receipt if same else key_reused(submission.request_id)",
+        "            return receipt",
+        ("ReuseKey",),
+    ),
+    Mutant(
+        "conflict-is-not-told",
+        "Two ingresses accept two bodies under one key; the second is dropped, and nobody is told.",
+        "forwarder/store/submissions/recorder.py",
+        "            await connection.execute(self._note_conflicts, {BATCH: noted})",
+        "            _ = noted",
+        ("ReuseKey", "CutOff", "StopWorker"),
+    ),
+    Mutant(
+        "replay-beside-another",
+        "A dead letter is put back, and made, though the caller had sent it again and that was made.",
+        _DUPLICATES,
+        "        if (self.keyed and failed.keyed) or not stands(self.status, self.cancel_requested_at, None):",
+        "        if failed.key or not stands(self.status, self.cancel_requested_at, None):",
+        ("ReplayDeadLetters", "Down", "ChangeDeadline", "SendAgain"),
+    ),
+    Mutant(
+        "failover-is-not-noticed",
+        "A database that lacks the last seconds takes over, and workers push again what they had pushed.",
+        _WATCH,
+        "            self._recorder.changes != self._changes or abs(",
+        "            abs(",
+        ("FailOver", "NextReplies"),
+    ),
+    Mutant(
+        "suspended-machine",
+        "A machine that slept pushes what it holds, and others took over.",
+        _WATCH,
+        "abs(self._clocks_apart() - self._apart) > _CLOCKS_APART_SECONDS",
+        "not self",
+        ("SuspendMachine", "NextReplies"),
+    ),
+    Mutant(
+        "recover-forgets-replays",
+        "A dead letter that was put back after the snapshot is FAILED after a recovery, and sent blindly.",
+        _RECOVER,
+        "        replayed = await self._replay(contents)\n",
+        "        replayed = 0\n",
+        ("ReplayDeadLetters", "Down", "ChangeDeadline", "FailOver", "NextReplies"),
+    ),
+    Mutant(
+        "recover-books-repetitions",
+        "A recovery takes what was sent again of a decided submission for a new one.",
+        _RECOVER,
+        "            await self._recognise(decided)\n",
+        "",
+        ("FailOver", "SendAgain"),
+    ),
+    Mutant(
+        "recover-sends-blindly",
+        "What was under way when the store was lost is sent again after a recovery without a look.",
+        _RECOVER,
+        "                await recorder.mark_pushing(self._worker_id, [work.id for work in works])\n",
+        "                await recorder.release(self._worker_id, [work.id for work in works])\n",
+        ("FailOver", "NextReplies"),
+    ),
+    Mutant(
+        "lost-cancellations",
+        "A restored store that lacks only cancellations counts as whole.",
+        "forwarder/operations/recovery/check.py",
+        '            "cancellations": await self._store.cancellations_not_noted(cancelled),',
+        '            "cancellations": 0 * len(cancelled),',
+        ("RestoreSnapshot", "Cancel", "CancelsBadly"),
+    ),
+    Mutant(
+        "gap-is-not-told",
+        "Messages that the log lost before anybody received them are passed over in silence.",
+        "forwarder/operations/recovery/topics.py",
+        "        await self._store.note(NotedGap(gap.topic, gap.partition, gap.position, gap.resumed_at, self._clock.now()))\n",
+        "",
+        ("LogForgets", "CutOff"),
+    ),
+    Mutant(
+        "cancellations-open-the-breaker",
+        "Cancellations that a PMS fails keep new reservations from it.",
+        "forwarder/worker/dispatch/throttle.py",
+        "        breaker = self._cancel_breaker if admission.cancelling else self._breaker\n        before",
+        "        breaker = self._breaker\n        before",
+        ("CancelsBadly", "Cancel"),
+    ),
+    Mutant(
+        "others-can-read",
+        "A submission of one workspace can be read by another.",
+        "forwarder/query/long_poll.py",
+        "        if self._parts.ids.vouches(poll.account_id, poll.request_id):",
+        "        if poll.request_id:",
+        ("ReadAsAnother",),
+    ),
+    Mutant(
+        "committed-before-it-is-stored",
+        "Offsets are committed before what they stand for is in the store.",
+        "forwarder/worker/intake/sources.py",
+        '        if not messages:\n            return\n        self._watch.doing = "store"\n',
+        "        if not messages:\n            return\n        await consumer.commit(messages)\n",
+        ("KillWorker", "Strike", "CutOff"),
+    ),
+)

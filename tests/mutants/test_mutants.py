@@ -1,0 +1,25 @@
+"""Every mutant still applies: to the file that it names, once, and what comes out is Python."""
+
+import pytest
+
+from tests.mutants.catalogue import MUTANTS, Mutant
+from tests.mutants.hunting import mutated
+from tests.support.net.moves import MOVES
+from tests.support.net.pms import SHAPES
+
+_KINDS = {each.__name__ for each in MOVES}
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.id)
+def test_it_applies(mutant: Mutant) -> None:
+    compile(mutated(mutant), mutant.path, "exec")
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.id)
+def test_it_is_looked_for_where_moves_and_a_pms_are(mutant: Mutant) -> None:
+    assert set(mutant.moves) <= _KINDS
+    assert mutant.shape in SHAPES
+
+
+def test_they_have_names_of_their_own() -> None:
+    assert len({each.id for each in MUTANTS}) == len(MUTANTS)

@@ -1,0 +1,38 @@
+"""The part of docs/explanation/reliability.md that `make net ARGS=--write` writes."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from tests.support.campaign.report import RANDOM_HISTORIES
+
+PAGE: Final = Path(__file__).parents[3] / "docs" / "explanation" / "reliability.md"
+
+_HEAD: Final = f"""{RANDOM_HISTORIES}
+
+`make net` lives through random histories of the whole deployment, in one process and in simulated time
+(`tests/support/net`). A seed makes a list of moves: callers submit, send again, cancel and read at two ingresses; operators
+pause, replay, settle, change accounts and recover; PMSs take on the habits of real ones; processes are killed and suspended,
+connections die around a commit, the database fails over to a standby that lacks the last seconds, the log delivers again or
+forgets. The ingresses, workers, adapters, SQL and recovery are the real ones. In the end everything is repaired, callers ask
+again for what they got no answer to, and a judge that saw only what callers, PMSs and readers of the results topic saw
+(`tests/support/net/judge.py`) says whether each guarantee held. A history that breaks one is shrunk to a few moves and
+printed as a story; `python -m tests.support.net story SEED` tells any.
+
+To add a move, write one class in `tests/support/net/moves`: a field for each thing that is drawn, and `happen`, which does
+it to the `World`. A new habit of PMSs is a line in `REPLIES` of `tests/support/net/pms.py`. A new guarantee is a function in
+the judge, and a case in `tests/net/test_judge.py`.
+
+`make net HOURS=1` runs for an hour from a new seed, `URL=postgresql+asyncpg://...` on PostgreSQL; there the database does
+not go back, because only a file of SQLite can be put back within a moment.
+
+Each mend of the past was taken back (`tests/mutants/catalogue.py`), and the net had to find that: **seed** is the first
+history that showed it, of as many **moves**, after so many **histories** and **seconds** of CPU; the same history holds with
+the mend.
+"""
+
+
+def write(parts: Sequence[str]) -> None:
+    """These lines follow the explanation, below what the fault suite wrote."""
+    before = PAGE.read_text().partition(RANDOM_HISTORIES)[0].rstrip()
+    PAGE.write_text("\n".join([before, "", _HEAD, *parts]) + "\n")
