@@ -9,8 +9,7 @@ import sys
 from collections import Counter
 from collections.abc import Sequence
 
-from forwarder.cli.output import say
-
+from forwarder.operate.output import say
 from forwarder.pms.registry import registered
 from forwarder.reservation.outcome import Status
 from forwarder_pms_kit.conformance.course import Course, course_of, may_need_a_person

@@ -26,7 +26,7 @@ _RUN: Final = "forwarder/worker/push/run.py"
 _PUSHER: Final = "forwarder/worker/push/pusher.py"
 _OUTCOMES: Final = "forwarder/pms/http/outcomes.py"
 _DUPLICATES: Final = "forwarder/reservation/duplicates.py"
-_RECOVER: Final = "forwarder/operations/recovery/recover.py"
+_RECOVER: Final = "forwarder/operate/deployment/recovery.py"
 _WATCH: Final = "forwarder/worker/store_watch.py"
 _LEASES: Final = "forwarder/store/submissions/statements/leases.py"
 _DIRECTORY: Final = "forwarder/pms/directory.py"
@@ -310,7 +310,7 @@ MUTANTS: Final = (
     Mutant(
         "lost-cancellations",
         "A restored store that lacks only cancellations counts as whole.",
-        "forwarder/operations/recovery/check.py",
+        "forwarder/oversight/restored.py",
         '            "cancellations": await self._store.cancellations_not_noted(cancelled),',
         '            "cancellations": 0 * len(cancelled),',
         ("RestoreSnapshot", "Cancel", "CancelsBadly"),
@@ -318,7 +318,7 @@ MUTANTS: Final = (
     Mutant(
         "gap-is-not-told",
         "Messages that the log lost before anybody received them are passed over in silence.",
-        "forwarder/operations/recovery/topics.py",
+        "forwarder/oversight/losses.py",
         "        await self._store.note(NotedGap(gap.topic, gap.partition, gap.position, gap.resumed_at, self._clock.now()))\n",
         "",
         ("LogForgets", "CutOff"),

@@ -9,8 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from forwarder.operations.connections import target_of
-
+from forwarder.pms.accounts import target_of
 from forwarder.pms.http.connections import ConnectionPool, PoolLimits
 from forwarder.pms.port import Capabilities, Pms
 from forwarder.process.clock import iso

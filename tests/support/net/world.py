@@ -19,11 +19,11 @@ from forwarder.http.admission import Admission
 from forwarder.http.server import http_app
 from forwarder.ingress.parts import IngressParts, IngressSettings
 from forwarder.ingress.routes import ingress_routes
-from forwarder.operations.connections import target_of
-from forwarder.operations.recovery.check import RecoveryCheck
-from forwarder.operations.recovery.recover import Recovery, RecoveryParts
-from forwarder.operations.recovery.topics import TopicCheck
-from forwarder.operations.repair.settle import Repair
+from forwarder.operate.deployment.recovery import Recovery, RecoveryParts
+from forwarder.operate.submissions.settle import Repair
+from forwarder.oversight.losses import TopicCheck
+from forwarder.oversight.restored import RecoveryCheck
+from forwarder.pms.accounts import target_of
 from forwarder.pms.directory import open_directory
 from forwarder.pms.http.client import Held, PushPolicy, Request, Reuse
 from forwarder.pms.http.errors import NoResponse, NotSent, connection_lost, unreachable

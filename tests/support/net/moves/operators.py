@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from forwarder.operations.repair.dead_letter_messages import replayed
-from forwarder.operations.repair.settle import NotInDoubt
+from forwarder.operate.submissions.settle import NotInDoubt
 from forwarder.topics.codec import header
+from forwarder.topics.dead_letters import replayed
 from tests.support.machine.worlds.log import TOPICS
 from tests.support.net.moves.move import Move, one_of
 from tests.support.net.record import short
