@@ -32,10 +32,10 @@ from forwarder.process.clock import SystemClock
 from forwarder.process.loading import collect_rarely
 from forwarder.reservation.checks.fields import read_request
 from forwarder.reservation.submission import RequestIds
-from forwarder.store.database import open_engine
+from forwarder.store.engine import open_engine
 from forwarder.store.migrate import migrate
 from forwarder.store.submissions.card_keys import SqlCardKeys
-from forwarder.store.submissions.recorder import SqlRecorder
+from forwarder.store.submissions.recorder import Recorder
 from forwarder.tenancy.callers import Caller
 from forwarder.tenancy.port import Account
 from forwarder.tenancy.sealing.binding import with_credential
@@ -185,7 +185,7 @@ async def _worker(
             log=log,
             topics=topics,
             publisher=publisher,
-            recorder=SqlRecorder(engine),
+            recorder=Recorder(engine),
             directory=OneAccount(account),
             unsealer=SecretUnsealer([_SECRET]),
             pms=await stack.enter_async_context(open_directory(clock)),

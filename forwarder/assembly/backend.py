@@ -24,12 +24,12 @@ from forwarder.process.clock import Clock, SystemClock
 from forwarder.process.data_dir import make_private
 from forwarder.reservation.submission import RequestIds
 from forwarder.settings import Distributed, Embedded, Settings
-from forwarder.store.audit.trail import SqlAuditTrail
-from forwarder.store.database import Engine, open_engine
-from forwarder.store.lists.overview import SqlOverview
+from forwarder.store.audit_trail import SqlAuditTrail
+from forwarder.store.engine import Engine, open_engine
+from forwarder.store.lists.overview import Overview
 from forwarder.store.migrate import migrate, require_current
 from forwarder.store.roles import make_roles
-from forwarder.store.submissions.repairs import SqlRepairs
+from forwarder.store.submissions.repairs import Repairs
 from forwarder.tenancy.access import Access
 from forwarder.tenancy.bad_tokens import BadTokens
 from forwarder.tenancy.port import Sealer, TenancyAdmin
@@ -64,8 +64,8 @@ class Backend:
     access: Access
     admission: Admission
     tenancy: TenancyAdmin
-    overview: SqlOverview
-    repairs: SqlRepairs
+    overview: Overview
+    repairs: Repairs
     audit: Audit
     trail: SqlAuditTrail
     keyring: Keyring | None
@@ -168,8 +168,8 @@ async def open_backend(
                 access=Access(directory, clock, BadTokens(clock, environment.bad_tokens_per_minute)),
                 admission=settings.admission(),
                 tenancy=AuditedTenancy(SqlTenancyAdmin(engine), audit),
-                overview=SqlOverview(engine),
-                repairs=SqlRepairs(engine),
+                overview=Overview(engine),
+                repairs=Repairs(engine),
                 audit=audit,
                 trail=trail,
                 keyring=keyring,

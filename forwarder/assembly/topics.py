@@ -2,9 +2,9 @@
 
 from forwarder.assembly.backend import Backend
 from forwarder.operations.recovery.topics import TopicCheck
-from forwarder.store.submissions.places import SqlPlaces
+from forwarder.store.submissions.repairs import Places
 
 
 def topic_check(backend: Backend) -> TopicCheck:
     """The check for the backend's log and store."""
-    return TopicCheck(backend.log, backend.settings.topics.requests, SqlPlaces(backend.engine), backend.clock)
+    return TopicCheck(backend.log, backend.settings.topics.requests, Places(backend.engine), backend.clock)

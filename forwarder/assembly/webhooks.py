@@ -8,8 +8,7 @@ from forwarder.assembly.topics import topic_check
 from forwarder.notifier.service import Notifier, NotifierParts
 from forwarder.notifier.webhooks import Webhooks, WebhooksParts
 from forwarder.settings import BadSettings
-from forwarder.store.webhooks.log import SqlDeliveryLog
-from forwarder.store.webhooks.queue import SqlDeliveryQueue
+from forwarder.store.delivery_queue import SqlDeliveryLog, SqlDeliveryQueue
 from forwarder.tenancy.sealing.texts import KeyPairUnsealer
 from forwarder.tenancy.sql.endpoints import SqlEndpoints
 from forwarder.webhooks.addresses import ResolvedTargets

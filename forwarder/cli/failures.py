@@ -5,7 +5,7 @@ from forwarder.operations.accounts import NotEncrypted
 from forwarder.operations.recovery.recover import LeasesInForce
 from forwarder.process.data_dir import AlreadyRunning, NotPrivate
 from forwarder.settings import BadSettings
-from forwarder.store.database import UnusableDatabase
+from forwarder.store.engine import UnusableDatabase
 from forwarder.store.migrate import NotMigrated
 from forwarder.store.roles import CannotMakeRoles
 from forwarder.store.submissions.port import StoreUnavailable

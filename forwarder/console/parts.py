@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from forwarder.operations.accounts import Accounts
 from forwarder.operations.audit import Audit
@@ -12,17 +12,19 @@ from forwarder.operations.probe import Prober
 from forwarder.operations.show.search import SubmissionSearch
 from forwarder.operations.show.standing import Group
 from forwarder.process.clock import Clock
-from forwarder.store.audit.port import AuditTrail
-from forwarder.store.lists.port import Overview
-from forwarder.store.processes.port import ProcessReader
-from forwarder.store.standing.port import StandingReader
-from forwarder.store.submissions.port import Repairs
-from forwarder.store.webhooks.port import DeliveryEntry, DeliveryStatus, SubmissionDeliveries
+from forwarder.store.audit import AuditTrail
+from forwarder.store.deliveries import DeliveryEntry, DeliveryStatus
 from forwarder.tenancy.access import Access
 from forwarder.tenancy.port import Directory, TenancyAdmin
 from forwarder.tenancy.webhooks import Endpoint
 from forwarder.topics.port import Log, Topics
 from forwarder.topics.signing import MessageSigner
+
+if TYPE_CHECKING:
+    from forwarder.store.delivery_queue import SqlDeliveryLog
+    from forwarder.store.deployment import BacklogReader, ProcessRegister
+    from forwarder.store.lists.overview import Overview
+    from forwarder.store.submissions.repairs import Repairs
 
 
 class Webhooks(Protocol):
@@ -60,14 +62,14 @@ class ConsoleParts:
     directory: Directory
     tenancy: TenancyAdmin
     accounts: Accounts
-    overview: Overview
+    overview: "Overview"
     search: SubmissionSearch
-    standing: StandingReader
-    processes: ProcessReader
+    standing: "BacklogReader"
+    processes: "ProcessRegister"
     prober: Callable[[], AbstractAsyncContextManager[Prober]]
     look_ups: Callable[[], AbstractAsyncContextManager[LookUps]]
-    deliveries: SubmissionDeliveries
-    repairs: Repairs
+    deliveries: "SqlDeliveryLog"
+    repairs: "Repairs"
     audit: Audit
     trail: AuditTrail
     webhooks: Webhooks

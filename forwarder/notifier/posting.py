@@ -16,8 +16,8 @@ from forwarder.observability.tracing.context import trace_headers, trace_id_of
 from forwarder.process.clock import Clock, iso
 from forwarder.process.containment import FAULTS, INTERNAL_ERROR, Blame, Fault, Where, contained
 from forwarder.process.loops import Batcher
+from forwarder.store.deliveries import DeliveryQueue, DueDelivery, TriedDelivery
 from forwarder.store.submissions.port import StoreUnavailable
-from forwarder.store.webhooks.port import DeliveryQueue, DueDelivery, TriedDelivery
 from forwarder.tenancy.port import TenancyUnavailable, Unsealer
 from forwarder.tenancy.sealing.binding import of_webhook_secret
 from forwarder.tenancy.webhooks import Disabled, Endpoint, EndpointReader

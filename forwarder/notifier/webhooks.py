@@ -16,7 +16,7 @@ from pydantic_core import to_json
 from forwarder.notifier.events import EVENT_TYPES, TEST_EVENT, body_of
 from forwarder.operations.audit import Audit, Operation
 from forwarder.process.clock import Clock, iso
-from forwarder.store.webhooks.port import DeliveryEntry, DeliveryLog, DeliveryStatus, NewDelivery
+from forwarder.store.deliveries import DeliveryEntry, DeliveryLog, DeliveryStatus, NewDelivery
 from forwarder.tenancy.port import NotKnown, Sealer
 from forwarder.tenancy.sealing.binding import of_webhook_secret
 from forwarder.tenancy.webhooks import Disabled, Endpoint, EndpointAdmin

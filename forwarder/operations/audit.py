@@ -18,8 +18,7 @@ import structlog
 
 from forwarder.process.clock import Clock
 from forwarder.process.enlistment import Enlisted, enlist
-from forwarder.store.audit.chain import ChainCheck, Tampering
-from forwarder.store.audit.port import AuditHead, AuditResult, AuditTrail, NewEntry
+from forwarder.store.audit import AuditHead, AuditResult, AuditTrail, ChainCheck, NewEntry, Tampering
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.tenancy.port import TenancyUnavailable
 from forwarder.topics.port import LogUnavailable

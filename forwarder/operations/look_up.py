@@ -2,7 +2,7 @@
 
 import asyncio
 from dataclasses import dataclass, replace
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from forwarder.operations.audit import Audit
 from forwarder.operations.connections import connection_of, is_same_pms, target_of
@@ -11,8 +11,11 @@ from forwarder.pms.port import BadOptions, PmsDirectory, UnknownKind
 from forwarder.reservation.booking import booking_of
 from forwarder.reservation.evidence import ANOTHER_PMS
 from forwarder.reservation.outcome import Absent, Confirmed
-from forwarder.store.lists.port import AskedFor, Overview
+from forwarder.store.lists.port import AskedFor
 from forwarder.tenancy.port import Account, CannotOpen, Directory, Unsealer
+
+if TYPE_CHECKING:
+    from forwarder.store.lists.overview import Overview
 
 _LONGEST_SECONDS: Final = 90.0
 
@@ -35,7 +38,7 @@ class LookUps:
 
     pms: PmsDirectory
     unsealer: Unsealer | None
-    overview: Overview
+    overview: "Overview"
     accounts: Directory
     audit: Audit
     key: bytes = b""

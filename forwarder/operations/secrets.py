@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from forwarder.store.submissions.work import CardKey
+from forwarder.store.submissions.port import CardKey
 from forwarder.tenancy.port import CannotOpen
 from forwarder.tenancy.sealing.cards import CODE_PURPOSE, NUMBER_PURPOSE
 from forwarder.tenancy.sealing.keys import PublicKeys, Secret, key_id_of

@@ -8,7 +8,7 @@ unavailable there is no election, and the elected worker keeps reporting the gro
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from forwarder.observability import metrics
 from forwarder.observability.snapshots import SnapshotGauge
@@ -23,9 +23,11 @@ from forwarder.operations.show.standing import (
     read_work,
 )
 from forwarder.process.clock import Clock
-from forwarder.store.standing.port import StandingReader
-from forwarder.store.submissions.port import Recorder
 from forwarder.topics.port import Log
+
+if TYPE_CHECKING:
+    from forwarder.store.deployment import BacklogReader
+    from forwarder.store.submissions.recorder import Recorder
 
 LOOK_SECONDS: Final = 10.0
 _FIRST_SECONDS: Final = 2.5 * LOOK_SECONDS
@@ -55,7 +57,7 @@ class StandingParts:
     """Where to read the backlog. `groups`: by their names in metrics. `max_accounts`: how many accounts have metrics of their
     own."""
 
-    store: StandingReader
+    store: "BacklogReader"
     accounts: Accounts
     groups: Mapping[str, Group]
     max_accounts: int
@@ -65,7 +67,7 @@ class StandingTeller:
     """The backlog metrics of one worker; `worker_id` returns its current id. `read_work` and `read_lag` are steps of two loops."""
 
     def __init__(
-        self, parts: StandingParts, log: Log, recorder: Recorder, clock: Clock, worker_id: Callable[[], str]
+        self, parts: StandingParts, log: Log, recorder: "Recorder", clock: Clock, worker_id: Callable[[], str]
     ) -> None:
         self._parts = parts
         self._log = log

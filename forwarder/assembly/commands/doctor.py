@@ -10,8 +10,8 @@ from forwarder.assembly.secrets import held_secrets
 from forwarder.operations.show.doctor import DoctorParts
 from forwarder.process.clock import SystemClock
 from forwarder.settings import Distributed, Embedded, Settings
-from forwarder.store.database import open_engine
-from forwarder.store.lists.overview import SqlOverview
+from forwarder.store.engine import open_engine
+from forwarder.store.lists.overview import Overview
 from forwarder.store.migrate import applied_revisions, is_current
 from forwarder.tenancy.sql.admin import SqlTenancyAdmin
 from forwarder.tenancy.sql.secrets import SqlSecrets
@@ -44,8 +44,8 @@ async def open_doctor(settings: Settings) -> AsyncIterator[DoctorParts]:
                 topics=settings.topics,
                 partitions=settings.environment.partitions,
                 revisions=revisions,
-                database_time=SqlOverview(engine).time,
-                database_settings=SqlOverview(engine).server_settings,
+                database_time=Overview(engine).time,
+                database_settings=Overview(engine).server_settings,
                 admit=admit,
                 sealing_keys=sealing_keys,
                 tenancy=SqlTenancyAdmin(engine),

@@ -3,8 +3,7 @@
 from forwarder.assembly.backend import Backend
 from forwarder.operations.privacy.erase import Guests
 from forwarder.operations.privacy.retention import Purge, Retention
-from forwarder.store.retention.guests import SqlGuests
-from forwarder.store.retention.purge import SqlPurge
+from forwarder.store.retention import GuestStore, Purger
 from forwarder.tenancy.sql.retention import SqlRetentionPolicies
 
 
@@ -15,12 +14,12 @@ def retention_of(backend: Backend) -> Retention:
 
 def purge_of(backend: Backend) -> Purge:
     """Deletes submissions that were finished long ago."""
-    return Purge(SqlPurge(backend.engine), backend.audit, backend.clock)
+    return Purge(Purger(backend.engine), backend.audit, backend.clock)
 
 
 def guests_of(backend: Backend) -> Guests:
     """Finds and erases guests."""
     accounts = SqlRetentionPolicies(backend.engine).account_workspaces
     return Guests(
-        SqlGuests(backend.engine), accounts, backend.log, backend.settings.topics, backend.clock, backend.audit
+        GuestStore(backend.engine), accounts, backend.log, backend.settings.topics, backend.clock, backend.audit
     )

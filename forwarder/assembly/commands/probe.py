@@ -11,7 +11,7 @@ from forwarder.operations.repair.doubles import Doubles
 from forwarder.pms.directory import open_directory
 from forwarder.pms.http.client import PushPolicy
 from forwarder.pms.port import PmsDirectory
-from forwarder.store.submissions.repairs import SqlRepairs
+from forwarder.store.submissions.repairs import Repairs
 
 
 @asynccontextmanager
@@ -33,7 +33,7 @@ async def open_look_ups(backend: Backend) -> AsyncIterator[LookUps]:
 async def open_doubles(backend: Backend) -> AsyncIterator[Doubles]:
     """Cancels doubles in their PMSs. Closes its connections at the end."""
     async with _open_pms(backend) as pms:
-        repairs, accounts = SqlRepairs(backend.engine), backend.pushing_directory()
+        repairs, accounts = Repairs(backend.engine), backend.pushing_directory()
         key = (await backend.request_ids()).mac_key
         yield Doubles(pms, backend.keyring, backend.overview, repairs, accounts, backend.audit, key)
 

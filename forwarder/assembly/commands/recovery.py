@@ -9,10 +9,10 @@ from forwarder.operations.recovery.recover import Recovered, Recovery, RecoveryP
 from forwarder.pms.port import AccountConnection
 from forwarder.pms.registry import registered
 from forwarder.reservation.submission import RequestIds
-from forwarder.store.retention.purge import SqlPurge
+from forwarder.store.retention import Purger
 from forwarder.store.submissions.card_keys import SqlCardKeys
-from forwarder.store.submissions.recorder import SqlRecorder
-from forwarder.store.submissions.recovery import SqlRecovery
+from forwarder.store.submissions.recorder import Recorder
+from forwarder.store.submissions.repairs import StoreRecovery
 from forwarder.tenancy.port import Account
 from forwarder.topics.signing import MessageSigner
 
@@ -24,9 +24,9 @@ def recovery_check(backend: Backend, ids: RequestIds, signer: MessageSigner) -> 
         backend.settings.topics,
         backend.settings.worker.group,
         known=SqlCardKeys(backend.engine).known,
-        store=SqlRecovery(backend.engine),
+        store=StoreRecovery(backend.engine),
         vouches=ids.vouches,
-        purged_before=SqlPurge(backend.engine).purged_before,
+        purged_before=Purger(backend.engine).purged_before,
         signer=signer,
     )
 
@@ -48,8 +48,8 @@ async def recovery(backend: Backend, *, since: datetime | None, dry_run: bool) -
             log=backend.log,
             topics=backend.settings.topics,
             publisher=publisher,
-            recorder=SqlRecorder(backend.engine),
-            store=SqlRecovery(backend.engine),
+            recorder=Recorder(backend.engine),
+            store=StoreRecovery(backend.engine),
             directory=backend.directory,
             check=recovery_check(backend, await backend.request_ids(), await backend.signer()),
             target=target,

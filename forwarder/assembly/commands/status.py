@@ -10,14 +10,13 @@ from forwarder.operations.show.standing import Group
 from forwarder.operations.show.status import StatusReader, StoreParts
 from forwarder.process.clock import SystemClock
 from forwarder.settings import BadSettings, Embedded, Settings
-from forwarder.store.audit.trail import SqlAuditTrail
-from forwarder.store.database import Engine, open_engine
-from forwarder.store.lists.overview import SqlOverview
+from forwarder.store.audit_trail import SqlAuditTrail
+from forwarder.store.deployment import BacklogReader, ProcessRegister
+from forwarder.store.engine import Engine, open_engine
+from forwarder.store.lists.overview import Overview
 from forwarder.store.migrate import HEAD, applied_revisions, is_current
-from forwarder.store.processes.register import SqlProcesses
-from forwarder.store.standing.reader import SqlStanding
-from forwarder.store.submissions.places import SqlPlaces
-from forwarder.store.submissions.recorder import SqlRecorder
+from forwarder.store.submissions.recorder import Recorder
+from forwarder.store.submissions.repairs import Places
 from forwarder.tenancy.sql.admin import SqlTenancyAdmin
 from forwarder.tenancy.sql.endpoints import SqlEndpoints
 from forwarder.tenancy.sql.sealing_keys import load_sealing_keys
@@ -41,11 +40,11 @@ async def open_status(settings: Settings) -> AsyncIterator[StatusReader]:
     parts = StoreParts(
         revisions=revisions,
         wanted_revision=HEAD,
-        standing=SqlStanding(engine),
-        overview=SqlOverview(engine),
+        standing=BacklogReader(engine),
+        overview=Overview(engine),
         accounts=SqlTenancyAdmin(engine),
-        processes=SqlProcesses(engine),
-        workers=SqlRecorder(engine),
+        processes=ProcessRegister(engine),
+        workers=Recorder(engine),
         endpoints=SqlEndpoints(engine),
         secrets=SqlSecrets(engine),
         sealing_keys=sealing_keys,
@@ -54,7 +53,7 @@ async def open_status(settings: Settings) -> AsyncIterator[StatusReader]:
     groups = [Group(settings.worker.group, topics.requests), Group(settings.notifier.group, topics.results)]
     try:
         async with open_log(settings.backend, partitions=settings.environment.partitions) as log:
-            check = TopicCheck(log, topics.requests, SqlPlaces(engine), clock)
+            check = TopicCheck(log, topics.requests, Places(engine), clock)
             yield StatusReader(log, topics.all(), groups, parts, check, clock)
     finally:
         await engine.dispose()

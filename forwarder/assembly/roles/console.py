@@ -17,10 +17,9 @@ from forwarder.process.addresses import is_local
 from forwarder.process.loading import load
 from forwarder.process.supervision import Stop
 from forwarder.settings import BadSettings, Settings
+from forwarder.store.delivery_queue import SqlDeliveryLog
+from forwarder.store.deployment import BacklogReader, ProcessRegister
 from forwarder.store.lists.reader import SqlReader
-from forwarder.store.processes.register import SqlProcesses
-from forwarder.store.standing.reader import SqlStanding
-from forwarder.store.webhooks.log import SqlDeliveryLog
 
 _PROBER: Final = "forwarder.assembly.commands.probe:open_prober"
 _LOOK_UPS: Final = "forwarder.assembly.commands.probe:open_look_ups"
@@ -70,8 +69,8 @@ async def open_console(backend: Backend) -> Routes:
         accounts=Accounts(backend.tenancy, backend.sealer, plaintext=settings.environment.plaintext_to_pms),
         overview=backend.overview,
         search=SubmissionSearch(backend.overview, backend.request_ids),
-        standing=SqlStanding(backend.engine),
-        processes=SqlProcesses(backend.engine),
+        standing=BacklogReader(backend.engine),
+        processes=ProcessRegister(backend.engine),
         prober=lambda: load(_PROBER)(backend),
         look_ups=lambda: load(_LOOK_UPS)(backend),
         deliveries=SqlDeliveryLog(backend.engine),

@@ -20,11 +20,11 @@ from forwarder.pms.http.client import PushPolicy
 from forwarder.pms.registry import registered
 from forwarder.process.supervision import Stop, side_by_side
 from forwarder.settings import Settings
+from forwarder.store.deployment import BacklogReader
 from forwarder.store.lists.reader import SqlReader
-from forwarder.store.retention.guests import SqlGuests
-from forwarder.store.standing.reader import SqlStanding
+from forwarder.store.retention import GuestStore
 from forwarder.store.submissions.port import StoreUnavailable
-from forwarder.store.submissions.recorder import SqlRecorder
+from forwarder.store.submissions.recorder import Recorder
 from forwarder.tenancy.port import CannotOpen, TenancyUnavailable
 from forwarder.tenancy.sealing.registry import Keyring
 from forwarder.tenancy.sql.grants import SqlGrants
@@ -77,7 +77,7 @@ async def open_worker(stack: AsyncExitStack, backend: Backend, publisher: Publis
         log=backend.log,
         topics=settings.topics,
         publisher=publisher,
-        recorder=SqlRecorder(backend.engine),
+        recorder=Recorder(backend.engine),
         directory=backend.pushing_directory(),
         unsealer=keyring,
         pms=pms,
@@ -89,7 +89,7 @@ async def open_worker(stack: AsyncExitStack, backend: Backend, publisher: Publis
         standing=standing_parts(backend),
         lacking=recovery_check(backend, await backend.request_ids(), signer).lacking,
         topic_losses=topic_check(backend),
-        sweeper=RetentionSweeper(SqlGuests(backend.engine), SqlRetentionPolicies(backend.engine), clock),
+        sweeper=RetentionSweeper(GuestStore(backend.engine), SqlRetentionPolicies(backend.engine), clock),
     )
     return Worker(parts)
 
@@ -102,7 +102,7 @@ def standing_parts(backend: Backend) -> StandingParts:
         "notifier": Group(settings.notifier.group, topics.results),
     }
     max_accounts = settings.environment.metrics_accounts
-    return StandingParts(SqlStanding(backend.engine), backend.tenancy, groups, max_accounts)
+    return StandingParts(BacklogReader(backend.engine), backend.tenancy, groups, max_accounts)
 
 
 def worker_checks(backend: Backend, worker: Worker) -> Mapping[str, Check]:

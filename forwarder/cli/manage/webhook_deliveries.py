@@ -14,7 +14,7 @@ from forwarder.cli.output import AsJson, Failed, WrongUsage, say, show_json, sho
 from forwarder.notifier.api.actions import delivery_json
 from forwarder.notifier.webhooks import EndpointDisabled, UnknownType
 from forwarder.process.clock import SystemClock, iso
-from forwarder.store.webhooks.port import DeliveryEntry, DeliveryStatus
+from forwarder.store.deliveries import DeliveryEntry, DeliveryStatus
 from forwarder.tenancy.webhooks import TooManyEndpoints
 from forwarder.webhooks.port import BadTarget
 

@@ -13,7 +13,7 @@ from forwarder.cli.options import moment
 from forwarder.cli.output import AsJson, Failed, WrongUsage, note, say, show_json, show_rows
 from forwarder.operations.audit import Verification, verify_trail
 from forwarder.process.clock import SystemClock, iso
-from forwarder.store.audit.port import AuditEntry, AuditFilter, AuditHead
+from forwarder.store.audit import AuditEntry, AuditFilter, AuditHead
 
 _COLUMNS = ("number", "at", "who", "from", "action", "workspace", "target", "result", "reason", "details")
 _HEAD = re.compile(r"([1-9][0-9]{0,17}):([0-9a-f]{64})")

@@ -28,7 +28,7 @@ from forwarder.cli.submissions.query import Filters, row
 from forwarder.operations.look_up import LookedUp
 from forwarder.operations.show.search import SubmissionQuery, SubmissionSearch
 from forwarder.operations.show.timeline import History, Step, history_of, seconds_between
-from forwarder.store.webhooks.log import SqlDeliveryLog
+from forwarder.store.delivery_queue import SqlDeliveryLog
 
 _COLUMNS = ("acceptedAt", "status", "requestId", "account", "attempts", "reason", "dueAt", "pmsReservationId")
 

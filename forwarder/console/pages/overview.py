@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from forwarder.console.guard import Visit
 from forwarder.console.parts import ConsoleParts
@@ -21,8 +21,10 @@ from forwarder.operations.show.standing import (
     read_work,
 )
 from forwarder.operations.show.throttles import PmsState, pms_states
-from forwarder.store.processes.port import RunningProcess
 from forwarder.tenancy.webhooks import Endpoint
+
+if TYPE_CHECKING:
+    from forwarder.store.deployment import RunningProcess
 
 _LAG_SECONDS: Final = 60.0
 _OLD_SECONDS: Final = 300.0
@@ -65,7 +67,7 @@ class _Seen:
     lags: Sequence[GroupLag]
     work: StandingWork
     endpoints: Sequence[Endpoint]
-    processes: Sequence[RunningProcess]
+    processes: "Sequence[RunningProcess]"
 
     @property
     def pms(self) -> Mapping[str, PmsState]:

@@ -18,8 +18,8 @@ from forwarder.notifier.api.requests import NewWebhook, Rotation, WebhookChange,
 from forwarder.notifier.webhooks import UNCHANGED, Webhooks
 from forwarder.process.clock import iso
 from forwarder.reservation.problems.problem import Problem
-from forwarder.store.lists.paging import fitting, neighbours
-from forwarder.store.webhooks.port import DeliveryAttempt, DeliveryEntry
+from forwarder.store.deliveries import DeliveryAttempt, DeliveryEntry
+from forwarder.store.lists.port import fitting, neighbours
 from forwarder.tenancy.port import NotKnown
 from forwarder.tenancy.webhooks import Endpoint
 

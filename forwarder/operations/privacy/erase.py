@@ -10,15 +10,18 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import groupby
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from forwarder.operations.audit import Audit
 from forwarder.process.clock import Clock
 from forwarder.reservation.submission import live_account_id
-from forwarder.store.retention.port import GuestRecord, GuestStore, ParkedReason, Standing
+from forwarder.store.submissions.port import GuestRecord, ParkedReason, Standing
 from forwarder.topics.codec import Undecodable, decode_data
 from forwarder.topics.port import Log, Topics
 from forwarder.topics.reading import read_to_end
+
+if TYPE_CHECKING:
+    from forwarder.store.retention import GuestStore
 
 _PAGE: Final = 500
 _AT_ONCE: Final = 25
@@ -86,7 +89,7 @@ class Guests:
 
     def __init__(
         self,
-        store: GuestStore,
+        store: "GuestStore",
         accounts: Callable[[], Awaitable[Mapping[str, str]]],
         log: Log,
         topics: Topics,

@@ -8,8 +8,8 @@ from typing import Any, Final, Protocol
 
 from forwarder.operations.audit import Audit
 from forwarder.process.clock import Clock
-from forwarder.store.audit.port import AuditResult
-from forwarder.store.retention.purge import Purged
+from forwarder.store.audit import AuditResult
+from forwarder.store.retention import Purged
 from forwarder.tenancy.retention import RetentionPolicies, RetentionPolicy
 
 MIN_DAYS: Final = 30
@@ -42,7 +42,7 @@ class TooRecent(ValueError):
 
 
 class PurgeStore(Protocol):
-    """See `SqlPurge`."""
+    """See `Purger`."""
 
     async def count(self, before: date, workspace_id: str | None) -> int: ...
 

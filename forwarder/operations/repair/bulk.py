@@ -4,16 +4,19 @@ would be done and refused; then repairs each on its own. A second run continues 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Generic, TypeVar, assert_never
+from typing import TYPE_CHECKING, Final, Generic, TypeVar, assert_never
 
 from forwarder.operations.audit import Audit
 from forwarder.process.clock import Clock
 from forwarder.process.supervision import Stop
 from forwarder.reservation.outcome import Status
 from forwarder.store.lists.port import SubmissionSummary
-from forwarder.store.submissions.port import Repairs, StoreUnavailable
+from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.tenancy.port import TenancyUnavailable
 from forwarder.topics.port import LogUnavailable
+
+if TYPE_CHECKING:
+    from forwarder.store.submissions.repairs import Repairs
 
 _AT_ONCE: Final = 200
 _NAMED: Final = 50
@@ -120,7 +123,7 @@ def _nothing_due(summary: SubmissionSummary) -> str:
 class Retries:
     """Makes waiting submissions due at once. Does not change the account's rate limits, nor the wait after an ambiguous push."""
 
-    def __init__(self, repairs: Repairs, clock: Clock, audit: Audit) -> None:
+    def __init__(self, repairs: "Repairs", clock: Clock, audit: Audit) -> None:
         self._repairs = repairs
         self._clock = clock
         self._audit = audit

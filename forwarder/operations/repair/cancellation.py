@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from forwarder.operations.audit import Audit
 from forwarder.operations.repair.bulk import CannotRepair, OnDone, Outcome, Plan, run_each
@@ -11,11 +12,14 @@ from forwarder.process.clock import Clock
 from forwarder.process.supervision import Stop
 from forwarder.reservation.cancellation import CancellationRequest, CancellationStatus
 from forwarder.reservation.outcome import Status
-from forwarder.store.lists.port import Overview, StoredSubmission, SubmissionSummary
+from forwarder.store.lists.port import StoredSubmission, SubmissionSummary
 from forwarder.tenancy.port import Account, Directory
 from forwarder.topics.cancellations import encode_cancellation
 from forwarder.topics.port import Log, Publisher
 from forwarder.topics.signing import MessageSigner
+
+if TYPE_CHECKING:
+    from forwarder.store.lists.overview import Overview
 
 
 class CannotCancel(Exception):
@@ -26,7 +30,7 @@ class CannotCancel(Exception):
 class Cancellations:
     """Asks the workers to cancel submissions, by a message on the requests `topic`."""
 
-    overview: Overview
+    overview: "Overview"
     directory: Directory
     log: Log
     topic: str

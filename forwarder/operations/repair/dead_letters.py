@@ -6,18 +6,20 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from forwarder.operations.repair.dead_letter_messages import CUT, FORGED, UNDECODABLE, replayed
 from forwarder.process.clock import iso
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.parsing import whole_number
-from forwarder.store.lists.port import Overview
-from forwarder.store.submissions.work import FAILURE_CLASS
+from forwarder.store.submissions.port import FAILURE_CLASS
 from forwarder.topics.codec import Undecodable, decode_data, header
 from forwarder.topics.port import MAX_MESSAGE_BYTES, ConsumedMessage, Log, Message, moment_of
 from forwarder.topics.reading import read_to_end
 from forwarder.topics.signing import EVENT_ID
+
+if TYPE_CHECKING:
+    from forwarder.store.lists.overview import Overview
 
 _QUERY_SIZE = 1000
 _GONE = "gone"
@@ -100,7 +102,7 @@ class LetterFilter:
 class DeadLetterReader:
     """Reads the letters of one deployment from `topic`. Its methods raise `LogUnavailable` and `StoreUnavailable`."""
 
-    def __init__(self, log: Log, topic: str, overview: Overview) -> None:
+    def __init__(self, log: Log, topic: str, overview: "Overview") -> None:
         self._log = log
         self._topic = topic
         self._overview = overview

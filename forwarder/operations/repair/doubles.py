@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from forwarder.operations.audit import Audit
 from forwarder.operations.connections import connection_of, is_same_pms, target_of
@@ -12,8 +12,11 @@ from forwarder.pms.port import BadOptions, PmsDirectory, UnknownKind
 from forwarder.reservation.booking import booking_of
 from forwarder.reservation.evidence import ANOTHER_PMS
 from forwarder.reservation.outcome import Cancelled, Rejected
-from forwarder.store.lists.port import AskedFor, Overview
+from forwarder.store.lists.port import AskedFor
 from forwarder.tenancy.port import CannotOpen, Directory, Unsealer
+
+if TYPE_CHECKING:
+    from forwarder.store.lists.overview import Overview
 
 _LONGEST_SECONDS: Final = 90.0
 
@@ -36,7 +39,7 @@ class Doubles:
 
     pms: PmsDirectory
     unsealer: Unsealer | None
-    overview: Overview
+    overview: "Overview"
     store: DoublesStore
     accounts: Directory
     audit: Audit

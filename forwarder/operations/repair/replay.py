@@ -10,7 +10,7 @@ from forwarder.operations.audit import Audit
 from forwarder.operations.repair.dead_letter_messages import replayed
 from forwarder.operations.repair.dead_letters import Letter, LetterState
 from forwarder.process.clock import Clock
-from forwarder.store.audit.port import AuditResult
+from forwarder.store.audit import AuditResult
 from forwarder.topics.port import Message, Publisher
 from forwarder.topics.signing import MessageSigner
 

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 from forwarder.operations.audit import Audit
 from forwarder.operations.repair.completion import completed, with_attempt
@@ -11,10 +12,12 @@ from forwarder.process.clock import Clock, iso
 from forwarder.reservation.checks.card_numbers import mask
 from forwarder.reservation.outcome import Absent, Confirmed, LookupOutcome, Rejected, Status
 from forwarder.reservation.problems import endings
-from forwarder.store.lists.port import Overview
-from forwarder.store.submissions.port import Repairs
-from forwarder.store.submissions.work import Attempt, Work
+from forwarder.store.submissions.port import Attempt, Work
 from forwarder.tenancy.port import DEFAULT_DEADLINE_SECONDS, Directory, NotKnown
+
+if TYPE_CHECKING:
+    from forwarder.store.lists.overview import Overview
+    from forwarder.store.submissions.repairs import Repairs
 
 
 class NotInDoubt(Exception):
@@ -28,7 +31,7 @@ class Repair:
     `settle`.
     """
 
-    def __init__(self, repairs: Repairs, clock: Clock, audit: Audit, *, by: str = "", note: str = "") -> None:
+    def __init__(self, repairs: "Repairs", clock: Clock, audit: Audit, *, by: str = "", note: str = "") -> None:
         """`by` and `note`: who checked the PMS, and a note for the audit trail, where card numbers are masked."""
         self._repairs = repairs
         self._clock = clock
@@ -81,7 +84,7 @@ class Repair:
             raise NotInDoubt
 
 
-async def account_deadline_seconds(request_id: str, overview: Overview, directory: Directory) -> int:
+async def account_deadline_seconds(request_id: str, overview: "Overview", directory: Directory) -> int:
     """How long the submission's account keeps trying, in seconds. Raises `NotInDoubt` if there is no such submission, `NotKnown` if
     its account is gone."""
     found = await overview.find(request_id)

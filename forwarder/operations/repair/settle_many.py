@@ -5,7 +5,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 from pydantic.alias_generators import to_camel
@@ -15,8 +15,11 @@ from forwarder.operations.repair.bulk import CannotRepair, OnDone, Outcome, Plan
 from forwarder.operations.repair.settle import NotInDoubt, Repair, account_deadline_seconds
 from forwarder.process.supervision import Stop
 from forwarder.reservation.outcome import Status
-from forwarder.store.lists.port import Overview, SubmissionSummary
+from forwarder.store.lists.port import SubmissionSummary
 from forwarder.tenancy.port import Directory, NotKnown
+
+if TYPE_CHECKING:
+    from forwarder.store.lists.overview import Overview
 
 _AT_ONCE: Final = 500
 _Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=1000)]
@@ -117,7 +120,7 @@ def _said(error: ErrorDetails) -> str:
 class Settlements:
     """Settles the submissions of a file."""
 
-    def __init__(self, repair: Repair, overview: Overview, directory: Directory) -> None:
+    def __init__(self, repair: Repair, overview: "Overview", directory: Directory) -> None:
         self._repair = repair
         self._overview = overview
         self._directory = directory

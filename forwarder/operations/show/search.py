@@ -3,10 +3,14 @@
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.submission import RequestIds
-from forwarder.store.lists.port import Overview, SubmissionFilter, SubmissionSummary
+from forwarder.store.lists.port import SubmissionFilter, SubmissionSummary
+
+if TYPE_CHECKING:
+    from forwarder.store.lists.overview import Overview
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +37,7 @@ class SubmissionQuery:
 class SubmissionSearch:
     """Searches `overview`. `request_ids` fetches the keys for hashing transaction ids."""
 
-    def __init__(self, overview: Overview, request_ids: Callable[[], Awaitable[RequestIds]]) -> None:
+    def __init__(self, overview: "Overview", request_ids: Callable[[], Awaitable[RequestIds]]) -> None:
         self._overview = overview
         self._request_ids = request_ids
 

@@ -5,7 +5,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from forwarder.operations.recovery.topics import TopicCheck, TopicLost
 from forwarder.operations.show.standing import (
@@ -18,16 +18,17 @@ from forwarder.operations.show.standing import (
     read_work,
 )
 from forwarder.process.clock import Clock
-from forwarder.store.audit.port import AuditHead, AuditTrail
-from forwarder.store.lists.port import NextTry, Overview
-from forwarder.store.processes.port import ProcessReader, RunningProcess
-from forwarder.store.standing.port import EndpointWork, StandingReader
-from forwarder.store.submissions.port import StoreUnavailable
-from forwarder.store.submissions.work import Heartbeat
+from forwarder.store.audit import AuditHead, AuditTrail
+from forwarder.store.lists.port import EndpointWork, NextTry
+from forwarder.store.submissions.port import Heartbeat, StoreUnavailable
 from forwarder.tenancy.port import TenancyUnavailable
 from forwarder.tenancy.sealing.registry import KnownSecret, SecretState
 from forwarder.tenancy.webhooks import Endpoint
 from forwarder.topics.port import Log, LogUnavailable, TopicState
+
+if TYPE_CHECKING:
+    from forwarder.store.deployment import BacklogReader, ProcessRegister, RunningProcess
+    from forwarder.store.lists.overview import Overview
 
 LATE: Final = timedelta(minutes=1)
 """Lag, or a due and untouched row, older than this is a problem."""
@@ -72,7 +73,7 @@ class StoreStatus:
     revisions: Sequence[str]
     wanted_revision: str
     current: bool
-    processes: Sequence[RunningProcess] = ()
+    processes: "Sequence[RunningProcess]" = ()
     workers: Sequence[Heartbeat] = ()
     accounts: Sequence[AccountStatus] = ()
     failed_by_class: Mapping[str, int] | None = None
@@ -143,10 +144,10 @@ class StoreParts:
 
     revisions: Callable[[], Coroutine[Any, Any, tuple[Sequence[str], bool]]]
     wanted_revision: str
-    standing: StandingReader
-    overview: Overview
+    standing: "BacklogReader"
+    overview: "Overview"
     accounts: Accounts
-    processes: ProcessReader
+    processes: "ProcessRegister"
     workers: Heartbeats
     endpoints: Endpoints
     secrets: KnownSecrets
@@ -293,7 +294,7 @@ def _of_store(status: DeploymentStatus) -> Iterator[Finding]:
         yield from _of_endpoint(endpoint, status.at)
 
 
-def _of_processes(processes: Sequence[RunningProcess], now: datetime) -> Iterator[Finding]:
+def _of_processes(processes: "Sequence[RunningProcess]", now: datetime) -> Iterator[Finding]:
     """Roles without a live process: a process that stops cleanly removes itself from the list."""
     last = {each.role: each for each in sorted(processes, key=lambda each: each.seen_at)}
     for role, each in sorted(last.items()):

@@ -3,9 +3,12 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from forwarder.store.processes.port import RunningProcess, ThrottleState
+from forwarder.store.submissions.port import ThrottleState
+
+if TYPE_CHECKING:
+    from forwarder.store.deployment import RunningProcess
 
 _CLOSED: Final = "closed"
 
@@ -37,7 +40,7 @@ class PmsState:
         return "open" if self.left_alone == self.workers else f"open at {self.left_alone} of {self.workers}"
 
 
-def pms_states(processes: Sequence[RunningProcess], now: datetime) -> Mapping[str, PmsState]:
+def pms_states(processes: "Sequence[RunningProcess]", now: datetime) -> Mapping[str, PmsState]:
     """By account. Only accounts with recent pushes from live workers."""
     reported: dict[str, list[ThrottleState]] = {}
     for process in processes:

@@ -1,1 +1,1 @@
-"""The worker's side of the store: submissions ingested, leased, recorded with their events, and repaired."""
+"""The worker's side of the store: submissions ingested, leased, recorded with their events, and repaired. Stages import `port`, others the rest."""

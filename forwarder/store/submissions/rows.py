@@ -18,7 +18,7 @@ from forwarder.reservation.record import ResultEvent
 from forwarder.reservation.request import SealedCard
 from forwarder.reservation.submission import Submission
 from forwarder.store.sql import DialectName, batch_with_texts
-from forwarder.store.submissions.work import (
+from forwarder.store.submissions.port import (
     Arrival,
     Attempt,
     CancellationArrival,

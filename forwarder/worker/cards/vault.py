@@ -14,8 +14,7 @@ from forwarder.process.containment import FAULTS, Where, contained
 from forwarder.process.loops import Batcher
 from forwarder.reservation.request import CardDetails, SealedCard
 from forwarder.reservation.submission import Submission
-from forwarder.store.submissions.port import CardKeys, StoreUnavailable
-from forwarder.store.submissions.work import Arrival, CardKey, KeptCard
+from forwarder.store.submissions.port import Arrival, CardKey, CardKeys, KeptCard, StoreUnavailable
 from forwarder.tenancy.port import Account, CannotOpen, NotBound, SealingKeys, TenancyUnavailable
 from forwarder.tenancy.sealing.binding import is_card_of, of_card
 from forwarder.tenancy.sealing.cards import (

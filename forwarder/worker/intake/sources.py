@@ -21,8 +21,15 @@ from forwarder.process.loops import CROWD, keep_trying
 from forwarder.reservation.cancellation import CancellationRequest
 from forwarder.reservation.duplicates import CONFLICTING_BODY
 from forwarder.reservation.submission import Submission
-from forwarder.store.submissions.port import StoreUnavailable, Unstorable
-from forwarder.store.submissions.work import FAILURE_CLASS, Arrival, ConflictingBody, Duplicate, Work
+from forwarder.store.submissions.port import (
+    FAILURE_CLASS,
+    Arrival,
+    ConflictingBody,
+    Duplicate,
+    StoreUnavailable,
+    Unstorable,
+    Work,
+)
 from forwarder.tenancy.port import DEFAULT_DEADLINE_SECONDS, Account, TenancyUnavailable
 from forwarder.topics.cancellations import decode_cancellation
 from forwarder.topics.codec import (

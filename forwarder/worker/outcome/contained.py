@@ -17,7 +17,7 @@ from forwarder.process.clock import iso
 from forwarder.process.containment import INTERNAL_ERROR, Fault
 from forwarder.reservation.evidence import Came, LookUp, Park, read_target
 from forwarder.reservation.outcome import CancelOutcome, Confirmed, Deferred, InDoubt, Outcome
-from forwarder.store.submissions.work import Ended, Postponed, Work
+from forwarder.store.submissions.port import Ended, Postponed, Work
 from forwarder.worker.outcome.policy import decide
 from forwarder.worker.push_context import PushResult
 

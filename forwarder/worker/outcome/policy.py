@@ -24,7 +24,7 @@ from forwarder.reservation.evidence import LookUp, NextStep, Park, SendAgain
 from forwarder.reservation.outcome import Cancelled, Confirmed, Deferred, InDoubt, Rejected, Status
 from forwarder.reservation.problems import endings
 from forwarder.reservation.problems.problem import Problem, ProblemType
-from forwarder.store.submissions.work import Ended, PmsReservation, Postponed, Work
+from forwarder.store.submissions.port import Ended, PmsReservation, Postponed, Work
 from forwarder.worker.push_context import PushResult
 
 BASE_SECONDS = 2.0

@@ -24,7 +24,7 @@ from forwarder.reservation.outcome import (
     Rejected,
 )
 from forwarder.reservation.problems.problem import Problem
-from forwarder.store.submissions.work import Attempt
+from forwarder.store.submissions.port import Attempt
 
 R = TypeVar("R", Outcome, LookupOutcome, CancelOutcome)
 

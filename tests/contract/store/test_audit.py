@@ -12,10 +12,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from forwarder.operations.audit import Actor, Audit, acting_as, verify_trail
 from forwarder.operations.repair.settle import NotInDoubt, Repair
 from forwarder.operations.tenancy import AuditedTenancy
-from forwarder.store.audit.chain import chained
-from forwarder.store.audit.port import AuditEntry, AuditFilter, AuditHead, AuditResult, NewEntry
-from forwarder.store.audit.trail import SqlAuditTrail
-from forwarder.store.submissions.repairs import SqlRepairs
+from forwarder.store.audit import AuditEntry, AuditFilter, AuditHead, AuditResult, NewEntry, chained
+from forwarder.store.audit_trail import SqlAuditTrail
+from forwarder.store.submissions.repairs import Repairs
 from forwarder.store.tables import audit as table
 from forwarder.store.tables import audit_head
 from forwarder.tenancy.port import Account, NotKnown, TenancyUnavailable
@@ -100,7 +99,7 @@ async def test_what_changes_nothing_is_not_audited_as_done(
     engine: AsyncEngine, audit: Audit, trail: SqlAuditTrail
 ) -> None:
     with pytest.raises(NotInDoubt):
-        await Repair(SqlRepairs(engine), ManualClock(), audit).reject("rsv_unknown", "Maria Gonzalez says no")
+        await Repair(Repairs(engine), ManualClock(), audit).reject("rsv_unknown", "Maria Gonzalez says no")
     (entry,) = await entries(trail)
     assert (entry.action, entry.target, entry.result) == ("submission.settle", "rsv_unknown", "refused")
     assert "Maria" not in repr(entry)

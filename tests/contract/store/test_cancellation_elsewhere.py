@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.reservation.cancellation import CancellationRequest
-from forwarder.store.submissions.recorder import SqlRecorder
+from forwarder.store.submissions.recorder import Recorder
 from forwarder.topics.cancellations import decode_cancellation, encode_cancellation
 from forwarder.topics.port import ConsumedMessage, Message, Topics
 from forwarder.worker.dispatch.dispatcher import Dispatcher
@@ -33,7 +33,7 @@ class _Log:
 
 @dataclass
 class _Parts:
-    recorder: SqlRecorder
+    recorder: Recorder
     publisher: _Log
     directory: Accounts = field(default_factory=Accounts)
     topics: Topics = field(default_factory=Topics)
@@ -44,7 +44,7 @@ class _Worker:
     """One that has `partition`, and whose PMS never answers."""
 
     def __init__(self, engine: AsyncEngine, partition: int) -> None:
-        self.parts = _Parts(SqlRecorder(engine), _Log())
+        self.parts = _Parts(Recorder(engine), _Log())
         self.partition = partition
         self.pushing: list[PushContext] = []
         self.dispatcher = Dispatcher(self.parts.clock, self._push, max_held=100)

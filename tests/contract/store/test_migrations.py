@@ -12,7 +12,7 @@ from sqlalchemy import Connection, MetaData, inspect, text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.store import tables as store_tables
-from forwarder.store.database import UnusableDatabase, open_engine
+from forwarder.store.engine import UnusableDatabase, open_engine
 from forwarder.store.migrate import (
     HEAD,
     NotMigrated,

@@ -21,16 +21,15 @@ from forwarder.process.clock import iso
 from forwarder.reservation.cancellation import CancellationRequest
 from forwarder.reservation.duplicates import NaturalKey
 from forwarder.reservation.outcome import Status
-from forwarder.store.audit.trail import SqlAuditTrail
-from forwarder.store.lists.overview import SqlOverview
+from forwarder.store.audit_trail import SqlAuditTrail
+from forwarder.store.deliveries import NewDelivery
+from forwarder.store.delivery_queue import SqlDeliveryLog
+from forwarder.store.lists.overview import Overview
 from forwarder.store.lists.reader import SqlReader
-from forwarder.store.retention.guests import SqlGuests
-from forwarder.store.retention.port import Standing
-from forwarder.store.submissions.recorder import SqlRecorder
-from forwarder.store.submissions.work import Arrival, CancellationArrival, Duplicate, Work
+from forwarder.store.retention import GuestStore
+from forwarder.store.submissions.port import Arrival, CancellationArrival, Duplicate, Standing, Work
+from forwarder.store.submissions.recorder import Recorder
 from forwarder.store.tables import parked_cancellations, reservations, webhook_deliveries
-from forwarder.store.webhooks.log import SqlDeliveryLog
-from forwarder.store.webhooks.port import NewDelivery
 from forwarder.tenancy.port import Account
 from forwarder.tenancy.retention import RetentionPolicy
 from forwarder.tenancy.sql.admin import SqlTenancyAdmin
@@ -71,8 +70,8 @@ class Desk:
 
     def __init__(self, engine: AsyncEngine) -> None:
         self.engine = engine
-        self.recorder = SqlRecorder(engine)
-        self.guests = SqlGuests(engine)
+        self.recorder = Recorder(engine)
+        self.guests = GuestStore(engine)
         self.reader = SqlReader(engine)
         self.deliveries = SqlDeliveryLog(engine)
         self.policies = SqlRetentionPolicies(engine)
@@ -202,7 +201,7 @@ async def test_the_dead_letter_of_an_erased_guest_is_not_replayed(desk: Desk) ->
     replayed = Arrival(submission(1, **GUEST), 0, DEADLINE, held=True, replay_of=1)
     assert await desk.recorder.ingest("w1", [replayed], now=IN_2030) == []
     assert (await row(desk.engine, failed.id))["status"] == "FAILED"
-    assert await SqlOverview(desk.engine).anonymous([failed.submission.request_id, "rsv_x"]) == {
+    assert await Overview(desk.engine).anonymous([failed.submission.request_id, "rsv_x"]) == {
         failed.submission.request_id
     }
 

@@ -18,8 +18,8 @@ from forwarder.reservation.outcome import Status
 from forwarder.reservation.request import CardDetails, SealedCard
 from forwarder.reservation.submission import Submission
 from forwarder.store.submissions.card_keys import SqlCardKeys
-from forwarder.store.submissions.recorder import SqlRecorder
-from forwarder.store.submissions.work import Arrival, Work
+from forwarder.store.submissions.port import Arrival, Work
+from forwarder.store.submissions.recorder import Recorder
 from forwarder.tenancy.port import CannotOpen, NotBound
 from forwarder.tenancy.sealing.binding import of_card
 from forwarder.tenancy.sealing.cards import GONE, TopicCardSealer, open_from_topic
@@ -51,7 +51,7 @@ class Site:
         self.log, self.topic, self.engine, self.keyring = log, topic, engine, keyring
         self.clock = ManualClock()
         self.sealing_keys, self.keys = SqlSealingKeys(engine, keyring), SqlCardKeys(engine)
-        self.recorder = SqlRecorder(engine)
+        self.recorder = Recorder(engine)
         self.vault = CardVault(self.keys, self.sealing_keys, SecretWrapper(keyring))
         self.parts = CardParts(self.keys, self.sealing_keys, SecretWrapper(keyring), self._refresh)
         self.keeper = CardKeeper(self.parts, self.vault, log, topic, GROUP, self.clock)

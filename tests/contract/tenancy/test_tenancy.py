@@ -13,7 +13,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.reservation.problems.problem import Problem
-from forwarder.store.database import open_engine
+from forwarder.store.engine import open_engine
 from forwarder.tenancy.access import Access
 from forwarder.tenancy.callers import Caller
 from forwarder.tenancy.key_terms import ALL_SCOPES, read_networks

@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from forwarder.store.database import open_engine
+from forwarder.store.engine import open_engine
 from forwarder.tenancy.port import NotKnown, TenancyUnavailable
 from forwarder.tenancy.sql.admin import SqlTenancyAdmin
 from forwarder.tenancy.sql.endpoints import SqlEndpoints

@@ -15,7 +15,7 @@ import pytest
 from forwarder.cli.program import run
 from forwarder.process.data_dir import secret_in
 from forwarder.reservation.checks.plausibility import CHECKS
-from forwarder.store.database import open_engine
+from forwarder.store.engine import open_engine
 from forwarder.tenancy.port import Account
 from forwarder.tenancy.sealing.binding import of_client_key, of_credential
 from forwarder.tenancy.sealing.texts import SecretUnsealer

@@ -14,11 +14,10 @@ from forwarder.cli.operate.status import lines_of, status_json
 from forwarder.operations.show.standing import AccountStanding, AccountState, Group, GroupLag
 from forwarder.operations.show.status import AccountStatus, DeploymentStatus, EndpointStatus, LogStatus, StoreStatus
 from forwarder.settings import BadSettings, Environment, Settings, settings_of
-from forwarder.store.database import Engine, open_engine
-from forwarder.store.lists.port import NextTry
+from forwarder.store.engine import Engine, open_engine
+from forwarder.store.lists.port import AccountWork, EndpointWork, NextTry
 from forwarder.store.migrate import applied_revisions
-from forwarder.store.standing.port import AccountWork, EndpointWork
-from forwarder.store.submissions.work import Heartbeat
+from forwarder.store.submissions.port import Heartbeat
 from forwarder.tenancy.sealing.keys import Secret
 from forwarder.tenancy.sealing.registry import KnownSecret, SecretState
 from forwarder.topics.port import Lag, TopicState

@@ -12,7 +12,7 @@ import pytest
 
 from forwarder.cli.program import run
 from forwarder.process.data_dir import secret_in
-from forwarder.store.database import open_engine
+from forwarder.store.engine import open_engine
 from forwarder.tenancy.sealing.binding import of_webhook_secret
 from forwarder.tenancy.sealing.texts import SecretUnsealer
 from forwarder.tenancy.sql.endpoints import SqlEndpoints

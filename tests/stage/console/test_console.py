@@ -31,11 +31,10 @@ from forwarder.reservation.request import SealedCard
 from forwarder.reservation.submission import RequestIds
 from forwarder.settings.environment import Environment
 from forwarder.settings.reading import settings_of
-from forwarder.store.audit.port import AuditEntry, AuditFilter
-from forwarder.store.processes.port import RunningProcess, ThrottleState
-from forwarder.store.processes.register import SqlProcesses
-from forwarder.store.submissions.recorder import SqlRecorder
-from forwarder.store.submissions.work import Arrival
+from forwarder.store.audit import AuditEntry, AuditFilter
+from forwarder.store.deployment import ProcessRegister, RunningProcess
+from forwarder.store.submissions.port import Arrival, ThrottleState
+from forwarder.store.submissions.recorder import Recorder
 from forwarder.tenancy.access import Access
 from forwarder.tenancy.bad_tokens import BadTokens
 from forwarder.tenancy.key_terms import Scope, read_networks
@@ -128,7 +127,7 @@ async def taken_in(
 ) -> str:
     """A submission of the account, that ended so if that is given; a FAILED one with its dead letter. `due_at`: when it is tried
     again. Its request id."""
-    recorder, backend = SqlRecorder(console.backend.engine), console.backend
+    recorder, backend = Recorder(console.backend.engine), console.backend
     await recorder.renew("w1", seconds=30.0)
     submitted = replace(submission(number, account="casa-1", **fields), natural=natural)
     arriving = Arrival(submitted, 0, NOW + timedelta(days=1), held=True)
@@ -437,7 +436,7 @@ async def test_an_accounts_pms_is_probed_and_asked_for_a_reservation(console: Co
 
 
 async def test_what_workers_know_of_a_pms_is_shown(console: Console) -> None:
-    register, now = SqlProcesses(console.backend.engine), console.backend.clock.now()
+    register, now = ProcessRegister(console.backend.engine), console.backend.clock.now()
     left_alone = ThrottleState("casa-1", "open", "pms_unreachable", 12.0, 0, 4, 8, 17.4, 20.0)
     well = ThrottleState("casa-1", "closed", None, 0.0, 2, 8, 8, 20.0, 20.0)
     for number, (state, seen) in enumerate([(left_alone, now), (well, now), (left_alone, now - timedelta(minutes=5))]):

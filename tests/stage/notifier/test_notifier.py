@@ -15,7 +15,7 @@ from forwarder.notifier.dispatcher import EndpointDispatcher
 from forwarder.notifier.settings import NotifierSettings
 from forwarder.notifier.webhooks import EndpointDisabled, UnknownType
 from forwarder.observability.exposition import registry
-from forwarder.store.webhooks.port import DeliveryStatus
+from forwarder.store.deliveries import DeliveryStatus
 from forwarder.tenancy.port import NotKnown
 from forwarder.tenancy.sealing.binding import of_webhook_secret
 from forwarder.tenancy.sealing.texts import SecretUnsealer, sealer_of

@@ -19,11 +19,10 @@ from forwarder.notifier.policy import PAUSES, RETRY_FOR
 from forwarder.notifier.posting import Poster
 from forwarder.notifier.settings import NotifierSettings
 from forwarder.notifier.webhooks import Webhooks, WebhooksParts
-from forwarder.store.standing.reader import SqlStanding
+from forwarder.store.deliveries import DeliveryEntry, DeliveryStatus, NewDelivery
+from forwarder.store.delivery_queue import ENTRY, SqlDeliveryLog, SqlDeliveryQueue, entry_of
+from forwarder.store.deployment import BacklogReader
 from forwarder.store.tables import webhook_deliveries
-from forwarder.store.webhooks.log import SqlDeliveryLog
-from forwarder.store.webhooks.port import DeliveryEntry, DeliveryStatus, NewDelivery
-from forwarder.store.webhooks.queue import ENTRY, SqlDeliveryQueue, entry_of
 from forwarder.tenancy.sealing.texts import SecretUnsealer, sealer_of
 from forwarder.webhooks.port import EndpointResponse, PostResult
 from tests.support.memory.audit import memory_audit
@@ -130,7 +129,7 @@ class WebhookLife(RuleBasedStateMachine):
         self._engine, self._loop = engine, loop
         self.clock = ManualClock()
         self.queue, self.log = SqlDeliveryQueue(engine), SqlDeliveryLog(engine)
-        self._standing = SqlStanding(engine)
+        self._standing = BacklogReader(engine)
         self.registry = MemoryEndpoints("ws-1")
         self.endpoints = Endpoints(self.clock)
         self.jitter = 0.5

@@ -5,8 +5,7 @@ from typing import Any
 
 from forwarder.operations.audit import Audit
 from forwarder.process.clock import Clock
-from forwarder.store.audit.chain import GENESIS, chained
-from forwarder.store.audit.port import AuditEntry, AuditFilter, AuditHead, NewEntry
+from forwarder.store.audit import GENESIS, AuditEntry, AuditFilter, AuditHead, NewEntry, chained
 from forwarder.store.submissions.port import StoreUnavailable
 
 

@@ -9,8 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from forwarder.reservation.request import CardDetails, SealedCard
 from forwarder.reservation.submission import Submission
 from forwarder.store.submissions.card_keys import SqlCardKeys
-from forwarder.store.submissions.port import CardKeys
-from forwarder.store.submissions.work import CardKey, KeptCard
+from forwarder.store.submissions.port import CardKey, CardKeys, KeptCard
 from forwarder.tenancy.sealing.binding import of_card
 from forwarder.tenancy.sealing.cards import SealingKey, TopicCardSealer, open_from_topic
 from forwarder.tenancy.sealing.keys import KeyPair, Secret

@@ -16,11 +16,11 @@ from forwarder.reservation.cancellation import CancellationRequest
 from forwarder.reservation.outcome import Absent, Cancelled, CancelOutcome, Confirmed, Deferred, LookupOutcome, Outcome
 from forwarder.reservation.request import CardDetails
 from forwarder.reservation.submission import Submission
-from forwarder.store.database import Engine
-from forwarder.store.lists.overview import SqlOverview
+from forwarder.store.engine import Engine
+from forwarder.store.lists.overview import Overview
 from forwarder.store.lists.port import StoredSubmission, SubmissionFilter, SubmissionSummary
 from forwarder.store.lists.reader import SqlReader
-from forwarder.store.submissions.recorder import SqlRecorder
+from forwarder.store.submissions.recorder import Recorder
 from forwarder.tenancy.port import Account
 from forwarder.tenancy.sealing.binding import with_credential
 from forwarder.tenancy.sealing.texts import SecretUnsealer, sealer_of
@@ -173,7 +173,7 @@ class Bench:
 
     @asynccontextmanager
     async def worker(
-        self, publisher: Publisher | None = None, recorder: SqlRecorder | None = None, **more: Any
+        self, publisher: Publisher | None = None, recorder: Recorder | None = None, **more: Any
     ) -> AsyncIterator[Worker]:
         """One that runs. `more`: of its parts."""
         stop = asyncio.Event()
@@ -182,7 +182,7 @@ class Bench:
                 log=self.log,
                 topics=TOPICS,
                 publisher=publisher or self.publisher,
-                recorder=recorder or SqlRecorder(self.engine),
+                recorder=recorder or Recorder(self.engine),
                 directory=self.accounts,
                 unsealer=SecretUnsealer([SECRET]),
                 pms=self.pms,
@@ -213,7 +213,7 @@ class Bench:
         return stored
 
     async def rows(self, status: str, count: int) -> Sequence[SubmissionSummary]:
-        overview = SqlOverview(self.engine)
+        overview = Overview(self.engine)
         async with asyncio.timeout(PATIENCE_SECONDS):
             while True:
                 rows = [

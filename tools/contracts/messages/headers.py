@@ -3,7 +3,7 @@
 from typing import Any, Final
 
 from forwarder.operations.repair.dead_letter_messages import FAILURE_CLASSES
-from forwarder.store.submissions.work import FAILURE_CLASS
+from forwarder.store.submissions.port import FAILURE_CLASS
 from forwarder.topics.codec import TEST_MODE
 from forwarder.topics.port import Message
 from forwarder.topics.signing import EVENT_ID, REPLAY_OF, SIGNATURE

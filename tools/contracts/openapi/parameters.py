@@ -9,7 +9,7 @@ from forwarder.reservation.outcome import LISTED_STATUSES, Status
 from forwarder.reservation.record import record_id_of
 from forwarder.reservation.request import NOT_BLANK
 from forwarder.reservation.submission import MAX_DEADLINE_SECONDS
-from forwarder.store.webhooks.port import DeliveryStatus
+from forwarder.store.deliveries import DeliveryStatus
 from tools.contracts import examples
 from tools.contracts.openapi.responses import Json
 

@@ -28,7 +28,7 @@ from forwarder.reservation.outcome import Status
 from forwarder.reservation.problems.problem import Problem
 from forwarder.reservation.request import BookingEngineRequest
 from forwarder.store.lists.port import Page, StoredSubmission
-from forwarder.store.submissions.work import Attempt
+from forwarder.store.submissions.port import Attempt
 from forwarder.tenancy.port import Account
 from forwarder.topics.outcomes import OutcomeEvent
 from tools.contracts import examples

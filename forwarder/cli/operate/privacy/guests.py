@@ -11,7 +11,7 @@ from forwarder.cli.backend import with_backend
 from forwarder.cli.output import AsJson, Failed, WrongUsage, progress, say, show_json, show_rows
 from forwarder.operations.privacy.erase import Found, GuestQuery, TopicRemains, is_phone
 from forwarder.process.clock import iso
-from forwarder.store.retention.port import GuestRecord, Standing
+from forwarder.store.submissions.port import GuestRecord, Standing
 
 _COLUMNS = ("requestId", "workspace", "account", "status", "deliveries", "standing")
 _ADVICE: Final = {

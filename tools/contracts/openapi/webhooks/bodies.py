@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from forwarder.reservation.record import RESULT_TYPES
-from forwarder.store.webhooks.port import DeliveryStatus
+from forwarder.store.deliveries import DeliveryStatus
 from forwarder.tenancy.webhooks import Disabled
 from tools.contracts.messages.event_data import ResultData
 from tools.contracts.openapi.response_bodies import Meta

@@ -1,18 +1,112 @@
-"""The hash chain of the audit trail, and its verification. Pure.
+"""The audit trail's entries and its hash chain. Pure; `audit_trail` keeps it in SQL.
 
 Anyone with write access to the database can also compute hashes, and so rewrite the trail from some entry to its end. Comparing it
-with a head that was kept elsewhere reveals that.
-"""
+with a head that was kept elsewhere reveals that."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from enum import StrEnum
 from hashlib import sha256
-from typing import Final
+from typing import Any, Final, Protocol
 
 from pydantic_core import to_json
 
 from forwarder.process.clock import iso
-from forwarder.store.audit.port import AuditEntry, AuditHead, NewEntry
+
+
+class AuditResult(StrEnum):
+    """The result of an operation."""
+
+    DONE = "done"
+    REQUESTED = "requested"
+    """About to be sent to the log, which cannot take part in a transaction of the store."""
+    REFUSED = "refused"
+    """Nothing was changed: the operation is not possible."""
+    FAILED = "failed"
+    """An outage or an interruption: part of it may have been done."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewEntry:
+    """An operation. `actor_kind`: `operator` (an account of the operating system, on the host `origin`), `key` (an API key, from
+    the address `origin`) or `system`. `details`: JSON values, never a secret or a guest's data."""
+
+    at: datetime
+    actor_kind: str
+    actor: str
+    origin: str
+    action: str
+    result: AuditResult
+    workspace_id: str | None = None
+    target: str | None = None
+    reason: str | None = None
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class AuditEntry:
+    """A stored entry. `details` is a JSON text. `hash` covers all of it, `previous_hash` included."""
+
+    number: int
+    at: datetime
+    actor_kind: str
+    actor: str
+    origin: str
+    action: str
+    workspace_id: str | None
+    target: str | None
+    result: str
+    reason: str | None
+    details: str
+    previous_hash: str
+    hash: str
+
+
+@dataclass(frozen=True, slots=True)
+class AuditHead:
+    """The end of the trail: its last entry's number, 0 before the first, and hash."""
+
+    number: int
+    hash: str
+
+    def __str__(self) -> str:
+        return f"{self.number}:{self.hash}"
+
+
+@dataclass(frozen=True, slots=True)
+class AuditFilter:
+    """Selects entries, as far as given. `action`: one action (`key.revoke`), or all of a noun (`key`)."""
+
+    since: datetime | None = None
+    actor: str | None = None
+    action: str | None = None
+    workspace_id: str | None = None
+
+
+class AuditTrail(Protocol):
+    """Entries are numbered from 1, without a gap. They are appended and read, never changed or deleted."""
+
+    async def append(self, entry: NewEntry) -> None:
+        """Append `entry` in a transaction of its own."""
+        ...
+
+    async def append_within(self, connection: Any, entry: NewEntry) -> None:
+        """Appends `entry` in the transaction of `connection`, which should commit at once: other appends wait for it."""
+        ...
+
+    async def entries(self, wanted: AuditFilter, *, before: int | None, limit: int) -> Sequence[AuditEntry]:
+        """Entries that match `wanted`, newest first, with numbers below `before`."""
+        ...
+
+    async def after(self, number: int, *, limit: int) -> Sequence[AuditEntry]:
+        """All entries after that number, oldest first."""
+        ...
+
+    async def head(self) -> AuditHead:
+        """The end of the trail, as recorded with its last entry."""
+        ...
+
 
 GENESIS: Final = "0" * 64
 """The previous hash of the first entry."""

@@ -1,6 +1,7 @@
 """Every transition of a submission's state: who may make it, by which statement, and what the statement checks first.
 
-The statements are in `statements`; a test compiles each and looks for its checks. The page on guarantees prints this table.
+The statements are in `forwarder.store.submissions`; a test compiles each and looks for its checks. `reference.transitions` prints
+the table into the page on guarantees.
 """
 
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ class Check(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """From `before` to `after`, when, and who makes it. `statement`: its module and name in `statements`."""
+    """From `before` to `after`, when, and who makes it. `statement`: its module and name."""
 
     before: str
     after: str
@@ -39,36 +40,36 @@ TRANSITIONS: Final = (
         "PENDING",
         "a message was ingested, and does not repeat an earlier one",
         "worker",
-        "claims.ingest",
+        "intake.ingest",
         (Check.TURN,),
     ),
-    Transition("PENDING", "CONFIRMED", "the PMS made it", "worker", "outcomes.finish", _HELD),
-    Transition("PENDING", "REJECTED", "a rule or the PMS refused it", "worker", "outcomes.finish", _HELD),
+    Transition("PENDING", "CONFIRMED", "the PMS made it", "worker", "recorder.finish", _HELD),
+    Transition("PENDING", "REJECTED", "a rule or the PMS refused it", "worker", "recorder.finish", _HELD),
     Transition(
         "PENDING",
         "FAILED",
         "it was not delivered before its deadline; dead-lettered",
         "worker",
-        "outcomes.finish",
+        "recorder.finish",
         _HELD,
     ),
     Transition(
-        "PENDING", "IN_DOUBT", "it may have been made, and the PMS cannot be asked", "worker", "outcomes.finish", _HELD
+        "PENDING", "IN_DOUBT", "it may have been made, and the PMS cannot be asked", "worker", "recorder.finish", _HELD
     ),
     Transition(
-        "IN_DOUBT", "CONFIRMED, FAILED", "a look-up found it, or found nothing", "worker", "outcomes.finish", _HELD
+        "IN_DOUBT", "CONFIRMED, FAILED", "a look-up found it, or found nothing", "worker", "recorder.finish", _HELD
     ),
     Transition(
         "PENDING, IN_DOUBT",
         "CANCELLED",
         "it was cancelled, and nothing was made",
         "worker",
-        "outcomes.finish",
+        "recorder.finish",
         _HELD,
     ),
-    Transition("CONFIRMED", "CANCELLED", "it was cancelled in the PMS", "worker", "outcomes.finish", _HELD),
-    Transition("any", "the same", "a try was postponed: due again later", "worker", "outcomes.postpone", _HELD),
-    Transition("any", "the same", "a row was given back unsent", "worker", "claims.release", (Check.HOLDER,)),
+    Transition("CONFIRMED", "CANCELLED", "it was cancelled in the PMS", "worker", "recorder.finish", _HELD),
+    Transition("any", "the same", "a try was postponed: due again later", "worker", "leases.postpone", _HELD),
+    Transition("any", "the same", "a row was given back unsent", "worker", "leases.release", (Check.HOLDER,)),
     Transition(
         "any", "the same", "the holder lost its lease: due again", "another worker", "leases.free_abandoned", ()
     ),
@@ -80,13 +81,13 @@ TRANSITIONS: Final = (
         "cancellations.note",
         (Check.TURN,),
     ),
-    Transition("IN_DOUBT", "CONFIRMED, REJECTED", "an operator settled it", "operator", "outcomes.settle", _IN_DOUBT),
+    Transition("IN_DOUBT", "CONFIRMED, REJECTED", "an operator settled it", "operator", "repairs.settle", _IN_DOUBT),
     Transition(
         "IN_DOUBT",
         "PENDING",
         "an operator says that it was not made",
         "operator",
-        "outcomes.reopen",
+        "repairs.reopen",
         (*_IN_DOUBT, Check.NO_HOLDER),
     ),
     Transition(
@@ -94,9 +95,9 @@ TRANSITIONS: Final = (
         "PENDING",
         "its dead letter was replayed, and no other submission replaces it",
         "worker",
-        "claims.revive",
+        "intake.revive",
         (*_IN_DOUBT, Check.TURN),
     ),
-    Transition("any", "the same", "an operator wants it tried now", "operator", "claims.make_due", (Check.NO_HOLDER,)),
+    Transition("any", "the same", "an operator wants it tried now", "operator", "repairs.make_due", (Check.NO_HOLDER,)),
 )
 """In the order of a submission's life."""

@@ -1,21 +1,68 @@
 """Remembers what the store recently acknowledged to one worker, to prove what another database behind the same address lacks.
 
 An asynchronous standby that took over, or a restored database, lacks the last transactions. A worker that continued on it would
-push again the submissions that these recorded. So each worker remembers what was acknowledged as durable, and checks exactly that.
-"""
+push again the submissions that these recorded. So each worker remembers what was acknowledged as durable, and checks exactly
+that."""
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from functools import cache
 from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Executable, Integer, and_, column, exists, func, or_, select
+from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.process.clock import iso
 from forwarder.reservation.outcome import Status
-from forwarder.store.sql import BATCH, as_batch, batch_of
+from forwarder.store.database import Database
+from forwarder.store.engine import OBSERVE, identity_of
+from forwarder.store.sql import BATCH, as_batch, batch_of, key_batch
 from forwarder.store.tables import Key, duplicates, parked_cancellations, purges, recoveries, reservations
+
+
+class LossDetection:
+    """What the store acknowledged to this process, and whether the database still has it."""
+
+    def __init__(self, engine: AsyncEngine) -> None:
+        self._database = Database(engine)
+        self._identity = identity_of(engine)
+        self._acknowledged = Acknowledged()
+
+    @property
+    def changes(self) -> int:
+        """How often the database behind the connections turned out to be another one, or to have restarted. Cheap."""
+        return self._identity.changes
+
+    async def observe(self) -> None:
+        """Checks which database responds now; `changes` counts it if it is another one."""
+        if self._database.dialect == "postgresql":
+            (row,) = await self._database.read(OBSERVE)
+            self._identity.note(str(row[0]))
+
+    async def lacking(self, held: Collection[int], *, now: datetime) -> Mapping[str, int]:
+        """Counts what the database acknowledged to this recorder within the last hour and no longer has: `submissions`, `outcomes`
+        (events and cancellations), postponed rows (`put_off`), and `claims` of the rows `held`; and unfinished `recoveries`. Empty
+        if it has all: then nothing that this process relies on was lost."""
+        counts: Counter[str] = Counter()
+        (accepted,) = await self._database.read(accepted_losses())
+        counts.update(recoveries=int(accepted.unfinished))
+        for batch in self._acknowledged.batches(accepted.purged, accepted.recovered_at, now):
+            (row,) = await self._database.read(lacking(), {BATCH: batch})
+            counts.update(submissions=row.submissions, outcomes=row.outcomes)
+        for batch in self._acknowledged.put_off_batches(accepted.recovered_at, now):
+            (row,) = await self._database.read(not_put_off(), {BATCH: batch})
+            counts.update(put_off=row.put_off)
+        if held:
+            (row,) = await self._database.read(unclaimed(), named(held))
+            counts.update(claims=row.claims)
+        return {what: count for what, count in counts.items() if count}
+
+    def remember_lost(self, work_ids: Collection[int], now: datetime) -> None:
+        """These rows were claimed by this worker, and the database has them as never claimed: `lacking` counts them until that is
+        mended, since they may have been sent."""
+        self._acknowledged.note_put_off(dict.fromkeys(work_ids, now))
+
 
 _MAX_REMEMBERED: Final = 20_000
 _REMEMBERED_FOR: Final = timedelta(hours=1)
@@ -154,4 +201,4 @@ def unclaimed() -> Executable:
 def named(work_ids: Collection[int]) -> Mapping[str, Any]:
     """Parameters of `unclaimed`."""
     ids: Sequence[int] = sorted(work_ids)
-    return {BATCH: as_batch([{"id": each} for each in ids])}
+    return {BATCH: key_batch("id", ids)}

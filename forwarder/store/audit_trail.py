@@ -8,8 +8,7 @@ from typing import Any, Final
 from sqlalchemy import insert, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from forwarder.store.audit.chain import GENESIS, chained
-from forwarder.store.audit.port import AuditEntry, AuditFilter, AuditHead, NewEntry
+from forwarder.store.audit import GENESIS, AuditEntry, AuditFilter, AuditHead, NewEntry, chained
 from forwarder.store.database import Database
 from forwarder.store.sql import DialectName, insert_into
 from forwarder.store.tables import audit as table

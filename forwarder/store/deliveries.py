@@ -4,8 +4,7 @@
        ├──────▶ FAILED       the time for retries, counted from the first try, is over, or the endpoint is gone
        └──────▶ STOPPED      the endpoint was disabled or removed
 
-What ended can be put back (a resend), and is PENDING again. Everything may raise `StoreUnavailable`.
-"""
+What ended can be put back (a resend), and is PENDING again. Everything may raise `StoreUnavailable`."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
@@ -165,12 +164,4 @@ class DeliveryLog(Protocol):
 
     async def stop(self, endpoint_id: str, *, now: datetime) -> int:
         """Like `DeliveryQueue.stop`."""
-        ...
-
-
-class SubmissionDeliveries(Protocol):
-    """The deliveries of a submission's events, for operators."""
-
-    async def about(self, request_id: str) -> Sequence[DeliveryEntry]:
-        """The deliveries of its events to all endpoints, oldest first."""
         ...
