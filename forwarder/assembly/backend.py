@@ -30,17 +30,13 @@ from forwarder.store.lists.overview import Overview
 from forwarder.store.migrate import migrate, require_current
 from forwarder.store.roles import make_roles
 from forwarder.store.submissions.repairs import Repairs
-from forwarder.tenancy.access import Access
-from forwarder.tenancy.bad_tokens import BadTokens
+from forwarder.tenancy.access import Access, BadTokens
 from forwarder.tenancy.port import Sealer, TenancyAdmin
-from forwarder.tenancy.sealing.keys import PublicKeys
-from forwarder.tenancy.sealing.registry import Keyring
-from forwarder.tenancy.sealing.texts import PublicKeySealer
+from forwarder.tenancy.sealing import Keyring, PublicKeys, PublicKeySealer
 from forwarder.tenancy.sql.admin import SqlTenancyAdmin
-from forwarder.tenancy.sql.deployment import message_key, request_id_key, token_key
+from forwarder.tenancy.sql.database import message_key, request_id_key, token_key
 from forwarder.tenancy.sql.directory import SqlDirectory
-from forwarder.tenancy.sql.sealing_keys import SqlSealingKeys
-from forwarder.tenancy.sql.secrets import SqlSecrets
+from forwarder.tenancy.sql.secrets import SqlSealingKeys, SqlSecrets
 from forwarder.topics.embedded.log import EmbeddedLog
 from forwarder.topics.kafka.log import KafkaLog
 from forwarder.topics.port import Log

@@ -11,8 +11,7 @@ from forwarder.store.roles import CannotMakeRoles
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.store.texts import NotReadable
 from forwarder.tenancy.port import AlreadyExists, InUse, NotKnown, TenancyUnavailable
-from forwarder.tenancy.sealing.keys import NotTrusted
-from forwarder.tenancy.sealing.registry import UnknownSecret
+from forwarder.tenancy.sealing import NotTrusted, UnknownSecret
 from forwarder.tenancy.sql.secrets import NoSecretYet
 from forwarder.topics.port import LogUnavailable, MessageTooLarge
 

@@ -15,8 +15,7 @@ from forwarder.process.clock import Clock
 from forwarder.store.audit import AuditTrail
 from forwarder.store.deliveries import DeliveryEntry, DeliveryStatus
 from forwarder.tenancy.access import Access
-from forwarder.tenancy.port import Directory, TenancyAdmin
-from forwarder.tenancy.webhooks import Endpoint
+from forwarder.tenancy.port import Directory, Endpoint, TenancyAdmin
 from forwarder.topics.port import Log, Topics
 from forwarder.topics.signing import MessageSigner
 

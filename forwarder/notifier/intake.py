@@ -15,8 +15,7 @@ from forwarder.process.containment import FAULTS, Blame, Fault, Where, as_fault,
 from forwarder.process.loops import keep_trying
 from forwarder.store.deliveries import DeliveryQueue, NewDelivery
 from forwarder.store.submissions.port import StoreUnavailable, Unstorable
-from forwarder.tenancy.port import TenancyUnavailable
-from forwarder.tenancy.webhooks import EndpointReader
+from forwarder.tenancy.port import EndpointReader, TenancyUnavailable
 from forwarder.topics.codec import Undecodable, is_outcome
 from forwarder.topics.port import ConsumedMessage, Consumer, LogUnavailable
 

@@ -7,19 +7,22 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from forwarder.store.submissions.port import CardKey
+from forwarder.tenancy.cards import CODE_PURPOSE, NUMBER_PURPOSE
 from forwarder.tenancy.port import CannotOpen
-from forwarder.tenancy.sealing.cards import CODE_PURPOSE, NUMBER_PURPOSE
-from forwarder.tenancy.sealing.keys import PublicKeys, Secret, key_id_of
-from forwarder.tenancy.sealing.registry import (
+from forwarder.tenancy.sealing import (
     Keyring,
+    KeyWrapper,
     KnownSecret,
+    PublicKeys,
     Resealed,
+    Secret,
     SecretState,
     UnknownSecret,
+    WrappedKey,
     active_of,
     check_secrets,
+    key_id_of,
 )
-from forwarder.tenancy.sealing.wrapping import SecretWrapper, WrappedKey
 
 _CARDS: Final = "cards"
 
@@ -150,7 +153,7 @@ class SealedCardKeys:
         return {_CARDS: await self._keys.counts()}
 
     async def reseal(self, keyring: Keyring) -> Mapping[str, Resealed]:
-        wrapper, moved, failed = SecretWrapper(keyring), 0, 0
+        wrapper, moved, failed = KeyWrapper(keyring), 0, 0
         for old in await self._keys.of_other_secrets(keyring.active.id):
             try:
                 new = _rewrapped(wrapper, old)
@@ -161,7 +164,7 @@ class SealedCardKeys:
         return {_CARDS: Resealed(moved, failed)}
 
 
-def _rewrapped(wrapper: SecretWrapper, old: CardKey) -> CardKey:
+def _rewrapped(wrapper: KeyWrapper, old: CardKey) -> CardKey:
     request_id = old.request_id
     purposes = ((old.number_key, f"{NUMBER_PURPOSE} {request_id}"), (old.code_key, f"{CODE_PURPOSE} {request_id}"))
     number, code = (

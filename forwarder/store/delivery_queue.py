@@ -29,6 +29,7 @@ from forwarder.store.sql import (
     Moment,
     as_batch,
     batch_of,
+    columns_of,
     distinct,
     insert_into,
     key_among,
@@ -46,31 +47,9 @@ PENDING: sa.ColumnClause[str] = sa.literal_column("'PENDING'")
 DELIVERED: sa.ColumnClause[str] = sa.literal_column("'DELIVERED'")
 MAX_ATTEMPTS_KEPT: Final = 20
 
-_DUE = (
-    _row.id,
-    _row.endpoint_id,
-    _row.event_id,
-    _row.event_type,
-    _row.body,
-    _row.claims,
-    _row.retrying_since,
-    _row.tries,
-    _row.attempts,
-    _row.trace,
-)
+_DUE = columns_of(table, "id endpoint_id event_id event_type body claims retrying_since tries attempts trace")
 
-ENTRY = (
-    _row.id,
-    _row.endpoint_id,
-    _row.event_id,
-    _row.event_type,
-    _row.status,
-    _row.created_at,
-    _row.due_at,
-    _row.ended_at,
-    _row.tries,
-    _row.attempts,
-)
+ENTRY = columns_of(table, "id endpoint_id event_id event_type status created_at due_at ended_at tries attempts")
 
 
 class SqlDeliveryQueue:
@@ -78,48 +57,44 @@ class SqlDeliveryQueue:
 
     def __init__(self, engine: AsyncEngine) -> None:
         self._database = Database(engine)
-        self._queue, self._claim = queue(self._database.dialect), claim()
-        self._due, self._record, self._release = endpoints_due(), record(), release()
-        self._stop, self._delivered = stop(), delivered_since()
-        self._page, self._prune = page(), prune()
 
     async def queue(self, deliveries: Sequence[NewDelivery], *, now: datetime) -> None:
         if deliveries:
             batch = as_batch([_new_row(position, one) for position, one in enumerate(deliveries)])
-            await self._database.run(self._queue, {BATCH: batch, "now": now})
+            await self._database.run(queue(self._database.dialect), {BATCH: batch, "now": now})
 
     async def endpoints_due(self, *, now: datetime) -> Sequence[str]:
-        return [row.value for row in await self._database.read(self._due, {"now": now})]
+        return [row.value for row in await self._database.read(endpoints_due(), {"now": now})]
 
     async def claim(self, endpoint_id: str, *, now: datetime, until: datetime, limit: int) -> Sequence[DueDelivery]:
         asked = {"endpoint": endpoint_id, "now": now, "until": until, "limit": limit}
-        rows = await self._database.run(self._claim, asked)
+        rows = await self._database.run(claim(), asked)
         return [_due_of(row) for row in sorted(rows, key=lambda row: row.id)]
 
     async def record(self, tried: Sequence[TriedDelivery]) -> None:
         if tried:
-            await self._database.run(self._record, {BATCH: as_batch([_tried_row(one) for one in tried])})
+            await self._database.run(record(), {BATCH: as_batch([_tried_row(one) for one in tried])})
 
     async def release(self, claimed: Sequence[DueDelivery], *, now: datetime) -> None:
         if claimed:
             batch = as_batch([{"id": one.id, "claims": one.claim} for one in claimed])
-            await self._database.run(self._release, {BATCH: batch, "now": now})
+            await self._database.run(release(), {BATCH: batch, "now": now})
 
     async def stop(self, endpoint_id: str, *, now: datetime) -> int:
-        return len(await self._database.run(self._stop, {"endpoint": endpoint_id, "now": now}))
+        return len(await self._database.run(stop(), {"endpoint": endpoint_id, "now": now}))
 
     async def delivered_since(self, endpoint_id: str, moment: datetime) -> bool:
-        return bool(await self._database.read(self._delivered, {"endpoint": endpoint_id, "moment": moment}))
+        return bool(await self._database.read(delivered_since(), {"endpoint": endpoint_id, "moment": moment}))
 
     async def prune(self, *, before: datetime, limit: int) -> int:
         pruned = after = 0
         while pruned < limit:
-            (page,) = await self._database.read(self._page, {"after": after, "limit": limit})
-            if page.last is None or page.oldest >= before:
+            (found,) = await self._database.read(page(), {"after": after, "limit": limit})
+            if found.last is None or found.oldest >= before:
                 break
             some = {"after": after, "limit": limit, "left": limit - pruned, "before": before}
-            pruned += len(await self._database.run(self._prune, some))
-            after = page.last
+            pruned += len(await self._database.run(prune(), some))
+            after = found.last
         return pruned
 
 

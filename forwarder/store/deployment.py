@@ -53,8 +53,8 @@ class ProcessRegister:
     def __init__(self, engine: AsyncEngine) -> None:
         self._database = Database(engine)
 
-    async def tell(self, process: RunningProcess) -> None:
-        """Write down how `process` is now."""
+    async def report(self, process: RunningProcess) -> None:
+        """Writes the present state of `process`."""
         values: dict[str, Any] = asdict(process) | {"throttles": to_json(process.throttles).decode()}
         new = insert_into(self._database.dialect, processes).values(values)
         known = {"seen_at": new.excluded.seen_at, "throttles": new.excluded.throttles}
@@ -65,7 +65,7 @@ class ProcessRegister:
         await self._database.run(sa.delete(processes).where(processes.c.id == process_id))
 
     async def forget_old(self, process: RunningProcess) -> None:
-        """Delete what processes left behind that were killed."""
+        """Deletes the rows of killed processes."""
         old = sa.delete(processes).where(processes.c.seen_at < sa.bindparam("before", type_=Moment()))
         await self._database.run(old, {"before": process.seen_at - _KEPT})
 
@@ -91,18 +91,17 @@ class BacklogReader:
 
     def __init__(self, engine: AsyncEngine) -> None:
         self._database = Database(engine)
-        self._accounts, self._failed, self._endpoints = accounts(), failed(), endpoints()
 
     async def accounts(self, *, now: datetime) -> Sequence[AccountWork]:
         """Every account that ever had a submission, ordered by id."""
-        return [AccountWork(*tuple(row)) for row in await self._database.read(self._accounts, {"now": now})]
+        return [AccountWork(*tuple(row)) for row in await self._database.read(accounts(), {"now": now})]
 
     async def failed(self) -> Sequence[FailedWork]:
-        return [FailedWork(*tuple(row)) for row in await self._database.read(self._failed)]
+        return [FailedWork(*tuple(row)) for row in await self._database.read(failed())]
 
     async def endpoints(self) -> Sequence[EndpointWork]:
         """The endpoints with pending deliveries."""
-        return [EndpointWork(*tuple(row)) for row in await self._database.read(self._endpoints)]
+        return [EndpointWork(*tuple(row)) for row in await self._database.read(endpoints())]
 
 
 @cache

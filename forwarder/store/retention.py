@@ -18,9 +18,20 @@ from forwarder.process.clock import iso
 from forwarder.reservation.anonymous import anonymous_data, anonymous_problem, anonymous_record, anonymous_request
 from forwarder.reservation.outcome import Status
 from forwarder.store.database import Database
-from forwarder.store.sql import BATCH, Moment, as_batch, batch_of, distinct, insert_into, key_among, key_batch, same_key
+from forwarder.store.sql import (
+    BATCH,
+    Moment,
+    as_batch,
+    batch_of,
+    columns_of,
+    distinct,
+    insert_into,
+    key_among,
+    key_batch,
+    same_key,
+)
 from forwarder.store.submissions.duplicates import original_of
-from forwarder.store.submissions.port import GuestRecord, ParkedReason, Standing
+from forwarder.store.submissions.port import ErasureState, GuestRecord, ParkedReason
 from forwarder.store.submissions.recorder import unpublished_of
 from forwarder.store.tables import (
     FINISHED_DAY,
@@ -41,13 +52,7 @@ _REWRITTEN: Final = (_row.id, _row.request, _row.record, _row.problem, _row.atte
 
 _GUEST: Final = (
     *_REWRITTEN,
-    _row.request_id,
-    _row.workspace_id,
-    _row.account_id,
-    _row.status,
-    _row.due_at,
-    _row.leased_by,
-    _row.anonymized_at,
+    *columns_of(reservations, "request_id workspace_id account_id status due_at leased_by anonymized_at"),
 )
 
 UNSORTED: Final = ("SET LOCAL enable_sort = off", "SET LOCAL enable_incremental_sort = off")
@@ -61,7 +66,6 @@ class GuestStore:
 
     def __init__(self, engine: AsyncEngine) -> None:
         self._database = Database(engine)
-        self._finished, self._rewrite, self._unpublished = finished(), _rewrite(), unpublished_of()
 
     # --- sweeping ---
 
@@ -72,7 +76,7 @@ class GuestStore:
         first; returns how many. Fewer than `limit`: there are no more for now."""
         asked = {"workspace": workspace_id, "status": status.value, "until": until, "limit": limit}
         async with self._database.transaction() as connection:
-            rows = (await connection.execute(self._finished, asked)).all()
+            rows = (await connection.execute(finished(), asked)).all()
             return len(await self._anonymize(connection, rows, now))
 
     async def forget_parked_reasons(self, account_ids: Collection[str], *, before: datetime, limit: int) -> int:
@@ -136,7 +140,7 @@ class GuestStore:
     async def erase(self, records: Collection[GuestRecord], *, now: datetime) -> Sequence[str]:
         """Erases the guest's data of those that can be erased, and of the webhook deliveries about them, in one transaction.
         Returns their request ids."""
-        ids = [{"id": each.id} for each in records if each.standing is Standing.ERASABLE]
+        ids = [{"id": each.id} for each in records if each.standing is ErasureState.ERASABLE]
         endpoints = await self.endpoints_with_deliveries()
         async with self._database.transaction() as connection:
             rows = (await connection.execute(_named(), {BATCH: as_batch(ids)})).all()
@@ -172,15 +176,15 @@ class GuestStore:
         if not rows:
             return set()
         ids = [{"reservation_id": row.id} for row in rows]
-        waiting = {row[0] for row in await connection.execute(self._unpublished, {BATCH: as_batch(ids)})}
+        waiting = {row[0] for row in await connection.execute(unpublished_of(), {BATCH: as_batch(ids)})}
         rewritten = [anonymous_row(row, now) for row in rows if row.id not in waiting]
         if rewritten:
-            await connection.execute(self._rewrite, {BATCH: as_batch(rewritten)})
+            await connection.execute(_rewrite(), {BATCH: as_batch(rewritten)})
         return {row["id"] for row in rewritten}
 
     async def _records(self, rows: Sequence[sa.Row[Any]]) -> Sequence[GuestRecord]:
         ids = [{"reservation_id": row.id} for row in rows]
-        unpublished = await self._database.read(self._unpublished, {BATCH: as_batch(ids)}) if ids else ()
+        unpublished = await self._database.read(unpublished_of(), {BATCH: as_batch(ids)}) if ids else ()
         waiting = {row[0] for row in unpublished}
         return [guest_record(row, unpublished=row.id in waiting) for row in rows]
 
@@ -286,11 +290,11 @@ def anonymous_delivery(row: sa.Row[Any]) -> dict[str, Any]:
 def guest_record(row: sa.Row[Any], *, unpublished: bool) -> GuestRecord:
     """The guest's data in a row, and whether it can be erased."""
     if row.anonymized_at is not None:
-        standing = Standing.ERASED
+        standing = ErasureState.ERASED
     elif row.status in _OPEN or row.due_at is not None or row.leased_by is not None:
-        standing = Standing.UNFINISHED
+        standing = ErasureState.UNFINISHED
     else:
-        standing = Standing.UNPUBLISHED if unpublished else Standing.ERASABLE
+        standing = ErasureState.UNPUBLISHED if unpublished else ErasureState.ERASABLE
     return GuestRecord(
         id=row.id,
         request_id=row.request_id,
@@ -333,7 +337,6 @@ class Purger:
 
     def __init__(self, engine: AsyncEngine) -> None:
         self._database = Database(engine)
-        self._unpublished = unpublished_of()
 
     async def count(self, before: date, workspace_id: str | None) -> int:
         """How many submissions can be deleted now."""
@@ -358,7 +361,7 @@ class Purger:
 
     async def _delete(self, connection: AsyncConnection, rows: Sequence[sa.Row[Any]]) -> int:
         ids = [{"reservation_id": row.id} for row in rows]
-        waiting = {row[0] for row in await connection.execute(self._unpublished, {BATCH: as_batch(ids)})}
+        waiting = {row[0] for row in await connection.execute(unpublished_of(), {BATCH: as_batch(ids)})}
         gone = [row for row in rows if row.id not in waiting]
         if not gone:
             return 0

@@ -258,6 +258,11 @@ def _key_among_on_sqlite(element: key_among, compiler: SQLCompiler, **options: A
 # --- parts of statements ----------------------------------------------------------------------------------------------
 
 
+def columns_of(table: sa.Table, names: str) -> tuple[sa.Column[Any], ...]:
+    """The columns of `table` with these names, separated by spaces."""
+    return tuple(table.c[name] for name in names.split())
+
+
 def insert_into(dialect: DialectName, table: sa.Table) -> postgresql.Insert | sqlite.Insert:
     """An INSERT that can have ON CONFLICT."""
     return postgresql.insert(table) if dialect == "postgresql" else sqlite.insert(table)

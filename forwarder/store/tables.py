@@ -15,6 +15,12 @@ Key = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
 RowId = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 metadata = sa.MetaData()
 
+
+def _partial_index(name: str, *columns: sa.ColumnElement[Any], where: sa.ColumnElement[bool] | sa.TextClause) -> None:
+    """An index of the rows for which `where` is true; it serves only statements with exactly that condition."""
+    sa.Index(name, *columns, postgresql_where=where, sqlite_where=where)
+
+
 reservations = sa.Table(
     "reservations",
     metadata,
@@ -101,104 +107,63 @@ are JSON texts.
 - `anonymized_at`: when its guest's data was removed (`reservation.anonymous`); null again once work on it resumes.
 """
 
-sa.Index("reservations_request_id", reservations.c.request_id, unique=True)
-sa.Index("reservations_record_id", reservations.c.record_id, unique=True)
+_row = reservations.c
+sa.Index("reservations_request_id", _row.request_id, unique=True)
+sa.Index("reservations_record_id", _row.record_id, unique=True)
 _UNLISTED: list[sa.ColumnElement[str]] = [
     sa.literal_column(f"'{status}'") for status in sorted(set(Status) - LISTED_STATUSES)
 ]
-IS_LISTED: Final = reservations.c.status.not_in(_UNLISTED)
+IS_LISTED: Final = _row.status.not_in(_UNLISTED)
 """The default filter of a list. A partial index serves only statements with exactly its condition."""
-sa.Index(
-    "reservations_listed",
-    reservations.c.account_id,
-    reservations.c.id,
-    postgresql_where=IS_LISTED,
-    sqlite_where=IS_LISTED,
-)
+_partial_index("reservations_listed", _row.account_id, _row.id, where=IS_LISTED)
 # One for each filter of a list, with ids last, because lists are read in the order of ids.
-sa.Index("reservations_status", reservations.c.account_id, reservations.c.status, reservations.c.id)
-sa.Index("reservations_property", reservations.c.account_id, reservations.c.property_id, reservations.c.id)
-sa.Index("reservations_arrival", reservations.c.account_id, reservations.c.arrival_date, reservations.c.id)
-sa.Index("reservations_departure", reservations.c.account_id, reservations.c.departure_date, reservations.c.id)
+sa.Index("reservations_status", _row.account_id, _row.status, _row.id)
+sa.Index("reservations_property", _row.account_id, _row.property_id, _row.id)
+sa.Index("reservations_arrival", _row.account_id, _row.arrival_date, _row.id)
+sa.Index("reservations_departure", _row.account_id, _row.departure_date, _row.id)
 # By day, because there are few days. The moment is last in the index, so that older rows are skipped unread.
-sa.Index(
-    "reservations_updated",
-    reservations.c.account_id,
-    utc_day(reservations.c.updated_at),
-    reservations.c.id,
-    reservations.c.updated_at,
-)
+sa.Index("reservations_updated", _row.account_id, utc_day(_row.updated_at), _row.id, _row.updated_at)
 # Claimable rows, in the order of claims. The partition is the last column of the index, so that rows of other workers' partitions
 # are skipped unread.
-sa.Index(
+_partial_index(
     "reservations_due",
-    reservations.c.account_id,
-    reservations.c.due_at,
-    reservations.c.id,
-    reservations.c.partition,
-    postgresql_where=sa.text("due_at IS NOT NULL AND leased_by IS NULL"),
-    sqlite_where=sa.text("due_at IS NOT NULL AND leased_by IS NULL"),
+    _row.account_id,
+    _row.due_at,
+    _row.id,
+    _row.partition,
+    where=sa.text("due_at IS NOT NULL AND leased_by IS NULL"),
 )
 # For operators, who look up reservations by the PMS's id.
-sa.Index(
-    "reservations_pms_id",
-    reservations.c.pms_reservation_id,
-    reservations.c.id,
-    postgresql_where=sa.text("pms_reservation_id IS NOT NULL"),
-    sqlite_where=sa.text("pms_reservation_id IS NOT NULL"),
-)
-sa.Index(
-    "reservations_doubles",
-    reservations.c.id,
-    postgresql_where=sa.text("doubles IS NOT NULL"),
-    sqlite_where=sa.text("doubles IS NOT NULL"),
-)
-sa.Index(
+_partial_index("reservations_pms_id", _row.pms_reservation_id, _row.id, where=sa.text("pms_reservation_id IS NOT NULL"))
+_partial_index("reservations_doubles", _row.id, where=sa.text("doubles IS NOT NULL"))
+_partial_index(
     "reservations_deadline",
-    reservations.c.deadline_at,
-    reservations.c.id,
-    reservations.c.partition,
-    postgresql_where=sa.text("status <> 'IN_DOUBT' AND due_at IS NOT NULL AND leased_by IS NULL"),
-    sqlite_where=sa.text("status <> 'IN_DOUBT' AND due_at IS NOT NULL AND leased_by IS NULL"),
+    _row.deadline_at,
+    _row.id,
+    _row.partition,
+    where=sa.text("status <> 'IN_DOUBT' AND due_at IS NOT NULL AND leased_by IS NULL"),
 )
-sa.Index(
-    "reservations_leased",
-    reservations.c.leased_by,
-    postgresql_where=sa.text("leased_by IS NOT NULL"),
-    sqlite_where=sa.text("leased_by IS NOT NULL"),
-)
+_partial_index("reservations_leased", _row.leased_by, where=sa.text("leased_by IS NOT NULL"))
 
 _departed_later = sa.and_(
-    reservations.c.status == sa.literal_column("'CONFIRMED'"),
-    reservations.c.departure_date > utc_day(reservations.c.updated_at),
+    _row.status == sa.literal_column("'CONFIRMED'"),
+    _row.departure_date > utc_day(_row.updated_at),
 )
 FINISHED_DAY: Final[sa.ColumnElement[date]] = sa.func.coalesce(
-    sa.case((_departed_later, reservations.c.departure_date)), utc_day(reservations.c.updated_at)
+    sa.case((_departed_later, _row.departure_date)), utc_day(_row.updated_at)
 )
 """The day on which a submission is finished: of the guest's departure if confirmed and later, else of its outcome."""
 _IDENTIFIABLE = "anonymized_at IS NULL AND due_at IS NULL AND leased_by IS NULL AND status <> 'IN_DOUBT'"
 IS_IDENTIFIABLE: Final = sa.text(_IDENTIFIABLE)
 """Finished rows that still have their guest's data; literally the condition of the index."""
-sa.Index(
-    "reservations_identifiable",
-    reservations.c.workspace_id,
-    reservations.c.status,
-    FINISHED_DAY,
-    reservations.c.id,
-    postgresql_where=sa.text(_IDENTIFIABLE),
-    sqlite_where=sa.text(_IDENTIFIABLE),
+_partial_index(
+    "reservations_identifiable", _row.workspace_id, _row.status, FINISHED_DAY, _row.id, where=sa.text(_IDENTIFIABLE)
 )
 
 _OPEN_FAILURE = "status = 'FAILED' AND anonymized_at IS NULL"
 IS_OPEN_FAILURE: Final = sa.text(_OPEN_FAILURE)
 """Failed submissions that can be replayed; literally the condition of the index."""
-sa.Index(
-    "reservations_failed",
-    reservations.c.account_id,
-    reservations.c.failure_class,
-    postgresql_where=sa.text(_OPEN_FAILURE),
-    sqlite_where=sa.text(_OPEN_FAILURE),
-)
+_partial_index("reservations_failed", _row.account_id, _row.failure_class, where=sa.text(_OPEN_FAILURE))
 
 _POSSIBLE = "status IN ('PENDING', 'IN_DOUBT', 'CONFIRMED', 'CANCELLED')"
 """Rows that led or may lead to a reservation. Only these are searched for repeats."""
@@ -210,24 +175,13 @@ def recognised_by(columns: ReadOnlyColumnCollection[str, Any]) -> sa.ColumnEleme
     return sa.func.coalesce(columns.transaction_key, columns.natural_key)
 
 
-sa.Index(
-    "reservations_recognised",
-    recognised_by(reservations.c),
-    reservations.c.id,
-    postgresql_where=sa.text(f"natural_key IS NOT NULL AND {_POSSIBLE}"),
-    sqlite_where=sa.text(f"natural_key IS NOT NULL AND {_POSSIBLE}"),
+_partial_index(
+    "reservations_recognised", recognised_by(_row), _row.id, where=sa.text(f"natural_key IS NOT NULL AND {_POSSIBLE}")
 )
 
 _IS_RECOGNISED = f"stay_key IS NOT NULL AND {_POSSIBLE}"
 # By both, so that the same content is found at once, regardless of how many have the same stay.
-sa.Index(
-    "reservations_stay",
-    reservations.c.stay_key,
-    reservations.c.same_key,
-    reservations.c.id,
-    postgresql_where=sa.text(_IS_RECOGNISED),
-    sqlite_where=sa.text(_IS_RECOGNISED),
-)
+_partial_index("reservations_stay", _row.stay_key, _row.same_key, _row.id, where=sa.text(_IS_RECOGNISED))
 
 card_keys = sa.Table(
     "card_keys",
@@ -352,7 +306,7 @@ failed with an unexpected exception; the last one is logged with `error_id`."""
 _SET_ASIDE = "faults > 0"
 IS_SET_ASIDE: Final = sa.text(_SET_ASIDE)
 """Events that could not be published; literally the condition of the index."""
-sa.Index("outbox_set_aside", outbox.c.id, postgresql_where=sa.text(_SET_ASIDE), sqlite_where=sa.text(_SET_ASIDE))
+_partial_index("outbox_set_aside", outbox.c.id, where=sa.text(_SET_ASIDE))
 
 suspects = sa.Table(
     "suspects",
@@ -387,18 +341,12 @@ webhook_deliveries = sa.Table(
 delivery whose claimant dies is due again. `retrying_since`: the first attempt of this series; before that, when it was queued.
 `claims` numbers the claims, to distinguish them."""
 
-sa.Index(
-    "webhook_deliveries_event",
-    webhook_deliveries.c.endpoint_id,
-    webhook_deliveries.c.event_id,
-    unique=True,
-)
-sa.Index(
+sa.Index("webhook_deliveries_event", webhook_deliveries.c.endpoint_id, webhook_deliveries.c.event_id, unique=True)
+_partial_index(
     "webhook_deliveries_due",
     webhook_deliveries.c.endpoint_id,
     webhook_deliveries.c.due_at,
-    postgresql_where=sa.text("due_at IS NOT NULL"),
-    sqlite_where=sa.text("due_at IS NOT NULL"),
+    where=sa.text("due_at IS NOT NULL"),
 )
 sa.Index("webhook_deliveries_endpoint", webhook_deliveries.c.endpoint_id, webhook_deliveries.c.id)
 

@@ -16,8 +16,10 @@ from forwarder.process.containment import FAULTS, Where, contained
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.submission import shadow_id
 from forwarder.store.submissions.port import StoreUnavailable
-from forwarder.tenancy.port import TenancyUnavailable
-from forwarder.tenancy.retention import RetentionPolicies, RetentionPolicy
+from forwarder.tenancy.port import RetentionPolicy, TenancyUnavailable
+
+if TYPE_CHECKING:
+    from forwarder.tenancy.sql.admin import RetentionPolicies
 
 if TYPE_CHECKING:
     from forwarder.store.retention import GuestStore
@@ -35,7 +37,7 @@ _REMOVED_FOR = timedelta(hours=1)
 class RetentionSweeper:
     """Sweeps what `policies` say out of `store`."""
 
-    def __init__(self, store: "GuestStore", policies: RetentionPolicies, clock: Clock) -> None:
+    def __init__(self, store: "GuestStore", policies: "RetentionPolicies", clock: Clock) -> None:
         self._store = store
         self._policies = policies
         self._clock = clock

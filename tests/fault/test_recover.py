@@ -27,7 +27,7 @@ from forwarder.store.lists.overview import Overview
 from forwarder.store.submissions.recorder import Recorder
 from forwarder.store.submissions.repairs import StoreRecovery
 from forwarder.store.tables import reservations
-from forwarder.topics.cancellations import encode_cancellation
+from forwarder.topics.codec import encode_cancellation
 from forwarder.topics.port import Log
 from forwarder.topics.reading import read_to_end
 from tests.fault import test_restore as restore

@@ -38,8 +38,7 @@ from forwarder.store.submissions.card_keys import SqlCardKeys
 from forwarder.store.submissions.recorder import Recorder
 from forwarder.store.submissions.repairs import StoreRecovery
 from forwarder.tenancy.port import Account
-from forwarder.tenancy.sealing.binding import with_credential
-from forwarder.tenancy.sealing.texts import SecretUnsealer, sealer_of
+from forwarder.tenancy.sealing import SecretUnsealer, sealer_of, with_credential
 from forwarder.topics.codec import decode_data
 from forwarder.topics.port import Log, Topics
 from forwarder.topics.reading import read_to_end

@@ -4,12 +4,12 @@ from forwarder.assembly.backend import Backend
 from forwarder.operations.privacy.erase import Guests
 from forwarder.operations.privacy.retention import Purge, Retention
 from forwarder.store.retention import GuestStore, Purger
-from forwarder.tenancy.sql.retention import SqlRetentionPolicies
+from forwarder.tenancy.sql.admin import RetentionPolicies
 
 
 def retention_of(backend: Backend) -> Retention:
     """The workspaces' retention policies."""
-    return Retention(SqlRetentionPolicies(backend.engine), backend.audit)
+    return Retention(RetentionPolicies(backend.engine), backend.audit)
 
 
 def purge_of(backend: Backend) -> Purge:
@@ -19,7 +19,7 @@ def purge_of(backend: Backend) -> Purge:
 
 def guests_of(backend: Backend) -> Guests:
     """Finds and erases guests."""
-    accounts = SqlRetentionPolicies(backend.engine).account_workspaces
+    accounts = RetentionPolicies(backend.engine).account_workspaces
     return Guests(
         GuestStore(backend.engine), accounts, backend.log, backend.settings.topics, backend.clock, backend.audit
     )

@@ -19,8 +19,7 @@ from forwarder.store.submissions.recorder import Recorder
 from forwarder.store.submissions.repairs import Places
 from forwarder.tenancy.sql.admin import SqlTenancyAdmin
 from forwarder.tenancy.sql.endpoints import SqlEndpoints
-from forwarder.tenancy.sql.sealing_keys import load_sealing_keys
-from forwarder.tenancy.sql.secrets import SqlSecrets
+from forwarder.tenancy.sql.secrets import SqlSecrets, load_sealing_keys
 
 
 @asynccontextmanager

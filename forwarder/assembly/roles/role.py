@@ -26,7 +26,7 @@ from forwarder.process.supervision import BACKLOG, Stop, side_by_side
 from forwarder.settings import Settings
 from forwarder.store.deployment import TELL_SECONDS, ProcessRegister, RunningProcess
 from forwarder.store.submissions.port import StoreUnavailable, ThrottleState
-from forwarder.tenancy.key_uses import write_uses
+from forwarder.tenancy.access import write_uses
 from forwarder.tenancy.limits import RateLimits, exchange_usage
 from forwarder.tenancy.port import TenancyUnavailable
 from forwarder.tenancy.sql.usage import SqlKeyUses, SqlUsage
@@ -121,7 +121,7 @@ async def telling_of_itself(role: str, backend: Backend, stop: Stop, throttles: 
 
     async def step() -> None:
         seen = replace(this, seen_at=clock.now(), throttles=throttles())
-        await register.tell(seen)
+        await register.report(seen)
         await register.forget_old(seen)
         await clock.sleep(TELL_SECONDS)
 

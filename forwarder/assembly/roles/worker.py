@@ -26,9 +26,9 @@ from forwarder.store.retention import GuestStore
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.store.submissions.recorder import Recorder
 from forwarder.tenancy.port import CannotOpen, TenancyUnavailable
-from forwarder.tenancy.sealing.registry import Keyring
+from forwarder.tenancy.sealing import Keyring
+from forwarder.tenancy.sql.admin import RetentionPolicies
 from forwarder.tenancy.sql.grants import SqlGrants
-from forwarder.tenancy.sql.retention import SqlRetentionPolicies
 from forwarder.topics.port import LogUnavailable, Publisher
 from forwarder.worker.parts import WorkerParts
 from forwarder.worker.retention import RetentionSweeper
@@ -89,7 +89,7 @@ async def open_worker(stack: AsyncExitStack, backend: Backend, publisher: Publis
         standing=standing_parts(backend),
         lacking=recovery_check(backend, await backend.request_ids(), signer).lacking,
         topic_losses=topic_check(backend),
-        sweeper=RetentionSweeper(GuestStore(backend.engine), SqlRetentionPolicies(backend.engine), clock),
+        sweeper=RetentionSweeper(GuestStore(backend.engine), RetentionPolicies(backend.engine), clock),
     )
     return Worker(parts)
 

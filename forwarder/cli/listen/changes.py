@@ -19,7 +19,7 @@ from forwarder.process.clock import Clock, iso
 from forwarder.reservation.cancellation import CancellationStatus
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.record import EVENT_TYPES, ResultEvent
-from forwarder.tenancy.tokens import is_test_token
+from forwarder.tenancy.api_keys import is_test_token
 
 _RESERVATIONS: Final = "/api/v1/vrs/reservations"
 _SUBMISSIONS: Final = "/api/v1/vrs/submissions"

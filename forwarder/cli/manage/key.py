@@ -9,7 +9,7 @@ import typer
 from forwarder.cli.backend import with_backend
 from forwarder.cli.output import AsJson, WrongUsage, say, show_json, show_rows
 from forwarder.process.clock import iso
-from forwarder.tenancy.key_terms import (
+from forwarder.tenancy.api_keys import (
     DEFAULT_SCOPES,
     SCOPES,
     read_expiry,

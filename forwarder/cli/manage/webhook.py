@@ -14,7 +14,7 @@ from forwarder.cli.manage.webhook_deliveries import EndpointId, OfWorkspace, in_
 from forwarder.cli.output import AsJson, WrongUsage, say, show_json, show_one, show_rows
 from forwarder.notifier.api.actions import endpoint_json
 from forwarder.notifier.webhooks import DEFAULT_OVERLAP_SECONDS, MAX_OVERLAP_SECONDS, UNCHANGED
-from forwarder.tenancy.webhooks import Endpoint
+from forwarder.tenancy.port import Endpoint
 
 _COLUMNS = ("id", "workspace", "url", "enabled", "disabledReason", "types")
 _EVERY = "all"

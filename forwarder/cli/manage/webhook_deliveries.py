@@ -15,7 +15,7 @@ from forwarder.notifier.api.actions import delivery_json
 from forwarder.notifier.webhooks import EndpointDisabled, UnknownType
 from forwarder.process.clock import SystemClock, iso
 from forwarder.store.deliveries import DeliveryEntry, DeliveryStatus
-from forwarder.tenancy.webhooks import TooManyEndpoints
+from forwarder.tenancy.port import TooManyEndpoints
 from forwarder.webhooks.port import BadTarget
 
 EndpointId = Annotated[str, typer.Argument(metavar="ID", help="The webhook's identifier: whk_….")]

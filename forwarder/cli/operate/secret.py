@@ -12,11 +12,8 @@ from forwarder.cli.output import AsJson, Failed, say, show_json, show_rows
 from forwarder.operations.secrets import Sealed, SealedCardKeys, Secrets, SecretStatus, StillNeeded
 from forwarder.process.clock import iso
 from forwarder.store.submissions.card_keys import SqlCardKeys
-from forwarder.tenancy.sealing.keys import Secret
-from forwarder.tenancy.sealing.registry import Keyring, Resealed
-from forwarder.tenancy.sql.sealed import SqlSealed
-from forwarder.tenancy.sql.sealing_keys import SqlSealingKeys
-from forwarder.tenancy.sql.secrets import SqlSecrets
+from forwarder.tenancy.sealing import Keyring, Resealed, Secret
+from forwarder.tenancy.sql.secrets import SqlSealed, SqlSealingKeys, SqlSecrets
 
 _SECRET_BYTES = 32
 

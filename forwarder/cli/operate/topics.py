@@ -12,7 +12,7 @@ from forwarder.cli.backend import with_backend
 from forwarder.cli.output import AsJson, WrongUsage, say, show_json, show_rows
 from forwarder.cli.run.serve import settings_and_logging
 from forwarder.settings import Distributed, Embedded
-from forwarder.topics.kafka.security.acls import acls, arguments
+from forwarder.topics.kafka.security import acls, arguments
 
 
 def commands() -> typer.Typer:

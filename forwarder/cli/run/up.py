@@ -21,9 +21,9 @@ from forwarder.cli.output import say
 from forwarder.cli.run.serve import Host, Port, listen, settings_and_logging
 from forwarder.process.supervision import Stop, own_url, run_until_signalled
 from forwarder.settings import Settings
-from forwarder.tenancy.key_terms import ALL_SCOPES
+from forwarder.tenancy.api_keys import ALL_SCOPES
 from forwarder.tenancy.port import Account, AlreadyExists
-from forwarder.tenancy.sealing.binding import with_credential
+from forwarder.tenancy.sealing import with_credential
 
 _log = structlog.get_logger(__name__)
 

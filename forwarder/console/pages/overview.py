@@ -21,7 +21,7 @@ from forwarder.operations.show.standing import (
     read_work,
 )
 from forwarder.operations.show.throttles import PmsState, pms_states
-from forwarder.tenancy.webhooks import Endpoint
+from forwarder.tenancy.port import Endpoint
 
 if TYPE_CHECKING:
     from forwarder.store.deployment import RunningProcess

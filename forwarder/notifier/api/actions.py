@@ -20,8 +20,7 @@ from forwarder.process.clock import iso
 from forwarder.reservation.problems.problem import Problem
 from forwarder.store.deliveries import DeliveryAttempt, DeliveryEntry
 from forwarder.store.lists.port import fitting, neighbours
-from forwarder.tenancy.port import NotKnown
-from forwarder.tenancy.webhooks import Endpoint
+from forwarder.tenancy.port import Endpoint, NotKnown
 
 ENDPOINT_ID: Final = re.compile(r"whk_[A-Za-z0-9_-]{1,64}")
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from forwarder.operations.audit import Audit
 from forwarder.process.clock import Clock
 from forwarder.reservation.submission import live_account_id
-from forwarder.store.submissions.port import GuestRecord, ParkedReason, Standing
+from forwarder.store.submissions.port import ErasureState, GuestRecord, ParkedReason
 from forwarder.topics.codec import Undecodable, decode_data
 from forwarder.topics.port import Log, Topics
 from forwarder.topics.reading import read_to_end
@@ -120,7 +120,7 @@ class Guests:
         """Erases the erasable ones of `found`; returns their request ids. Each transaction has an audit entry with the request
         ids and without the guest."""
         erased: list[str] = []
-        ready = [record for record in found.records if record.standing is Standing.ERASABLE]
+        ready = [record for record in found.records if record.standing is ErasureState.ERASABLE]
         for workspace_id, records in groupby(sorted(ready, key=_workspace), key=_workspace):
             of_workspace = list(records)
             for first in range(0, len(of_workspace), _AT_ONCE):

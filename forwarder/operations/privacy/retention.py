@@ -4,13 +4,16 @@ submissions: counts them, then deletes them in small batches while the workers r
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import date, datetime, timedelta
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from forwarder.operations.audit import Audit
 from forwarder.process.clock import Clock
 from forwarder.store.audit import AuditResult
 from forwarder.store.retention import Purged
-from forwarder.tenancy.retention import RetentionPolicies, RetentionPolicy
+from forwarder.tenancy.port import RetentionPolicy
+
+if TYPE_CHECKING:
+    from forwarder.tenancy.sql.admin import RetentionPolicies
 
 MIN_DAYS: Final = 30
 """Submissions that finished less than this many days ago are kept: callers, webhooks and consumers still query them."""
@@ -20,7 +23,7 @@ _AT_ONCE: Final = 500
 class Retention:
     """Raises `NotKnown`, `TenancyUnavailable`."""
 
-    def __init__(self, policies: RetentionPolicies, audit: Audit) -> None:
+    def __init__(self, policies: "RetentionPolicies", audit: Audit) -> None:
         self._policies = policies
         self._audit = audit
 

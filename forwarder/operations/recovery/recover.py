@@ -36,8 +36,8 @@ from forwarder.store.submissions.port import (
     StoreUnavailable,
     Unstorable,
 )
+from forwarder.tenancy.cards import GONE
 from forwarder.tenancy.port import DEFAULT_DEADLINE_SECONDS, Account, Directory, TenancyUnavailable
-from forwarder.tenancy.sealing.cards import GONE
 from forwarder.topics.codec import trace_of
 from forwarder.topics.port import ConsumedMessage, Log, LogUnavailable, Publisher, Topics, moment_of
 from forwarder.topics.reading import read_to_end

@@ -14,7 +14,7 @@ from forwarder.reservation.cancellation import CancellationRequest, Cancellation
 from forwarder.reservation.outcome import Status
 from forwarder.store.lists.port import StoredSubmission, SubmissionSummary
 from forwarder.tenancy.port import Account, Directory
-from forwarder.topics.cancellations import encode_cancellation
+from forwarder.topics.codec import encode_cancellation
 from forwarder.topics.port import Log, Publisher
 from forwarder.topics.signing import MessageSigner
 

@@ -14,7 +14,7 @@ from forwarder.process.clock import iso
 from forwarder.process.containment import INTERNAL_ERROR, Fault
 from forwarder.reservation.parsing import whole_number
 from forwarder.store.submissions.port import FAILURE_CLASS, DeadLetter, Ended, Work
-from forwarder.tenancy.sealing.cards import GONE
+from forwarder.tenancy.cards import GONE
 from forwarder.topics.codec import encode_submission
 from forwarder.topics.port import MAX_MESSAGE_BYTES, ConsumedMessage, Message, Topics
 from forwarder.topics.signing import EVENT_ID, REPLAY_OF

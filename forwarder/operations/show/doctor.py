@@ -12,7 +12,7 @@ from forwarder.operations.show.assumptions import Facts, broken_assumptions
 from forwarder.process.clock import Clock
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.tenancy.port import Account, KnownKey, TenancyUnavailable, Workspace
-from forwarder.tenancy.sealing.registry import UnknownSecret
+from forwarder.tenancy.sealing import UnknownSecret
 from forwarder.topics.port import Log, LogUnavailable, Topics
 
 Verdict = Literal["ok", "warning", "failed", "not tried"]

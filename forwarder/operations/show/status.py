@@ -21,9 +21,8 @@ from forwarder.process.clock import Clock
 from forwarder.store.audit import AuditHead, AuditTrail
 from forwarder.store.lists.port import EndpointWork, NextTry
 from forwarder.store.submissions.port import Heartbeat, StoreUnavailable
-from forwarder.tenancy.port import TenancyUnavailable
-from forwarder.tenancy.sealing.registry import KnownSecret, SecretState
-from forwarder.tenancy.webhooks import Endpoint
+from forwarder.tenancy.port import Endpoint, TenancyUnavailable
+from forwarder.tenancy.sealing import KnownSecret, SecretState
 from forwarder.topics.port import Log, LogUnavailable, TopicState
 
 if TYPE_CHECKING:

@@ -28,7 +28,17 @@ from forwarder.store.lists.port import (
 )
 from forwarder.store.lists.reader import SqlReader
 from forwarder.store.lists.statements import of_each
-from forwarder.store.sql import BATCH, DialectName, as_batch, batch_of, distinct, key_among, key_batch, same_key
+from forwarder.store.sql import (
+    BATCH,
+    DialectName,
+    as_batch,
+    batch_of,
+    columns_of,
+    distinct,
+    key_among,
+    key_batch,
+    same_key,
+)
 from forwarder.store.submissions.duplicates import EVERY_ROW, POSSIBLE_STATUSES, alike_of, original_of, replaced_by
 from forwarder.store.submissions.rows import attempts_of
 from forwarder.store.tables import outbox, recognised_by, reservations
@@ -41,24 +51,10 @@ _CANDIDATES: Final = 5000
 _SKEW: Final = timedelta(minutes=5)
 """The maximum difference between the clocks of ingresses and workers."""
 
-_SUMMARY: Final = (
-    _row.id,
-    _row.record_id,
-    _row.request_id,
-    _row.workspace_id,
-    _row.account_id,
-    _row.status,
-    _row.property_id,
-    _row.arrival_date,
-    _row.departure_date,
-    _row.attempts,
-    _row.accepted_at,
-    _row.due_at,
-    _row.deadline_at,
-    _row.leased_by,
-    _row.pms_reservation_id,
-    _row.problem,
-    _row.revision,
+_SUMMARY: Final = columns_of(
+    reservations,
+    "id record_id request_id workspace_id account_id status property_id arrival_date departure_date attempts "
+    "accepted_at due_at deadline_at leased_by pms_reservation_id problem revision",
 )
 
 _TIMES: Final[Mapping[DialectName, sa.Executable]] = {
@@ -71,14 +67,7 @@ _SIZES: Final[Mapping[DialectName, sa.Executable]] = {
     "sqlite": sa.text("SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()"),
 }
 
-_ASKED: Final = (
-    _row.request_id,
-    _row.account_id,
-    _row.request,
-    _row.evidence,
-    _row.pms_reservation_id,
-    _row.doubles,
-)
+_ASKED: Final = columns_of(reservations, "request_id account_id request evidence pms_reservation_id doubles")
 
 _MAX_DOUBLED: Final = 1000
 

@@ -31,7 +31,7 @@ from forwarder.store.lists.port import (
     shape_of,
     sides,
 )
-from forwarder.store.sql import BATCH, DialectName, batch_of, key_batch, octets, same_key
+from forwarder.store.sql import BATCH, DialectName, batch_of, columns_of, key_batch, octets, same_key
 from forwarder.store.submissions.duplicates import POSSIBLE_STATUSES, fingerprint_of, original_of
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.store.submissions.rows import attempts_of, similar_in
@@ -48,15 +48,8 @@ def _unless_recorded(column: sa.Column[Any]) -> sa.ColumnElement[Any]:
     return sa.case((_row.record.is_(None), column)).label(column.name)
 
 
-_SHOWN = (
-    _row.record_id,
-    _row.request_id,
-    _row.status,
-    _row.created_at,
-    _row.updated_at,
-    _row.cancelled_at,
-    _row.pms_reservation_id,
-    _row.problem,
+_SHOWN = columns_of(
+    reservations, "record_id request_id status created_at updated_at cancelled_at pms_reservation_id problem"
 )
 
 _LARGEST_SIZE: Final = 2**31 - 1
@@ -83,17 +76,11 @@ SUBMISSION = (
     _row.record,
     _unless_recorded(_row.request),
     *_SHOWN,
-    _row.accepted_at,
-    _row.attempts,
-    _row.property_id,
-    _row.revision,
-    _row.cancel_requested_at,
-    _row.cancel_reason,
-    _row.cancel_problem,
-    _row.partition,
-    _row.similar_to,
-    _row.conflicting_at,
-    _row.evidence,
+    *columns_of(
+        reservations,
+        "accepted_at attempts property_id revision cancel_requested_at cancel_reason cancel_problem partition "
+        "similar_to conflicting_at evidence",
+    ),
 )
 
 
@@ -128,13 +115,7 @@ _BY_ID: Final = sa.select(*SUBMISSION, _row.fingerprint).where(
 )
 _SIMILAR: Final = (
     sa.select(
-        _row.request_id,
-        _row.status,
-        _row.accepted_at,
-        _row.cancel_requested_at,
-        _row.cancel_problem,
-        _row.request,
-        _row.same_key,
+        *columns_of(reservations, "request_id status accepted_at cancel_requested_at cancel_problem request same_key"),
     )
     .where(
         _OF_ACCOUNT,

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import sqlalchemy as sa
 
-from forwarder.store.sql import DialectName, Moment, batch_of, insert_into, key_among, same_key
+from forwarder.store.sql import DialectName, Moment, batch_of, columns_of, insert_into, key_among, same_key
 from forwarder.store.tables import parked_cancellations, reservations
 
 _INGEST_LOCK: Final = 0x72657376
@@ -53,13 +53,7 @@ def not_noted() -> sa.Select[Any]:
 def note() -> sa.Executable:
     """Note a batch of cancellations on their rows, where none is noted yet or the noted one failed with the revision named here."""
     batch = batch_of(
-        _row.request_id,
-        _row.account_id,
-        _row.revision,
-        _row.cancel_requested_at,
-        _row.cancel_reason,
-        _row.deadline_at,
-        _row.trace,
+        *columns_of(reservations, "request_id account_id revision cancel_requested_at cancel_reason deadline_at trace"),
     )
     is_new = _is_new(batch.c.revision)
     unsent = sa.and_(_row.status == PENDING, _row.leased_by.is_(None), ~_row.possibly_sent)

@@ -42,10 +42,6 @@ class DuplicateFinder:
 
     def __init__(self, dialect: DialectName) -> None:
         self._look = look(dialect)
-        self._unpark, self._forget_parked = cancellations.unpark(), cancellations.forget_parked()
-        self._note = cancellations.note()
-        self._take_back, self._keep = take_back(), keep()
-        self._mark_keyed, self._note_similar = mark_keyed(), note_similar()
 
     async def settle(
         self, connection: AsyncConnection, rows: Sequence[sa.Row[Any]], arrived: Mapping[str, Arrival], now: datetime
@@ -60,8 +56,8 @@ class DuplicateFinder:
             return rows, Repeats()
         cancelled: dict[int, sa.Row[Any]] = {}
         if any(row.new_id is None for row in found):  # means that any cancellations are parked
-            cancelled = {row.id: row for row in await connection.execute(self._unpark, {"now": now})}
-            await connection.execute(self._forget_parked)
+            cancelled = {row.id: row for row in await connection.execute(cancellations.unpark(), {"now": now})}
+            await connection.execute(cancellations.forget_parked())
         repeats = _decide(rows, arrived, found, cancelled)
         await self._carry_out(connection, repeats)
         await self._cancel_originals(connection, repeats, arrived, [cancelled[each] for each in cancelled], now)
@@ -70,15 +66,15 @@ class DuplicateFinder:
 
     async def _carry_out(self, connection: AsyncConnection, repeats: Repeats) -> None:
         if repeats.duplicates:
-            await connection.execute(self._take_back, {BATCH: key_batch("id", repeats.duplicates)})
+            await connection.execute(take_back(), {BATCH: key_batch("id", repeats.duplicates)})
         found_now = [each for row_id, each in repeats.duplicates.items() if row_id not in repeats.known]
         if found_now:
-            await connection.execute(self._keep, {BATCH: as_batch([_duplicate_row(each) for each in found_now])})
+            await connection.execute(keep(), {BATCH: as_batch([_duplicate_row(each) for each in found_now])})
         if repeats.keyed:
-            await connection.execute(self._mark_keyed, {BATCH: key_batch("id", repeats.keyed)})
+            await connection.execute(mark_keyed(), {BATCH: key_batch("id", repeats.keyed)})
         if repeats.similar:
             noted = [{"id": row_id, "similar_to": others} for row_id, others in repeats.similar.items()]
-            await connection.execute(self._note_similar, {BATCH: as_batch(noted)})
+            await connection.execute(note_similar(), {BATCH: as_batch(noted)})
 
     async def _cancel_originals(
         self,
@@ -102,7 +98,7 @@ class DuplicateFinder:
             if row.id in repeats.duplicates
         ]
         if noted:
-            await connection.execute(self._note, {BATCH: as_batch(noted), "now": now})
+            await connection.execute(cancellations.note(), {BATCH: as_batch(noted), "now": now})
 
 
 def _any_alike(naturals: Sequence[NaturalKey | None]) -> bool:

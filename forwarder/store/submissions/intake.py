@@ -12,7 +12,17 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from forwarder.process.clock import iso
-from forwarder.store.sql import BATCH, DialectName, Moment, as_batch, batch_of, insert_into, key_among, same_key
+from forwarder.store.sql import (
+    BATCH,
+    DialectName,
+    Moment,
+    as_batch,
+    batch_of,
+    columns_of,
+    insert_into,
+    key_among,
+    same_key,
+)
 from forwarder.store.submissions import cancellations, duplicates
 from forwarder.store.submissions.cancellations import PENDING, ingest_lock
 from forwarder.store.submissions.card_keys import insert_card_keys
@@ -201,29 +211,11 @@ _worker: sa.BindParameter[str] = sa.bindparam("worker_id")
 _now = sa.bindparam("now", type_=Moment())
 _has_lease = sa.exists().where(workers.c.id == _worker)
 
-_INGESTED = (
-    _row.request_id,
-    _row.record_id,
-    _row.workspace_id,
-    _row.account_id,
-    _row.partition,
-    _row.log_offset,
-    _row.log_timestamp_ms,
-    _row.operation,
-    _row.property_id,
-    _row.room_id,
-    _row.arrival_date,
-    _row.departure_date,
-    _row.fingerprint,
-    _row.card,
-    _row.accepted_at,
-    _row.deadline_at,
-    _row.trace,
-    _row.natural_key,
-    _row.transaction_key,
-    _row.keyed,
-    _row.same_key,
-    _row.stay_key,
+_INGESTED = columns_of(
+    reservations,
+    "request_id record_id workspace_id account_id partition log_offset log_timestamp_ms operation property_id "
+    "room_id arrival_date departure_date fingerprint card accepted_at deadline_at trace natural_key "
+    "transaction_key keyed same_key stay_key",
 )
 
 

@@ -16,10 +16,10 @@ from forwarder.process.containment import FAULTS, Blame, Fault, Where, contained
 from forwarder.reservation.evidence import WORKER_LOST
 from forwarder.store.sql import (
     BATCH,
-    DialectName,
     Moment,
     as_batch,
     batch_of,
+    columns_of,
     distinct,
     insert_into,
     key_among,
@@ -51,18 +51,21 @@ class Leases(LossDetection):
     async def renew(self, worker_id: str, *, seconds: float) -> bool:
         """Extends this worker's lease by `seconds`. False if it was taken over: the worker no longer holds any rows."""
         if worker_id in self._known_workers:
-            return bool(await self._database.run(renew_again(), {"worker_id": worker_id}))
-        await self._database.run(renew_first(self._database.dialect), {"worker_id": worker_id, "seconds": seconds})
+            renewed = sa.update(workers).where(workers.c.id == worker_id).values(sequence=workers.c.sequence + 1)
+            return bool(await self._database.run(renewed.returning(workers.c.id)))
+        first = insert_into(self._database.dialect, workers).values(id=worker_id, sequence=0, lease_seconds=seconds)
+        again = {"sequence": workers.c.sequence + 1}
+        await self._database.run(first.on_conflict_do_update(index_elements=["id"], set_=again))
         self._known_workers.add(worker_id)
         return True
 
     async def end_lease(self, worker_id: str) -> None:
         """End this worker's lease: the next `take_over`, by any worker, frees what it still holds."""
-        await self._database.run(end_lease(), {"worker_id": worker_id})
+        await self._database.run(sa.delete(workers).where(workers.c.id == worker_id))
 
     async def heartbeats(self) -> Sequence[Heartbeat]:
         """The heartbeat of every lease holder."""
-        rows = await self._database.read(heartbeats())
+        rows = await self._database.read(sa.select(workers))
         return [Heartbeat(row.id, row.sequence, row.lease_seconds) for row in rows]
 
     async def take_over(self, stopped: Sequence[Heartbeat], *, now: datetime) -> int:
@@ -72,7 +75,9 @@ class Leases(LossDetection):
         async with self._database.transaction() as connection:
             if stopped:
                 batch = as_batch([{"id": heartbeat.worker_id, "sequence": heartbeat.sequence} for heartbeat in stopped])
-                await connection.execute(end_leases(), {BATCH: batch})
+                them = batch_of(workers.c.id, workers.c.sequence)
+                not_renewed = sa.exists().where(them.c.id == workers.c.id, them.c.sequence == workers.c.sequence)
+                await connection.execute(sa.delete(workers).where(not_renewed), {BATCH: batch})
             freed = await connection.execute(free_abandoned(), {"now": now, "stamp": iso(now)})
             return len(freed.all())
 
@@ -92,8 +97,9 @@ class Leases(LossDetection):
 
     async def backlog(self, *, now: datetime) -> Backlog:
         """The due rows that are not leased."""
-        (row,) = await self._database.read(backlog(), {"now": now})
-        return Backlog(row.due, row.oldest_due_at)
+        figures = sa.select(sa.func.count(), sa.func.min(_row.due_at)).where(_waiting, _row.due_at <= _now)
+        (row,) = await self._database.read(figures, {"now": now})
+        return Backlog(row[0], row[1])
 
     async def claim(
         self,
@@ -148,7 +154,7 @@ class Leases(LossDetection):
             raise self._blame.outage(unreadable[0][1])
         resting = []
         for row, fault in unreadable:
-            [own] = await self._database.read(own_columns(), {"work_id": row.id}) if to_end else [None]
+            own = await self._own_columns(row.id) if to_end else None
             work = None if own is None else unreadable_work(row, own, fault, worker_id)
             if work is None:
                 resting.append(resting_row(row, fault, now=now, due_at=now + UNREADABLE_RESTS))
@@ -157,6 +163,12 @@ class Leases(LossDetection):
         if resting:
             await self._database.run(postpone(), {"worker_id": worker_id, BATCH: as_batch(resting)})
         return works
+
+    async def _own_columns(self, work_id: int) -> sa.Row[Any]:
+        """The fields of a row's reservation that are separate columns."""
+        own = columns_of(reservations, "property_id room_id arrival_date departure_date")
+        [row] = await self._database.read(sa.select(*own).where(_row.id == work_id))
+        return row
 
     async def _lease(
         self, worker_id: str, statement: sa.Executable, parameters: dict[str, Any], narrow: _Narrow | None = None
@@ -202,14 +214,21 @@ class Leases(LossDetection):
     async def suspect(self, worker_id: str, work_id: int) -> int:
         """Make durable, before it is handled, that this worker pushes a row that was taken over again and again. How many workers
         have ended, or lost their lease, over it before."""
-        [row] = await self._database.run(suspect(self._database.dialect), {"worker_id": worker_id, "work_id": work_id})
+        first = insert_into(self._database.dialect, suspects).values(id=work_id, worker_id=worker_id, deaths=0)
+        # A mark that another worker left is a death.
+        died = sa.case((suspects.c.worker_id == worker_id, 0), else_=1)
+        again = {"worker_id": worker_id, "deaths": suspects.c.deaths + died}
+        marked = first.on_conflict_do_update(index_elements=["id"], set_=again).returning(suspects.c.deaths)
+        [row] = await self._database.run(marked)
         deaths: int = row.deaths
         return deaths
 
     async def clear_suspects(self, work_ids: Collection[int]) -> None:
         """Clears the marks of rows whose pushes are over."""
         if work_ids:
-            await self._database.run(clear_suspects(), {BATCH: key_batch("id", work_ids)})
+            them = sa.select(batch_of(suspects.c.id).c.id)
+            cleared = sa.delete(suspects).where(key_among(suspects.c.id, them))
+            await self._database.run(cleared, {BATCH: key_batch("id", work_ids)})
 
 
 _row = reservations.c
@@ -223,43 +242,14 @@ _has_lease = sa.exists().where(workers.c.id == _worker)
 HELD: Final = sa.func.coalesce(_row.leased_by, sa.literal_column("''")) == _worker
 
 WORK = (
-    _row.id,
-    _row.request_id,
-    _row.record_id,
-    _row.workspace_id,
-    _row.account_id,
-    _row.partition,
-    _row.log_offset,
-    _row.log_timestamp_ms,
-    _row.operation,
-    _row.status,
-    _row.request,
-    _row.fingerprint,
-    _row.card,
-    _row.accepted_at,
-    _row.created_at,
-    _row.deadline_at,
-    _row.due_at,
-    _row.attempts,
-    _row.tries,
-    _row.revision,
-    _row.possibly_sent,
-    _row.pushing,
-    _row.target,
-    _row.evidence,
-    _row.updated_at,
-    _row.takeovers,
-    _row.trace,
-    _row.cancel_requested_at,
-    _row.cancel_reason,
-    _row.pms_reservation_id,
+    *columns_of(
+        reservations,
+        "id request_id record_id workspace_id account_id partition log_offset log_timestamp_ms operation status "
+        "request fingerprint card accepted_at created_at deadline_at due_at attempts tries revision possibly_sent "
+        "pushing target evidence updated_at takeovers trace cancel_requested_at cancel_reason pms_reservation_id",
+    ),
     sa.case((_row.status == CONFIRMED, _row.record)).label("record"),
-    _row.natural_key,
-    _row.transaction_key,
-    _row.keyed,
-    _row.same_key,
-    _row.stay_key,
-    _row.similar_to,
+    *columns_of(reservations, "natural_key transaction_key keyed same_key stay_key similar_to"),
 )
 
 
@@ -290,13 +280,6 @@ def accounts_due() -> sa.Executable:
     waiting = distinct(_waiting, _row.account_id, _row.due_at)
     due = sa.exists().where(_row.account_id == waiting.c.value, _due)
     return sa.select(waiting.c.value).where(due)
-
-
-@cache
-def backlog() -> sa.Executable:
-    """The number of rows that are due and not leased, and since when the oldest is due."""
-    figures = (sa.func.count().label("due"), sa.func.min(_row.due_at).label("oldest_due_at"))
-    return sa.select(*figures).select_from(reservations).where(_waiting, _row.due_at <= _now)
 
 
 @cache
@@ -341,41 +324,6 @@ def _of_the_batch() -> sa.Update:
 
 
 _stamp = sa.bindparam("stamp", type_=sa.Text())
-
-
-@cache
-def renew_first(dialect: DialectName) -> sa.Executable:
-    """Start a worker's lease. Takes `worker_id` and `seconds`."""
-    values = {"id": _worker, "sequence": 0, "lease_seconds": sa.bindparam("seconds", type_=sa.Double)}
-    first = insert_into(dialect, workers).values(values)
-    return first.on_conflict_do_update(index_elements=["id"], set_={"sequence": workers.c.sequence + 1})
-
-
-@cache
-def renew_again() -> sa.Executable:
-    """Renew a lease; no row where it was taken over."""
-    sequence = workers.c.sequence + 1
-    return sa.update(workers).where(workers.c.id == _worker).values(sequence=sequence).returning(workers.c.id)
-
-
-@cache
-def heartbeats() -> sa.Executable:
-    """Every lease holder, and how often it renewed."""
-    return sa.select(workers)
-
-
-@cache
-def end_lease() -> sa.Executable:
-    """End a worker's own lease."""
-    return sa.delete(workers).where(workers.c.id == _worker)
-
-
-@cache
-def end_leases() -> sa.Executable:
-    """End the leases of a batch of workers, unless they renewed since."""
-    batch = batch_of(workers.c.id, workers.c.sequence)
-    not_renewed = sa.exists().where(batch.c.id == workers.c.id, batch.c.sequence == workers.c.sequence)
-    return sa.delete(workers).where(not_renewed)
 
 
 @cache
@@ -439,32 +387,3 @@ def postpone() -> sa.Executable:
             leased_by=sa.null(),
         )
     )
-
-
-@cache
-def suspect(dialect: DialectName) -> sa.Executable:
-    """Marks a row that a worker is about to push; returns how many workers died while they pushed it. A mark that another worker
-    left counts as a death."""
-    worker = sa.bindparam("worker_id", type_=sa.Text)
-    first = insert_into(dialect, suspects).values(
-        id=sa.bindparam("work_id", type_=sa.BigInteger), worker_id=worker, deaths=0
-    )
-    died = sa.case((suspects.c.worker_id == worker, 0), else_=1)
-    return first.on_conflict_do_update(
-        index_elements=["id"], set_={"worker_id": worker, "deaths": suspects.c.deaths + died}
-    ).returning(suspects.c.deaths)
-
-
-@cache
-def clear_suspects() -> sa.Executable:
-    """Clears the marks of a batch of rows whose pushes are over."""
-    batch = batch_of(suspects.c.id)
-    return sa.delete(suspects).where(key_among(suspects.c.id, sa.select(batch.c.id)))
-
-
-@cache
-def own_columns() -> sa.Executable:
-    """The fields of a row's reservation that are separate columns."""
-    row = reservations.c
-    named = (row.property_id, row.room_id, row.arrival_date, row.departure_date)
-    return sa.select(*named).where(row.id == sa.bindparam("work_id", type_=sa.BigInteger))

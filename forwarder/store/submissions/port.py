@@ -367,7 +367,7 @@ class ThrottleState:
     requests_burst: float | None
 
 
-class Standing(StrEnum):
+class ErasureState(StrEnum):
     """Whether a submission's guest can be erased now."""
 
     ERASABLE = "erasable"
@@ -388,7 +388,7 @@ class GuestRecord:
     workspace_id: str
     account_id: str
     status: Status
-    standing: Standing
+    standing: ErasureState
     request: dict[str, Any]
     record: dict[str, Any]
 

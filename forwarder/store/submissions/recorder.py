@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from forwarder.process.containment import FAULTS, Where, contained
-from forwarder.store.sql import BATCH, Moment, as_batch, batch_of, key_among, key_batch, same_key
+from forwarder.store.sql import BATCH, Moment, as_batch, batch_of, columns_of, key_among, key_batch, same_key
 from forwarder.store.submissions.cancellations import CANCEL_REQUESTED, CONFIRMED
 from forwarder.store.submissions.intake import SubmissionIntake
 from forwarder.store.submissions.leases import HELD, UNREADABLE_RESTS, postpone
@@ -105,11 +105,12 @@ class Recorder(SubmissionIntake):
 
     async def keep_event(self, outbox_id: int, *, until: datetime, error_id: str) -> None:
         """Note that an event could not be published, and return it no more before `until`."""
-        await self._database.run(keep_event(), {"outbox_id": outbox_id, "until": until, "error_id": error_id})
+        values = {"faults": outbox.c.faults + 1, "error_id": error_id, "publish_attempted_at": until}
+        await self._database.run(sa.update(outbox).where(outbox.c.id == outbox_id).values(values))
 
     async def kept_events(self) -> int:
         """How many events could not be published and are still in the outbox."""
-        [row] = await self._database.read(count_kept())
+        [row] = await self._database.read(sa.select(sa.func.count(outbox.c.id)).where(IS_SET_ASIDE))
         count: int = row[0]
         return count
 
@@ -130,16 +131,9 @@ def _outbox_event(outbox_id: int, ended: Ended, *, in_turn: bool) -> OutboxEvent
 _IN_DOUBT: sa.ColumnElement[str] = sa.literal_column("'IN_DOUBT'")
 _row = reservations.c
 
-_OUTCOME = (
-    _row.status,
-    _row.updated_at,
-    _row.due_at,
-    _row.attempts,
-    _row.problem,
-    _row.pms_reservation_id,
-    _row.cancelled_at,
-    _row.cancel_problem,
-    _row.failure_class,
+_OUTCOME = columns_of(
+    reservations,
+    "status updated_at due_at attempts problem pms_reservation_id cancelled_at cancel_problem failure_class",
 )
 
 _EVENT = (
@@ -269,23 +263,3 @@ def forget_events() -> sa.Executable:
     """Delete a batch of events."""
     batch = batch_of(outbox.c.id)
     return sa.delete(outbox).where(key_among(outbox.c.id, sa.select(batch.c.id)))
-
-
-@cache
-def keep_event() -> sa.Executable:
-    """Mark an event that could not be published, and let it rest until a moment."""
-    return (
-        sa.update(outbox)
-        .where(outbox.c.id == sa.bindparam("outbox_id", type_=sa.BigInteger))
-        .values(
-            faults=outbox.c.faults + 1,
-            error_id=sa.bindparam("error_id", type_=sa.Text),
-            publish_attempted_at=sa.bindparam("until", type_=Moment()),
-        )
-    )
-
-
-@cache
-def count_kept() -> sa.Executable:
-    """The number of events in the outbox that could not be published."""
-    return sa.select(sa.func.count(outbox.c.id)).where(IS_SET_ASIDE)

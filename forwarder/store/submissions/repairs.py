@@ -14,13 +14,23 @@ from forwarder.reservation.cancellation import CancellationRequest
 from forwarder.reservation.duplicates import NaturalKey
 from forwarder.reservation.outcome import Status
 from forwarder.store.database import Database
-from forwarder.store.sql import BATCH, Moment, as_batch, batch_of, insert_into, key_among, key_batch, same_key
+from forwarder.store.sql import (
+    BATCH,
+    Moment,
+    as_batch,
+    batch_of,
+    columns_of,
+    insert_into,
+    key_among,
+    key_batch,
+    same_key,
+)
 from forwarder.store.submissions import cancellations, duplicates, intake, leases, recorder
 from forwarder.store.submissions.cancellations import PENDING
 from forwarder.store.submissions.duplicates import replaced_by
 from forwarder.store.submissions.port import Attempt, Ended, Work
 from forwarder.store.submissions.recorder import finish_where, outcomes
-from forwarder.store.submissions.rows import outcome_batch, work_of
+from forwarder.store.submissions.rows import natural_columns, outcome_batch, work_of
 from forwarder.store.tables import log_gaps, recoveries, reservations
 
 
@@ -146,7 +156,8 @@ class RowState(NamedTuple):
 
 
 class StoreRecovery:
-    """On PostgreSQL or SQLite. For a store that no worker works on. Raises `StoreUnavailable`."""
+    """Brings rows up to date with outcomes that were published before the store was restored to an earlier state. For a store that
+    no worker works on. Raises `StoreUnavailable`."""
 
     def __init__(self, engine: AsyncEngine) -> None:
         self._database = Database(engine)
@@ -194,30 +205,13 @@ class StoreRecovery:
 
     async def recognise_by(self, naturals: Mapping[str, NaturalKey]) -> None:
         """Submissions that were ingested without their natural keys have them from now on."""
-        batch = batch_of(
-            _row.request_id, _row.natural_key, _row.transaction_key, _row.keyed, _row.same_key, _row.stay_key
-        )
-        unnamed = sa.and_(_row.natural_key.is_(None), _row.anonymized_at.is_(None))
-        named = {
-            "natural_key": batch.c.natural_key,
-            "transaction_key": batch.c.transaction_key,
-            "keyed": batch.c.keyed,
-            "same_key": batch.c.same_key,
-            "stay_key": batch.c.stay_key,
-        }
-        rows = [
-            {
-                "request_id": each,
-                "natural_key": key.key,
-                "transaction_key": key.transaction,
-                "keyed": key.keyed,
-                "same_key": key.same,
-                "stay_key": key.stay,
-            }
-            for each, key in naturals.items()
-        ]
+        keys = columns_of(reservations, "natural_key transaction_key keyed same_key stay_key")
+        batch = batch_of(_row.request_id, *keys)
+        rows = [{"request_id": each, **natural_columns(key)} for each, key in naturals.items()]
         if rows:
-            statement = sa.update(reservations).where(_row.request_id == batch.c.request_id, unnamed).values(named)
+            unnamed = sa.and_(_row.natural_key.is_(None), _row.anonymized_at.is_(None))
+            named = sa.update(reservations).where(_row.request_id == batch.c.request_id, unnamed)
+            statement = named.values({key.name: batch.c[key.name] for key in keys})
             await self._database.run(statement, {BATCH: as_batch(rows)})
 
     async def standing(self, request_ids: Collection[str]) -> Mapping[str, RowState]:
@@ -235,9 +229,9 @@ class StoreRecovery:
         batch = outcome_batch(self._database.dialect, ended)
         async with self._database.transaction() as connection:
             later = {row.id for row in await connection.execute(restore(), batch)}
-            told = [each for each in ended if each.work_id in later]
-            if told:
-                await connection.execute(recorder.insert_events(), outcome_batch(self._database.dialect, told))
+            if recorded := [each for each in ended if each.work_id in later]:
+                events = outcome_batch(self._database.dialect, recorded)
+                await connection.execute(recorder.insert_events(), events)
         return len(later)
 
 
@@ -274,7 +268,8 @@ class RoundGap(NamedTuple):
 
 
 class Places:
-    """On PostgreSQL or SQLite. Raises `StoreUnavailable`."""
+    """Offsets of submissions on the requests topic, gaps of messages that topics lost before they were received, and rows of
+    partitions that a topic no longer has. Raises `StoreUnavailable`."""
 
     def __init__(self, engine: AsyncEngine) -> None:
         self._database = Database(engine)
@@ -289,7 +284,7 @@ class Places:
         ]
 
     async def note(self, gap: NotedGap) -> None:
-        """Keep it until `accept`. Noted again, it is the same."""
+        """Keeps the gap until `accept`. Noting it again changes nothing."""
         statement = insert_into(self._database.dialect, log_gaps).values(gap._asdict()).on_conflict_do_nothing()
         await self._database.run(statement)
 

@@ -45,7 +45,6 @@ _Records = Mapping[TopicPartition, Sequence[ConsumerRecord]]
 _NO_PARTITION = None
 _CAREFUL_READS = 1_000  # readable records in a row after which a reader is careful no more
 _TRIES = 3  # a broken connection may corrupt a batch once
-
 _CANCEL_SECONDS = 1.0
 _RETURN_SECONDS = 0.05  # for aiokafka to return empty-handed after its own time-out
 _NEWER_MILLISECONDS = 5  # for what is on the broker already

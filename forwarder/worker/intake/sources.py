@@ -31,9 +31,9 @@ from forwarder.store.submissions.port import (
     Work,
 )
 from forwarder.tenancy.port import DEFAULT_DEADLINE_SECONDS, Account, TenancyUnavailable
-from forwarder.topics.cancellations import decode_cancellation
 from forwarder.topics.codec import (
     Undecodable,
+    decode_cancellation,
     decode_with_text,
     encode_conflict,
     encode_duplicate,

@@ -19,7 +19,7 @@ from forwarder.store.tables import audit as table
 from forwarder.store.tables import audit_head
 from forwarder.tenancy.port import Account, NotKnown, TenancyUnavailable
 from forwarder.tenancy.sql.admin import SqlTenancyAdmin
-from forwarder.tenancy.sql.tables import api_keys
+from forwarder.tenancy.sql.database import api_keys
 from tests.support.memory.clock import ManualClock
 
 ANNA = Actor("operator", "anna", "host-1")

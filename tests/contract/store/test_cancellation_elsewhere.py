@@ -9,7 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.reservation.cancellation import CancellationRequest
 from forwarder.store.submissions.recorder import Recorder
-from forwarder.topics.cancellations import decode_cancellation, encode_cancellation
+from forwarder.topics.codec import decode_cancellation, encode_cancellation
 from forwarder.topics.port import ConsumedMessage, Message, Topics
 from forwarder.worker.dispatch.dispatcher import Dispatcher
 from forwarder.worker.intake.cancellations import CancellationIntake

@@ -27,13 +27,11 @@ from forwarder.store.delivery_queue import SqlDeliveryLog
 from forwarder.store.lists.overview import Overview
 from forwarder.store.lists.reader import SqlReader
 from forwarder.store.retention import GuestStore
-from forwarder.store.submissions.port import Arrival, CancellationArrival, Duplicate, Standing, Work
+from forwarder.store.submissions.port import Arrival, CancellationArrival, Duplicate, ErasureState, Work
 from forwarder.store.submissions.recorder import Recorder
 from forwarder.store.tables import parked_cancellations, reservations, webhook_deliveries
-from forwarder.tenancy.port import Account
-from forwarder.tenancy.retention import RetentionPolicy
-from forwarder.tenancy.sql.admin import SqlTenancyAdmin
-from forwarder.tenancy.sql.retention import SqlRetentionPolicies
+from forwarder.tenancy.port import Account, RetentionPolicy
+from forwarder.tenancy.sql.admin import RetentionPolicies, SqlTenancyAdmin
 from forwarder.topics.embedded.log import EmbeddedLog
 from forwarder.topics.port import Topics
 from forwarder.worker.retention import BATCH, RetentionSweeper
@@ -74,7 +72,7 @@ class Desk:
         self.guests = GuestStore(engine)
         self.reader = SqlReader(engine)
         self.deliveries = SqlDeliveryLog(engine)
-        self.policies = SqlRetentionPolicies(engine)
+        self.policies = RetentionPolicies(engine)
         self.clock = HurriedClock(IN_2030)
 
     async def open(self) -> None:
@@ -165,10 +163,10 @@ async def test_what_is_not_over_keeps_its_guest(desk: Desk) -> None:
     await desk.recorder.release("w1", [held.id])
     records = await desk.guests.submissions([f"rsv_{number:032d}" for number in (1, 2, 3, 4)])
     assert [record.standing for record in records] == [
-        Standing.UNPUBLISHED,
-        Standing.UNFINISHED,
-        Standing.UNFINISHED,
-        Standing.UNFINISHED,
+        ErasureState.UNPUBLISHED,
+        ErasureState.UNFINISHED,
+        ErasureState.UNFINISHED,
+        ErasureState.UNFINISHED,
     ]
     assert await desk.guests.erase(records, now=IN_2030) == []
 

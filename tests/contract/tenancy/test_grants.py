@@ -16,7 +16,7 @@ from forwarder.pms.http.errors import NotSent
 from forwarder.process.clock import Clock, SystemClock
 from forwarder.store.engine import open_engine
 from forwarder.tenancy.port import CannotOpen, TenancyUnavailable
-from forwarder.tenancy.sealing.texts import SecretUnsealer, sealer_of
+from forwarder.tenancy.sealing import SecretUnsealer, sealer_of
 from forwarder.tenancy.sql.admin import SqlTenancyAdmin
 from forwarder.tenancy.sql.grants import SqlGrants
 from tests.support.backends import slow_on

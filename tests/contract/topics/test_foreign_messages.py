@@ -32,10 +32,7 @@ from forwarder.process.clock import SystemClock
 from forwarder.reservation.request import SealedCard
 from forwarder.store.engine import open_engine
 from forwarder.store.lists.overview import Overview
-from forwarder.topics.cancellations import encode_cancellation
-from forwarder.topics.codec import (
-    Undecodable,
-)
+from forwarder.topics.codec import Undecodable, encode_cancellation
 from forwarder.topics.port import ConsumedMessage, Log, Message, Topics
 from forwarder.topics.reading import read_to_end
 from forwarder.topics.signing import MessageSigner

@@ -27,7 +27,7 @@ async def test_a_process_is_on_the_list_while_it_runs(tmp_path: Path) -> None:
         killed = RunningProcess("k", "worker", "1", "", "h", now, now - timedelta(minutes=2))
         forgotten = RunningProcess("f", "worker", "1", "", "h", now, now - timedelta(hours=2))
         for each in (killed, forgotten):
-            await register.tell(each)
+            await register.report(each)
         async with telling_of_itself("worker", backend, stop, throttles):
             await told.wait()
             found = {each.id: each for each in await register.processes()}

@@ -18,8 +18,7 @@ from forwarder.store.engine import Engine, open_engine
 from forwarder.store.lists.port import AccountWork, EndpointWork, NextTry
 from forwarder.store.migrate import applied_revisions
 from forwarder.store.submissions.port import Heartbeat
-from forwarder.tenancy.sealing.keys import Secret
-from forwarder.tenancy.sealing.registry import KnownSecret, SecretState
+from forwarder.tenancy.sealing import KnownSecret, Secret, SecretState
 from forwarder.topics.port import Lag, TopicState
 from tests.support.store.stored import NOBODY_LISTENS
 from tests.support.worker.works import NOW, account

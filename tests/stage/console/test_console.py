@@ -35,18 +35,12 @@ from forwarder.store.audit import AuditEntry, AuditFilter
 from forwarder.store.deployment import ProcessRegister, RunningProcess
 from forwarder.store.submissions.port import Arrival, ThrottleState
 from forwarder.store.submissions.recorder import Recorder
-from forwarder.tenancy.access import Access
-from forwarder.tenancy.bad_tokens import BadTokens
-from forwarder.tenancy.key_terms import Scope, read_networks
+from forwarder.tenancy.access import Access, BadTokens
+from forwarder.tenancy.api_keys import Scope, read_networks
 from forwarder.tenancy.port import Account
-from forwarder.tenancy.sql.deployment import request_id_key
+from forwarder.tenancy.sql.database import request_id_key
 from forwarder.tenancy.sql.directory import CacheTimes, SqlDirectory
-from forwarder.topics.cancellations import decode_cancellation
-from forwarder.topics.codec import (
-    encode_submission,
-    header,
-    is_cancellation,
-)
+from forwarder.topics.codec import decode_cancellation, encode_submission, header, is_cancellation
 from forwarder.topics.port import Log, Message, Tail
 from forwarder.topics.reading import read_to_end
 from tests.support.memory.clock import ManualClock
@@ -441,8 +435,8 @@ async def test_what_workers_know_of_a_pms_is_shown(console: Console) -> None:
     well = ThrottleState("casa-1", "closed", None, 0.0, 2, 8, 8, 20.0, 20.0)
     for number, (state, seen) in enumerate([(left_alone, now), (well, now), (left_alone, now - timedelta(minutes=5))]):
         worker = RunningProcess(f"w{number}", "worker", "1.2.3", "abc", f"host-{number}", now, seen, (state,))
-        await register.tell(worker)
-    await register.tell(
+        await register.report(worker)
+    await register.report(
         RunningProcess("i", "ingress", "1.2.3", "abc", "host", now - timedelta(hours=1), now - timedelta(minutes=9))
     )
     await console.sign_in()

@@ -18,7 +18,7 @@ from forwarder.process.clock import SystemClock
 from forwarder.store.deliveries import DeliveryEntry, DeliveryStatus, NewDelivery, TriedDelivery
 from forwarder.store.delivery_queue import SqlDeliveryLog, SqlDeliveryQueue
 from forwarder.store.engine import open_engine
-from forwarder.tenancy.sealing.texts import SecretUnsealer, sealer_of
+from forwarder.tenancy.sealing import SecretUnsealer, sealer_of
 from forwarder.tenancy.sql.admin import SqlTenancyAdmin
 from forwarder.tenancy.sql.endpoints import SqlEndpoints
 from forwarder.topics.embedded.log import EmbeddedLog

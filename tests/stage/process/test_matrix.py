@@ -44,11 +44,10 @@ from forwarder.store.submissions.card_keys import SqlCardKeys
 from forwarder.store.submissions.recorder import Recorder
 from forwarder.store.submissions.repairs import StoreRecovery
 from forwarder.store.tables import outbox, reservations
-from forwarder.tenancy.key_uses import KeyUses, write_uses
+from forwarder.tenancy.access import KeyUses, write_uses
 from forwarder.tenancy.limits import RateLimits, exchange_usage
-from forwarder.tenancy.port import RateLimit
-from forwarder.tenancy.retention import RetentionPolicy
-from forwarder.tenancy.sealing.texts import SecretUnsealer, sealer_of
+from forwarder.tenancy.port import RateLimit, RetentionPolicy
+from forwarder.tenancy.sealing import SecretUnsealer, sealer_of
 from forwarder.tenancy.sql.admin import SqlTenancyAdmin
 from forwarder.tenancy.sql.endpoints import SqlEndpoints
 from forwarder.tenancy.sql.usage import SqlKeyUses, SqlUsage

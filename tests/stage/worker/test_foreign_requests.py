@@ -11,7 +11,7 @@ from pydantic_core import to_json
 
 from forwarder.store.submissions.port import Arrival, CancellationArrival, NotedOn, Unstorable, Work
 from forwarder.store.submissions.recorder import Recorder
-from forwarder.topics.cancellations import encode_cancellation
+from forwarder.topics.codec import encode_cancellation
 from forwarder.topics.port import MAX_MESSAGE_BYTES, Message
 from tests.support.worker.worker_bench import TOPICS, Bench, cancellation, fresh, message_of, open_bench
 

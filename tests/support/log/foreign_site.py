@@ -23,7 +23,7 @@ from forwarder.store.engine import open_engine
 from forwarder.store.lists.overview import Overview
 from forwarder.store.lists.reader import SqlReader
 from forwarder.store.submissions.recorder import Recorder
-from forwarder.tenancy.sealing.texts import SecretUnsealer, sealer_of
+from forwarder.tenancy.sealing import SecretUnsealer, sealer_of
 from forwarder.tenancy.sql.admin import SqlTenancyAdmin
 from forwarder.tenancy.sql.endpoints import SqlEndpoints
 from forwarder.topics.outcomes import OutcomeEvent, OutcomeListener

@@ -6,11 +6,11 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import pairwise
-from typing import Any, Final, NamedTuple, TypeVar, cast
+from typing import Any, Final, NamedTuple, TypeVar
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
-from sqlalchemy import Row, delete, select
+from sqlalchemy import delete, select
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.notifier.backoff import Backoff
@@ -23,7 +23,7 @@ from forwarder.store.deliveries import DeliveryEntry, DeliveryStatus, NewDeliver
 from forwarder.store.delivery_queue import ENTRY, SqlDeliveryLog, SqlDeliveryQueue, entry_of
 from forwarder.store.deployment import BacklogReader
 from forwarder.store.tables import webhook_deliveries
-from forwarder.tenancy.sealing.texts import SecretUnsealer, sealer_of
+from forwarder.tenancy.sealing import SecretUnsealer, sealer_of
 from forwarder.webhooks.port import EndpointResponse, PostResult
 from tests.support.memory.audit import memory_audit
 from tests.support.memory.clock import ManualClock
@@ -282,7 +282,7 @@ class WebhookLife(RuleBasedStateMachine):
     async def _entries(self) -> dict[int, DeliveryEntry]:
         async with self._engine.connect() as connection:
             rows = await connection.execute(select(*ENTRY).order_by(webhook_deliveries.c.id))
-            return {row.id: entry_of(cast("Row[Any]", row)) for row in rows}
+            return {row.id: entry_of(row) for row in rows}
 
     # --- what must hold -------------------------------------------------------------------------------------------------
 

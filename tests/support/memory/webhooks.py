@@ -9,12 +9,12 @@ from ipaddress import ip_address
 
 from forwarder.store.deliveries import DeliveryEntry, DeliveryStatus, DueDelivery, NewDelivery, TriedDelivery
 from forwarder.store.submissions.port import StoreUnavailable, Unstorable
-from forwarder.tenancy.port import NotKnown
-from forwarder.tenancy.webhooks import (
+from forwarder.tenancy.port import (
     MAX_ENDPOINTS,
     MAX_PREVIOUS_SECRETS,
     Disabled,
     Endpoint,
+    NotKnown,
     PreviousSecret,
     TooManyEndpoints,
 )

@@ -22,11 +22,9 @@ from forwarder.store.lists.port import StoredSubmission, SubmissionFilter, Submi
 from forwarder.store.lists.reader import SqlReader
 from forwarder.store.submissions.recorder import Recorder
 from forwarder.tenancy.port import Account
-from forwarder.tenancy.sealing.binding import with_credential
-from forwarder.tenancy.sealing.texts import SecretUnsealer, sealer_of
-from forwarder.topics.cancellations import encode_cancellation
-from forwarder.topics.codec import encode_submission, header
-from forwarder.topics.embedded import file as embedded_file
+from forwarder.tenancy.sealing import SecretUnsealer, sealer_of, with_credential
+from forwarder.topics.codec import encode_cancellation, encode_submission, header
+from forwarder.topics.embedded import file
 from forwarder.topics.embedded.log import EmbeddedLog
 from forwarder.topics.port import ConsumedMessage, LogUnavailable, Message, Publisher, Topics
 from forwarder.topics.signing import MessageSigner
@@ -233,10 +231,10 @@ class Bench:
 
     def _behind(self) -> bool:
         """As the log's file has it: the group has one consumer, which is the worker's."""
-        with closing(embedded_file.open_file(self.log._path)) as connection:  # noqa: SLF001
-            topic = embedded_file.known_topic(connection, TOPICS.requests)
-            ends = embedded_file.heads(connection, topic)
-            return embedded_file.committed(connection, topic, self.settings.group) != ends
+        with closing(file.open_file(self.log._path)) as connection:  # noqa: SLF001
+            topic = file.known_topic(connection, TOPICS.requests)
+            ends = file.heads(connection, topic)
+            return file.committed(connection, topic, self.settings.group) != ends
 
     async def read(self, topic: str, count: int) -> list[ConsumedMessage]:
         """At least `count` messages of the topic. An event that was published again, as on a slow machine, counts once."""

@@ -11,8 +11,8 @@ from pydantic_core import to_json
 from forwarder.reservation.cancellation import CancellationRequest, CancellationStatus
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.record import EVENT_TYPES, ResultEvent, result_data
-from forwarder.topics.cancellations import encode_cancellation
 from forwarder.topics.codec import (
+    encode_cancellation,
     encode_conflict,
     encode_duplicate,
     encode_result,

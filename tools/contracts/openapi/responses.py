@@ -26,7 +26,7 @@ from forwarder.reservation.problems.requests import (
     VALIDATION_FAILED,
     WRONG_WORKSPACE,
 )
-from forwarder.tenancy.key_terms import Scope
+from forwarder.tenancy.api_keys import Scope
 from tools.contracts import examples
 
 Json = dict[str, Any]

@@ -11,13 +11,13 @@ from forwarder.cli.backend import with_backend
 from forwarder.cli.output import AsJson, Failed, WrongUsage, progress, say, show_json, show_rows
 from forwarder.operations.privacy.erase import Found, GuestQuery, TopicRemains, is_phone
 from forwarder.process.clock import iso
-from forwarder.store.submissions.port import GuestRecord, Standing
+from forwarder.store.submissions.port import ErasureState, GuestRecord
 
 _COLUMNS = ("requestId", "workspace", "account", "status", "deliveries", "standing")
 _ADVICE: Final = {
-    Standing.UNFINISHED: "is not finished: settle it if it is in doubt, cancel it if it is not wanted, or wait for its outcome; "
-    "then erase it",
-    Standing.UNPUBLISHED: "has a result event that is about to be published: erase it in a minute",
+    ErasureState.UNFINISHED: "is not finished: settle it if it is in doubt, cancel it if it is not wanted, or wait for its "
+    "outcome; then erase it",
+    ErasureState.UNPUBLISHED: "has a result event that is about to be published: erase it in a minute",
 }
 
 
@@ -81,7 +81,7 @@ def _tell(found: Found, erased: frozenset[str], *, dry_run: bool) -> None:
     if found.parked:
         named = ", ".join(parked.request_id for parked in found.parked)
         say(f"Found in the reason of a cancellation whose submission never arrived: {named}.")
-    ready = sum(record.standing is Standing.ERASABLE for record in found.records) + len(found.parked)
+    ready = sum(record.standing is ErasureState.ERASABLE for record in found.records) + len(found.parked)
     if dry_run:
         say(f"{ready} would be erased; --yes erases." if ready else "There is nothing to erase.")
     else:
@@ -106,7 +106,7 @@ def _remains(remains: TopicRemains) -> str:
 
 
 def _row(record: GuestRecord, found: Found, erased: frozenset[str]) -> dict[str, Any]:
-    standing = Standing.ERASED if record.request_id in erased else record.standing
+    standing = ErasureState.ERASED if record.request_id in erased else record.standing
     return {
         "requestId": record.request_id,
         "workspace": record.workspace_id,

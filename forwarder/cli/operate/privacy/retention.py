@@ -7,7 +7,7 @@ import typer
 from forwarder.assembly.commands.privacy import retention_of
 from forwarder.cli.backend import with_backend
 from forwarder.cli.output import AsJson, WrongUsage, say, show_json, show_rows
-from forwarder.tenancy.retention import MAX_DAYS, MAX_DELIVERY_DAYS, RetentionPolicy
+from forwarder.tenancy.port import MAX_DAYS, MAX_DELIVERY_DAYS, RetentionPolicy
 
 _FOR_EVER = "forever"
 _COLUMNS = ("workspace", "reservations", "deliveries", "deadLetters")

@@ -14,7 +14,7 @@ from forwarder.process.clock import iso
 from forwarder.reservation.outcome import Deferred, Status
 from forwarder.reservation.request import SealedCard
 from forwarder.store.submissions.port import DeadLetter
-from forwarder.tenancy.sealing.cards import GONE
+from forwarder.tenancy.cards import GONE
 from forwarder.topics.codec import Undecodable, decode_submission, encode_submission, replay_revision
 from forwarder.topics.port import MAX_MESSAGE_BYTES, ConsumedMessage, Headers, Message, Topics
 from tests.support.store.stored import final

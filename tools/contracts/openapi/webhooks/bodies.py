@@ -6,7 +6,7 @@ from pydantic import Field
 
 from forwarder.reservation.record import RESULT_TYPES
 from forwarder.store.deliveries import DeliveryStatus
-from forwarder.tenancy.webhooks import Disabled
+from forwarder.tenancy.port import Disabled
 from tools.contracts.messages.event_data import ResultData
 from tools.contracts.openapi.response_bodies import Meta
 from tools.contracts.record import Moment, Part

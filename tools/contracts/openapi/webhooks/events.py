@@ -9,7 +9,7 @@ from forwarder.http.paging import DEFAULT_LIMIT, FIRST
 from forwarder.notifier.api.actions import delivery_json, endpoint_json
 from forwarder.notifier.events import TEST_EVENT, body_of, decode_event
 from forwarder.store.deliveries import DeliveryAttempt, DeliveryEntry, DeliveryStatus
-from forwarder.tenancy.webhooks import Endpoint
+from forwarder.tenancy.port import Endpoint
 from tools.contracts import examples
 from tools.contracts.messages.messages import result_messages
 from tools.contracts.openapi.responses import Json

@@ -10,8 +10,8 @@ import httpx
 from aiokafka.abc import AbstractTokenProvider
 
 from forwarder.reservation.parsing import decimal
-from forwarder.topics.kafka.security.refusal import NoToken
-from forwarder.topics.kafka.security.transport import OAuthClient
+from forwarder.topics.kafka.connection import NoToken
+from forwarder.topics.kafka.security import OAuthClient
 
 _ASK_SECONDS = 5.0
 _MARGIN_SECONDS = 60.0

@@ -19,7 +19,7 @@ from pydantic_core import from_json, to_json
 from forwarder.process.clock import iso
 from forwarder.reservation.request import CardDetails, SealedCard
 from forwarder.tenancy.port import CannotOpen, NotBound
-from forwarder.tenancy.sealing.keys import KeyPair, NotTrusted, Secret, require_signed
+from forwarder.tenancy.sealing import KeyPair, NotTrusted, Secret, require_signed
 
 _IN_ROW: Final = "row"
 """The key id of a card that is sealed under its row's own keys."""
@@ -58,7 +58,7 @@ class SealingKey:
         require_signed(self.verify_key, _signed(self.public_key, self.not_before, self.not_after), self.signature)
 
 
-class TopicCardSealer:
+class CardSealer:
     """`CardSealer` with whichever of the keys in use is valid at the moment."""
 
     def __init__(self, keys: Iterable[SealingKey] = ()) -> None:
@@ -72,6 +72,7 @@ class TopicCardSealer:
         self._current = None
 
     def seal_card(self, card: CardDetails, bound_to: str, now: datetime) -> SealedCard | None:
+        """The sealed card, bound to `bound_to` (see `sealing.binding`); None if no key is valid at `now`."""
         current = self._current
         if current is None or not current[0].not_before <= now < current[0].not_after:
             key = next((key for key in self._keys if key.not_before <= now < key.not_after), None)
