@@ -97,9 +97,10 @@ class Leases(LossDetection):
 
     async def backlog(self, *, now: datetime) -> Backlog:
         """The due rows that are not leased."""
-        figures = sa.select(sa.func.count(), sa.func.min(_row.due_at)).where(_waiting, _row.due_at <= _now)
-        (row,) = await self._database.read(figures, {"now": now})
-        return Backlog(row[0], row[1])
+        figures = (sa.func.count().label("due"), sa.func.min(_row.due_at).label("oldest_due_at"))
+        due = sa.select(*figures).where(_waiting, _row.due_at <= _now)
+        (row,) = await self._database.read(due, {"now": now})
+        return Backlog(row.due, row.oldest_due_at)
 
     async def claim(
         self,
