@@ -40,8 +40,8 @@ from forwarder.process.loading import collect_rarely
 from forwarder.process.supervision import Stop, bind
 from forwarder.reservation.checks.fields import read_request
 from forwarder.reservation.submission import RequestIds
-from forwarder.tenancy.callers import Caller
-from forwarder.tenancy.sealing.cards import TopicCardSealer
+from forwarder.tenancy.access import Caller
+from forwarder.tenancy.cards import CardSealer
 from forwarder.topics.kafka.log import KafkaLog
 
 PARTITIONS = 16  # as many as `forwarder topics create` makes
@@ -58,7 +58,7 @@ async def _read(bodies: Sequence[bytes]) -> float:
 
 
 async def _draft(bodies: Sequence[bytes]) -> float:
-    builder = SubmissionBuilder(RequestIds(b"0123456789abcdef"), TopicCardSealer())
+    builder = SubmissionBuilder(RequestIds(b"0123456789abcdef"), CardSealer())
     caller, terms = Caller("bench", ACCOUNT, "key-bench"), Terms(None, None, None)
     began = time.process_time()
     for body in bodies:

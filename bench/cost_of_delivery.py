@@ -32,19 +32,15 @@ from forwarder.process.clock import SystemClock
 from forwarder.process.loading import collect_rarely
 from forwarder.reservation.checks.fields import read_request
 from forwarder.reservation.submission import RequestIds
-from forwarder.store.database import open_engine
+from forwarder.store.engine import open_engine
 from forwarder.store.migrate import migrate
 from forwarder.store.submissions.card_keys import SqlCardKeys
-from forwarder.store.submissions.recorder import SqlRecorder
-from forwarder.tenancy.callers import Caller
+from forwarder.store.submissions.recorder import Recorder
+from forwarder.tenancy.access import Caller
+from forwarder.tenancy.cards import CardSealer
 from forwarder.tenancy.port import Account
-from forwarder.tenancy.sealing.binding import with_credential
-from forwarder.tenancy.sealing.cards import TopicCardSealer
-from forwarder.tenancy.sealing.keys import Secret
-from forwarder.tenancy.sealing.registry import Keyring
-from forwarder.tenancy.sealing.texts import SecretUnsealer, sealer_of
-from forwarder.tenancy.sealing.wrapping import SecretWrapper
-from forwarder.tenancy.sql.sealing_keys import SqlSealingKeys
+from forwarder.tenancy.sealing import Keyring, KeyWrapper, Secret, SecretUnsealer, sealer_of, with_credential
+from forwarder.tenancy.sql.secrets import SqlSealingKeys
 from forwarder.topics.kafka.log import KafkaLog
 from forwarder.topics.port import Message, Publisher, Topics
 from forwarder.topics.signing import MessageSigner
@@ -122,7 +118,7 @@ async def _written(database: asyncpg.Connection) -> tuple[int, int]:
 
 def _messages(*, recognised: bool) -> Callable[[int], Message]:
     """What the ingress would publish of each reservation. `recognised`: with the keys by which one sent again is found."""
-    builder = SubmissionBuilder(_IDS, TopicCardSealer())
+    builder = SubmissionBuilder(_IDS, CardSealer())
     caller, terms = Caller(_WORKSPACE, _OWNER, "key-bench"), Terms(None, None, None)
 
     def message(number: int) -> Message:
@@ -163,7 +159,7 @@ def _card_parts(engine: AsyncEngine) -> CardParts:
         """The one secret stays."""
 
     keyring = Keyring([Secret.from_text(_SECRET)])
-    return CardParts(SqlCardKeys(engine), SqlSealingKeys(engine, keyring), SecretWrapper(keyring), refresh)
+    return CardParts(SqlCardKeys(engine), SqlSealingKeys(engine, keyring), KeyWrapper(keyring), refresh)
 
 
 @asynccontextmanager
@@ -185,7 +181,7 @@ async def _worker(
             log=log,
             topics=topics,
             publisher=publisher,
-            recorder=SqlRecorder(engine),
+            recorder=Recorder(engine),
             directory=OneAccount(account),
             unsealer=SecretUnsealer([_SECRET]),
             pms=await stack.enter_async_context(open_directory(clock)),

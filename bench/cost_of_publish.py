@@ -23,8 +23,8 @@ from bench.ingress_alone import ACCOUNT
 from forwarder.ingress.message import NewSubmission, SubmissionBuilder, Terms
 from forwarder.reservation.checks.fields import read_request
 from forwarder.reservation.submission import RequestIds
-from forwarder.tenancy.callers import Caller
-from forwarder.tenancy.sealing.cards import TopicCardSealer
+from forwarder.tenancy.access import Caller
+from forwarder.tenancy.cards import CardSealer
 from forwarder.topics.kafka.log import KafkaLog
 from forwarder.topics.port import Message, Publisher
 
@@ -44,7 +44,7 @@ class Cost:
 
 
 def _messages(count: int) -> list[Message]:
-    builder = SubmissionBuilder(RequestIds(b"0123456789abcdef"), TopicCardSealer())
+    builder = SubmissionBuilder(RequestIds(b"0123456789abcdef"), CardSealer())
     caller, terms = Caller("bench", ACCOUNT, "key-bench"), Terms(None, None, None)
     messages = []
     for number in range(count):

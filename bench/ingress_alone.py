@@ -17,13 +17,12 @@ from forwarder.pms.rehearsal import Previews
 from forwarder.process.clock import SystemClock
 from forwarder.reservation.submission import RequestIds
 from forwarder.store.lists.port import DEFAULT_FILTERS, Filters, Order, Page, SimilarSubmission, StoredSubmission
-from forwarder.tenancy.access import Access
-from forwarder.tenancy.callers import Caller, caller_valid_until
+from forwarder.tenancy.access import Access, Caller, caller_valid_until
+from forwarder.tenancy.api_keys import new_token, token_hash
+from forwarder.tenancy.cards import CardSealer
 from forwarder.tenancy.limits import RateLimits
 from forwarder.tenancy.port import Account, ApiKey
-from forwarder.tenancy.sealing.cards import TopicCardSealer
 from forwarder.tenancy.sql.directory import CacheTimes, LookupCache
-from forwarder.tenancy.tokens import new_token, token_hash
 from forwarder.topics.outcomes import OutcomeListener
 from forwarder.topics.port import ConsumedMessage, Publisher
 from forwarder.topics.port import Message as Published
@@ -134,7 +133,7 @@ def application(publisher: Publisher, topic: str = "reservations.requests") -> A
         signer=MessageSigner(secrets.token_bytes(32)),
         requests_topic=topic,
         access=Access(_Directory(), clock),
-        sealer=TopicCardSealer(),
+        sealer=CardSealer(),
         ids=RequestIds(secrets.token_bytes(32)),
         reader=_EmptyStore(),
         outcomes=OutcomeListener(_SilentTopic(), clock),

@@ -40,7 +40,7 @@ class Connection(asyncio.Protocol):
         self._request = Request()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)
+        self._transport = cast("asyncio.Transport", transport)
         self._parser = httptools.HttpRequestParser(self)
 
     def data_received(self, data: bytes) -> None:

@@ -122,7 +122,7 @@ class Client(asyncio.Protocol):
         self._since = 0.0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)
+        self._transport = cast("asyncio.Transport", transport)
         self._parser = httptools.HttpResponseParser(self)
         self._next()
 

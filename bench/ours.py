@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 from bench.flows import ACCOUNT, RESERVATIONS, WORKSPACE, Flow, Ground, lean_pms, plain, topics_under
 from bench.processes import FORWARDER, Role, Running, local_url, output_of, port_of, running
 from bench.scenarios import Scenario
-from forwarder.tenancy.sealing.keys import Secret
+from forwarder.tenancy.sealing import Secret
 from tools.servers.postgres.databases import new_database
 
 

@@ -15,7 +15,7 @@ from sqlalchemy.exc import OperationalError, ProgrammingError
 
 from bench.flows import CONFIRMED, Flow
 from bench.scenarios import Scenario
-from forwarder.store.database import open_engine
+from forwarder.store.engine import open_engine
 
 _SOONEST_SECONDS: Final = 0.05
 _LATEST_SECONDS: Final = 0.5

@@ -11,8 +11,7 @@ import asyncpg
 from bench.flows import ACCOUNT
 from bench.pages_rows import FIRST_ARRIVAL, LAST_UPDATE
 from forwarder.reservation.outcome import LISTED_STATUSES, Status
-from forwarder.store.lists.paging import FIRST
-from forwarder.store.lists.port import Days, Filters, Order
+from forwarder.store.lists.port import FIRST, Days, Filters, Order
 
 LIMIT: Final = 10
 _LIST: Final = "/api/v1/vrs/reservations"

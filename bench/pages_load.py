@@ -35,7 +35,7 @@ class _Client(asyncio.Protocol):
         self._sent_at = 0.0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)
+        self._transport = cast("asyncio.Transport", transport)
         self._parser = httptools.HttpResponseParser(self)
         self._ask()
 

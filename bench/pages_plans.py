@@ -6,7 +6,7 @@ import asyncpg
 
 from bench.flows import ACCOUNT
 from bench.pages_cases import LIMIT, Case
-from forwarder.store.lists.paging import FIRST, shape_of
+from forwarder.store.lists.port import FIRST, shape_of
 from forwarder.store.lists.reader import page_statement, parameters_of
 from tools.generic_plan import generic_plan
 

@@ -7,8 +7,7 @@ from typing import Any
 import asyncpg
 from sqlalchemy import Executable, make_url
 
-from forwarder.store.database import READING
-from forwarder.store.sessions import driver_statement
+from forwarder.store.engine import READING, driver_statement
 
 _DIALECT = make_url("postgresql+asyncpg://").get_dialect()()
 

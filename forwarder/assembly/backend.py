@@ -24,23 +24,19 @@ from forwarder.process.clock import Clock, SystemClock
 from forwarder.process.data_dir import make_private
 from forwarder.reservation.submission import RequestIds
 from forwarder.settings import Distributed, Embedded, Settings
-from forwarder.store.audit.trail import SqlAuditTrail
-from forwarder.store.database import Engine, open_engine
-from forwarder.store.lists.overview import SqlOverview
+from forwarder.store.audit_trail import SqlAuditTrail
+from forwarder.store.engine import Engine, open_engine
+from forwarder.store.lists.overview import Overview
 from forwarder.store.migrate import migrate, require_current
 from forwarder.store.roles import make_roles
-from forwarder.store.submissions.repairs import SqlRepairs
-from forwarder.tenancy.access import Access
-from forwarder.tenancy.bad_tokens import BadTokens
+from forwarder.store.submissions.repairs import Repairs
+from forwarder.tenancy.access import Access, BadTokens
 from forwarder.tenancy.port import Sealer, TenancyAdmin
-from forwarder.tenancy.sealing.keys import PublicKeys
-from forwarder.tenancy.sealing.registry import Keyring
-from forwarder.tenancy.sealing.texts import PublicKeySealer
+from forwarder.tenancy.sealing import Keyring, PublicKeys, PublicKeySealer
 from forwarder.tenancy.sql.admin import SqlTenancyAdmin
-from forwarder.tenancy.sql.deployment import message_key, request_id_key, token_key
+from forwarder.tenancy.sql.database import message_key, request_id_key, token_key
 from forwarder.tenancy.sql.directory import SqlDirectory
-from forwarder.tenancy.sql.sealing_keys import SqlSealingKeys
-from forwarder.tenancy.sql.secrets import SqlSecrets
+from forwarder.tenancy.sql.secrets import SqlSealingKeys, SqlSecrets
 from forwarder.topics.embedded.log import EmbeddedLog
 from forwarder.topics.kafka.log import KafkaLog
 from forwarder.topics.port import Log
@@ -64,8 +60,8 @@ class Backend:
     access: Access
     admission: Admission
     tenancy: TenancyAdmin
-    overview: SqlOverview
-    repairs: SqlRepairs
+    overview: Overview
+    repairs: Repairs
     audit: Audit
     trail: SqlAuditTrail
     keyring: Keyring | None
@@ -168,8 +164,8 @@ async def open_backend(
                 access=Access(directory, clock, BadTokens(clock, environment.bad_tokens_per_minute)),
                 admission=settings.admission(),
                 tenancy=AuditedTenancy(SqlTenancyAdmin(engine), audit),
-                overview=SqlOverview(engine),
-                repairs=SqlRepairs(engine),
+                overview=Overview(engine),
+                repairs=Repairs(engine),
                 audit=audit,
                 trail=trail,
                 keyring=keyring,

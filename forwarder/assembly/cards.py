@@ -11,13 +11,10 @@ from forwarder.process.containment import Where
 from forwarder.process.loops import forever
 from forwarder.process.supervision import Stop, side_by_side
 from forwarder.store.submissions.card_keys import SqlCardKeys
-from forwarder.tenancy.port import CardSealer, TenancyUnavailable
-from forwarder.tenancy.sealing.cards import TopicCardSealer
-from forwarder.tenancy.sealing.keys import NotTrusted
-from forwarder.tenancy.sealing.registry import active_of
-from forwarder.tenancy.sealing.wrapping import SecretWrapper
-from forwarder.tenancy.sql.sealing_keys import SqlSealingKeys, load_sealing_keys
-from forwarder.tenancy.sql.secrets import SqlSecrets
+from forwarder.tenancy.cards import CardSealer
+from forwarder.tenancy.port import TenancyUnavailable
+from forwarder.tenancy.sealing import KeyWrapper, NotTrusted, active_of
+from forwarder.tenancy.sql.secrets import SqlSealingKeys, SqlSecrets, load_sealing_keys
 from forwarder.worker.cards.keeper import CardParts
 
 _log = structlog.get_logger(__name__)
@@ -28,7 +25,7 @@ _REFRESH_SECONDS: Final = 60.0
 async def open_card_sealer(stack: AsyncExitStack, backend: Backend, stop: Stop) -> CardSealer:
     """Seals with the keys that the workers publish, refreshed regularly; during a database outage, with the last ones known. Raises
     `BadSettings` where this process could not verify whose they are."""
-    sealer, trusted = TopicCardSealer(), trusted_keys(backend.settings, backend.keyring)
+    sealer, trusted = CardSealer(), trusted_keys(backend.settings, backend.keyring)
 
     async def refresh() -> None:
         found = await load_sealing_keys(backend.engine, now=backend.clock.now())
@@ -62,4 +59,4 @@ def card_parts(backend: Backend) -> CardParts:
             keyring.activate(active.id)
 
     sealing_keys = SqlSealingKeys(backend.engine, keyring)
-    return CardParts(SqlCardKeys(backend.engine), sealing_keys, SecretWrapper(keyring), refresh)
+    return CardParts(SqlCardKeys(backend.engine), sealing_keys, KeyWrapper(keyring), refresh)

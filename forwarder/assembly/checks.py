@@ -4,10 +4,9 @@ from forwarder.assembly.backend import Backend
 from forwarder.oversight.losses import TopicCheck
 from forwarder.oversight.restored import RecoveryCheck
 from forwarder.reservation.submission import RequestIds
-from forwarder.store.retention.purge import SqlPurge
+from forwarder.store.retention import Purger
 from forwarder.store.submissions.card_keys import SqlCardKeys
-from forwarder.store.submissions.places import SqlPlaces
-from forwarder.store.submissions.recovery import SqlRecovery
+from forwarder.store.submissions.repairs import Places, StoreRecovery
 from forwarder.topics.signing import MessageSigner
 
 
@@ -18,13 +17,13 @@ def recovery_check(backend: Backend, ids: RequestIds, signer: MessageSigner) -> 
         backend.settings.topics,
         backend.settings.worker.group,
         known=SqlCardKeys(backend.engine).known,
-        store=SqlRecovery(backend.engine),
+        store=StoreRecovery(backend.engine),
         vouches=ids.vouches,
-        purged_before=SqlPurge(backend.engine).purged_before,
+        purged_before=Purger(backend.engine).purged_before,
         signer=signer,
     )
 
 
 def topic_check(backend: Backend) -> TopicCheck:
     """Whether the topics lack what the store ingested."""
-    return TopicCheck(backend.log, backend.settings.topics.requests, SqlPlaces(backend.engine), backend.clock)
+    return TopicCheck(backend.log, backend.settings.topics.requests, Places(backend.engine), backend.clock)

@@ -5,9 +5,8 @@ from typing import Protocol
 
 from forwarder.process.data_dir import secret_in
 from forwarder.settings import BadSettings, Embedded, Settings
-from forwarder.store.database import Engine
-from forwarder.tenancy.sealing.keys import KeyPair, Secret
-from forwarder.tenancy.sealing.registry import Keyring, UnknownSecret, active_of
+from forwarder.store.engine import Engine
+from forwarder.tenancy.sealing import KeyPair, Keyring, Secret, UnknownSecret, active_of
 from forwarder.tenancy.sql.secrets import SqlSecrets
 
 _NOT_GIVEN = (

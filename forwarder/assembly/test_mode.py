@@ -9,7 +9,7 @@ from urllib.parse import quote
 from forwarder.reservation.submission import shadow_id
 from forwarder.simulator.sites import SITES
 from forwarder.tenancy.port import Account
-from forwarder.tenancy.sealing.binding import of_credential
+from forwarder.tenancy.sealing import of_credential
 
 _ANY_OTHER_KIND: Final = "generic"
 """The kind simulated for kinds that the simulator does not have."""

@@ -8,9 +8,8 @@ from forwarder.assembly.secrets import notifier_pairs, require_notifier_key
 from forwarder.notifier.service import Notifier, NotifierParts
 from forwarder.notifier.webhooks import Webhooks, WebhooksParts
 from forwarder.settings import BadSettings
-from forwarder.store.webhooks.log import SqlDeliveryLog
-from forwarder.store.webhooks.queue import SqlDeliveryQueue
-from forwarder.tenancy.sealing.texts import KeyPairUnsealer
+from forwarder.store.delivery_queue import SqlDeliveryLog, SqlDeliveryQueue
+from forwarder.tenancy.sealing import KeyPairUnsealer
 from forwarder.tenancy.sql.endpoints import SqlEndpoints
 from forwarder.webhooks.addresses import ResolvedTargets
 from forwarder.webhooks.sender import open_sender

@@ -5,14 +5,13 @@ from forwarder.operate.output import Failed, WrongUsage
 from forwarder.operate.tenants.accounts import NotEncrypted
 from forwarder.process.data_dir import AlreadyRunning, NotPrivate
 from forwarder.settings import BadSettings
-from forwarder.store.database import UnusableDatabase
+from forwarder.store.engine import UnusableDatabase
 from forwarder.store.migrate import NotMigrated
 from forwarder.store.roles import CannotMakeRoles
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.store.texts import NotReadable
 from forwarder.tenancy.port import AlreadyExists, InUse, NotKnown, TenancyUnavailable
-from forwarder.tenancy.sealing.keys import NotTrusted
-from forwarder.tenancy.sealing.registry import UnknownSecret
+from forwarder.tenancy.sealing import NotTrusted, UnknownSecret
 from forwarder.tenancy.sql.secrets import NoSecretYet
 from forwarder.topics.port import LogUnavailable, MessageTooLarge
 

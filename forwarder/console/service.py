@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass
 from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
 from forwarder.assembly.backend import Backend
 from forwarder.assembly.roles.role import Listening, open_role_backend, serve_role
@@ -22,20 +23,18 @@ from forwarder.process.clock import Clock
 from forwarder.process.loading import load
 from forwarder.process.supervision import Stop
 from forwarder.settings import BadSettings, Settings
-from forwarder.store.audit.port import AuditTrail
-from forwarder.store.lists.port import Overview
+from forwarder.store.audit import AuditTrail
+from forwarder.store.delivery_queue import SqlDeliveryLog
+from forwarder.store.deployment import BacklogReader, ProcessRegister
 from forwarder.store.lists.reader import SqlReader
-from forwarder.store.processes.port import ProcessReader
-from forwarder.store.processes.register import SqlProcesses
-from forwarder.store.standing.port import StandingReader
-from forwarder.store.standing.reader import SqlStanding
-from forwarder.store.submissions.port import Repairs
-from forwarder.store.webhooks.log import SqlDeliveryLog
-from forwarder.store.webhooks.port import SubmissionDeliveries
 from forwarder.tenancy.access import Access
 from forwarder.tenancy.port import Directory, TenancyAdmin
 from forwarder.topics.port import Log, Topics
 from forwarder.topics.signing import MessageSigner
+
+if TYPE_CHECKING:
+    from forwarder.store.lists.overview import Overview
+    from forwarder.store.submissions.repairs import Repairs
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,14 +50,14 @@ class ConsoleParts:
     directory: Directory
     tenancy: TenancyAdmin
     accounts: Accounts
-    overview: Overview
+    overview: "Overview"
     search: SubmissionSearch
-    standing: StandingReader
-    processes: ProcessReader
+    standing: BacklogReader
+    processes: ProcessRegister
     prober: Callable[[], AbstractAsyncContextManager[Prober]]
     look_ups: Callable[[], AbstractAsyncContextManager[LookUps]]
-    deliveries: SubmissionDeliveries
-    repairs: Repairs
+    deliveries: SqlDeliveryLog
+    repairs: "Repairs"
     audit: Audit
     trail: AuditTrail
     webhooks: Webhooks
@@ -107,8 +106,8 @@ async def open_console(backend: Backend) -> Routes:
         accounts=Accounts(backend.tenancy, backend.sealer, plaintext=settings.environment.plaintext_to_pms),
         overview=backend.overview,
         search=SubmissionSearch(backend.overview, backend.request_ids),
-        standing=SqlStanding(backend.engine),
-        processes=SqlProcesses(backend.engine),
+        standing=BacklogReader(backend.engine),
+        processes=ProcessRegister(backend.engine),
         prober=lambda: open_prober(backend),
         look_ups=lambda: open_look_ups(backend),
         deliveries=SqlDeliveryLog(backend.engine),

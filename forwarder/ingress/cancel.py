@@ -63,8 +63,8 @@ from forwarder.reservation.problems.problem import Problem
 from forwarder.reservation.request import MAX_BODY_BYTES
 from forwarder.store.lists.port import StoredSubmission
 from forwarder.store.submissions.port import StoreUnavailable
-from forwarder.tenancy.callers import Caller
-from forwarder.topics.cancellations import encode_cancellation
+from forwarder.tenancy.access import Caller
+from forwarder.topics.codec import encode_cancellation
 from forwarder.topics.outcomes import OutcomeEvent, OutcomeWaiter
 from forwarder.topics.port import LogUnavailable, MessageTooLarge
 

@@ -13,11 +13,9 @@ from forwarder.ingress.parts import IngressParts
 from forwarder.ingress.problems import OVERLOADED, TENANCY_UNAVAILABLE, TEST_MODE_UNAVAILABLE
 from forwarder.reservation.problems import requests
 from forwarder.reservation.problems.problem import Problem
-from forwarder.tenancy.access import forbidden
-from forwarder.tenancy.callers import Caller
-from forwarder.tenancy.key_terms import Scope
-from forwarder.tenancy.limit_headers import rate_limited, with_allowance
-from forwarder.tenancy.limits import RateLimits
+from forwarder.tenancy.access import Caller, forbidden
+from forwarder.tenancy.api_keys import Scope
+from forwarder.tenancy.limits import RateLimits, rate_limited, with_allowance
 from forwarder.tenancy.port import TenancyUnavailable
 
 _FLOOD: Final = requests.TOO_MANY_BAD_TOKENS.code

@@ -30,9 +30,10 @@ from forwarder.reservation.request import (
 )
 from forwarder.reservation.submission import MAX_DEADLINE_SECONDS, RequestIds, fingerprint, key_of
 from forwarder.reservation.usual import AnyRequest, UsualRequest, write_usual
-from forwarder.tenancy.callers import Caller
-from forwarder.tenancy.port import Account, CardSealer
-from forwarder.tenancy.sealing.binding import of_card
+from forwarder.tenancy.access import Caller
+from forwarder.tenancy.cards import CardSealer
+from forwarder.tenancy.port import Account
+from forwarder.tenancy.sealing import of_card
 from forwarder.topics.codec import encode_submission
 from forwarder.topics.port import Message
 

@@ -11,8 +11,9 @@ from forwarder.reservation.checks.card_numbers import CardNumbersInText
 from forwarder.reservation.submission import RequestIds
 from forwarder.store.lists.port import Reader
 from forwarder.tenancy.access import Access
+from forwarder.tenancy.cards import CardSealer
 from forwarder.tenancy.limits import RateLimits
-from forwarder.tenancy.port import Account, CardSealer
+from forwarder.tenancy.port import Account
 from forwarder.topics.outcomes import OutcomeListener
 from forwarder.topics.port import Publisher
 from forwarder.topics.signing import MessageSigner

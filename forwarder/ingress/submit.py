@@ -35,7 +35,7 @@ from forwarder.reservation.outcome import Status
 from forwarder.reservation.problems.problem import Problem
 from forwarder.reservation.request import MAX_BODY_BYTES, Operation
 from forwarder.store.submissions.port import StoreUnavailable
-from forwarder.tenancy.callers import Caller
+from forwarder.tenancy.access import Caller
 from forwarder.topics.outcomes import ConflictingBody, DuplicateOf, OutcomeEvent, similar_of
 
 _KEY_HELP: Final = (b"link", b'</docs#submitBookingEngineReservation>; rel="help"; title="Idempotency-Key"')

@@ -19,10 +19,9 @@ from forwarder.notifier.settings import NotifierSettings
 from forwarder.process.clock import Clock
 from forwarder.process.containment import FAULTS, Where, contained
 from forwarder.process.loops import cancel_all, detached
+from forwarder.store.deliveries import DeliveryQueue, DueDelivery
 from forwarder.store.submissions.port import StoreUnavailable
-from forwarder.store.webhooks.port import DeliveryQueue, DueDelivery
-from forwarder.tenancy.port import CannotOpen, TenancyUnavailable
-from forwarder.tenancy.webhooks import EndpointReader
+from forwarder.tenancy.port import CannotOpen, EndpointReader, TenancyUnavailable
 
 _log = structlog.get_logger(__name__)
 

@@ -13,10 +13,9 @@ from forwarder.observability import metrics
 from forwarder.process.clock import Clock
 from forwarder.process.containment import FAULTS, Blame, Fault, Where, as_fault, by_halves
 from forwarder.process.loops import keep_trying
+from forwarder.store.deliveries import DeliveryQueue, NewDelivery
 from forwarder.store.submissions.port import StoreUnavailable, Unstorable
-from forwarder.store.webhooks.port import DeliveryQueue, NewDelivery
-from forwarder.tenancy.port import TenancyUnavailable
-from forwarder.tenancy.webhooks import EndpointReader
+from forwarder.tenancy.port import EndpointReader, TenancyUnavailable
 from forwarder.topics.codec import Undecodable, is_outcome
 from forwarder.topics.port import ConsumedMessage, Consumer, LogUnavailable
 

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from http import HTTPStatus
 from typing import Final
 
-from forwarder.store.webhooks.port import DeliveryAttempt, DeliveryStatus, DueDelivery, TriedDelivery
+from forwarder.store.deliveries import DeliveryAttempt, DeliveryStatus, DueDelivery, TriedDelivery
 from forwarder.webhooks.port import EndpointResponse, NoResponse, PostResult
 
 RETRY_FOR: Final = timedelta(days=3)

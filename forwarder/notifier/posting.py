@@ -17,11 +17,10 @@ from forwarder.process.clock import Clock, iso
 from forwarder.process.containment import FAULTS, Blame, Fault, Where, contained
 from forwarder.process.loops import Batcher
 from forwarder.reservation.failures import INTERNAL_ERROR
+from forwarder.store.deliveries import DeliveryQueue, DueDelivery, TriedDelivery
 from forwarder.store.submissions.port import StoreUnavailable
-from forwarder.store.webhooks.port import DeliveryQueue, DueDelivery, TriedDelivery
-from forwarder.tenancy.port import TenancyUnavailable, Unsealer
-from forwarder.tenancy.sealing.binding import of_webhook_secret
-from forwarder.tenancy.webhooks import Disabled, Endpoint, EndpointReader
+from forwarder.tenancy.port import Disabled, Endpoint, EndpointReader, TenancyUnavailable, Unsealer
+from forwarder.tenancy.sealing import of_webhook_secret
 from forwarder.webhooks.port import EndpointResponse, NoResponse, PostResult, Sender
 from forwarder.webhooks.signature import signed_headers
 

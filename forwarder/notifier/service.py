@@ -19,10 +19,9 @@ from forwarder.notifier.settings import NotifierSettings
 from forwarder.process.clock import Clock
 from forwarder.process.containment import Where
 from forwarder.process.loops import Outage, cancel_all, forever
+from forwarder.store.deliveries import DeliveryQueue
 from forwarder.store.submissions.port import StoreUnavailable
-from forwarder.store.webhooks.port import DeliveryQueue
-from forwarder.tenancy.port import TenancyUnavailable, Unsealer
-from forwarder.tenancy.webhooks import EndpointReader
+from forwarder.tenancy.port import EndpointReader, TenancyUnavailable, Unsealer
 from forwarder.topics.port import Consumer, GapFound, Log, LogUnavailable, Topics
 from forwarder.webhooks.port import Sender
 

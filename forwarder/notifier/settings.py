@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
-from forwarder.tenancy.retention import MAX_DELIVERY_DAYS
+from forwarder.tenancy.port import MAX_DELIVERY_DAYS
 
 GROUP: Final = "forwarder-notifier"
 """The consumer group of all notifiers of a deployment."""

@@ -16,10 +16,9 @@ from pydantic_core import to_json
 from forwarder.notifier.events import EVENT_TYPES, TEST_EVENT, body_of
 from forwarder.oversight.audit import Audit, Operation
 from forwarder.process.clock import Clock, iso
-from forwarder.store.webhooks.port import DeliveryEntry, DeliveryLog, DeliveryStatus, NewDelivery
-from forwarder.tenancy.port import NotKnown, Sealer
-from forwarder.tenancy.sealing.binding import of_webhook_secret
-from forwarder.tenancy.webhooks import Disabled, Endpoint, EndpointAdmin
+from forwarder.store.deliveries import DeliveryEntry, DeliveryLog, DeliveryStatus, NewDelivery
+from forwarder.tenancy.port import Disabled, Endpoint, EndpointAdmin, NotKnown, Sealer
+from forwarder.tenancy.sealing import of_webhook_secret
 from forwarder.webhooks.port import Targets
 from forwarder.webhooks.signature import new_secret
 

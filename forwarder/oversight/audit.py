@@ -18,7 +18,7 @@ import structlog
 
 from forwarder.process.clock import Clock
 from forwarder.process.enlistment import Enlisted, enlist
-from forwarder.store.audit.port import AuditResult, AuditTrail, NewEntry
+from forwarder.store.audit import AuditResult, AuditTrail, NewEntry
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.tenancy.port import TenancyUnavailable
 from forwarder.topics.port import LogUnavailable

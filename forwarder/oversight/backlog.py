@@ -6,13 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from forwarder.process.clock import Clock
 from forwarder.reservation.submission import live_account_id
-from forwarder.store.standing.port import AccountWork, EndpointWork, FailedWork, StandingReader
+from forwarder.store.lists.port import AccountWork, EndpointWork, FailedWork
 from forwarder.tenancy.port import Account
 from forwarder.topics.port import Lag, Log
+
+if TYPE_CHECKING:
+    from forwarder.store.deployment import BacklogReader
 
 
 class AccountState(StrEnum):
@@ -97,7 +100,7 @@ async def read_lag(log: Log, groups: Sequence[Group], clock: Clock) -> Sequence[
         return await asyncio.gather(*map(lag_of, groups))
 
 
-async def read_backlog(store: StandingReader, tenancy: Accounts, clock: Clock) -> Backlog:
+async def read_backlog(store: "BacklogReader", tenancy: Accounts, clock: Clock) -> Backlog:
     """Raises `StoreUnavailable` and `TenancyUnavailable`."""
     now = clock.now()
     known = {account.id: account for account in await tenancy.accounts()}

@@ -15,7 +15,7 @@ import structlog
 from forwarder.observability import metrics
 from forwarder.oversight.audit import Audit
 from forwarder.process.clock import Clock, iso
-from forwarder.store.submissions.places import NotedGap, SqlPlaces
+from forwarder.store.submissions.repairs import NotedGap, Places
 from forwarder.topics.port import Log, LogGap, moment_of
 from forwarder.topics.publishing import partition_of
 
@@ -55,7 +55,7 @@ class TopicLost:
 class TopicCheck:
     """Checks one deployment's topics; `topic` is the requests topic. Raises `LogUnavailable`, `StoreUnavailable`."""
 
-    def __init__(self, log: Log, topic: str, store: SqlPlaces, clock: Clock) -> None:
+    def __init__(self, log: Log, topic: str, store: Places, clock: Clock) -> None:
         self._log = log
         self._topic = topic
         self._store = store

@@ -11,9 +11,9 @@ from forwarder.reservation.outcome import Status
 from forwarder.reservation.parsing import moment, whole_number
 from forwarder.reservation.record import RESULT_TYPES
 from forwarder.reservation.submission import Submission
-from forwarder.topics.cancellations import decode_cancellation
 from forwarder.topics.codec import (
     Undecodable,
+    decode_cancellation,
     decode_data,
     decode_submission,
     header,

@@ -6,7 +6,7 @@ from typing import Unpack
 
 from forwarder.oversight.audit import Audit
 from forwarder.process.clock import iso
-from forwarder.tenancy.key_terms import write_networks, write_scopes
+from forwarder.tenancy.api_keys import write_networks, write_scopes
 from forwarder.tenancy.port import Account, ApiKey, KeyTerms, KnownKey, TenancyAdmin, Workspace
 
 

@@ -6,7 +6,7 @@ from forwarder.pms.port import UNPACED, AccountConnection, Capabilities, ClientT
 from forwarder.process.clock import iso
 from forwarder.reservation.evidence import Push, Target
 from forwarder.tenancy.port import Account, Unsealer
-from forwarder.tenancy.sealing.binding import of_client_key, of_credential
+from forwarder.tenancy.sealing import of_client_key, of_credential
 
 
 def connection_of(account: Account, unsealer: Unsealer, pace: Pace = UNPACED) -> AccountConnection:

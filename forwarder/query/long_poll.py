@@ -15,7 +15,7 @@ from forwarder.http.messages import Response, client_left, header_map
 from forwarder.query.parts import QueryParts
 from forwarder.query.status import untaken_status, write_status
 from forwarder.reservation.outcome import Status
-from forwarder.tenancy.callers import Caller
+from forwarder.tenancy.access import Caller
 from forwarder.topics.outcomes import OutcomeEvent
 
 _NO_WAIT = Wait(0)

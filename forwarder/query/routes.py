@@ -27,9 +27,8 @@ from forwarder.query.parts import QueryParts
 from forwarder.reservation.problems import requests, service
 from forwarder.reservation.problems.problem import Problem
 from forwarder.store.submissions.port import StoreUnavailable
-from forwarder.tenancy.access import forbidden
-from forwarder.tenancy.callers import Caller
-from forwarder.tenancy.key_terms import Scope
+from forwarder.tenancy.access import Caller, forbidden
+from forwarder.tenancy.api_keys import Scope
 from forwarder.tenancy.port import TenancyUnavailable
 
 # Anything else was never issued: do not read the store for it.

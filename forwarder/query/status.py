@@ -12,7 +12,7 @@ from forwarder.http.messages import envelope
 from forwarder.reservation.duplicates import CONFLICTING_BODY
 from forwarder.reservation.outcome import Status
 from forwarder.store.lists.port import StoredSubmission
-from forwarder.store.submissions.work import Attempt
+from forwarder.store.submissions.port import Attempt
 
 
 def write_status(stored: StoredSubmission) -> bytes:

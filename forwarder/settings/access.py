@@ -5,8 +5,8 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, Field, SecretStr
 
-from forwarder.tenancy.bad_tokens import DEFAULT_PER_MINUTE
-from forwarder.tenancy.key_terms import read_networks
+from forwarder.tenancy.access import DEFAULT_PER_MINUTE
+from forwarder.tenancy.api_keys import read_networks
 
 
 def _networks(text: str) -> str:

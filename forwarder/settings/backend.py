@@ -10,7 +10,7 @@ from forwarder.process.addresses import is_local
 from forwarder.settings.environment import BadSettings, Environment, secret
 from forwarder.settings.kafka import kafka_security, refuse_superfluous
 from forwarder.store.transport import BadTransport, Transport, transport_of
-from forwarder.topics.kafka.security.transport import KafkaSecurity
+from forwarder.topics.kafka.security import KafkaSecurity
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from forwarder.reservation.checks.card_numbers import CardNumbersInText
 from forwarder.reservation.request import MAX_BODY_BYTES
 from forwarder.settings.access import AccessVariables
 from forwarder.tenancy.limits import RATE
-from forwarder.topics.kafka.security.transport import Mechanism, Protocol
+from forwarder.topics.kafka.security import Mechanism, Protocol
 
 PREFIX: Final = "FORWARDER_"
 

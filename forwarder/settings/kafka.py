@@ -5,7 +5,7 @@ from urllib.parse import urlsplit
 
 from forwarder.process.addresses import is_local
 from forwarder.settings.environment import BadSettings, Environment, secret, variable
-from forwarder.topics.kafka.security.transport import KafkaSecurity, OAuthClient
+from forwarder.topics.kafka.security import KafkaSecurity, OAuthClient
 
 _TLS: Final = {"kafka_ca_file", "kafka_certificate_file", "kafka_key_file"}
 _PASSWORD: Final = {"kafka_sasl_username", "kafka_sasl_password"}

@@ -11,7 +11,8 @@ from sqlalchemy import Connection, inspect, text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.process.loading import load
-from forwarder.store.database import Database, UnusableDatabase, open_engine, outages_translated
+from forwarder.store.database import Database, outages_translated
+from forwarder.store.engine import UnusableDatabase, open_engine
 
 if TYPE_CHECKING:
     from alembic.config import Config

@@ -10,7 +10,8 @@ from typing import Final
 
 from sqlalchemy import Connection, text
 
-from forwarder.store.database import NotPermitted, open_engine, outages_translated
+from forwarder.store.database import NotPermitted, outages_translated
+from forwarder.store.engine import open_engine
 
 _READ: Final = ("SELECT",)
 _CHANGE: Final = ("SELECT", "INSERT", "UPDATE", "DELETE")

@@ -17,31 +17,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import date, datetime
 from typing import Any, Final, Literal, Self
 
-from sqlalchemy import (
-    ARRAY,
-    CTE,
-    Boolean,
-    Column,
-    ColumnClause,
-    Date,
-    DateTime,
-    Dialect,
-    Integer,
-    ScalarSelect,
-    Select,
-    Table,
-    TableValuedAlias,
-    Text,
-    TypeDecorator,
-    and_,
-    bindparam,
-    literal_column,
-    select,
-)
+import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
-from sqlalchemy.sql.elements import ColumnElement
 from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.sql.operators import OperatorType
 from sqlalchemy.types import TypeEngine
@@ -50,7 +29,6 @@ from forwarder.process.clock import iso
 from forwarder.reservation.json_text import json_text
 
 DialectName = Literal["postgresql", "sqlite"]
-
 BATCH: Final = "batch"
 """The parameter that takes the JSON text of `as_batch`."""
 
@@ -64,22 +42,22 @@ _NUL: Final = re.compile(r"(?<!\\)((?:\\\\)*)\\u0000")
 # --- times ------------------------------------------------------------------------------------------------------------
 
 
-class Moment(TypeDecorator[datetime]):
+class Moment(sa.TypeDecorator[datetime]):
     """A time, to the millisecond: timestamptz on PostgreSQL; on SQLite ISO 8601 text in UTC with `Z`, which sorts."""
 
-    impl = DateTime(timezone=True)
+    impl = sa.DateTime(timezone=True)
     cache_ok = True
 
-    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[datetime]:
-        stored: TypeEngine[Any] = Text() if dialect.name == "sqlite" else DateTime(timezone=True)
+    def load_dialect_impl(self, dialect: sa.Dialect) -> TypeEngine[datetime]:
+        stored: TypeEngine[Any] = sa.Text() if dialect.name == "sqlite" else sa.DateTime(timezone=True)
         return dialect.type_descriptor(stored)
 
-    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | str | None:
+    def process_bind_param(self, value: datetime | None, dialect: sa.Dialect) -> datetime | str | None:
         if value is None or dialect.name == "sqlite":
             return value and iso(value)
         return value.replace(microsecond=value.microsecond // 1000 * 1000)
 
-    def process_result_value(self, value: datetime | str | None, dialect: Dialect) -> datetime | None:  # noqa: ARG002
+    def process_result_value(self, value: datetime | str | None, dialect: sa.Dialect) -> datetime | None:  # noqa: ARG002
         return datetime.fromisoformat(value) if isinstance(value, str) else value
 
 
@@ -87,7 +65,7 @@ class utc_day(FunctionElement[date]):  # noqa: N801 - it is written as the funct
     """The day of a `Moment`, in UTC."""
 
     name = "utc_day"
-    type = Date()
+    type = sa.Date()
     inherit_cache = True
 
 
@@ -105,7 +83,7 @@ class octets(FunctionElement[int]):  # noqa: N801 - as `utc_day`
     """The length of a text in bytes. PostgreSQL does not read the text for it."""
 
     name = "octets"
-    type = Integer()
+    type = sa.Integer()
     inherit_cache = True
 
 
@@ -137,16 +115,16 @@ class _BatchWithTexts(FunctionElement[Any]):
 
 
 def batch_of(
-    *columns: Column[Any] | ColumnClause[Any], separate: Column[Any] | ColumnClause[Any] | None = None
-) -> TableValuedAlias:
+    *columns: sa.Column[Any] | sa.ColumnClause[Any], separate: sa.Column[Any] | sa.ColumnClause[Any] | None = None
+) -> sa.TableValuedAlias:
     """The batch as something to select from, with columns of these names and types. A member that is null or missing is NULL; an
     object or array in a text column is its JSON text, as written. With `separate` it takes what `batch_with_texts` returns."""
-    shape = [ColumnClause(column.name, column.type) for column in columns]
-    rows = bindparam(BATCH, type_=Text())
+    shape = [sa.ColumnClause(column.name, column.type) for column in columns]
+    rows = sa.bindparam(BATCH, type_=sa.Text())
     if separate is None:
         return _Batch(rows, *shape).table_valued(*shape, name="batch")
-    shape = [ColumnClause(separate.name, separate.type), *shape]
-    texts = bindparam(_TEXTS, type_=ARRAY(Text))
+    shape = [sa.ColumnClause(separate.name, separate.type), *shape]
+    texts = sa.bindparam(_TEXTS, type_=sa.ARRAY(sa.Text))
     return _BatchWithTexts(rows, texts, *shape).table_valued(*shape, name="batch")
 
 
@@ -154,6 +132,11 @@ def as_batch(rows: Sequence[Mapping[str, Any]]) -> str:
     """The JSON text of `rows`. A PMS may send what JSON has no number for (NaN, infinity), which becomes null, or the character
     that databases take in no text (U+0000), which becomes U+FFFD: one row must not spoil the whole batch."""
     return _clean(json_text(rows))
+
+
+def key_batch(name: str, keys: Iterable[object]) -> str:
+    """The batch of these values of the one column `name`."""
+    return as_batch([{name: key} for key in keys])
 
 
 def batch_with_texts(
@@ -216,7 +199,7 @@ def _name(compiler: SQLCompiler, column: Any) -> str:
 
 
 class _Condition(FunctionElement[bool]):
-    type = Boolean()
+    type = sa.Boolean()
     inherit_cache = True
 
     def self_group(self, against: OperatorType | None = None) -> Self:  # noqa: ARG002 - as SQLAlchemy has it
@@ -244,14 +227,14 @@ class key_among(_Condition):  # noqa: N801 - as `same_key`
     name = "key_among"
     inherit_cache = True
 
-    def __init__(self, column: ColumnElement[Any], values: Select[Any]) -> None:
+    def __init__(self, column: sa.ColumnElement[Any], values: sa.Select[Any]) -> None:
         super().__init__(column, values.scalar_subquery())
 
 
 @compiles(same_key, "postgresql")
 def _same_key_on_postgresql(element: same_key, compiler: SQLCompiler, **options: Any) -> str:
     column, value = element.clauses
-    return compiler.process(and_(column >= value, column <= value).self_group(), **options)
+    return compiler.process(sa.and_(column >= value, column <= value).self_group(), **options)
 
 
 @compiles(same_key, "sqlite")
@@ -275,29 +258,34 @@ def _key_among_on_sqlite(element: key_among, compiler: SQLCompiler, **options: A
 # --- parts of statements ----------------------------------------------------------------------------------------------
 
 
-def insert_into(dialect: DialectName, table: Table) -> postgresql.Insert | sqlite.Insert:
+def columns_of(table: sa.Table, names: str) -> tuple[sa.Column[Any], ...]:
+    """The columns of `table` with these names, separated by spaces."""
+    return tuple(table.c[name] for name in names.split())
+
+
+def insert_into(dialect: DialectName, table: sa.Table) -> postgresql.Insert | sqlite.Insert:
     """An INSERT that can have ON CONFLICT."""
     return postgresql.insert(table) if dialect == "postgresql" else sqlite.insert(table)
 
 
-def locked(rows: Any) -> CTE:
+def locked(rows: Any) -> sa.CTE:
     """The ids that `rows` selects, locked; skips rows that another transaction has locked."""
     # A CTE, because a subquery may run more than once, and would then pick too many rows.
-    picked: CTE = rows.with_for_update(skip_locked=True).cte("picked")
+    picked: sa.CTE = rows.with_for_update(skip_locked=True).cte("picked")
     return picked
 
 
-def distinct(among: ColumnElement[bool], *order: Column[Any]) -> CTE:
+def distinct(among: sa.ColumnElement[bool], *order: sa.Column[Any]) -> sa.CTE:
     """The distinct values of a column, each found by one step through the index on `order`, which begins with it; and NULL.
 
     If another index begins with the same column, name more columns of the order: otherwise a planner may use that index and read
     every row of the table.
     """
     value = order[0]
-    found = select(_first(among, order).label("value")).cte("found", recursive=True)
-    following = _first(and_(among, value > found.c.value), order)
-    return found.union_all(select(following).select_from(found).where(found.c.value.is_not(None)))
+    found = sa.select(_first(among, order).label("value")).cte("found", recursive=True)
+    following = _first(sa.and_(among, value > found.c.value), order)
+    return found.union_all(sa.select(following).select_from(found).where(found.c.value.is_not(None)))
 
 
-def _first(among: ColumnElement[bool], order: Sequence[Column[Any]]) -> ScalarSelect[Any]:
-    return select(order[0]).where(among).order_by(*order).limit(literal_column("1")).scalar_subquery()
+def _first(among: sa.ColumnElement[bool], order: Sequence[sa.Column[Any]]) -> sa.ScalarSelect[Any]:
+    return sa.select(order[0]).where(among).order_by(*order).limit(sa.literal_column("1")).scalar_subquery()

@@ -3,90 +3,77 @@
 from datetime import date
 from typing import Any, Final
 
-from sqlalchemy import (
-    BigInteger,
-    Boolean,
-    Column,
-    ColumnElement,
-    Date,
-    Double,
-    Identity,
-    Index,
-    Integer,
-    MetaData,
-    Table,
-    Text,
-    and_,
-    case,
-    func,
-    literal_column,
-    text,
-)
+import sqlalchemy as sa
 from sqlalchemy.sql.base import ReadOnlyColumnCollection
 
 from forwarder.reservation.outcome import LISTED_STATUSES, Status
 from forwarder.store.sql import Moment, utc_day
 
-Key = Text().with_variant(Text(collation="C"), "postgresql")
+Key = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
 """An identifier: compared byte by byte, which is what indexes on it are fastest with."""
 
-RowId = BigInteger().with_variant(Integer(), "sqlite")
+RowId = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
+metadata = sa.MetaData()
 
-metadata = MetaData()
 
-reservations = Table(
+def _partial_index(name: str, *columns: sa.ColumnElement[Any], where: sa.ColumnElement[bool] | sa.TextClause) -> None:
+    """An index of the rows for which `where` is true; it serves only statements with exactly that condition."""
+    sa.Index(name, *columns, postgresql_where=where, sqlite_where=where)
+
+
+reservations = sa.Table(
     "reservations",
     metadata,
-    Column("id", RowId, Identity(always=True), primary_key=True),
-    Column("request_id", Key, nullable=False),
-    Column("record_id", BigInteger, nullable=False),
-    Column("workspace_id", Text, nullable=False),
-    Column("account_id", Key, nullable=False),
-    Column("partition", Integer, nullable=False),
-    Column("log_offset", BigInteger, nullable=False, server_default=text("0")),
-    Column("log_timestamp_ms", BigInteger, nullable=False, server_default=text("0")),
-    Column("operation", Text, nullable=False),
-    Column("property_id", Text, nullable=False),
-    Column("room_id", Text, nullable=False),
-    Column("arrival_date", Date, nullable=False),
-    Column("departure_date", Date, nullable=False),
-    Column("status", Text, nullable=False),
-    Column("request", Text, nullable=False),
-    Column("fingerprint", Text, nullable=False),
-    Column("card", Text),
-    Column("accepted_at", Moment, nullable=False),
-    Column("created_at", Moment, nullable=False),
-    Column("updated_at", Moment, nullable=False),
-    Column("cancelled_at", Moment),
-    Column("deadline_at", Moment, nullable=False),
-    Column("due_at", Moment),
-    Column("leased_by", Key),
-    Column("pushing", Boolean, nullable=False, server_default=text("false")),
-    Column("possibly_sent", Boolean, nullable=False, server_default=text("false")),
-    Column("target", Text),
-    Column("evidence", Text),
-    Column("doubles", Text),
-    Column("takeovers", Integer, nullable=False, server_default=text("0")),
-    Column("attempts", Text, nullable=False, server_default=text("'[]'")),
-    Column("tries", Integer, nullable=False, server_default=text("0")),
-    Column("revision", Integer, nullable=False, server_default=text("0")),
-    Column("pms_reservation_id", Text),
-    Column("record", Text),
-    Column("problem", Text),
-    Column("trace", Text),
-    Column("cancel_requested_at", Moment),
-    Column("cancel_reason", Text),
-    Column("cancel_problem", Text),
-    Column("natural_key", Key),
-    Column("transaction_key", Key),
-    Column("keyed", Boolean, nullable=False, server_default=text("false")),
-    Column("transaction_of", Text),
-    Column("anonymized_at", Moment),
-    Column("failure_class", Text),
-    Column("same_key", Key),
-    Column("stay_key", Key),
-    Column("similar_to", Text),
-    Column("conflicting_at", Moment),
+    sa.Column("id", RowId, sa.Identity(always=True), primary_key=True),
+    sa.Column("request_id", Key, nullable=False),
+    sa.Column("record_id", sa.BigInteger, nullable=False),
+    sa.Column("workspace_id", sa.Text, nullable=False),
+    sa.Column("account_id", Key, nullable=False),
+    sa.Column("partition", sa.Integer, nullable=False),
+    sa.Column("log_offset", sa.BigInteger, nullable=False, server_default=sa.text("0")),
+    sa.Column("log_timestamp_ms", sa.BigInteger, nullable=False, server_default=sa.text("0")),
+    sa.Column("operation", sa.Text, nullable=False),
+    sa.Column("property_id", sa.Text, nullable=False),
+    sa.Column("room_id", sa.Text, nullable=False),
+    sa.Column("arrival_date", sa.Date, nullable=False),
+    sa.Column("departure_date", sa.Date, nullable=False),
+    sa.Column("status", sa.Text, nullable=False),
+    sa.Column("request", sa.Text, nullable=False),
+    sa.Column("fingerprint", sa.Text, nullable=False),
+    sa.Column("card", sa.Text),
+    sa.Column("accepted_at", Moment, nullable=False),
+    sa.Column("created_at", Moment, nullable=False),
+    sa.Column("updated_at", Moment, nullable=False),
+    sa.Column("cancelled_at", Moment),
+    sa.Column("deadline_at", Moment, nullable=False),
+    sa.Column("due_at", Moment),
+    sa.Column("leased_by", Key),
+    sa.Column("pushing", sa.Boolean, nullable=False, server_default=sa.text("false")),
+    sa.Column("possibly_sent", sa.Boolean, nullable=False, server_default=sa.text("false")),
+    sa.Column("target", sa.Text),
+    sa.Column("evidence", sa.Text),
+    sa.Column("doubles", sa.Text),
+    sa.Column("takeovers", sa.Integer, nullable=False, server_default=sa.text("0")),
+    sa.Column("attempts", sa.Text, nullable=False, server_default=sa.text("'[]'")),
+    sa.Column("tries", sa.Integer, nullable=False, server_default=sa.text("0")),
+    sa.Column("revision", sa.Integer, nullable=False, server_default=sa.text("0")),
+    sa.Column("pms_reservation_id", sa.Text),
+    sa.Column("record", sa.Text),
+    sa.Column("problem", sa.Text),
+    sa.Column("trace", sa.Text),
+    sa.Column("cancel_requested_at", Moment),
+    sa.Column("cancel_reason", sa.Text),
+    sa.Column("cancel_problem", sa.Text),
+    sa.Column("natural_key", Key),
+    sa.Column("transaction_key", Key),
+    sa.Column("keyed", sa.Boolean, nullable=False, server_default=sa.text("false")),
+    sa.Column("transaction_of", sa.Text),
+    sa.Column("anonymized_at", Moment),
+    sa.Column("failure_class", sa.Text),
+    sa.Column("same_key", Key),
+    sa.Column("stay_key", Key),
+    sa.Column("similar_to", sa.Text),
+    sa.Column("conflicting_at", Moment),
     sqlite_autoincrement=True,
     # A row is written twice: when it is ingested, and with its outcome. Rows of the usual size stay uncompressed in the page,
     # because compressing each costs more than it saves.
@@ -120,242 +107,190 @@ are JSON texts.
 - `anonymized_at`: when its guest's data was removed (`reservation.anonymous`); null again once work on it resumes.
 """
 
-Index("reservations_request_id", reservations.c.request_id, unique=True)
-Index("reservations_record_id", reservations.c.record_id, unique=True)
-_UNLISTED: list[ColumnElement[str]] = [
-    literal_column(f"'{status}'") for status in sorted(set(Status) - LISTED_STATUSES)
+_row = reservations.c
+sa.Index("reservations_request_id", _row.request_id, unique=True)
+sa.Index("reservations_record_id", _row.record_id, unique=True)
+_UNLISTED: list[sa.ColumnElement[str]] = [
+    sa.literal_column(f"'{status}'") for status in sorted(set(Status) - LISTED_STATUSES)
 ]
-IS_LISTED: Final = reservations.c.status.not_in(_UNLISTED)
+IS_LISTED: Final = _row.status.not_in(_UNLISTED)
 """The default filter of a list. A partial index serves only statements with exactly its condition."""
-Index(
-    "reservations_listed",
-    reservations.c.account_id,
-    reservations.c.id,
-    postgresql_where=IS_LISTED,
-    sqlite_where=IS_LISTED,
-)
+_partial_index("reservations_listed", _row.account_id, _row.id, where=IS_LISTED)
 # One for each filter of a list, with ids last, because lists are read in the order of ids.
-Index("reservations_status", reservations.c.account_id, reservations.c.status, reservations.c.id)
-Index("reservations_property", reservations.c.account_id, reservations.c.property_id, reservations.c.id)
-Index("reservations_arrival", reservations.c.account_id, reservations.c.arrival_date, reservations.c.id)
-Index("reservations_departure", reservations.c.account_id, reservations.c.departure_date, reservations.c.id)
+sa.Index("reservations_status", _row.account_id, _row.status, _row.id)
+sa.Index("reservations_property", _row.account_id, _row.property_id, _row.id)
+sa.Index("reservations_arrival", _row.account_id, _row.arrival_date, _row.id)
+sa.Index("reservations_departure", _row.account_id, _row.departure_date, _row.id)
 # By day, because there are few days. The moment is last in the index, so that older rows are skipped unread.
-Index(
-    "reservations_updated",
-    reservations.c.account_id,
-    utc_day(reservations.c.updated_at),
-    reservations.c.id,
-    reservations.c.updated_at,
-)
+sa.Index("reservations_updated", _row.account_id, utc_day(_row.updated_at), _row.id, _row.updated_at)
 # Claimable rows, in the order of claims. The partition is the last column of the index, so that rows of other workers' partitions
 # are skipped unread.
-Index(
+_partial_index(
     "reservations_due",
-    reservations.c.account_id,
-    reservations.c.due_at,
-    reservations.c.id,
-    reservations.c.partition,
-    postgresql_where=text("due_at IS NOT NULL AND leased_by IS NULL"),
-    sqlite_where=text("due_at IS NOT NULL AND leased_by IS NULL"),
+    _row.account_id,
+    _row.due_at,
+    _row.id,
+    _row.partition,
+    where=sa.text("due_at IS NOT NULL AND leased_by IS NULL"),
 )
 # For operators, who look up reservations by the PMS's id.
-Index(
-    "reservations_pms_id",
-    reservations.c.pms_reservation_id,
-    reservations.c.id,
-    postgresql_where=text("pms_reservation_id IS NOT NULL"),
-    sqlite_where=text("pms_reservation_id IS NOT NULL"),
-)
-Index(
-    "reservations_doubles",
-    reservations.c.id,
-    postgresql_where=text("doubles IS NOT NULL"),
-    sqlite_where=text("doubles IS NOT NULL"),
-)
-Index(
+_partial_index("reservations_pms_id", _row.pms_reservation_id, _row.id, where=sa.text("pms_reservation_id IS NOT NULL"))
+_partial_index("reservations_doubles", _row.id, where=sa.text("doubles IS NOT NULL"))
+_partial_index(
     "reservations_deadline",
-    reservations.c.deadline_at,
-    reservations.c.id,
-    reservations.c.partition,
-    postgresql_where=text("status <> 'IN_DOUBT' AND due_at IS NOT NULL AND leased_by IS NULL"),
-    sqlite_where=text("status <> 'IN_DOUBT' AND due_at IS NOT NULL AND leased_by IS NULL"),
+    _row.deadline_at,
+    _row.id,
+    _row.partition,
+    where=sa.text("status <> 'IN_DOUBT' AND due_at IS NOT NULL AND leased_by IS NULL"),
 )
-Index(
-    "reservations_leased",
-    reservations.c.leased_by,
-    postgresql_where=text("leased_by IS NOT NULL"),
-    sqlite_where=text("leased_by IS NOT NULL"),
-)
+_partial_index("reservations_leased", _row.leased_by, where=sa.text("leased_by IS NOT NULL"))
 
-_departed_later = and_(
-    reservations.c.status == literal_column("'CONFIRMED'"),
-    reservations.c.departure_date > utc_day(reservations.c.updated_at),
+_departed_later = sa.and_(
+    _row.status == sa.literal_column("'CONFIRMED'"),
+    _row.departure_date > utc_day(_row.updated_at),
 )
-FINISHED_DAY: Final[ColumnElement[date]] = func.coalesce(
-    case((_departed_later, reservations.c.departure_date)), utc_day(reservations.c.updated_at)
+FINISHED_DAY: Final[sa.ColumnElement[date]] = sa.func.coalesce(
+    sa.case((_departed_later, _row.departure_date)), utc_day(_row.updated_at)
 )
 """The day on which a submission is finished: of the guest's departure if confirmed and later, else of its outcome."""
 _IDENTIFIABLE = "anonymized_at IS NULL AND due_at IS NULL AND leased_by IS NULL AND status <> 'IN_DOUBT'"
-IS_IDENTIFIABLE: Final = text(_IDENTIFIABLE)
+IS_IDENTIFIABLE: Final = sa.text(_IDENTIFIABLE)
 """Finished rows that still have their guest's data; literally the condition of the index."""
-Index(
-    "reservations_identifiable",
-    reservations.c.workspace_id,
-    reservations.c.status,
-    FINISHED_DAY,
-    reservations.c.id,
-    postgresql_where=text(_IDENTIFIABLE),
-    sqlite_where=text(_IDENTIFIABLE),
+_partial_index(
+    "reservations_identifiable", _row.workspace_id, _row.status, FINISHED_DAY, _row.id, where=sa.text(_IDENTIFIABLE)
 )
 
 _OPEN_FAILURE = "status = 'FAILED' AND anonymized_at IS NULL"
-IS_OPEN_FAILURE: Final = text(_OPEN_FAILURE)
+IS_OPEN_FAILURE: Final = sa.text(_OPEN_FAILURE)
 """Failed submissions that can be replayed; literally the condition of the index."""
-Index(
-    "reservations_failed",
-    reservations.c.account_id,
-    reservations.c.failure_class,
-    postgresql_where=text(_OPEN_FAILURE),
-    sqlite_where=text(_OPEN_FAILURE),
-)
+_partial_index("reservations_failed", _row.account_id, _row.failure_class, where=sa.text(_OPEN_FAILURE))
 
 _POSSIBLE = "status IN ('PENDING', 'IN_DOUBT', 'CONFIRMED', 'CANCELLED')"
 """Rows that led or may lead to a reservation. Only these are searched for repeats."""
 
 
-def recognised_by(columns: ReadOnlyColumnCollection[str, Any]) -> ColumnElement[str]:
+def recognised_by(columns: ReadOnlyColumnCollection[str, Any]) -> sa.ColumnElement[str]:
     """The key that repeats are searched by: the transaction, or the natural key if there is none. Submissions with different
     transactions never share it."""
-    return func.coalesce(columns.transaction_key, columns.natural_key)
+    return sa.func.coalesce(columns.transaction_key, columns.natural_key)
 
 
-Index(
-    "reservations_recognised",
-    recognised_by(reservations.c),
-    reservations.c.id,
-    postgresql_where=text(f"natural_key IS NOT NULL AND {_POSSIBLE}"),
-    sqlite_where=text(f"natural_key IS NOT NULL AND {_POSSIBLE}"),
+_partial_index(
+    "reservations_recognised", recognised_by(_row), _row.id, where=sa.text(f"natural_key IS NOT NULL AND {_POSSIBLE}")
 )
 
 _IS_RECOGNISED = f"stay_key IS NOT NULL AND {_POSSIBLE}"
 # By both, so that the same content is found at once, regardless of how many have the same stay.
-Index(
-    "reservations_stay",
-    reservations.c.stay_key,
-    reservations.c.same_key,
-    reservations.c.id,
-    postgresql_where=text(_IS_RECOGNISED),
-    sqlite_where=text(_IS_RECOGNISED),
-)
+_partial_index("reservations_stay", _row.stay_key, _row.same_key, _row.id, where=sa.text(_IS_RECOGNISED))
 
-card_keys = Table(
+card_keys = sa.Table(
     "card_keys",
     metadata,
-    Column("request_id", Key, primary_key=True),
-    Column("secret_id", Text, nullable=False),
-    Column("number_key", Text, nullable=False),
-    Column("code_key", Text),
-    Column("expires_at", Moment, nullable=False),
-    Column("sealing_key", Key),
+    sa.Column("request_id", Key, primary_key=True),
+    sa.Column("secret_id", sa.Text, nullable=False),
+    sa.Column("number_key", sa.Text, nullable=False),
+    sa.Column("code_key", sa.Text),
+    sa.Column("expires_at", Moment, nullable=False),
+    sa.Column("sealing_key", Key),
 )
 """The keys of the cards in open rows, wrapped by the secret; `code_key` is the security code's. A card whose key is deleted can no
 longer be opened; so exclude this table from backups. `sealing_key`: the key in `sealing_keys` that the card is still sealed to,
 because the worker that ingested it lacked the secret; that key is kept until the card is resealed."""
 
-duplicates = Table(
+duplicates = sa.Table(
     "duplicates",
     metadata,
-    Column("request_id", Key, primary_key=True),
-    Column("account_id", Key, nullable=False),
-    Column("duplicate_of", Key, nullable=False),
-    Column("accepted_at", Moment, nullable=False),
-    Column("fingerprint", Text, nullable=False),
+    sa.Column("request_id", Key, primary_key=True),
+    sa.Column("account_id", Key, nullable=False),
+    sa.Column("duplicate_of", Key, nullable=False),
+    sa.Column("accepted_at", Moment, nullable=False),
+    sa.Column("fingerprint", sa.Text, nullable=False),
 )
 """Submissions that repeated an earlier one: `duplicate_of` is the request id of that one, which has a row. Each confirmed
 submission whose row was purged is recorded as a duplicate of itself."""
 
-purges = Table(
+purges = sa.Table(
     "purges",
     metadata,
-    Column("finished_before", Date, primary_key=True),
-    Column("purged_at", Moment, nullable=False),
+    sa.Column("finished_before", sa.Date, primary_key=True),
+    sa.Column("purged_at", Moment, nullable=False),
 )
 """The days before which rows of finished submissions were purged, so that their absence is not taken for a restore."""
 
-recoveries = Table(
+recoveries = sa.Table(
     "recoveries",
     metadata,
-    Column("began_at", Moment, primary_key=True),
-    Column("since", Moment),
-    Column("recovered_at", Moment),
+    sa.Column("began_at", Moment, primary_key=True),
+    sa.Column("since", Moment),
+    sa.Column("recovered_at", Moment),
 )
 """The runs of `forwarder recover`. `since`: the time from which topics are read, null for all messages. `recovered_at`: when it
 finished; acknowledgements from before no longer prove a loss. Null if it was interrupted: workers wait until it is run again."""
 
-log_gaps = Table(
+log_gaps = sa.Table(
     "log_gaps",
     metadata,
-    Column("topic", Key, primary_key=True),
-    Column("partition", Integer, primary_key=True, autoincrement=False),
-    Column("position", BigInteger, primary_key=True, autoincrement=False),
-    Column("resumed_at", BigInteger, nullable=False),
-    Column("noted_at", Moment, nullable=False),
+    sa.Column("topic", Key, primary_key=True),
+    sa.Column("partition", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("position", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("resumed_at", sa.BigInteger, nullable=False),
+    sa.Column("noted_at", Moment, nullable=False),
 )
 """Messages that a topic lost before its consumer group received them, as in `LogGap`, until an operator accepts that."""
 
-parked_cancellations = Table(
+parked_cancellations = sa.Table(
     "parked_cancellations",
     metadata,
-    Column("request_id", Key, primary_key=True),
-    Column("account_id", Key, nullable=False),
-    Column("requested_at", Moment, nullable=False),
-    Column("reason", Text),
-    Column("trace", Text),
+    sa.Column("request_id", Key, primary_key=True),
+    sa.Column("account_id", Key, nullable=False),
+    sa.Column("requested_at", Moment, nullable=False),
+    sa.Column("reason", sa.Text),
+    sa.Column("trace", sa.Text),
 )
 """Cancellations that arrived before their submission."""
 
-workers = Table(
+workers = sa.Table(
     "workers",
     metadata,
-    Column("id", Key, primary_key=True),
-    Column("sequence", BigInteger, nullable=False),
-    Column("lease_seconds", Double, nullable=False),
+    sa.Column("id", Key, primary_key=True),
+    sa.Column("sequence", sa.BigInteger, nullable=False),
+    sa.Column("lease_seconds", sa.Double, nullable=False),
     postgresql_with={"fillfactor": 50},
 )
 """The lease holders. `sequence` counts renewals: a worker whose sequence does not change for `lease_seconds`, by the clock of the
 worker that watches, has lost its lease. The rows of a worker that is not in this table will soon be freed."""
 
-processes = Table(
+processes = sa.Table(
     "processes",
     metadata,
-    Column("id", Key, primary_key=True),
-    Column("role", Text, nullable=False),
-    Column("version", Text, nullable=False),
-    Column("revision", Text, nullable=False),
-    Column("host", Text, nullable=False),
-    Column("started_at", Moment, nullable=False),
-    Column("seen_at", Moment, nullable=False),
-    Column("throttles", Text, nullable=False),
+    sa.Column("id", Key, primary_key=True),
+    sa.Column("role", sa.Text, nullable=False),
+    sa.Column("version", sa.Text, nullable=False),
+    sa.Column("revision", sa.Text, nullable=False),
+    sa.Column("host", sa.Text, nullable=False),
+    sa.Column("started_at", Moment, nullable=False),
+    sa.Column("seen_at", Moment, nullable=False),
+    sa.Column("throttles", sa.Text, nullable=False),
     postgresql_with={"fillfactor": 50},
 )
 """The running processes, as in `RunningProcess`; `throttles` is JSON. Updated every few seconds, only for operators."""
 
-outbox = Table(
+outbox = sa.Table(
     "outbox",
     metadata,
-    Column("id", RowId, Identity(always=True), primary_key=True),
-    Column("reservation_id", BigInteger, nullable=False),
-    Column("request_id", Text, nullable=False),
-    Column("revision", Integer, nullable=False),
-    Column("status", Text, nullable=False),
-    Column("key", Text, nullable=False),
-    Column("occurred_at", Text, nullable=False),
-    Column("data", Text, nullable=False),
-    Column("trace", Text),
-    Column("dead_letter", Text),
-    Column("publish_attempted_at", Moment, nullable=False),
-    Column("faults", Integer, nullable=False, server_default=text("0")),
-    Column("error_id", Text),
+    sa.Column("id", RowId, sa.Identity(always=True), primary_key=True),
+    sa.Column("reservation_id", sa.BigInteger, nullable=False),
+    sa.Column("request_id", sa.Text, nullable=False),
+    sa.Column("revision", sa.Integer, nullable=False),
+    sa.Column("status", sa.Text, nullable=False),
+    sa.Column("key", sa.Text, nullable=False),
+    sa.Column("occurred_at", sa.Text, nullable=False),
+    sa.Column("data", sa.Text, nullable=False),
+    sa.Column("trace", sa.Text),
+    sa.Column("dead_letter", sa.Text),
+    sa.Column("publish_attempted_at", Moment, nullable=False),
+    sa.Column("faults", sa.Integer, nullable=False, server_default=sa.text("0")),
+    sa.Column("error_id", sa.Text),
     sqlite_autoincrement=True,
     # Rows live for milliseconds, so their space must be reused soon.
     postgresql_with={
@@ -369,83 +304,77 @@ outbox = Table(
 failed with an unexpected exception; the last one is logged with `error_id`."""
 
 _SET_ASIDE = "faults > 0"
-IS_SET_ASIDE: Final = text(_SET_ASIDE)
+IS_SET_ASIDE: Final = sa.text(_SET_ASIDE)
 """Events that could not be published; literally the condition of the index."""
-Index("outbox_set_aside", outbox.c.id, postgresql_where=text(_SET_ASIDE), sqlite_where=text(_SET_ASIDE))
+_partial_index("outbox_set_aside", outbox.c.id, where=sa.text(_SET_ASIDE))
 
-suspects = Table(
+suspects = sa.Table(
     "suspects",
     metadata,
-    Column("id", BigInteger, primary_key=True, autoincrement=False),
-    Column("worker_id", Key, nullable=False),
-    Column("deaths", Integer, nullable=False, server_default=text("0")),
+    sa.Column("id", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("worker_id", Key, nullable=False),
+    sa.Column("deaths", sa.Integer, nullable=False, server_default=sa.text("0")),
 )
 """Rows that were taken over repeatedly, while a worker pushes them: `id` is the row's, `deaths` how many workers died while they
 pushed it, before this one."""
 
-webhook_deliveries = Table(
+webhook_deliveries = sa.Table(
     "webhook_deliveries",
     metadata,
-    Column("id", RowId, Identity(always=True), primary_key=True),
-    Column("endpoint_id", Key, nullable=False),
-    Column("event_id", Key, nullable=False),
-    Column("event_type", Text, nullable=False),
-    Column("body", Text, nullable=False),
-    Column("trace", Text),
-    Column("status", Text, nullable=False),
-    Column("created_at", Moment, nullable=False),
-    Column("retrying_since", Moment, nullable=False),
-    Column("due_at", Moment),
-    Column("ended_at", Moment),
-    Column("claims", Integer, nullable=False, server_default=text("0")),
-    Column("tries", Integer, nullable=False, server_default=text("0")),
-    Column("attempts", Text, nullable=False, server_default=text("'[]'")),
+    sa.Column("id", RowId, sa.Identity(always=True), primary_key=True),
+    sa.Column("endpoint_id", Key, nullable=False),
+    sa.Column("event_id", Key, nullable=False),
+    sa.Column("event_type", sa.Text, nullable=False),
+    sa.Column("body", sa.Text, nullable=False),
+    sa.Column("trace", sa.Text),
+    sa.Column("status", sa.Text, nullable=False),
+    sa.Column("created_at", Moment, nullable=False),
+    sa.Column("retrying_since", Moment, nullable=False),
+    sa.Column("due_at", Moment),
+    sa.Column("ended_at", Moment),
+    sa.Column("claims", sa.Integer, nullable=False, server_default=sa.text("0")),
+    sa.Column("tries", sa.Integer, nullable=False, server_default=sa.text("0")),
+    sa.Column("attempts", sa.Text, nullable=False, server_default=sa.text("'[]'")),
     sqlite_autoincrement=True,
 )
 """Deliveries to customers' endpoints, and their results. `due_at` is set while one is pending; a claim postpones it, so that a
 delivery whose claimant dies is due again. `retrying_since`: the first attempt of this series; before that, when it was queued.
 `claims` numbers the claims, to distinguish them."""
 
-Index(
-    "webhook_deliveries_event",
-    webhook_deliveries.c.endpoint_id,
-    webhook_deliveries.c.event_id,
-    unique=True,
-)
-Index(
+sa.Index("webhook_deliveries_event", webhook_deliveries.c.endpoint_id, webhook_deliveries.c.event_id, unique=True)
+_partial_index(
     "webhook_deliveries_due",
     webhook_deliveries.c.endpoint_id,
     webhook_deliveries.c.due_at,
-    postgresql_where=text("due_at IS NOT NULL"),
-    sqlite_where=text("due_at IS NOT NULL"),
+    where=sa.text("due_at IS NOT NULL"),
 )
-Index("webhook_deliveries_endpoint", webhook_deliveries.c.endpoint_id, webhook_deliveries.c.id)
+sa.Index("webhook_deliveries_endpoint", webhook_deliveries.c.endpoint_id, webhook_deliveries.c.id)
 
-audit = Table(
+audit = sa.Table(
     "audit",
     metadata,
-    Column("number", BigInteger, primary_key=True, autoincrement=False),
-    Column("at", Moment, nullable=False),
-    Column("actor_kind", Text, nullable=False),
-    Column("actor", Text, nullable=False),
-    Column("origin", Text, nullable=False),
-    Column("action", Text, nullable=False),
-    Column("workspace_id", Text),
-    Column("target", Text),
-    Column("result", Text, nullable=False),
-    Column("reason", Text),
-    Column("details", Text, nullable=False),
+    sa.Column("number", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("at", Moment, nullable=False),
+    sa.Column("actor_kind", sa.Text, nullable=False),
+    sa.Column("actor", sa.Text, nullable=False),
+    sa.Column("origin", sa.Text, nullable=False),
+    sa.Column("action", sa.Text, nullable=False),
+    sa.Column("workspace_id", sa.Text),
+    sa.Column("target", sa.Text),
+    sa.Column("result", sa.Text, nullable=False),
+    sa.Column("reason", sa.Text),
+    sa.Column("details", sa.Text, nullable=False),
     # Written by versions that chained the entries. A later migration drops them, once no such process can run any more.
-    Column("previous_hash", Text, nullable=False, default=""),
-    Column("hash", Text, nullable=False, default=""),
+    sa.Column("previous_hash", sa.Text, nullable=False, default=""),
+    sa.Column("hash", sa.Text, nullable=False, default=""),
 )
 """The audit trail, as in `AuditEntry`. Triggers reject changes and deletions."""
 
-audit_head = Table(
+audit_head = sa.Table(
     "audit_head",
     metadata,
-    Column("id", Integer, primary_key=True, autoincrement=False),
-    Column("number", BigInteger, nullable=False),
-    Column("hash", Text, nullable=False, default=""),  # as in `audit`
+    sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("number", sa.BigInteger, nullable=False),
+    sa.Column("hash", sa.Text, nullable=False, default=""),  # as in `audit`
 )
 """The number of the last entry, in one row, which an append locks."""

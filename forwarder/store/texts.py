@@ -4,28 +4,13 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 
-from sqlalchemy import (
-    Column,
-    ColumnElement,
-    Connection,
-    LargeBinary,
-    MetaData,
-    Row,
-    Select,
-    Table,
-    Text,
-    cast,
-    inspect,
-    select,
-    tuple_,
-)
+import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncEngine
 from sqlalchemy.types import JSON, String
 
 from forwarder.store.database import Database, NotPermitted, outages_translated
 
 _BATCH: Final = 500
-
 T = TypeVar("T")
 
 
@@ -50,16 +35,16 @@ class SqlTexts:
 
     async def tables(self) -> Sequence[str]:
         """The names of all tables, including those that are not the forwarder's."""
-        return await self._ask(lambda connection: sorted(inspect(connection).get_table_names()))
+        return await self._ask(lambda connection: sorted(sa.inspect(connection).get_table_names()))
 
     async def of(self, table: str) -> AsyncGenerator[Sequence[StoredText], None]:
         """The texts of a table, in batches, each in a short transaction, so that a slow reader blocks nothing. May miss texts that
         are written meanwhile."""
         known = await self._ask(partial(_known, table))
         key = list(known.primary_key) or list(known.columns)
-        readable = [column for column in known.columns if isinstance(column.type, String | JSON | LargeBinary)]
-        shown = [column if isinstance(column.type, LargeBinary) else cast(column, Text) for column in readable]
-        statement = select(*key, *shown).order_by(*key).limit(_BATCH)
+        readable = [column for column in known.columns if isinstance(column.type, String | JSON | sa.LargeBinary)]
+        shown = [column if isinstance(column.type, sa.LargeBinary) else sa.cast(column, sa.Text) for column in readable]
+        statement = sa.select(*key, *shown).order_by(*key).limit(_BATCH)
         rows = await self._first(table, statement) if readable else ()
         while rows:
             yield [
@@ -70,7 +55,7 @@ class SqlTexts:
             ]
             rows = await self._database.read(statement.where(_after(key, rows[-1][: len(key)])))
 
-    async def _first(self, table: str, statement: Select[Any]) -> Sequence[Row[Any]]:
+    async def _first(self, table: str, statement: sa.Select[Any]) -> Sequence[sa.Row[Any]]:
         try:
             return await self._database.read(statement)
         except NotPermitted:
@@ -79,25 +64,25 @@ class SqlTexts:
                 "docs/operations/database-roles.md."
             ) from None
 
-    async def _ask(self, ask: Callable[[Connection], T]) -> T:
+    async def _ask(self, ask: Callable[[sa.Connection], T]) -> T:
         """Queries the database's catalogue."""
         with outages_translated():
             async with self._engine.connect() as connection:
                 return await connection.run_sync(ask)
 
 
-def _known(table: str, connection: Connection) -> Table:
+def _known(table: str, connection: sa.Connection) -> sa.Table:
     """Its columns. Its indexes are of no interest, and not all of them can be reflected."""
-    catalogue = inspect(connection)
+    catalogue = sa.inspect(connection)
     key = catalogue.get_pk_constraint(table)["constrained_columns"]
     columns = (
-        Column(each["name"], each["type"], primary_key=each["name"] in key) for each in catalogue.get_columns(table)
+        sa.Column(each["name"], each["type"], primary_key=each["name"] in key) for each in catalogue.get_columns(table)
     )
-    return Table(table, MetaData(), *columns)
+    return sa.Table(table, sa.MetaData(), *columns)
 
 
-def _after(key: Sequence[ColumnElement[Any]], last: Sequence[Any]) -> ColumnElement[bool]:
-    return tuple_(*key) > tuple_(*last) if len(key) > 1 else key[0] > last[0]
+def _after(key: Sequence[sa.ColumnElement[Any]], last: Sequence[Any]) -> sa.ColumnElement[bool]:
+    return sa.tuple_(*key) > sa.tuple_(*last) if len(key) > 1 else key[0] > last[0]
 
 
 def _text(value: Any) -> str:

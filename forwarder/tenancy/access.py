@@ -2,39 +2,46 @@
 
 Without a key, a caller learns nothing. With a key, it does not learn whether other workspaces exist or what they own: the response
 is the same for resources of others and for unknown ones.
-"""
 
-from collections.abc import Mapping, Sequence
+Access remembers the latest callers, throttles clients that guess tokens, and notes when each key was last used."""
+
+import math
+from collections import OrderedDict
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Self
+from datetime import datetime
+from typing import Final, Protocol, Self, runtime_checkable
 
+import structlog
+
+from forwarder.observability.metrics import BAD_TOKENS
+from forwarder.process.addresses import client_of
 from forwarder.process.clock import Clock, iso
+from forwarder.process.containment import Where
+from forwarder.process.loops import forever
 from forwarder.reservation.problems import requests
 from forwarder.reservation.problems.problem import Problem
 from forwarder.reservation.submission import is_test, shadow_id
-from forwarder.tenancy.bad_tokens import BadTokens
-from forwarder.tenancy.callers import Caller, CallerCache, bearer_token
-from forwarder.tenancy.key_terms import Scope, is_within, write_scopes
-from forwarder.tenancy.key_uses import KeyUses
-from forwarder.tenancy.port import ApiKey, Directory
+from forwarder.tenancy.api_keys import DEFAULT_SCOPES, Network, Scope, Scopes, is_within, write_scopes
+from forwarder.tenancy.port import Account, ApiKey, Directory, RateLimit, TenancyUnavailable
 
 
 class Access:
     """Authenticates the HTTP callers of a process. Shared by its stages, so that they count bad tokens per address together."""
 
     def __init__(
-        self, directory: Directory, clock: Clock, bad_tokens: BadTokens | None = None, uses: KeyUses | None = None
+        self, directory: Directory, clock: Clock, bad_tokens: "BadTokens | None" = None, uses: "KeyUses | None" = None
     ) -> None:
         self._directory = directory
         self._clock = clock
         self._bad_tokens = bad_tokens or BadTokens(clock)
         self.uses = uses or KeyUses()
 
-    def new_cache(self) -> CallerCache:
+    def new_cache(self) -> "CallerCache":
         """A memory of callers for a stage."""
         return CallerCache(self._directory)
 
-    async def caller(self, headers: Mapping[str, str], address: str) -> Caller | Problem:
+    async def caller(self, headers: Mapping[str, str], address: str) -> "Caller | Problem":
         """The caller identified by section 5's three headers, who calls from `address`. `headers` is looked up by lower-case names.
         What it may do is another question: `forbidden`. Raises `TenancyUnavailable`."""
         named = _Named.read(headers)
@@ -92,7 +99,7 @@ class Access:
         return key if named.workspace_id == key.workspace_id else _wrong_workspace()
 
 
-def forbidden(holder: Caller | ApiKey, scope: Scope, address: str) -> Problem | None:
+def forbidden(holder: "Caller | ApiKey", scope: Scope, address: str) -> Problem | None:
     """The refusal of an operation that needs `scope`, called from `address`; None if the key allows it."""
     if holder.networks and not is_within(address, holder.networks):
         return requests.ADDRESS_NOT_ALLOWED.problem(
@@ -110,6 +117,7 @@ _OF_WORKSPACE: Final = {
     "Authorization": "Bearer and the API key",
     "workspaceId": "the identifier of the workspace that the API key belongs to",
 }
+
 _OF_ACCOUNT: Final = {**_OF_WORKSPACE, "integrationAccountId": "the identifier of the integration account to use"}
 """The headers that a caller is named by, and what each holds."""
 
@@ -181,3 +189,170 @@ def _account_not_found() -> Problem:
         "The workspace has no integration account with the ID in the integrationAccountId header. Your operator can list valid IDs "
         "with `forwarder account list`.",
     )
+
+
+_MAX_CALLERS: Final = 1_024
+_Credentials = tuple[bytes | None, bytes | None, bytes | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """An authenticated caller and its integration account: with a test key, the shadow of the account named in the request.
+    `scopes` and `networks`: the key's permissions, and where it may be used from."""
+
+    workspace_id: str
+    account: Account
+    key_id: str
+    limit: RateLimit | None = None
+    scopes: Scopes = DEFAULT_SCOPES
+    networks: tuple[Network, ...] = ()
+
+
+def bearer_token(authorization: str) -> str | None:
+    """The token in an `Authorization` header; None where the header is missing or malformed."""
+    match authorization.split():
+        case [scheme, token] if scheme.lower() == "bearer":
+            return token
+        case _:
+            return None
+
+
+@runtime_checkable
+class CachingDirectory(Protocol):
+    """A directory that states how long its results stay valid."""
+
+    def valid_until(self, token: str, caller: Caller) -> float:
+        """Until when, on its clock's monotonic scale, its cache maps the token to this same `caller`; `-inf` if it does not."""
+        ...
+
+
+class CallerCache:
+    """Caches the latest callers by the exact header fields they sent. An entry is valid as long as `directory` has its key and
+    account cached; never if the directory cannot tell. Refused callers are not cached. Keeps the fields, tokens included, in
+    memory, for at most 1,024 callers."""
+
+    def __init__(self, directory: object) -> None:
+        self._directory = directory if isinstance(directory, CachingDirectory) else None
+        self._known: dict[_Credentials, tuple[Caller, float]] = {}
+
+    def find(self, fields: Mapping[bytes, bytes], now: float) -> Caller | None:
+        """The cached caller with these header fields (by lower-case name), or None."""
+        known = self._known.get(_credentials(fields))
+        return known[0] if known is not None and now < known[1] else None
+
+    def remember(self, fields: Mapping[bytes, bytes], caller: Caller) -> None:
+        """These `fields` have just authenticated `caller`."""
+        token = bearer_token(fields.get(b"authorization", b"").decode("latin-1"))
+        if self._directory is None or token is None:
+            return
+        credentials = _credentials(fields)
+        self._known.pop(credentials, None)
+        self._known[credentials] = (caller, self._directory.valid_until(token, caller))
+        if len(self._known) > _MAX_CALLERS:
+            del self._known[next(iter(self._known))]
+
+
+def caller_valid_until(
+    caller: Caller, key: tuple[ApiKey, float] | None, account: tuple[Account, float] | None, clock: Clock
+) -> float:
+    """`CachingDirectory.valid_until`, from the key and the account that the directory has cached and until when."""
+    if key is None or account is None or account[0] is not caller.account:
+        return -math.inf
+    held, until = key
+    same = Caller(held.workspace_id, caller.account, held.id, held.limit, held.scopes, held.networks) == caller
+    if held.expires_at is not None:
+        until = min(until, clock.monotonic() + (held.expires_at - clock.now()).total_seconds())
+    return min(until, account[1]) if same else -math.inf
+
+
+def _credentials(fields: Mapping[bytes, bytes]) -> _Credentials:
+    return fields.get(b"authorization"), fields.get(b"workspaceid"), fields.get(b"integrationaccountid")
+
+
+DEFAULT_PER_MINUTE: Final = 60
+_WINDOW_SECONDS: Final = 60.0
+_log = structlog.get_logger(__name__)
+
+
+class BadTokens:
+    """Counts recent bad tokens per address. An address may send `per_minute`, and as many again each minute."""
+
+    def __init__(self, clock: Clock, per_minute: int = DEFAULT_PER_MINUTE, *, max_addresses: int = 10_000) -> None:
+        self._clock = clock
+        self._interval = _WINDOW_SECONDS / per_minute
+        self._max_addresses = max_addresses
+        self._full_at: OrderedDict[object, float] = OrderedDict()
+        self._report = _Report()
+        self._refused, self._throttled = (BAD_TOKENS.labels(answer) for answer in ("refused", "throttled"))
+
+    def count(self, address: str) -> int | None:
+        """Count one from `address`. Where that were too many, it is not counted: seconds until it would be."""
+        now, source = self._clock.monotonic(), client_of(address)
+        full_at = max(self._full_at.pop(source, now), now)
+        too_soon = full_at + self._interval - now - _WINDOW_SECONDS
+        self._full_at[source] = full_at if too_soon > 0 else full_at + self._interval
+        if len(self._full_at) > self._max_addresses:
+            self._full_at.popitem(last=False)
+        if too_soon <= 0:
+            self._refused.inc()
+            return None
+        self._throttled.inc()
+        self._report.add(address, now)
+        return max(math.ceil(too_soon), 1)
+
+
+class _Report:
+    """Logs at most one line a minute."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._due = -math.inf
+
+    def add(self, address: str, now: float) -> None:
+        self._count += 1
+        if now >= self._due:
+            _log.warning("tokens.throttled", address=address, since_last=self._count)
+            self._count, self._due = 0, now + _WINDOW_SECONDS
+
+
+WRITE_SECONDS: Final = 60.0
+
+
+class UseStore(Protocol):
+    """Stores the times of use."""
+
+    async def used(self, key_ids: Collection[str], at: datetime) -> None:
+        """These keys were used by `at`. Raises `TenancyUnavailable`."""
+        ...
+
+
+class KeyUses:
+    """The keys that were used since the last write, by this process."""
+
+    def __init__(self) -> None:
+        self._used: set[str] = set()
+
+    def note(self, key_id: str) -> None:
+        """Notes the use of a key. Call it when a caller is looked up, which happens every few seconds while it calls."""
+        self._used.add(key_id)
+
+    async def write(self, store: UseStore, clock: Clock) -> None:
+        """Write down what was noted. Raises `TenancyUnavailable`; it is still noted then, as after any other exception."""
+        used, self._used = self._used, set()
+        if not used:
+            return
+        try:
+            await store.used(used, clock.now())
+        except BaseException:
+            self._used |= used
+            raise
+
+
+async def write_uses(uses: KeyUses, store: UseStore, clock: Clock) -> None:
+    """Writes every minute, forever, through outages of the database."""
+
+    async def step() -> None:
+        await clock.sleep(WRITE_SECONDS)
+        await uses.write(store, clock)
+
+    await forever(step, name=Where.KEY_USES, clock=clock, outages=(TenancyUnavailable,))

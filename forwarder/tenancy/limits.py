@@ -14,21 +14,24 @@ earliest. So
   the calls during the minimal pause and the exchange itself; never more than `requests`. The excess is paid back: the shared bucket
   is that much further from full.
 - While the database is unavailable each process decides alone, and never reports the calls of that time: N processes admit at most
-  N times the limit.
-"""
+  N times the limit."""
 
 import asyncio
+import functools
 import math
 import re
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
+from forwarder.http.messages import Header, Response, retry_after
 from forwarder.process.clock import Clock
 from forwarder.process.containment import Where
 from forwarder.process.loops import first_of, forever
 from forwarder.process.token_bucket import ROUNDING, TokenBucket
+from forwarder.reservation.problems import requests
+from forwarder.reservation.problems.problem import Problem
 from forwarder.tenancy.port import RateLimit, TenancyUnavailable
 
 EXCHANGE_SECONDS: Final = 0.5
@@ -182,3 +185,30 @@ class _Bucket:
         if self.unreported:
             full_at = max(full_at, self._since) + self.unreported * self.limit.seconds / self.limit.requests
         self._bucket.full_at = max(self._bucket.full_at, full_at)
+
+
+POLICY: Final = "default"
+"""The name of the one policy that a key has."""
+
+
+def rate_limited(allowance: Allowance) -> Problem:
+    """The refusal where the limit of the caller's key is used up."""
+    limit = allowance.limit
+    return requests.RATE_LIMITED.problem(
+        f"This API key may submit, cancel or manage webhooks {limit.requests} times in {limit.seconds} seconds. Nothing was "
+        f"accepted. Send the same request again in {allowance.retry_in} seconds."
+    )
+
+
+def with_allowance(response: Response, allowance: Allowance) -> Response:
+    """`response`, and what is left of the limit; where that refuses, when to come again."""
+    left = f'"{POLICY}";r={allowance.remaining};t={allowance.more_in}'
+    again = () if allowance.admitted else (retry_after(allowance.retry_in),)
+    return replace(
+        response, headers=(*response.headers, *again, _policy(allowance.limit), (b"ratelimit", left.encode()))
+    )
+
+
+@functools.lru_cache(maxsize=1024)
+def _policy(limit: RateLimit) -> Header:
+    return b"ratelimit-policy", f'"{POLICY}";q={limit.requests};w={limit.seconds}'.encode()

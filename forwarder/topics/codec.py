@@ -1,8 +1,7 @@
-"""Submissions and result events as messages of the log: JSON values, CloudEvents 1.0 in Kafka's binary mode.
+"""Submissions, cancellation requests and result events as messages of the log: JSON values, CloudEvents 1.0 in Kafka's binary mode.
 
 https://github.com/cloudevents/spec/blob/v1.0.2/cloudevents/bindings/kafka-protocol-binding.md
-https://github.com/cloudevents/spec/blob/v1.0.2/cloudevents/formats/json-format.md for `structured_event`
-"""
+https://github.com/cloudevents/spec/blob/v1.0.2/cloudevents/formats/json-format.md for `structured_event`"""
 
 import re
 from collections.abc import Mapping
@@ -15,6 +14,7 @@ from pydantic_core import from_json, to_json
 
 from forwarder.observability.tracing.context import TRACEPARENT, TRACESTATE, read_trace, trace_headers
 from forwarder.process.clock import iso
+from forwarder.reservation.cancellation import MAX_REASON, CancellationRequest
 from forwarder.reservation.duplicates import CONFLICTING_BODY, MAX_WINDOW_SECONDS, NaturalKey
 from forwarder.reservation.json_text import json_text, read_json
 from forwarder.reservation.outcome import Status
@@ -43,8 +43,6 @@ MAX_ID: Final = 256
 
 _LARGEST_INTEGER: Final = 2**63
 _FIRST_YEAR, _LAST_YEAR = 1970, 8999
-
-
 Id = Annotated[str, Meta(min_length=1, max_length=MAX_ID)]
 Instant = Annotated[datetime, Meta(tz=True)]
 
@@ -61,7 +59,6 @@ TEST_MODE = ("ce_test", b"true")
 
 _PREFIX = "ce_"
 _REQUIRED = ("specversion", "id", "source", "type")
-
 _REVISION_DIGITS = 9
 """A longer revision is not ours, and not every database would accept it."""
 
@@ -363,3 +360,50 @@ def structured_event(message: Message) -> dict[str, Any]:
     if (trace := trace_of(message.headers)) is not None:
         event.update(trace_headers(trace))
     return {**event, "data": decode_data(message)}
+
+
+def encode_cancellation(request: CancellationRequest) -> Message:
+    """The message for `request`. Two requests to cancel the same revision get the same event id."""
+    requested_at = iso(request.requested_at)
+    value = {
+        "requestId": request.request_id,
+        "integrationAccountId": request.account_id,
+        "requestedAt": requested_at,
+        "reason": request.reason,
+        "revision": request.revision,
+    }
+    event_id = f"{request.request_id}.cancellation.{request.revision}"
+    headers = event_headers(event_id, CANCELLATION_REQUESTED.encode(), requested_at, request.request_id, request.trace)
+    return Message(request.key.encode(), to_json(value), headers, request.partition)
+
+
+def decode_cancellation(message: Message) -> CancellationRequest:
+    """The cancellation request in `message`. Raises `Undecodable`."""
+    refuse_unstorable(message, "not a cancellation")
+    try:
+        body = _CANCELLATION.decode(message.value)
+        requested_at, key = instant(body.requestedAt), message.key.decode()
+    except (ValueError, RecursionError) as error:
+        raise Undecodable(f"not a cancellation: {type(error).__name__}") from error
+    return CancellationRequest(
+        request_id=body.requestId,
+        account_id=body.integrationAccountId,
+        key=key,
+        requested_at=requested_at,
+        reason=body.reason,
+        revision=body.revision,
+        trace=trace_of(message.headers),
+    )
+
+
+class _CancellationEnvelope(Struct, frozen=True):
+    """The value of the message. Later versions may add members."""
+
+    requestId: Id  # noqa: N815 - the message's own names
+    integrationAccountId: Id  # noqa: N815
+    requestedAt: Instant  # noqa: N815
+    reason: Annotated[str, Meta(max_length=MAX_REASON)] | None
+    revision: Annotated[int, Meta(ge=0, lt=10**9)]
+
+
+_CANCELLATION: Final = Decoder(_CancellationEnvelope)

@@ -30,7 +30,6 @@ _START_SECONDS = 2.0
 """How long the first waiter waits for the tail to start before its submission is published anyway."""
 
 _ERROR_STATUSES = range(400, 600)
-
 _log = structlog.get_logger()
 
 

@@ -18,7 +18,6 @@ from forwarder.reservation.parsing import unix_moment
 from forwarder.reservation.value import value
 
 Headers = tuple[tuple[str, bytes], ...]
-
 MAX_MESSAGE_BYTES = 1_000_000
 """The maximum size of a message with its key and headers: what Kafka brokers accept by default."""
 

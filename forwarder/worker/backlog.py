@@ -8,7 +8,7 @@ unavailable there is no election, and the elected worker keeps reporting the gro
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from forwarder.observability import metrics
 from forwarder.observability.snapshots import SnapshotGauge
@@ -23,9 +23,11 @@ from forwarder.oversight.backlog import (
     read_lag,
 )
 from forwarder.process.clock import Clock
-from forwarder.store.standing.port import StandingReader
-from forwarder.store.submissions.port import Recorder
 from forwarder.topics.port import Log
+
+if TYPE_CHECKING:
+    from forwarder.store.deployment import BacklogReader
+    from forwarder.store.submissions.recorder import Recorder
 
 LOOK_SECONDS: Final = 10.0
 _FIRST_SECONDS: Final = 2.5 * LOOK_SECONDS
@@ -55,7 +57,7 @@ class BacklogSources:
     """Where to read the backlog. `groups`: by their names in metrics. `max_accounts`: how many accounts have metrics of their
     own."""
 
-    store: StandingReader
+    store: "BacklogReader"
     accounts: Accounts
     groups: Mapping[str, Group]
     max_accounts: int
@@ -65,7 +67,7 @@ class BacklogMetrics:
     """The backlog metrics of one worker, whose current id `worker_id` returns. `read_backlog` and `read_lag` are steps of loops."""
 
     def __init__(
-        self, parts: BacklogSources, log: Log, recorder: Recorder, clock: Clock, worker_id: Callable[[], str]
+        self, parts: BacklogSources, log: Log, recorder: "Recorder", clock: Clock, worker_id: Callable[[], str]
     ) -> None:
         self._parts = parts
         self._log = log

@@ -12,12 +12,15 @@ monotonic clock, that lease began before the watcher first saw it, and so has ex
 import asyncio
 import secrets
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from typing import TYPE_CHECKING
 
 import structlog
 
 from forwarder.process.clock import Clock
-from forwarder.store.submissions.port import Recorder, StoreUnavailable
-from forwarder.store.submissions.work import Heartbeat, Work
+from forwarder.store.submissions.port import Heartbeat, StoreUnavailable, Work
+
+if TYPE_CHECKING:
+    from forwarder.store.submissions.recorder import Recorder
 
 _log = structlog.get_logger(__name__)
 
@@ -26,7 +29,7 @@ class Lease:
     """One worker's lease on its rows. The first `renew` takes it. Calls `on_lost` whenever the lease turns out to be lost."""
 
     def __init__(
-        self, recorder: Recorder, clock: Clock, seconds: float, on_lost: Callable[[], object] = lambda: None
+        self, recorder: "Recorder", clock: Clock, seconds: float, on_lost: Callable[[], object] = lambda: None
     ) -> None:
         self._recorder = recorder
         self._clock = clock

@@ -2,17 +2,19 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from forwarder.pms.port import PmsDirectory
 from forwarder.process.clock import Clock
-from forwarder.store.submissions.port import Recorder
 from forwarder.tenancy.port import Directory, Unsealer
 from forwarder.topics.port import Log, LogGap, Publisher, Topics
 from forwarder.topics.signing import MessageSigner
 from forwarder.worker.backlog import BacklogSources
 from forwarder.worker.cards.keeper import CardParts
 from forwarder.worker.retention import RetentionSweeper
+
+if TYPE_CHECKING:
+    from forwarder.store.submissions.recorder import Recorder
 
 GROUP: Final = "forwarder-worker"
 """The consumer group of all workers of a deployment."""
@@ -79,7 +81,7 @@ class WorkerParts:
     log: Log
     topics: Topics
     publisher: Publisher
-    recorder: Recorder
+    recorder: "Recorder"
     directory: Directory
     unsealer: Unsealer
     pms: PmsDirectory

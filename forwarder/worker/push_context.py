@@ -24,7 +24,7 @@ from forwarder.reservation.outcome import (
     Rejected,
 )
 from forwarder.reservation.value import value
-from forwarder.store.submissions.work import Attempt, Ended, Postponed, Work
+from forwarder.store.submissions.port import Attempt, Ended, Postponed, Work
 from forwarder.tenancy.port import Account
 
 _T = TypeVar("_T", bound=Outcome | LookupOutcome | CancelOutcome)

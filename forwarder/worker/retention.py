@@ -7,6 +7,7 @@ worker sweeps, and skips rows that others have locked. The next sweep finishes t
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from functools import partial
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -14,10 +15,14 @@ from forwarder.process.clock import Clock
 from forwarder.process.containment import FAULTS, Where, contained
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.submission import shadow_id
-from forwarder.store.retention.port import SweptStore
 from forwarder.store.submissions.port import StoreUnavailable
-from forwarder.tenancy.port import TenancyUnavailable
-from forwarder.tenancy.retention import RetentionPolicies, RetentionPolicy
+from forwarder.tenancy.port import RetentionPolicy, TenancyUnavailable
+
+if TYPE_CHECKING:
+    from forwarder.tenancy.sql.admin import RetentionPolicies
+
+if TYPE_CHECKING:
+    from forwarder.store.retention import GuestStore
 
 _log = structlog.get_logger(__name__)
 
@@ -32,7 +37,7 @@ _REMOVED_FOR = timedelta(hours=1)
 class RetentionSweeper:
     """Sweeps what `policies` say out of `store`."""
 
-    def __init__(self, store: SweptStore, policies: RetentionPolicies, clock: Clock) -> None:
+    def __init__(self, store: "GuestStore", policies: "RetentionPolicies", clock: Clock) -> None:
         self._store = store
         self._policies = policies
         self._clock = clock

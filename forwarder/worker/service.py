@@ -13,9 +13,7 @@ import structlog
 from forwarder.process.clock import Clock
 from forwarder.process.containment import FAULTS, Where
 from forwarder.process.loops import Batcher, Outage, cancel_all, forever, keep_trying
-from forwarder.store.processes.port import ThrottleState
-from forwarder.store.submissions.port import StoreUnavailable
-from forwarder.store.submissions.work import Work
+from forwarder.store.submissions.port import StoreUnavailable, ThrottleState, Work
 from forwarder.tenancy.port import TenancyUnavailable
 from forwarder.topics.port import Consumer, LogGap, LogUnavailable
 from forwarder.worker.backlog import BacklogMetrics

@@ -11,15 +11,18 @@ synchronous standby loses none.
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
 from forwarder.process.clock import Clock
-from forwarder.store.submissions.port import Recorder, StoreUnavailable
+from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.topics.port import LogUnavailable
 from forwarder.worker.lease import Lease
 from forwarder.worker.parts import Lacking
+
+if TYPE_CHECKING:
+    from forwarder.store.submissions.recorder import Recorder
 
 _LOOK_SECONDS: Final = 5.0
 _LOOKED_AT: Final = 1_000
@@ -39,7 +42,7 @@ class StoreWatch:
 
     def __init__(
         self,
-        recorder: Recorder,
+        recorder: "Recorder",
         lease: Lease,
         clock: Clock,
         *,

@@ -16,7 +16,7 @@ from forwarder.pms.auth.grants import LentGrant
 from forwarder.pms.port import BadOptions
 from forwarder.pms.registry import check_options
 from forwarder.tenancy.port import Account
-from forwarder.tenancy.sealing.binding import of_credential
+from forwarder.tenancy.sealing import of_credential
 from forwarder_pms_kit.conformance import Site
 
 

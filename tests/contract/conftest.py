@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from forwarder.store.database import PostgresqlEngine, open_engine
+from forwarder.store.engine import PostgresqlEngine, open_engine
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,7 @@ from hypothesis import Phase
 from hypothesis.stateful import run_state_machine_as_test
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from forwarder.store.database import open_engine
+from forwarder.store.engine import open_engine
 from tests.contract.test_guarantees import drop_events
 from tests.support.machine.webhooks import WebhookLife
 from tests.support.machine.worlds.sqlite_at_once import do_at_once

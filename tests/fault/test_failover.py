@@ -11,8 +11,8 @@ import asyncpg
 import pytest
 
 from forwarder.reservation.outcome import Status
-from forwarder.store.database import open_engine
-from forwarder.store.submissions.recorder import SqlRecorder
+from forwarder.store.engine import open_engine
+from forwarder.store.submissions.recorder import Recorder
 from forwarder.topics.port import Log
 from tests.fault.test_restore import PATIENCE_SECONDS, House, copied
 from tests.support.backends import Backend
@@ -116,7 +116,7 @@ async def failed_over(house: House, url: str, server_url: str) -> None:
                     await asyncio.sleep(0.02)
             later = await house.submit(1)
             async with asyncio.timeout(PATIENCE_SECONDS):
-                while await SqlRecorder(engine).heartbeats():
+                while await Recorder(engine).heartbeats():
                     await asyncio.sleep(0.1)
             assert not worker.consuming()
             assert house.pmss.made == made, "nothing is pushed before it is repaired"

@@ -21,11 +21,13 @@ from forwarder.reservation.cancellation import CancellationRequest
 from forwarder.reservation.duplicates import NaturalKey
 from forwarder.reservation.outcome import Cancelled, CancelOutcome, Deferred, Status
 from forwarder.reservation.submission import Submission
-from forwarder.store.database import Database, Engine, open_engine
-from forwarder.store.lists.overview import SqlOverview
-from forwarder.store.submissions.recovery import SqlRecovery
+from forwarder.store.database import Database
+from forwarder.store.engine import Engine, open_engine
+from forwarder.store.lists.overview import Overview
+from forwarder.store.submissions.recorder import Recorder
+from forwarder.store.submissions.repairs import StoreRecovery
 from forwarder.store.tables import duplicates, reservations
-from forwarder.topics.cancellations import encode_cancellation
+from forwarder.topics.codec import encode_cancellation
 from forwarder.topics.dead_letters import replayed
 from forwarder.topics.port import Log
 from forwarder.topics.reading import read_to_end
@@ -392,8 +394,8 @@ async def dying(house: House, engine: Engine, left: list[int]) -> AsyncIterator[
         parts = recovery._parts  # noqa: SLF001 - to be killed between any two steps
         recovery._parts = replace(  # noqa: SLF001
             parts,
-            recorder=Dying(parts.recorder, left),
-            store=cast("SqlRecovery", Dying(parts.store, left)),
+            recorder=cast("Recorder", Dying(parts.recorder, left)),
+            store=cast("StoreRecovery", Dying(parts.store, left)),
             publisher=Dying(parts.publisher, left),
         )
         yield recovery
@@ -466,7 +468,7 @@ def test_no_worker_starts_while_a_recovery_is_unfinished(
         async with house.worker(loss.engine):
             certain = [each for each in house.submitted if each.account_id != "blind"]
             await house.until(loss.engine, certain, Status.CONFIRMED)
-            assert (await SqlOverview(loss.engine).statuses([certain[0].request_id]))[certain[0].request_id]
+            assert (await Overview(loss.engine).statuses([certain[0].request_id]))[certain[0].request_id]
         assert set(house.pmss.made.values()) == {1}
 
     played(scene, backend, log, migrated_url, request)

@@ -30,16 +30,15 @@ from forwarder.reservation.outcome import (
     Status,
 )
 from forwarder.reservation.submission import RequestIds, Submission
-from forwarder.store.database import Engine, open_engine
-from forwarder.store.lists.overview import SqlOverview
+from forwarder.store.engine import Engine, open_engine
+from forwarder.store.lists.overview import Overview
 from forwarder.store.lists.reader import SqlReader
-from forwarder.store.retention.purge import SqlPurge
+from forwarder.store.retention import Purger
 from forwarder.store.submissions.card_keys import SqlCardKeys
-from forwarder.store.submissions.recorder import SqlRecorder
-from forwarder.store.submissions.recovery import SqlRecovery
+from forwarder.store.submissions.recorder import Recorder
+from forwarder.store.submissions.repairs import StoreRecovery
 from forwarder.tenancy.port import Account
-from forwarder.tenancy.sealing.binding import with_credential
-from forwarder.tenancy.sealing.texts import SecretUnsealer, sealer_of
+from forwarder.tenancy.sealing import SecretUnsealer, sealer_of, with_credential
 from forwarder.topics.codec import decode_data
 from forwarder.topics.port import Log, Topics
 from forwarder.topics.reading import read_to_end
@@ -153,9 +152,9 @@ class House:
             self.topics,
             SETTINGS.group,
             known=SqlCardKeys(engine).known,
-            store=SqlRecovery(engine),
+            store=StoreRecovery(engine),
             vouches=self.ids.vouches,
-            purged_before=SqlPurge(engine).purged_before,
+            purged_before=Purger(engine).purged_before,
             signer=SIGNER,
         )
 
@@ -167,7 +166,7 @@ class House:
                 log=self.log,
                 topics=self.topics,
                 publisher=publisher,
-                recorder=SqlRecorder(engine),
+                recorder=Recorder(engine),
                 directory=Accounts(),
                 unsealer=SecretUnsealer([SECRET]),
                 pms=self.pmss,
@@ -193,8 +192,8 @@ class House:
                     log=self.log,
                     topics=self.topics,
                     publisher=publisher,
-                    recorder=SqlRecorder(engine),
-                    store=SqlRecovery(engine),
+                    recorder=Recorder(engine),
+                    store=StoreRecovery(engine),
                     directory=Accounts(),
                     check=self.check(engine),
                     target=lambda account: target_of(account.kind, account.base_url, None, ACCOUNTS[account.id]).text,
@@ -205,7 +204,7 @@ class House:
 
     async def until(self, engine: Engine, submissions: Sequence[Submission], *statuses: Status) -> None:
         """Return once each has one of these statuses."""
-        overview = SqlOverview(engine)
+        overview = Overview(engine)
         async with asyncio.timeout(PATIENCE_SECONDS):
             while True:
                 known = await overview.statuses([each.request_id for each in submissions])
@@ -215,7 +214,7 @@ class House:
 
     async def until_put_off(self, engine: Engine, submissions: Sequence[Submission]) -> None:
         """Return once each was tried, and is due again later."""
-        overview, ids = SqlOverview(engine), [each.request_id for each in submissions]
+        overview, ids = Overview(engine), [each.request_id for each in submissions]
         async with asyncio.timeout(PATIENCE_SECONDS):
             while not all(each.attempts for each in await overview.summaries(ids)):
                 await asyncio.sleep(0.02)

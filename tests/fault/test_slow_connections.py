@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from forwarder.store.database import open_engine
+from forwarder.store.engine import open_engine
 from forwarder.store.migrate import migrate
 from tests.fault.conftest import NewCase
 from tests.support.campaign.case import Case

@@ -9,7 +9,7 @@ from typing import Any
 
 import asyncpg
 
-from forwarder.tenancy.sealing.keys import Secret
+from forwarder.tenancy.sealing import Secret
 from tests.support.backends import slow_on
 from tests.support.deployment.deployment import PATIENCE_SECONDS, Deployment, booking
 

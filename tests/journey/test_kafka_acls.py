@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from forwarder.topics.kafka.log import KafkaLog
-from forwarder.topics.kafka.security.acls import STAGES
-from forwarder.topics.kafka.security.transport import KafkaSecurity
+from forwarder.topics.kafka.security import STAGES, KafkaSecurity
 from forwarder.topics.port import LogUnavailable, Message, Topics
 from tests.support.backends import missing, only
 from tests.support.deployment.deployment import Deployment, Site, Typed, booking, deploy

@@ -15,7 +15,7 @@ import pytest
 from forwarder.store import tables as store_tables
 from forwarder.store.lists.reader import LISTED, SUBMISSION
 from forwarder.store.roles import ROLES
-from forwarder.tenancy.sql import tables as tenancy_tables
+from forwarder.tenancy.sql import database
 from tests.support.backends import only
 from tests.support.deployment.deployment import Deployment, Site, Typed, booking, deploy
 from tests.support.network.receiver import receiver
@@ -234,6 +234,6 @@ def test_who_answers_callers_may_read_what_the_reader_reads() -> None:
 
 def test_every_table_is_somebodys() -> None:
     """A new table is granted, or its stage finds out in production."""
-    tables = {*store_tables.metadata.tables, *tenancy_tables.metadata.tables, "alembic_version"}
+    tables = {*store_tables.metadata.tables, *database.metadata.tables, "alembic_version"}
     assert {table for granted in ROLES.values() for table in granted} == tables
     assert set(ROLES["operator"]) == tables

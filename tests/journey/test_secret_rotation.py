@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from forwarder.tenancy.sealing.keys import Secret
+from forwarder.tenancy.sealing import Secret
 from tests.support.backends import only
 from tests.support.deployment.deployment import Deployment, Site, booking, deploy
 from tests.support.deployment.site import SECRET_KEY

@@ -15,10 +15,10 @@ from forwarder.assembly.backend import Backend, open_backend
 from forwarder.assembly.checks import topic_check
 from forwarder.settings.environment import Environment
 from forwarder.settings.reading import settings_of
-from forwarder.store.audit.port import AuditFilter
+from forwarder.store.audit import AuditFilter
 from forwarder.store.database import Database
-from forwarder.store.submissions.recorder import SqlRecorder
-from forwarder.store.submissions.work import Arrival
+from forwarder.store.submissions.port import Arrival
+from forwarder.store.submissions.recorder import Recorder
 from forwarder.store.tables import reservations
 from forwarder.topics.port import LogGap, Message
 from forwarder.topics.publishing import partition_of
@@ -31,7 +31,7 @@ from tests.support.worker.works import NOW, submission
 async def test_the_topic_lacks_what_the_store_took_from_it(tmp_path: Path) -> None:
     async with open_backend(settings_of(Environment(data_dir=tmp_path, partitions=1))) as backend:
         await backend.create_topics()
-        recorder, check = SqlRecorder(backend.engine), topic_check(backend)
+        recorder, check = Recorder(backend.engine), topic_check(backend)
         await recorder.renew("w1", seconds=30.0)
 
         async def taken_in(number: int, offset: int) -> None:
@@ -102,7 +102,7 @@ async def test_rows_of_partitions_that_are_gone_are_moved_to_where_their_message
 
 
 async def ingested(backend: Backend, number: int, *, partition: int = 0, offset: int = 0) -> None:
-    recorder = SqlRecorder(backend.engine)
+    recorder = Recorder(backend.engine)
     await recorder.renew("w1", seconds=30.0)
     deadline = NOW + timedelta(days=1)
     arriving = Arrival(submission(number), partition, deadline, held=True, offset=offset, timestamp_ms=0)

@@ -28,7 +28,7 @@ _OUTCOMES: Final = "forwarder/pms/http/outcomes.py"
 _DUPLICATES: Final = "forwarder/reservation/duplicates.py"
 _RECOVER: Final = "forwarder/operate/deployment/recovery.py"
 _WATCH: Final = "forwarder/worker/store_watch.py"
-_LEASES: Final = "forwarder/store/submissions/statements/leases.py"
+_LEASES: Final = "forwarder/store/submissions/leases.py"
 _DIRECTORY: Final = "forwarder/pms/directory.py"
 
 MUTANTS: Final = (

@@ -29,11 +29,10 @@ from forwarder.reservation.checks.fields import Reading
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.problems.problem import Problem
 from forwarder.reservation.request import BookingEngineRequest
+from forwarder.store.deliveries import DeliveryAttempt, DeliveryEntry, DeliveryStatus
 from forwarder.store.lists.port import Page, StoredSubmission
-from forwarder.store.submissions.work import Attempt
-from forwarder.store.webhooks.port import DeliveryAttempt, DeliveryEntry, DeliveryStatus
-from forwarder.tenancy.port import Account
-from forwarder.tenancy.webhooks import Endpoint
+from forwarder.store.submissions.port import Attempt
+from forwarder.tenancy.port import Account, Endpoint
 from forwarder.topics.outcomes import OutcomeEvent
 from tools.contracts import examples
 from tools.contracts.messages import result_messages

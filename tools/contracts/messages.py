@@ -10,8 +10,13 @@ from pydantic_core import from_json, to_json
 from forwarder.reservation.cancellation import CancellationRequest, CancellationStatus
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.record import EVENT_TYPES, ResultEvent, result_data
-from forwarder.topics.cancellations import encode_cancellation
-from forwarder.topics.codec import encode_conflict, encode_duplicate, encode_result, encode_submission
+from forwarder.topics.codec import (
+    encode_cancellation,
+    encode_conflict,
+    encode_duplicate,
+    encode_result,
+    encode_submission,
+)
 from forwarder.topics.port import Message
 from forwarder.topics.signing import MessageSigner
 from tools.contracts import examples

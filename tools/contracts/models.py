@@ -17,8 +17,8 @@ from forwarder.reservation.outcome import Status
 from forwarder.reservation.problems.catalogue import CATALOGUE
 from forwarder.reservation.record import RESULT_TYPES
 from forwarder.reservation.request import CURRENCY, CURRENCY_DECIMALS, BookingEngineRequest, GeneralRequest
-from forwarder.store.webhooks.port import DeliveryStatus
-from forwarder.tenancy.webhooks import Disabled
+from forwarder.store.deliveries import DeliveryStatus
+from forwarder.tenancy.port import Disabled
 from tools.contracts.pages.guides import guide_names
 from tools.contracts.schema_changes import EXACT, OR_EMPTY
 

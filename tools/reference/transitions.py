@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Final
 
 from forwarder.reservation import evidence
-from forwarder.store.submissions.transitions import TRANSITIONS
+from tools.reference.transition_table import TRANSITIONS
 
 _PAGE: Final = Path(__file__).parents[2] / "docs/explanation/guarantees.md"
-_BEGIN: Final = "<!-- transitions: begin. Generated from forwarder/store/submissions/transitions.py. -->"
+_BEGIN: Final = "<!-- transitions: begin. Generated from tools/reference/transition_table.py. -->"
 _END: Final = "<!-- transitions: end -->"
 _EVIDENCE: Final = (
     "<!-- evidence: begin. Generated from forwarder/reservation/evidence.py. -->",

@@ -24,7 +24,7 @@ from forwarder.process.supervision import Stop
 from forwarder.reservation.submission import RequestIds
 from forwarder.settings import Settings
 from forwarder.store.lists.reader import SqlReader
-from forwarder.tenancy.sql.deployment import request_id_key
+from forwarder.tenancy.sql.database import request_id_key
 from forwarder.topics.outcomes import OutcomeListener
 from forwarder.topics.port import Publisher
 

@@ -23,10 +23,9 @@ from forwarder.process.containment import Where
 from forwarder.process.loops import cancel_all, forever
 from forwarder.process.supervision import BACKLOG, Stop, side_by_side
 from forwarder.settings import Settings
-from forwarder.store.processes.port import TELL_SECONDS, RunningProcess, ThrottleState
-from forwarder.store.processes.register import SqlProcesses
-from forwarder.store.submissions.port import StoreUnavailable
-from forwarder.tenancy.key_uses import write_uses
+from forwarder.store.deployment import TELL_SECONDS, ProcessRegister, RunningProcess
+from forwarder.store.submissions.port import StoreUnavailable, ThrottleState
+from forwarder.tenancy.access import write_uses
 from forwarder.tenancy.limits import RateLimits, exchange_usage
 from forwarder.tenancy.port import TenancyUnavailable
 from forwarder.tenancy.sql.usage import SqlKeyUses, SqlUsage
@@ -113,7 +112,7 @@ async def then_set(done: Stop, work: Awaitable[None]) -> None:
 @asynccontextmanager
 async def telling_of_itself(role: str, backend: Backend, stop: Stop, throttles: Throttles) -> AsyncIterator[None]:
     """Registers this process for operators every few seconds until `stop`, through outages of the store."""
-    register, clock = SqlProcesses(backend.engine), backend.clock
+    register, clock = ProcessRegister(backend.engine), backend.clock
     now, host = clock.now(), socket.gethostname()
     this = RunningProcess(
         secrets.token_hex(8), role, __version__, backend.settings.environment.revision, host, now, now
@@ -121,7 +120,7 @@ async def telling_of_itself(role: str, backend: Backend, stop: Stop, throttles: 
 
     async def step() -> None:
         seen = replace(this, seen_at=clock.now(), throttles=throttles())
-        await register.tell(seen)
+        await register.report(seen)
         await register.forget_old(seen)
         await clock.sleep(TELL_SECONDS)
 

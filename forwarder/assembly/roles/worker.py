@@ -19,15 +19,15 @@ from forwarder.pms.http.client import PushPolicy
 from forwarder.pms.registry import registered
 from forwarder.process.supervision import Stop, side_by_side
 from forwarder.settings import Settings
+from forwarder.store.deployment import BacklogReader
 from forwarder.store.lists.reader import SqlReader
-from forwarder.store.retention.guests import SqlGuests
-from forwarder.store.standing.reader import SqlStanding
+from forwarder.store.retention import GuestStore
 from forwarder.store.submissions.port import StoreUnavailable
-from forwarder.store.submissions.recorder import SqlRecorder
+from forwarder.store.submissions.recorder import Recorder
 from forwarder.tenancy.port import CannotOpen, TenancyUnavailable
-from forwarder.tenancy.sealing.registry import Keyring
+from forwarder.tenancy.sealing import Keyring
+from forwarder.tenancy.sql.admin import RetentionPolicies
 from forwarder.tenancy.sql.grants import SqlGrants
-from forwarder.tenancy.sql.retention import SqlRetentionPolicies
 from forwarder.topics.port import LogUnavailable, Publisher
 from forwarder.worker.backlog import BacklogSources
 from forwarder.worker.parts import WorkerParts
@@ -76,7 +76,7 @@ async def open_worker(stack: AsyncExitStack, backend: Backend, publisher: Publis
         log=backend.log,
         topics=settings.topics,
         publisher=publisher,
-        recorder=SqlRecorder(backend.engine),
+        recorder=Recorder(backend.engine),
         directory=backend.pushing_directory(),
         unsealer=keyring,
         pms=pms,
@@ -88,7 +88,7 @@ async def open_worker(stack: AsyncExitStack, backend: Backend, publisher: Publis
         backlog=backlog_sources(backend),
         lacking=recovery_check(backend, await backend.request_ids(), signer).lacking,
         topic_losses=topic_check(backend),
-        sweeper=RetentionSweeper(SqlGuests(backend.engine), SqlRetentionPolicies(backend.engine), clock),
+        sweeper=RetentionSweeper(GuestStore(backend.engine), RetentionPolicies(backend.engine), clock),
     )
     return Worker(parts)
 
@@ -101,7 +101,7 @@ def backlog_sources(backend: Backend) -> BacklogSources:
         "notifier": Group(settings.notifier.group, topics.results),
     }
     max_accounts = settings.environment.metrics_accounts
-    return BacklogSources(SqlStanding(backend.engine), backend.tenancy, groups, max_accounts)
+    return BacklogSources(BacklogReader(backend.engine), backend.tenancy, groups, max_accounts)
 
 
 def worker_checks(backend: Backend, worker: Worker) -> Mapping[str, Check]:

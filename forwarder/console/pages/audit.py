@@ -9,7 +9,7 @@ from forwarder.console.guard import Visit
 from forwarder.console.responses import Page, address
 from forwarder.console.service import ConsoleParts
 from forwarder.http.paging import LARGEST_ID, positive
-from forwarder.store.audit.port import AuditEntry, AuditFilter
+from forwarder.store.audit import AuditEntry, AuditFilter
 
 _ROWS: Final = 50
 

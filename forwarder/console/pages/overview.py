@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from forwarder.console.guard import Visit
 from forwarder.console.recent import Recent
@@ -20,8 +20,10 @@ from forwarder.oversight.backlog import (
     read_backlog,
     read_lag,
 )
-from forwarder.store.processes.port import RunningProcess
-from forwarder.tenancy.webhooks import Endpoint
+from forwarder.tenancy.port import Endpoint
+
+if TYPE_CHECKING:
+    from forwarder.store.deployment import RunningProcess
 
 _LAG_SECONDS: Final = 60.0
 _OLD_SECONDS: Final = 300.0
@@ -64,7 +66,7 @@ class _Seen:
     lags: Sequence[GroupLag]
     work: Backlog
     endpoints: Sequence[Endpoint]
-    processes: Sequence[RunningProcess]
+    processes: "Sequence[RunningProcess]"
 
     @property
     def pms(self) -> Mapping[str, PmsState]:

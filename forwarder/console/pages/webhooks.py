@@ -6,7 +6,7 @@ from forwarder.console.guard import Visit
 from forwarder.console.responses import Go, Page, address
 from forwarder.console.service import ConsoleParts
 from forwarder.http.paging import LARGEST_ID, positive
-from forwarder.store.webhooks.port import DeliveryStatus
+from forwarder.store.deliveries import DeliveryStatus
 
 _ROWS: Final = 50
 

@@ -53,7 +53,7 @@ from forwarder.reservation.bulk import MAX_ITEMS, BulkItem, ItemReading
 from forwarder.reservation.checks.faults import MalformedJson
 from forwarder.reservation.checks.plausibility import Plausibility, plausibility
 from forwarder.reservation.problems.problem import Problem
-from forwarder.tenancy.callers import Caller
+from forwarder.tenancy.access import Caller
 
 _REHEARSED_BYTES: Final = 4_096
 """The cost of a rehearsed item in a time slice, in bytes."""

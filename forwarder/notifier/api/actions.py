@@ -18,10 +18,9 @@ from forwarder.notifier.api.requests import NewWebhook, Rotation, WebhookChange,
 from forwarder.notifier.webhooks import UNCHANGED, Webhooks
 from forwarder.process.clock import iso
 from forwarder.reservation.problems.problem import Problem
-from forwarder.store.lists.paging import fitting, neighbours
-from forwarder.store.webhooks.port import DeliveryAttempt, DeliveryEntry
-from forwarder.tenancy.port import NotKnown
-from forwarder.tenancy.webhooks import Endpoint
+from forwarder.store.deliveries import DeliveryAttempt, DeliveryEntry
+from forwarder.store.lists.port import fitting, neighbours
+from forwarder.tenancy.port import Endpoint, NotKnown
 
 ENDPOINT_ID: Final = re.compile(r"whk_[A-Za-z0-9_-]{1,64}")
 

@@ -23,7 +23,7 @@ from forwarder.reservation.problems import requests, service
 from forwarder.reservation.problems.problem import Fault, Problem, summary_of
 from forwarder.reservation.record import RESULT_TYPES
 from forwarder.reservation.request import MAX_BODY_BYTES, NO_NUL, whole
-from forwarder.store.webhooks.port import DeliveryStatus
+from forwarder.store.deliveries import DeliveryStatus
 
 _BODY_SECONDS: Final = 10.0
 _NOTHING_CHANGED: Final = "Nothing was changed"

@@ -21,11 +21,9 @@ from forwarder.reservation.problems import requests, service, webhooks
 from forwarder.reservation.problems.problem import Fault, Problem
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.tenancy.access import Access, forbidden
-from forwarder.tenancy.key_terms import Scope
-from forwarder.tenancy.limit_headers import rate_limited, with_allowance
-from forwarder.tenancy.limits import RateLimits
-from forwarder.tenancy.port import ApiKey, NotKnown, TenancyUnavailable
-from forwarder.tenancy.webhooks import TooManyEndpoints
+from forwarder.tenancy.api_keys import Scope
+from forwarder.tenancy.limits import RateLimits, rate_limited, with_allowance
+from forwarder.tenancy.port import ApiKey, NotKnown, TenancyUnavailable, TooManyEndpoints
 from forwarder.webhooks.port import BadTarget
 
 _PATH: Final = "/api/v1/vrs/webhooks"

@@ -8,7 +8,7 @@ from pydantic_core import from_json
 from forwarder.operate.command import Commands, moment, with_backend
 from forwarder.operate.output import AsJson, note, picked, show_rows
 from forwarder.process.clock import SystemClock
-from forwarder.store.audit.port import AuditEntry, AuditFilter
+from forwarder.store.audit import AuditEntry, AuditFilter
 
 _COLUMNS = ("number", "at", "who", "from", "action", "workspace", "target", "result", "reason", "details")
 _FIELDS = "number at who=actor kind=actor_kind from=origin action workspace=workspace_id target result reason"

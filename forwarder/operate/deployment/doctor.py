@@ -17,12 +17,12 @@ from forwarder.operate.output import AsJson, Failed, show_json, show_table
 from forwarder.oversight.assumptions import Facts, broken_assumptions
 from forwarder.process.clock import Clock, SystemClock
 from forwarder.settings import Distributed, Embedded, Settings
-from forwarder.store.database import open_engine
-from forwarder.store.lists.overview import SqlOverview
+from forwarder.store.engine import open_engine
+from forwarder.store.lists.overview import Overview
 from forwarder.store.migrate import applied_revisions, is_current
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.tenancy.port import Account, KnownKey, TenancyUnavailable, Workspace
-from forwarder.tenancy.sealing.registry import UnknownSecret
+from forwarder.tenancy.sealing import UnknownSecret
 from forwarder.tenancy.sql.admin import SqlTenancyAdmin
 from forwarder.tenancy.sql.secrets import SqlSecrets
 from forwarder.topics.port import Log, LogUnavailable, Topics
@@ -237,8 +237,8 @@ async def open_doctor(settings: Settings) -> AsyncIterator[DoctorParts]:
                 topics=settings.topics,
                 partitions=settings.environment.partitions,
                 revisions=revisions,
-                database_time=SqlOverview(engine).time,
-                database_settings=SqlOverview(engine).server_settings,
+                database_time=Overview(engine).time,
+                database_settings=Overview(engine).server_settings,
                 admit=admit,
                 sealing_keys=sealing_keys,
                 tenancy=SqlTenancyAdmin(engine),

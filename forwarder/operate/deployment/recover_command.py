@@ -18,8 +18,8 @@ from forwarder.pms.accounts import target_of
 from forwarder.pms.port import AccountConnection
 from forwarder.pms.registry import registered
 from forwarder.process.clock import SystemClock, iso
-from forwarder.store.submissions.recorder import SqlRecorder
-from forwarder.store.submissions.recovery import SqlRecovery
+from forwarder.store.submissions.recorder import Recorder
+from forwarder.store.submissions.repairs import StoreRecovery
 from forwarder.tenancy.port import Account
 from forwarder.topics.port import Topics
 
@@ -151,8 +151,8 @@ async def recovery(backend: Backend, *, since: datetime | None, dry_run: bool) -
             log=backend.log,
             topics=backend.settings.topics,
             publisher=publisher,
-            recorder=SqlRecorder(backend.engine),
-            store=SqlRecovery(backend.engine),
+            recorder=Recorder(backend.engine),
+            store=StoreRecovery(backend.engine),
             directory=backend.directory,
             check=recovery_check(backend, await backend.request_ids(), await backend.signer()),
             target=target,

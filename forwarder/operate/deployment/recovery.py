@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
@@ -27,15 +27,24 @@ from forwarder.reservation.outcome import InDoubt, Status
 from forwarder.reservation.parsing import moment
 from forwarder.reservation.record import ResultEvent
 from forwarder.reservation.submission import Submission
-from forwarder.store.audit.port import AuditResult
-from forwarder.store.submissions.port import Recorder, StoreUnavailable, Unstorable
-from forwarder.store.submissions.recovery import SqlRecovery
-from forwarder.store.submissions.work import Arrival, CancellationArrival, Ended, Heartbeat
+from forwarder.store.audit import AuditResult
+from forwarder.store.submissions.port import (
+    Arrival,
+    CancellationArrival,
+    Ended,
+    Heartbeat,
+    StoreUnavailable,
+    Unstorable,
+)
+from forwarder.tenancy.cards import GONE
 from forwarder.tenancy.port import DEFAULT_DEADLINE_SECONDS, Account, Directory, TenancyUnavailable
-from forwarder.tenancy.sealing.cards import GONE
 from forwarder.topics.codec import trace_of
 from forwarder.topics.port import ConsumedMessage, Log, LogUnavailable, Publisher, Topics
 from forwarder.topics.reading import read_to_end
+
+if TYPE_CHECKING:
+    from forwarder.store.submissions.recorder import Recorder
+    from forwarder.store.submissions.repairs import StoreRecovery
 
 _log = structlog.get_logger(__name__)
 
@@ -82,8 +91,8 @@ class RecoveryParts:
     log: Log
     topics: Topics
     publisher: Publisher
-    recorder: Recorder
-    store: SqlRecovery
+    recorder: "Recorder"
+    store: "StoreRecovery"
     directory: Directory
     check: RecoveryCheck
     target: TargetOf

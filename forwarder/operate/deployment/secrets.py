@@ -14,23 +14,24 @@ from forwarder.assembly.secrets import required_secrets
 from forwarder.operate.command import Commands, with_backend
 from forwarder.operate.output import AsJson, Failed, picked, report, say, show_json, show_rows
 from forwarder.store.submissions.card_keys import SqlCardKeys
-from forwarder.store.submissions.work import CardKey
+from forwarder.store.submissions.port import CardKey
+from forwarder.tenancy.cards import CODE_PURPOSE, NUMBER_PURPOSE
 from forwarder.tenancy.port import CannotOpen
-from forwarder.tenancy.sealing.cards import CODE_PURPOSE, NUMBER_PURPOSE
-from forwarder.tenancy.sealing.keys import PublicKeys, Secret, key_id_of
-from forwarder.tenancy.sealing.registry import (
+from forwarder.tenancy.sealing import (
     Keyring,
+    KeyWrapper,
     KnownSecret,
+    PublicKeys,
     Resealed,
+    Secret,
     SecretState,
     UnknownSecret,
+    WrappedKey,
     active_of,
     check_secrets,
+    key_id_of,
 )
-from forwarder.tenancy.sealing.wrapping import SecretWrapper, WrappedKey
-from forwarder.tenancy.sql.sealed import SqlSealed
-from forwarder.tenancy.sql.sealing_keys import SqlSealingKeys
-from forwarder.tenancy.sql.secrets import SqlSecrets
+from forwarder.tenancy.sql.secrets import SqlSealed, SqlSealingKeys, SqlSecrets
 
 _CARDS: Final = "cards"
 
@@ -142,7 +143,7 @@ class SealedCardKeys:
         return {_CARDS: await self._keys.counts()}
 
     async def reseal(self, keyring: Keyring) -> Mapping[str, Resealed]:
-        wrapper, moved, failed = SecretWrapper(keyring), 0, 0
+        wrapper, moved, failed = KeyWrapper(keyring), 0, 0
         for old in await self._keys.of_other_secrets(keyring.active.id):
             try:
                 new = _rewrapped(wrapper, old)
@@ -153,7 +154,7 @@ class SealedCardKeys:
         return {_CARDS: Resealed(moved, failed)}
 
 
-def _rewrapped(wrapper: SecretWrapper, old: CardKey) -> CardKey:
+def _rewrapped(wrapper: KeyWrapper, old: CardKey) -> CardKey:
     request_id = old.request_id
     purposes = ((old.number_key, f"{NUMBER_PURPOSE} {request_id}"), (old.code_key, f"{CODE_PURPOSE} {request_id}"))
     number, code = (

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequenc
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from forwarder.assembly.backend import database_of, open_log
 from forwarder.oversight.backlog import (
@@ -20,26 +20,25 @@ from forwarder.oversight.backlog import (
 from forwarder.oversight.losses import TopicCheck, TopicLost
 from forwarder.process.clock import Clock, SystemClock
 from forwarder.settings import BadSettings, Embedded, Settings
-from forwarder.store.audit.trail import SqlAuditTrail
-from forwarder.store.database import Engine, open_engine
-from forwarder.store.lists.overview import SqlOverview
-from forwarder.store.lists.port import NextTry
+from forwarder.store.audit_trail import SqlAuditTrail
+from forwarder.store.deployment import BacklogReader, ProcessRegister, RunningProcess
+from forwarder.store.engine import Engine, open_engine
+from forwarder.store.lists.overview import Overview
+from forwarder.store.lists.port import EndpointWork, NextTry
 from forwarder.store.migrate import HEAD, applied_revisions, is_current
-from forwarder.store.processes.port import RunningProcess
-from forwarder.store.processes.register import SqlProcesses
-from forwarder.store.standing.port import EndpointWork
-from forwarder.store.standing.reader import SqlStanding
-from forwarder.store.submissions.places import SqlPlaces
-from forwarder.store.submissions.port import StoreUnavailable
-from forwarder.store.submissions.recorder import SqlRecorder
-from forwarder.store.submissions.work import Heartbeat
+from forwarder.store.submissions.port import Heartbeat, StoreUnavailable
+from forwarder.store.submissions.recorder import Recorder
+from forwarder.store.submissions.repairs import Places
 from forwarder.tenancy.port import TenancyUnavailable
-from forwarder.tenancy.sealing.registry import KnownSecret, SecretState
+from forwarder.tenancy.sealing import KnownSecret, SecretState
 from forwarder.tenancy.sql.admin import SqlTenancyAdmin
 from forwarder.tenancy.sql.endpoints import SqlEndpoints
-from forwarder.tenancy.sql.sealing_keys import load_sealing_keys
-from forwarder.tenancy.sql.secrets import SqlSecrets
+from forwarder.tenancy.sql.secrets import SqlSecrets, load_sealing_keys
 from forwarder.topics.port import Log, LogUnavailable, TopicState
+
+if TYPE_CHECKING:
+    from forwarder.store.deployment import BacklogReader, ProcessRegister, RunningProcess
+    from forwarder.store.lists.overview import Overview
 
 LATE: Final = timedelta(minutes=1)
 """Lag, or a due and untouched row, older than this is a problem."""
@@ -84,7 +83,7 @@ class StoreStatus:
     revisions: Sequence[str]
     wanted_revision: str
     current: bool
-    processes: Sequence[RunningProcess] = ()
+    processes: "Sequence[RunningProcess]" = ()
     workers: Sequence[Heartbeat] = ()
     accounts: Sequence[AccountStatus] = ()
     failed_by_class: Mapping[str, int] | None = None
@@ -147,7 +146,7 @@ class StatusReader:
         )
         lost = None
         if log is not None and store is not None and store.current:
-            check = TopicCheck(self.log, self.settings.topics.requests, SqlPlaces(self.engine), self.clock)
+            check = TopicCheck(self.log, self.settings.topics.requests, Places(self.engine), self.clock)
             lost, _ = await _within_deadline(check.lost(timed=False))
         return DeploymentStatus(self.clock.now(), log, log_fault, store, store_fault, lost)
 
@@ -160,11 +159,11 @@ class StatusReader:
         return LogStatus(topics, [topic for topic in wanted if topic not in topics], lags, members)
 
     async def _store(self) -> StoreStatus:
-        engine, overview = self.engine, SqlOverview(self.engine)
+        engine, overview = self.engine, Overview(self.engine)
         revisions = await applied_revisions(engine)
         if not await is_current(engine):
             return StoreStatus(revisions, HEAD, current=False)
-        work = await read_backlog(SqlStanding(engine), SqlTenancyAdmin(engine), self.clock)
+        work = await read_backlog(BacklogReader(engine), SqlTenancyAdmin(engine), self.clock)
         waiting = [each for each in work.accounts if each.work.pending or each.work.in_doubt or each.work.due]
         accounts = [AccountStatus(each, await overview.next_try(each.account_id)) for each in waiting]
         pending = {each.endpoint_id: each for each in work.endpoints}
@@ -177,8 +176,8 @@ class StatusReader:
             revisions,
             HEAD,
             current=True,
-            processes=await SqlProcesses(engine).processes(),
-            workers=await SqlRecorder(engine).heartbeats(),
+            processes=await ProcessRegister(engine).processes(),
+            workers=await Recorder(engine).heartbeats(),
             accounts=accounts,
             failed_by_class=work.failed_by_class,
             endpoints=endpoints,
@@ -298,7 +297,7 @@ def _of_store(status: DeploymentStatus) -> Iterator[Finding]:
         yield from _of_endpoint(endpoint, status.at)
 
 
-def _of_processes(processes: Sequence[RunningProcess], now: datetime) -> Iterator[Finding]:
+def _of_processes(processes: "Sequence[RunningProcess]", now: datetime) -> Iterator[Finding]:
     """Roles without a live process: a process that stops cleanly removes itself from the list."""
     last = {each.role: each for each in sorted(processes, key=lambda each: each.seen_at)}
     for role, each in sorted(last.items()):

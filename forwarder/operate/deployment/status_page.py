@@ -5,7 +5,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import datetime
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 from rich.console import Group as Lines
@@ -27,7 +27,9 @@ from forwarder.operate.output import AsJson, console, picked, plain, show_json, 
 from forwarder.process.clock import iso
 from forwarder.process.printable import printable
 from forwarder.settings import Settings
-from forwarder.store.processes.port import RunningProcess
+
+if TYPE_CHECKING:
+    from forwarder.store.deployment import RunningProcess
 
 _FINDINGS: Final = 9
 _ACCOUNTS: Final = 8
@@ -141,7 +143,7 @@ def _log_lines(log: LogStatus) -> Iterator[_Line]:
         yield printable(f"group {lag.group.name}: {lag.messages:,} messages, {lag.seconds:,.0f} s behind{who}"), ""
 
 
-def _process_lines(processes: Sequence[RunningProcess], now: datetime) -> Iterator[_Line]:
+def _process_lines(processes: "Sequence[RunningProcess]", now: datetime) -> Iterator[_Line]:
     """One line for each role, version and state."""
     alike = Counter((each.role, each.version, each.revision, each.silent(now)) for each in processes)
     for (role, version, revision, silent), count in sorted(alike.items()):

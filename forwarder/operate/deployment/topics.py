@@ -16,7 +16,7 @@ from forwarder.operate.output import AsJson, WrongUsage, say, show_json, show_ro
 from forwarder.reservation.checks.card_numbers import mask
 from forwarder.settings import Distributed, Embedded
 from forwarder.topics.codec import Undecodable, decode_data, header
-from forwarder.topics.kafka.security.acls import acls, arguments
+from forwarder.topics.kafka.security import acls, arguments
 from forwarder.topics.port import ConsumedMessage, Log, moment_of
 from forwarder.topics.reading import read_to_end
 

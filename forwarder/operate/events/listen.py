@@ -32,7 +32,7 @@ from forwarder.process.printable import printable
 from forwarder.reservation.cancellation import CancellationStatus
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.record import EVENT_TYPES, ResultEvent
-from forwarder.tenancy.tokens import is_test_token
+from forwarder.tenancy.api_keys import is_test_token
 from forwarder.topics.codec import Undecodable, is_outcome
 from forwarder.topics.port import ConsumedMessage, Log
 from forwarder.webhooks.addresses import AddressRule

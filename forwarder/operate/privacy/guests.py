@@ -21,9 +21,9 @@ from forwarder.operate.output import AsJson, Failed, WrongUsage, picked, progres
 from forwarder.oversight.audit import Audit
 from forwarder.process.clock import Clock, iso
 from forwarder.reservation.submission import live_account_id
-from forwarder.store.retention.guests import SqlGuests
-from forwarder.store.retention.port import GuestRecord, GuestStore, ParkedReason, Standing
-from forwarder.tenancy.sql.retention import SqlRetentionPolicies
+from forwarder.store.retention import GuestStore
+from forwarder.store.submissions.port import ErasureState, GuestRecord, ParkedReason
+from forwarder.tenancy.sql.admin import RetentionPolicies
 from forwarder.topics.codec import Undecodable, decode_data
 from forwarder.topics.port import Log, Topics
 from forwarder.topics.reading import read_to_end
@@ -94,7 +94,7 @@ class Guests:
 
     def __init__(
         self,
-        store: GuestStore,
+        store: "GuestStore",
         accounts: Callable[[], Awaitable[Mapping[str, str]]],
         log: Log,
         topics: Topics,
@@ -125,7 +125,7 @@ class Guests:
         """Erases the erasable ones of `found`; returns their request ids. Each transaction has an audit entry with the request
         ids and without the guest."""
         erased: list[str] = []
-        ready = [record for record in found.records if record.standing is Standing.ERASABLE]
+        ready = [record for record in found.records if record.standing is ErasureState.ERASABLE]
         for workspace_id, records in groupby(sorted(ready, key=_workspace), key=_workspace):
             of_workspace = list(records)
             for first in range(0, len(of_workspace), _AT_ONCE):
@@ -226,9 +226,9 @@ def _workspace(record: GuestRecord) -> str:
 
 _COLUMNS = ("requestId", "workspace", "account", "status", "deliveries", "standing")
 _ADVICE: Final = {
-    Standing.UNFINISHED: "is not finished: settle it if it is in doubt, cancel it if it is not wanted, or wait for its outcome; "
-    "then erase it",
-    Standing.UNPUBLISHED: "has a result event that is about to be published: erase it in a minute",
+    ErasureState.UNFINISHED: "is not finished: settle it if it is in doubt, cancel it if it is not wanted, or wait for its "
+    "outcome; then erase it",
+    ErasureState.UNPUBLISHED: "has a result event that is about to be published: erase it in a minute",
 }
 
 
@@ -289,7 +289,7 @@ def _tell(found: Found, erased: frozenset[str], *, dry_run: bool) -> None:
     if found.parked:
         named = ", ".join(parked.request_id for parked in found.parked)
         say(f"Found in the reason of a cancellation whose submission never arrived: {named}.")
-    ready = sum(record.standing is Standing.ERASABLE for record in found.records) + len(found.parked)
+    ready = sum(record.standing is ErasureState.ERASABLE for record in found.records) + len(found.parked)
     if dry_run:
         say(f"{ready} would be erased; --yes erases." if ready else "There is nothing to erase.")
     else:
@@ -314,7 +314,7 @@ def _remains(remains: TopicRemains) -> str:
 
 
 def _row(record: GuestRecord, found: Found, erased: frozenset[str]) -> dict[str, Any]:
-    standing = Standing.ERASED if record.request_id in erased else record.standing
+    standing = ErasureState.ERASED if record.request_id in erased else record.standing
     about = picked(record, "requestId workspace=workspace_id account=account_id status")
     return {**about, "deliveries": found.deliveries.get(record.request_id, 0), "standing": standing.value}
 
@@ -337,7 +337,7 @@ def _days(remains: TopicRemains) -> float | None:
 
 def guests_of(backend: Backend) -> Guests:
     """Finds and erases guests."""
-    accounts = SqlRetentionPolicies(backend.engine).account_workspaces
+    accounts = RetentionPolicies(backend.engine).account_workspaces
     return Guests(
-        SqlGuests(backend.engine), accounts, backend.log, backend.settings.topics, backend.clock, backend.audit
+        GuestStore(backend.engine), accounts, backend.log, backend.settings.topics, backend.clock, backend.audit
     )

@@ -14,10 +14,10 @@ from forwarder.operate.command import Commands, with_backend
 from forwarder.operate.output import AsJson, WrongUsage, progress, report, say, show_json, show_rows
 from forwarder.oversight.audit import Audit
 from forwarder.process.clock import Clock
-from forwarder.store.audit.port import AuditResult
-from forwarder.store.retention.purge import SqlPurge
-from forwarder.tenancy.retention import MAX_DAYS, MAX_DELIVERY_DAYS, RetentionPolicies, RetentionPolicy
-from forwarder.tenancy.sql.retention import SqlRetentionPolicies
+from forwarder.store.audit import AuditResult
+from forwarder.store.retention import Purger
+from forwarder.tenancy.port import MAX_DAYS, MAX_DELIVERY_DAYS, RetentionPolicy
+from forwarder.tenancy.sql.admin import RetentionPolicies
 
 MIN_DAYS: Final = 30
 """Submissions that finished less than this many days ago are kept: callers, webhooks and consumers still query them."""
@@ -52,7 +52,7 @@ class Purge:
     """Deletes submissions that finished before a day, in UTC: confirmed ones finish when the guest leaves, others with their
     outcome. Never deletes pending, in-doubt or being-cancelled ones, however old. Raises `StoreUnavailable`."""
 
-    def __init__(self, store: SqlPurge, audit: Audit, clock: Clock) -> None:
+    def __init__(self, store: Purger, audit: Audit, clock: Clock) -> None:
         self._store = store
         self._audit = audit
         self._clock = clock
@@ -211,9 +211,9 @@ async def _purge(before: date, workspace: str | None, yes: bool, backend: Backen
 
 def retention_of(backend: Backend) -> Retention:
     """The workspaces' retention policies."""
-    return Retention(SqlRetentionPolicies(backend.engine), backend.audit)
+    return Retention(RetentionPolicies(backend.engine), backend.audit)
 
 
 def purge_of(backend: Backend) -> Purge:
     """Deletes submissions that were finished long ago."""
-    return Purge(SqlPurge(backend.engine), backend.audit, backend.clock)
+    return Purge(Purger(backend.engine), backend.audit, backend.clock)

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Annotated, Any, Final, Generic, TypeVar, assert_never
+from typing import TYPE_CHECKING, Annotated, Any, Final, Generic, TypeVar, assert_never
 
 import typer
 
@@ -20,9 +20,12 @@ from forwarder.process.clock import Clock, iso
 from forwarder.process.supervision import Stop
 from forwarder.reservation.outcome import Status
 from forwarder.store.lists.port import SubmissionSummary
-from forwarder.store.submissions.port import Repairs, StoreUnavailable
+from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.tenancy.port import TenancyUnavailable
 from forwarder.topics.port import LogUnavailable
+
+if TYPE_CHECKING:
+    from forwarder.store.submissions.repairs import Repairs
 
 _AT_ONCE: Final = 200
 _NAMED: Final = 50
@@ -206,7 +209,7 @@ def _nothing_due(summary: SubmissionSummary) -> str:
 class Retries:
     """Makes waiting submissions due at once. Does not change the account's rate limits, nor the wait after an ambiguous push."""
 
-    def __init__(self, repairs: Repairs, clock: Clock, audit: Audit) -> None:
+    def __init__(self, repairs: "Repairs", clock: Clock, audit: Audit) -> None:
         self._repairs = repairs
         self._clock = clock
         self._audit = audit

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -32,11 +32,17 @@ from forwarder.process.clock import Clock
 from forwarder.process.supervision import Stop
 from forwarder.reservation.cancellation import MAX_REASON, CancellationRequest, CancellationStatus
 from forwarder.reservation.outcome import Status
-from forwarder.store.lists.port import Overview, StoredSubmission, SubmissionSummary
+from forwarder.store.lists.port import StoredSubmission, SubmissionSummary
 from forwarder.tenancy.port import Directory
-from forwarder.topics.cancellations import encode_cancellation
+from forwarder.topics.codec import encode_cancellation
 from forwarder.topics.port import Log, Publisher
 from forwarder.topics.signing import MessageSigner
+
+if TYPE_CHECKING:
+    from forwarder.store.lists.overview import Overview
+
+if TYPE_CHECKING:
+    from forwarder.store.lists.overview import Overview
 
 
 class CannotCancel(Exception):
@@ -47,7 +53,7 @@ class CannotCancel(Exception):
 class Cancellations:
     """Asks the workers to cancel submissions, by a message on the requests `topic`."""
 
-    overview: Overview
+    overview: "Overview"
     directory: Directory
     log: Log
     topic: str

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 from functools import partial
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -30,12 +30,17 @@ from forwarder.process.clock import SystemClock
 from forwarder.reservation.failures import FAILURE_CLASS, FAILURE_CLASSES, FORGED, UNDECODABLE
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.parsing import whole_number
-from forwarder.store.lists.port import Overview
 from forwarder.topics.codec import Undecodable, decode_data, header
 from forwarder.topics.dead_letters import CUT, replayed
 from forwarder.topics.port import MAX_MESSAGE_BYTES, ConsumedMessage, Log, Message, moment_of
 from forwarder.topics.reading import read_to_end
 from forwarder.topics.signing import EVENT_ID
+
+if TYPE_CHECKING:
+    from forwarder.store.lists.overview import Overview
+
+if TYPE_CHECKING:
+    from forwarder.store.lists.overview import Overview
 
 _QUERY_SIZE = 1000
 _GONE = "gone"
@@ -118,7 +123,7 @@ class LetterFilter:
 class DeadLetterReader:
     """Reads the letters of one deployment from `topic`. Its methods raise `LogUnavailable` and `StoreUnavailable`."""
 
-    def __init__(self, log: Log, topic: str, overview: Overview) -> None:
+    def __init__(self, log: Log, topic: str, overview: "Overview") -> None:
         self._log = log
         self._topic = topic
         self._overview = overview

@@ -2,7 +2,7 @@
 
 import asyncio
 from dataclasses import dataclass
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,8 +15,11 @@ from forwarder.oversight.audit import Audit
 from forwarder.pms.built_in import traits_of
 from forwarder.reservation.booking import booking_of
 from forwarder.reservation.outcome import Cancelled, Rejected
-from forwarder.store.lists.port import AskedFor, Overview
-from forwarder.store.submissions.repairs import SqlRepairs
+from forwarder.store.lists.port import AskedFor
+from forwarder.store.submissions.repairs import Repairs
+
+if TYPE_CHECKING:
+    from forwarder.store.lists.overview import Overview
 
 _COLUMNS = ("requestId", "account", "pmsReservationId", "others", "property", "arrival", "departure")
 
@@ -30,8 +33,8 @@ class Doubles:
     """Cancels doubles."""
 
     pushed: PushedPms
-    overview: Overview
-    store: SqlRepairs
+    overview: "Overview"
+    store: Repairs
     audit: Audit
 
     async def of(self, request_id: str) -> AskedFor:
@@ -91,7 +94,7 @@ def cancel(
 
     async def run(backend: Backend) -> None:
         async with open_pushed_pms(backend) as pushed:
-            doubles = Doubles(pushed, backend.overview, SqlRepairs(backend.engine), backend.audit)
+            doubles = Doubles(pushed, backend.overview, Repairs(backend.engine), backend.audit)
             asked = await doubles.of(request_id)
             if not as_json:
                 say(

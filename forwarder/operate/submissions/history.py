@@ -6,7 +6,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from pydantic_core import from_json
@@ -31,9 +31,12 @@ from forwarder.operate.submissions.search import Filters, RequestId, SubmissionQ
 from forwarder.operate.submissions.settle import settle
 from forwarder.process.clock import iso
 from forwarder.reservation.outcome import Status
-from forwarder.store.lists.port import Overview, StoredSubmission, SubmissionSummary
-from forwarder.store.webhooks.log import SqlDeliveryLog
-from forwarder.store.webhooks.port import DeliveryEntry, DeliveryStatus, SubmissionDeliveries
+from forwarder.store.deliveries import DeliveryEntry, DeliveryStatus
+from forwarder.store.delivery_queue import SqlDeliveryLog
+from forwarder.store.lists.port import StoredSubmission, SubmissionSummary
+
+if TYPE_CHECKING:
+    from forwarder.store.lists.overview import Overview
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +107,7 @@ class History:
 _NEXT = {Status.PENDING: "next try", Status.IN_DOUBT: "next look-up", Status.CONFIRMED: "cancellation: next try"}
 
 
-async def history_of(request_id: str, overview: Overview, deliveries: SubmissionDeliveries) -> History | None:
+async def history_of(request_id: str, overview: "Overview", deliveries: SqlDeliveryLog) -> History | None:
     """The submission with that request id, or the one that it is a duplicate of; None if it was not ingested. Raises
     `StoreUnavailable`."""
     found = await overview.find(request_id)

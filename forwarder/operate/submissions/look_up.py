@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from forwarder.assembly.backend import Backend
 from forwarder.operate.command import with_backend
@@ -18,8 +18,11 @@ from forwarder.pms.port import BadOptions, Pms, PmsDirectory, UnknownKind
 from forwarder.reservation.booking import booking_of
 from forwarder.reservation.evidence import ANOTHER_PMS, Push
 from forwarder.reservation.outcome import Absent, Confirmed
-from forwarder.store.lists.port import AskedFor, Overview
+from forwarder.store.lists.port import AskedFor
 from forwarder.tenancy.port import Account, CannotOpen, Directory, Unsealer
+
+if TYPE_CHECKING:
+    from forwarder.store.lists.overview import Overview
 
 MAX_SECONDS: Final = 90.0
 """How long an operator waits for a PMS."""
@@ -86,7 +89,7 @@ class LookUps:
     """Looks reservations up in PMSs."""
 
     pushed: PushedPms
-    overview: Overview
+    overview: "Overview"
     audit: Audit
 
     async def look_up(self, request_id: str) -> LookedUp | None:

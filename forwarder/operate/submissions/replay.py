@@ -43,7 +43,7 @@ from forwarder.operate.submissions.dead_letters import (
 from forwarder.oversight.audit import Audit
 from forwarder.process.clock import Clock
 from forwarder.reservation.failures import UNDECODABLE
-from forwarder.store.audit.port import AuditResult
+from forwarder.store.audit import AuditResult
 from forwarder.topics.dead_letters import replayed
 from forwarder.topics.port import LogUnavailable, Message, Publisher
 from forwarder.topics.signing import MessageSigner

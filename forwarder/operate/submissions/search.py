@@ -3,7 +3,7 @@
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -12,7 +12,10 @@ from forwarder.operate.output import Failed, WrongUsage, picked, report
 from forwarder.process.clock import SystemClock
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.submission import RequestIds
-from forwarder.store.lists.port import Overview, SubmissionFilter, SubmissionSummary
+from forwarder.store.lists.port import SubmissionFilter, SubmissionSummary
+
+if TYPE_CHECKING:
+    from forwarder.store.lists.overview import Overview
 
 _FIELDS: Final = (
     "id=record_id requestId workspace=workspace_id account=account_id status propertyId arrival departure attempts acceptedAt "
@@ -46,7 +49,7 @@ class SubmissionQuery:
 class SubmissionSearch:
     """Searches `overview`. `request_ids` fetches the keys for hashing transaction ids."""
 
-    def __init__(self, overview: Overview, request_ids: Callable[[], Awaitable[RequestIds]]) -> None:
+    def __init__(self, overview: "Overview", request_ids: Callable[[], Awaitable[RequestIds]]) -> None:
         self._overview = overview
         self._request_ids = request_ids
 

@@ -10,7 +10,7 @@ from datetime import timedelta
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Final, assert_never
+from typing import TYPE_CHECKING, Annotated, Any, Final, assert_never
 
 import typer
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
@@ -39,11 +39,14 @@ from forwarder.process.supervision import Stop
 from forwarder.reservation.checks.card_numbers import mask
 from forwarder.reservation.outcome import Absent, Confirmed, LookupOutcome, Rejected, Status
 from forwarder.reservation.problems import endings
-from forwarder.store.lists.port import Overview, SubmissionSummary
+from forwarder.store.lists.port import SubmissionSummary
 from forwarder.store.submissions.completion import completed, with_attempt
-from forwarder.store.submissions.port import Repairs
-from forwarder.store.submissions.work import Attempt, Work
+from forwarder.store.submissions.port import Attempt, Work
 from forwarder.tenancy.port import DEFAULT_DEADLINE_SECONDS, Directory, NotKnown
+
+if TYPE_CHECKING:
+    from forwarder.store.lists.overview import Overview
+    from forwarder.store.submissions.repairs import Repairs
 
 
 class NotInDoubt(Exception):
@@ -57,7 +60,7 @@ class Repair:
     `settle`.
     """
 
-    def __init__(self, repairs: Repairs, clock: Clock, audit: Audit, *, by: str = "", note: str = "") -> None:
+    def __init__(self, repairs: "Repairs", clock: Clock, audit: Audit, *, by: str = "", note: str = "") -> None:
         """`by` and `note`: who checked the PMS, and a note for the audit trail, where card numbers are masked."""
         self._repairs = repairs
         self._clock = clock
@@ -110,7 +113,7 @@ class Repair:
             raise NotInDoubt
 
 
-async def account_deadline_seconds(request_id: str, overview: Overview, directory: Directory) -> int:
+async def account_deadline_seconds(request_id: str, overview: "Overview", directory: Directory) -> int:
     """How long the submission's account keeps trying, in seconds. Raises `NotInDoubt` if there is no such submission, `NotKnown` if
     its account is gone."""
     found = await overview.find(request_id)
@@ -222,7 +225,7 @@ def _said(error: ErrorDetails) -> str:
 class Settlements:
     """Settles the submissions of a file."""
 
-    def __init__(self, repair: Repair, overview: Overview, directory: Directory) -> None:
+    def __init__(self, repair: Repair, overview: "Overview", directory: Directory) -> None:
         self._repair = repair
         self._overview = overview
         self._directory = directory

@@ -40,9 +40,8 @@ from forwarder.operate.tenants.probe import FAILED, ProbeStep, open_prober
 from forwarder.pms.port import SYSTEM_TLS, BadOptions, ClientTls
 from forwarder.reservation.duplicates import DEFAULT_WINDOW_SECONDS, MAX_WINDOW_SECONDS
 from forwarder.reservation.submission import SHADOW_MARK
-from forwarder.store.lists.port import NextTry
-from forwarder.store.standing.port import AccountWork
-from forwarder.store.standing.reader import SqlStanding
+from forwarder.store.deployment import BacklogReader
+from forwarder.store.lists.port import AccountWork, NextTry
 from forwarder.tenancy.port import SIMILAR, Account
 
 T = TypeVar("T")
@@ -288,7 +287,7 @@ def show(account_id: _Id, as_json: AsJson = False) -> None:
 
     async def run(backend: Backend) -> tuple[Account, AccountWork | None, NextTry | None]:
         found = await account_of(backend.tenancy, account_id)
-        works = await SqlStanding(backend.engine).accounts(now=backend.clock.now())
+        works = await BacklogReader(backend.engine).accounts(now=backend.clock.now())
         work = next((each for each in works if each.account_id == account_id), None)
         return found, work, await backend.overview.next_try(account_id)
 

@@ -15,7 +15,7 @@ from forwarder.pms.port import SYSTEM_TLS, BadOptions, ClientTls
 from forwarder.pms.registry import check_options
 from forwarder.reservation.checks.plausibility import CHECKS
 from forwarder.tenancy.port import SIMILAR, Account, NotKnown, Sealer, Similar, TenancyAdmin
-from forwarder.tenancy.sealing.binding import of_client_key, of_credential, with_credential
+from forwarder.tenancy.sealing import of_client_key, of_credential, with_credential
 
 PUBLISHED: Final = "published"
 """In place of a rate: the published limit of the account's kind of PMS."""

@@ -8,7 +8,7 @@ import typer
 
 from forwarder.operate.command import Commands, with_backend
 from forwarder.operate.output import AsJson, WrongUsage, picked, report, say, show_json, show_rows
-from forwarder.tenancy.key_terms import (
+from forwarder.tenancy.api_keys import (
     DEFAULT_SCOPES,
     SCOPES,
     read_expiry,

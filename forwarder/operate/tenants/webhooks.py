@@ -20,8 +20,8 @@ from forwarder.notifier.webhooks import (
 from forwarder.operate.command import Commands, moment, with_backend
 from forwarder.operate.output import AsJson, Failed, WrongUsage, report, show_one, show_rows
 from forwarder.process.clock import SystemClock
-from forwarder.store.webhooks.port import DeliveryStatus
-from forwarder.tenancy.webhooks import Endpoint, TooManyEndpoints
+from forwarder.store.deliveries import DeliveryStatus
+from forwarder.tenancy.port import Endpoint, TooManyEndpoints
 from forwarder.webhooks.port import BadTarget
 
 R = TypeVar("R")

@@ -113,7 +113,7 @@ class Connection(Securable):
     # --- what the event loop calls ---
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = self._underneath = cast(asyncio.Transport, transport)
+        self._transport = self._underneath = cast("asyncio.Transport", transport)
         self._readable.register(transport.get_extra_info("socket").fileno(), select.POLLIN)
 
     def data_received(self, data: bytes) -> None:

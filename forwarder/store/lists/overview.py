@@ -1,18 +1,22 @@
-"""The operators' reads in SQL: finding, showing and searching any workspace's submissions."""
+"""The operators' reads: finding, showing and searching any workspace's submissions.
+
+A search reads candidates, newest first, a bounded number at a time: an index has the ids of one account and status, or property, in
+order, as others do for one PMS id, or one transaction. The other filters are checked on the candidates' rows: in SQL where a
+database can, and the rest here."""
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Final
+from itertools import product
+from typing import Any, Final, Literal
 
+import sqlalchemy as sa
 from pydantic_core import from_json
-from sqlalchemy import Executable, Row, Select, literal, select, text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.process.clock import iso
 from forwarder.reservation.evidence import read_evidence
 from forwarder.reservation.outcome import Status
 from forwarder.store.database import Database
-from forwarder.store.lists import search as searching
 from forwarder.store.lists.port import (
     LONGEST_LAG,
     AskedFor,
@@ -23,11 +27,21 @@ from forwarder.store.lists.port import (
     SubmissionSummary,
 )
 from forwarder.store.lists.reader import SqlReader
-from forwarder.store.sql import BATCH, DialectName, as_batch, batch_of, key_among, same_key
-from forwarder.store.submissions.repeats import replaced_by
+from forwarder.store.lists.statements import of_each
+from forwarder.store.sql import (
+    BATCH,
+    DialectName,
+    as_batch,
+    batch_of,
+    columns_of,
+    distinct,
+    key_among,
+    key_batch,
+    same_key,
+)
+from forwarder.store.submissions.duplicates import EVERY_ROW, POSSIBLE_STATUSES, alike_of, original_of, replaced_by
 from forwarder.store.submissions.rows import attempts_of
-from forwarder.store.submissions.statements.duplicates import EVERY_ROW, alike_of, original_of
-from forwarder.store.tables import outbox, reservations
+from forwarder.store.tables import outbox, recognised_by, reservations
 
 _row = reservations.c
 _LARGEST_ID: Final = 2**63 - 1
@@ -37,63 +51,45 @@ _CANDIDATES: Final = 5000
 _SKEW: Final = timedelta(minutes=5)
 """The maximum difference between the clocks of ingresses and workers."""
 
-_SUMMARY: Final = (
-    _row.id,
-    _row.record_id,
-    _row.request_id,
-    _row.workspace_id,
-    _row.account_id,
-    _row.status,
-    _row.property_id,
-    _row.arrival_date,
-    _row.departure_date,
-    _row.attempts,
-    _row.accepted_at,
-    _row.due_at,
-    _row.deadline_at,
-    _row.leased_by,
-    _row.pms_reservation_id,
-    _row.problem,
-    _row.revision,
+_SUMMARY: Final = columns_of(
+    reservations,
+    "id record_id request_id workspace_id account_id status property_id arrival_date departure_date attempts "
+    "accepted_at due_at deadline_at leased_by pms_reservation_id problem revision",
 )
 
-
-_TIMES: Final[Mapping[DialectName, Executable]] = {
-    "postgresql": text("SELECT clock_timestamp()"),
-    "sqlite": text("SELECT strftime('%Y-%m-%dT%H:%M:%fZ', 'now')"),
-}
-_SIZES: Final[Mapping[DialectName, Executable]] = {
-    "postgresql": text("SELECT pg_database_size(current_database())"),
-    "sqlite": text("SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()"),
+_TIMES: Final[Mapping[DialectName, sa.Executable]] = {
+    "postgresql": sa.text("SELECT clock_timestamp()"),
+    "sqlite": sa.text("SELECT strftime('%Y-%m-%dT%H:%M:%fZ', 'now')"),
 }
 
+_SIZES: Final[Mapping[DialectName, sa.Executable]] = {
+    "postgresql": sa.text("SELECT pg_database_size(current_database())"),
+    "sqlite": sa.text("SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()"),
+}
 
-_ASKED: Final = (
-    _row.request_id,
-    _row.account_id,
-    _row.request,
-    _row.evidence,
-    _row.pms_reservation_id,
-    _row.doubles,
-)
+_ASKED: Final = columns_of(reservations, "request_id account_id request evidence pms_reservation_id doubles")
+
 _MAX_DOUBLED: Final = 1000
 
 
-def _asked(row: Row[Any]) -> AskedFor:
+def _asked(row: sa.Row[Any]) -> AskedFor:
     evidence, doubles = read_evidence(row.evidence or ""), from_json(row.doubles or "[]")
     reservation = from_json(row.request)
     return AskedFor(row.request_id, row.account_id, reservation, evidence, row.pms_reservation_id, tuple(doubles))
 
 
-class SqlOverview:
-    """`Overview` on PostgreSQL or SQLite."""
+class Overview:
+    """Operators' reads: every workspace's submissions. Raises `StoreUnavailable`."""
 
     def __init__(self, engine: AsyncEngine) -> None:
         self._database = Database(engine)
         self._reader = SqlReader(engine)
 
     async def find(self, request_id: str) -> tuple[SubmissionSummary, StoredSubmission] | None:
-        rows = await self._database.read(select(*_SUMMARY).where(_row.request_id == original_of(literal(request_id))))
+        """The submission with that request id, or the one that it is a duplicate of, of any account."""
+        rows = await self._database.read(
+            sa.select(*_SUMMARY).where(_row.request_id == original_of(sa.literal(request_id)))
+        )
         if not rows:
             return None
         summary = _summary(rows[0])
@@ -101,32 +97,39 @@ class SqlOverview:
         return None if stored is None else (summary, stored)
 
     async def accepted_at(self, submission_id: int) -> str | None:
-        rows = await self._database.read(searching.next_from(), {"before": submission_id})
+        """When the submission in that row, or in the next existing one, was accepted: ISO 8601."""
+        rows = await self._database.read(next_from(), {"before": submission_id})
         return iso(rows[0].accepted_at) if rows else None
 
     async def asked_for(self, request_id: str) -> AskedFor | None:
-        wanted = select(*_ASKED).where(_row.request_id == original_of(literal(request_id)))
+        """The content of that submission, or of the one that it is a duplicate of."""
+        wanted = sa.select(*_ASKED).where(_row.request_id == original_of(sa.literal(request_id)))
         rows = await self._database.read(wanted)
         return _asked(rows[0]) if rows else None
 
     async def doubled(self) -> Sequence[AskedFor]:
-        wanted = select(*_ASKED).where(_row.doubles.is_not(None)).order_by(_row.id.desc()).limit(_MAX_DOUBLED)
+        """The submissions that have doubles, newest first; at most the newest 1000."""
+        wanted = sa.select(*_ASKED).where(_row.doubles.is_not(None)).order_by(_row.id.desc()).limit(_MAX_DOUBLED)
         return [_asked(row) for row in await self._database.read(wanted)]
 
     async def summaries(self, request_ids: Collection[str]) -> Sequence[SubmissionSummary]:
+        """The submissions with these request ids, or of which these are duplicates, newest first."""
         named = batch_of(_row.request_id).c.request_id
-        asked = select(original_of(named).label("original")).distinct().subquery("asked")
-        found = select(*_SUMMARY).select_from(asked.join(reservations, same_key(_row.request_id, asked.c.original)))
-        batch = as_batch([{"request_id": each} for each in request_ids])
+        asked = sa.select(original_of(named).label("original")).distinct().subquery("asked")
+        found = sa.select(*_SUMMARY).select_from(asked.join(reservations, same_key(_row.request_id, asked.c.original)))
+        batch = key_batch("request_id", request_ids)
         return [_summary(row) for row in await self._database.read(found.order_by(_row.id.desc()), {BATCH: batch})]
 
     async def accounts(self, workspace_id: str | None = None) -> Sequence[str]:
-        rows = await self._database.read(searching.accounts())
+        """The accounts that have submissions, shadows included; of one workspace, if given."""
+        rows = await self._database.read(accounts())
         return [row.account_id for row in rows if workspace_id in {None, row.workspace_id}]
 
     async def search(self, wanted: SubmissionFilter, *, limit: int, before: int | None = None) -> Searched:
-        lead = searching.lead_of(wanted)
-        exact = searching.is_exact(wanted, lead)
+        """The newest matches with ids below `before`, at most `limit`. Reads a few thousand rows at most: a step may find fewer
+        than `limit`, or none, although older matches exist."""
+        lead = lead_of(wanted)
+        exact = is_exact(wanted, lead)
         lowest, before = await self._bounds(wanted, before)
         ids, rest = await self._candidates(wanted, lead, limit if exact else max(limit, _CANDIDATES), before)
         if rest is not None and rest < lowest:  # older rows were accepted earlier
@@ -149,11 +152,11 @@ class SqlOverview:
     async def _first_ingested(self, moment: datetime) -> int:
         """The id of the first row ingested at `moment` or later, or one above all. By bisection: an index on the time would
         slow every ingest down."""
-        (edge,) = await self._database.read(searching.edges())
+        (edge,) = await self._database.read(edges())
         low, high = edge.first or 0, (edge.last or 0) + 1
         while low < high:
             middle = (low + high) // 2
-            rows = await self._database.read(searching.next_from(), {"before": middle})
+            rows = await self._database.read(next_from(), {"before": middle})
             if rows and rows[0].created_at < moment:
                 low = rows[0].id + 1
             else:
@@ -161,35 +164,36 @@ class SqlOverview:
         return low
 
     async def _candidates(
-        self, wanted: SubmissionFilter, lead: searching.Lead, max_rows: int, before: int | None
+        self, wanted: SubmissionFilter, lead: "Lead", max_rows: int, before: int | None
     ) -> tuple[Sequence[int], int | None]:
         """The ids of the next candidates, and the id below which there may be more."""
         first = _LARGEST_ID if before is None else before
-        asked = {"before": first, "max_rows": max_rows, BATCH: as_batch(searching.runs_of(wanted, lead))}
-        rows = await self._database.read(searching.candidates(self._database.dialect, lead), asked)
+        asked = {"before": first, "max_rows": max_rows, BATCH: as_batch(runs_of(wanted, lead))}
+        rows = await self._database.read(candidates(self._database.dialect, lead), asked)
         ids = [row.id for row in rows]
         rest = ids[-1] if len(ids) == max_rows else None
         if wanted.transaction_keys is not None:
-            keys = as_batch([{"transaction_key": each} for each in wanted.transaction_keys.values()])
-            known = await self._database.read(searching.of_transactions(), {BATCH: keys})
+            keys = key_batch("transaction_key", wanted.transaction_keys.values())
+            known = await self._database.read(of_transactions(), {BATCH: keys})
             ids += [row.id for row in known if (rest or 0) <= row.id < first]
         return ids, rest
 
     async def _wanted(self, wanted: SubmissionFilter, ids: Sequence[int]) -> Sequence[SubmissionSummary]:
         request = (_row.request,) if wanted.guest is not None else ()
-        statement = searching.among(self._database.dialect, wanted, (*_SUMMARY, *request))
-        rows = await self._database.read(statement, {BATCH: as_batch([{"id": each} for each in ids])})
+        statement = among(self._database.dialect, wanted, (*_SUMMARY, *request))
+        rows = await self._database.read(statement, {BATCH: key_batch("id", ids)})
         summaries = ((_summary(row), row.request if wanted.guest is not None else None) for row in rows)
         return [
             each
             for each, text in summaries
-            if searching.is_wanted(wanted, each.account_id, text, (each.reason, each.problem_code))
+            if is_wanted(wanted, each.account_id, text, (each.reason, each.problem_code))
         ]
 
     async def next_try(self, account_id: str) -> NextTry | None:
+        """The first waiting submission that no worker holds."""
         # Literally the condition and order of the index of due rows.
         waiting = (_row.account_id == account_id, _row.due_at.is_not(None), _row.leased_by.is_(None))
-        first = select(_row.due_at, _row.attempts).where(*waiting).order_by(_row.due_at, _row.id).limit(1)
+        first = sa.select(_row.due_at, _row.attempts).where(*waiting).order_by(_row.due_at, _row.id).limit(1)
         rows = await self._database.read(first)
         if not rows:
             return None
@@ -197,25 +201,30 @@ class SqlOverview:
         return NextTry(rows[0].due_at, attempts[-1].reason if attempts else None)
 
     async def time(self) -> datetime:
+        """The database's clock."""
         rows = await self._database.read(_TIMES[self._database.dialect])
         shown: datetime | str = rows[0][0]
         return datetime.fromisoformat(shown) if isinstance(shown, str) else shown
 
     async def size(self) -> int:
+        """The size of the database on disk in bytes, including its indexes."""
         rows = await self._database.read(_SIZES[self._database.dialect])
         return int(rows[0][0])
 
     async def unpublished(self, submission_id: int) -> Sequence[int]:
-        waiting = select(outbox.c.revision).where(outbox.c.reservation_id == submission_id)
+        """The revisions of the submission's events that are not known to be published."""
+        waiting = sa.select(outbox.c.revision).where(outbox.c.reservation_id == submission_id)
         return [row.revision for row in await self._database.read(waiting.order_by(outbox.c.id))]
 
     async def statuses(self, request_ids: Collection[str]) -> Mapping[str, tuple[Status, int]]:
-        batch = as_batch([{"request_id": each} for each in request_ids])
+        """The status, and the revision of the last event, of each known one of these."""
+        batch = key_batch("request_id", request_ids)
         rows = await self._database.read(statuses(), {BATCH: batch})
         return {row.request_id: (Status(row.status), row.revision) for row in rows}
 
     async def anonymous(self, request_ids: Collection[str]) -> Collection[str]:
-        batch = as_batch([{"request_id": each} for each in request_ids])
+        """Of these submissions, those whose guests' data was erased."""
+        batch = key_batch("request_id", request_ids)
         removed = statuses().where(_row.anonymized_at.is_not(None))
         return {row.request_id for row in await self._database.read(removed, {BATCH: batch})}
 
@@ -228,25 +237,27 @@ class SqlOverview:
         return {row.name: row.setting for row in found}, int(standbys.count_of)
 
     async def superseded(self, request_ids: Collection[str]) -> Mapping[str, str]:
-        batch = as_batch([{"request_id": each} for each in request_ids])
+        """Of these submissions, those replaced by a later one that may have a reservation, with that one's request id."""
+        batch = key_batch("request_id", request_ids)
         return replaced_by(await self._database.read(alike_of(self._database.dialect), {BATCH: batch, **EVERY_ROW}))
 
 
-_SERVER_SETTINGS = text("SELECT name, setting FROM pg_settings WHERE name IN ('fsync', 'full_page_writes')")
-_SYNCHRONOUS_STANDBYS = text(
+_SERVER_SETTINGS = sa.text("SELECT name, setting FROM pg_settings WHERE name IN ('fsync', 'full_page_writes')")
+
+_SYNCHRONOUS_STANDBYS = sa.text(
     "SELECT count(*) AS count_of FROM pg_stat_replication WHERE sync_state IN ('sync', 'quorum')"
 )
 
 
-def statuses() -> Select[Any]:
+def statuses() -> sa.Select[Any]:
     """The status, and the revision of the last event, of a batch of request ids."""
     batch = batch_of(_row.request_id)
-    return select(_row.request_id, _row.status, _row.revision).where(
-        key_among(_row.request_id, select(batch.c.request_id))
+    return sa.select(_row.request_id, _row.status, _row.revision).where(
+        key_among(_row.request_id, sa.select(batch.c.request_id))
     )
 
 
-def _summary(row: Row[Any]) -> SubmissionSummary:
+def _summary(row: sa.Row[Any]) -> SubmissionSummary:
     attempts = attempts_of(row.attempts)
     problem_code = None if row.problem is None else from_json(row.problem).get("code")
     return SubmissionSummary(
@@ -269,3 +280,167 @@ def _summary(row: Row[Any]) -> SubmissionSummary:
         deadline_at=iso(row.deadline_at),
         held=row.leased_by is not None,
     )
+
+
+_before = sa.bindparam("before", type_=_row.id.type)
+_max_rows = sa.bindparam("max_rows", type_=sa.Integer)
+_ONE: Final[sa.ColumnElement[int]] = sa.literal_column("1")
+_WAITING: Final = frozenset({Status.PENDING, Status.IN_DOUBT, Status.FAILED})
+"""The statuses that few submissions have."""
+
+_IMPOSSIBLE: Final = (Status.FAILED, Status.REJECTED)
+_MAX_RUNS: Final = 64
+_MIN_DIGITS: Final = 6
+Lead = Literal["pms", "property", "status", "id"]
+"""The key by which candidates are found. `id`: every row is one."""
+
+
+def lead_of(wanted: SubmissionFilter) -> Lead:
+    """The filter that probably leaves the fewest candidates. Merging the runs of many accounts costs more than scanning all
+    rows, unless for statuses that few rows have."""
+    if wanted.pms_reservation_id is not None:
+        return "pms"
+    if wanted.property_id is not None:
+        return "property"
+    few = _statuses(wanted) <= _WAITING or len(wanted.accounts) * len(wanted.statuses) <= _MAX_RUNS
+    return "status" if few or wanted.transaction_keys is not None else "id"
+
+
+def is_exact(wanted: SubmissionFilter, lead: Lead) -> bool:
+    """Whether every candidate matches."""
+    times = (wanted.accepted_before, wanted.accepted_since)
+    if any((wanted.reason, *times, wanted.guest, wanted.transaction_keys)):
+        return False
+    return lead == "status" or (lead == "property" and wanted.statuses == frozenset(Status))
+
+
+def runs_of(wanted: SubmissionFilter, lead: Lead) -> list[dict[str, Any]]:
+    """The batch of `candidates`: for each account the keys of its runs."""
+    match lead:
+        case "pms" | "id":
+            return [{"value": wanted.pms_reservation_id}]
+        case "property":
+            return [{"account_id": each, "value": wanted.property_id} for each in wanted.accounts]
+        case "status":
+            statuses = sorted(_statuses(wanted))
+            return [{"account_id": each, "value": status} for each, status in product(wanted.accounts, statuses)]
+
+
+def _statuses(wanted: SubmissionFilter) -> frozenset[Status]:
+    """The statuses whose runs to read; with transaction keys only those that the transactions' index lacks."""
+    return wanted.statuses if wanted.transaction_keys is None else wanted.statuses & {*_IMPOSSIBLE}
+
+
+def candidates(dialect: DialectName, lead: Lead) -> sa.Select[Any]:
+    """The ids of the newest `max_rows` candidates below `before`, for a batch by `runs_of`."""
+    if lead == "id":
+        return sa.select(_row.id).where(_row.id < _before).order_by(_row.id.desc()).limit(_max_rows)
+    runs = batch_of(_row.account_id, sa.column("value", sa.Text()))
+    key = {"pms": _row.pms_reservation_id, "property": _row.property_id, "status": _row.status}[lead]
+    rows = sa.select(_row.id).where(*([] if lead == "pms" else [_row.account_id == runs.c.account_id]))
+    if dialect == "postgresql":
+        # Bounds on the order instead of equalities, so that only the intended index serves it: see `statements`.
+        run = rows.where(sa.tuple_(key, _row.id) < sa.tuple_(runs.c.value, _before), key >= runs.c.value)
+        run = run.order_by(key.desc(), _row.id.desc())
+    else:
+        run = rows.where(key == runs.c.value, _row.id < _before).order_by(_row.id.desc())
+    found = of_each(dialect, runs, run.limit(_max_rows).correlate(runs))
+    return found.order_by(found.selected_columns.id.desc()).limit(_max_rows)
+
+
+def edges() -> sa.Select[Any]:
+    """The lowest and the highest id."""
+    return sa.select(sa.func.min(_row.id).label("first"), sa.func.max(_row.id).label("last"))
+
+
+def next_from() -> sa.Select[Any]:
+    """The first row at or above `before`: its id, and when it was accepted and ingested."""
+    return sa.select(_row.id, _row.accepted_at, _row.created_at).where(_row.id >= _before).order_by(_row.id).limit(_ONE)
+
+
+def of_transactions() -> sa.Select[Any]:
+    """The ids of submissions with one of a batch of transaction keys that may have a reservation."""
+    keys = batch_of(_row.transaction_key)
+    recognised = key_among(recognised_by(_row), sa.select(keys.c.transaction_key))
+    # Literally the index's condition, or PostgreSQL cannot use it.
+    return sa.select(_row.id).where(recognised, _row.natural_key.is_not(None), _row.status.in_(POSSIBLE_STATUSES))
+
+
+def among(dialect: DialectName, wanted: SubmissionFilter, columns: Sequence[sa.ColumnElement[Any]]) -> sa.Select[Any]:
+    """These columns, newest first, of the rows of a batch of ids that may match; `is_wanted` decides."""
+    batch = batch_of(_row.id)
+    rows = sa.select(*columns).where(key_among(_row.id, sa.select(batch.c.id)))
+    return rows.where(*_conditions(dialect, wanted)).order_by(_row.id.desc())
+
+
+def _conditions(dialect: DialectName, wanted: SubmissionFilter) -> list[sa.ColumnElement[bool]]:
+    conditions: list[sa.ColumnElement[bool]] = []
+    if wanted.statuses != frozenset(Status):
+        conditions.append(_row.status.in_(sorted(wanted.statuses)))
+    if wanted.property_id is not None:
+        conditions.append(_row.property_id == wanted.property_id)
+    if wanted.accepted_before is not None:
+        conditions.append(_row.accepted_at < wanted.accepted_before)
+    if wanted.accepted_since is not None:
+        conditions.append(_row.accepted_at >= wanted.accepted_since)
+    if wanted.pms_reservation_id is not None:
+        conditions.append(_row.pms_reservation_id == wanted.pms_reservation_id)
+    if wanted.transaction_keys is not None:
+        conditions.append(_row.transaction_key.in_(sorted(wanted.transaction_keys.values())))
+    if wanted.reason is not None:
+        named = f'"{wanted.reason}"'
+        conditions.append(
+            sa.or_(_row.attempts.contains(named, autoescape=True), _row.problem.contains(named, autoescape=True))
+        )
+    if wanted.guest is not None:
+        conditions += _guest_conditions(dialect, wanted.guest)
+    return conditions
+
+
+def _guest_conditions(dialect: DialectName, guest: str) -> list[sa.ColumnElement[bool]]:
+    """Conditions on the guest. A database folds only some letters: others match any character, and `is_wanted` checks again."""
+    if digits := _phone_digits(guest):
+        return [sa.cast(_phone(dialect), sa.Text).like(f"%{'%'.join(digits)}%")]
+    loosely = ("".join(each if each.isascii() and each.isalnum() else "%" for each in word) for word in guest.split())
+    return [_row.request.ilike(f"%{word}%") for word in loosely]
+
+
+def _phone(dialect: DialectName) -> sa.ColumnElement[Any]:
+    if dialect == "postgresql":
+        return sa.func.json_extract_path_text(sa.cast(_row.request, sa.JSON), "guest", "phone")
+    return sa.func.json_extract(_row.request, "$.guest.phone")
+
+
+def is_wanted(wanted: SubmissionFilter, account_id: str, request: str | None, reasons: Sequence[str | None]) -> bool:
+    """The checks that the database cannot make on a row from `among`. `request`: its JSON text, for a guest."""
+    if account_id not in wanted.accounts or (wanted.reason is not None and wanted.reason not in reasons):
+        return False
+    return wanted.guest is None or request is None or _is_guest(wanted.guest, from_json(request).get("guest") or {})
+
+
+def _is_guest(wanted: str, guest: Mapping[str, Any]) -> bool:
+    if digits := _phone_digits(wanted):
+        return digits in _digits(str(guest.get("phone") or ""))
+    names = " ".join(str(guest[each]) for each in ("name", "firstName", "lastName", "email") if guest.get(each))
+    return all(word in names.casefold() for word in wanted.casefold().split())
+
+
+def _phone_digits(text: str) -> str:
+    """The digits of `text` if it is a phone number; otherwise empty."""
+    digits = _digits(text)
+    is_phone = len(digits) >= _MIN_DIGITS and not any(each.isalpha() or each == "@" for each in text)
+    return digits if is_phone else ""
+
+
+def _digits(text: str) -> str:
+    return "".join(each for each in text if each.isdecimal()).lstrip("0")
+
+
+def accounts() -> sa.Select[Any]:
+    """The accounts that have submissions, each with its workspace, by one index step for each."""
+    found = distinct(_row.account_id.is_not(None), _row.account_id, _row.status)
+    first = (
+        sa.select(_row.workspace_id).where(_row.account_id == found.c.value).order_by(_row.status, _row.id).limit(_ONE)
+    )
+    whose = first.correlate(found).scalar_subquery().label("workspace_id")
+    return sa.select(found.c.value.label("account_id"), whose).where(found.c.value.is_not(None))

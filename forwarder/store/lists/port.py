@@ -1,9 +1,15 @@
 """Read access to the store: booking engines read one integration account at a time, operators all of them.
 
 Everything may raise `StoreUnavailable`.
-"""
 
-from collections.abc import Collection, Mapping, Sequence
+**Cursors.** Ascending, a cursor is the id at which a page starts. Descending, it is one above it: a page holds the rows below its
+cursor. So 1, which no id is below, can mean the first page in either order. Ids are only ever added above the visible ones, and a
+page is a range of ids: a client that follows `next` sees each exactly once, even if a filter drops some of them.
+
+**Filters.** A page is merged from the runs of its leading filter: the rows that have one of its keys, in order of ids. The other
+filters are checked on these rows, and rows that they drop were read in vain. So the most selective filter should lead."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
 from typing import Any, Final, Literal, Protocol
@@ -11,7 +17,7 @@ from typing import Any, Final, Literal, Protocol
 from forwarder.reservation.cancellation import Cancellation
 from forwarder.reservation.evidence import NOTHING_SENT, Evidence
 from forwarder.reservation.outcome import LISTED_STATUSES, Status
-from forwarder.store.submissions.work import Attempt
+from forwarder.store.submissions.port import Attempt
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,62 +215,153 @@ class AskedFor:
     doubles: tuple[str, ...] = ()
 
 
-class Overview(Protocol):
-    """Operators' reads: every workspace's submissions."""
+FIRST: Final = 1
+"""The cursor of the first page: no id is smaller."""
 
-    async def doubled(self) -> Sequence[AskedFor]:
-        """The submissions that have doubles, newest first; at most the newest 1000."""
-        ...
+MAX_PAGE_BYTES: Final = 1024 * 1024
+"""The maximum size of a page's items: it ends before the item that exceeds this, unless that is its first."""
 
-    async def find(self, request_id: str) -> tuple[SubmissionSummary, StoredSubmission] | None:
-        """The submission with that request id, or the one that it is a duplicate of, of any account."""
-        ...
 
-    async def accepted_at(self, submission_id: int) -> str | None:
-        """When the submission in that row, or in the next existing one, was accepted: ISO 8601."""
-        ...
+def fitting(sizes: Iterable[int]) -> int:
+    """How many items of these sizes in bytes fit on a page: at least one, if there is one."""
+    count = total = 0
+    for size in sizes:
+        total += size
+        if count and total > MAX_PAGE_BYTES:
+            break
+        count += 1
+    return count
 
-    async def asked_for(self, request_id: str) -> AskedFor | None:
-        """The content of that submission, or of the one that it is a duplicate of."""
-        ...
 
-    async def accounts(self, workspace_id: str | None = None) -> Sequence[str]:
-        """The accounts that have submissions, shadows included; of one workspace, if given."""
-        ...
+@dataclass(frozen=True, slots=True)
+class Neighbours:
+    """The cursors of the previous and the next page; None if there is none."""
 
-    async def search(self, wanted: SubmissionFilter, *, limit: int, before: int | None = None) -> Searched:
-        """The newest matches with ids below `before`, at most `limit`. Reads a few thousand rows at most: a step may find fewer
-        than `limit`, or none, although older matches exist."""
-        ...
+    previous: int | None
+    next: int | None
 
-    async def summaries(self, request_ids: Collection[str]) -> Sequence[SubmissionSummary]:
-        """The submissions with these request ids, or of which these are duplicates, newest first."""
-        ...
 
-    async def next_try(self, account_id: str) -> NextTry | None:
-        """The first waiting submission that no worker holds."""
-        ...
+def sides(ids: Collection[int], cursor: int, *, descending: bool = False) -> tuple[Sequence[int], Sequence[int]]:
+    """These ids, in any order, split into those before the cursor and those from it onward, each nearest first."""
+    below = sorted((each for each in ids if each < cursor), reverse=True)
+    above = sorted(each for each in ids if each >= cursor)
+    return (above, below) if descending else (below, above)
 
-    async def time(self) -> datetime:
-        """The database's clock."""
-        ...
 
-    async def size(self) -> int:
-        """The size of the database on disk in bytes, including its indexes."""
-        ...
+def neighbours(
+    before: Sequence[int],
+    onward: Sequence[int],
+    limit: int,
+    *,
+    shown: int | None = None,
+    descending: bool = False,
+) -> Neighbours:
+    """The neighbours of a page of `limit`, from up to `limit + 1` ids on either side of its cursor, nearest first: those `before`
+    it, and those from it `onward`. The previous page starts `limit` ids earlier; if it is the first one, at `FIRST`. The next one
+    starts after those `shown`, which are fewer than `limit` where no more fit."""
+    above = 1 if descending else 0
+    if not before:
+        previous = None
+    elif len(before) <= limit:
+        previous = FIRST
+    else:
+        previous = before[limit - 1] + above
+    end = limit if shown is None else shown
+    return Neighbours(previous, onward[end] + above if len(onward) > end else None)
 
-    async def unpublished(self, submission_id: int) -> Sequence[int]:
-        """The revisions of the submission's events that are not known to be published."""
-        ...
 
-    async def statuses(self, request_ids: Collection[str]) -> Mapping[str, tuple[Status, int]]:
-        """The status, and the revision of the last event, of each known one of these."""
-        ...
+Filter = Literal["property", "status", "arrival", "departure", "updated", "listed"]
+"""`listed`: the default statuses of a list, which a separate index serves as one run. `status`: any others."""
 
-    async def anonymous(self, request_ids: Collection[str]) -> Collection[str]:
-        """Of these submissions, those whose guests' data was erased."""
-        ...
+_WAITING: Final = frozenset({Status.PENDING, Status.IN_DOUBT, Status.FAILED})
+"""The statuses with work left, which few reservations have."""
 
-    async def superseded(self, request_ids: Collection[str]) -> Mapping[str, str]:
-        """Of these submissions, those replaced by a later one that may have a reservation, with that one's request id."""
-        ...
+_ENDLESS: Final = date.max.toordinal()
+_FEW_DAYS: Final = 92
+"""Reading an empty day costs less than finding the next day with any rows: for this many days, no more than a page."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListShape:
+    """The inputs that determine the text of a list's statements: the given filters, the leading one, and the order.
+    `every_day`: the leading range is so short that each day is read; otherwise the days with any rows are found first."""
+
+    given: tuple[Filter, ...] = ("listed",)
+    lead: Filter = "listed"
+    descending: bool = False
+    every_day: bool = False
+
+
+def shape_of(filters: Filters, order: Order) -> ListShape:
+    """The shape of the list with these `filters`."""
+    is_listed = filters.statuses == LISTED_STATUSES
+    is_given: dict[Filter, bool] = {
+        "property": filters.property_id is not None,
+        "status": not is_listed and filters.statuses != frozenset(Status),
+        "arrival": filters.arrival != Days(),
+        "departure": filters.departure != Days(),
+        "updated": filters.updated_since is not None,
+        "listed": is_listed,
+    }
+    # All statuses are no filter. But some filter must lead, and the runs of all statuses have every row.
+    given = tuple(name for name, given in is_given.items() if given) or ("status",)
+    lead = min(given, key=lambda name: _rank(name, filters))
+    return ListShape(given, lead, order == "desc", every_day=_days(lead, filters) <= _FEW_DAYS)
+
+
+def _rank(name: Filter, filters: Filters) -> tuple[int, int]:
+    """Lower probably selects fewer rows. A fixed order rather than statistics, which might change from one page to the next."""
+    match name:
+        case "property":
+            return (0, 0)
+        case "status":
+            return (1, 0) if filters.statuses <= _WAITING else (5, 0)
+        case "updated":
+            return (3, 0)
+        case "arrival" | "departure":
+            days = _days(name, filters)
+            return (4 if days == _ENDLESS else 2, days)
+        case "listed":
+            return (6, 0)
+
+
+def _days(name: Filter, filters: Filters) -> int:
+    """The number of days in that range, minus one."""
+    days = {"arrival": filters.arrival, "departure": filters.departure}.get(name, Days())
+    return _ENDLESS if days.first is None or days.last is None else (days.last - days.first).days
+
+
+@dataclass(frozen=True, slots=True)
+class AccountWork:
+    """The open work of one integration account; zeros and None for an account without any.
+
+    `pending` includes submissions that a worker holds or that wait for a retry; `due`: due rows that no worker holds, including
+    cancellations and look-ups. The oldest is the one accepted first; of the due ones, the one due for longest.
+    """
+
+    account_id: str
+    pending: int
+    oldest_pending_at: datetime | None
+    due: int
+    oldest_due_at: datetime | None
+    in_doubt: int
+    oldest_in_doubt_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class FailedWork:
+    """How many submissions of an account are FAILED, and neither replayed nor anonymized since, by the class of their dead
+    letter."""
+
+    account_id: str
+    failure_class: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointWork:
+    """The pending deliveries of a webhook endpoint, and when the first of them is (or was) due."""
+
+    endpoint_id: str
+    pending: int
+    first_due_at: datetime

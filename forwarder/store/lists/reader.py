@@ -4,22 +4,8 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, date
 from typing import Any, Final
 
+import sqlalchemy as sa
 from pydantic_core import from_json, to_json
-from sqlalchemy import (
-    Column,
-    ColumnElement,
-    Executable,
-    Integer,
-    Row,
-    Select,
-    bindparam,
-    case,
-    false,
-    func,
-    literal_column,
-    select,
-    true,
-)
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.process.clock import iso
@@ -30,44 +16,50 @@ from forwarder.reservation.outcome import Status
 from forwarder.reservation.record import SubmissionState, compose_record
 from forwarder.store.database import Database, Lookup
 from forwarder.store.lists import statements
-from forwarder.store.lists.paging import FIRST, MAX_PAGE_BYTES, ListShape, fitting, neighbours, shape_of, sides
-from forwarder.store.lists.port import DEFAULT_FILTERS, Filters, Order, Page, SimilarSubmission, StoredSubmission
-from forwarder.store.sql import BATCH, DialectName, as_batch, batch_of, octets, same_key
+from forwarder.store.lists.port import (
+    DEFAULT_FILTERS,
+    FIRST,
+    MAX_PAGE_BYTES,
+    Filters,
+    ListShape,
+    Order,
+    Page,
+    SimilarSubmission,
+    StoredSubmission,
+    fitting,
+    neighbours,
+    shape_of,
+    sides,
+)
+from forwarder.store.sql import BATCH, DialectName, batch_of, columns_of, key_batch, octets, same_key
+from forwarder.store.submissions.duplicates import POSSIBLE_STATUSES, fingerprint_of, original_of
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.store.submissions.rows import attempts_of, similar_in
-from forwarder.store.submissions.statements.duplicates import POSSIBLE_STATUSES, fingerprint_of, original_of
 from forwarder.store.tables import reservations
 
 _row = reservations.c
 _LARGEST_ID: Final = 2**63 - 1
-_ONE: Final[ColumnElement[int]] = literal_column("1")
-_account = bindparam("account_id", type_=_row.account_id.type)
+_ONE: Final[sa.ColumnElement[int]] = sa.literal_column("1")
+_account = sa.bindparam("account_id", type_=_row.account_id.type)
 
 
-def _unless_recorded(column: Column[Any]) -> ColumnElement[Any]:
+def _unless_recorded(column: sa.Column[Any]) -> sa.ColumnElement[Any]:
     """Columns that are read only without a stored record, which contains them all."""
-    return case((_row.record.is_(None), column)).label(column.name)
+    return sa.case((_row.record.is_(None), column)).label(column.name)
 
 
-_SHOWN = (
-    _row.record_id,
-    _row.request_id,
-    _row.status,
-    _row.created_at,
-    _row.updated_at,
-    _row.cancelled_at,
-    _row.pms_reservation_id,
-    _row.problem,
+_SHOWN = columns_of(
+    reservations, "record_id request_id status created_at updated_at cancelled_at pms_reservation_id problem"
 )
 
 _LARGEST_SIZE: Final = 2**31 - 1
-_whole_up_to = bindparam("whole_up_to", type_=Integer)
-_size: ColumnElement[int] = func.coalesce(octets(_row.record), octets(_row.request))
+_whole_up_to = sa.bindparam("whole_up_to", type_=sa.Integer)
+_size: sa.ColumnElement[int] = sa.func.coalesce(octets(_row.record), octets(_row.request))
 
 
-def _unless_large(column: ColumnElement[Any]) -> ColumnElement[Any]:
+def _unless_large(column: sa.ColumnElement[Any]) -> sa.ColumnElement[Any]:
     """The value for rows of at most `whole_up_to` bytes, so that a larger value is not even read."""
-    return case((_size <= _whole_up_to, column)).label(column.name)
+    return sa.case((_size <= _whole_up_to, column)).label(column.name)
 
 
 LISTED: Final = (
@@ -84,69 +76,57 @@ SUBMISSION = (
     _row.record,
     _unless_recorded(_row.request),
     *_SHOWN,
-    _row.accepted_at,
-    _row.attempts,
-    _row.property_id,
-    _row.revision,
-    _row.cancel_requested_at,
-    _row.cancel_reason,
-    _row.cancel_problem,
-    _row.partition,
-    _row.similar_to,
-    _row.conflicting_at,
-    _row.evidence,
+    *columns_of(
+        reservations,
+        "accepted_at attempts property_id revision cancel_requested_at cancel_reason cancel_problem partition "
+        "similar_to conflicting_at evidence",
+    ),
 )
 
 
 # A CASE, which no index serves: in an empty table an account's index looks as cheap as the intended one, and plans are cached.
-_OF_ACCOUNT = case((_row.account_id == _account, true()), else_=false())
+_OF_ACCOUNT = sa.case((_row.account_id == _account, sa.true()), else_=sa.false())
 
 
-def _by_request_id() -> Select[Any]:
+def _by_request_id() -> sa.Select[Any]:
     """Finds a submission by its own request id, or by that of a duplicate, which has its own fingerprint."""
-    asked_as = bindparam("request_id", type_=_row.request_id.type)
-    fingerprint = func.coalesce(fingerprint_of(asked_as), _row.fingerprint).label("fingerprint")
-    return select(*SUBMISSION, fingerprint).where(_OF_ACCOUNT, _row.request_id == original_of(asked_as))
+    asked_as = sa.bindparam("request_id", type_=_row.request_id.type)
+    fingerprint = sa.func.coalesce(fingerprint_of(asked_as), _row.fingerprint).label("fingerprint")
+    return sa.select(*SUBMISSION, fingerprint).where(_OF_ACCOUNT, _row.request_id == original_of(asked_as))
 
 
-def _by_request_ids() -> Select[Any]:
+def _by_request_ids() -> sa.Select[Any]:
     """As `_by_request_id`, for a batch of request ids."""
     named = batch_of(_row.request_id).c.request_id
-    asked = select(
+    asked = sa.select(
         named.label("asked_as"), original_of(named).label("original"), fingerprint_of(named).label("fingerprint")
     ).subquery("asked")
-    fingerprint = func.coalesce(asked.c.fingerprint, _row.fingerprint).label("fingerprint")
+    fingerprint = sa.func.coalesce(asked.c.fingerprint, _row.fingerprint).label("fingerprint")
     found = asked.join(reservations, same_key(_row.request_id, asked.c.original))
     _, _, _, *others = SUBMISSION
     columns = (_row.id, _unless_large(_row.record), _unless_large(_unless_recorded(_row.request)), *others)
-    return select(asked.c.asked_as, *columns, fingerprint).select_from(found).where(_OF_ACCOUNT)
+    return sa.select(asked.c.asked_as, *columns, fingerprint).select_from(found).where(_OF_ACCOUNT)
 
 
 _BY_REQUEST_ID: Final = _by_request_id()
 _BY_REQUEST_IDS: Final = _by_request_ids()
-_BY_ID: Final = select(*SUBMISSION, _row.fingerprint).where(
-    _OF_ACCOUNT, _row.record_id == bindparam("id", type_=_row.record_id.type)
+_BY_ID: Final = sa.select(*SUBMISSION, _row.fingerprint).where(
+    _OF_ACCOUNT, _row.record_id == sa.bindparam("id", type_=_row.record_id.type)
 )
 _SIMILAR: Final = (
-    select(
-        _row.request_id,
-        _row.status,
-        _row.accepted_at,
-        _row.cancel_requested_at,
-        _row.cancel_problem,
-        _row.request,
-        _row.same_key,
+    sa.select(
+        *columns_of(reservations, "request_id status accepted_at cancel_requested_at cancel_problem request same_key"),
     )
     .where(
         _OF_ACCOUNT,
-        _row.stay_key == bindparam("stay_key", type_=_row.stay_key.type),
+        _row.stay_key == sa.bindparam("stay_key", type_=_row.stay_key.type),
         # Literally the index's condition.
         _row.stay_key.is_not(None),
         _row.status.in_(POSSIBLE_STATUSES),
     )
-    .limit(literal_column(str(MAX_SIMILAR)))
+    .limit(sa.literal_column(str(MAX_SIMILAR)))
 )
-_PROBE: Final = select(_ONE).select_from(reservations).limit(_ONE)
+_PROBE: Final = sa.select(_ONE).select_from(reservations).limit(_ONE)
 
 
 class SqlReader:
@@ -169,7 +149,7 @@ class SqlReader:
         parameters = {
             "account_id": account_id,
             "whole_up_to": MAX_PAGE_BYTES // len(request_ids) if several else _LARGEST_SIZE,
-            BATCH: as_batch([{"request_id": each} for each in request_ids]),
+            BATCH: key_batch("request_id", request_ids),
         }
         return {row.asked_as: _stored(row) for row in await self._by_request_ids(parameters)}
 
@@ -241,7 +221,7 @@ class SqlReader:
         return _stored(rows[0]) if rows else None
 
 
-def page_statement(dialect: DialectName, shape: ListShape, *, is_first: bool) -> Executable:
+def page_statement(dialect: DialectName, shape: ListShape, *, is_first: bool) -> sa.Executable:
     """The statement that reads a page and the ids before it; the first page has none before it."""
     return statements.onward(dialect, shape, LISTED) if is_first else statements.around(dialect, shape, LISTED)
 
@@ -263,11 +243,11 @@ def parameters_of(filters: Filters, shape: ListShape, cursor: int) -> dict[str, 
         "updated_since": since,
         "updated_first": since and since.astimezone(UTC).date(),
         "updated_last": date.max,
-        BATCH: as_batch([{"value": key} for key in keys]) if keys else "[]",
+        BATCH: key_batch("value", keys) if keys else "[]",
     }
 
 
-def _stored(row: Row[Any]) -> StoredSubmission:
+def _stored(row: sa.Row[Any]) -> StoredSubmission:
     return StoredSubmission(
         id=row.record_id,
         request_id=row.request_id,
@@ -288,7 +268,7 @@ def _stored(row: Row[Any]) -> StoredSubmission:
     )
 
 
-def _cancellation(row: Row[Any]) -> Cancellation | None:
+def _cancellation(row: sa.Row[Any]) -> Cancellation | None:
     if row.cancel_requested_at is None:
         return None
     problem = None if row.cancel_problem is None else from_json(row.cancel_problem)
@@ -296,7 +276,7 @@ def _cancellation(row: Row[Any]) -> Cancellation | None:
     return Cancellation(status, iso(row.cancel_requested_at), row.cancel_reason, problem)
 
 
-def _record(row: Row[Any]) -> str:
+def _record(row: sa.Row[Any]) -> str:
     """The record stored with the outcome; for a submission without an outcome, a record of the present state."""
     text: str | None = row.record
     if text is not None:

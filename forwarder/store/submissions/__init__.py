@@ -1,1 +1,1 @@
-"""The worker's side of the store: submissions ingested, leased, recorded with their events, and repaired."""
+"""Submissions in the store: ingested, leased, recorded with their events, repaired. Stages import `port` only."""

@@ -13,9 +13,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.request import SealedCard
 from forwarder.store.database import Database
-from forwarder.store.sql import BATCH, as_batch, batch_of
+from forwarder.store.sql import BATCH, batch_of, key_batch
+from forwarder.store.submissions.port import CardKey, KeptCard
 from forwarder.store.submissions.rows import card_in, card_row
-from forwarder.store.submissions.work import CardKey, KeptCard
 from forwarder.store.tables import Key, card_keys, duplicates, reservations
 
 _row = card_keys.c
@@ -40,11 +40,11 @@ class SqlCardKeys:
         self._database = Database(engine)
 
     async def known(self, request_ids: Collection[str]) -> Collection[str]:
-        rows = await self._database.read(_known(), {BATCH: _named(request_ids)})
+        rows = await self._database.read(_known(), {BATCH: key_batch("request_id", request_ids)})
         return {row.request_id for row in rows}
 
     async def take(self, request_ids: Collection[str]) -> Mapping[str, CardKey]:
-        batch = {BATCH: _named(request_ids)}
+        batch = {BATCH: key_batch("request_id", request_ids)}
         async with self._database.transaction() as connection:
             rows = (await connection.execute(select(card_keys).where(_of_the_batch()), batch)).all()
             if any(row.code_key is not None for row in rows):
@@ -57,7 +57,9 @@ class SqlCardKeys:
 
     async def destroy(self, request_ids: Collection[str]) -> None:
         if request_ids:
-            await self._database.run(delete(card_keys).where(_of_the_batch()), {BATCH: _named(request_ids)})
+            await self._database.run(
+                delete(card_keys).where(_of_the_batch()), {BATCH: key_batch("request_id", request_ids)}
+            )
 
     async def counts(self) -> Counter[str]:
         """The number of cards whose keys each secret wraps."""
@@ -131,7 +133,3 @@ def _known() -> Executable:
 def _of_the_batch() -> Any:
     batch = batch_of(column("request_id", Key))
     return _row.request_id.in_(select(batch.c.request_id))
-
-
-def _named(request_ids: Collection[str]) -> str:
-    return as_batch([{"request_id": each} for each in request_ids])

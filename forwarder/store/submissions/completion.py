@@ -18,7 +18,7 @@ from forwarder.reservation.record import (
     fitting_record,
     result_data,
 )
-from forwarder.store.submissions.work import Attempt, Ended, Work
+from forwarder.store.submissions.port import Attempt, Ended, Work
 
 _ATTEMPTS_KEPT = 50
 _USUAL_PROBLEM = 4 * 1024

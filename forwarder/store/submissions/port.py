@@ -1,36 +1,28 @@
-"""The store's port for the worker and operators' repairs. The port for reading is `store.lists.port`.
+"""The values that the worker, operators and the store exchange: arriving submissions, leased work, and outcomes. No I/O.
 
 Exception
 ├── StoreUnavailable     the call was carried out completely or not at all
 └── ValueError
     └── Unstorable       expected only where foreign content is ingested
 
-The SQL store translates its drivers' errors into these in one place.
-"""
+The store translates its drivers' errors into these in one place, `store.database`."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol
+from enum import StrEnum
+from typing import Any, Final, Protocol
 
+from msgspec import Struct
+
+from forwarder.reservation.cancellation import CancellationRequest
+from forwarder.reservation.evidence import NOTHING_SENT, Evidence
+from forwarder.reservation.failures import FAILURE_CLASS
+from forwarder.reservation.outcome import Status
+from forwarder.reservation.record import ResultEvent, record_id_of
 from forwarder.reservation.request import SealedCard
-from forwarder.store.submissions.work import (
-    UNKNOWN,
-    Arrival,
-    Attempt,
-    Backlog,
-    CancellationArrival,
-    CardKey,
-    ConflictingBody,
-    Duplicate,
-    Ended,
-    Heartbeat,
-    KeptCard,
-    NotedOn,
-    OutboxEvent,
-    Postponed,
-    Work,
-    nobody_told,
-)
+from forwarder.reservation.submission import Submission
+from forwarder.reservation.value import value
 
 
 class StoreUnavailable(Exception):
@@ -41,168 +33,275 @@ class Unstorable(ValueError):
     """The database rejects the values, and a retry would not help. No row was changed."""
 
 
-class Recorder(Protocol):
-    """The worker's side. Every method takes a batch and is one transaction.
+UNKNOWN: Final = "{}"
+"""The target of a push whose worker recorded none: it cannot be looked up afterwards."""
 
-    A worker is a lease holder, by `worker_id`: it holds rows for as long as it renews, and recording a row that it no longer holds
-    changes nothing. Before its first `renew`, and after its lease was taken over, it gets no rows: submissions that it ingests
-    wait. When `ingest` or `claim` raises, the worker holds none of those rows, even if the store committed.
+
+@value(frozen=True, slots=True)
+class Attempt:
+    """One attempt at a submission: its `action` (`create`, `find`, `cancel`), `outcome` (`confirmed`, `rejected`, `deferred`,
+    `in_doubt`, `absent`, `cancelled`), and the `reason` and `detail` from the PMS or the worker."""
+
+    number: int
+    action: str
+    started_at: str
+    duration_ms: int
+    outcome: str
+    reason: str | None = None
+    detail: str | None = None
+
+
+@value(frozen=True, slots=True)
+class CardKey:
+    """The keys of a row's card, each wrapped by the secret `secret_id`: of the security code, None if it has none or the key was
+    destroyed, and of the rest. Not needed from `expires_at` on. `sealing_key`: the card is still sealed to the topic's key of that
+    id, and has no keys of its own yet; `secret_id` and `number_key` are empty then."""
+
+    request_id: str
+    secret_id: str
+    number_key: str
+    code_key: str | None
+    expires_at: datetime
+    sealing_key: str | None = None
+
+
+@value(frozen=True, slots=True)
+class KeptCard:
+    """A row's stored card, with the fields needed to reseal it."""
+
+    request_id: str
+    account_id: str
+    card: SealedCard
+    expires_at: datetime
+
+
+@value(frozen=True, slots=True)
+class Arrival:
+    """A submission as the worker ingests it.
+
+    `partition`, `offset` and `timestamp_ms` (UTC, since 1970): of its message on the log.
+    `deadline_at`: until when it is tried.
+    `held`: the worker has room for it now and leases it at once; otherwise it waits in the store, due at once.
+    `replay_of`: it replays a dead letter, of the failure with that revision.
+    `size`: bytes of its message; 0 if not counted.
+    `request`: the JSON text of its reservation, if known.
+    `target`: as in `Work`.
+    `card_key`: kept with the row, if it is new.
+    `record_ids_taken`: how many of its candidate record ids were taken by others.
     """
 
-    async def renew(self, worker_id: str, *, seconds: float) -> bool:
-        """Extends this worker's lease by `seconds`. False if it was taken over: the worker no longer holds any rows."""
-        ...
-
-    async def end_lease(self, worker_id: str) -> None:
-        """End this worker's lease: the next `take_over`, by any worker, frees what it still holds."""
-        ...
-
-    async def ingest(
-        self,
-        worker_id: str,
-        arrivals: Sequence[Arrival],
-        *,
-        now: datetime,
-        on_duplicate: Callable[[Duplicate], None] = nobody_told,
-        on_conflict: Callable[[ConflictingBody], None] = nobody_told,
-    ) -> Sequence[Work]:
-        """Inserts each new submission as PENDING; returns those of them that are `held` as leased work. A submission that FAILED
-        with the revision of `replay_of` becomes PENDING again, due at once. A submission whose cancellation came first is not
-        leased. A submission whose request id is known with another fingerprint is not made: the row of the first notes when the
-        last such one came (`conflicting_at`), and `on_conflict` is called with it.
-
-        A repeat of an earlier submission (`Earlier.is_repeated_by`), of this batch or any before, gets no row: from then on its
-        request id is an alias of the earlier one. `on_duplicate` is called with each after the commit. A submission with the stay
-        and guest of others that may lead to reservations is marked as `similar_to` these. Replays are decided one after the other:
-        if another submission replaces it (`Earlier.replaces`), earlier or later, it stays FAILED, and `on_duplicate` is called.
-
-        Ids are assigned in the order in which they become visible: a reader that has seen an id has missed none below it.
-        """
-        ...
-
-    async def request_cancellations(
-        self, arrivals: Sequence[CancellationArrival], *, now: datetime
-    ) -> Mapping[str, NotedOn]:
-        """Notes the cancellation on each submission, or on its original if it is a duplicate; returns the existing rows by request
-        id, of the submissions and of the duplicates. A worker that holds one finishes its push first.
-
-        The deadline of a submission that was surely not sent becomes `now`; a CONFIRMED one becomes due at once, to be cancelled.
-        If the submission is not known yet, the cancellation is noted when it is ingested, and it is not leased then. Changes
-        nothing if a cancellation was noted before, unless that one failed with the revision that the request names.
-        """
-        ...
-
-    async def claim(
-        self,
-        worker_id: str,
-        account_id: str,
-        partitions: Collection[int],
-        *,
-        now: datetime,
-        limit: int,
-        target: str | None = UNKNOWN,
-    ) -> Sequence[Work]:
-        """Lease up to `limit` due rows of the account in these partitions, oldest due first. `target`: as in `Work`. A row that
-        cannot be read is not leased: it rests for a while, with the fault among its attempts."""
-        ...
-
-    async def claim_expired(
-        self, worker_id: str, partitions: Collection[int], *, now: datetime, limit: int
-    ) -> Sequence[Work]:
-        """Like `claim`, but for rows of any account, PENDING or to be cancelled, whose deadline has passed, due or not. The worker
-        must not push them."""
-        ...
-
-    async def accounts_due(self, partitions: Collection[int], *, now: datetime) -> Sequence[str]:
-        """The accounts that have rows in these partitions that are due and not leased."""
-        ...
-
-    async def heartbeats(self) -> Sequence[Heartbeat]:
-        """The heartbeat of every lease holder."""
-        ...
-
-    async def take_over(self, stopped: Sequence[Heartbeat], *, now: datetime) -> int:
-        """Ends the leases of the `stopped` workers that have not renewed since, and frees every row whose holder has no lease, due
-        at once; returns how many rows. Each counts as possibly sent, unless its target was empty and it was not marked by
-        `mark_pushing`. Rows that are being written at this moment are left for the next call."""
-        ...
-
-    async def leased_ids(self, worker_id: str) -> Collection[int]:
-        """The ids of all rows that this worker holds."""
-        ...
-
-    async def abandon(self, worker_id: str, work_ids: Collection[int], *, now: datetime) -> int:
-        """Frees rows of this worker whose state it does not know, as `take_over` would; returns how many."""
-        ...
-
-    async def release(self, worker_id: str, work_ids: Collection[int]) -> None:
-        """Frees rows that were not pushed: any worker may claim them at once. Rows that were possibly sent before stay so; of the
-        others, the cancelled ones have their deadline brought forward."""
-        ...
-
-    async def mark_pushing(self, worker_id: str, work_ids: Collection[int]) -> Collection[int]:
-        """Makes durable, before the first byte, that these rows are about to be pushed: if the lease expires, they count as
-        possibly sent. Returns the ids of those that this worker still holds. Only needed for rows with an empty target."""
-        ...
-
-    async def record(
-        self, worker_id: str, ended: Sequence[Ended], postponed: Sequence[Postponed]
-    ) -> Mapping[int, OutboxEvent]:
-        """Records outcomes. For those that ended, drops the sealed card (except IN_DOUBT) and puts the event in the outbox, in the
-        same transaction; returns the events by work id. Rows that this worker no longer holds are unchanged and absent from the
-        result."""
-        ...
-
-    async def republish(self, *, before: datetime, now: datetime, limit: int) -> Sequence[OutboxEvent]:
-        """Unpublished events that were recorded, or last returned here, before `before`, oldest first, for the caller to publish: a
-        crash left them behind. An event is returned only once the earlier ones of its submission are published. One that cannot be
-        read stays in the outbox, postponed as by `keep_event`."""
-        ...
-
-    async def keep_event(self, outbox_id: int, *, until: datetime, error_id: str) -> None:
-        """Note that an event could not be published, and return it no more before `until`."""
-        ...
-
-    async def kept_events(self) -> int:
-        """How many events could not be published and are still in the outbox."""
-        ...
-
-    async def suspect(self, worker_id: str, work_id: int) -> int:
-        """Make durable, before it is handled, that this worker pushes a row that was taken over again and again. How many workers
-        have ended, or lost their lease, over it before."""
-        ...
-
-    async def clear_suspects(self, work_ids: Collection[int]) -> None:
-        """Clears the marks of rows whose pushes are over."""
-        ...
-
-    async def published(self, outbox_ids: Collection[int]) -> None:
-        """Forget events that the log has acknowledged."""
-        ...
-
-    async def backlog(self, *, now: datetime) -> Backlog:
-        """The due rows that are not leased."""
-        ...
+    submission: Submission
+    partition: int
+    deadline_at: datetime
+    held: bool
+    offset: int = 0
+    timestamp_ms: int = 0
+    replay_of: int | None = None
+    size: int = 0
+    request: bytes | None = None
+    target: str | None = UNKNOWN
+    card_key: CardKey | None = None
+    record_ids_taken: int = 0
 
     @property
-    def changes(self) -> int:
-        """How often the database behind the connections turned out to be another one, or to have restarted. Cheap."""
-        ...
+    def record_id(self) -> int:
+        return record_id_of(self.submission.request_id, taken=self.record_ids_taken)
 
-    async def observe(self) -> None:
-        """Checks which database responds now; `changes` counts it if it is another one."""
-        ...
 
-    async def lacking(self, held: Collection[int], *, now: datetime) -> Mapping[str, int]:
-        """Counts what the database acknowledged to this recorder within the last hour and no longer has: `submissions`, `outcomes`
-        (events and cancellations), postponed rows (`put_off`), and `claims` of the rows `held`; and unfinished `recoveries`. Empty
-        if it has all: then nothing that this process relies on was lost."""
-        ...
+@dataclass(frozen=True, slots=True)
+class CancellationArrival:
+    """A cancellation as the worker ingests it. `deadline_at`: until when the PMS is asked for it, if it can be asked now."""
 
-    def remember_lost(self, work_ids: Collection[int], now: datetime) -> None:
-        """These rows were claimed by this worker, and the database has them as never claimed: `lacking` counts them until that is
-        mended, since they may have been sent."""
-        ...
+    request: CancellationRequest
+    deadline_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class NotedOn:
+    """The row that a cancellation is noted on: its submission, its partition, and the worker that holds it, if one does."""
+
+    request_id: str
+    partition: int
+    held_by: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class NotedCancellation:
+    """The cancellation noted on a submission: when it was requested (ISO 8601), and why."""
+
+    requested_at: str
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PmsReservation:
+    """The reservation that the PMS made for a submission, and its record of section 2.5."""
+
+    pms_reservation_id: str
+    record: Mapping[str, Any]
+
+
+@value(frozen=True, slots=True)
+class Work:
+    """A submission to be worked on, leased to a worker.
+
+    `id`: the row's. `record_id`: the record's, which callers see.
+    `status`: PENDING; or IN_DOUBT if it may only be looked up; or CONFIRMED if it is to be cancelled.
+    `evidence`: of earlier pushes.
+    `target`: where pushes under this lease go, and the key or reference in them, so that they can be looked up afterwards. Empty if
+    they have neither; then `mark_pushing` marks each push before its first byte. None if it must not be pushed.
+    `pushing`: `mark_pushing` made the intent to push durable, and the push's end is not known.
+    `takeovers`: how many workers it was taken over from.
+    `tries`: how many attempts since it became pending, or could be cancelled.
+    `partition`, `offset`, `timestamp_ms`: as in its `Arrival`.
+    `cancellation`: set if it is to be cancelled.
+    `pms_reservation`: set if it is CONFIRMED.
+    `leased_by`: the worker id it was leased to; a worker that lost its lease continues under another id.
+    `size`: bytes of its request and its sealed card as texts, or a little more; 0 if not counted.
+    `similar_to`: the request ids of others for the same stay and guest.
+    `unreadable`: the row cannot be read. Only the fields needed to end it are set; its reservation is missing.
+    """
+
+    id: int
+    record_id: int
+    submission: Submission
+    partition: int
+    created_at: str
+    deadline_at: datetime
+    attempts: tuple[Attempt, ...]
+    revision: int
+    evidence: Evidence = NOTHING_SENT
+    pushing: bool = False
+    status: Status = Status.PENDING
+    tries: int = 0
+    offset: int = 0
+    timestamp_ms: int = 0
+    cancellation: NotedCancellation | None = None
+    pms_reservation: PmsReservation | None = None
+    leased_by: str = ""
+    size: int = 0
+    target: str | None = None
+    takeovers: int = 0
+    similar_to: Sequence[str] = ()
+    unreadable: bool = False
+
+    @property
+    def possibly_sent(self) -> bool:
+        """Whether an earlier push may have made a reservation, which must be settled before another create."""
+        return bool(self.evidence.lines) and bool(self.evidence.open)
+
+
+@dataclass(frozen=True, slots=True)
+class Duplicate:
+    """A submission that turned out, when ingested, to repeat the one with the request id `duplicate_of`. `replayed`: it is a
+    replayed dead letter, and stays FAILED because the other replaces it."""
+
+    submission: Submission
+    duplicate_of: str
+    replayed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ConflictingBody:
+    """A submission that was not made, because another body came before under its idempotency key."""
+
+    submission: Submission
+
+
+def ignored(_not_made: Duplicate | ConflictingBody) -> None:
+    """A callback that ignores which submissions got no row."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """A message for the dead-letter topic: the one of the requests topic, with headers that say why it failed."""
+
+    key: str
+    value: str
+    headers: Mapping[str, str]
+
+    @property
+    def failure_class(self) -> str | None:
+        """The class that open dead letters are counted by."""
+        return self.headers.get(FAILURE_CLASS)
+
+
+@value(frozen=True, slots=True)
+class Ended:
+    """A submission's outcome. Recorded together with its event.
+
+    `look_at`: when to look it up again, if IN_DOUBT; None leaves that to an operator.
+    `dead_letter`: published with the event.
+    `cancelled_at`: when it was cancelled.
+    `cancel_problem`: why the cancellation failed, if it stays CONFIRMED.
+    `cancel_by`: the deadline of the cancellation, if one was noted before it became CONFIRMED.
+    `evidence`: of its pushes. `doubles`: the ids of other reservations that the PMS shows under its reference.
+    """
+
+    work_id: int
+    status: Status
+    attempts: Sequence[Attempt]
+    updated_at: datetime
+    event: ResultEvent
+    pms_reservation_id: str | None = None
+    problem: Mapping[str, Any] | None = None
+    look_at: datetime | None = None
+    dead_letter: DeadLetter | None = None
+    cancelled_at: datetime | None = None
+    cancel_problem: Mapping[str, Any] | None = None
+    cancel_by: datetime | None = None
+    evidence: Evidence = NOTHING_SENT
+    doubles: tuple[str, ...] = ()
+
+    @property
+    def record(self) -> Mapping[str, Any]:
+        """The composed record of section 2.5, as its event has it."""
+        record: Mapping[str, Any] = self.event.data["reservation"]
+        return record
+
+
+@value(frozen=True, slots=True)
+class Postponed:
+    """A submission to be retried: its lease ends, and it is due at `due_at`; None if it is IN_DOUBT and must not be looked up any
+    more. `evidence`: of its pushes. `revision`: of the row as it was leased; nothing is recorded if the row's has changed."""
+
+    work_id: int
+    attempts: Sequence[Attempt]
+    updated_at: datetime
+    due_at: datetime | None
+    revision: int
+    evidence: Evidence = NOTHING_SENT
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """A lease holder's sign of life: `sequence` changes with each renewal; each renewal is good for `lease_seconds`."""
+
+    worker_id: str
+    sequence: int
+    lease_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """The number of rows that are due and not leased, and since when the oldest has been due."""
+
+    due: int
+    oldest_due_at: datetime | None
+
+
+class OutboxEvent(Struct, frozen=True):
+    """A recorded event that is not known to be published, and its dead letter. Ids follow the order of recording.
+
+    `in_turn`: the earlier events of its submission are known to be published. `faults`: how often publishing it failed with an
+    unexpected exception.
+    """
+
+    id: int
+    event: ResultEvent
+    dead_letter: DeadLetter | None = None
+    in_turn: bool = False
+    faults: int = 0
 
 
 class CardKeys(Protocol):
@@ -245,22 +344,57 @@ class CardKeys(Protocol):
         ...
 
 
-class Repairs(Protocol):
-    """An operator's manual changes to a submission. Each call is fenced: it changes nothing if the row was changed since it was
-    read."""
+@dataclass(frozen=True, slots=True)
+class ThrottleState:
+    """One worker's throttle for the PMS of an account: breaker, concurrency and rate.
 
-    async def in_doubt(self, request_id: str) -> Work | None:
-        """The submission, if it is IN_DOUBT. Nothing is leased: a worker may be looking it up at the same time."""
-        ...
+    `breaker`: closed, open, half_open. `reason`: why it is open. `wait_seconds`: until the next push may start, by breaker, rate
+    and the PMS's own requests; None if that depends on a push in flight. `in_flight`: pushes now; `limit`: the maximum now;
+    `allowed`: the account's setting. `requests_left`: requests that may be sent at once, of `requests_burst`; None if the rate is
+    not limited.
+    """
 
-    async def settle(self, ended: Ended) -> bool:
-        """Records the outcome and its event, which the workers will publish. False if it is no longer IN_DOUBT."""
-        ...
+    account_id: str
+    breaker: str
+    reason: str | None
+    wait_seconds: float | None
+    in_flight: int
+    limit: int
+    allowed: int
+    requests_left: float | None
+    requests_burst: float | None
 
-    async def make_due(self, work_ids: Collection[int], *, now: datetime) -> int:
-        """Make due at once those of these that wait for a later time and that no worker holds; how many there were."""
-        ...
 
-    async def reopen(self, work: Work, *, attempts: Sequence[Attempt], now: datetime, deadline_at: datetime) -> bool:
-        """Makes it PENDING again, due at once, as never sent. False if it is no longer IN_DOUBT."""
-        ...
+class ErasureState(StrEnum):
+    """Whether a submission's guest can be erased now."""
+
+    ERASABLE = "erasable"
+    ERASED = "erased"
+    """Erased before."""
+    UNFINISHED = "unfinished"
+    """Unfinished work needs the guest's data."""
+    UNPUBLISHED = "unpublished"
+    """Its result event, with the guest's data, is about to be published."""
+
+
+@dataclass(frozen=True, slots=True)
+class GuestRecord:
+    """A submission with a guest's data, in `request` and `record`."""
+
+    id: int
+    request_id: str
+    workspace_id: str
+    account_id: str
+    status: Status
+    standing: ErasureState
+    request: dict[str, Any]
+    record: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ParkedReason:
+    """The caller's reason for cancelling a submission that was not ingested yet, or will never be."""
+
+    request_id: str
+    account_id: str
+    reason: str

@@ -1,53 +1,64 @@
-"""The operators' repairs of submissions, in SQL."""
+"""What operators repair: submissions in doubt, a store that was restored to an earlier state, and topics that lost messages."""
 
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
+from functools import cache
+from typing import Any, Final, NamedTuple
 
+import sqlalchemy as sa
 from pydantic_core import to_json
-from sqlalchemy import literal, select, update
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.process.clock import iso
+from forwarder.reservation.cancellation import CancellationRequest
+from forwarder.reservation.duplicates import NaturalKey
 from forwarder.reservation.outcome import Status
 from forwarder.store.database import Database
-from forwarder.store.sql import BATCH, as_batch
-from forwarder.store.submissions.rows import outcome_batch, work_of
-from forwarder.store.submissions.statements import claims, duplicates, outcomes
-from forwarder.store.submissions.work import Attempt, Ended, Work
-from forwarder.store.tables import reservations
+from forwarder.store.sql import (
+    BATCH,
+    Moment,
+    as_batch,
+    batch_of,
+    columns_of,
+    insert_into,
+    key_among,
+    key_batch,
+    same_key,
+)
+from forwarder.store.submissions import cancellations, duplicates, intake, leases, recorder
+from forwarder.store.submissions.cancellations import PENDING
+from forwarder.store.submissions.duplicates import replaced_by
+from forwarder.store.submissions.port import Attempt, Ended, Work
+from forwarder.store.submissions.recorder import finish_where, outcomes
+from forwarder.store.submissions.rows import natural_columns, outcome_batch, work_of
+from forwarder.store.tables import log_gaps, recoveries, reservations
 
 
-class SqlRepairs:
-    """`Repairs` on PostgreSQL or SQLite."""
+class Repairs:
+    """An operator's changes to a submission. Each call is fenced: it changes nothing if the row was changed since it was read.
+    Raises `StoreUnavailable`."""
 
     def __init__(self, engine: AsyncEngine) -> None:
         self._database = Database(engine)
 
     async def in_doubt(self, request_id: str) -> Work | None:
-        original = duplicates.original_of(literal(request_id))
+        """The submission, if it is IN_DOUBT. Nothing is leased: a worker may be looking it up at the same time."""
+        original = duplicates.original_of(sa.literal(request_id))
         wanted = (reservations.c.request_id == original, reservations.c.status == Status.IN_DOUBT.value)
-        rows = await self._database.read(select(*claims.WORK).where(*wanted))
+        rows = await self._database.read(sa.select(*leases.WORK).where(*wanted))
         return work_of(rows[0]) if rows else None
 
     async def settle(self, ended: Ended) -> bool:
+        """Records the outcome and its event, which the workers will publish. False if it is no longer IN_DOUBT."""
         batch = outcome_batch(self._database.dialect, [ended])
-
-        async def settle(connection: AsyncConnection) -> None:
-            settled = (await connection.execute(outcomes.settle(), batch)).all()
-            if not settled:
-                raise _NothingChanged
-            await connection.execute(outcomes.insert_events(), batch)
-
-        return await self._changes(settle)
+        return await self._change(settle(), batch, recorder.insert_events())
 
     async def make_due(self, work_ids: Collection[int], *, now: datetime) -> int:
-        return len(
-            await self._database.run(
-                claims.make_due(), {BATCH: as_batch([{"id": each} for each in work_ids]), "now": now}
-            )
-        )
+        """Make due at once those of these that wait for a later time and that no worker holds; how many there were."""
+        return len(await self._database.run(make_due(), {BATCH: key_batch("id", work_ids), "now": now}))
 
     async def reopen(self, work: Work, *, attempts: Sequence[Attempt], now: datetime, deadline_at: datetime) -> bool:
+        """Makes it PENDING again, due at once, as never sent. False if it is no longer IN_DOUBT."""
         row = {
             "id": work.id,
             "revision": work.revision,
@@ -55,29 +66,273 @@ class SqlRepairs:
             "attempts": attempts,
             "deadline_at": iso(deadline_at),
         }
-        batch = {BATCH: as_batch([row])}
-
-        async def reopen(connection: AsyncConnection) -> None:
-            if not (await connection.execute(outcomes.reopen(), batch)).all():
-                raise _NothingChanged
-
-        return await self._changes(reopen)
+        return await self._change(reopen(), {BATCH: as_batch([row])})
 
     async def undoubled(self, request_id: str, doubles: Sequence[str]) -> None:
+        """Keeps only these ids of other reservations that the PMS shows under the submission's reference."""
         written = to_json(doubles).decode() if doubles else None
         row = (reservations.c.request_id == request_id, reservations.c.doubles.is_not(None))
         async with self._database.transaction() as connection:
-            await connection.execute(update(reservations).where(*row).values(doubles=written))
+            await connection.execute(sa.update(reservations).where(*row).values(doubles=written))
 
-    async def _changes(self, change: Callable[[AsyncConnection], Awaitable[None]]) -> bool:
-        """Whether `change` changed a row; if not, nothing is committed, and so nothing audited as done."""
+    async def _change(
+        self, statement: sa.Executable, batch: Mapping[str, Any], then: sa.Executable | None = None
+    ) -> bool:
+        """Whether `statement` changed a row; `then` is executed after it. If not, nothing is committed, and so nothing audited as
+        done."""
         try:
             async with self._database.transaction() as connection:
-                await change(connection)
+                if not (await connection.execute(statement, batch)).all():
+                    raise _NothingChanged  # noqa: TRY301 - out of the transaction
+                if then is not None:
+                    await connection.execute(then, batch)
         except _NothingChanged:
             return False
         return True
 
 
 class _NothingChanged(Exception):
-    """Takes a transaction back."""
+    """Rolls a transaction back."""
+
+
+_IN_DOUBT: sa.ColumnElement[str] = sa.literal_column("'IN_DOUBT'")
+_row = reservations.c
+_in_doubt = _row.status == _IN_DOUBT
+
+
+@cache
+def settle() -> sa.Executable:
+    """Like `finish`, for rows in doubt that are unchanged since they were read, even if a worker holds them."""
+    return finish_where(_in_doubt, outcomes()).returning(_row.id)
+
+
+@cache
+def restore() -> sa.Executable:
+    """Like `finish`, for rows of any earlier revision, even if a worker holds them."""
+    return finish_where(sa.true(), outcomes(), following=False).returning(_row.id)
+
+
+@cache
+def reopen() -> sa.Executable:
+    """Makes a row in doubt pending again if it is unchanged since it was read. Not while a worker looks it up, whose result would
+    overwrite that of the next push."""
+    batch = batch_of(_row.id, _row.revision, _row.updated_at, _row.attempts, _row.deadline_at)
+    return (
+        sa.update(reservations)
+        .where(same_key(_row.id, batch.c.id), _row.revision == batch.c.revision, _in_doubt, _row.leased_by.is_(None))
+        .values(
+            status=PENDING,
+            updated_at=batch.c.updated_at,
+            due_at=batch.c.updated_at,
+            attempts=batch.c.attempts,
+            deadline_at=batch.c.deadline_at,
+            tries=sa.literal_column("0"),
+            possibly_sent=False,
+            pushing=False,
+            leased_by=sa.null(),
+            record=sa.null(),
+            problem=sa.null(),
+        )
+        .returning(_row.id)
+    )
+
+
+_now = sa.bindparam("now", type_=Moment())
+
+
+@cache
+def make_due() -> sa.Executable:
+    """Make rows of a batch due now that wait for later, and are not held; their ids."""
+    batch = batch_of(_row.id)
+    waiting = (key_among(_row.id, sa.select(batch.c.id)), _row.due_at > _now, _row.leased_by.is_(None))
+    return sa.update(reservations).where(*waiting).values(due_at=_now).returning(_row.id)
+
+
+class RowState(NamedTuple):
+    """A row's id, and the revision of its last event."""
+
+    id: int
+    revision: int
+
+
+class StoreRecovery:
+    """Brings rows up to date with outcomes that were published before the store was restored to an earlier state. For a store that
+    no worker works on. Raises `StoreUnavailable`."""
+
+    def __init__(self, engine: AsyncEngine) -> None:
+        self._database = Database(engine)
+
+    async def newest(self) -> datetime | None:
+        """When the last row was ingested; None if the store is empty."""
+        newest = sa.select(sa.func.max(_row.id)).scalar_subquery()
+        rows = await self._database.read(sa.select(_row.created_at).where(_row.id == newest))
+        return rows[0].created_at if rows else None
+
+    async def unfinished(self) -> Sequence[datetime | None]:
+        """The `since` of unfinished recoveries."""
+        rows = await self._database.read(sa.select(recoveries.c.since).where(recoveries.c.recovered_at.is_(None)))
+        return [row.since for row in rows]
+
+    async def begin(self, since: datetime | None, now: datetime) -> None:
+        """Begins a recovery: no worker starts until `finish`, even if this process dies."""
+        await self._database.run(sa.insert(recoveries).values(began_at=now, since=since))
+
+    async def give_up(self, began_at: datetime) -> None:
+        """Deletes the recovery that began then, and has changed nothing."""
+        await self._database.run(sa.delete(recoveries).where(recoveries.c.began_at == began_at))
+
+    async def finish(self, now: datetime) -> None:
+        """Finishes the recovery: acknowledgements that workers remember from before no longer prove a loss."""
+        await self._database.run(
+            sa.update(recoveries).where(recoveries.c.recovered_at.is_(None)).values(recovered_at=now)
+        )
+
+    async def cancellations_not_noted(self, requests: Collection[CancellationRequest]) -> int:
+        """How many of these cancellation requests the store lacks, for submissions that it has."""
+        rows = [{"request_id": each.request_id, "revision": each.revision} for each in requests]
+        found = await self._database.read(cancellations.not_noted(), {BATCH: as_batch(rows)}) if rows else ()
+        return sum(row.lacking for row in found)
+
+    async def replays_not_made(self, replays: Mapping[str, int]) -> Collection[str]:
+        """The replays that the store lacks, among these (by request id, with the revision of the failure)."""
+        rows = as_batch([{"request_id": each, "revision": revision} for each, revision in replays.items()])
+        if not replays:
+            return ()
+        failed = {row.request_id for row in await self._database.read(intake.replayable(), {BATCH: rows})}
+        alike = duplicates.alike_of(self._database.dialect)
+        replaced = replaced_by(await self._database.read(alike, {BATCH: rows, **duplicates.EVERY_ROW}))
+        return failed - replaced.keys()
+
+    async def recognise_by(self, naturals: Mapping[str, NaturalKey]) -> None:
+        """Submissions that were ingested without their natural keys have them from now on."""
+        keys = columns_of(reservations, "natural_key transaction_key keyed same_key stay_key")
+        batch = batch_of(_row.request_id, *keys)
+        rows = [{"request_id": each, **natural_columns(key)} for each, key in naturals.items()]
+        if rows:
+            unnamed = sa.and_(_row.natural_key.is_(None), _row.anonymized_at.is_(None))
+            named = sa.update(reservations).where(_row.request_id == batch.c.request_id, unnamed)
+            statement = named.values({key.name: batch.c[key.name] for key in keys})
+            await self._database.run(statement, {BATCH: as_batch(rows)})
+
+    async def standing(self, request_ids: Collection[str]) -> Mapping[str, RowState]:
+        """The row and revision of each of these submissions that has a row."""
+        batch = batch_of(_row.request_id)
+        found = sa.select(_row.request_id, _row.id, _row.revision).where(
+            key_among(_row.request_id, sa.select(batch.c.request_id))
+        )
+        rows = await self._database.read(found, {BATCH: key_batch("request_id", request_ids)})
+        return {row.request_id: RowState(row.id, row.revision) for row in rows}
+
+    async def restore(self, ended: Sequence[Ended]) -> int:
+        """Records these outcomes, each a row's last, with their events, even if a worker holds the rows; returns how many were
+        later than the row's."""
+        batch = outcome_batch(self._database.dialect, ended)
+        async with self._database.transaction() as connection:
+            later = {row.id for row in await connection.execute(restore(), batch)}
+            if recorded := [each for each in ended if each.work_id in later]:
+                events = outcome_batch(self._database.dialect, recorded)
+                await connection.execute(recorder.insert_events(), events)
+        return len(later)
+
+
+_gap = log_gaps.c
+_PLACES: Final = 200
+_SEARCHED: Final = 200_000
+_KEYS: Final = 500
+
+
+class SubmissionPlace(NamedTuple):
+    """A submission's partition and offset on the requests topic, and when it was accepted."""
+
+    partition: int
+    offset: int
+    accepted_at: datetime
+
+
+class NotedGap(NamedTuple):
+    """A `LogGap`, and when it was found."""
+
+    topic: str
+    partition: int
+    position: int
+    resumed_at: int
+    noted_at: datetime
+
+
+class RoundGap(NamedTuple):
+    """`known`: request ids of submissions from within the gap that the store has. `since`: when the last submission before the gap
+    was accepted, None if the store has none."""
+
+    known: Sequence[str]
+    since: datetime | None
+
+
+class Places:
+    """Offsets of submissions on the requests topic, gaps of messages that topics lost before they were received, and rows of
+    partitions that a topic no longer has. Raises `StoreUnavailable`."""
+
+    def __init__(self, engine: AsyncEngine) -> None:
+        self._database = Database(engine)
+
+    async def newest_places(self) -> Sequence[SubmissionPlace]:
+        """The places of the newest few hundred submissions, without those before the last `accept`."""
+        newest = sa.select(_row.partition, _row.log_offset, _row.accepted_at).order_by(_row.id.desc()).limit(_PLACES)
+        return [
+            SubmissionPlace(row.partition, row.log_offset, row.accepted_at)
+            for row in await self._database.read(newest)
+            if row.log_offset >= 0
+        ]
+
+    async def note(self, gap: NotedGap) -> None:
+        """Keeps the gap until `accept`. Noting it again changes nothing."""
+        statement = insert_into(self._database.dialect, log_gaps).values(gap._asdict()).on_conflict_do_nothing()
+        await self._database.run(statement)
+
+    async def gaps(self) -> Sequence[NotedGap]:
+        """The gaps not accepted yet, in the order in which they were found."""
+        rows = await self._database.read(sa.select(log_gaps).order_by(_gap.noted_at, _gap.topic, _gap.partition))
+        return [NotedGap(row.topic, row.partition, row.position, row.resumed_at, row.noted_at) for row in rows]
+
+    async def around(self, gap: NotedGap) -> RoundGap:
+        """The submissions around a gap of the requests topic, among the newest ones."""
+        columns = sa.select(_row.request_id, _row.partition, _row.log_offset, _row.accepted_at)
+        newest = columns.order_by(_row.id.desc()).limit(_SEARCHED).subquery("newest")
+        here = newest.c.partition == gap.partition
+        within = sa.and_(here, newest.c.log_offset >= gap.position, newest.c.log_offset < gap.resumed_at)
+        before = sa.and_(here, newest.c.log_offset < gap.position, newest.c.log_offset >= 0)
+        known = await self._database.read(sa.select(newest.c.request_id).where(within).order_by(newest.c.log_offset))
+        (last,) = await self._database.read(sa.select(sa.func.max(newest.c.accepted_at).label("since")).where(before))
+        return RoundGap([row.request_id for row in known], last.since)
+
+    async def accept(self) -> None:
+        """Accepts the topics as they are: no longer compares the places of the newest submissions, and deletes the gaps."""
+        newest = sa.select(_row.id).order_by(_row.id.desc()).limit(_PLACES).scalar_subquery()
+        here = sa.update(reservations).where(_row.id.in_(newest), _row.log_offset >= 0)
+        async with self._database.transaction() as connection:
+            await connection.execute(here.values(log_offset=-1 - _row.log_offset))
+            await connection.execute(sa.delete(log_gaps))
+
+    async def unowned(self, partitions: int) -> int:
+        """How many open rows belong to partitions that the topic no longer has, so that no worker can own them."""
+        found = sa.select(sa.func.count()).select_from(reservations).where(_unowned(partitions))
+        return int((await self._database.read(found))[0][0])
+
+    async def unowned_keys(self, partitions: int) -> Sequence[tuple[str, str]]:
+        """Account and property of some of them."""
+        found = sa.select(_row.account_id, _row.property_id).where(_unowned(partitions)).distinct().limit(_KEYS)
+        return [(row.account_id, row.property_id) for row in await self._database.read(found)]
+
+    async def move(self, partitions: int, homes: Mapping[tuple[str, str], int]) -> int:
+        """Moves the unowned rows of these accounts and properties to the partitions that their messages would go to; returns how
+        many."""
+        batch = batch_of(_row.account_id, _row.property_id, sa.column("home", sa.Integer))
+        rows = [{"account_id": key[0], "property_id": key[1], "home": home} for key, home in homes.items()]
+        same = sa.and_(_row.account_id == batch.c.account_id, _row.property_id == batch.c.property_id)
+        moved = (
+            sa.update(reservations).where(same, _unowned(partitions)).values(partition=batch.c.home).returning(_row.id)
+        )
+        return len(await self._database.run(moved, {BATCH: as_batch(rows)}))
+
+
+def _unowned(partitions: int) -> sa.ColumnElement[bool]:
+    return sa.and_(_row.due_at.is_not(None), _row.partition >= partitions)

@@ -19,7 +19,7 @@ from forwarder.reservation.record import ResultEvent
 from forwarder.reservation.request import SealedCard
 from forwarder.reservation.submission import Submission
 from forwarder.store.sql import DialectName, batch_with_texts
-from forwarder.store.submissions.work import (
+from forwarder.store.submissions.port import (
     Arrival,
     Attempt,
     CancellationArrival,
@@ -65,13 +65,20 @@ def _arrival_row(position: int, arrival: Arrival) -> dict[str, Any]:
         "trace": submission.trace,
         "target": arrival.target if arrival.held else None,
         "held": arrival.held,
-        "natural_key": natural and natural.key,
-        "transaction_key": natural and natural.transaction,
-        "keyed": natural is not None and natural.keyed,
-        "same_key": natural and natural.same,
-        "stay_key": natural and natural.stay,
+        **({"keyed": False} if natural is None else natural_columns(natural)),
     }
     return _given(row)
+
+
+def natural_columns(natural: NaturalKey) -> dict[str, Any]:
+    """The columns of a natural key."""
+    return {
+        "natural_key": natural.key,
+        "transaction_key": natural.transaction,
+        "keyed": natural.keyed,
+        "same_key": natural.same,
+        "stay_key": natural.stay,
+    }
 
 
 def replay_row(arrival: Arrival) -> dict[str, Any]:

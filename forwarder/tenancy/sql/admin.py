@@ -1,4 +1,4 @@
-"""`TenancyAdmin` in SQL: workspaces, keys and accounts."""
+"""Operators' changes to workspaces, keys and accounts, and how long each workspace keeps its guests' data."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -8,21 +8,32 @@ from sqlalchemy import ColumnElement, Row, ScalarSelect, Table, delete, func, se
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from forwarder.process.enlistment import tell
-from forwarder.tenancy.key_terms import write_networks, write_scopes
-from forwarder.tenancy.port import Account, AlreadyExists, ApiKey, InUse, KeyTerms, KnownKey, NotKnown, Workspace
-from forwarder.tenancy.sql.database import in_utc, insert_into, transaction
-from forwarder.tenancy.sql.deployment import token_key
-from forwarder.tenancy.sql.directory import ACCOUNT, account_of, key_of
-from forwarder.tenancy.sql.tables import (
+from forwarder.tenancy.api_keys import new_key_id, new_token, token_hash, write_networks, write_scopes
+from forwarder.tenancy.port import (
+    Account,
+    AlreadyExists,
+    ApiKey,
+    InUse,
+    KeyTerms,
+    KnownKey,
+    NotKnown,
+    RetentionPolicy,
+    Workspace,
+)
+from forwarder.tenancy.sql.database import (
     api_keys,
     grants,
+    in_utc,
+    insert_into,
     integration_accounts,
     key_usage,
     key_uses,
+    token_key,
+    transaction,
     webhook_endpoints,
     workspaces,
 )
-from forwarder.tenancy.tokens import new_key_id, new_token, token_hash
+from forwarder.tenancy.sql.directory import ACCOUNT, account_of, key_of
 
 _KNOWN_KEYS = select(api_keys, key_uses.c.used_at).outerjoin(key_uses, key_uses.c.key_id == api_keys.c.id)
 
@@ -188,3 +199,44 @@ async def _require_workspace(connection: AsyncConnection, workspace_id: str) -> 
     found = await connection.execute(select(workspaces.c.id).where(workspaces.c.id == workspace_id))
     if found.one_or_none() is None:
         raise NotKnown(f"There is no workspace {workspace_id!r}.")
+
+
+_DAYS = (workspaces.c.reservation_days, workspaces.c.delivery_days, workspaces.c.dead_letter_days)
+
+
+class RetentionPolicies:
+    """On PostgreSQL or SQLite."""
+
+    def __init__(self, engine: AsyncEngine) -> None:
+        self._engine = engine
+
+    async def policies(self, workspace_id: str | None = None) -> Sequence[RetentionPolicy]:
+        """The policies of one workspace or all, ordered by id. Raises `NotKnown` if there is no such workspace."""
+        wanted = select(workspaces.c.id, *_DAYS).order_by(workspaces.c.id)
+        if workspace_id is not None:
+            wanted = wanted.where(workspaces.c.id == workspace_id)
+        async with transaction(self._engine, writes=False) as connection:
+            found = [RetentionPolicy(*row) for row in await connection.execute(wanted)]
+        if workspace_id is not None and not found:
+            raise NotKnown(f"There is no workspace {workspace_id!r}.")
+        return found
+
+    async def set_policy(self, policy: RetentionPolicy) -> None:
+        """Sets the policy. Raises `NotKnown` if there is no such workspace."""
+        days = {name: value for name, value in asdict(policy).items() if name != "workspace_id"}
+        changed = update(workspaces).where(workspaces.c.id == policy.workspace_id).values(days)
+        async with transaction(self._engine, writes=True) as connection:
+            if (await connection.execute(changed)).rowcount == 0:
+                raise NotKnown(f"There is no workspace {policy.workspace_id!r}.")
+
+    async def account_workspaces(self) -> dict[str, str]:
+        """The workspace of each integration account, by the account's id."""
+        wanted = select(integration_accounts.c.id, integration_accounts.c.workspace_id)
+        async with transaction(self._engine, writes=False) as connection:
+            return {row.id: row.workspace_id for row in await connection.execute(wanted)}
+
+    async def endpoint_workspaces(self) -> dict[str, str]:
+        """The workspace of each webhook endpoint, by the endpoint's id."""
+        wanted = select(webhook_endpoints.c.id, webhook_endpoints.c.workspace_id)
+        async with transaction(self._engine, writes=False) as connection:
+            return {row.id: row.workspace_id for row in await connection.execute(wanted)}

@@ -13,13 +13,10 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from forwarder.process.clock import Clock
 from forwarder.process.loops import detached
 from forwarder.reservation.submission import is_test, live_account_id
-from forwarder.tenancy.callers import Caller, caller_valid_until
-from forwarder.tenancy.key_terms import read_networks, read_scopes
+from forwarder.tenancy.access import Caller, caller_valid_until
+from forwarder.tenancy.api_keys import is_test_token, may_be_ours, read_networks, read_scopes, token_hash
 from forwarder.tenancy.port import Account, ApiKey, RateLimit, TenancyUnavailable
-from forwarder.tenancy.sql.database import in_utc, transaction
-from forwarder.tenancy.sql.deployment import token_key
-from forwarder.tenancy.sql.tables import api_keys, integration_accounts
-from forwarder.tenancy.tokens import is_test_token, may_be_ours, token_hash
+from forwarder.tenancy.sql.database import api_keys, in_utc, integration_accounts, token_key, transaction
 
 V = TypeVar("V")
 
@@ -141,7 +138,6 @@ _FOR_PUSHES = (
 )
 """The columns that only pushes need; the other stages' database roles may not read them."""
 _SERVED = tuple(column for column in ACCOUNT if column.name not in _FOR_PUSHES)
-
 _UNREAD = {api_keys.c.token_hash, api_keys.c.revoked_at, api_keys.c.created_at}
 KEY = tuple(column for column in api_keys.c if column not in _UNREAD)
 """The columns of an `ApiKey`."""

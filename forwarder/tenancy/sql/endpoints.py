@@ -8,18 +8,17 @@ from typing import Any
 from sqlalchemy import RowMapping, Select, Update, delete, func, insert, null, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from forwarder.tenancy.port import NotKnown
-from forwarder.tenancy.sql.database import in_utc, transaction
-from forwarder.tenancy.sql.tables import webhook_endpoints as table
-from forwarder.tenancy.sql.tables import webhook_secrets, workspaces
-from forwarder.tenancy.webhooks import (
+from forwarder.tenancy.port import (
     MAX_ENDPOINTS,
     MAX_PREVIOUS_SECRETS,
     Disabled,
     Endpoint,
+    NotKnown,
     PreviousSecret,
     TooManyEndpoints,
 )
+from forwarder.tenancy.sql.database import in_utc, transaction, webhook_secrets, workspaces
+from forwarder.tenancy.sql.database import webhook_endpoints as table
 
 _row, _earlier = table.c, webhook_secrets.c
 _PREVIOUS = (_row.previous_secret, _row.previous_until)

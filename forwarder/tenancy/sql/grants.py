@@ -9,9 +9,8 @@ from sqlalchemy import ColumnElement, Executable, select, update
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.tenancy.port import Sealer, Unsealer
-from forwarder.tenancy.sealing.binding import of_grant
-from forwarder.tenancy.sql.database import insert_into, transaction
-from forwarder.tenancy.sql.tables import grants
+from forwarder.tenancy.sealing import of_grant
+from forwarder.tenancy.sql.database import grants, insert_into, transaction
 
 _FIRST_VERSION = 0
 

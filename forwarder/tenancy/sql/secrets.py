@@ -1,15 +1,50 @@
-"""The deployment's secrets in its database: only their public keys and states."""
+"""The deployment's secrets in its database: only their public keys and states; what is sealed to them; and the
+short-lived keys of cards.
 
-from collections.abc import Collection, Sequence
+Cards' keys are created in advance, one per hour, so that an ingress can work for days without the database."""
 
-from sqlalchemy import Row, func, select, update
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from pydantic_core import from_json, to_json
+from sqlalchemy import Column, Row, Table, and_, delete, func, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from forwarder.tenancy.port import NotKnown
-from forwarder.tenancy.sealing.keys import PublicKeys, Secret
-from forwarder.tenancy.sealing.registry import KnownSecret, SecretState, active_of, check_secrets
-from forwarder.tenancy.sql.database import in_utc, insert_into, transaction
-from forwarder.tenancy.sql.tables import secrets
+from forwarder.tenancy.cards import SealingKey
+from forwarder.tenancy.port import Account, CannotOpen, NotKnown
+from forwarder.tenancy.sealing import (
+    SEPARATOR,
+    KeyPair,
+    Keyring,
+    KeyWrapper,
+    KnownSecret,
+    PublicKeys,
+    PublicKeySealer,
+    Resealed,
+    Secret,
+    SecretState,
+    WrappedKey,
+    active_of,
+    check_secrets,
+    of_client_key,
+    of_credential,
+    of_grant,
+    of_webhook_secret,
+)
+from forwarder.tenancy.sql.database import (
+    grants,
+    in_utc,
+    insert_into,
+    integration_accounts,
+    sealing_keys,
+    secrets,
+    transaction,
+    webhook_endpoints,
+    webhook_secrets,
+)
 
 
 class NoSecretYet(LookupError):
@@ -94,3 +129,237 @@ def _known(row: Row[tuple[object, ...]]) -> KnownSecret:
     keys = PublicKeys(row.id, *(bytes.fromhex(getattr(row, name)) for name in names))
     activated_at = None if row.activated_at is None else in_utc(row.activated_at)
     return KnownSecret(keys, SecretState(row.state), in_utc(row.created_at), activated_at)
+
+
+_BATCH: Final = 200
+_KEY_ID_LENGTH: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """A column of sealed texts. `bound_to` makes the binding from the values of `of`. `webhooks`: whether the webhooks key is
+    used."""
+
+    name: str
+    column: Column[str]
+    keys: Sequence[Column[str]]
+    of: Sequence[Column[Any]]
+    bound_to: Callable[..., str]
+    webhooks: bool = False
+
+    @property
+    def table(self) -> Table:
+        return self.column.table
+
+
+def _credential(account_id: str, base_url: str, options: Mapping[str, Any]) -> str:
+    return of_credential(Account(account_id, "", "", base_url, "", options=options))
+
+
+_account, _grant, _hook, _earlier = integration_accounts.c, grants.c, webhook_endpoints.c, webhook_secrets.c
+
+_KEPT: Final = (
+    _Kept(
+        "credentials",
+        _account.credential,
+        (_account.id,),
+        (_account.id, _account.base_url, _account.options),
+        _credential,
+    ),
+    _Kept("client keys", _account.client_key, (_account.id,), (_account.id,), of_client_key),
+    _Kept("grants", _grant.content, _of := (_grant.account_id, _grant.credential), _of, of_grant),
+    _Kept("webhook secrets", _hook.secret, (_hook.id,), (_hook.id,), of_webhook_secret, webhooks=True),
+    _Kept(
+        "previous webhook secrets", _hook.previous_secret, (_hook.id,), (_hook.id,), of_webhook_secret, webhooks=True
+    ),
+    _Kept(
+        "earlier webhook secrets",
+        _earlier.secret,
+        (_earlier.endpoint_id,),
+        (_earlier.endpoint_id,),
+        of_webhook_secret,
+        webhooks=True,
+    ),
+)
+
+
+class SqlSealed:
+    """Everything that is kept sealed, on PostgreSQL or SQLite. Raises `TenancyUnavailable`."""
+
+    def __init__(self, engine: AsyncEngine) -> None:
+        self._engine = engine
+
+    async def counts(self) -> dict[str, Counter[str]]:
+        """The number of texts of each name sealed to each key id."""
+        found: dict[str, Counter[str]] = {}
+        async with transaction(self._engine, writes=False) as connection:
+            for kept in _KEPT:
+                key_id = func.substr(kept.column, 1, _KEY_ID_LENGTH)
+                rows = await connection.execute(
+                    select(key_id, func.count()).where(kept.column.is_not(None)).group_by(key_id)
+                )
+                found[kept.name] = Counter({row[0]: row[1] for row in rows})
+        return found
+
+    async def reseal(self, keyring: Keyring) -> dict[str, Resealed]:
+        """Reseals texts of other keys to the active secret, row by row, and only if unchanged since they were read; so it is safe
+        during operation, and to repeat."""
+        return {kept.name: await self._reseal(kept, keyring) for kept in _KEPT}
+
+    async def _reseal(self, kept: _Kept, keyring: Keyring) -> Resealed:
+        pair = keyring.active.webhooks if kept.webhooks else keyring.active.accounts
+        sealer = PublicKeySealer(pair.public_key)
+        others = and_(kept.column.is_not(None), kept.column.not_like(f"{pair.key_id}{SEPARATOR}%"))
+        wanted = select(kept.column, *kept.keys, *kept.of).where(others).order_by(*kept.keys)
+        async with transaction(self._engine, writes=False) as connection:
+            rows = [tuple(row) for row in await connection.execute(wanted)]
+        moved = failed = 0
+        for first in range(0, len(rows), _BATCH):
+            async with transaction(self._engine, writes=True) as connection:
+                for sealed, *rest in rows[first : first + _BATCH]:
+                    keys, of = rest[: len(kept.keys)], rest[len(kept.keys) :]
+                    try:
+                        text = keyring.open_text(sealed, bound_to := kept.bound_to(*of))
+                    except CannotOpen:
+                        failed += 1
+                        continue
+                    same = (column == value for column, value in zip(kept.keys, keys, strict=True))
+                    change = update(kept.table).where(*same, kept.column == sealed)
+                    new = sealer.seal_text(text, bound_to)
+                    moved += (await connection.execute(change.values({kept.column.name: new}))).rowcount
+        return Resealed(moved, failed)
+
+
+HOUR: Final = timedelta(hours=1)
+AHEAD: Final = timedelta(hours=48)
+"""How long an ingress can seal cards without the database."""
+
+MARGIN: Final = timedelta(minutes=15)
+"""The minimum time that a key is kept after its hour: covers publishing, and the difference of clocks."""
+
+_row = sealing_keys.c
+_PUBLIC = (_row.key_id, _row.public_key, _row.not_before, _row.not_after, _row.verify_key, _row.signature)
+"""The columns that an ingress may read."""
+
+
+class SqlSealingKeys:
+    """`SealingKeys` on PostgreSQL or SQLite, for those who hold the secrets."""
+
+    def __init__(self, engine: AsyncEngine, keyring: Keyring) -> None:
+        self._engine = engine
+        self._keyring = keyring
+        self._wrapper = KeyWrapper(keyring)
+
+    async def publish(self, *, now: datetime) -> int:
+        first = now.replace(minute=0, second=0, microsecond=0)
+        hours = [first + HOUR * number for number in range(AHEAD // HOUR + 1)]
+        async with transaction(self._engine, writes=False) as connection:
+            wanted = select(_row.not_before).where(_row.not_before >= _seconds(first))
+            there = set(await connection.scalars(wanted))
+        missing = [self._new(hour) for hour in hours if _seconds(hour) not in there]
+        if missing:
+            # If two publish at once, the first one's key of an hour is kept.
+            new = insert_into(self._engine, sealing_keys).on_conflict_do_nothing()
+            async with transaction(self._engine, writes=True) as connection:
+                await connection.execute(new, missing)
+        return len(missing)
+
+    async def private_key(self, key_id: str) -> bytes | None:
+        wanted = select(_row.secret_id, _row.private_key).where(_row.key_id == key_id)
+        async with transaction(self._engine, writes=False) as connection:
+            row = (await connection.execute(wanted)).one_or_none()
+        if row is None:
+            return None
+        return self._wrapper.unwrap(WrappedKey(row.secret_id, row.private_key), _purpose(key_id))
+
+    async def ended(self, *, now: datetime) -> Mapping[str, Mapping[int, int] | None]:
+        wanted = select(_row.key_id, _row.ends).where(_row.not_after <= _seconds(now - MARGIN))
+        async with transaction(self._engine, writes=False) as connection:
+            rows = (await connection.execute(wanted)).all()
+        return {row.key_id: None if row.ends is None else _ends(row.ends) for row in rows}
+
+    async def note_ends(self, key_ids: Collection[str], ends: Mapping[int, int]) -> None:
+        noted = update(sealing_keys).where(_row.key_id.in_(key_ids), _row.ends.is_(None))
+        async with transaction(self._engine, writes=True) as connection:
+            await connection.execute(noted.values(ends=to_json(dict(ends)).decode()))
+
+    async def destroy(self, key_ids: Collection[str]) -> None:
+        destroyed = delete(sealing_keys).where(_row.key_id.in_(key_ids))
+        async with transaction(self._engine, writes=True) as connection:
+            await connection.execute(destroyed)
+
+    async def counts(self) -> dict[str, Counter[str]]:
+        """The number of private keys that each secret wraps."""
+        wanted = select(_row.secret_id, func.count()).group_by(_row.secret_id)
+        async with transaction(self._engine, writes=False) as connection:
+            return {"sealing keys": Counter({row[0]: row[1] for row in await connection.execute(wanted)})}
+
+    async def reseal(self, keyring: Keyring) -> dict[str, Resealed]:
+        """Wraps and signs the keys of other secrets with the active one."""
+        wanted = select(sealing_keys).where(_row.secret_id != keyring.active.id)
+        async with transaction(self._engine, writes=False) as connection:
+            rows = (await connection.execute(wanted)).all()
+        wrapper, moved, failed = KeyWrapper(keyring), 0, 0
+        for row in rows:
+            try:
+                key = wrapper.unwrap(WrappedKey(row.secret_id, row.private_key), _purpose(row.key_id))
+            except CannotOpen:
+                failed += 1
+                continue
+            values = _signed(keyring, wrapper, KeyPair.of(key), _moment(row.not_before), _moment(row.not_after))
+            change = update(sealing_keys).where(_row.key_id == row.key_id, _row.private_key == row.private_key)
+            async with transaction(self._engine, writes=True) as connection:
+                moved += (await connection.execute(change.values(values))).rowcount
+        return {"sealing keys": Resealed(moved, failed)}
+
+    def _new(self, not_before: datetime) -> dict[str, Any]:
+        return _signed(self._keyring, self._wrapper, KeyPair.new(), not_before, not_before + HOUR)
+
+
+async def load_sealing_keys(engine: AsyncEngine, *, now: datetime) -> Sequence[SealingKey]:
+    """The public halves that can be sealed to from now on; whether they are trusted is the caller's to check. Raises
+    `TenancyUnavailable`."""
+    wanted = select(*_PUBLIC).where(_row.not_after > _seconds(now - MARGIN)).order_by(_row.not_before)
+    async with transaction(engine, writes=False) as connection:
+        return [_key(row) for row in await connection.execute(wanted)]
+
+
+def _signed(
+    keyring: Keyring, wrapper: KeyWrapper, pair: KeyPair, not_before: datetime, not_after: datetime
+) -> dict[str, Any]:
+    """The columns of a key that the active secret wraps and signs."""
+    key = SealingKey.signed_by(keyring.active, pair, not_before, not_after)
+    wrapped = wrapper.wrap(pair.private_key, _purpose(pair.key_id))
+    return {
+        "key_id": key.key_id,
+        "public_key": key.public_key.hex(),
+        "not_before": _seconds(not_before),
+        "not_after": _seconds(not_after),
+        "secret_id": wrapped.secret_id,
+        "verify_key": key.verify_key.hex(),
+        "signature": key.signature.hex(),
+        "private_key": wrapped.content,
+    }
+
+
+def _key(row: Any) -> SealingKey:
+    public_key, verify_key, signature = (
+        bytes.fromhex(each) for each in (row.public_key, row.verify_key, row.signature)
+    )
+    return SealingKey(row.key_id, public_key, _moment(row.not_before), _moment(row.not_after), verify_key, signature)
+
+
+def _ends(text: str) -> dict[int, int]:
+    return {int(partition): end for partition, end in from_json(text).items()}
+
+
+def _purpose(key_id: str) -> str:
+    return f"sealing-key {key_id}"
+
+
+def _seconds(moment: datetime) -> int:
+    return int(moment.timestamp())
+
+
+def _moment(seconds: int) -> datetime:
+    return datetime.fromtimestamp(seconds, UTC)

@@ -8,8 +8,7 @@ from sqlalchemy import ColumnElement, Double, bindparam, func, literal_column
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.tenancy.limits import Consumption
-from forwarder.tenancy.sql.database import insert_into, transaction
-from forwarder.tenancy.sql.tables import key_usage, key_uses
+from forwarder.tenancy.sql.database import insert_into, key_usage, key_uses, transaction
 
 Now = Callable[[], ColumnElement[float]]
 """An expression for the time in seconds, without parameters, so that one statement can take many rows."""
@@ -17,7 +16,6 @@ Now = Callable[[], ColumnElement[float]]
 # Seconds since 1970. SQLite counts in Julian days.
 _POSTGRESQL_TIME: ColumnElement[float] = literal_column("CAST(extract(epoch FROM now()) AS DOUBLE PRECISION)", Double())
 _SQLITE_TIME: ColumnElement[float] = literal_column("((julianday('now') - 2440587.5) * 86400.0)", Double())
-
 _RESOLUTION: Final = timedelta(seconds=60)
 
 

@@ -24,11 +24,11 @@ from forwarder.topics.embedded.file import (
     NoOp,
     entry_of,
     execute_all,
+    list_topics,
     open_file,
     reaching_file,
     writing,
 )
-from forwarder.topics.embedded.offsets import list_topics
 from forwarder.topics.port import LogUnavailable, Message, too_large
 from forwarder.topics.publishing import RecentFailure, partition_of
 

@@ -45,7 +45,6 @@ _Records = Mapping[TopicPartition, Sequence[ConsumerRecord]]
 _NO_PARTITION = None
 _CAREFUL_READS = 1_000  # readable records in a row after which a reader is careful no more
 _TRIES = 3  # a broken connection may corrupt a batch once
-
 _CANCEL_SECONDS = 1.0
 _RETURN_SECONDS = 0.05  # for aiokafka to return empty-handed after its own time-out
 _NEWER_MILLISECONDS = 5  # for what is on the broker already
@@ -77,7 +76,7 @@ async def fetched(
 ) -> _Records:
     """As `getmany`. Raises `CannotRead`; `KafkaError` for anything that is not about the content of a batch."""
     try:
-        return cast(_Records, await consumer.getmany(*partitions, timeout_ms=timeout_ms, max_records=max_records))
+        return cast("_Records", await consumer.getmany(*partitions, timeout_ms=timeout_ms, max_records=max_records))
     except (CorruptRecordException, UnsupportedCodecError) as error:
         raise CannotRead(error) from error
     except (KafkaError, ConsumerStoppedError):

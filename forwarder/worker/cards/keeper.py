@@ -16,7 +16,7 @@ from forwarder.observability import metrics
 from forwarder.process.clock import Clock
 from forwarder.store.submissions.port import CardKeys
 from forwarder.tenancy.port import SealingKeys
-from forwarder.tenancy.sealing.wrapping import KeyWrapper
+from forwarder.tenancy.sealing import KeyWrapper
 from forwarder.topics.port import Log
 from forwarder.worker.cards.vault import CardVault
 

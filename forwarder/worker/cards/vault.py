@@ -14,11 +14,8 @@ from forwarder.process.containment import FAULTS, Where, contained
 from forwarder.process.loops import Batcher
 from forwarder.reservation.request import CardDetails, SealedCard
 from forwarder.reservation.submission import Submission
-from forwarder.store.submissions.port import CardKeys, StoreUnavailable
-from forwarder.store.submissions.work import Arrival, CardKey, KeptCard
-from forwarder.tenancy.port import Account, CannotOpen, NotBound, SealingKeys, TenancyUnavailable
-from forwarder.tenancy.sealing.binding import is_card_of, of_card
-from forwarder.tenancy.sealing.cards import (
+from forwarder.store.submissions.port import Arrival, CardKey, CardKeys, KeptCard, StoreUnavailable
+from forwarder.tenancy.cards import (
     CODE_PURPOSE,
     GONE,
     NUMBER_PURPOSE,
@@ -30,7 +27,8 @@ from forwarder.tenancy.sealing.cards import (
     open_in_row,
     seal_for_row,
 )
-from forwarder.tenancy.sealing.wrapping import KeyWrapper, WrappedKey
+from forwarder.tenancy.port import Account, CannotOpen, NotBound, SealingKeys, TenancyUnavailable
+from forwarder.tenancy.sealing import KeyWrapper, WrappedKey, is_card_of, of_card
 
 _log = structlog.get_logger(__name__)
 

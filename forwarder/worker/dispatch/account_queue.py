@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 from forwarder.process.clock import Clock
 from forwarder.process.containment import FAULTS, Where, contained
 from forwarder.reservation.outcome import Status
-from forwarder.store.submissions.work import Work
+from forwarder.store.submissions.port import Work
 from forwarder.tenancy.port import Account
 from forwarder.worker.dispatch.throttle import Admission, Throttle
 from forwarder.worker.push_context import NOT_ATTEMPTED, HealthSignal, PushContext

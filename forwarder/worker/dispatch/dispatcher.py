@@ -10,7 +10,7 @@ from forwarder.observability import metrics
 from forwarder.process.clock import Clock
 from forwarder.process.loops import cancel_all
 from forwarder.reservation.submission import Submission
-from forwarder.store.submissions.work import UNKNOWN, Work
+from forwarder.store.submissions.port import UNKNOWN, Work
 from forwarder.tenancy.port import Account
 from forwarder.worker.dispatch.account_queue import AccountQueue, MaxPerCreate, Push
 from forwarder.worker.dispatch.throttle import Throttles

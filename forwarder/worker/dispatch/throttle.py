@@ -16,7 +16,7 @@ import structlog
 from forwarder.observability import metrics
 from forwarder.pms.port import OVERLOADED, Limits
 from forwarder.process.clock import Clock
-from forwarder.store.processes.port import ThrottleState
+from forwarder.store.submissions.port import ThrottleState
 from forwarder.tenancy.port import Account
 from forwarder.worker.dispatch.breaker import Breaker, BreakerState, Tolerance
 from forwarder.worker.dispatch.concurrency_limit import ConcurrencyLimit

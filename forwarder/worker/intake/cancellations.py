@@ -17,8 +17,7 @@ from forwarder.observability import metrics
 from forwarder.process.containment import Where
 from forwarder.process.loops import keep_trying
 from forwarder.reservation.cancellation import CancellationRequest
-from forwarder.store.submissions.port import StoreUnavailable
-from forwarder.store.submissions.work import CancellationArrival, NotedOn
+from forwarder.store.submissions.port import CancellationArrival, NotedOn, StoreUnavailable
 from forwarder.tenancy.port import DEFAULT_DEADLINE_SECONDS, Account, TenancyUnavailable
 from forwarder.topics.codec import header
 from forwarder.topics.port import ConsumedMessage, LogUnavailable, Message

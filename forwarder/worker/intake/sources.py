@@ -21,12 +21,11 @@ from forwarder.reservation.cancellation import CancellationRequest
 from forwarder.reservation.duplicates import CONFLICTING_BODY
 from forwarder.reservation.failures import FAILURE_CLASS, OTHER
 from forwarder.reservation.submission import Submission
-from forwarder.store.submissions.port import StoreUnavailable, Unstorable
-from forwarder.store.submissions.work import Arrival, ConflictingBody, Duplicate, Work
+from forwarder.store.submissions.port import Arrival, ConflictingBody, Duplicate, StoreUnavailable, Unstorable, Work
 from forwarder.tenancy.port import DEFAULT_DEADLINE_SECONDS, Account, TenancyUnavailable
-from forwarder.topics.cancellations import decode_cancellation
 from forwarder.topics.codec import (
     Undecodable,
+    decode_cancellation,
     decode_with_text,
     encode_conflict,
     encode_duplicate,

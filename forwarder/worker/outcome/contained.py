@@ -18,7 +18,7 @@ from forwarder.reservation.evidence import Came, LookUp, Park, read_target
 from forwarder.reservation.failures import INTERNAL_ERROR
 from forwarder.reservation.outcome import CancelOutcome, Confirmed, Deferred, InDoubt, Outcome
 from forwarder.store.submissions.completion import with_attempt
-from forwarder.store.submissions.work import Ended, Postponed, Work
+from forwarder.store.submissions.port import Ended, Postponed, Work
 from forwarder.worker.outcome.policy import decide
 from forwarder.worker.push_context import PushResult
 

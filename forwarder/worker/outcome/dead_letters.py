@@ -9,8 +9,8 @@ from pydantic_core import to_json
 from forwarder.process.clock import iso
 from forwarder.process.containment import Fault
 from forwarder.reservation.failures import EXPIRED_REASONS, FAILURE_CLASS, FORGED, INTERNAL_ERROR, UNDECODABLE, class_of
-from forwarder.store.submissions.work import DeadLetter, Ended, Work
-from forwarder.tenancy.sealing.cards import GONE
+from forwarder.store.submissions.port import DeadLetter, Ended, Work
+from forwarder.tenancy.cards import GONE
 from forwarder.topics.codec import encode_submission
 from forwarder.topics.dead_letters import CUT, PREFIX
 from forwarder.topics.port import MAX_MESSAGE_BYTES, ConsumedMessage, Message, Topics

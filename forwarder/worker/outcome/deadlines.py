@@ -8,7 +8,7 @@ from collections.abc import Collection
 
 from forwarder.process.containment import FAULTS, Where, contained
 from forwarder.reservation.outcome import Status
-from forwarder.store.submissions.work import Ended, Postponed, Work
+from forwarder.store.submissions.port import Ended, Postponed, Work
 from forwarder.tenancy.port import Account, TenancyUnavailable
 from forwarder.worker.dispatch.dispatcher import Dispatcher
 from forwarder.worker.lease import Lease

@@ -24,7 +24,7 @@ from forwarder.reservation.outcome import Cancelled, Confirmed, Deferred, InDoub
 from forwarder.reservation.problems import endings
 from forwarder.reservation.problems.problem import Problem, ProblemType
 from forwarder.store.submissions.completion import cancellation_of, completed, described_problem, event_of
-from forwarder.store.submissions.work import Ended, PmsReservation, Postponed, Work
+from forwarder.store.submissions.port import Ended, PmsReservation, Postponed, Work
 from forwarder.worker.push_context import PushResult
 
 BASE_SECONDS = 2.0

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import cache
+from typing import TYPE_CHECKING
 
 import structlog
 from prometheus_client import Counter, Histogram
@@ -24,8 +25,7 @@ from forwarder.process.containment import FAULTS, Blame, Fault, Where, by_halves
 from forwarder.process.loops import Batcher, keep_trying
 from forwarder.reservation.failures import OTHER
 from forwarder.reservation.outcome import Status, describe
-from forwarder.store.submissions.port import Recorder, StoreUnavailable
-from forwarder.store.submissions.work import Ended, OutboxEvent, Postponed
+from forwarder.store.submissions.port import Ended, OutboxEvent, Postponed, StoreUnavailable
 from forwarder.topics.codec import encode_result
 from forwarder.topics.port import LogUnavailable, Publisher, Topics, refuse_too_large
 from forwarder.topics.signing import MessageSigner
@@ -35,6 +35,12 @@ from forwarder.worker.outcome.contained import after_fault, came_of
 from forwarder.worker.outcome.dead_letters import DeadLetterWriter, letter_message
 from forwarder.worker.parts import WorkerSettings
 from forwarder.worker.push_context import PushContext, PushResult
+
+if TYPE_CHECKING:
+    from forwarder.store.submissions.recorder import Recorder
+
+if TYPE_CHECKING:
+    from forwarder.store.submissions.recorder import Recorder
 
 _log = structlog.get_logger(__name__)
 
@@ -51,7 +57,7 @@ class OutboxPublisher:
 
     def __init__(
         self,
-        recorder: Recorder,
+        recorder: "Recorder",
         publisher: Publisher,
         signer: MessageSigner,
         topics: Topics,
@@ -182,7 +188,7 @@ class OutcomeRecorder:
 
     def __init__(
         self,
-        recorder: Recorder,
+        recorder: "Recorder",
         outbox: OutboxPublisher,
         letters: DeadLetterWriter,
         lease: Lease,

@@ -25,7 +25,7 @@ from forwarder.reservation.outcome import (
 )
 from forwarder.reservation.problems.problem import Problem
 from forwarder.store.submissions.completion import with_attempt
-from forwarder.store.submissions.work import Attempt
+from forwarder.store.submissions.port import Attempt
 
 R = TypeVar("R", Outcome, LookupOutcome, CancelOutcome)
 

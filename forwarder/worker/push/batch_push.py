@@ -9,7 +9,7 @@ import structlog
 from forwarder.process.clock import Clock
 from forwarder.process.containment import FAULTS, Where, as_fault, contained
 from forwarder.reservation.outcome import InDoubt, Outcome
-from forwarder.store.submissions.work import Work
+from forwarder.store.submissions.port import Work
 from forwarder.tenancy.port import Account
 from forwarder.worker.push.attempts import Attempts, sound
 from forwarder.worker.push.pusher import Pusher

@@ -14,7 +14,7 @@ from forwarder.observability.tracing.context import trace_id_of
 from forwarder.process.clock import Clock
 from forwarder.process.containment import FAULTS, Blame, Where, as_fault, contained
 from forwarder.reservation.evidence import Came
-from forwarder.store.submissions.work import Ended, Postponed, Work
+from forwarder.store.submissions.port import Ended, Postponed, Work
 from forwarder.tenancy.port import Account
 from forwarder.worker.lease import Lease
 from forwarder.worker.outcome.contained import after_fault, came_of

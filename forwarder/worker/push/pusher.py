@@ -35,8 +35,7 @@ from forwarder.reservation.problems.problem import Problem
 from forwarder.reservation.request import CardDetails
 from forwarder.reservation.submission import Submission
 from forwarder.store.submissions.completion import with_attempt
-from forwarder.store.submissions.port import StoreUnavailable
-from forwarder.store.submissions.work import PmsReservation, Work
+from forwarder.store.submissions.port import PmsReservation, StoreUnavailable, Work
 from forwarder.tenancy.port import Account, CannotOpen, NotBound, TenancyUnavailable, Unsealer
 from forwarder.worker.cards.vault import CardGone, CodeGone
 from forwarder.worker.outcome.policy import CARD_KEY_MISSING

@@ -39,7 +39,7 @@ from forwarder.reservation.outcome import (
     Rejected,
     Status,
 )
-from forwarder.store.submissions.work import Work
+from forwarder.store.submissions.port import Work
 from forwarder.worker.push.attempts import Attempts
 from forwarder.worker.push_context import PushResult, too_late, while_leased
 

@@ -8,12 +8,15 @@ such row at a time, so that others are not suspected with it; after `MAX_DEATHS`
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from forwarder.store.submissions.port import Recorder, StoreUnavailable
+from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.worker.push_context import LeaseLost
+
+if TYPE_CHECKING:
+    from forwarder.store.submissions.recorder import Recorder
 
 SUSPECT_AFTER: Final = 2
 """Takeovers. Most rows are taken over once at the most, as one of thousands that a worker held."""
@@ -30,7 +33,7 @@ class EndsWorkers(Exception):
 class Suspects:
     """The suspects of one worker; `worker_id` returns its current id."""
 
-    def __init__(self, recorder: Recorder, worker_id: Callable[[], str]) -> None:
+    def __init__(self, recorder: "Recorder", worker_id: Callable[[], str]) -> None:
         self._recorder = recorder
         self._worker_id = worker_id
         self._alone = asyncio.Lock()

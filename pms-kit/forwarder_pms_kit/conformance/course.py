@@ -17,7 +17,7 @@ from forwarder.reservation.booking import Booking
 from forwarder.reservation.evidence import LookUp, SendAgain, Target
 from forwarder.reservation.outcome import Confirmed, Status
 from forwarder.reservation.submission import Submission
-from forwarder.store.submissions.work import Ended, Postponed, Work
+from forwarder.store.submissions.port import Ended, Postponed, Work
 from forwarder.tenancy.port import Account
 from forwarder.worker.outcome.policy import decide
 from forwarder.worker.push.attempts import Attempts

@@ -15,9 +15,9 @@ from forwarder.process.clock import SystemClock
 from forwarder.reservation.outcome import Absent, Cancelled, Confirmed, Deferred, InDoubt, Rejected
 from forwarder.simulator.kinds.booking_sync_oauth import LIFE
 from forwarder.simulator.world import World
-from forwarder.store.database import Engine
+from forwarder.store.engine import Engine
 from forwarder.tenancy.port import TenancyUnavailable
-from forwarder.tenancy.sealing.texts import SecretUnsealer, sealer_of
+from forwarder.tenancy.sealing import SecretUnsealer, sealer_of
 from forwarder.tenancy.sql.grants import SqlGrants
 from tests.support.memory.clock import ManualClock
 from tests.support.simulator.server import CARD, Simulator, booking, running_simulator

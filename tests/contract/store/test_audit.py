@@ -12,14 +12,14 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from forwarder.operate.submissions.settle import NotInDoubt, Repair
 from forwarder.oversight.audit import Actor, Audit, acting_as
 from forwarder.oversight.tenancy import AuditedTenancy
-from forwarder.store.audit.port import AuditEntry, AuditFilter, AuditResult, NewEntry
-from forwarder.store.audit.trail import SqlAuditTrail
-from forwarder.store.submissions.repairs import SqlRepairs
+from forwarder.store.audit import AuditEntry, AuditFilter, AuditResult, NewEntry
+from forwarder.store.audit_trail import SqlAuditTrail
+from forwarder.store.submissions.repairs import Repairs
 from forwarder.store.tables import audit as table
 from forwarder.store.tables import audit_head
 from forwarder.tenancy.port import Account, NotKnown, TenancyUnavailable
 from forwarder.tenancy.sql.admin import SqlTenancyAdmin
-from forwarder.tenancy.sql.tables import api_keys
+from forwarder.tenancy.sql.database import api_keys
 from tests.support.memory.clock import ManualClock
 
 ANNA = Actor("operator", "anna", "host-1")
@@ -98,7 +98,7 @@ async def test_what_changes_nothing_is_not_audited_as_done(
     engine: AsyncEngine, audit: Audit, trail: SqlAuditTrail
 ) -> None:
     with pytest.raises(NotInDoubt):
-        await Repair(SqlRepairs(engine), ManualClock(), audit).reject("rsv_unknown", "Maria Gonzalez says no")
+        await Repair(Repairs(engine), ManualClock(), audit).reject("rsv_unknown", "Maria Gonzalez says no")
     (entry,) = await entries(trail)
     assert (entry.action, entry.target, entry.result) == ("submission.settle", "rsv_unknown", "refused")
     assert "Maria" not in repr(entry)

@@ -11,11 +11,11 @@ from forwarder.operate.submissions.settle import Repair, Settlements, read_settl
 from forwarder.oversight.audit import Audit
 from forwarder.process.clock import iso
 from forwarder.reservation.outcome import Status
-from forwarder.store.audit.port import AuditFilter
-from forwarder.store.audit.trail import SqlAuditTrail
-from forwarder.store.lists.overview import SqlOverview
-from forwarder.store.submissions.recorder import SqlRecorder
-from forwarder.store.submissions.repairs import SqlRepairs
+from forwarder.store.audit import AuditFilter
+from forwarder.store.audit_trail import SqlAuditTrail
+from forwarder.store.lists.overview import Overview
+from forwarder.store.submissions.recorder import Recorder
+from forwarder.store.submissions.repairs import Repairs
 from forwarder.tenancy.sql.directory import SqlDirectory
 from tests.support.memory.clock import ManualClock
 from tests.support.store.stored import LATER, arrivals, final, lease, postponed, row
@@ -24,12 +24,12 @@ SOON = LATER - timedelta(minutes=1)
 
 
 async def test_waiting_submissions_are_made_due_once(engine: AsyncEngine) -> None:
-    recorder, overview, trail = SqlRecorder(engine), SqlOverview(engine), SqlAuditTrail(engine)
+    recorder, overview, trail = Recorder(engine), Overview(engine), SqlAuditTrail(engine)
     await lease(recorder, "w1")
     works = await recorder.ingest("w1", arrivals(range(1, 4)), now=SOON)
     await recorder.record("w1", [], [postponed(work) for work in works[:2]])
     clock = ManualClock(SOON)
-    retries = Retries(SqlRepairs(engine), clock, Audit(trail, clock))
+    retries = Retries(Repairs(engine), clock, Audit(trail, clock))
     found = await overview.summaries([work.submission.request_id for work in works])
     plan = plan_retry(found, now=iso(SOON))
     assert {each.id for each in plan.chosen} == {work.id for work in works[:2]}
@@ -44,14 +44,14 @@ async def test_waiting_submissions_are_made_due_once(engine: AsyncEngine) -> Non
 
 
 async def test_a_file_settles_what_is_in_doubt_and_a_second_time_nothing(engine: AsyncEngine) -> None:
-    recorder, overview, trail = SqlRecorder(engine), SqlOverview(engine), SqlAuditTrail(engine)
+    recorder, overview, trail = Recorder(engine), Overview(engine), SqlAuditTrail(engine)
     await lease(recorder, "w1")
     works = await recorder.ingest("w1", arrivals(range(1, 4)), now=SOON)
     doubts = [replace(final(work, status=Status.IN_DOUBT), pms_reservation_id=None) for work in works[:2]]
     await recorder.record("w1", [*doubts, final(works[2])], [])
     ids = [work.submission.request_id for work in works]
     clock = ManualClock(LATER)
-    repair = Repair(SqlRepairs(engine), clock, Audit(trail, clock), by="Ann", note="ticket 7, 4111 1111 1111 1111")
+    repair = Repair(Repairs(engine), clock, Audit(trail, clock), by="Ann", note="ticket 7, 4111 1111 1111 1111")
     settling = Settlements(repair, overview, SqlDirectory(engine, clock))
     text = f"requestId,decision,pmsReservationId,reason\n{ids[0]},confirmed,4711,\n{ids[1]},rejected,,sold out\n"
     settlements, _ = read_settlements(f"{text}{ids[2]},rejected,,no\nrsv_none,not_made,,\n")

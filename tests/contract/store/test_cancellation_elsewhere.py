@@ -8,8 +8,8 @@ import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.reservation.cancellation import CancellationRequest
-from forwarder.store.submissions.recorder import SqlRecorder
-from forwarder.topics.cancellations import decode_cancellation, encode_cancellation
+from forwarder.store.submissions.recorder import Recorder
+from forwarder.topics.codec import decode_cancellation, encode_cancellation
 from forwarder.topics.port import ConsumedMessage, Message, Topics
 from forwarder.worker.dispatch.dispatcher import Dispatcher
 from forwarder.worker.intake.cancellations import CancellationIntake
@@ -33,7 +33,7 @@ class _Log:
 
 @dataclass
 class _Parts:
-    recorder: SqlRecorder
+    recorder: Recorder
     publisher: _Log
     directory: Accounts = field(default_factory=Accounts)
     topics: Topics = field(default_factory=Topics)
@@ -44,13 +44,13 @@ class _Worker:
     """One that has `partition`, and whose PMS never answers."""
 
     def __init__(self, engine: AsyncEngine, partition: int) -> None:
-        self.parts = _Parts(SqlRecorder(engine), _Log())
+        self.parts = _Parts(Recorder(engine), _Log())
         self.partition = partition
         self.pushing: list[PushContext] = []
         self.dispatcher = Dispatcher(self.parts.clock, self._push, max_held=100)
         self.dispatcher.partitions = frozenset({partition})
         self.lease = Lease(self.parts.recorder, self.parts.clock, 30.0)
-        self.cancellations = CancellationIntake(cast(WorkerParts, self.parts), self.dispatcher, self.lease)
+        self.cancellations = CancellationIntake(cast("WorkerParts", self.parts), self.dispatcher, self.lease)
 
     async def _push(self, pushes: Sequence[PushContext]) -> HealthSignal:
         self.pushing += pushes

@@ -15,9 +15,9 @@ from forwarder.reservation.cancellation import CancellationRequest, Cancellation
 from forwarder.reservation.outcome import Status
 from forwarder.store.lists.port import StoredSubmission
 from forwarder.store.lists.reader import SqlReader
-from forwarder.store.submissions.recorder import SqlRecorder
-from forwarder.store.submissions.repairs import SqlRepairs
-from forwarder.store.submissions.work import CancellationArrival, NotedCancellation, NotedOn, PmsReservation, Work
+from forwarder.store.submissions.port import CancellationArrival, NotedCancellation, NotedOn, PmsReservation, Work
+from forwarder.store.submissions.recorder import Recorder
+from forwarder.store.submissions.repairs import Repairs
 from tests.support.store.stored import (
     DEADLINE,
     LATER,
@@ -42,9 +42,9 @@ TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01 congo=t61"
 
 
 @pytest.fixture
-async def recorder(engine: AsyncEngine) -> SqlRecorder:
+async def recorder(engine: AsyncEngine) -> Recorder:
     """A store with the worker "w1" holding its lease."""
-    opened = SqlRecorder(engine)
+    opened = Recorder(engine)
     await lease(opened, "w1")
     return opened
 
@@ -56,28 +56,28 @@ def asked(number: int = 1, *, revision: int = 0, account: str = "acc", **fields:
     return CancellationArrival(replace(request, **fields), CANCEL_BY)
 
 
-async def ask(recorder: SqlRecorder, *which: CancellationArrival) -> None:
+async def ask(recorder: Recorder, *which: CancellationArrival) -> None:
     await recorder.request_cancellations(which or [asked()], now=LATER)
 
 
-async def taken_in(recorder: SqlRecorder, *numbers: int, held: bool = True) -> list[Work]:
+async def taken_in(recorder: Recorder, *numbers: int, held: bool = True) -> list[Work]:
     return list(await recorder.ingest("w1", arrivals(numbers or [1], held=held), now=NOW))
 
 
-async def confirmed(recorder: SqlRecorder, number: int = 1) -> Work:
+async def confirmed(recorder: Recorder, number: int = 1) -> Work:
     """A row that was made, its event published."""
     (work,) = await taken_in(recorder, number)
     await record(recorder, final(work))
     return work
 
 
-async def record(recorder: SqlRecorder, *finals: Any) -> None:
+async def record(recorder: Recorder, *finals: Any) -> None:
     events = await recorder.record("w1", finals, [])
     assert len(events) == len(finals)
     await recorder.published([entry.id for entry in events.values()])
 
 
-async def claimed(recorder: SqlRecorder, *, at: Any = LATER) -> Sequence[Work]:
+async def claimed(recorder: Recorder, *, at: Any = LATER) -> Sequence[Work]:
     return await recorder.claim("w1", "acc", ALL, now=at, limit=10)
 
 
@@ -101,7 +101,7 @@ def refused(work: Work) -> Any:
 
 
 async def test_what_is_confirmed_is_due_at_once_with_all_that_its_cancellation_takes(
-    recorder: SqlRecorder, engine: AsyncEngine
+    recorder: Recorder, engine: AsyncEngine
 ) -> None:
     made = await confirmed(recorder)
     assert await claimed(recorder) == []
@@ -118,7 +118,7 @@ async def test_what_is_confirmed_is_due_at_once_with_all_that_its_cancellation_t
     assert (now.revision, now.property_id) == (1, "1001")
 
 
-async def test_from_then_on_it_is_part_of_the_trace_of_who_cancels(recorder: SqlRecorder) -> None:
+async def test_from_then_on_it_is_part_of_the_trace_of_who_cancels(recorder: Recorder) -> None:
     (own, others) = [replace(each, submission=replace(each.submission, trace="their own")) for each in arrivals([1, 2])]
     made = await recorder.ingest("w1", [own, others], now=NOW)
     assert [work.submission.trace for work in made] == ["their own"] * 2
@@ -128,7 +128,7 @@ async def test_from_then_on_it_is_part_of_the_trace_of_who_cancels(recorder: Sql
     assert works == {own.submission.request_id: TRACE, others.submission.request_id: "their own"}
 
 
-async def test_a_cancellation_that_was_carried_out_is_final(recorder: SqlRecorder, engine: AsyncEngine) -> None:
+async def test_a_cancellation_that_was_carried_out_is_final(recorder: Recorder, engine: AsyncEngine) -> None:
     await confirmed(recorder)
     await ask(recorder)
     (work,) = await claimed(recorder)
@@ -144,7 +144,7 @@ async def test_a_cancellation_that_was_carried_out_is_final(recorder: SqlRecorde
 
 @pytest.mark.parametrize("revision", [0, 1, 2])
 async def test_nothing_that_is_delivered_again_revives_what_was_cancelled(
-    recorder: SqlRecorder, engine: AsyncEngine, revision: int
+    recorder: Recorder, engine: AsyncEngine, revision: int
 ) -> None:
     await confirmed(recorder)
     await ask(recorder)
@@ -158,7 +158,7 @@ async def test_nothing_that_is_delivered_again_revives_what_was_cancelled(
     assert await claimed(recorder, at=NOW + timedelta(days=30)) == []
 
 
-async def test_what_was_never_sent_is_ended_by_whoever_keeps_deadlines(recorder: SqlRecorder) -> None:
+async def test_what_was_never_sent_is_ended_by_whoever_keeps_deadlines(recorder: Recorder) -> None:
     await taken_in(recorder, held=False)
     assert await recorder.claim_expired("w1", ALL, now=LATER, limit=10) == []
     await ask(recorder)
@@ -171,7 +171,7 @@ async def test_what_was_never_sent_is_ended_by_whoever_keeps_deadlines(recorder:
     )
 
 
-async def test_what_may_have_been_sent_is_worked_on_when_it_is_due(recorder: SqlRecorder) -> None:
+async def test_what_may_have_been_sent_is_worked_on_when_it_is_due(recorder: Recorder) -> None:
     (held,) = await taken_in(recorder)
     due_at = LATER + timedelta(minutes=1)
     await recorder.record("w1", [], [postponed(held, due_at=due_at, possibly_sent=True)])
@@ -183,7 +183,7 @@ async def test_what_may_have_been_sent_is_worked_on_when_it_is_due(recorder: Sql
 
 
 async def test_a_push_under_way_is_left_to_its_worker_and_cancelled_when_it_went_well(
-    recorder: SqlRecorder, engine: AsyncEngine
+    recorder: Recorder, engine: AsyncEngine
 ) -> None:
     (held,) = await taken_in(recorder)
     await ask(recorder)
@@ -196,7 +196,7 @@ async def test_a_push_under_way_is_left_to_its_worker_and_cancelled_when_it_went
     assert (work.status, work.cancellation, work.deadline_at, work.tries) == (Status.CONFIRMED, ASKED, until, 0)
 
 
-async def test_a_push_under_way_that_was_put_off_is_not_made_again(recorder: SqlRecorder) -> None:
+async def test_a_push_under_way_that_was_put_off_is_not_made_again(recorder: Recorder) -> None:
     (held,) = await taken_in(recorder)
     await ask(recorder)
     await recorder.record("w1", [], [postponed(held, due_at=NOW + timedelta(hours=5))])
@@ -204,7 +204,7 @@ async def test_a_push_under_way_that_was_put_off_is_not_made_again(recorder: Sql
     assert (work.cancellation, work.status) == (ASKED, Status.PENDING)
 
 
-async def test_what_is_given_back_unsent_is_not_sent_any_more(recorder: SqlRecorder) -> None:
+async def test_what_is_given_back_unsent_is_not_sent_any_more(recorder: Recorder) -> None:
     sure, unsure = await taken_in(recorder, 1, 2)
     await recorder.record("w1", [], [postponed(unsure, due_at=NOW, possibly_sent=True)])
     await claimed(recorder, at=NOW)
@@ -216,7 +216,7 @@ async def test_what_is_given_back_unsent_is_not_sent_any_more(recorder: SqlRecor
     assert (work.id, work.possibly_sent, work.deadline_at) == (unsure.id, True, DEADLINE)
 
 
-async def test_a_push_under_way_whose_worker_died_is_in_doubt_as_ever(recorder: SqlRecorder) -> None:
+async def test_a_push_under_way_whose_worker_died_is_in_doubt_as_ever(recorder: Recorder) -> None:
     await taken_in(recorder)
     await ask(recorder)
     await take_over(recorder, "w1")
@@ -227,7 +227,7 @@ async def test_a_push_under_way_whose_worker_died_is_in_doubt_as_ever(recorder: 
 
 @pytest.mark.parametrize("status", [Status.REJECTED, Status.FAILED])
 async def test_what_came_to_nothing_needs_no_cancellation(
-    recorder: SqlRecorder, engine: AsyncEngine, status: Status
+    recorder: Recorder, engine: AsyncEngine, status: Status
 ) -> None:
     (held,) = await taken_in(recorder)
     await ask(recorder)
@@ -238,7 +238,7 @@ async def test_what_came_to_nothing_needs_no_cancellation(
     assert await claimed(recorder, at=NOW + timedelta(days=30)) == []
 
 
-async def test_a_failure_that_is_put_back_is_still_to_be_cancelled(recorder: SqlRecorder) -> None:
+async def test_a_failure_that_is_put_back_is_still_to_be_cancelled(recorder: Recorder) -> None:
     (held,) = await taken_in(recorder)
     await ask(recorder)
     await record(recorder, final(held, status=Status.FAILED))
@@ -249,7 +249,7 @@ async def test_a_failure_that_is_put_back_is_still_to_be_cancelled(recorder: Sql
 
 @pytest.mark.parametrize("held", [True, False])
 async def test_one_that_comes_before_its_submission_waits_for_it(
-    recorder: SqlRecorder, engine: AsyncEngine, held: bool
+    recorder: Recorder, engine: AsyncEngine, held: bool
 ) -> None:
     await ask(recorder, asked(1, trace=TRACE), asked(3))
     works = await taken_in(recorder, 1, 2, held=held)
@@ -272,9 +272,9 @@ async def parked(engine: AsyncEngine) -> list[str]:
         return [name for (name,) in await connection.execute(text("SELECT request_id FROM parked_cancellations"))]
 
 
-async def test_of_both_at_once_whoever_is_second_finds_the_first(recorder: SqlRecorder, engine: AsyncEngine) -> None:
+async def test_of_both_at_once_whoever_is_second_finds_the_first(recorder: Recorder, engine: AsyncEngine) -> None:
     """Neither passes the other unseen, in many tries with two connections."""
-    other = SqlRecorder(engine)
+    other = Recorder(engine)
     numbers = range(1, 61)
 
     async def each(number: int) -> None:
@@ -294,14 +294,14 @@ async def test_of_both_at_once_whoever_is_second_finds_the_first(recorder: SqlRe
     assert {work.cancellation for work in works} == {ASKED}
 
 
-async def test_whose_account_it_is_not_changes_nothing(recorder: SqlRecorder, engine: AsyncEngine) -> None:
+async def test_whose_account_it_is_not_changes_nothing(recorder: Recorder, engine: AsyncEngine) -> None:
     await confirmed(recorder)
     await ask(recorder, asked(account="stranger", request_id=submission(1).request_id))
     assert (await stored(engine)).cancellation is None
     assert await claimed(recorder) == []
 
 
-async def test_what_is_asked_twice_is_asked_once(recorder: SqlRecorder, engine: AsyncEngine) -> None:
+async def test_what_is_asked_twice_is_asked_once(recorder: Recorder, engine: AsyncEngine) -> None:
     await confirmed(recorder)
     await ask(recorder, asked(), asked(reason="Again."))
     (work,) = await claimed(recorder)
@@ -314,7 +314,7 @@ async def test_what_is_asked_twice_is_asked_once(recorder: SqlRecorder, engine: 
 
 
 async def test_one_that_was_refused_stays_confirmed_and_may_be_asked_for_anew(
-    recorder: SqlRecorder, engine: AsyncEngine
+    recorder: Recorder, engine: AsyncEngine
 ) -> None:
     await confirmed(recorder)
     await ask(recorder)
@@ -338,7 +338,7 @@ async def test_one_that_was_refused_stays_confirmed_and_may_be_asked_for_anew(
     assert (await stored(engine)).status is Status.CANCELLED
 
 
-async def test_a_cancellation_that_was_not_carried_out_in_time_is_claimed_as_expired(recorder: SqlRecorder) -> None:
+async def test_a_cancellation_that_was_not_carried_out_in_time_is_claimed_as_expired(recorder: Recorder) -> None:
     await confirmed(recorder)
     await ask(recorder)
     (held,) = await claimed(recorder)
@@ -348,12 +348,12 @@ async def test_a_cancellation_that_was_not_carried_out_in_time_is_claimed_as_exp
     assert (work.status, work.tries, len(work.attempts)) == (Status.CONFIRMED, 1, 2)
 
 
-async def test_what_was_made_and_is_not_to_be_cancelled_never_expires(recorder: SqlRecorder) -> None:
+async def test_what_was_made_and_is_not_to_be_cancelled_never_expires(recorder: Recorder) -> None:
     await confirmed(recorder)
     assert await recorder.claim_expired("w1", ALL, now=NOW + timedelta(days=365), limit=10) == []
 
 
-async def test_a_cancellation_whose_worker_died_is_tried_again(recorder: SqlRecorder) -> None:
+async def test_a_cancellation_whose_worker_died_is_tried_again(recorder: Recorder) -> None:
     await confirmed(recorder)
     await ask(recorder)
     await claimed(recorder)
@@ -363,11 +363,11 @@ async def test_a_cancellation_whose_worker_died_is_tried_again(recorder: SqlReco
     assert (work.status, work.cancellation, work.pms_reservation is not None) == (Status.CONFIRMED, ASKED, True)
 
 
-async def test_what_an_operator_finds_made_is_cancelled_then(recorder: SqlRecorder, engine: AsyncEngine) -> None:
+async def test_what_an_operator_finds_made_is_cancelled_then(recorder: Recorder, engine: AsyncEngine) -> None:
     (held,) = await taken_in(recorder)
     await ask(recorder)
     await record(recorder, final(held, status=Status.IN_DOUBT))
-    repairs = SqlRepairs(engine)
+    repairs = Repairs(engine)
     possibly_sent = await repairs.in_doubt(held.submission.request_id)
     assert possibly_sent is not None
     assert possibly_sent.cancellation == ASKED
@@ -377,7 +377,7 @@ async def test_what_an_operator_finds_made_is_cancelled_then(recorder: SqlRecord
     assert (work.status, work.cancellation, work.deadline_at) == (Status.CONFIRMED, ASKED, until)
 
 
-async def test_a_later_event_is_in_its_turn_once_those_before_it_are_published(recorder: SqlRecorder) -> None:
+async def test_a_later_event_is_in_its_turn_once_those_before_it_are_published(recorder: Recorder) -> None:
     first, second = await taken_in(recorder, 1, 2)
     events = await recorder.record("w1", [final(first), final(second)], [])
     assert all(entry.in_turn for entry in events.values())
@@ -389,13 +389,13 @@ async def test_a_later_event_is_in_its_turn_once_those_before_it_are_published(r
     assert {entry.id for entry in await unpublished(recorder)} == {later[first.id].id, events[second.id].id}
 
 
-async def test_a_look_up_that_was_overtaken_changes_nothing(recorder: SqlRecorder, engine: AsyncEngine) -> None:
+async def test_a_look_up_that_was_overtaken_changes_nothing(recorder: Recorder, engine: AsyncEngine) -> None:
     """An operator settles what is being looked up, and it is claimed anew under the same worker, to be cancelled."""
     (work,) = await taken_in(recorder)
     await record(recorder, replace(final(work, status=Status.IN_DOUBT), look_at=LATER))
     (looked_up,) = await recorder.claim("w1", "acc", ALL, now=LATER, limit=5)
     await ask(recorder, asked(revision=1))
-    repairs = SqlRepairs(engine)
+    repairs = Repairs(engine)
     in_doubt = await repairs.in_doubt(work.submission.request_id)
     assert in_doubt is not None
     assert await repairs.settle(replace(final(in_doubt), cancel_by=DEADLINE))
@@ -407,7 +407,7 @@ async def test_a_look_up_that_was_overtaken_changes_nothing(recorder: SqlRecorde
     assert len(await recorder.claim("w1", "acc", ALL, now=LATER, limit=5)) == 1
 
 
-async def test_who_notes_a_cancellation_learns_who_has_the_row(recorder: SqlRecorder) -> None:
+async def test_who_notes_a_cancellation_learns_who_has_the_row(recorder: Recorder) -> None:
     await recorder.ingest("w1", arrivals([1], partition=3), now=NOW)
     await recorder.ingest("w1", arrivals([2], partition=4, held=False), now=NOW)
     noted = await recorder.request_cancellations([asked(1), asked(2), asked(3)], now=LATER)

@@ -7,7 +7,7 @@ from sqlalchemy import update
 from sqlalchemy.ext.asyncio import AsyncEngine
 from structlog.testing import capture_logs
 
-from forwarder.store.submissions.recorder import SqlRecorder
+from forwarder.store.submissions.recorder import Recorder
 from forwarder.store.tables import outbox, reservations
 from tests.support.store.stored import LATER, arrivals, final, lease, row, take_over
 from tests.support.worker.works import NOW
@@ -17,13 +17,13 @@ REST = timedelta(hours=2)
 
 
 @pytest.fixture
-async def recorder(engine: AsyncEngine) -> SqlRecorder:
-    opened = SqlRecorder(engine)
+async def recorder(engine: AsyncEngine) -> Recorder:
+    opened = Recorder(engine)
     await lease(opened, "w1")
     return opened
 
 
-async def test_an_event_that_is_kept_rests_and_holds_up_no_other(recorder: SqlRecorder) -> None:
+async def test_an_event_that_is_kept_rests_and_holds_up_no_other(recorder: Recorder) -> None:
     works = await recorder.ingest("w1", arrivals([1, 2]), now=NOW)
     first, second = (await recorder.record("w1", [final(each) for each in works], [])).values()
     await recorder.keep_event(first.id, until=MUCH_LATER + REST, error_id="err_1")
@@ -38,7 +38,7 @@ async def test_an_event_that_is_kept_rests_and_holds_up_no_other(recorder: SqlRe
 
 
 async def test_an_event_that_cannot_be_read_rests_and_holds_up_no_other(
-    recorder: SqlRecorder, engine: AsyncEngine
+    recorder: Recorder, engine: AsyncEngine
 ) -> None:
     works = await recorder.ingest("w1", arrivals([1, 2]), now=NOW)
     first, second = (await recorder.record("w1", [final(each) for each in works], [])).values()
@@ -51,9 +51,7 @@ async def test_an_event_that_cannot_be_read_rests_and_holds_up_no_other(
     assert await recorder.kept_events() == 1
 
 
-async def test_a_row_that_cannot_be_read_rests_and_holds_up_no_other(
-    recorder: SqlRecorder, engine: AsyncEngine
-) -> None:
+async def test_a_row_that_cannot_be_read_rests_and_holds_up_no_other(recorder: Recorder, engine: AsyncEngine) -> None:
     works = await recorder.ingest("w1", arrivals([1, 2, 3]), now=NOW)
     await recorder.release("w1", [each.id for each in works])
     async with engine.begin() as connection:
@@ -68,7 +66,7 @@ async def test_a_row_that_cannot_be_read_rests_and_holds_up_no_other(
     assert await recorder.claim("w1", "acc", [0], now=LATER, limit=9) == []
 
 
-async def test_workers_that_ended_over_a_row_are_counted(recorder: SqlRecorder) -> None:
+async def test_workers_that_ended_over_a_row_are_counted(recorder: Recorder) -> None:
     [work, other] = await recorder.ingest("w1", arrivals([1, 2]), now=NOW)
     assert await recorder.suspect("w1", work.id) == 0
     assert await recorder.suspect("w1", work.id) == 0, "it is still this one's"

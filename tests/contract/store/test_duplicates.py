@@ -14,11 +14,11 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from forwarder.reservation.cancellation import CancellationRequest
 from forwarder.reservation.duplicates import NaturalKey
 from forwarder.reservation.outcome import Status
-from forwarder.store.lists.overview import SqlOverview
+from forwarder.store.lists.overview import Overview
 from forwarder.store.lists.reader import SqlReader
-from forwarder.store.submissions.recorder import SqlRecorder
-from forwarder.store.submissions.repairs import SqlRepairs
-from forwarder.store.submissions.work import Arrival, CancellationArrival, ConflictingBody, Duplicate, Work
+from forwarder.store.submissions.port import Arrival, CancellationArrival, ConflictingBody, Duplicate, Work
+from forwarder.store.submissions.recorder import Recorder
+from forwarder.store.submissions.repairs import Repairs
 from forwarder.store.tables import duplicates, reservations
 from tests.support.store.stored import DEADLINE, LATER, arrival, final, lease
 from tests.support.worker.works import NOW
@@ -28,9 +28,9 @@ INSIDE, OUTSIDE = timedelta(seconds=WINDOW - 0.001), timedelta(seconds=WINDOW)
 
 
 @pytest.fixture
-async def recorder(engine: AsyncEngine) -> SqlRecorder:
+async def recorder(engine: AsyncEngine) -> Recorder:
     """A store with the worker "w1" holding its lease."""
-    opened = SqlRecorder(engine)
+    opened = Recorder(engine)
     assert await lease(opened, "w1")
     return opened
 
@@ -78,7 +78,7 @@ class Ingest:
         return {each.submission.request_id: each.duplicate_of for each in self.duplicates}
 
 
-async def ingest(recorder: SqlRecorder, *arrivals: Arrival, worker: str = "w1") -> Ingest:
+async def ingest(recorder: Recorder, *arrivals: Arrival, worker: str = "w1") -> Ingest:
     came = Ingest()
     came.works = await recorder.ingest(
         worker, arrivals, now=NOW, on_duplicate=came.duplicates.append, on_conflict=came.conflicts.append
@@ -86,7 +86,7 @@ async def ingest(recorder: SqlRecorder, *arrivals: Arrival, worker: str = "w1") 
     return came
 
 
-async def end(recorder: SqlRecorder, work: Work, status: Status) -> None:
+async def end(recorder: Recorder, work: Work, status: Status) -> None:
     await recorder.record("w1", [final(work, status=status)], [])
 
 
@@ -96,7 +96,7 @@ async def count(engine: AsyncEngine, table: Any = reservations) -> int:
 
 
 async def test_what_is_sent_again_is_the_earlier_one(
-    recorder: SqlRecorder, reader: SqlReader, engine: AsyncEngine
+    recorder: Recorder, reader: SqlReader, engine: AsyncEngine
 ) -> None:
     assert (await ingest(recorder, sent(1))).new == [request_id(1)]
     again = await ingest(recorder, sent(2, at=NOW + INSIDE))
@@ -108,7 +108,7 @@ async def test_what_is_sent_again_is_the_earlier_one(
     both = await reader.submissions("acc", {request_id(1), request_id(2), request_id(3)})
     assert both == {request_id(1): first, request_id(2): second}
     assert await reader.submission("other", request_id(2)) is None
-    found = await SqlOverview(engine).find(request_id(2))
+    found = await Overview(engine).find(request_id(2))
     assert found is not None
     assert found[0].request_id == request_id(1)
     assert len((await reader.page("acc", cursor=1, limit=10)).records) == 1
@@ -127,7 +127,7 @@ _STATUSES = {
 
 
 @pytest.mark.parametrize(("status", "late"), [*product(_STATUSES, (False, True))])
-async def test_only_what_may_stand_is_repeated(recorder: SqlRecorder, status: Status, late: bool) -> None:
+async def test_only_what_may_stand_is_repeated(recorder: Recorder, status: Status, late: bool) -> None:
     (first,) = (await ingest(recorder, sent(1))).works
     if status is not Status.PENDING:
         await end(recorder, first, status)
@@ -137,14 +137,14 @@ async def test_only_what_may_stand_is_repeated(recorder: SqlRecorder, status: St
 
 
 @pytest.mark.parametrize("earlier", [INSIDE, OUTSIDE])
-async def test_the_window_counts_either_way(recorder: SqlRecorder, earlier: timedelta) -> None:
+async def test_the_window_counts_either_way(recorder: Recorder, earlier: timedelta) -> None:
     (first,) = (await ingest(recorder, sent(1))).works
     await end(recorder, first, Status.CONFIRMED)
     assert bool((await ingest(recorder, sent(2, at=NOW - earlier))).repeated) is (earlier is INSIDE)
 
 
 @pytest.mark.parametrize(("first", "second", "together"), [*product((False, True), repeat=3)])
-async def test_two_keys_are_two_reservations(recorder: SqlRecorder, first: bool, second: bool, together: bool) -> None:
+async def test_two_keys_are_two_reservations(recorder: Recorder, first: bool, second: bool, together: bool) -> None:
     both = [sent(1, keyed=first), sent(2, keyed=second)]
     batches = [both] if together else [both[:1], both[1:]]
     new = [each for batch in batches for each in (await ingest(recorder, *batch)).new]
@@ -152,7 +152,7 @@ async def test_two_keys_are_two_reservations(recorder: SqlRecorder, first: bool,
 
 
 @pytest.mark.parametrize("together", [False, True])
-async def test_a_key_that_repeated_one_without_is_that_ones_key(recorder: SqlRecorder, together: bool) -> None:
+async def test_a_key_that_repeated_one_without_is_that_ones_key(recorder: Recorder, together: bool) -> None:
     sending = [sent(1), sent(2, keyed=True), sent(3, keyed=True), sent(4)]
     batches = [sending] if together else [[each] for each in sending]
     new = [each for batch in batches for each in (await ingest(recorder, *batch)).new]
@@ -160,7 +160,7 @@ async def test_a_key_that_repeated_one_without_is_that_ones_key(recorder: SqlRec
 
 
 @pytest.mark.parametrize("status", [Status.PENDING, Status.CONFIRMED])
-async def test_a_transaction_is_the_same_at_any_time(recorder: SqlRecorder, status: Status) -> None:
+async def test_a_transaction_is_the_same_at_any_time(recorder: Recorder, status: Status) -> None:
     (first,) = (await ingest(recorder, sent(1, transaction="tx"))).works
     if status is not Status.PENDING:
         await end(recorder, first, status)
@@ -169,7 +169,7 @@ async def test_a_transaction_is_the_same_at_any_time(recorder: SqlRecorder, stat
 
 
 async def test_what_the_log_delivers_again_stays_what_it_was(
-    recorder: SqlRecorder, reader: SqlReader, engine: AsyncEngine
+    recorder: Recorder, reader: SqlReader, engine: AsyncEngine
 ) -> None:
     (first,) = (await ingest(recorder, sent(1), sent(2))).works
     await end(recorder, first, Status.REJECTED)
@@ -182,14 +182,14 @@ async def test_what_the_log_delivers_again_stays_what_it_was(
     assert (await ingest(recorder, sent(3))).new == [request_id(3)]
 
 
-async def test_many_of_one_batch_are_one(recorder: SqlRecorder, engine: AsyncEngine) -> None:
+async def test_many_of_one_batch_are_one(recorder: Recorder, engine: AsyncEngine) -> None:
     came = await ingest(recorder, *(sent(number) for number in range(1, 501)))
     assert came.new == [request_id(1)]
     assert set(came.repeated.values()) == {request_id(1)}
     assert (await count(engine), await count(engine, duplicates)) == (1, 499)
 
 
-async def test_one_account_is_not_the_other(recorder: SqlRecorder) -> None:
+async def test_one_account_is_not_the_other(recorder: Recorder) -> None:
     """Their natural keys differ: the account is in them. What has none repeats nothing."""
     came = await ingest(
         recorder, sent(1, key="of acc"), sent(2, key="of other", account="other"), arrival(3), arrival(4)
@@ -198,7 +198,7 @@ async def test_one_account_is_not_the_other(recorder: SqlRecorder) -> None:
 
 
 async def test_workers_who_ingest_the_same_at_once_book_once(engine: AsyncEngine) -> None:
-    recorders = [SqlRecorder(engine) for _ in range(4)]
+    recorders = [Recorder(engine) for _ in range(4)]
     for number, each in enumerate(recorders):
         await lease(each, f"w{number}")
     for lap in range(10):
@@ -216,7 +216,7 @@ async def test_workers_who_ingest_the_same_at_once_book_once(engine: AsyncEngine
 
 
 async def test_a_replay_in_whose_place_another_was_sent_is_refused(
-    recorder: SqlRecorder, reader: SqlReader, engine: AsyncEngine
+    recorder: Recorder, reader: SqlReader, engine: AsyncEngine
 ) -> None:
     (first,) = (await ingest(recorder, sent(1))).works
     await end(recorder, first, Status.FAILED)
@@ -228,7 +228,7 @@ async def test_a_replay_in_whose_place_another_was_sent_is_refused(
     assert shown is not None
     assert (shown.request_id, shown.status) == (request_id(1), Status.FAILED)
     assert await count(engine, duplicates) == 0
-    overview, both = SqlOverview(engine), [request_id(1), request_id(2)]
+    overview, both = Overview(engine), [request_id(1), request_id(2)]
     assert await overview.superseded(both) == {request_id(1): request_id(2)}
     # Where that came to nothing, it may be put back.
     await end(recorder, second, Status.REJECTED)
@@ -239,7 +239,7 @@ async def test_a_replay_in_whose_place_another_was_sent_is_refused(
     assert shown.status is Status.PENDING
 
 
-async def test_a_replay_beside_one_with_another_key_works(recorder: SqlRecorder) -> None:
+async def test_a_replay_beside_one_with_another_key_works(recorder: Recorder) -> None:
     (first,) = (await ingest(recorder, sent(1, keyed=True))).works
     await end(recorder, first, Status.FAILED)
     await ingest(recorder, sent(2, keyed=True))
@@ -252,7 +252,7 @@ def cancellation(number: int, at: datetime = LATER) -> CancellationArrival:
     )
 
 
-async def test_who_cancels_a_duplicate_cancels_what_it_repeats(recorder: SqlRecorder, reader: SqlReader) -> None:
+async def test_who_cancels_a_duplicate_cancels_what_it_repeats(recorder: Recorder, reader: SqlReader) -> None:
     await ingest(recorder, sent(1), sent(2))
     noted = await recorder.request_cancellations([cancellation(2)], now=LATER)
     assert {name: on.request_id for name, on in noted.items()} == {
@@ -266,7 +266,7 @@ async def test_who_cancels_a_duplicate_cancels_what_it_repeats(recorder: SqlReco
 
 @pytest.mark.parametrize("together", [False, True])
 async def test_so_does_who_cancels_it_before_it_is_ingested(
-    recorder: SqlRecorder, reader: SqlReader, together: bool
+    recorder: Recorder, reader: SqlReader, together: bool
 ) -> None:
     await recorder.request_cancellations([cancellation(2)], now=LATER)
     both = [sent(1), sent(2)]
@@ -279,7 +279,7 @@ async def test_so_does_who_cancels_it_before_it_is_ingested(
 
 
 @pytest.mark.parametrize("before", [False, True])
-async def test_what_was_to_be_cancelled_may_be_asked_for_again(recorder: SqlRecorder, before: bool) -> None:
+async def test_what_was_to_be_cancelled_may_be_asked_for_again(recorder: Recorder, before: bool) -> None:
     """But not by a submission that came before its cancellation was asked for."""
     (first,) = (await ingest(recorder, sent(1))).works
     await recorder.request_cancellations([cancellation(1, LATER)], now=LATER)
@@ -290,10 +290,10 @@ async def test_what_was_to_be_cancelled_may_be_asked_for_again(recorder: SqlReco
     assert (await ingest(recorder, sent(3, at=LATER))).new == [request_id(3)]
 
 
-async def test_an_operator_may_name_the_duplicate(recorder: SqlRecorder, engine: AsyncEngine) -> None:
+async def test_an_operator_may_name_the_duplicate(recorder: Recorder, engine: AsyncEngine) -> None:
     (first, _) = (await ingest(recorder, sent(1), sent(2), sent(3, key="other"))).works
     await end(recorder, first, Status.IN_DOUBT)
-    work = await SqlRepairs(engine).in_doubt(request_id(2))
+    work = await Repairs(engine).in_doubt(request_id(2))
     assert work is not None
     assert work.submission.request_id == request_id(1)
 
@@ -308,7 +308,7 @@ def own(number: int, same: str, **how: Any) -> Arrival:
 
 @pytest.mark.parametrize("together", [False, True])
 async def test_another_body_is_a_reservation_of_its_own_that_names_the_others(
-    recorder: SqlRecorder, reader: SqlReader, together: bool
+    recorder: Recorder, reader: SqlReader, together: bool
 ) -> None:
     sending = [own(1, "a"), own(2, "b"), own(3, "a"), own(4, "c", keyed=True)]
     batches = [sending] if together else [[each] for each in sending]
@@ -324,7 +324,7 @@ async def test_another_body_is_a_reservation_of_its_own_that_names_the_others(
     assert [tuple(work.similar_to) for work in claimed] == similar
 
 
-async def test_what_stands_no_more_is_not_similar(recorder: SqlRecorder) -> None:
+async def test_what_stands_no_more_is_not_similar(recorder: Recorder) -> None:
     (first,) = (await ingest(recorder, own(1, "a"))).works
     await end(recorder, first, Status.REJECTED)
     (second,) = (await ingest(recorder, own(2, "b"))).works
@@ -332,7 +332,7 @@ async def test_what_stands_no_more_is_not_similar(recorder: SqlRecorder) -> None
 
 
 async def test_a_reader_finds_what_is_similar_and_whether_its_cancellation_failed(
-    recorder: SqlRecorder, reader: SqlReader
+    recorder: Recorder, reader: SqlReader
 ) -> None:
     works = (await ingest(recorder, own(1, "a"), own(2, "b"), own(3, "c"), own(4, "d"))).works
     await recorder.request_cancellations([cancellation(number) for number in (2, 3)], now=LATER)
@@ -349,14 +349,14 @@ async def test_a_reader_finds_what_is_similar_and_whether_its_cancellation_faile
 
 @pytest.mark.parametrize("together", [False, True])
 @pytest.mark.parametrize("rooms", [2, 3, 5])
-async def test_one_transaction_pays_for_several_rooms(recorder: SqlRecorder, rooms: int, together: bool) -> None:
+async def test_one_transaction_pays_for_several_rooms(recorder: Recorder, rooms: int, together: bool) -> None:
     cart = [own(number, f"room {number}", transaction="CASH") for number in range(rooms)]
     batches = [cart] if together else [[each] for each in cart]
     came = [await ingest(recorder, *batch) for batch in batches]
     assert [each for one in came for each in one.new] == [request_id(number) for number in range(rooms)]
 
 
-async def test_a_transaction_is_recognised_among_a_great_many_of_its_name(recorder: SqlRecorder) -> None:
+async def test_a_transaction_is_recognised_among_a_great_many_of_its_name(recorder: Recorder) -> None:
     many = [
         sent(number, same=f"s{number}", stay=f"t{number}", transaction="CASH", key=f"k{number}") for number in range(60)
     ]
@@ -366,7 +366,7 @@ async def test_a_transaction_is_recognised_among_a_great_many_of_its_name(record
     assert again.repeated == {request_id(99): request_id(3)}
 
 
-async def test_a_row_of_the_release_before_is_recognised_as_that_did(recorder: SqlRecorder) -> None:
+async def test_a_row_of_the_release_before_is_recognised_as_that_did(recorder: Recorder) -> None:
     await ingest(recorder, sent(1, transaction="tx"))
     again = await ingest(recorder, sent(2, transaction="tx", same="a", stay="stay"))
     assert again.repeated == {request_id(2): request_id(1)}
@@ -376,7 +376,7 @@ async def test_a_row_of_the_release_before_is_recognised_as_that_did(recorder: S
 
 
 @pytest.mark.parametrize("together", [False, True])
-async def test_another_body_under_one_id_ends_visibly(recorder: SqlRecorder, reader: SqlReader, together: bool) -> None:
+async def test_another_body_under_one_id_ends_visibly(recorder: Recorder, reader: SqlReader, together: bool) -> None:
     first = sent(1, keyed=True)
     other = replace(
         first, submission=replace(first.submission, fingerprint="f" * 32, accepted_at=NOW + timedelta(minutes=1))
@@ -394,7 +394,7 @@ async def test_another_body_under_one_id_ends_visibly(recorder: SqlRecorder, rea
     assert await reader.submission("acc", request_id(1)) == shown
 
 
-async def test_so_does_one_whose_key_turned_out_to_be_a_duplicate(recorder: SqlRecorder, reader: SqlReader) -> None:
+async def test_so_does_one_whose_key_turned_out_to_be_a_duplicate(recorder: Recorder, reader: SqlReader) -> None:
     second = sent(2, keyed=True)
     await ingest(recorder, sent(1), second)
     other = replace(second, submission=replace(second.submission, fingerprint="f" * 32))
@@ -408,7 +408,7 @@ async def test_so_does_one_whose_key_turned_out_to_be_a_duplicate(recorder: SqlR
 # --- replays ---
 
 
-async def failed(recorder: SqlRecorder, *arrivals: Arrival) -> None:
+async def failed(recorder: Recorder, *arrivals: Arrival) -> None:
     for each in arrivals:
         (work,) = (await ingest(recorder, each)).works
         await end(recorder, work, Status.FAILED)
@@ -422,7 +422,7 @@ def put_back(one: Arrival) -> Arrival:
 @pytest.mark.parametrize("first", [1, 2])
 @pytest.mark.parametrize("together", [False, True])
 async def test_of_two_equal_letters_one_is_made(
-    recorder: SqlRecorder, transaction: str | None, first: int, together: bool
+    recorder: Recorder, transaction: str | None, first: int, together: bool
 ) -> None:
     equal = [own(number, "a", transaction=transaction) for number in (1, 2)]
     await failed(recorder, *equal)
@@ -435,21 +435,21 @@ async def test_of_two_equal_letters_one_is_made(
     assert refused == [Duplicate(letters[1].submission, letters[0].submission.request_id, replayed=True)]
 
 
-async def test_two_letters_for_two_rooms_are_both_made(recorder: SqlRecorder) -> None:
+async def test_two_letters_for_two_rooms_are_both_made(recorder: Recorder) -> None:
     cart = [own(1, "a", transaction="tx"), own(2, "b", transaction="tx")]
     for work in (await ingest(recorder, *cart)).works:
         await end(recorder, work, Status.FAILED)
     assert (await ingest(recorder, *map(put_back, cart))).duplicates == []
 
 
-async def test_a_letter_in_whose_place_a_corrected_one_was_sent_is_not_made(recorder: SqlRecorder) -> None:
+async def test_a_letter_in_whose_place_a_corrected_one_was_sent_is_not_made(recorder: Recorder) -> None:
     first = own(1, "a")
     await failed(recorder, first)
     await ingest(recorder, own(2, "b", at=LATER + timedelta(minutes=1)))
     assert [each.duplicate_of for each in (await ingest(recorder, put_back(first))).duplicates] == [request_id(2)]
 
 
-async def test_what_a_refused_cancellation_left_standing_stands(recorder: SqlRecorder) -> None:
+async def test_what_a_refused_cancellation_left_standing_stands(recorder: Recorder) -> None:
     first = own(1, "a", transaction="tx")
     (work,) = (await ingest(recorder, first)).works
     await recorder.record("w1", [final(work)], [])

@@ -11,11 +11,11 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.reservation.evidence import NOTHING_SENT, Facts, LookUp, Park, Target, next_step
 from forwarder.reservation.outcome import Confirmed, Status
-from forwarder.store.database import open_engine
-from forwarder.store.lists.overview import SqlOverview
+from forwarder.store.engine import open_engine
+from forwarder.store.lists.overview import Overview
 from forwarder.store.migrate import alembic_config, migrate
-from forwarder.store.submissions.recorder import SqlRecorder
-from forwarder.store.submissions.repairs import SqlRepairs
+from forwarder.store.submissions.recorder import Recorder
+from forwarder.store.submissions.repairs import Repairs
 from tests.support.store.stored import LATER, arrivals, final, lease, row
 from tests.support.worker.works import NOW, carried, doubtful
 
@@ -60,7 +60,7 @@ async def test_rows_of_an_older_version_are_pushes_whose_credential_nobody_noted
     async with bare.begin() as connection:
         await connection.run_sync(old)
     await migrate(database_url)
-    recorder = SqlRecorder(bare)
+    recorder = Recorder(bare)
     await lease(recorder, "w1")
     works = await recorder.claim("w1", "acc", range(16), now=LATER, limit=10, target="")
     assert len(works) == len(OLD)
@@ -72,7 +72,7 @@ async def test_rows_of_an_older_version_are_pushes_whose_credential_nobody_noted
 
 
 async def test_a_confirmed_row_remembers_where_it_was_made(engine: AsyncEngine) -> None:
-    recorder = SqlRecorder(engine)
+    recorder = Recorder(engine)
     await lease(recorder, "w1")
     (work,) = await recorder.ingest("w1", arrivals([1]), now=NOW)
     made = NOTHING_SENT.found("4711", carried(), "2027-01-01T00:00:00.000Z")
@@ -82,7 +82,7 @@ async def test_a_confirmed_row_remembers_where_it_was_made(engine: AsyncEngine) 
 
 
 async def test_an_operators_not_made_settles_what_was_open(engine: AsyncEngine) -> None:
-    recorder, repairs = SqlRecorder(engine), SqlRepairs(engine)
+    recorder, repairs = Recorder(engine), Repairs(engine)
     await lease(recorder, "w1")
     (work,) = await recorder.ingest("w1", arrivals([1]), now=NOW)
     in_doubt = replace(final(work, status=Status.IN_DOUBT), evidence=doubtful(), look_at=LATER)
@@ -96,7 +96,7 @@ async def test_an_operators_not_made_settles_what_was_open(engine: AsyncEngine) 
 
 
 async def test_doubles_are_listed_until_they_are_cancelled(engine: AsyncEngine) -> None:
-    recorder, repairs, overview = SqlRecorder(engine), SqlRepairs(engine), SqlOverview(engine)
+    recorder, repairs, overview = Recorder(engine), Repairs(engine), Overview(engine)
     await lease(recorder, "w1")
     first, second = await recorder.ingest("w1", arrivals([1, 2]), now=NOW)
     made = Confirmed("4711", doubles=("4712", "4713"))

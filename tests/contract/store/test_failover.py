@@ -9,11 +9,11 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from forwarder.store import database
-from forwarder.store.database import Database, open_engine
+from forwarder.store.database import Database
+from forwarder.store.engine import open_engine
 from forwarder.store.migrate import migrate
 from forwarder.store.submissions.port import StoreUnavailable
-from forwarder.store.submissions.recorder import SqlRecorder
+from forwarder.store.submissions.recorder import Recorder
 from forwarder.tenancy.port import TenancyUnavailable
 from forwarder.tenancy.sql.database import transaction
 from tests.support.backends import missing
@@ -64,7 +64,7 @@ async def sql(url: str, *statements: str) -> None:
 
 
 async def take_in(engine: AsyncEngine, number: int) -> int:
-    return len(await SqlRecorder(engine).ingest("w1", arrivals([number]), now=NOW))
+    return len(await Recorder(engine).ingest("w1", arrivals([number]), now=NOW))
 
 
 async def session(engine: AsyncEngine) -> int:
@@ -76,7 +76,7 @@ async def session(engine: AsyncEngine) -> int:
 async def test_connections_made_while_the_database_was_read_only_are_not_kept(
     server: PostgresServer, url: str, engine: AsyncEngine
 ) -> None:
-    await lease(SqlRecorder(engine), "w1")
+    await lease(Recorder(engine), "w1")
     await sql(server.url, f"ALTER DATABASE {DATABASE} SET default_transaction_read_only = on")
     await engine.dispose()
     with pytest.raises(StoreUnavailable, match="written to"):
@@ -93,7 +93,7 @@ async def test_connections_made_while_the_database_was_read_only_are_not_kept(
 async def test_a_server_that_becomes_read_only_loses_its_connections(
     server: PostgresServer, url: str, engine: AsyncEngine
 ) -> None:
-    await lease(SqlRecorder(engine), "w1")
+    await lease(Recorder(engine), "w1")
     before = await session(engine)
     await sql(server.url, "ALTER SYSTEM SET default_transaction_read_only = on", "SELECT pg_reload_conf()")
     try:
@@ -168,7 +168,7 @@ async def test_a_database_that_is_dropped_and_made_anew_is_an_outage_until_it_is
     await sql(server.url, f"CREATE DATABASE {DATABASE}")
     await is_away()
     await migrate(url)
-    await lease(SqlRecorder(engine), "w1")
+    await lease(Recorder(engine), "w1")
     assert await take_in(engine, 1) == 1
 
 
@@ -213,7 +213,7 @@ async def test_of_several_servers_the_one_that_can_be_written_to_is_used(
     engine = open_engine(both, pool_size=2)
     port = text("SELECT current_setting('port')::int AS port")
     try:
-        await lease(SqlRecorder(engine), "w1")
+        await lease(Recorder(engine), "w1")
         assert await take_in(engine, 1) == 1
         for read in (Database(engine).read, lambda statement: Database(engine).lookup(statement)({})):
             assert (await read(port))[0].port == server.port
@@ -235,7 +235,7 @@ async def test_of_several_servers_the_one_that_can_be_written_to_is_used(
 async def test_a_server_that_does_not_answer_leaves_time_for_the_next(
     server: PostgresServer, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(database, "_CONNECT_SECONDS", 1.0)
+    monkeypatch.setattr("forwarder.store.engine._CONNECT_SECONDS", 1.0)
 
     async def never_answers(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read()

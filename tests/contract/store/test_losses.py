@@ -10,10 +10,10 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.reservation.cancellation import CancellationRequest
-from forwarder.store.database import open_engine
+from forwarder.store.engine import open_engine
 from forwarder.store.migrate import migrate
-from forwarder.store.submissions.recorder import SqlRecorder
-from forwarder.store.submissions.work import CancellationArrival
+from forwarder.store.submissions.port import CancellationArrival
+from forwarder.store.submissions.recorder import Recorder
 from tests.support.backends import missing
 from tests.support.store.stored import DEADLINE, LATER, arrivals, final, lease, postponed
 from tests.support.worker.works import NOW
@@ -23,8 +23,8 @@ from tools.servers.real_servers import RealServers
 
 
 @pytest.fixture
-async def recorder(engine: AsyncEngine) -> SqlRecorder:
-    opened = SqlRecorder(engine)
+async def recorder(engine: AsyncEngine) -> Recorder:
+    opened = Recorder(engine)
     await lease(opened, "w1")
     return opened
 
@@ -46,7 +46,7 @@ LOSSES = [
 
 @pytest.mark.parametrize(("statement", "lacking"), [loss[1:] for loss in LOSSES], ids=[loss[0] for loss in LOSSES])
 async def test_what_was_acknowledged_is_asked_for(
-    engine: AsyncEngine, recorder: SqlRecorder, statement: str, lacking: dict[str, int]
+    engine: AsyncEngine, recorder: Recorder, statement: str, lacking: dict[str, int]
 ) -> None:
     works = await recorder.ingest("w1", arrivals([1, 2, 3, 4]), now=NOW)
     await recorder.record("w1", [final(works[0])], [replace(postponed(works[2]), updated_at=LATER)])
@@ -60,7 +60,7 @@ async def test_what_was_acknowledged_is_asked_for(
 
 
 async def test_a_cancellation_without_its_submission_is_no_lost_submission(
-    engine: AsyncEngine, recorder: SqlRecorder
+    engine: AsyncEngine, recorder: Recorder
 ) -> None:
     works = await recorder.ingest("w1", arrivals([1, 2, 3]), now=NOW)
     late, strange, over = (arrival.submission for arrival in arrivals([9, 1, 2]))
@@ -80,7 +80,7 @@ async def test_a_cancellation_without_its_submission_is_no_lost_submission(
     assert await recorder.lacking(held, now=LATER) == {}
 
 
-async def test_what_was_acknowledged_long_ago_is_asked_for_no_more(engine: AsyncEngine, recorder: SqlRecorder) -> None:
+async def test_what_was_acknowledged_long_ago_is_asked_for_no_more(engine: AsyncEngine, recorder: Recorder) -> None:
     await recorder.ingest("w1", arrivals([1]), now=NOW)
     await change(engine, "DELETE FROM reservations")
     assert await recorder.lacking((), now=NOW + timedelta(minutes=59)) == {"submissions": 1}
@@ -113,7 +113,7 @@ async def own_engine(server: PostgresServer) -> AsyncIterator[AsyncEngine]:
 async def test_another_connection_to_the_same_database_is_no_change_and_a_restart_is(
     server: PostgresServer, own_engine: AsyncEngine
 ) -> None:
-    recorder = SqlRecorder(own_engine)
+    recorder = Recorder(own_engine)
     await asyncio.gather(*(recorder.backlog(now=NOW) for _ in range(3)))
     await recorder.observe()
     assert recorder.changes == 0
@@ -126,7 +126,7 @@ async def test_another_connection_to_the_same_database_is_no_change_and_a_restar
 
 async def test_tables_that_were_made_anew_are_another_database(own_engine: AsyncEngine) -> None:
     """By a dump that was restored into the same server, for example; seen on a connection that was there before."""
-    recorder = SqlRecorder(own_engine)
+    recorder = Recorder(own_engine)
     await recorder.observe()
     await change(own_engine, "CREATE TABLE copied (LIKE reservations INCLUDING ALL)")
     await change(own_engine, "ALTER TABLE reservations RENAME TO replaced")

@@ -12,7 +12,7 @@ from sqlalchemy import Connection, MetaData, inspect, text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.store import tables as store_tables
-from forwarder.store.database import UnusableDatabase, open_engine
+from forwarder.store.engine import UnusableDatabase, open_engine
 from forwarder.store.migrate import (
     HEAD,
     NotMigrated,
@@ -24,7 +24,7 @@ from forwarder.store.migrate import (
 )
 from forwarder.store.migrations import versions
 from forwarder.store.submissions.port import StoreUnavailable
-from forwarder.tenancy.sql import tables as tenancy_tables
+from forwarder.tenancy.sql import database
 from tests.support.store.stored import NOBODY_LISTENS
 from tools.servers.postgres.databases import new_database
 
@@ -41,7 +41,7 @@ async def bare(database_url: str) -> AsyncIterator[AsyncEngine]:
 
 def all_tables() -> MetaData:
     whole = MetaData()
-    for metadata in (store_tables.metadata, tenancy_tables.metadata):
+    for metadata in (store_tables.metadata, database.metadata):
         for table in metadata.sorted_tables:
             table.to_metadata(whole)
     return whole

@@ -12,12 +12,11 @@ import pytest
 from sqlalchemy import make_url, text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from forwarder.store import database
-from forwarder.store.database import UnusableDatabase, open_engine
+from forwarder.store.engine import UnusableDatabase, open_engine
 from forwarder.store.lists.reader import SqlReader
 from forwarder.store.migrate import migrate
 from forwarder.store.submissions.port import StoreUnavailable
-from forwarder.store.submissions.recorder import SqlRecorder
+from forwarder.store.submissions.recorder import Recorder
 from forwarder.tenancy.limits import Consumption
 from forwarder.tenancy.port import TenancyUnavailable
 from forwarder.tenancy.sql.usage import SqlUsage
@@ -31,7 +30,7 @@ from tools.servers.real_servers import RealServers
 SOON = 60.0  # seconds; a bound for failures, not a wait
 
 
-async def use(recorder: SqlRecorder, number: int) -> None:
+async def use(recorder: Recorder, number: int) -> None:
     """Something of everything."""
     works = await recorder.ingest("w1", arrivals([number]), now=NOW)
     await recorder.claim("w1", "acc", [0], now=NOW, limit=1)
@@ -59,7 +58,7 @@ def server(real_servers: RealServers) -> Iterator[PostgresServer]:
 async def own_engine(server: PostgresServer) -> AsyncIterator[AsyncEngine]:
     await migrate(server.url)
     opened = open_engine(server.url, pool_size=3, command_seconds=1.0)
-    await lease(SqlRecorder(opened), "w1")
+    await lease(Recorder(opened), "w1")
     yield opened
     await opened.dispose()
 
@@ -67,7 +66,7 @@ async def own_engine(server: PostgresServer) -> AsyncIterator[AsyncEngine]:
 async def test_a_restart_of_postgresql_goes_unnoticed_between_two_calls(
     server: PostgresServer, own_engine: AsyncEngine
 ) -> None:
-    recorder, reader = SqlRecorder(own_engine), SqlReader(own_engine)
+    recorder, reader = Recorder(own_engine), SqlReader(own_engine)
     await asyncio.gather(use(recorder, 1), reader.ready(), recorder.backlog(now=NOW))
     await asyncio.to_thread(server.restart)
     await asyncio.gather(use(recorder, 2), recorder.backlog(now=NOW), recorder.take_over([], now=NOW))
@@ -75,7 +74,7 @@ async def test_a_restart_of_postgresql_goes_unnoticed_between_two_calls(
 
 
 async def test_postgresql_killed_and_brought_back(server: PostgresServer, own_engine: AsyncEngine) -> None:
-    recorder, reader = SqlRecorder(own_engine), SqlReader(own_engine)
+    recorder, reader = Recorder(own_engine), SqlReader(own_engine)
     await use(recorder, 1)
     await asyncio.to_thread(server.kill)
     with pytest.raises(StoreUnavailable):
@@ -89,7 +88,7 @@ async def test_postgresql_killed_and_brought_back(server: PostgresServer, own_en
 
 
 async def test_a_connection_cut_in_the_middle_leaves_nothing_half_done(own_engine: AsyncEngine) -> None:
-    recorder = SqlRecorder(own_engine)
+    recorder = Recorder(own_engine)
     works = await recorder.ingest("w1", arrivals([1, 2]), now=NOW)
     async with own_engine.connect() as other:
         # The outcome waits for this lock when its connection is cut.
@@ -105,7 +104,7 @@ async def test_a_connection_cut_in_the_middle_leaves_nothing_half_done(own_engin
 
 
 async def test_a_session_that_hangs_is_given_up(own_engine: AsyncEngine) -> None:
-    recorder = SqlRecorder(own_engine)
+    recorder = Recorder(own_engine)
     async with own_engine.connect() as connection:
         session = (await connection.execute(text("SELECT pg_backend_pid()"))).scalar_one()
     started = time.monotonic()
@@ -122,8 +121,8 @@ async def test_a_session_that_hangs_is_given_up(own_engine: AsyncEngine) -> None
 async def test_no_more_than_so_many_sessions_and_no_endless_wait_for_one(
     own_engine: AsyncEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(database, "_LIMIT_SECONDS", 0.2)
-    recorder = SqlRecorder(own_engine)
+    monkeypatch.setattr("forwarder.store.database._LIMIT_SECONDS", 0.2)
+    recorder = Recorder(own_engine)
     started = time.monotonic()
     async with own_engine.connect(), own_engine.connect(), own_engine.connect():
         with pytest.raises(StoreUnavailable):
@@ -144,15 +143,15 @@ async def sqlite_file(tmp_path: Path) -> Path:
 
 @pytest.fixture
 async def sqlite_engine(sqlite_file: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[AsyncEngine]:
-    monkeypatch.setattr(database, "_BUSY_SECONDS", 0.05)
+    monkeypatch.setattr("forwarder.store.engine._BUSY_SECONDS", 0.05)
     opened = open_engine(f"sqlite:///{sqlite_file}")
-    await lease(SqlRecorder(opened), "w1")
+    await lease(Recorder(opened), "w1")
     yield opened
     await opened.dispose()
 
 
 async def test_a_file_that_another_process_writes_for_too_long(sqlite_engine: AsyncEngine, sqlite_file: Path) -> None:
-    recorder = SqlRecorder(sqlite_engine)
+    recorder = Recorder(sqlite_engine)
     other = sqlite3.connect(sqlite_file, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     with pytest.raises(StoreUnavailable, match="locked"):
@@ -164,7 +163,7 @@ async def test_a_file_that_another_process_writes_for_too_long(sqlite_engine: As
 
 
 async def test_a_full_disk_refuses_and_loses_nothing(sqlite_engine: AsyncEngine) -> None:
-    recorder = SqlRecorder(sqlite_engine)
+    recorder = Recorder(sqlite_engine)
     works = await recorder.ingest("w1", arrivals(range(50)), now=NOW)
     await _limit_pages(sqlite_engine, 1)
     with pytest.raises(StoreUnavailable, match="full"):
@@ -186,7 +185,7 @@ async def _limit_pages(engine: AsyncEngine, pages: int) -> None:
 
 
 async def test_tables_of_another_version_are_an_outage_and_show_no_guest(engine: AsyncEngine) -> None:
-    recorder = SqlRecorder(engine)
+    recorder = Recorder(engine)
     await lease(recorder, "w1")
     async with engine.begin() as connection:
         await connection.execute(text("ALTER TABLE reservations RENAME COLUMN request_id TO request_number"))
@@ -201,7 +200,7 @@ async def test_a_privilege_that_is_missing_is_an_outage_until_it_is_granted(
     async with own_engine.begin() as connection:
         await connection.execute(text("CREATE ROLE lesser LOGIN IN ROLE pg_read_all_data"))
     lesser = open_engine(make_url(server.url).set(username="lesser").render_as_string(hide_password=False))
-    recorder, usage = SqlRecorder(lesser), SqlUsage(lesser)
+    recorder, usage = Recorder(lesser), SqlUsage(lesser)
     with pytest.raises(StoreUnavailable, match="permission denied"):
         await recorder.ingest("w1", [arrival(1)], now=NOW)
     with pytest.raises(TenancyUnavailable, match="permission denied"):
@@ -235,7 +234,7 @@ async def test_the_file_is_where_the_path_says_whatever_characters_it_has(tmp_pa
     path.parent.mkdir()
     await migrate(path)
     opened = open_engine(path)
-    await lease(SqlRecorder(opened), "w1")
+    await lease(Recorder(opened), "w1")
     await opened.dispose()
     assert path.exists()
     assert [each.name for each in tmp_path.iterdir()] == [name]

@@ -12,9 +12,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.submission import Submission
 from forwarder.store.lists.reader import SqlReader
-from forwarder.store.submissions.port import StoreUnavailable
-from forwarder.store.submissions.recorder import SqlRecorder
-from forwarder.store.submissions.work import Work
+from forwarder.store.submissions.port import StoreUnavailable, Work
+from forwarder.store.submissions.recorder import Recorder
 from tests.support.store.stored import (
     CARD,
     DEADLINE,
@@ -35,21 +34,21 @@ ALL = range(16)
 
 
 @pytest.fixture
-async def recorder(engine: AsyncEngine) -> SqlRecorder:
+async def recorder(engine: AsyncEngine) -> Recorder:
     """A store with the worker "w1" holding its lease."""
-    opened = SqlRecorder(engine)
+    opened = Recorder(engine)
     await lease(opened, "w1")
     return opened
 
 
 @pytest.fixture
-async def works(recorder: SqlRecorder) -> list[Work]:
+async def works(recorder: Recorder) -> list[Work]:
     """Three rows that "w1" holds."""
     return list(await recorder.ingest("w1", arrivals([1, 2, 3]), now=NOW))
 
 
 async def test_an_outcome_is_recorded_with_its_event(
-    recorder: SqlRecorder, works: list[Work], engine: AsyncEngine
+    recorder: Recorder, works: list[Work], engine: AsyncEngine
 ) -> None:
     outcome = final(works[0], source='Ünï "quoted"', totalPrice=300.5)
     events = await recorder.record("w1", [outcome], [])
@@ -68,7 +67,7 @@ async def test_an_outcome_is_recorded_with_its_event(
     )
 
 
-async def test_a_final_outcome_leaves_no_card(recorder: SqlRecorder, works: list[Work], engine: AsyncEngine) -> None:
+async def test_a_final_outcome_leaves_no_card(recorder: Recorder, works: list[Work], engine: AsyncEngine) -> None:
     assert CARD.sealed in (await row(engine, works[0].id))["card"]
     await recorder.record("w1", [final(works[0], status=Status.REJECTED)], [postponed(works[1])])
     assert (await row(engine, works[0].id))["card"] is None
@@ -76,7 +75,7 @@ async def test_a_final_outcome_leaves_no_card(recorder: SqlRecorder, works: list
 
 
 @pytest.mark.parametrize("status", [Status.REJECTED, Status.FAILED, Status.IN_DOUBT])
-async def test_a_problem_is_kept(recorder: SqlRecorder, works: list[Work], engine: AsyncEngine, status: Status) -> None:
+async def test_a_problem_is_kept(recorder: Recorder, works: list[Work], engine: AsyncEngine, status: Status) -> None:
     outcome = final(works[0], status=status)
     await recorder.record("w1", [outcome], [])
     stored = await SqlReader(engine).submission("acc", works[0].submission.request_id)
@@ -84,7 +83,7 @@ async def test_a_problem_is_kept(recorder: SqlRecorder, works: list[Work], engin
     assert (stored.status, stored.problem) == (status, outcome.problem)
 
 
-async def test_an_event_waits_until_it_is_known_to_be_published(recorder: SqlRecorder, works: list[Work]) -> None:
+async def test_an_event_waits_until_it_is_known_to_be_published(recorder: Recorder, works: list[Work]) -> None:
     outcomes = [final(work, at=NOW + timedelta(minutes=minute)) for minute, work in enumerate(works)]
     events = await recorder.record("w1", outcomes, [])
     assert len(await unpublished(recorder, before=NOW + timedelta(minutes=1))) == 1
@@ -97,7 +96,7 @@ async def test_an_event_waits_until_it_is_known_to_be_published(recorder: SqlRec
     assert await unpublished(recorder) == waiting[1:2]
 
 
-async def test_what_is_not_held_is_left_as_it_is(recorder: SqlRecorder, works: list[Work], engine: AsyncEngine) -> None:
+async def test_what_is_not_held_is_left_as_it_is(recorder: Recorder, works: list[Work], engine: AsyncEngine) -> None:
     await recorder.release("w1", [works[1].id])
     outcomes = [final(work) for work in works[:2]]
     assert await recorder.record("stranger", outcomes, [postponed(works[2])]) == {}
@@ -108,21 +107,21 @@ async def test_what_is_not_held_is_left_as_it_is(recorder: SqlRecorder, works: l
     assert (await row(engine, works[2].id))["leased_by"] == "w1"
 
 
-async def test_who_was_taken_over_records_nothing(recorder: SqlRecorder, works: list[Work]) -> None:
+async def test_who_was_taken_over_records_nothing(recorder: Recorder, works: list[Work]) -> None:
     await take_over(recorder, "w1")
     assert await recorder.record("w1", [final(works[0])], [postponed(works[1])]) == {}
     assert await unpublished(recorder) == []
     assert (await recorder.backlog(now=LATER)).due == 3
 
 
-async def test_an_outcome_is_recorded_once(recorder: SqlRecorder, works: list[Work]) -> None:
+async def test_an_outcome_is_recorded_once(recorder: Recorder, works: list[Work]) -> None:
     await recorder.record("w1", [final(works[0])], [])
     assert await recorder.record("w1", [final(works[0], status=Status.FAILED)], []) == {}
     assert len(await unpublished(recorder)) == 1
     assert await recorder.ingest("w1", arrivals([1]), now=NOW) == []
 
 
-async def test_what_is_postponed_is_given_up_until_it_is_due(recorder: SqlRecorder, works: list[Work]) -> None:
+async def test_what_is_postponed_is_given_up_until_it_is_due(recorder: Recorder, works: list[Work]) -> None:
     await recorder.mark_pushing("w1", [work.id for work in works])
     sure, unsure = postponed(works[0]), postponed(works[1], possibly_sent=True)
     assert await recorder.record("w1", [], [sure, unsure]) == {}
@@ -139,7 +138,7 @@ async def test_what_is_postponed_is_given_up_until_it_is_due(recorder: SqlRecord
 
 
 async def test_outcome_and_event_are_recorded_both_or_neither(
-    recorder: SqlRecorder, works: list[Work], engine: AsyncEngine
+    recorder: Recorder, works: list[Work], engine: AsyncEngine
 ) -> None:
     async with engine.begin() as connection:
         await connection.exec_driver_sql("ALTER TABLE outbox RENAME TO elsewhere")
@@ -151,7 +150,7 @@ async def test_outcome_and_event_are_recorded_both_or_neither(
 
 
 async def test_what_json_or_the_database_has_no_way_to_write_spoils_no_batch(
-    recorder: SqlRecorder, works: list[Work]
+    recorder: Recorder, works: list[Work]
 ) -> None:
     odd = final(works[0], notes="a\0b \\u0000 \\\0")
     odd.event.data["reservation"]["finances"]["oddity"] = float("nan")
@@ -161,7 +160,7 @@ async def test_what_json_or_the_database_has_no_way_to_write_spoils_no_batch(
     assert first.event.data["reservation"]["notes"] == "a\N{REPLACEMENT CHARACTER}b \\u0000 \\\N{REPLACEMENT CHARACTER}"
 
 
-async def test_large_batches_are_recorded_whole(recorder: SqlRecorder, engine: AsyncEngine) -> None:
+async def test_large_batches_are_recorded_whole(recorder: Recorder, engine: AsyncEngine) -> None:
     works = await recorder.ingest("w1", arrivals(range(1, 2001)), now=NOW)
     outcomes = [final(work) for work in works[:1900]]
     events = await recorder.record("w1", outcomes, [postponed(work) for work in works[1900:]])
@@ -177,7 +176,7 @@ async def test_large_batches_are_recorded_whole(recorder: SqlRecorder, engine: A
 
 
 @pytest.fixture
-def lose_the_next_answer(recorder: SqlRecorder, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+def lose_the_next_answer(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """Makes the next transaction, or lone statement, raise after it was committed, as when the connection breaks just then."""
     database = recorder._database  # noqa: SLF001
     whole: Callable[[], AbstractAsyncContextManager[AsyncConnection]] = database.transaction
@@ -211,7 +210,7 @@ def _requests(works: list[Work]) -> list[Submission]:
 
 
 async def test_rows_leased_without_the_worker_knowing_are_given_back(
-    recorder: SqlRecorder, lose_the_next_answer: Callable[[], None]
+    recorder: Recorder, lose_the_next_answer: Callable[[], None]
 ) -> None:
     held = await recorder.ingest("w1", arrivals([1]), now=NOW)
     lose_the_next_answer()
@@ -229,7 +228,7 @@ async def test_rows_leased_without_the_worker_knowing_are_given_back(
 
 
 async def test_an_outcome_recorded_without_the_worker_knowing_is_found_in_the_outbox(
-    recorder: SqlRecorder, works: list[Work], lose_the_next_answer: Callable[[], None]
+    recorder: Recorder, works: list[Work], lose_the_next_answer: Callable[[], None]
 ) -> None:
     lose_the_next_answer()
     with pytest.raises(StoreUnavailable):

@@ -12,10 +12,9 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.reservation.evidence import Target, read_target
 from forwarder.reservation.outcome import Status
-from forwarder.store.database import open_engine
-from forwarder.store.submissions.port import StoreUnavailable
-from forwarder.store.submissions.recorder import SqlRecorder
-from forwarder.store.submissions.work import UNKNOWN, Arrival, Work
+from forwarder.store.engine import open_engine
+from forwarder.store.submissions.port import UNKNOWN, Arrival, StoreUnavailable, Work
+from forwarder.store.submissions.recorder import Recorder
 from tests.support.store.stored import DEADLINE, LATER, arrival, arrivals, final, lease, postponed, row, take_over
 from tests.support.worker.works import NOW, doubtful, submission
 
@@ -24,8 +23,8 @@ KEY, REFERENCE, NONE = Target("pms", key=True).text, Target("pms", reference="id
 
 
 @pytest.fixture
-async def recorder(engine: AsyncEngine) -> SqlRecorder:
-    opened = SqlRecorder(engine)
+async def recorder(engine: AsyncEngine) -> Recorder:
+    opened = Recorder(engine)
     await lease(opened, "w1")
     await lease(opened, "w2")
     return opened
@@ -36,12 +35,12 @@ def carried_by(work: Work) -> list[str]:
     return [push.to.text for push in work.evidence.open]
 
 
-async def claimed(recorder: SqlRecorder, target: str | None, *, by: str = "w1") -> Work:
+async def claimed(recorder: Recorder, target: str | None, *, by: str = "w1") -> Work:
     (work,) = await recorder.claim(by, "acc", ALL, now=LATER, limit=10, target=target)
     return work
 
 
-async def taken_over(recorder: SqlRecorder, worker_id: str) -> Work:
+async def taken_over(recorder: Recorder, worker_id: str) -> Work:
     """The one row of that worker, claimed by another."""
     assert await take_over(recorder, worker_id) == 1
     await lease(recorder, worker_id)
@@ -66,7 +65,7 @@ LET_GO = [
 @pytest.mark.parametrize(("earlier", "target", "marked", "open_pushes"), LET_GO)
 @pytest.mark.parametrize("way", ["taken over", "given up"])
 async def test_what_a_worker_let_go_of_tells_what_its_push_carried(
-    recorder: SqlRecorder,
+    recorder: Recorder,
     way: str,
     earlier: str | None,
     target: str | None,
@@ -90,14 +89,14 @@ async def test_what_a_worker_let_go_of_tells_what_its_push_carried(
     assert (found.possibly_sent, carried_by(found), found.takeovers) == (bool(open_pushes), open_pushes, 1)
 
 
-async def test_what_arrived_and_was_let_go_of_tells_it_too(recorder: SqlRecorder) -> None:
+async def test_what_arrived_and_was_let_go_of_tells_it_too(recorder: Recorder) -> None:
     await lease(recorder, "reader")
     await recorder.ingest("w1", [Arrival(submission(1), 0, DEADLINE, held=True, target=KEY)], now=NOW)
     found = await taken_over(recorder, "w1")
     assert carried_by(found) == [KEY]
 
 
-async def test_who_only_ends_what_has_expired_pushes_nothing(recorder: SqlRecorder) -> None:
+async def test_who_only_ends_what_has_expired_pushes_nothing(recorder: Recorder) -> None:
     await lease(recorder, "reader")
     await recorder.ingest("w1", [arrival(1, held=False)], now=NOW)
     await recorder.release("w1", [(await claimed(recorder, KEY)).id])
@@ -107,7 +106,7 @@ async def test_who_only_ends_what_has_expired_pushes_nothing(recorder: SqlRecord
 
 
 async def test_what_is_recorded_in_doubt_tells_what_it_carried_until_it_ends(
-    recorder: SqlRecorder, engine: AsyncEngine
+    recorder: Recorder, engine: AsyncEngine
 ) -> None:
     await recorder.ingest("w1", [arrival(1, held=False)], now=NOW)
     in_doubt = replace(
@@ -123,7 +122,7 @@ async def test_what_is_recorded_in_doubt_tells_what_it_carried_until_it_ends(
     assert (ended["status"], ended["possibly_sent"]) == ("CONFIRMED", False)
 
 
-async def test_a_worker_is_told_what_it_holds_and_gives_up_only_that(recorder: SqlRecorder) -> None:
+async def test_a_worker_is_told_what_it_holds_and_gives_up_only_that(recorder: Recorder) -> None:
     works = await recorder.ingest("w1", arrivals([1, 2]), now=NOW)
     (other,) = await recorder.ingest("w2", arrivals([3]), now=NOW)
     assert set(await recorder.leased_ids("w1")) == {work.id for work in works}
@@ -179,7 +178,7 @@ async def test_what_may_have_been_leased_is_given_back_before_it_is_leased_again
     engine: AsyncEngine, connections: _Connections
 ) -> None:
     """What an intake gives back, and what the sweep claims meanwhile, are never the same rows."""
-    recorder = SqlRecorder(connections.engine)
+    recorder = Recorder(connections.engine)
     await lease(recorder, "w1")
     await recorder.ingest("w1", [arrival(1, held=False)], now=NOW)
     connections.cut_at_commit()

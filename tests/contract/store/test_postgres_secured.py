@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
-from forwarder.store.database import Database, open_engine
+from forwarder.store.database import Database
+from forwarder.store.engine import open_engine
 from forwarder.store.migrate import migrate
 from forwarder.store.submissions.port import StoreUnavailable
 from tests.support.backends import missing

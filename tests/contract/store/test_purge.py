@@ -12,11 +12,11 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from forwarder.operate.privacy.retention import MIN_DAYS, Purge, TooRecent
 from forwarder.oversight.restored import PublishedOutcome, RecoveryCheck
 from forwarder.reservation.outcome import Status
-from forwarder.store.lists.overview import SqlOverview
-from forwarder.store.retention.purge import SqlPurge
-from forwarder.store.submissions.recorder import SqlRecorder
-from forwarder.store.submissions.recovery import SqlRecovery
-from forwarder.store.submissions.work import Duplicate, Work
+from forwarder.store.lists.overview import Overview
+from forwarder.store.retention import Purger
+from forwarder.store.submissions.port import Duplicate, Work
+from forwarder.store.submissions.recorder import Recorder
+from forwarder.store.submissions.repairs import StoreRecovery
 from forwarder.store.tables import reservations
 from forwarder.topics.embedded.log import EmbeddedLog
 from forwarder.topics.port import ConsumedMessage, Message, Topics
@@ -38,8 +38,8 @@ class House:
 
     def __init__(self, engine: AsyncEngine) -> None:
         self.engine = engine
-        self.recorder = SqlRecorder(engine)
-        self.store = SqlPurge(engine)
+        self.recorder = Recorder(engine)
+        self.store = Purger(engine)
         clock = ManualClock(YEARS_LATER)
         self.purge = Purge(self.store, audit_on(engine, clock), clock)
 
@@ -155,7 +155,7 @@ async def test_a_store_that_was_purged_is_not_taken_for_one_that_was_restored(ho
         Topics(),
         "workers",
         known=known,
-        store=SqlRecovery(house.engine),
+        store=StoreRecovery(house.engine),
         vouches=lambda _account, _request: True,
         purged_before=house.store.purged_before,
         signer=SIGNER,
@@ -181,4 +181,4 @@ async def test_who_asks_for_one_that_was_deleted_is_told_that_there_is_none(hous
     await house.finish(1)
     await house.run(date(2029, 1, 1))
 
-    assert await SqlOverview(house.engine).find(submission(1).request_id) is None
+    assert await Overview(house.engine).find(submission(1).request_id) is None

@@ -7,16 +7,16 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.reservation.record import record_id_of
 from forwarder.store.lists.reader import SqlReader
-from forwarder.store.submissions.recorder import SqlRecorder
+from forwarder.store.submissions.recorder import Recorder
 from forwarder.store.tables import reservations
 from tests.support.store.stored import LATER, arrivals, lease
 from tests.support.worker.works import NOW, submission
 
 
 @pytest.fixture
-async def recorder(engine: AsyncEngine) -> SqlRecorder:
+async def recorder(engine: AsyncEngine) -> Recorder:
     """A store with the worker "w1" holding its lease."""
-    opened = SqlRecorder(engine)
+    opened = Recorder(engine)
     await lease(opened, "w1")
     return opened
 
@@ -29,7 +29,7 @@ async def shown_ids(engine: AsyncEngine) -> dict[str, int]:
 
 
 async def test_it_is_the_same_whatever_others_submit_and_whatever_was_restored(
-    recorder: SqlRecorder, engine: AsyncEngine
+    recorder: Recorder, engine: AsyncEngine
 ) -> None:
     await recorder.ingest("w1", arrivals([1]), now=NOW)
     await recorder.ingest("w1", arrivals(range(100, 130), account="other"), now=NOW)
@@ -46,7 +46,7 @@ async def test_it_is_the_same_whatever_others_submit_and_whatever_was_restored(
 
 
 async def test_where_anothers_record_has_it_the_next_is_taken_and_stays(
-    recorder: SqlRecorder, engine: AsyncEngine
+    recorder: Recorder, engine: AsyncEngine
 ) -> None:
     wanted = record_id_of(submission(2).request_id)
     await recorder.ingest("w1", arrivals([1]), now=NOW)

@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.store.database import Database
 from forwarder.store.submissions.port import Unstorable
-from forwarder.store.submissions.recorder import SqlRecorder
+from forwarder.store.submissions.recorder import Recorder
 from tests.support.backends import only
 from tests.support.store.stored import arrival, lease
 from tests.support.worker.works import NOW
@@ -26,7 +26,7 @@ LONG = "".join(random.Random(7).choices(string.ascii_letters, k=20_000))
 async def test_what_fits_in_no_index_is_refused_and_nothing_that_came_with_it_is_kept(
     engine: AsyncEngine, field: str
 ) -> None:
-    recorder, odd = SqlRecorder(engine), arrival(2)
+    recorder, odd = Recorder(engine), arrival(2)
     await lease(recorder, "w1")
     given: dict[str, Any] = {field: LONG}
     odd = replace(odd, submission=replace(odd.submission, **given))

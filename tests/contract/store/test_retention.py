@@ -21,20 +21,17 @@ from forwarder.process.clock import iso
 from forwarder.reservation.cancellation import CancellationRequest
 from forwarder.reservation.duplicates import NaturalKey
 from forwarder.reservation.outcome import Status
-from forwarder.store.audit.trail import SqlAuditTrail
-from forwarder.store.lists.overview import SqlOverview
+from forwarder.store.audit_trail import SqlAuditTrail
+from forwarder.store.deliveries import NewDelivery
+from forwarder.store.delivery_queue import SqlDeliveryLog
+from forwarder.store.lists.overview import Overview
 from forwarder.store.lists.reader import SqlReader
-from forwarder.store.retention.guests import SqlGuests
-from forwarder.store.retention.port import Standing
-from forwarder.store.submissions.recorder import SqlRecorder
-from forwarder.store.submissions.work import Arrival, CancellationArrival, Duplicate, Work
+from forwarder.store.retention import GuestStore
+from forwarder.store.submissions.port import Arrival, CancellationArrival, Duplicate, ErasureState, Work
+from forwarder.store.submissions.recorder import Recorder
 from forwarder.store.tables import parked_cancellations, reservations, webhook_deliveries
-from forwarder.store.webhooks.log import SqlDeliveryLog
-from forwarder.store.webhooks.port import NewDelivery
-from forwarder.tenancy.port import Account
-from forwarder.tenancy.retention import RetentionPolicy
-from forwarder.tenancy.sql.admin import SqlTenancyAdmin
-from forwarder.tenancy.sql.retention import SqlRetentionPolicies
+from forwarder.tenancy.port import Account, RetentionPolicy
+from forwarder.tenancy.sql.admin import RetentionPolicies, SqlTenancyAdmin
 from forwarder.topics.embedded.log import EmbeddedLog
 from forwarder.topics.port import Topics
 from forwarder.worker.retention import BATCH, RetentionSweeper
@@ -71,11 +68,11 @@ class Desk:
 
     def __init__(self, engine: AsyncEngine) -> None:
         self.engine = engine
-        self.recorder = SqlRecorder(engine)
-        self.guests = SqlGuests(engine)
+        self.recorder = Recorder(engine)
+        self.guests = GuestStore(engine)
         self.reader = SqlReader(engine)
         self.deliveries = SqlDeliveryLog(engine)
-        self.policies = SqlRetentionPolicies(engine)
+        self.policies = RetentionPolicies(engine)
         self.clock = HurriedClock(IN_2030)
 
     async def open(self) -> None:
@@ -166,10 +163,10 @@ async def test_what_is_not_over_keeps_its_guest(desk: Desk) -> None:
     await desk.recorder.release("w1", [held.id])
     records = await desk.guests.submissions([f"rsv_{number:032d}" for number in (1, 2, 3, 4)])
     assert [record.standing for record in records] == [
-        Standing.UNPUBLISHED,
-        Standing.UNFINISHED,
-        Standing.UNFINISHED,
-        Standing.UNFINISHED,
+        ErasureState.UNPUBLISHED,
+        ErasureState.UNFINISHED,
+        ErasureState.UNFINISHED,
+        ErasureState.UNFINISHED,
     ]
     assert await desk.guests.erase(records, now=IN_2030) == []
 
@@ -202,7 +199,7 @@ async def test_the_dead_letter_of_an_erased_guest_is_not_replayed(desk: Desk) ->
     replayed = Arrival(submission(1, **GUEST), 0, DEADLINE, held=True, replay_of=1)
     assert await desk.recorder.ingest("w1", [replayed], now=IN_2030) == []
     assert (await row(desk.engine, failed.id))["status"] == "FAILED"
-    assert await SqlOverview(desk.engine).anonymous([failed.submission.request_id, "rsv_x"]) == {
+    assert await Overview(desk.engine).anonymous([failed.submission.request_id, "rsv_x"]) == {
         failed.submission.request_id
     }
 

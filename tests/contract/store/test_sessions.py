@@ -10,8 +10,8 @@ import asyncpg
 import pytest
 from sqlalchemy import text
 
-from forwarder.store import sessions
-from forwarder.store.database import Database, Lookup, PostgresqlEngine, open_engine, outages_translated
+from forwarder.store.database import Database, Lookup, outages_translated
+from forwarder.store.engine import PostgresqlEngine, open_engine
 from forwarder.store.lists.reader import SqlReader
 from forwarder.store.submissions.port import StoreUnavailable
 from tests.support.backends import only
@@ -143,7 +143,7 @@ async def test_no_more_than_so_many_sessions_and_no_endless_wait_for_one(
     hanging = [asyncio.create_task(hang(database)) for _ in range(AT_MOST)]
     await asyncio.sleep(0)
     with monkeypatch.context() as impatient:
-        impatient.setattr(sessions, "_FREE_SECONDS", 0.05)
+        impatient.setattr("forwarder.store.engine._FREE_SECONDS", 0.05)
         with pytest.raises(StoreUnavailable):
             await session(database.lookup(SESSION))
     for each in hanging:

@@ -9,13 +9,13 @@ from forwarder.oversight.backlog import AccountBacklog, AccountState, read_backl
 from forwarder.reservation.failures import FAILURE_CLASS
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.submission import shadow_id
-from forwarder.store.lists.overview import SqlOverview
-from forwarder.store.standing.port import AccountWork, EndpointWork, FailedWork
-from forwarder.store.standing.reader import SqlStanding
-from forwarder.store.submissions.recorder import SqlRecorder
-from forwarder.store.submissions.work import DeadLetter, Ended, Work
-from forwarder.store.webhooks.port import NewDelivery
-from forwarder.store.webhooks.queue import SqlDeliveryQueue
+from forwarder.store.deliveries import NewDelivery
+from forwarder.store.delivery_queue import SqlDeliveryQueue
+from forwarder.store.deployment import BacklogReader
+from forwarder.store.lists.overview import Overview
+from forwarder.store.lists.port import AccountWork, EndpointWork, FailedWork
+from forwarder.store.submissions.port import DeadLetter, Ended, Work
+from forwarder.store.submissions.recorder import Recorder
 from forwarder.tenancy.port import Account
 from tests.support.memory.clock import ManualClock
 from tests.support.store.stored import LATER, arrivals, final, lease, postponed
@@ -28,16 +28,16 @@ def failed(work: Work, failure_class: str) -> Ended:
 
 
 @pytest.fixture
-async def recorder(engine: AsyncEngine) -> SqlRecorder:
-    opened = SqlRecorder(engine)
+async def recorder(engine: AsyncEngine) -> Recorder:
+    opened = Recorder(engine)
     assert await lease(opened, "w1")
     return opened
 
 
 async def test_what_stands_is_counted_by_account_whether_it_is_held_waits_or_is_due(
-    recorder: SqlRecorder, engine: AsyncEngine
+    recorder: Recorder, engine: AsyncEngine
 ) -> None:
-    standing = SqlStanding(engine)
+    standing = BacklogReader(engine)
     assert (await standing.accounts(now=NOW), await standing.failed(), await standing.endpoints()) == ([], [], [])
     held, backing_off, doubtful, done, first, second, other = await recorder.ingest(
         "w1", arrivals(range(1, 8)), now=NOW
@@ -67,7 +67,7 @@ async def test_the_deliveries_of_each_endpoint_stand_until_they_are_made(engine:
     await queue.queue([NewDelivery("one", f"e{each}", "t", "{}") for each in range(3)], now=NOW)
     await queue.queue([NewDelivery("two", "e1", "t", "{}")], now=LATER)
     await queue.stop("two", now=LATER)
-    assert await SqlStanding(engine).endpoints() == [EndpointWork("one", 3, NOW)]
+    assert await BacklogReader(engine).endpoints() == [EndpointWork("one", 3, NOW)]
 
 
 class FewAccounts:
@@ -81,14 +81,14 @@ class FewAccounts:
 
 
 async def test_paused_accounts_are_told_apart_from_active_and_unknown_ones(
-    recorder: SqlRecorder, engine: AsyncEngine
+    recorder: Recorder, engine: AsyncEngine
 ) -> None:
     for number, name in enumerate(("acc", "paused", "gone", shadow_id("paused"))):
         works = await recorder.ingest("w1", arrivals([number], account=name), now=NOW)
         await recorder.record("w1", [failed(each, "expired") for each in works if name == "acc"], [])
     clock = ManualClock()
     active, paused, idle = account("acc"), account("paused", paused=True), account("idle")
-    read = await read_backlog(SqlStanding(engine), FewAccounts(active, paused, idle), clock)
+    read = await read_backlog(BacklogReader(engine), FewAccounts(active, paused, idle), clock)
 
     def told(standing: AccountBacklog) -> tuple[str, AccountState, int]:
         return standing.account_id, standing.state, standing.work.pending
@@ -105,4 +105,4 @@ async def test_paused_accounts_are_told_apart_from_active_and_unknown_ones(
 
 
 async def test_what_the_database_takes_on_disk_is_told(engine: AsyncEngine) -> None:
-    assert await SqlOverview(engine).size() > 50_000
+    assert await Overview(engine).size() > 50_000

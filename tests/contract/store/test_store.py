@@ -9,8 +9,8 @@ import pytest
 from pydantic_core import to_json
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from forwarder.store.submissions.recorder import SqlRecorder
-from forwarder.store.submissions.work import Backlog
+from forwarder.store.submissions.port import Backlog
+from forwarder.store.submissions.recorder import Recorder
 from tests.support.store.stored import CARD, DEADLINE, LATER, arrival, arrivals, lease, row, take_over
 from tests.support.worker.works import NOW
 
@@ -18,16 +18,14 @@ ALL = range(16)
 
 
 @pytest.fixture
-async def recorder(engine: AsyncEngine) -> SqlRecorder:
+async def recorder(engine: AsyncEngine) -> Recorder:
     """A store with the worker "w1" holding its lease."""
-    opened = SqlRecorder(engine)
+    opened = Recorder(engine)
     assert await lease(opened, "w1")
     return opened
 
 
-async def test_what_arrives_is_pending_leased_and_handed_back_in_order(
-    recorder: SqlRecorder, engine: AsyncEngine
-) -> None:
+async def test_what_arrives_is_pending_leased_and_handed_back_in_order(recorder: Recorder, engine: AsyncEngine) -> None:
     works = await recorder.ingest("w1", arrivals([3, 1, 2]), now=NOW)
     assert [work.submission for work in works] == [each.submission for each in arrivals([3, 1, 2])]
     assert [work.id for work in works] == sorted(work.id for work in works)
@@ -40,20 +38,20 @@ async def test_what_arrives_is_pending_leased_and_handed_back_in_order(
     assert (kept["arrival_date"].isoformat(), kept["departure_date"].isoformat()) == ("2027-03-01", "2027-03-04")
 
 
-async def test_what_is_known_is_not_taken_in_again(recorder: SqlRecorder) -> None:
+async def test_what_is_known_is_not_taken_in_again(recorder: Recorder) -> None:
     await recorder.ingest("w1", arrivals([1, 2]), now=NOW)
     again = await recorder.ingest("w1", arrivals([2, 3, 1]), now=NOW)
     assert [work.submission.request_id for work in again] == [arrival(3).submission.request_id]
     assert await recorder.ingest("w1", [], now=NOW) == ()
 
 
-async def test_one_submission_twice_in_a_batch_is_taken_in_once(recorder: SqlRecorder) -> None:
+async def test_one_submission_twice_in_a_batch_is_taken_in_once(recorder: Recorder) -> None:
     works = await recorder.ingest("w1", [arrival(1, notes="first"), arrival(1, held=False, notes="second")], now=NOW)
     assert [work.submission.reservation["notes"] for work in works] == ["first"]
     assert await recorder.backlog(now=NOW) == Backlog(0, None)
 
 
-async def test_what_is_not_held_waits_in_the_store_due_at_once(recorder: SqlRecorder) -> None:
+async def test_what_is_not_held_waits_in_the_store_due_at_once(recorder: Recorder) -> None:
     works = await recorder.ingest("w1", [arrival(1, held=False), arrival(2), arrival(3, held=False)], now=NOW)
     assert [work.submission.request_id for work in works] == [arrival(2).submission.request_id]
     assert await recorder.backlog(now=NOW) == Backlog(2, NOW)
@@ -63,7 +61,7 @@ async def test_what_is_not_held_waits_in_the_store_due_at_once(recorder: SqlReco
     assert await recorder.backlog(now=NOW) == Backlog(0, None)
 
 
-async def test_what_is_leased_tells_how_large_it_is(recorder: SqlRecorder) -> None:
+async def test_what_is_leased_tells_how_large_it_is(recorder: Recorder) -> None:
     arrived = [replace(arrival(1), size=1500), arrival(2, held=False, notes="x" * 2000)]
     (held,) = await recorder.ingest("w1", arrived, now=NOW)
     assert held.size == 1500
@@ -72,13 +70,13 @@ async def test_what_is_leased_tells_how_large_it_is(recorder: SqlRecorder) -> No
     assert texts <= claimed.size <= texts + 100
 
 
-async def test_a_worker_without_a_lease_is_given_nothing(recorder: SqlRecorder) -> None:
+async def test_a_worker_without_a_lease_is_given_nothing(recorder: Recorder) -> None:
     assert await recorder.ingest("stranger", arrivals([1]), now=NOW) == []
     assert await recorder.claim("stranger", "acc", ALL, now=NOW, limit=10) == []
     assert len(await recorder.claim("w1", "acc", ALL, now=NOW, limit=10)) == 1
 
 
-async def test_the_oldest_due_is_claimed_first_and_no_more_than_asked_for(recorder: SqlRecorder) -> None:
+async def test_the_oldest_due_is_claimed_first_and_no_more_than_asked_for(recorder: Recorder) -> None:
     for number, minutes in ((1, 3), (2, 1), (3, 2), (4, 9)):
         await recorder.ingest("w1", [arrival(number, held=False)], now=NOW + timedelta(minutes=minutes))
     claimed = await recorder.claim("w1", "acc", ALL, now=LATER, limit=2)
@@ -87,7 +85,7 @@ async def test_the_oldest_due_is_claimed_first_and_no_more_than_asked_for(record
     assert [work.submission.request_id[-1] for work in claimed] == ["1"]
 
 
-async def test_only_the_accounts_rows_of_the_partitions_are_claimed(recorder: SqlRecorder) -> None:
+async def test_only_the_accounts_rows_of_the_partitions_are_claimed(recorder: Recorder) -> None:
     await recorder.ingest("w1", arrivals([1], held=False, partition=1), now=NOW)
     await recorder.ingest("w1", arrivals([2], held=False, partition=2), now=NOW)
     await recorder.ingest("w1", arrivals([3], held=False, partition=2, account="other"), now=NOW)
@@ -97,7 +95,7 @@ async def test_only_the_accounts_rows_of_the_partitions_are_claimed(recorder: Sq
 
 
 async def test_no_row_is_ever_claimed_twice(engine: AsyncEngine) -> None:
-    recorders = [SqlRecorder(engine) for _ in range(6)]
+    recorders = [Recorder(engine) for _ in range(6)]
     for number, each in enumerate(recorders):
         await lease(each, f"w{number}")
     await recorders[0].ingest("w0", arrivals(range(1, 401), held=False), now=NOW)
@@ -115,7 +113,7 @@ async def test_no_row_is_ever_claimed_twice(engine: AsyncEngine) -> None:
     assert len(set(ids)) == 400
 
 
-async def test_the_accounts_with_due_rows_are_those_in_ones_partitions(recorder: SqlRecorder) -> None:
+async def test_the_accounts_with_due_rows_are_those_in_ones_partitions(recorder: Recorder) -> None:
     await recorder.ingest("w1", arrivals([1, 2], held=False, partition=1, account="b"), now=NOW)
     await recorder.ingest("w1", arrivals([3], held=False, partition=2, account="a"), now=NOW)
     await recorder.ingest("w1", arrivals([4], held=False, partition=1, account="later"), now=LATER)
@@ -126,7 +124,7 @@ async def test_the_accounts_with_due_rows_are_those_in_ones_partitions(recorder:
     assert sorted(await recorder.accounts_due([1], now=LATER)) == ["b", "later"]
 
 
-async def test_a_lease_that_ran_out_is_taken_over_as_doubtful_and_due(recorder: SqlRecorder) -> None:
+async def test_a_lease_that_ran_out_is_taken_over_as_doubtful_and_due(recorder: Recorder) -> None:
     works = await recorder.ingest("w1", arrivals([1, 2]), now=NOW)
     assert await take_over(recorder, now=LATER) == 0
     assert await take_over(recorder, "w1", now=LATER) == 2
@@ -139,7 +137,7 @@ async def test_a_lease_that_ran_out_is_taken_over_as_doubtful_and_due(recorder: 
     ]
 
 
-async def test_a_lease_that_is_renewed_is_not_taken_over(recorder: SqlRecorder) -> None:
+async def test_a_lease_that_is_renewed_is_not_taken_over(recorder: Recorder) -> None:
     """Not even by who saw its beat before the renewal, and takes it for dead since."""
     await recorder.ingest("w1", arrivals([1]), now=NOW)
     seen = await recorder.heartbeats()
@@ -149,7 +147,7 @@ async def test_a_lease_that_is_renewed_is_not_taken_over(recorder: SqlRecorder) 
     assert await recorder.take_over(await recorder.heartbeats(), now=LATER) == 1
 
 
-async def test_who_leaves_is_no_longer_seen_and_what_it_held_is_freed(recorder: SqlRecorder) -> None:
+async def test_who_leaves_is_no_longer_seen_and_what_it_held_is_freed(recorder: Recorder) -> None:
     await recorder.ingest("w1", arrivals([1]), now=NOW)
     await recorder.end_lease("w1")
     assert await recorder.heartbeats() == []
@@ -157,7 +155,7 @@ async def test_who_leaves_is_no_longer_seen_and_what_it_held_is_freed(recorder: 
     assert not await lease(recorder, "w1")
 
 
-async def test_who_was_taken_over_learns_of_it_and_is_given_nothing_more(recorder: SqlRecorder) -> None:
+async def test_who_was_taken_over_learns_of_it_and_is_given_nothing_more(recorder: Recorder) -> None:
     await take_over(recorder, "w1")
     assert not await lease(recorder, "w1")
     assert not await lease(recorder, "w1")
@@ -166,7 +164,7 @@ async def test_who_was_taken_over_learns_of_it_and_is_given_nothing_more(recorde
     assert len(await recorder.claim("w1-anew", "acc", ALL, now=LATER, limit=10)) == 1
 
 
-async def test_rows_of_a_holder_that_is_no_worker_are_freed(recorder: SqlRecorder, engine: AsyncEngine) -> None:
+async def test_rows_of_a_holder_that_is_no_worker_are_freed(recorder: Recorder, engine: AsyncEngine) -> None:
     (work,) = await recorder.ingest("w1", arrivals([1]), now=NOW)
     async with engine.begin() as connection:
         await connection.exec_driver_sql("UPDATE reservations SET leased_by = 'gone'")
@@ -174,14 +172,14 @@ async def test_rows_of_a_holder_that_is_no_worker_are_freed(recorder: SqlRecorde
     assert (await row(engine, work.id))["leased_by"] is None
 
 
-async def test_a_row_that_a_worker_with_a_fast_clock_gives_back_is_due_by_every_clock(recorder: SqlRecorder) -> None:
+async def test_a_row_that_a_worker_with_a_fast_clock_gives_back_is_due_by_every_clock(recorder: Recorder) -> None:
     works = await recorder.ingest("w1", arrivals([1, 2]), now=NOW + timedelta(hours=1))
     await lease(recorder, "w2")
     await recorder.release("w1", [work.id for work in works])
     assert len(await recorder.claim("w2", "acc", ALL, now=NOW, limit=10)) == 2
 
 
-async def test_released_rows_are_due_at_once_and_not_doubtful(recorder: SqlRecorder) -> None:
+async def test_released_rows_are_due_at_once_and_not_doubtful(recorder: Recorder) -> None:
     works = await recorder.ingest("w1", arrivals([1, 2, 3]), now=NOW)
     await lease(recorder, "w2")
     await recorder.mark_pushing("w1", [works[0].id])
@@ -195,7 +193,7 @@ async def test_released_rows_are_due_at_once_and_not_doubtful(recorder: SqlRecor
     ]
 
 
-async def test_an_intent_to_push_outlives_its_holder(recorder: SqlRecorder) -> None:
+async def test_an_intent_to_push_outlives_its_holder(recorder: Recorder) -> None:
     works = await recorder.ingest("w1", arrivals([1, 2]), now=NOW)
     await lease(recorder, "w2")
     assert await recorder.mark_pushing("w2", [works[0].id]) == set()
@@ -209,7 +207,7 @@ async def test_an_intent_to_push_outlives_its_holder(recorder: SqlRecorder) -> N
     assert (first.possibly_sent, first.pushing) == (True, True)
 
 
-async def test_a_request_comes_out_as_it_went_in(recorder: SqlRecorder) -> None:
+async def test_a_request_comes_out_as_it_went_in(recorder: Recorder) -> None:
     fields: dict[str, Any] = {
         "propertyId": "00123",
         "roomId": 123,
@@ -226,7 +224,7 @@ async def test_a_request_comes_out_as_it_went_in(recorder: SqlRecorder) -> None:
     assert list(work.submission.reservation) == list(arrival(1, **fields).submission.reservation)
 
 
-async def test_large_batches_go_in_and_out_whole(recorder: SqlRecorder) -> None:
+async def test_large_batches_go_in_and_out_whole(recorder: Recorder) -> None:
     works = await recorder.ingest("w1", arrivals(range(1, 2001)), now=NOW)
     assert [work.submission.request_id for work in works] == [
         each.submission.request_id for each in arrivals(range(1, 2001))

@@ -7,9 +7,9 @@ from sqlalchemy import Connection, event
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.reservation.outcome import Status
+from forwarder.store.engine import SessionRow, Sessions, Values
 from forwarder.store.lists.reader import SqlReader
-from forwarder.store.sessions import SessionRow, Sessions, Values
-from forwarder.store.submissions.recorder import SqlRecorder
+from forwarder.store.submissions.recorder import Recorder
 from tests.support.store.stored import LATER, arrivals, final, lease
 from tests.support.worker.works import submission
 
@@ -17,14 +17,14 @@ UNKNOWN = "rsv_unknown"
 
 
 @pytest.fixture
-async def recorder(engine: AsyncEngine) -> SqlRecorder:
+async def recorder(engine: AsyncEngine) -> Recorder:
     """A store with the worker "w1" holding its lease."""
-    opened = SqlRecorder(engine)
+    opened = Recorder(engine)
     await lease(opened, "w1")
     return opened
 
 
-async def test_each_is_told_as_it_is_alone(recorder: SqlRecorder, engine: AsyncEngine) -> None:
+async def test_each_is_told_as_it_is_alone(recorder: Recorder, engine: AsyncEngine) -> None:
     works = await recorder.ingest("w1", arrivals(range(5)), now=LATER)
     await recorder.record("w1", [final(works[1])], [])
     reader = SqlReader(engine)
@@ -34,7 +34,7 @@ async def test_each_is_told_as_it_is_alone(recorder: SqlRecorder, engine: AsyncE
     assert [found[request_id].status for request_id in wanted] == [Status.PENDING, Status.CONFIRMED, Status.PENDING]
 
 
-async def test_only_an_accounts_own_are_found(recorder: SqlRecorder, engine: AsyncEngine) -> None:
+async def test_only_an_accounts_own_are_found(recorder: Recorder, engine: AsyncEngine) -> None:
     await recorder.ingest("w1", [*arrivals([1]), *arrivals([2], account="other")], now=LATER)
     ours, theirs = submission(1).request_id, submission(2, account="other").request_id
     reader = SqlReader(engine)
@@ -43,7 +43,7 @@ async def test_only_an_accounts_own_are_found(recorder: SqlRecorder, engine: Asy
 
 
 async def test_a_thousand_are_one_statement(
-    recorder: SqlRecorder, engine: AsyncEngine, monkeypatch: pytest.MonkeyPatch
+    recorder: Recorder, engine: AsyncEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     works = await recorder.ingest("w1", arrivals(range(1000)), now=LATER)
     statements: list[str] = []

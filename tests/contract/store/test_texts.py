@@ -2,7 +2,7 @@
 
 from sqlalchemy import text
 
-from forwarder.store.database import open_engine
+from forwarder.store.engine import open_engine
 from forwarder.store.tables import metadata
 from forwarder.store.texts import SqlTexts
 

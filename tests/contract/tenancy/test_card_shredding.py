@@ -18,15 +18,12 @@ from forwarder.reservation.outcome import Status
 from forwarder.reservation.request import CardDetails, SealedCard
 from forwarder.reservation.submission import Submission
 from forwarder.store.submissions.card_keys import SqlCardKeys
-from forwarder.store.submissions.recorder import SqlRecorder
-from forwarder.store.submissions.work import Arrival, Work
+from forwarder.store.submissions.port import Arrival, Work
+from forwarder.store.submissions.recorder import Recorder
+from forwarder.tenancy.cards import GONE, CardSealer, open_from_topic
 from forwarder.tenancy.port import CannotOpen, NotBound
-from forwarder.tenancy.sealing.binding import of_card
-from forwarder.tenancy.sealing.cards import GONE, TopicCardSealer, open_from_topic
-from forwarder.tenancy.sealing.keys import NotTrusted, Secret
-from forwarder.tenancy.sealing.registry import Keyring
-from forwarder.tenancy.sealing.wrapping import SecretWrapper, WrappedKey
-from forwarder.tenancy.sql.sealing_keys import AHEAD, HOUR, MARGIN, SqlSealingKeys, load_sealing_keys
+from forwarder.tenancy.sealing import Keyring, KeyWrapper, NotTrusted, Secret, WrappedKey, of_card
+from forwarder.tenancy.sql.secrets import AHEAD, HOUR, MARGIN, SqlSealingKeys, load_sealing_keys
 from forwarder.topics.codec import encode_submission
 from forwarder.topics.port import Log
 from forwarder.worker.cards.keeper import CardKeeper, CardParts
@@ -51,11 +48,11 @@ class Site:
         self.log, self.topic, self.engine, self.keyring = log, topic, engine, keyring
         self.clock = ManualClock()
         self.sealing_keys, self.keys = SqlSealingKeys(engine, keyring), SqlCardKeys(engine)
-        self.recorder = SqlRecorder(engine)
-        self.vault = CardVault(self.keys, self.sealing_keys, SecretWrapper(keyring))
-        self.parts = CardParts(self.keys, self.sealing_keys, SecretWrapper(keyring), self._refresh)
+        self.recorder = Recorder(engine)
+        self.vault = CardVault(self.keys, self.sealing_keys, KeyWrapper(keyring))
+        self.parts = CardParts(self.keys, self.sealing_keys, KeyWrapper(keyring), self._refresh)
         self.keeper = CardKeeper(self.parts, self.vault, log, topic, GROUP, self.clock)
-        self.ingress = TopicCardSealer()
+        self.ingress = CardSealer()
         self.sealed: dict[str, SealedCard] = {}
 
     async def _refresh(self) -> None:
@@ -117,7 +114,7 @@ class Site:
 
     async def cards_that_open(self) -> set[str]:
         """What the attacker reads, with the secret and all there is: of the topic's copies, and of the rows."""
-        stolen, wrapper = await self.stolen(), SecretWrapper(self.keyring)
+        stolen, wrapper = await self.stolen(), KeyWrapper(self.keyring)
         found = await self.cards_on_topic_that_open()
         vault = CardVault(SqlCardKeys(self.engine), self.sealing_keys, wrapper)
         for row in stolen["reservations"]:
@@ -134,7 +131,7 @@ class Site:
         return found
 
     async def cards_on_topic_that_open(self) -> set[str]:
-        stolen, wrapper, found = await self.stolen(), SecretWrapper(self.keyring), set()
+        stolen, wrapper, found = await self.stolen(), KeyWrapper(self.keyring), set()
         for key in stolen["sealing_keys"]:
             if key["private_key"] is None:
                 continue
@@ -175,7 +172,7 @@ async def test_a_card_in_doubt_is_destroyed_at_its_deadline_and_its_code_by_the_
     assert (await site.stolen())["card_keys"][0]["code_key"] is None
     await site.recorder.record("w1", [final(work, status=Status.IN_DOUBT)], [])
     with pytest.raises(CodeGone):
-        await CardVault(site.keys, site.sealing_keys, SecretWrapper(site.keyring)).open(work.submission, ACCOUNT)
+        await CardVault(site.keys, site.sealing_keys, KeyWrapper(site.keyring)).open(work.submission, ACCOUNT)
     await site.commit(1)
     await site.later(DEADLINE)
     assert (await site.stolen())["reservations"][0]["status"] == "IN_DOUBT"
@@ -265,7 +262,7 @@ async def test_keys_of_cards_are_moved_to_another_secret_and_a_taken_code_stays_
         resealed = await sealed.reseal(both)
         assert not any(each.failed for each in resealed.values())
     assert set(await site.keys.counts()) == {new.id}
-    vault = CardVault(site.keys, SqlSealingKeys(site.engine, Keyring([new])), SecretWrapper(Keyring([new])))
+    vault = CardVault(site.keys, SqlSealingKeys(site.engine, Keyring([new])), KeyWrapper(Keyring([new])))
     assert await vault.open(one.submission, ACCOUNT) == CARD
     with pytest.raises(CodeGone):
         await vault.open(two.submission, ACCOUNT)
@@ -314,4 +311,4 @@ async def test_a_card_taken_in_without_its_secret_follows_that_to_another(site: 
 def _vault_of(site: Site, secret: Secret) -> CardVault:
     """Of a worker that has this secret alone."""
     keyring = Keyring([secret])
-    return CardVault(site.keys, SqlSealingKeys(site.engine, keyring), SecretWrapper(keyring))
+    return CardVault(site.keys, SqlSealingKeys(site.engine, keyring), KeyWrapper(keyring))

@@ -14,9 +14,9 @@ from forwarder.pms.auth.grants import Grant, GrantsUnavailable
 from forwarder.pms.auth.shared_grants import RenewalTimes, SharedGrantKeeper, SharedGrants, credential_digest
 from forwarder.pms.http.errors import NotSent
 from forwarder.process.clock import Clock, SystemClock
-from forwarder.store.database import open_engine
+from forwarder.store.engine import open_engine
 from forwarder.tenancy.port import CannotOpen, TenancyUnavailable
-from forwarder.tenancy.sealing.texts import SecretUnsealer, sealer_of
+from forwarder.tenancy.sealing import SecretUnsealer, sealer_of
 from forwarder.tenancy.sql.admin import SqlTenancyAdmin
 from forwarder.tenancy.sql.grants import SqlGrants
 from tests.support.backends import slow_on

@@ -12,10 +12,10 @@ import pytest
 from sqlalchemy import ColumnElement, Double, literal_column, select
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from forwarder.store.database import open_engine
+from forwarder.store.engine import open_engine
 from forwarder.tenancy.limits import EXCHANGE_SECONDS, MIN_PAUSE_SECONDS, Consumption, RateLimits
 from forwarder.tenancy.port import RateLimit, TenancyUnavailable
-from forwarder.tenancy.sql.tables import key_usage
+from forwarder.tenancy.sql.database import key_usage
 from forwarder.tenancy.sql.usage import SqlUsage
 from tests.support.memory.clock import ManualClock
 from tests.support.store.stored import NOBODY_LISTENS

@@ -10,17 +10,25 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.operate.deployment.secrets import Secrets, StillNeeded
-from forwarder.tenancy.port import Account, CannotOpen
-from forwarder.tenancy.sealing.binding import of_client_key, of_credential, of_grant, of_webhook_secret, with_credential
-from forwarder.tenancy.sealing.keys import NotTrusted, Secret
-from forwarder.tenancy.sealing.registry import Keyring, SecretState, UnknownSecret
-from forwarder.tenancy.sealing.texts import PublicKeySealer, SecretUnsealer
+from forwarder.tenancy.port import Account, CannotOpen, Endpoint
+from forwarder.tenancy.sealing import (
+    Keyring,
+    NotTrusted,
+    PublicKeySealer,
+    Secret,
+    SecretState,
+    SecretUnsealer,
+    UnknownSecret,
+    of_client_key,
+    of_credential,
+    of_grant,
+    of_webhook_secret,
+    with_credential,
+)
 from forwarder.tenancy.sql.admin import SqlTenancyAdmin
 from forwarder.tenancy.sql.endpoints import SqlEndpoints
 from forwarder.tenancy.sql.grants import SqlGrants
-from forwarder.tenancy.sql.sealed import SqlSealed
-from forwarder.tenancy.sql.secrets import NoSecretYet, SqlSecrets
-from forwarder.tenancy.webhooks import Endpoint
+from forwarder.tenancy.sql.secrets import NoSecretYet, SqlSealed, SqlSecrets
 
 OLD_TEXT, NEW_TEXT = "the first of the secrets", "the second of the secrets"
 OLD, NEW, MISTYPED = (Secret.from_text(each) for each in (OLD_TEXT, NEW_TEXT, "the first of teh secrets"))

@@ -13,13 +13,12 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.reservation.problems.problem import Problem
-from forwarder.store.database import open_engine
-from forwarder.tenancy.access import Access
-from forwarder.tenancy.callers import Caller
-from forwarder.tenancy.key_terms import ALL_SCOPES, read_networks
+from forwarder.store.engine import open_engine
+from forwarder.tenancy.access import Access, Caller
+from forwarder.tenancy.api_keys import ALL_SCOPES, read_networks
 from forwarder.tenancy.port import Account, AlreadyExists, InUse, NotKnown, RateLimit, TenancyUnavailable
 from forwarder.tenancy.sql.admin import SqlTenancyAdmin
-from forwarder.tenancy.sql.deployment import request_id_key
+from forwarder.tenancy.sql.database import request_id_key
 from forwarder.tenancy.sql.directory import CacheTimes, SqlDirectory
 from forwarder.tenancy.sql.secrets import SqlSecrets
 from forwarder.tenancy.sql.usage import SqlKeyUses

@@ -29,12 +29,9 @@ from forwarder.operate.submissions.dead_letters import (
 from forwarder.operate.submissions.replay import Replay, plan_replay
 from forwarder.process.clock import SystemClock
 from forwarder.reservation.request import SealedCard
-from forwarder.store.database import open_engine
-from forwarder.store.lists.overview import SqlOverview
-from forwarder.topics.cancellations import encode_cancellation
-from forwarder.topics.codec import (
-    Undecodable,
-)
+from forwarder.store.engine import open_engine
+from forwarder.store.lists.overview import Overview
+from forwarder.topics.codec import Undecodable, encode_cancellation
 from forwarder.topics.port import ConsumedMessage, Log, Message, Topics
 from forwarder.topics.reading import read_to_end
 from forwarder.topics.signing import MessageSigner
@@ -216,7 +213,7 @@ def test_whatever_is_among_the_letters_they_are_all_shown_and_put_back_as_far_as
         async with log.publisher() as publisher:
             for message in written:
                 await publisher.publish(topics.dead_letters, [message])
-            desk = DeadLetterReader(log, topics.dead_letters, SqlOverview(engine))
+            desk = DeadLetterReader(log, topics.dead_letters, Overview(engine))
             found = await desk.find(LetterFilter())
             by_place = {letter.place: letter for letter, _ in found}
             assert all(json_line(row(letter, standing)) for letter, standing in found)

@@ -13,9 +13,8 @@ from aiokafka.consumer.group_coordinator import GroupCoordinator
 
 from forwarder.topics.kafka.consumer import KafkaConsumer
 from forwarder.topics.kafka.internals import client_of, make_closable, metadata_task
-from forwarder.topics.kafka.log import KafkaLog
+from forwarder.topics.kafka.log import KafkaLog, KafkaTail
 from forwarder.topics.kafka.publisher import KafkaPublisher
-from forwarder.topics.kafka.tail import KafkaTail
 from forwarder.topics.port import LogUnavailable
 from tests.support.log.messages import ignore_partitions, new_topic, numbered, numbers, take, until_published
 from tools.servers.kafka.process import KafkaCluster

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from forwarder.topics.kafka.log import KafkaLog
-from forwarder.topics.kafka.security.transport import KafkaSecurity, OAuthClient
+from forwarder.topics.kafka.security import KafkaSecurity, OAuthClient
 from forwarder.topics.port import LogUnavailable, Message
 from tests.support.backends import missing
 from tools.servers.access_tokens import TokenSigner

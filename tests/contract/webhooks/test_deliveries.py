@@ -9,12 +9,7 @@ import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.process.clock import iso
-from forwarder.store.database import open_engine
-from forwarder.store.standing.port import EndpointWork
-from forwarder.store.standing.reader import SqlStanding
-from forwarder.store.submissions.port import StoreUnavailable
-from forwarder.store.webhooks.log import SqlDeliveryLog
-from forwarder.store.webhooks.port import (
+from forwarder.store.deliveries import (
     DeliveryAttempt,
     DeliveryEntry,
     DeliveryStatus,
@@ -22,7 +17,11 @@ from forwarder.store.webhooks.port import (
     NewDelivery,
     TriedDelivery,
 )
-from forwarder.store.webhooks.queue import SqlDeliveryQueue
+from forwarder.store.delivery_queue import SqlDeliveryLog, SqlDeliveryQueue
+from forwarder.store.deployment import BacklogReader
+from forwarder.store.engine import open_engine
+from forwarder.store.lists.port import EndpointWork
+from forwarder.store.submissions.port import StoreUnavailable
 from tests.support.store.stored import NOBODY_LISTENS
 from tests.support.worker.works import NOW
 
@@ -168,7 +167,7 @@ async def test_a_stopped_endpoint_s_deliveries_end(queue: SqlDeliveryQueue, log:
 
 
 async def test_what_stands_is_what_is_to_come(queue: SqlDeliveryQueue, engine: AsyncEngine) -> None:
-    standing = SqlStanding(engine)
+    standing = BacklogReader(engine)
     assert list(await standing.endpoints()) == []
     await queue.queue([new(1), new(2)], now=NOW)
     (delivery,) = await claimed(queue, limit=1)

@@ -7,18 +7,19 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from forwarder.store.database import open_engine
-from forwarder.tenancy.port import NotKnown, TenancyUnavailable
-from forwarder.tenancy.sql.admin import SqlTenancyAdmin
-from forwarder.tenancy.sql.endpoints import SqlEndpoints
-from forwarder.tenancy.webhooks import (
+from forwarder.store.engine import open_engine
+from forwarder.tenancy.port import (
     MAX_ENDPOINTS,
     MAX_PREVIOUS_SECRETS,
     Disabled,
     Endpoint,
+    NotKnown,
     PreviousSecret,
+    TenancyUnavailable,
     TooManyEndpoints,
 )
+from forwarder.tenancy.sql.admin import SqlTenancyAdmin
+from forwarder.tenancy.sql.endpoints import SqlEndpoints
 from tests.support.store.stored import NOBODY_LISTENS
 from tests.support.worker.works import NOW
 

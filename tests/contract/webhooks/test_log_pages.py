@@ -11,12 +11,12 @@ from forwarder.http.server import http_app
 from forwarder.notifier.api.routes import WebhookApiParts, webhook_routes
 from forwarder.notifier.webhooks import Webhooks, WebhooksParts
 from forwarder.process.clock import SystemClock
-from forwarder.store.webhooks.log import SqlDeliveryLog
-from forwarder.store.webhooks.port import NewDelivery
+from forwarder.store.deliveries import NewDelivery
+from forwarder.store.delivery_queue import SqlDeliveryLog
 from forwarder.tenancy.access import Access
-from forwarder.tenancy.key_terms import ALL_SCOPES
+from forwarder.tenancy.api_keys import ALL_SCOPES
 from forwarder.tenancy.limits import RateLimits
-from forwarder.tenancy.sealing.texts import sealer_of
+from forwarder.tenancy.sealing import sealer_of
 from forwarder.tenancy.sql.admin import SqlTenancyAdmin
 from forwarder.tenancy.sql.directory import SqlDirectory
 from forwarder.tenancy.sql.endpoints import SqlEndpoints

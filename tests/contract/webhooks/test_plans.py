@@ -4,7 +4,7 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from forwarder.store.webhooks import queue as webhook_queue
+from forwarder.store import delivery_queue
 from tests.contract.store.plans.test_plans import plan
 from tests.support.backends import only
 from tests.support.worker.works import NOW
@@ -39,13 +39,13 @@ async def full(engine: AsyncEngine, request: pytest.FixtureRequest) -> AsyncEngi
 
 async def test_what_is_due_for_an_endpoint_is_claimed_by_its_index(full: AsyncEngine) -> None:
     asked = {"endpoint": "whk_dead", "now": NOW, "until": NOW, "limit": 10}
-    steps = await plan(full, webhook_queue.claim(), asked)
+    steps = await plan(full, delivery_queue.claim(), asked)
     assert "webhook_deliveries_due" in steps
     assert "Seq Scan on webhook_deliveries" not in steps
 
 
 async def test_endpoints_are_found_one_step_each(full: AsyncEngine) -> None:
-    steps = await plan(full, webhook_queue.endpoints_due(), {"now": NOW})
+    steps = await plan(full, delivery_queue.endpoints_due(), {"now": NOW})
     assert "webhook_deliveries_due" in steps
     assert "Seq Scan on webhook_deliveries" not in steps
 
@@ -53,8 +53,8 @@ async def test_endpoints_are_found_one_step_each(full: AsyncEngine) -> None:
 async def test_the_oldest_are_found_by_their_ids(full: AsyncEngine) -> None:
     some = {"after": 100, "limit": 10}
     for statement, asked in (
-        (webhook_queue.page(), some),
-        (webhook_queue.prune(), {**some, "left": 10, "before": NOW}),
+        (delivery_queue.page(), some),
+        (delivery_queue.prune(), {**some, "left": 10, "before": NOW}),
     ):
         steps = await plan(full, statement, asked)
         assert "webhook_deliveries_pkey" in steps

@@ -9,15 +9,15 @@ from forwarder.assembly.roles.role import telling_of_itself
 from forwarder.process.supervision import Stop
 from forwarder.settings.environment import Environment
 from forwarder.settings.reading import settings_of
-from forwarder.store.processes.port import RunningProcess, ThrottleState
-from forwarder.store.processes.register import SqlProcesses
+from forwarder.store.deployment import ProcessRegister, RunningProcess
+from forwarder.store.submissions.port import ThrottleState
 
 THROTTLE = ThrottleState("acc", "open", "pms_unreachable", None, 1, 2, 4, None, None)
 
 
 async def test_a_process_is_on_the_list_while_it_runs(tmp_path: Path) -> None:
     async with open_backend(settings_of(Environment(data_dir=tmp_path, revision="abc"))) as backend:
-        register, stop, told = SqlProcesses(backend.engine), Stop(), asyncio.Event()
+        register, stop, told = ProcessRegister(backend.engine), Stop(), asyncio.Event()
 
         def throttles() -> tuple[ThrottleState, ...]:
             told.set()
@@ -27,7 +27,7 @@ async def test_a_process_is_on_the_list_while_it_runs(tmp_path: Path) -> None:
         killed = RunningProcess("k", "worker", "1", "", "h", now, now - timedelta(minutes=2))
         forgotten = RunningProcess("f", "worker", "1", "", "h", now, now - timedelta(hours=2))
         for each in (killed, forgotten):
-            await register.tell(each)
+            await register.report(each)
         async with telling_of_itself("worker", backend, stop, throttles):
             await told.wait()
             found = {each.id: each for each in await register.processes()}

@@ -6,7 +6,7 @@ import pytest
 
 from forwarder.http.tls import TlsFiles
 from forwarder.settings import BadSettings, Distributed, read_settings
-from forwarder.topics.kafka.security.transport import KafkaSecurity, OAuthClient
+from forwarder.topics.kafka.security import KafkaSecurity, OAuthClient
 from tests.support.backends import missing
 from tools.servers.certificates import Authority, Certificate
 from tools.servers.ladder import Unavailable

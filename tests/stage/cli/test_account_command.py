@@ -17,10 +17,9 @@ from forwarder.cli.program import run
 from forwarder.process.data_dir import secret_in
 from forwarder.reservation.checks.plausibility import CHECKS
 from forwarder.reservation.evidence import ANOTHER_PMS
-from forwarder.store.database import open_engine
+from forwarder.store.engine import open_engine
 from forwarder.tenancy.port import Account
-from forwarder.tenancy.sealing.binding import of_client_key, of_credential
-from forwarder.tenancy.sealing.texts import SecretUnsealer
+from forwarder.tenancy.sealing import SecretUnsealer, of_client_key, of_credential
 from forwarder.tenancy.sql.admin import SqlTenancyAdmin
 from tests.support.backends import missing
 from tools.servers.certificates import Authority

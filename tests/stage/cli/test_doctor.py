@@ -14,7 +14,7 @@ from forwarder.operate.deployment.doctor import DoctorParts, Step, examine, open
 from forwarder.settings import BadSettings, Environment, Settings, settings_of
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.tenancy.port import Account, ApiKey, KnownKey, Workspace
-from forwarder.tenancy.sealing.registry import UnknownSecret
+from forwarder.tenancy.sealing import UnknownSecret
 from forwarder.topics.port import Log, LogUnavailable, Topics, TopicState
 from tests.support.memory.clock import ManualClock
 

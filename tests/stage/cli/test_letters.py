@@ -22,11 +22,11 @@ from forwarder.operate.submissions.replay import plan_replay
 from forwarder.process.clock import iso
 from forwarder.reservation.outcome import Deferred, Status
 from forwarder.reservation.request import SealedCard
-from forwarder.store.database import Engine, open_engine
-from forwarder.store.lists.overview import SqlOverview
+from forwarder.store.engine import Engine, open_engine
+from forwarder.store.lists.overview import Overview
 from forwarder.store.submissions.completion import with_attempt
-from forwarder.store.submissions.recorder import SqlRecorder
-from forwarder.store.submissions.work import Arrival, Ended, Work
+from forwarder.store.submissions.port import Arrival, Ended, Work
+from forwarder.store.submissions.recorder import Recorder
 from forwarder.topics.codec import Undecodable
 from forwarder.topics.dead_letters import replayed
 from forwarder.topics.embedded.log import EmbeddedLog
@@ -58,10 +58,10 @@ class _Desk:
     """An operator's desk: a store, and a log with its clock."""
 
     def __init__(self, engine: Engine, log: EmbeddedLog, clock: ManualClock, publisher: Publisher) -> None:
-        self.recorder = SqlRecorder(engine)
+        self.recorder = Recorder(engine)
         self.clock = clock
         self.publisher = publisher
-        self.letters = DeadLetterReader(log, TOPICS.dead_letters, SqlOverview(engine))
+        self.letters = DeadLetterReader(log, TOPICS.dead_letters, Overview(engine))
 
     async def fail(self, number: int, *, account: str = "acc", reason: str = "pms_unavailable") -> str:
         """A submission fails; the id of its letter. A second passes."""

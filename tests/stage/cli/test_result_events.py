@@ -135,7 +135,7 @@ async def test_an_outage_is_noted_and_followed_through(capsys: pytest.CaptureFix
     memory = MemoryLog(clock)
     memory.topics[TOPIC] += [CONFIRMED]
     memory.away = True
-    log = cast(Log, _OneTail(memory))
+    log = cast("Log", _OneTail(memory))
     printing = asyncio.ensure_future(print_events(log, TOPIC, ReadRange(), EventFilter(count=1), clock, as_json=True))
     await settle()
     said = capsys.readouterr()

@@ -10,7 +10,7 @@ import pytest
 
 from forwarder.cli.program import run
 from forwarder.process.data_dir import secret_in
-from forwarder.tenancy.sealing.keys import Secret
+from forwarder.tenancy.sealing import Secret
 
 NEW = "the-secret-that-follows-the-first-one"
 

@@ -19,12 +19,10 @@ from forwarder.operate.deployment.status import (
 from forwarder.operate.deployment.status_page import lines_of, status_json
 from forwarder.oversight.backlog import AccountBacklog, AccountState, Group, GroupLag
 from forwarder.settings import BadSettings, Environment, Settings, settings_of
-from forwarder.store.database import open_engine
-from forwarder.store.lists.port import NextTry
-from forwarder.store.standing.port import AccountWork, EndpointWork
-from forwarder.store.submissions.work import Heartbeat
-from forwarder.tenancy.sealing.keys import Secret
-from forwarder.tenancy.sealing.registry import KnownSecret, SecretState
+from forwarder.store.engine import open_engine
+from forwarder.store.lists.port import AccountWork, EndpointWork, NextTry
+from forwarder.store.submissions.port import Heartbeat
+from forwarder.tenancy.sealing import KnownSecret, Secret, SecretState
 from forwarder.topics.port import Lag, TopicState
 from tests.support.store.stored import NOBODY_LISTENS
 from tests.support.worker.works import NOW, account

@@ -12,11 +12,10 @@ import pytest
 
 from forwarder.cli.program import run
 from forwarder.process.data_dir import secret_in
-from forwarder.store.database import open_engine
-from forwarder.tenancy.sealing.binding import of_webhook_secret
-from forwarder.tenancy.sealing.texts import SecretUnsealer
+from forwarder.store.engine import open_engine
+from forwarder.tenancy.port import Endpoint
+from forwarder.tenancy.sealing import SecretUnsealer, of_webhook_secret
 from forwarder.tenancy.sql.endpoints import SqlEndpoints
-from forwarder.tenancy.webhooks import Endpoint
 
 URL = "https://127.0.0.1:9/in"
 

@@ -33,7 +33,7 @@ RECEIPT = response_examples()["submissionAccepted"]["data"]
 
 
 def item(number: int) -> GeneralItem:
-    return GeneralItem(cast(GeneralReservation, {**bodies.GENERAL, "propertyId": 5000 + number}))
+    return GeneralItem(cast("GeneralReservation", {**bodies.GENERAL, "propertyId": 5000 + number}))
 
 
 def answered(count: int) -> httpx.Response:

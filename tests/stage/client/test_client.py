@@ -33,8 +33,8 @@ from tests.support.stages import bodies
 from tests.support.stages.client_of_stages import client_of
 from tests.support.stages.http_stages import Stages, stages
 
-BOOKING_ENGINE = cast(BookingEngineReservation, bodies.BOOKING_ENGINE)
-GENERAL = cast(GeneralReservation, bodies.GENERAL)
+BOOKING_ENGINE = cast("BookingEngineReservation", bodies.BOOKING_ENGINE)
+GENERAL = cast("GeneralReservation", bodies.GENERAL)
 
 
 @pytest.fixture
@@ -201,7 +201,7 @@ async def test_a_dry_run_tells_what_would_be_sent_and_makes_nothing(
     assert [request["path"] for request in tried.would_send["requests"]]
     assert tried.warnings == ()
     with pytest.raises(Refused, match="validation_failed"):
-        await client.dry_run_general(cast(GeneralReservation, {}))
+        await client.dry_run_general(cast("GeneralReservation", {}))
     assert house.requests == []
 
 

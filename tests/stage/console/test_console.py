@@ -30,23 +30,16 @@ from forwarder.reservation.request import SealedCard
 from forwarder.reservation.submission import RequestIds
 from forwarder.settings.environment import Environment
 from forwarder.settings.reading import settings_of
-from forwarder.store.audit.port import AuditEntry, AuditFilter
-from forwarder.store.processes.port import RunningProcess, ThrottleState
-from forwarder.store.processes.register import SqlProcesses
-from forwarder.store.submissions.recorder import SqlRecorder
-from forwarder.store.submissions.work import Arrival
-from forwarder.tenancy.access import Access
-from forwarder.tenancy.bad_tokens import BadTokens
-from forwarder.tenancy.key_terms import Scope, read_networks
+from forwarder.store.audit import AuditEntry, AuditFilter
+from forwarder.store.deployment import ProcessRegister, RunningProcess
+from forwarder.store.submissions.port import Arrival, ThrottleState
+from forwarder.store.submissions.recorder import Recorder
+from forwarder.tenancy.access import Access, BadTokens
+from forwarder.tenancy.api_keys import Scope, read_networks
 from forwarder.tenancy.port import Account
-from forwarder.tenancy.sql.deployment import request_id_key
+from forwarder.tenancy.sql.database import request_id_key
 from forwarder.tenancy.sql.directory import CacheTimes, SqlDirectory
-from forwarder.topics.cancellations import decode_cancellation
-from forwarder.topics.codec import (
-    encode_submission,
-    header,
-    is_cancellation,
-)
+from forwarder.topics.codec import decode_cancellation, encode_submission, header, is_cancellation
 from forwarder.topics.port import Log, Message, Tail
 from forwarder.topics.reading import read_to_end
 from forwarder.worker.outcome.dead_letters import DeadLetterWriter, letter_message
@@ -128,7 +121,7 @@ async def taken_in(
 ) -> str:
     """A submission of the account, that ended so if that is given; a FAILED one with its dead letter. `due_at`: when it is tried
     again. Its request id."""
-    recorder, backend = SqlRecorder(console.backend.engine), console.backend
+    recorder, backend = Recorder(console.backend.engine), console.backend
     await recorder.renew("w1", seconds=30.0)
     submitted = replace(submission(number, account="casa-1", **fields), natural=natural)
     arriving = Arrival(submitted, 0, NOW + timedelta(days=1), held=True)
@@ -437,13 +430,13 @@ async def test_an_accounts_pms_is_probed_and_asked_for_a_reservation(console: Co
 
 
 async def test_what_workers_know_of_a_pms_is_shown(console: Console) -> None:
-    register, now = SqlProcesses(console.backend.engine), console.backend.clock.now()
+    register, now = ProcessRegister(console.backend.engine), console.backend.clock.now()
     left_alone = ThrottleState("casa-1", "open", "pms_unreachable", 12.0, 0, 4, 8, 17.4, 20.0)
     well = ThrottleState("casa-1", "closed", None, 0.0, 2, 8, 8, 20.0, 20.0)
     for number, (state, seen) in enumerate([(left_alone, now), (well, now), (left_alone, now - timedelta(minutes=5))]):
         worker = RunningProcess(f"w{number}", "worker", "1.2.3", "abc", f"host-{number}", now, seen, (state,))
-        await register.tell(worker)
-    await register.tell(
+        await register.report(worker)
+    await register.report(
         RunningProcess("i", "ingress", "1.2.3", "abc", "host", now - timedelta(hours=1), now - timedelta(minutes=9))
     )
     await console.sign_in()

@@ -15,11 +15,12 @@ from forwarder.pms.mapping.document import read_document
 from forwarder.pms.mapping.values import is_path, value_at
 from forwarder.query.pages import PageRequest, read_page_request
 from forwarder.reservation.request import SealedCard
-from forwarder.topics.cancellations import decode_cancellation, encode_cancellation
 from forwarder.topics.codec import (
     Undecodable,
+    decode_cancellation,
     decode_data,
     decode_submission,
+    encode_cancellation,
     replay_revision,
 )
 from forwarder.topics.port import Message

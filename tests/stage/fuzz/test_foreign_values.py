@@ -464,8 +464,8 @@ READ_THEIR_OWN: Final = {
     "forwarder/reservation/submission.py",
     "forwarder/store/lists/overview.py",
     "forwarder/store/sql.py",
-    "forwarder/tenancy/key_terms.py",
-    "forwarder/tenancy/sql/sealing_keys.py",
+    "forwarder/tenancy/api_keys.py",
+    "forwarder/tenancy/sql/secrets.py",
     "clients/python/reservation_forwarder_client/problems.py",
     "clients/python/reservation_forwarder_client/wire.py",
 }

@@ -10,7 +10,7 @@ import pytest
 from forwarder.http.admission import Admission
 from forwarder.ingress.parts import IngressSettings
 from forwarder.reservation.request import MAX_BODY_BYTES
-from forwarder.tenancy.key_terms import ALL_SCOPES
+from forwarder.tenancy.api_keys import ALL_SCOPES
 from forwarder.tenancy.port import ApiKey
 from tests.support.memory.clock import settle
 from tests.support.stages.asgi_call import AsgiCall

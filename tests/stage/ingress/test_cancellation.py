@@ -12,11 +12,7 @@ import pytest
 from forwarder.reservation.cancellation import Cancellation, CancellationStatus
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.problems.problem import Problem
-from forwarder.topics.cancellations import decode_cancellation
-from forwarder.topics.codec import (
-    header,
-    is_cancellation,
-)
+from forwarder.topics.codec import decode_cancellation, header, is_cancellation
 from forwarder.topics.port import Message
 from tests.support.memory.clock import settle
 from tests.support.stages.bodies import BOOKING_ENGINE

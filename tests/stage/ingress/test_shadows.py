@@ -17,11 +17,9 @@ from forwarder.reservation.problems.problem import Problem
 from forwarder.reservation.record import ResultEvent, result_data
 from forwarder.reservation.submission import is_test, live_account_id, shadow_id
 from forwarder.simulator.sites import SITES
-from forwarder.tenancy.access import Access
-from forwarder.tenancy.callers import Caller
+from forwarder.tenancy.access import Access, Caller
 from forwarder.tenancy.port import Account, ApiKey
-from forwarder.tenancy.sealing.binding import of_credential
-from forwarder.tenancy.sealing.texts import SecretUnsealer, sealer_of
+from forwarder.tenancy.sealing import SecretUnsealer, of_credential, sealer_of
 from forwarder.topics.codec import encode_result, header
 from tests.support.memory.clock import ManualClock
 from tests.support.stages.http_stages import (

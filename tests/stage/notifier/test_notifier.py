@@ -15,10 +15,9 @@ from forwarder.notifier.dispatcher import EndpointDispatcher
 from forwarder.notifier.settings import NotifierSettings
 from forwarder.notifier.webhooks import EndpointDisabled, UnknownType
 from forwarder.observability.exposition import registry
-from forwarder.store.webhooks.port import DeliveryStatus
+from forwarder.store.deliveries import DeliveryStatus
 from forwarder.tenancy.port import NotKnown
-from forwarder.tenancy.sealing.binding import of_webhook_secret
-from forwarder.tenancy.sealing.texts import SecretUnsealer, sealer_of
+from forwarder.tenancy.sealing import SecretUnsealer, of_webhook_secret, sealer_of
 from forwarder.topics.port import ConsumedMessage, Message
 from forwarder.webhooks.port import BadTarget, EndpointResponse, NoResponse
 from tests.support.memory.clock import settle

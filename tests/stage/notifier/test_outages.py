@@ -8,9 +8,8 @@ import pytest
 
 from forwarder.notifier.policy import PAUSES, RETRY_FOR
 from forwarder.notifier.settings import NotifierSettings
-from forwarder.store.webhooks.port import DeliveryStatus
-from forwarder.tenancy.sealing.binding import of_webhook_secret
-from forwarder.tenancy.sealing.texts import sealer_of
+from forwarder.store.deliveries import DeliveryStatus
+from forwarder.tenancy.sealing import of_webhook_secret, sealer_of
 from forwarder.webhooks.port import EndpointResponse, PostResult
 from tests.support.memory.clock import settle
 from tests.support.stages.notifier_parts import SECRET, Hooks, url

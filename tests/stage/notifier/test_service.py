@@ -15,11 +15,10 @@ from forwarder.notifier.service import Notifier, NotifierParts
 from forwarder.notifier.settings import NotifierSettings
 from forwarder.notifier.webhooks import Webhooks, WebhooksParts
 from forwarder.process.clock import SystemClock
-from forwarder.store.database import open_engine
-from forwarder.store.webhooks.log import SqlDeliveryLog
-from forwarder.store.webhooks.port import DeliveryEntry, DeliveryStatus, NewDelivery, TriedDelivery
-from forwarder.store.webhooks.queue import SqlDeliveryQueue
-from forwarder.tenancy.sealing.texts import SecretUnsealer, sealer_of
+from forwarder.store.deliveries import DeliveryEntry, DeliveryStatus, NewDelivery, TriedDelivery
+from forwarder.store.delivery_queue import SqlDeliveryLog, SqlDeliveryQueue
+from forwarder.store.engine import open_engine
+from forwarder.tenancy.sealing import SecretUnsealer, sealer_of
 from forwarder.tenancy.sql.admin import SqlTenancyAdmin
 from forwarder.tenancy.sql.endpoints import SqlEndpoints
 from forwarder.topics.embedded.log import EmbeddedLog

@@ -8,8 +8,8 @@ import pytest
 
 from forwarder.notifier.api.requests import MAX_URL
 from forwarder.reservation.record import RESULT_TYPES
-from forwarder.tenancy.sealing.binding import of_webhook_secret
-from forwarder.tenancy.webhooks import MAX_ENDPOINTS
+from forwarder.tenancy.port import MAX_ENDPOINTS
+from forwarder.tenancy.sealing import of_webhook_secret
 from forwarder.webhooks import addresses
 from tests.support.stages.http_stages import OTHER_WORKSPACE, Stages
 from tests.support.stages.webhook_stages import PATH, URL, added, faults, listed, webhook_stages

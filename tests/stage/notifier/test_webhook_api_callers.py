@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import structlog
 
-from forwarder.store.webhooks.port import DeliveryAttempt
+from forwarder.store.deliveries import DeliveryAttempt
 from forwarder.tenancy.port import ApiKey, RateLimit
 from tests.support.stages.bodies import BOOKING_ENGINE
 from tests.support.stages.http_stages import BOOKING_ENGINE_PATH, HEADERS, OTHER_WORKSPACE, Stages

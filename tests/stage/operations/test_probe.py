@@ -10,8 +10,7 @@ from forwarder.pms.accounts import connection_of
 from forwarder.pms.directory import open_directory
 from forwarder.process.clock import SystemClock
 from forwarder.tenancy.port import Account, Unsealer
-from forwarder.tenancy.sealing.binding import with_credential
-from forwarder.tenancy.sealing.texts import SecretUnsealer, sealer_of
+from forwarder.tenancy.sealing import SecretUnsealer, sealer_of, with_credential
 from tests.support.memory.audit import memory_audit
 from tests.support.simulator.server import running_simulator
 from tests.support.worker.works import account

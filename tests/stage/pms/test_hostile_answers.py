@@ -22,8 +22,8 @@ from forwarder.reservation.outcome import Confirmed, Deferred, InDoubt, LookupOu
 from forwarder.reservation.problems import endings
 from forwarder.simulator.world import World
 from forwarder.store.submissions.completion import completed, with_attempt
+from forwarder.store.submissions.port import Ended, Work
 from forwarder.store.submissions.rows import outcome_batch
-from forwarder.store.submissions.work import Ended, Work
 from forwarder.topics.codec import encode_result
 from forwarder.worker.outcome.contained import after_fault
 from forwarder.worker.outcome.policy import decide

@@ -36,21 +36,18 @@ from forwarder.process.clock import SystemClock
 from forwarder.process.containment import LOOPS, Where
 from forwarder.process.loops import cancel_all
 from forwarder.reservation.request import CardDetails
-from forwarder.store.database import Engine
-from forwarder.store.processes.register import SqlProcesses
-from forwarder.store.retention.guests import SqlGuests
-from forwarder.store.retention.purge import SqlPurge
+from forwarder.store.delivery_queue import SqlDeliveryLog, SqlDeliveryQueue
+from forwarder.store.deployment import ProcessRegister
+from forwarder.store.engine import Engine
+from forwarder.store.retention import GuestStore, Purger
 from forwarder.store.submissions.card_keys import SqlCardKeys
-from forwarder.store.submissions.recorder import SqlRecorder
-from forwarder.store.submissions.recovery import SqlRecovery
+from forwarder.store.submissions.recorder import Recorder
+from forwarder.store.submissions.repairs import StoreRecovery
 from forwarder.store.tables import outbox, reservations
-from forwarder.store.webhooks.log import SqlDeliveryLog
-from forwarder.store.webhooks.queue import SqlDeliveryQueue
-from forwarder.tenancy.key_uses import KeyUses, write_uses
+from forwarder.tenancy.access import KeyUses, write_uses
 from forwarder.tenancy.limits import RateLimits, exchange_usage
-from forwarder.tenancy.port import RateLimit
-from forwarder.tenancy.retention import RetentionPolicy
-from forwarder.tenancy.sealing.texts import SecretUnsealer, sealer_of
+from forwarder.tenancy.port import RateLimit, RetentionPolicy
+from forwarder.tenancy.sealing import SecretUnsealer, sealer_of
 from forwarder.tenancy.sql.admin import SqlTenancyAdmin
 from forwarder.tenancy.sql.endpoints import SqlEndpoints
 from forwarder.tenancy.sql.usage import SqlKeyUses, SqlUsage
@@ -316,18 +313,18 @@ async def _resting(bench: Bench, number: int) -> None:
 
 UNITS: Final = (
     Unit(Where.INTAKE, sources, "decode_with_text", _set_aside_as_a_letter),
-    Unit(Where.INTAKE, SqlRecorder, "ingest", _set_aside_as_a_letter),
+    Unit(Where.INTAKE, Recorder, "ingest", _set_aside_as_a_letter),
     Unit(Where.INTAKE, sources, "replay_revision", _set_aside_as_a_letter),
     Unit(Where.CANCELLATIONS, cancellations, "_arrival", _cancelled, counted=Where.INTAKE),
-    Unit(Where.CANCELLATIONS, SqlRecorder, "request_cancellations", _cancelled, counted=Where.INTAKE),
+    Unit(Where.CANCELLATIONS, Recorder, "request_cancellations", _cancelled, counted=Where.INTAKE),
     Unit(Where.CONFLICTS, sources, "encode_conflict", _conflicting, counted=Where.INTAKE),
     Unit(Where.DEAD_LETTERS, EmbeddedPublisher, "publish", _letters),
     Unit(Where.ADAPTER, Pms, "create", _tried),
     Unit(Where.PUSH, pusher, "apply_rules", _tried),
     Unit(Where.PUSH, pipeline, "decide", _tried),
-    Unit(Where.INTENTS, SqlRecorder, "mark_pushing", _intended, by_row=True),
+    Unit(Where.INTENTS, Recorder, "mark_pushing", _intended, by_row=True),
     Unit(Where.CARD_KEYS, SqlCardKeys, "take", _carded),
-    Unit(Where.OUTCOMES, SqlRecorder, "record", _in_doubt),
+    Unit(Where.OUTCOMES, Recorder, "record", _in_doubt),
     Unit(Where.OUTBOX, recorder, "encode_result", _kept_in_outbox),
     Unit(Where.DEADLINES, deadlines, "decide", _ended),
     Unit(Where.SWEEP, store_recorder, "work_of", _resting),
@@ -434,19 +431,19 @@ _PAUSING: Final = (
 )
 LOOP_SITES: Final[tuple[tuple[Where, Any, str], ...]] = (
     *((where, Skipping, "sleep") for where in _PAUSING),
-    (Where.LEASE, SqlRecorder, "renew"),
-    (Where.SWEEP, SqlRecorder, "heartbeats"),
-    (Where.SWEEP, SqlRecorder, "take_over"),
-    (Where.SWEEP, SqlRecorder, "accounts_due"),
+    (Where.LEASE, Recorder, "renew"),
+    (Where.SWEEP, Recorder, "heartbeats"),
+    (Where.SWEEP, Recorder, "take_over"),
+    (Where.SWEEP, Recorder, "accounts_due"),
     (Where.REFILL, Dispatcher, "running_low"),
-    (Where.DEADLINES, SqlRecorder, "claim_expired"),
-    (Where.REPUBLISH, SqlRecorder, "republish"),
+    (Where.DEADLINES, Recorder, "claim_expired"),
+    (Where.REPUBLISH, Recorder, "republish"),
     (Where.CARDS, SqlCardKeys, "sweep"),
     (Where.CARDS, SqlCardKeys, "sealing_keys"),
     (Where.INTAKE, Worker, "_on_partitions"),
-    (Where.STANDING, SqlRecorder, "heartbeats"),
+    (Where.STANDING, Recorder, "heartbeats"),
     (Where.STORE, Skipping, "sleep"),
-    (Where.STORE, SqlRecorder, "observe"),
+    (Where.STORE, Recorder, "observe"),
 )  # fmt: skip
 
 
@@ -460,7 +457,7 @@ async def test_a_round_of_a_loop_that_raises_costs_nothing_else(
     bench.settings = replace(bench.settings, lease_seconds=0.9)
     before = count_of(where)
     sweeper = RetentionSweeper(_Swept(bench.engine), _Policies(), bench.clock)  # type: ignore[arg-type]
-    parts = BacklogSources(_Nothing(), _Nothing(), {}, 10)
+    parts = BacklogSources(_Nothing(), _Nothing(), {}, 10)  # type: ignore[arg-type]
 
     await bench.submit(*map(fresh, EVERY))
     async with bench.worker(backlog=parts, sweeper=sweeper, topic_losses=_NoTopicLosses(), lacking=_no_loss) as worker:
@@ -474,7 +471,7 @@ async def test_a_round_of_a_loop_that_raises_costs_nothing_else(
         assert count_of(where) > before
 
 
-class _Swept(SqlGuests):
+class _Swept(GuestStore):
     """The store as the sweeper sees it, without webhooks."""
 
     async def endpoints_with_deliveries(self) -> list[str]:
@@ -513,15 +510,15 @@ async def _rounds(running: Awaitable[None], clock: ManualClock, met: Callable[[]
 
 
 async def _retention(ten: Ten) -> None:
-    injected, swept = ten.one(SqlGuests, "anonymize_finished"), set[str]()
-    real = SqlGuests.anonymize_finished
+    injected, swept = ten.one(GuestStore, "anonymize_finished"), set[str]()
+    real = GuestStore.anonymize_finished
 
-    async def noted(self: SqlGuests, workspace_id: str, *given: Any, **named: Any) -> int:
+    async def noted(self: GuestStore, workspace_id: str, *given: Any, **named: Any) -> int:
         done = await real(self, workspace_id, *given, **named)
         swept.add(workspace_id)
         return done
 
-    ten.monkeypatch.setattr(SqlGuests, "anonymize_finished", noted)
+    ten.monkeypatch.setattr(GuestStore, "anonymize_finished", noted)
     await RetentionSweeper(_Swept(ten.engine), _Policies(), ManualClock()).sweep()  # type: ignore[arg-type]
     assert (len(swept), injected.raised) == (9, 1)
 
@@ -563,7 +560,7 @@ async def _sealing_keys(ten: Ten) -> None:
 
 
 async def _register(ten: Ten) -> None:
-    injected, clock, stop = ten.inject(SqlProcesses, "tell"), ManualClock(), asyncio.Event()
+    injected, clock, stop = ten.inject(ProcessRegister, "tell"), ManualClock(), asyncio.Event()
     settings = SimpleNamespace(environment=SimpleNamespace(revision="1"))
     backend: Any = SimpleNamespace(clock=clock, engine=ten.engine, settings=settings)
     async with assembly_role.telling_of_itself("query", backend, stop, lambda: ()):
@@ -687,7 +684,7 @@ async def _waiters(ten: Ten) -> None:
 
 async def _recovery(ten: Ten) -> None:
     """Ten that the store lost, one of which cannot be ingested: it is left out, and the log tells of it."""
-    injected = ten.one(SqlRecorder, "ingest")
+    injected = ten.one(Recorder, "ingest")
     log, clock = EmbeddedLog(ten.directory / "log.sqlite3", partitions=2), SystemClock()
     async with log.publisher() as publisher:
         await publisher.publish(TOPICS.requests, [message_of(fresh(number)) for number in EVERY])
@@ -701,9 +698,9 @@ async def _recovery(ten: Ten) -> None:
             TOPICS,
             "workers",
             known=SqlCardKeys(ten.engine).known,
-            store=SqlRecovery(ten.engine),
+            store=StoreRecovery(ten.engine),
             vouches=lambda _request_id, _account_id: True,
-            purged_before=SqlPurge(ten.engine).purged_before,
+            purged_before=Purger(ten.engine).purged_before,
             signer=TRUSTING,
         )
         recovery = recover.Recovery(
@@ -711,8 +708,8 @@ async def _recovery(ten: Ten) -> None:
                 log=log,
                 topics=TOPICS,
                 publisher=publisher,
-                recorder=SqlRecorder(ten.engine),
-                store=SqlRecovery(ten.engine),
+                recorder=Recorder(ten.engine),
+                store=StoreRecovery(ten.engine),
                 directory=Accounts(),
                 check=check,
                 target=lambda _account: "",
@@ -807,7 +804,7 @@ async def test_events_that_cannot_be_deleted_are_published_again(bench: Bench, m
     def of_one(_injected: Injected, given: Any) -> bool:
         return _has_row(5, given) and count_of(Where.PUBLISHED) == before
 
-    injected = Injected(SqlRecorder, "published", of_one, ValueError).into(monkeypatch)
+    injected = Injected(Recorder, "published", of_one, ValueError).into(monkeypatch)
 
     async def emptied() -> bool:
         async with bench.engine.connect() as connection:

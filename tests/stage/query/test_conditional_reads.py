@@ -10,7 +10,7 @@ from starlette.types import Message
 from forwarder.http.conditional import NotModified, conditional_response, entity_tag, matches
 from forwarder.reservation.cancellation import Cancellation, CancellationStatus
 from forwarder.reservation.outcome import Status
-from forwarder.store.submissions.work import Attempt
+from forwarder.store.submissions.port import Attempt
 from tests.support.stages.contract_stages import accepted, contract_stages
 from tests.support.stages.http_stages import NAMED, OTHER_ACCOUNT, Stages
 

@@ -9,8 +9,7 @@ import pytest
 
 from forwarder.query.pages import read_filters
 from forwarder.reservation.outcome import Status
-from forwarder.store.lists.paging import shape_of
-from forwarder.store.lists.port import Days, Filters
+from forwarder.store.lists.port import Days, Filters, shape_of
 from tests.support.stages.bodies import GENERAL
 from tests.support.stages.contract_stages import contract_stages
 from tests.support.stages.http_stages import GENERAL_PATH, OTHER_ACCOUNT, Stages

@@ -10,7 +10,7 @@ import pytest
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.record import ResultEvent
 from forwarder.store.lists.port import StoredSubmission
-from forwarder.store.submissions.work import Attempt
+from forwarder.store.submissions.port import Attempt
 from forwarder.topics.codec import decode_submission, encode_result
 from tests.support.memory.clock import settle
 from tests.support.stages.asgi_call import AsgiCall

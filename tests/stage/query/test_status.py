@@ -10,7 +10,7 @@ import pytest
 from forwarder.reservation.evidence import NOTHING_SENT, Target
 from forwarder.reservation.outcome import InDoubt, Status
 from forwarder.reservation.problems.problem import Problem
-from forwarder.store.submissions.work import Attempt
+from forwarder.store.submissions.port import Attempt
 from tests.support.stages.bodies import BOOKING_ENGINE
 from tests.support.stages.http_stages import BOOKING_ENGINE_PATH, OTHER_ACCOUNT, OTHER_WORKSPACE, Stages, stages
 

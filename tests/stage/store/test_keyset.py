@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forwarder.store.lists.paging import FIRST, Neighbours, neighbours, sides
+from forwarder.store.lists.port import FIRST, Neighbours, neighbours, sides
 
 Ids = st.lists(st.integers(1, 400), unique=True).map(sorted)
 Growth = st.lists(st.lists(st.integers(1, 20), max_size=6), max_size=30)

@@ -5,11 +5,17 @@ import re
 import pytest
 from sqlalchemy.dialects import sqlite
 
-from forwarder.store.submissions.statements import cancellations, claims, leases, outcomes
-from forwarder.store.submissions.transitions import TRANSITIONS, Check, Transition
+from forwarder.store.submissions import cancellations, intake, leases, recorder, repairs
+from tools.reference.transition_table import TRANSITIONS, Check, Transition
 
 _DIALECT = sqlite.dialect()
-_MODULES = {"cancellations": cancellations, "claims": claims, "leases": leases, "outcomes": outcomes}
+_MODULES = {
+    "cancellations": cancellations,
+    "intake": intake,
+    "leases": leases,
+    "recorder": recorder,
+    "repairs": repairs,
+}
 _IN_SQL = {
     Check.HOLDER: r"coalesce\(reservations\.leased_by, ''\) = ",
     Check.NO_HOLDER: r"reservations\.leased_by IS NULL",
@@ -32,5 +38,5 @@ def test_each_statement_checks_what_the_table_says(transition: Transition) -> No
 
 
 def test_what_a_holder_changes_is_checked_by_holder_and_revision() -> None:
-    outcomes_of_pushes = [each for each in TRANSITIONS if each.statement in {"outcomes.finish", "outcomes.postpone"}]
+    outcomes_of_pushes = [each for each in TRANSITIONS if each.statement in {"recorder.finish", "leases.postpone"}]
     assert all({Check.HOLDER, Check.REVISION} <= {*each.checks} for each in outcomes_of_pushes)

@@ -10,10 +10,8 @@ import structlog
 from starlette.datastructures import Headers
 
 from forwarder.reservation.problems.problem import Problem
-from forwarder.tenancy.access import Access, forbidden
-from forwarder.tenancy.bad_tokens import BadTokens
-from forwarder.tenancy.callers import Caller
-from forwarder.tenancy.key_terms import read_networks
+from forwarder.tenancy.access import Access, BadTokens, Caller, forbidden
+from forwarder.tenancy.api_keys import read_networks
 from forwarder.tenancy.port import Account, ApiKey, TenancyUnavailable
 from tests.support.memory.clock import ManualClock
 

@@ -2,8 +2,8 @@
 
 import structlog
 
-from forwarder.tenancy.bad_tokens import BadTokens
-from forwarder.tenancy.tokens import may_be_ours, new_token
+from forwarder.tenancy.access import BadTokens
+from forwarder.tenancy.api_keys import may_be_ours, new_token
 from tests.support.memory.clock import ManualClock
 
 

@@ -4,8 +4,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from forwarder.tenancy.access import Access
-from forwarder.tenancy.callers import CachingDirectory, Caller, CallerCache, caller_valid_until
+from forwarder.tenancy.access import Access, CachingDirectory, Caller, CallerCache, caller_valid_until
 from forwarder.tenancy.port import Account, ApiKey, RateLimit, TenancyUnavailable
 from forwarder.tenancy.sql.directory import CacheTimes, LookupCache
 from tests.support.memory.clock import ManualClock

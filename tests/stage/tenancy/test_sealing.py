@@ -9,9 +9,15 @@ import pytest
 from forwarder.settings import BadSettings
 from forwarder.settings.secrets import read_keys, secret_lines
 from forwarder.tenancy.port import Account, CannotOpen, NotBound
-from forwarder.tenancy.sealing.binding import of_credential
-from forwarder.tenancy.sealing.keys import NotTrusted, Secret
-from forwarder.tenancy.sealing.texts import KeyPairUnsealer, PublicKeySealer, SecretUnsealer, sealer_of
+from forwarder.tenancy.sealing import (
+    KeyPairUnsealer,
+    NotTrusted,
+    PublicKeySealer,
+    Secret,
+    SecretUnsealer,
+    of_credential,
+    sealer_of,
+)
 
 SECRET = "a secret that nobody can guess"
 OLD_SECRET = "the secret before that one"

@@ -16,9 +16,10 @@ from forwarder.reservation.cancellation import (
 )
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.record import ResultEvent, result_data
-from forwarder.topics.cancellations import decode_cancellation, encode_cancellation
 from forwarder.topics.codec import (
     Undecodable,
+    decode_cancellation,
+    encode_cancellation,
     encode_result,
     encode_submission,
     header,

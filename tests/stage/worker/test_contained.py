@@ -18,8 +18,8 @@ from forwarder.pms.port import AccountConnection, Capabilities
 from forwarder.process.containment import LOOPS, Fault, Where
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import Confirmed, InDoubt, Outcome, Rejected, Status
-from forwarder.store.submissions.recorder import SqlRecorder
-from forwarder.store.submissions.work import Ended, NotedCancellation, OutboxEvent, PmsReservation, Postponed
+from forwarder.store.submissions.port import Ended, NotedCancellation, OutboxEvent, PmsReservation, Postponed
+from forwarder.store.submissions.recorder import Recorder
 from forwarder.store.tables import outbox, reservations
 from forwarder.topics.codec import subject
 from forwarder.topics.port import Message
@@ -162,7 +162,7 @@ async def test_a_row_whose_adapter_raises(bench: Bench) -> None:
         await until(lambda: _attempts(bench, "adapter_failed"))
 
 
-class _RefusingRecorder(SqlRecorder):
+class _RefusingRecorder(Recorder):
     """Cannot record what the PMS said of the fifth."""
 
     async def record(
@@ -311,9 +311,9 @@ async def test_where_all_messages_raise_none_becomes_a_dead_letter(
 ) -> None:
     """As after a release with a defect, or without its migration: offsets stay, the process is not ready, and once it is mended
     all are delivered."""
-    broken, real = True, SqlRecorder.ingest
+    broken, real = True, Recorder.ingest
 
-    async def ingest(self: SqlRecorder, *given: Any, **named: Any) -> Any:
+    async def ingest(self: Recorder, *given: Any, **named: Any) -> Any:
         if broken:
             raise LookupError("no such table")
         return await real(self, *given, **named)
@@ -321,7 +321,7 @@ async def test_where_all_messages_raise_none_becomes_a_dead_letter(
     async def not_ready() -> bool:
         return LOOPS.failing() == ["intake"]
 
-    monkeypatch.setattr(SqlRecorder, "ingest", ingest)
+    monkeypatch.setattr(Recorder, "ingest", ingest)
     await bench.submit(*map(fresh, EVERY))
     async with bench.worker():
         await until(not_ready)
@@ -334,16 +334,16 @@ async def test_where_all_messages_raise_none_becomes_a_dead_letter(
 
 async def test_a_message_alone_is_tried_a_few_times(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """The fault may pass; then nothing was set aside."""
-    tries, real = 0, SqlRecorder.ingest
+    tries, real = 0, Recorder.ingest
 
-    async def ingest(self: SqlRecorder, *given: Any, **named: Any) -> Any:
+    async def ingest(self: Recorder, *given: Any, **named: Any) -> Any:
         nonlocal tries
         tries += 1
         if tries < 3:
             raise LookupError
         return await real(self, *given, **named)
 
-    monkeypatch.setattr(SqlRecorder, "ingest", ingest)
+    monkeypatch.setattr(Recorder, "ingest", ingest)
     await bench.submit(fresh(1))
     async with bench.worker():
         await bench.rows("CONFIRMED", 1)
@@ -351,9 +351,9 @@ async def test_a_message_alone_is_tried_a_few_times(bench: Bench, monkeypatch: p
 
 
 async def test_where_no_outcome_can_be_recorded_all_are_kept(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    broken, real = True, SqlRecorder.record
+    broken, real = True, Recorder.record
 
-    async def record(self: SqlRecorder, *given: Any, **named: Any) -> Any:
+    async def record(self: Recorder, *given: Any, **named: Any) -> Any:
         if broken:
             raise LookupError("no such column")
         return await real(self, *given, **named)
@@ -361,7 +361,7 @@ async def test_where_no_outcome_can_be_recorded_all_are_kept(bench: Bench, monke
     async def not_ready() -> bool:
         return LOOPS.failing() == ["outcomes"]
 
-    monkeypatch.setattr(SqlRecorder, "record", record)
+    monkeypatch.setattr(Recorder, "record", record)
     await bench.submit(*map(fresh, EVERY))
     async with bench.worker():
         await until(not_ready)

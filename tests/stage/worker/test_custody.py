@@ -12,8 +12,8 @@ from sqlalchemy import select
 
 from forwarder.process.clock import SystemClock
 from forwarder.reservation.evidence import Target, read_evidence
-from forwarder.store.submissions.recorder import SqlRecorder
-from forwarder.store.submissions.work import Arrival, CancellationArrival, Work
+from forwarder.store.submissions.port import Arrival, CancellationArrival, Work
+from forwarder.store.submissions.recorder import Recorder
 from forwarder.store.tables import reservations
 from forwarder.topics.embedded.log import EmbeddedLog
 from forwarder.topics.port import Consumer, GapFound, PartitionsChanged
@@ -87,7 +87,7 @@ async def test_a_worker_that_is_left_without_partitions_gives_back_what_it_has_n
         rows = await _rows(bench)
         assert [rows[submission(number).request_id].leased_by is None for number in (1, 2, 3)] == [False, True, True]
         # Whoever has the partition now takes in the cancellation of what was not sent. It never is.
-        other, now = SqlRecorder(bench.engine), SystemClock().now()
+        other, now = Recorder(bench.engine), SystemClock().now()
         await lease(other, "other")
         await other.request_cancellations([CancellationArrival(cancellation(3), now)], now=now)
         await other.claim("other", "acc", range(16), now=SystemClock().now(), limit=10)
@@ -101,7 +101,7 @@ async def _nothing_held(worker: Worker) -> None:
     await _when(lambda: not worker.holds())
 
 
-class _TakesItsTime(SqlRecorder):
+class _TakesItsTime(Recorder):
     """Its answers to intake and claims come as late as the test likes, when all is committed."""
 
     def __init__(self, bench: Bench) -> None:
@@ -173,7 +173,7 @@ async def test_what_was_claimed_while_its_cancellation_came_is_not_sent(bench: B
             await _when(lambda: bench.pms.asked)
         recorder.answering.clear()
         waiting = Arrival(fresh(2), 0, SystemClock().now().replace(year=2100), held=False)
-        await SqlRecorder(bench.engine).ingest("nobody", [waiting], now=SystemClock().now())
+        await Recorder(bench.engine).ingest("nobody", [waiting], now=SystemClock().now())
         await recorder.committed.wait()
         await bench.cancel(cancellation(2))
         await _row(bench, 2, lambda row: row.cancel_requested_at is not None)
@@ -187,7 +187,7 @@ async def test_what_was_claimed_while_its_cancellation_came_is_not_sent(bench: B
 # --- a lease that was lost ------------------------------------------------------------------------------------------------
 
 
-class _Doubtful(SqlRecorder):
+class _Doubtful(Recorder):
     """In doubt, as after a failover, as often as the test says."""
 
     failovers = 0
@@ -225,7 +225,7 @@ async def test_a_row_that_the_store_has_for_a_worker_that_knows_nothing_of_it_is
         await bench.submit(fresh(1))
         await bench.rows("CONFIRMED", 1)
         waiting = Arrival(fresh(2), 0, SystemClock().now().replace(year=2100), held=True, target=TARGET.text)
-        await SqlRecorder(bench.engine).ingest(worker.worker_id, [waiting], now=SystemClock().now())
+        await Recorder(bench.engine).ingest(worker.worker_id, [waiting], now=SystemClock().now())
         row = await _row(bench, 2, lambda row: row.takeovers == 1)
     assert [push.to for push in read_evidence(row.evidence).open] == [TARGET]
 
@@ -245,7 +245,7 @@ async def test_a_row_that_is_held_for_long_is_not_taken_for_a_stray(bench: Bench
     assert len(bench.pms.asked) == 2
 
 
-class _Looks(SqlRecorder):
+class _Looks(Recorder):
     looks = 0
 
     async def leased_ids(self, worker_id: str) -> Collection[int]:

@@ -12,7 +12,7 @@ from forwarder.operate.submissions.replay import plan_replay
 from forwarder.process.clock import iso
 from forwarder.reservation.duplicates import NaturalKey
 from forwarder.reservation.submission import Submission
-from forwarder.store.lists.overview import SqlOverview
+from forwarder.store.lists.overview import Overview
 from forwarder.topics.codec import header, is_conflict
 from forwarder.topics.dead_letters import replayed
 from tests.support.log.signers import SIGNER
@@ -85,7 +85,7 @@ async def test_a_dead_letter_in_whose_place_another_was_sent_is_not_pushed(bench
         bench.accounts.one = replace(bench.accounts.one, deadline_seconds=3600)
         await bench.submit(sent(2))
         await bench.rows("CONFIRMED", 1)
-        letters = DeadLetterReader(bench.log, TOPICS.dead_letters, SqlOverview(bench.engine))
+        letters = DeadLetterReader(bench.log, TOPICS.dead_letters, Overview(bench.engine))
         ((shown, state),) = await letters.find(LetterFilter())
         assert (shown.superseded_by, state) == (sent(2).request_id, LetterState.SUPERSEDED)
         assert plan_replay([(shown, state)], by_id=True).chosen == []

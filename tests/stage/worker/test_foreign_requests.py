@@ -9,10 +9,9 @@ from typing import Any, ClassVar
 import pytest
 from pydantic_core import to_json
 
-from forwarder.store.submissions.port import Unstorable
-from forwarder.store.submissions.recorder import SqlRecorder
-from forwarder.store.submissions.work import Arrival, CancellationArrival, NotedOn, Work
-from forwarder.topics.cancellations import encode_cancellation
+from forwarder.store.submissions.port import Arrival, CancellationArrival, NotedOn, Unstorable, Work
+from forwarder.store.submissions.recorder import Recorder
+from forwarder.topics.codec import encode_cancellation
 from forwarder.topics.port import MAX_MESSAGE_BYTES, Message
 from tests.support.worker.worker_bench import TOPICS, Bench, cancellation, fresh, message_of, open_bench
 
@@ -51,7 +50,7 @@ async def test_it_is_set_aside_and_those_around_it_are_made(bench: Bench, foreig
     assert foreign.value.startswith(letter.message.value)
 
 
-class _Refusing(SqlRecorder):
+class _Refusing(Recorder):
     """A store that cannot hold one submission, nor one cancellation, and says so of all that come with it."""
 
     refused: ClassVar[set[str]] = {fresh(3).request_id, cancellation(13).request_id}

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from forwarder.store.database import open_engine
-from forwarder.store.submissions.port import StoreUnavailable
-from forwarder.store.submissions.recorder import SqlRecorder
-from forwarder.store.submissions.work import Heartbeat
+from forwarder.store.engine import open_engine
+from forwarder.store.submissions.port import Heartbeat, StoreUnavailable
+from forwarder.store.submissions.recorder import Recorder
 from forwarder.worker.lease import Lease, LeaseWatch
 from tests.support.memory.clock import ManualClock
 from tests.support.store.stored import arrivals, take_over
@@ -112,7 +111,7 @@ async def test_who_lives_is_never_taken_for_stopped_and_who_died_soon_is(seed: i
 # --- who holds ------------------------------------------------------------------------------------------------------------
 
 
-class _Store(SqlRecorder):
+class _Store(Recorder):
     """A store that may take its time to answer a renewal, or be away."""
 
     slow_seconds = 0.0

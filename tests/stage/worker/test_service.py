@@ -14,9 +14,9 @@ from forwarder.process.clock import SystemClock, iso
 from forwarder.reservation.booking import apply_rules
 from forwarder.reservation.checks.rules import Traits
 from forwarder.reservation.submission import Submission
-from forwarder.store.database import Engine
-from forwarder.store.submissions.recorder import SqlRecorder
-from forwarder.store.submissions.work import Arrival, Work
+from forwarder.store.engine import Engine
+from forwarder.store.submissions.port import Arrival, Work
+from forwarder.store.submissions.recorder import Recorder
 from forwarder.topics.codec import header, subject
 from forwarder.topics.port import Message
 from tests.support.store.stored import take_over
@@ -149,7 +149,7 @@ async def test_a_worker_that_was_stopped_past_its_lease_pushes_nothing_until_it_
     assert len(bench.pms.asked) == 10
 
 
-class _Overtaken(SqlRecorder):
+class _Overtaken(Recorder):
     """While the store's first response to an intake is under way, all of it is taken over, and the worker has a new lease."""
 
     def __init__(self, engine: Engine) -> None:
@@ -221,7 +221,7 @@ async def test_what_a_worker_died_over_before_it_was_stored_is_received_again(
 
     await bench.submit(fresh(1))
     with monkeypatch.context() as patched, suppress(RuntimeError, ExceptionGroup):
-        patched.setattr(SqlRecorder, "ingest", die)
+        patched.setattr(Recorder, "ingest", die)
         async with bench.worker():
             await dying.wait()
     async with bench.worker():

@@ -3,16 +3,17 @@
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from forwarder.observability.exposition import registry
 from forwarder.observability.snapshots import SnapshotGauge
 from forwarder.oversight.backlog import Group
-from forwarder.store.standing.port import AccountWork, EndpointWork, FailedWork
-from forwarder.store.submissions.port import StoreUnavailable
-from forwarder.store.submissions.recorder import SqlRecorder
-from forwarder.store.submissions.work import Heartbeat
+from forwarder.store.deployment import BacklogReader
+from forwarder.store.lists.port import AccountWork, EndpointWork, FailedWork
+from forwarder.store.submissions.port import Heartbeat, StoreUnavailable
+from forwarder.store.submissions.recorder import Recorder
 from forwarder.tenancy.port import Account
 from forwarder.topics.embedded.log import EmbeddedLog
 from forwarder.worker.backlog import LOOK_SECONDS, BacklogMetrics, BacklogSources
@@ -23,7 +24,7 @@ from tests.support.worker.works import NOW, account
 TOPIC = "requests"
 
 
-class Store(SqlRecorder):
+class Store(Recorder):
     """What stands, and who works, as a test says; away where it says so."""
 
     def __init__(self) -> None:
@@ -86,7 +87,7 @@ async def log(tmp_path: Path, clock: ManualClock) -> AsyncIterator[EmbeddedLog]:
 
 def teller(store: Store, log: EmbeddedLog, clock: ManualClock, *, max_accounts: int = 10) -> BacklogMetrics:
     groups = {"worker": Group("workers", TOPIC), "notifier": Group("notifiers", "results")}
-    parts = BacklogSources(Standing(store), Tenancy(), groups, max_accounts)
+    parts = BacklogSources(cast("BacklogReader", Standing(store)), Tenancy(), groups, max_accounts)
     return BacklogMetrics(parts, log, store, clock, lambda: "worker-b")
 
 

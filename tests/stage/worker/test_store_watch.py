@@ -5,7 +5,8 @@ from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import cast
 
-from forwarder.store.submissions.port import Recorder, StoreUnavailable
+from forwarder.store.submissions.port import StoreUnavailable
+from forwarder.store.submissions.recorder import Recorder
 from forwarder.worker.lease import Lease
 from forwarder.worker.store_watch import StoreWatch
 from tests.support.memory.clock import ManualClock, settle

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from forwarder.store.database import Engine, open_engine
-from forwarder.store.submissions.recorder import SqlRecorder
+from forwarder.store.engine import Engine, open_engine
+from forwarder.store.submissions.recorder import Recorder
 from forwarder.tenancy.port import Account
 from forwarder.worker.dispatch.dispatcher import Dispatcher
 from forwarder.worker.intake.sources import Sweep
@@ -35,7 +35,7 @@ class _Worker:
 
     def __init__(self, engine: Engine) -> None:
         self.clock = ManualClock(NOW)
-        self.recorder = SqlRecorder(engine)
+        self.recorder = Recorder(engine)
         self.pushes = Pushes()
         self.dispatcher = Dispatcher(self.clock, self.pushes.run, max_held=100)
         self.lease = Lease(self.recorder, self.clock, 45.0)

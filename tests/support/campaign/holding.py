@@ -7,10 +7,9 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import TypeVar
 
-from forwarder.store.database import Engine
-from forwarder.store.submissions.port import StoreUnavailable
-from forwarder.store.submissions.recorder import SqlRecorder
-from forwarder.store.submissions.work import Work
+from forwarder.store.engine import Engine
+from forwarder.store.submissions.port import StoreUnavailable, Work
+from forwarder.store.submissions.recorder import Recorder
 from tests.support.store.stored import arrivals, final, lease
 from tests.support.worker.works import NOW
 
@@ -26,7 +25,7 @@ class Holding:
     """`pushed` are the rows whose push began; `pushed_again` those of them that were leased once more as surely not sent."""
 
     def __init__(self, engine: Engine, chance: random.Random) -> None:
-        self._recorder = SqlRecorder(engine)
+        self._recorder = Recorder(engine)
         self._random = chance
         self._under_way: set[int] = set()
         self._not_offered: set[int] = set()

@@ -11,7 +11,7 @@ import httpx
 
 from forwarder.assembly.backend import open_backend
 from forwarder.tenancy.port import Account
-from forwarder.tenancy.sealing.binding import with_credential
+from forwarder.tenancy.sealing import with_credential
 from tests.support.campaign.bookings import Bookings
 from tests.support.campaign.ledger import Ledger, open_ledger
 from tests.support.deployment.deployment import PATIENCE_SECONDS, Deployment, deploy

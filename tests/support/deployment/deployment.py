@@ -22,7 +22,7 @@ import httpx
 from forwarder.assembly.backend import migrate_backend, open_backend
 from forwarder.operate.tenants.accounts import Accounts
 from forwarder.reservation.outcome import Status
-from forwarder.tenancy.key_terms import ALL_SCOPES
+from forwarder.tenancy.api_keys import ALL_SCOPES
 from forwarder.tenancy.port import Account
 from tests.support.deployment import warm
 from tests.support.deployment.site import Site, settings_of, site_settings

@@ -162,15 +162,15 @@ def _import_everything() -> None:
 
 async def _do_what_imports_late() -> None:
     """What a process imports and builds only as it begins to work, which is as much again: Alembic, anyio, statements."""
-    from forwarder.store.database import open_engine
+    from forwarder.store.engine import open_engine
     from forwarder.store.migrate import migrate
-    from forwarder.store.submissions.recorder import SqlRecorder
+    from forwarder.store.submissions.recorder import Recorder
 
     with TemporaryDirectory() as directory:
         file = Path(directory) / "store.sqlite3"
         await migrate(file)
         for database in (file, "postgresql://nowhere"):
-            SqlRecorder(open_engine(database))
+            Recorder(open_engine(database))
     await anyio.lowlevel.checkpoint()
 
 

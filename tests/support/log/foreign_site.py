@@ -18,13 +18,12 @@ from forwarder.observability.exposition import registry
 from forwarder.process.clock import SystemClock
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.submission import Submission
-from forwarder.store.database import open_engine
-from forwarder.store.lists.overview import SqlOverview
+from forwarder.store.delivery_queue import SqlDeliveryLog, SqlDeliveryQueue
+from forwarder.store.engine import open_engine
+from forwarder.store.lists.overview import Overview
 from forwarder.store.lists.reader import SqlReader
-from forwarder.store.submissions.recorder import SqlRecorder
-from forwarder.store.webhooks.log import SqlDeliveryLog
-from forwarder.store.webhooks.queue import SqlDeliveryQueue
-from forwarder.tenancy.sealing.texts import SecretUnsealer, sealer_of
+from forwarder.store.submissions.recorder import Recorder
+from forwarder.tenancy.sealing import SecretUnsealer, sealer_of
 from forwarder.tenancy.sql.admin import SqlTenancyAdmin
 from forwarder.tenancy.sql.endpoints import SqlEndpoints
 from forwarder.topics.outcomes import OutcomeEvent, OutcomeListener
@@ -57,7 +56,7 @@ class ForeignSite:
         self.publisher = publisher
         self.topics = topics
         self.reader = SqlReader(engine)
-        self.overview = SqlOverview(engine)
+        self.overview = Overview(engine)
         self.outcomes = outcomes
         self.sender = MemorySender()
         self.running: list[asyncio.Task[None]] = []
@@ -145,7 +144,7 @@ async def foreign_site(
         publisher = await stack.enter_async_context(log.publisher())
         outcomes = OutcomeListener(await stack.enter_async_context(log.tail(topics.results)), clock)
         site = ForeignSite(publisher, topics, engine, outcomes, signer)
-        unsealer, recorder, pms = SecretUnsealer([SECRET]), SqlRecorder(engine), Pms()
+        unsealer, recorder, pms = SecretUnsealer([SECRET]), Recorder(engine), Pms()
         worker = WorkerParts(
             log,
             topics,

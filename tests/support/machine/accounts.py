@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from forwarder.tenancy.port import Account, Sealer, TenancyUnavailable
-from forwarder.tenancy.sealing.binding import with_credential
+from forwarder.tenancy.sealing import with_credential
 from tests.support.machine.worlds.pms import KINDS
 from tests.support.machine.worlds.process import Process
 

@@ -11,10 +11,7 @@ from forwarder.reservation.cancellation import CancellationRequest
 from forwarder.reservation.duplicates import MAX_WINDOW_SECONDS, NaturalKey
 from forwarder.reservation.request import SealedCard
 from forwarder.reservation.submission import Submission
-from forwarder.topics.cancellations import encode_cancellation
-from forwarder.topics.codec import (
-    encode_submission,
-)
+from forwarder.topics.codec import encode_cancellation, encode_submission
 from forwarder.topics.port import Message
 from tests.support.machine.worlds.log import TOPICS, GroupLog
 from tests.support.worker.works import submission

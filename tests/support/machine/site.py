@@ -8,7 +8,7 @@ from typing import cast
 from forwarder.pms.port import PmsDirectory
 from forwarder.reservation.request import CardDetails, SealedCard
 from forwarder.store.submissions.port import StoreUnavailable
-from forwarder.tenancy.sealing.texts import SecretUnsealer, sealer_of
+from forwarder.tenancy.sealing import SecretUnsealer, sealer_of
 from forwarder.topics.port import Log, LogUnavailable
 from forwarder.worker.parts import WorkerParts, WorkerSettings
 from forwarder.worker.service import Worker

@@ -6,11 +6,11 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import pairwise
-from typing import Any, Final, NamedTuple, TypeVar, cast
+from typing import Any, Final, NamedTuple, TypeVar
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
-from sqlalchemy import Row, delete, select
+from sqlalchemy import delete, select
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.notifier.backoff import Backoff
@@ -19,12 +19,11 @@ from forwarder.notifier.policy import PAUSES, RETRY_FOR
 from forwarder.notifier.posting import Poster
 from forwarder.notifier.settings import NotifierSettings
 from forwarder.notifier.webhooks import Webhooks, WebhooksParts
-from forwarder.store.standing.reader import SqlStanding
+from forwarder.store.deliveries import DeliveryEntry, DeliveryStatus, NewDelivery
+from forwarder.store.delivery_queue import ENTRY, SqlDeliveryLog, SqlDeliveryQueue, entry_of
+from forwarder.store.deployment import BacklogReader
 from forwarder.store.tables import webhook_deliveries
-from forwarder.store.webhooks.log import SqlDeliveryLog
-from forwarder.store.webhooks.port import DeliveryEntry, DeliveryStatus, NewDelivery
-from forwarder.store.webhooks.queue import ENTRY, SqlDeliveryQueue, entry_of
-from forwarder.tenancy.sealing.texts import SecretUnsealer, sealer_of
+from forwarder.tenancy.sealing import SecretUnsealer, sealer_of
 from forwarder.webhooks.port import EndpointResponse, PostResult
 from tests.support.memory.audit import memory_audit
 from tests.support.memory.clock import ManualClock
@@ -130,7 +129,7 @@ class WebhookLife(RuleBasedStateMachine):
         self._engine, self._loop = engine, loop
         self.clock = ManualClock()
         self.queue, self.log = SqlDeliveryQueue(engine), SqlDeliveryLog(engine)
-        self._standing = SqlStanding(engine)
+        self._standing = BacklogReader(engine)
         self.registry = MemoryEndpoints("ws-1")
         self.endpoints = Endpoints(self.clock)
         self.jitter = 0.5
@@ -283,7 +282,7 @@ class WebhookLife(RuleBasedStateMachine):
     async def _entries(self) -> dict[int, DeliveryEntry]:
         async with self._engine.connect() as connection:
             rows = await connection.execute(select(*ENTRY).order_by(webhook_deliveries.c.id))
-            return {row.id: entry_of(cast("Row[Any]", row)) for row in rows}
+            return {row.id: entry_of(row) for row in rows}
 
     # --- what must hold -------------------------------------------------------------------------------------------------
 

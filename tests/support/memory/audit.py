@@ -5,7 +5,7 @@ from typing import Any
 
 from forwarder.oversight.audit import Audit
 from forwarder.process.clock import Clock
-from forwarder.store.audit.port import AuditEntry, AuditFilter, NewEntry, numbered
+from forwarder.store.audit import AuditEntry, AuditFilter, NewEntry, numbered
 from forwarder.store.submissions.port import StoreUnavailable
 
 

@@ -6,8 +6,17 @@ from datetime import date, datetime
 
 from pydantic_core import from_json
 
-from forwarder.store.lists.paging import FIRST, fitting, neighbours
-from forwarder.store.lists.port import DEFAULT_FILTERS, Filters, Order, Page, SimilarSubmission, StoredSubmission
+from forwarder.store.lists.port import (
+    DEFAULT_FILTERS,
+    FIRST,
+    Filters,
+    Order,
+    Page,
+    SimilarSubmission,
+    StoredSubmission,
+    fitting,
+    neighbours,
+)
 from forwarder.store.submissions.port import StoreUnavailable
 
 

@@ -7,20 +7,14 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from ipaddress import ip_address
 
+from forwarder.store.deliveries import DeliveryEntry, DeliveryStatus, DueDelivery, NewDelivery, TriedDelivery
 from forwarder.store.submissions.port import StoreUnavailable, Unstorable
-from forwarder.store.webhooks.port import (
-    DeliveryEntry,
-    DeliveryStatus,
-    DueDelivery,
-    NewDelivery,
-    TriedDelivery,
-)
-from forwarder.tenancy.port import NotKnown
-from forwarder.tenancy.webhooks import (
+from forwarder.tenancy.port import (
     MAX_ENDPOINTS,
     MAX_PREVIOUS_SECRETS,
     Disabled,
     Endpoint,
+    NotKnown,
     PreviousSecret,
     TooManyEndpoints,
 )

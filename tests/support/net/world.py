@@ -34,19 +34,17 @@ from forwarder.pms.rehearsal import Previews
 from forwarder.query.parts import QueryParts
 from forwarder.query.routes import query_routes
 from forwarder.reservation.submission import RequestIds
-from forwarder.store.identity import identity_of
+from forwarder.store.engine import identity_of
 from forwarder.store.lists.reader import SqlReader
-from forwarder.store.retention.purge import SqlPurge
+from forwarder.store.retention import Purger
 from forwarder.store.submissions.card_keys import SqlCardKeys
-from forwarder.store.submissions.places import SqlPlaces
 from forwarder.store.submissions.port import StoreUnavailable
-from forwarder.store.submissions.recovery import SqlRecovery
+from forwarder.store.submissions.repairs import Places, StoreRecovery
 from forwarder.tenancy.access import Access
-from forwarder.tenancy.key_terms import ALL_SCOPES
+from forwarder.tenancy.api_keys import ALL_SCOPES
 from forwarder.tenancy.limits import RateLimits
 from forwarder.tenancy.port import Account, ApiKey, TenancyUnavailable
-from forwarder.tenancy.sealing.binding import with_credential
-from forwarder.tenancy.sealing.texts import SecretUnsealer, sealer_of
+from forwarder.tenancy.sealing import SecretUnsealer, sealer_of, with_credential
 from forwarder.topics.codec import decode_data, header, is_conflict, is_duplicate, is_outcome, subject
 from forwarder.topics.outcomes import OutcomeListener
 from forwarder.topics.port import Log, LogUnavailable, Message
@@ -312,7 +310,7 @@ class World:
                 topic_losses=TopicCheck(
                     cast("Log", log),
                     TOPICS.requests,
-                    self.store.port(process, SqlPlaces(self.store.hosts[host])),
+                    self.store.port(process, Places(self.store.hosts[host])),
                     process.clock,
                 ),
             )
@@ -325,9 +323,9 @@ class World:
             TOPICS,
             GROUP,
             known=self.store.port(process, SqlCardKeys(engine)).known,
-            store=self.store.port(process, SqlRecovery(engine)),
+            store=self.store.port(process, StoreRecovery(engine)),
             vouches=self.ids.vouches,
-            purged_before=self.store.port(process, SqlPurge(engine)).purged_before,
+            purged_before=self.store.port(process, Purger(engine)).purged_before,
             signer=self.signer,
         )
 
@@ -515,7 +513,7 @@ class World:
             topics=TOPICS,
             publisher=log,
             recorder=self.store.recorder(process, _OPERATOR, self.log.ownership),
-            store=self.store.port(process, SqlRecovery(engine)),
+            store=self.store.port(process, StoreRecovery(engine)),
             directory=self.accounts,
             check=self._check(log, process, _OPERATOR),
             target=target,

@@ -28,10 +28,10 @@ from forwarder.reservation.record import ResultEvent, SubmissionState, compose_r
 from forwarder.reservation.submission import RequestIds
 from forwarder.store.lists.port import StoredSubmission
 from forwarder.tenancy.access import Access
-from forwarder.tenancy.key_terms import ALL_SCOPES
+from forwarder.tenancy.api_keys import ALL_SCOPES
 from forwarder.tenancy.limits import RateLimits
 from forwarder.tenancy.port import Account, ApiKey, TenancyUnavailable
-from forwarder.tenancy.sealing.texts import SecretUnsealer, sealer_of
+from forwarder.tenancy.sealing import SecretUnsealer, sealer_of
 from forwarder.topics.codec import decode_submission, encode_duplicate, encode_result
 from forwarder.topics.outcomes import OutcomeListener
 from forwarder.topics.port import Message

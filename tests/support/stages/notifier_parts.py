@@ -10,8 +10,8 @@ from forwarder.notifier.intake import Intake
 from forwarder.notifier.posting import Poster
 from forwarder.notifier.settings import NotifierSettings
 from forwarder.notifier.webhooks import Webhooks, WebhooksParts
-from forwarder.store.webhooks.port import DeliveryStatus, NewDelivery
-from forwarder.tenancy.sealing.texts import SecretUnsealer, sealer_of
+from forwarder.store.deliveries import DeliveryStatus, NewDelivery
+from forwarder.tenancy.sealing import SecretUnsealer, sealer_of
 from forwarder.topics.port import ConsumedMessage
 from tests.support.memory.audit import memory_audit
 from tests.support.memory.clock import ManualClock, settle

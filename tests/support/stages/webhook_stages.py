@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 
 from forwarder.reservation.record import RESULT_TYPES
-from forwarder.store.webhooks.port import DeliveryAttempt, DeliveryStatus, NewDelivery
+from forwarder.store.deliveries import DeliveryAttempt, DeliveryStatus, NewDelivery
 from tests.support.stages.contract_stages import contract_stages
 from tests.support.stages.http_stages import Stages
 

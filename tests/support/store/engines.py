@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from forwarder.store.database import Engine, open_engine
+from forwarder.store.engine import Engine, open_engine
 
 _DRIVERS = "_connection_worker_thread"
 """In the names of aiosqlite's threads, one for each connection."""

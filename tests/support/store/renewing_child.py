@@ -12,9 +12,9 @@ import httpx
 from forwarder.pms.auth.grants import Grant
 from forwarder.pms.auth.shared_grants import RenewalTimes, SharedGrantKeeper
 from forwarder.process.clock import SystemClock
-from forwarder.store.database import open_engine
+from forwarder.store.engine import open_engine
 from forwarder.tenancy.port import TenancyUnavailable
-from forwarder.tenancy.sealing.texts import SecretUnsealer, sealer_of
+from forwarder.tenancy.sealing import SecretUnsealer, sealer_of
 from forwarder.tenancy.sql.grants import SqlGrants
 
 ACCOUNT, CREDENTIAL, FIRST = "acc-1", "the credential", "first-refresh-token"

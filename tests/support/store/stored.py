@@ -13,10 +13,9 @@ from forwarder.reservation.evidence import NOTHING_SENT
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.record import ResultEvent, SubmissionState, compose_record, result_data
 from forwarder.reservation.request import SealedCard
-from forwarder.store.lists.paging import FIRST
-from forwarder.store.lists.port import DEFAULT_FILTERS, Filters, Reader
-from forwarder.store.submissions.port import Recorder
-from forwarder.store.submissions.work import Arrival, Attempt, Ended, OutboxEvent, Postponed, Work
+from forwarder.store.lists.port import DEFAULT_FILTERS, FIRST, Filters, Reader
+from forwarder.store.submissions.port import Arrival, Attempt, Ended, OutboxEvent, Postponed, Work
+from forwarder.store.submissions.recorder import Recorder
 from forwarder.store.tables import reservations
 from tests.support.worker.works import NOW, doubtful, submission
 

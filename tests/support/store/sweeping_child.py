@@ -8,9 +8,9 @@ import sys
 from datetime import UTC, datetime
 
 from forwarder.process.clock import SystemClock
-from forwarder.store.database import open_engine
-from forwarder.store.retention.guests import SqlGuests
-from forwarder.tenancy.sql.retention import SqlRetentionPolicies
+from forwarder.store.engine import open_engine
+from forwarder.store.retention import GuestStore
+from forwarder.tenancy.sql.admin import RetentionPolicies
 from forwarder.worker.retention import RetentionSweeper
 
 
@@ -21,7 +21,7 @@ class _In2030(SystemClock):
 
 async def main(database_url: str) -> None:
     engine = open_engine(database_url)
-    await RetentionSweeper(SqlGuests(engine), SqlRetentionPolicies(engine), _In2030()).sweep()
+    await RetentionSweeper(GuestStore(engine), RetentionPolicies(engine), _In2030()).sweep()
     await asyncio.Event().wait()
 
 

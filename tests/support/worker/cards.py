@@ -9,13 +9,9 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from forwarder.reservation.request import CardDetails, SealedCard
 from forwarder.reservation.submission import Submission
 from forwarder.store.submissions.card_keys import SqlCardKeys
-from forwarder.store.submissions.port import CardKeys
-from forwarder.store.submissions.work import CardKey, KeptCard
-from forwarder.tenancy.sealing.binding import of_card
-from forwarder.tenancy.sealing.cards import SealingKey, TopicCardSealer, open_from_topic
-from forwarder.tenancy.sealing.keys import KeyPair, Secret
-from forwarder.tenancy.sealing.registry import Keyring
-from forwarder.tenancy.sealing.wrapping import SecretWrapper
+from forwarder.store.submissions.port import CardKey, CardKeys, KeptCard
+from forwarder.tenancy.cards import CardSealer, SealingKey, open_from_topic
+from forwarder.tenancy.sealing import KeyPair, Keyring, KeyWrapper, Secret, of_card
 from forwarder.worker.cards.keeper import CardParts
 from forwarder.worker.cards.vault import CardVault
 
@@ -29,7 +25,7 @@ class OneSealingKey:
     def __init__(self) -> None:
         self.pair = KeyPair.new()
         self.destroyed = False
-        self.sealer = TopicCardSealer([SealingKey.signed_by(_SECRET, self.pair, *_ALWAYS)])
+        self.sealer = CardSealer([SealingKey.signed_by(_SECRET, self.pair, *_ALWAYS)])
 
     def sealed(self, card: CardDetails, request_id: str, account_id: str, base_url: str) -> SealedCard:
         """As an ingress seals it."""
@@ -99,7 +95,7 @@ def card_parts(keys: CardKeys | AsyncEngine | None = None, sealing_keys: OneSeal
         """The one secret stays."""
 
     kept = SqlCardKeys(keys) if isinstance(keys, AsyncEngine) else keys or MemoryCardKeys()
-    return CardParts(kept, sealing_keys or OneSealingKey(), SecretWrapper(Keyring([_SECRET])), refresh)
+    return CardParts(kept, sealing_keys or OneSealingKey(), KeyWrapper(Keyring([_SECRET])), refresh)
 
 
 def memory_vault() -> CardVault:

@@ -4,7 +4,7 @@ import itertools
 from typing import Any, cast
 
 from forwarder.process.clock import Clock
-from forwarder.store.submissions.port import Recorder
+from forwarder.store.submissions.recorder import Recorder
 from forwarder.tenancy.port import Directory
 from forwarder.topics.port import Topics
 from forwarder.worker.dispatch.breaker import Tolerance

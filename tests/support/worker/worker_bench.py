@@ -16,17 +16,15 @@ from forwarder.reservation.cancellation import CancellationRequest
 from forwarder.reservation.outcome import Absent, Cancelled, CancelOutcome, Confirmed, Deferred, LookupOutcome, Outcome
 from forwarder.reservation.request import CardDetails
 from forwarder.reservation.submission import Submission
-from forwarder.store.database import Engine
-from forwarder.store.lists.overview import SqlOverview
+from forwarder.store.engine import Engine
+from forwarder.store.lists.overview import Overview
 from forwarder.store.lists.port import StoredSubmission, SubmissionFilter, SubmissionSummary
 from forwarder.store.lists.reader import SqlReader
-from forwarder.store.submissions.recorder import SqlRecorder
+from forwarder.store.submissions.recorder import Recorder
 from forwarder.tenancy.port import Account
-from forwarder.tenancy.sealing.binding import with_credential
-from forwarder.tenancy.sealing.texts import SecretUnsealer, sealer_of
-from forwarder.topics.cancellations import encode_cancellation
-from forwarder.topics.codec import encode_submission, header
-from forwarder.topics.embedded import file as embedded_file
+from forwarder.tenancy.sealing import SecretUnsealer, sealer_of, with_credential
+from forwarder.topics.codec import encode_cancellation, encode_submission, header
+from forwarder.topics.embedded import file
 from forwarder.topics.embedded.log import EmbeddedLog
 from forwarder.topics.port import ConsumedMessage, LogUnavailable, Message, Publisher, Topics
 from forwarder.topics.signing import MessageSigner
@@ -173,7 +171,7 @@ class Bench:
 
     @asynccontextmanager
     async def worker(
-        self, publisher: Publisher | None = None, recorder: SqlRecorder | None = None, **more: Any
+        self, publisher: Publisher | None = None, recorder: Recorder | None = None, **more: Any
     ) -> AsyncIterator[Worker]:
         """One that runs. `more`: of its parts."""
         stop = asyncio.Event()
@@ -182,7 +180,7 @@ class Bench:
                 log=self.log,
                 topics=TOPICS,
                 publisher=publisher or self.publisher,
-                recorder=recorder or SqlRecorder(self.engine),
+                recorder=recorder or Recorder(self.engine),
                 directory=self.accounts,
                 unsealer=SecretUnsealer([SECRET]),
                 pms=self.pms,
@@ -213,7 +211,7 @@ class Bench:
         return stored
 
     async def rows(self, status: str, count: int) -> Sequence[SubmissionSummary]:
-        overview = SqlOverview(self.engine)
+        overview = Overview(self.engine)
         async with asyncio.timeout(PATIENCE_SECONDS):
             while True:
                 rows = [
@@ -233,10 +231,10 @@ class Bench:
 
     def _behind(self) -> bool:
         """As the log's file has it: the group has one consumer, which is the worker's."""
-        with closing(embedded_file.open_file(self.log._path)) as connection:  # noqa: SLF001
-            topic = embedded_file.known_topic(connection, TOPICS.requests)
-            ends = embedded_file.heads(connection, topic)
-            return embedded_file.committed(connection, topic, self.settings.group) != ends
+        with closing(file.open_file(self.log._path)) as connection:  # noqa: SLF001
+            topic = file.known_topic(connection, TOPICS.requests)
+            ends = file.heads(connection, topic)
+            return file.committed(connection, topic, self.settings.group) != ends
 
     async def read(self, topic: str, count: int) -> list[ConsumedMessage]:
         """At least `count` messages of the topic. An event that was published again, as on a slow machine, counts once."""

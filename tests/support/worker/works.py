@@ -10,7 +10,7 @@ from forwarder.reservation.evidence import NOTHING_SENT, Evidence, Target
 from forwarder.reservation.outcome import InDoubt
 from forwarder.reservation.request import SealedCard
 from forwarder.reservation.submission import Submission
-from forwarder.store.submissions.work import Attempt, Work
+from forwarder.store.submissions.port import Attempt, Work
 from forwarder.tenancy.port import Account
 
 BASE_URL = "https://pms.test"

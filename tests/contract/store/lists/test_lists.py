@@ -15,10 +15,9 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.reservation.outcome import LISTED_STATUSES, Status
 from forwarder.store.lists import statements
-from forwarder.store.lists.paging import FIRST, shape_of
-from forwarder.store.lists.port import DEFAULT_FILTERS, Days, Filters, Order, Page
+from forwarder.store.lists.port import DEFAULT_FILTERS, FIRST, Days, Filters, Order, Page, shape_of
 from forwarder.store.lists.reader import SqlReader, parameters_of
-from forwarder.store.submissions.recorder import SqlRecorder
+from forwarder.store.submissions.recorder import Recorder
 from forwarder.store.tables import reservations
 from tests.support.backends import only
 from tests.support.store.stored import arrival, arrivals, final, lease, polled
@@ -234,7 +233,7 @@ async def test_a_page_of_many_days_lacks_none_however_unlike_they_are(
 
 
 async def test_newest_first_shows_what_was_there_once_while_more_come(engine: AsyncEngine, reader: SqlReader) -> None:
-    recorder = SqlRecorder(engine)
+    recorder = Recorder(engine)
     await lease(recorder, "w1")
     numbers = count(1)
     works = [work for _ in range(4) for work in await recorder.ingest("w1", arrivals([next(numbers)]), now=NOW)]
@@ -258,7 +257,7 @@ async def test_a_poller_of_a_status_misses_none_while_workers_write(engine: Asyn
     numbers = count(1)
 
     async def write(worker_id: str) -> list[tuple[int, int]]:
-        recorder = SqlRecorder(engine)
+        recorder = Recorder(engine)
         await lease(recorder, worker_id)
         kept: list[tuple[int, int]] = []
         for _ in range(15):
@@ -278,7 +277,7 @@ async def test_a_poller_of_a_status_misses_none_while_workers_write(engine: Asyn
 @pytest.fixture
 async def waits_in_doubt(engine: AsyncEngine) -> datetime:
     """One reservation that was taken in long before it was changed; the moment of the change."""
-    recorder = SqlRecorder(engine)
+    recorder = Recorder(engine)
     await lease(recorder, "w1")
     (work,) = await recorder.ingest("w1", arrivals([1]), now=NOW)
     changed = NOW + timedelta(days=40)

@@ -13,13 +13,11 @@ from forwarder.process.clock import iso
 from forwarder.reservation.duplicates import NaturalKey
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.submission import RequestIds
-from forwarder.store.lists import overview as overviews
-from forwarder.store.lists.overview import SqlOverview
-from forwarder.store.submissions.recorder import SqlRecorder
-from forwarder.store.submissions.work import Arrival, Attempt, Ended
-from forwarder.store.webhooks.log import SqlDeliveryLog
-from forwarder.store.webhooks.port import NewDelivery
-from forwarder.store.webhooks.queue import SqlDeliveryQueue
+from forwarder.store.deliveries import NewDelivery
+from forwarder.store.delivery_queue import SqlDeliveryLog, SqlDeliveryQueue
+from forwarder.store.lists.overview import Overview
+from forwarder.store.submissions.port import Arrival, Attempt, Ended
+from forwarder.store.submissions.recorder import Recorder
 from tests.support.store.stored import LATER, arrival, final, lease, postponed
 from tests.support.worker.works import NOW
 
@@ -44,8 +42,8 @@ def _arrival(number: int, *, account: str, workspace: str, transaction: str = ""
 async def searched(engine: AsyncEngine, monkeypatch: pytest.MonkeyPatch) -> SubmissionSearch:
     """Twelve submissions of two workspaces, looked through four at a time: 1 to 4 were refused, 5 to 8 confirmed, 9 and 10 tried in
     vain, 11 and 12 just stored."""
-    monkeypatch.setattr(overviews, "_CANDIDATES", 4)
-    recorder = SqlRecorder(engine)
+    monkeypatch.setattr("forwarder.store.lists.overview._CANDIDATES", 4)
+    recorder = Recorder(engine)
     await lease(recorder, "w1")
     arrivals = [
         _arrival(
@@ -67,7 +65,7 @@ async def searched(engine: AsyncEngine, monkeypatch: pytest.MonkeyPatch) -> Subm
     async def ids() -> RequestIds:
         return IDS
 
-    return SubmissionSearch(SqlOverview(engine), ids)
+    return SubmissionSearch(Overview(engine), ids)
 
 
 def _made(ended: Ended, pms_id: str) -> Ended:
@@ -118,7 +116,7 @@ async def test_a_timeline_has_what_happened_and_what_comes_next(
         await SqlDeliveryQueue(engine).queue(
             [NewDelivery(endpoint, event_id, "reservation.confirmed.v1", "{}")], now=LATER
         )
-    overview, deliveries = SqlOverview(engine), SqlDeliveryLog(engine)
+    overview, deliveries = Overview(engine), SqlDeliveryLog(engine)
     found = await history_of(confirmed.request_id, overview, deliveries)
     assert found is not None
     steps = [(step.what, step.outcome, step.planned) for step in found.steps()]

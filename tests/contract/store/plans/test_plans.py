@@ -13,10 +13,10 @@ from sqlalchemy import Connection, Executable, event, text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.reservation.outcome import Status
-from forwarder.store.database import open_engine
-from forwarder.store.lists import search, statements
-from forwarder.store.lists.paging import shape_of
-from forwarder.store.lists.port import Days, Filters, Order, SubmissionFilter
+from forwarder.store import deployment
+from forwarder.store.engine import open_engine
+from forwarder.store.lists import overview, statements
+from forwarder.store.lists.port import Days, Filters, Order, SubmissionFilter, shape_of
 from forwarder.store.lists.reader import (
     _BY_ID,
     _BY_REQUEST_ID,
@@ -26,9 +26,8 @@ from forwarder.store.lists.reader import (
     parameters_of,
 )
 from forwarder.store.sql import BATCH, as_batch, batch_with_texts
-from forwarder.store.standing import reader as standing
-from forwarder.store.submissions.recorder import SqlRecorder
-from forwarder.store.submissions.statements import cancellations, claims, leases, outcomes
+from forwarder.store.submissions import cancellations, leases, recorder
+from forwarder.store.submissions.recorder import Recorder
 from forwarder.store.tables import parked_cancellations
 from tests.support.backends import only
 from tests.support.profile import PROFILE
@@ -63,7 +62,7 @@ def full_url(request: pytest.FixtureRequest, postgres_url: str, migrated_templat
 
 async def _fill(url: str, *, analyzed: bool) -> None:
     engine = open_engine(url)
-    await lease(SqlRecorder(engine), "w1")
+    await lease(Recorder(engine), "w1")
     async with engine.begin() as connection:
         await connection.execute(text("ALTER TABLE reservations SET (autovacuum_enabled = off)"))
         await connection.execute(text(_FILL), {"now": NOW, "rows": _ROWS})
@@ -118,41 +117,41 @@ def reads_every_row(steps: str) -> bool:
 
 async def test_rows_are_claimed_by_the_index_of_due_rows(full: AsyncEngine) -> None:
     asked = {"worker_id": "w1", "account": "acc1", "partitions": [3, 4], "now": NOW, "limit": 200, "target": ""}
-    steps = await plan(full, claims.claim(), asked)
+    steps = await plan(full, leases.claim(), asked)
     assert "reservations_due" in steps
     assert not reads_every_row(steps)
 
 
 async def test_expired_rows_are_claimed_by_the_index_of_deadlines(full: AsyncEngine) -> None:
     asked = {"worker_id": "w1", "partitions": [3, 4], "now": NOW, "limit": 200}
-    steps = await plan(full, claims.claim_expired(), asked)
+    steps = await plan(full, leases.claim_expired(), asked)
     assert "reservations_deadline" in steps
     assert not reads_every_row(steps)
 
 
 async def test_accounts_with_due_rows_are_found_by_the_index_of_due_rows(full: AsyncEngine) -> None:
-    steps = await plan(full, claims.accounts_due(), {"partitions": [3, 4], "now": NOW + timedelta(days=1)})
+    steps = await plan(full, leases.accounts_due(), {"partitions": [3, 4], "now": NOW + timedelta(days=1)})
     assert steps.count("reservations_due") == 3
     assert "reservations_listed" not in steps
     assert not reads_every_row(steps)
 
 
 async def test_what_stands_is_counted_by_the_indexes_of_what_stands(full: AsyncEngine) -> None:
-    steps = await plan(full, standing.accounts(), {"now": NOW})
+    steps = await plan(full, deployment.accounts(), {"now": NOW})
     assert indexes(steps) == {"reservations_status ", "reservations_due "}, steps
     assert not reads_every_row(steps)
     read = [
         int(rows) * int(loops) for rows, loops in re.findall(r"using reservations_.* rows=(\d+) loops=(\d+)\)", steps)
     ]
     assert sum(read) < _ROWS / 2, steps  # of which a third is pending; of the others none is looked at
-    steps = await plan(full, standing.failed(), {})
+    steps = await plan(full, deployment.failed(), {})
     assert indexes(steps) == {"reservations_failed "}, steps
-    steps = await plan(full, standing.endpoints(), {})
+    steps = await plan(full, deployment.endpoints(), {})
     assert "webhook_deliveries_due" in steps
 
 
 async def test_a_workers_rows_are_found_by_the_index_of_held_rows(full: AsyncEngine) -> None:
-    steps = await plan(full, claims.leased_ids(), {"worker_id": "w1"})
+    steps = await plan(full, leases.leased_ids(), {"worker_id": "w1"})
     assert "reservations_leased" in steps
     assert not reads_every_row(steps)
 
@@ -166,8 +165,8 @@ async def test_rows_of_the_lost_are_found_by_the_index_of_held_rows(full: AsyncE
 async def test_outcomes_find_their_rows_by_id(full: AsyncEngine) -> None:
     rows = [OUTCOME | {"id": number} for number in range(21, 4221, 21)]
     alone, recorded = {BATCH: as_batch(rows)}, batch_with_texts("postgresql", rows, "record", [b"{}"] * len(rows))
-    tried = (outcomes.postpone(), claims.release(), claims.mark_pushing())
-    ended = (outcomes.record(), outcomes.finish())
+    tried = (leases.postpone(), leases.release(), leases.mark_pushing())
+    ended = (recorder.record(), recorder.finish())
     for statement, batch in (*((each, alone) for each in tried), *((each, recorded) for each in ended)):
         steps = await plan(full, statement, {"worker_id": "w1", **batch})
         assert "reservations_pkey" in steps
@@ -266,16 +265,16 @@ async def test_where_nearly_everything_was_refused_the_default_list_passes_none_
 async def test_what_operators_search_for_is_found_without_reading_all_of_it(
     full: AsyncEngine, wanted: SubmissionFilter, index: str, most: int
 ) -> None:
-    lead = search.lead_of(wanted)
-    asked = {"before": _ROWS, "max_rows": 20, BATCH: as_batch(search.runs_of(wanted, lead))}
-    steps = await plan(full, search.candidates("postgresql", lead), asked)
+    lead = overview.lead_of(wanted)
+    asked = {"before": _ROWS, "max_rows": 20, BATCH: as_batch(overview.runs_of(wanted, lead))}
+    steps = await plan(full, overview.candidates("postgresql", lead), asked)
     assert f"reservations_{index} " in indexes(steps), steps
     assert not reads_every_row(steps)
     assert blocks(steps) < most, steps
 
 
 async def test_what_has_a_transaction_is_found_by_the_index_of_what_is_recognised(full: AsyncEngine) -> None:
-    steps = await plan(full, search.of_transactions(), {BATCH: as_batch([{"transaction_key": "a key"}])})
+    steps = await plan(full, overview.of_transactions(), {BATCH: as_batch([{"transaction_key": "a key"}])})
     assert indexes(steps) == {"reservations_recognised "}, steps
     assert blocks(steps) < 30, steps
 

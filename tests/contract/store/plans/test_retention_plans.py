@@ -8,8 +8,8 @@ import pytest
 from sqlalchemy import event, text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from forwarder.store.database import open_engine
-from forwarder.store.retention.guests import UNSORTED, _deliveries_about, ended_deliveries, finished
+from forwarder.store.engine import open_engine
+from forwarder.store.retention import UNSORTED, _deliveries_about, ended_deliveries, finished
 from tests.contract.store.plans.test_plans import _FILL, plan
 from tests.support.worker.works import NOW
 

@@ -11,11 +11,11 @@ from sqlalchemy import Executable, text, update
 from sqlalchemy.ext.asyncio import AsyncEngine
 from sqlalchemy.sql import ClauseElement
 
+from forwarder.store import delivery_queue
 from forwarder.store.lists.overview import statuses
 from forwarder.store.sql import batch_of
-from forwarder.store.submissions.statements import cancellations, claims, duplicates, outcomes
+from forwarder.store.submissions import cancellations, duplicates, intake, leases, recorder, repairs
 from forwarder.store.tables import reservations
-from forwarder.store.webhooks import queue as webhook_queue
 from tests.support.backends import only
 from tests.support.worker.works import NOW
 
@@ -41,15 +41,15 @@ FROM generate_series(CAST(:first AS int), CAST(:last AS int)) AS n
 """,
 )
 _STATEMENTS: dict[str, Executable] = {
-    "record": outcomes.record(),
-    "finish": outcomes.finish(),
-    "settle": outcomes.settle(),
-    "reopen": outcomes.reopen(),
-    "postpone": outcomes.postpone(),
-    "forget events": outcomes.forget_events(),
-    "revive": claims.revive(),
-    "release": claims.release(),
-    "mark as being pushed": claims.mark_pushing(),
+    "record": recorder.record(),
+    "finish": recorder.finish(),
+    "settle": repairs.settle(),
+    "reopen": repairs.reopen(),
+    "postpone": leases.postpone(),
+    "forget events": recorder.forget_events(),
+    "revive": intake.revive(),
+    "release": leases.release(),
+    "mark as being pushed": leases.mark_pushing(),
     "ask for a cancellation": cancellations.note(),
     "look for repeated ones": duplicates.look("postgresql"),
     "look for what stands in their place": duplicates.alike_of("postgresql"),
@@ -61,10 +61,10 @@ _STATEMENTS: dict[str, Executable] = {
     "park a cancellation": cancellations.park("postgresql"),
     "note what was parked": cancellations.unpark(),
     "forget what was parked": cancellations.forget_parked(),
-    "record deliveries": webhook_queue.record(),
-    "release deliveries": webhook_queue.release(),
-    "claim deliveries": webhook_queue.claim(),
-    "prune deliveries": webhook_queue.prune(),
+    "record deliveries": delivery_queue.record(),
+    "release deliveries": delivery_queue.release(),
+    "claim deliveries": delivery_queue.claim(),
+    "prune deliveries": delivery_queue.prune(),
     "look dead letters up": statuses(),
 }
 
@@ -152,7 +152,7 @@ async def test_rows_that_are_joined_as_anybody_would_may_be_found_by_a_walk_thro
 ) -> None:
     """So the tests above can fail, and that is why the statements are written as they are."""
     batch = batch_of(reservations.c.id, reservations.c.tries)
-    joined = update(reservations).where(reservations.c.id == batch.c.id, claims.HELD).values(tries=batch.c.tries)
+    joined = update(reservations).where(reservations.c.id == batch.c.id, leases.HELD).values(tries=batch.c.tries)
     async with engine.connect() as connection:
         driver = (await connection.get_raw_connection()).driver_connection
         assert isinstance(driver, asyncpg.Connection)

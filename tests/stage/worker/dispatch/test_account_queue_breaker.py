@@ -9,7 +9,7 @@ import pytest
 from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
 
-from forwarder.store.submissions.work import NotedCancellation, Work
+from forwarder.store.submissions.port import NotedCancellation, Work
 from forwarder.worker.push_context import NOT_ATTEMPTED, Health, HealthSignal
 from tests.support.memory.clock import settle
 from tests.support.worker.pushes import DOWN

@@ -11,7 +11,7 @@ from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import Confirmed, Deferred, InDoubt, Outcome, Rejected, Status
 from forwarder.reservation.problems.problem import Problem
 from forwarder.reservation.request import SealedCard
-from forwarder.store.submissions.work import NotedCancellation, Work
+from forwarder.store.submissions.port import NotedCancellation, Work
 from forwarder.tenancy.port import Account
 from forwarder.worker.dispatch.account_queue import take_together
 from forwarder.worker.dispatch.dispatcher import Dispatcher

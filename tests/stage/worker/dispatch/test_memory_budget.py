@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from forwarder.reservation.request import SealedCard
-from forwarder.store.submissions.work import Work
+from forwarder.store.submissions.port import Work
 from forwarder.worker.dispatch.dispatcher import MemoryBudget
 from tests.support.worker.works import work
 

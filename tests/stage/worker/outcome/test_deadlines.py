@@ -9,11 +9,11 @@ import pytest
 
 from forwarder.reservation.failures import FAILURE_CLASS
 from forwarder.reservation.outcome import Status
-from forwarder.store.database import Engine, open_engine
-from forwarder.store.lists.overview import SqlOverview
+from forwarder.store.engine import Engine, open_engine
+from forwarder.store.lists.overview import Overview
 from forwarder.store.lists.port import SubmissionFilter
-from forwarder.store.submissions.recorder import SqlRecorder
-from forwarder.store.submissions.work import Work
+from forwarder.store.submissions.port import Work
+from forwarder.store.submissions.recorder import Recorder
 from forwarder.tenancy.port import Account, TenancyUnavailable
 from forwarder.topics.codec import header, subject
 from forwarder.topics.port import Message, Topics
@@ -59,7 +59,7 @@ class _Worker:
         self.engine = engine
         self.clock = ManualClock(NOW)
         self.log = MemoryLog(self.clock)
-        self.recorder = SqlRecorder(engine)
+        self.recorder = Recorder(engine)
         self.accounts = _Accounts()
         self.pushes = Pushes()
         self.dispatcher = Dispatcher(self.clock, self.pushes.run, max_held=1000)
@@ -85,7 +85,7 @@ class _Worker:
         return list(works)
 
     async def statuses(self) -> list[str]:
-        rows = (await SqlOverview(self.engine).search(SubmissionFilter(["acc"]), limit=1000)).rows
+        rows = (await Overview(self.engine).search(SubmissionFilter(["acc"]), limit=1000)).rows
         return sorted(summary.status.value for summary in rows)
 
 

@@ -9,9 +9,9 @@ import pytest
 
 from forwarder.process.clock import SystemClock
 from forwarder.reservation.record import ResultEvent
-from forwarder.store.database import Engine, open_engine
-from forwarder.store.submissions.recorder import SqlRecorder
-from forwarder.store.submissions.work import OutboxEvent
+from forwarder.store.engine import Engine, open_engine
+from forwarder.store.submissions.port import OutboxEvent
+from forwarder.store.submissions.recorder import Recorder
 from forwarder.topics.port import Topics
 from forwarder.worker.outcome.recorder import OutboxPublisher
 from forwarder.worker.parts import WorkerSettings
@@ -23,7 +23,7 @@ from tests.support.worker.works import NOW
 RESULTS = Topics().results
 
 
-class _Slow(SqlRecorder):
+class _Slow(Recorder):
     """Deletes events once it may, and notes how many it was told of at a time."""
 
     def __init__(self, engine: Engine) -> None:
@@ -51,11 +51,11 @@ def log() -> MemoryLog:
     return MemoryLog(SystemClock())
 
 
-def publisher_of(recorder: SqlRecorder, log: MemoryLog) -> OutboxPublisher:
+def publisher_of(recorder: Recorder, log: MemoryLog) -> OutboxPublisher:
     return OutboxPublisher(recorder, log, SIGNER, Topics(), SystemClock(), WorkerSettings())
 
 
-async def recorded(recorder: SqlRecorder, count: int) -> list[OutboxEvent]:
+async def recorded(recorder: Recorder, count: int) -> list[OutboxEvent]:
     works = await recorder.ingest("w1", arrivals(range(1, count + 1)), now=NOW)
     return list((await recorder.record("w1", [final(work) for work in works], [])).values())
 

@@ -10,7 +10,7 @@ from forwarder.reservation.evidence import LookUp, NextStep, Park
 from forwarder.reservation.outcome import Confirmed, Deferred, InDoubt, Outcome, Rejected, Status
 from forwarder.reservation.problems.problem import Problem
 from forwarder.store.submissions.completion import with_attempt
-from forwarder.store.submissions.work import Ended, PmsReservation, Postponed, Work
+from forwarder.store.submissions.port import Ended, PmsReservation, Postponed, Work
 from forwarder.worker.outcome.policy import LAST_CALL, LOOKED_FOR, decide
 from forwarder.worker.push_context import PushResult
 from tests.support.worker.works import NOW, doubtful, work

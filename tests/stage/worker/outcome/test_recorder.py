@@ -13,8 +13,8 @@ from forwarder.reservation.evidence import Came
 from forwarder.reservation.outcome import Confirmed, Deferred, Outcome, Rejected, Status
 from forwarder.reservation.problems.problem import Problem
 from forwarder.store.submissions.completion import with_attempt
-from forwarder.store.submissions.port import Recorder
-from forwarder.store.submissions.work import Attempt, Ended, OutboxEvent, Postponed
+from forwarder.store.submissions.port import Attempt, Ended, OutboxEvent, Postponed
+from forwarder.store.submissions.recorder import Recorder
 from forwarder.topics.port import Topics
 from forwarder.worker.lease import Lease
 from forwarder.worker.outcome.dead_letters import DeadLetterWriter

@@ -10,13 +10,13 @@ from pydantic_core import from_json
 
 from forwarder.operate.submissions.settle import NotInDoubt, Repair
 from forwarder.reservation.outcome import InDoubt, Status
-from forwarder.store.database import Engine, open_engine
+from forwarder.store.engine import Engine, open_engine
 from forwarder.store.lists.port import StoredSubmission
 from forwarder.store.lists.reader import SqlReader
 from forwarder.store.submissions.completion import with_attempt
-from forwarder.store.submissions.recorder import SqlRecorder
-from forwarder.store.submissions.repairs import SqlRepairs
-from forwarder.store.submissions.work import Attempt, OutboxEvent, Work
+from forwarder.store.submissions.port import Attempt, OutboxEvent, Work
+from forwarder.store.submissions.recorder import Recorder
+from forwarder.store.submissions.repairs import Repairs
 from tests.support.memory.clock import ManualClock
 from tests.support.store.audited import audit_on
 from tests.support.store.stored import CARD, arrival, final
@@ -32,8 +32,8 @@ class _Desk:
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
-        self.recorder = SqlRecorder(engine)
-        self.repair = Repair(SqlRepairs(engine), ManualClock(LATER), audit_on(engine, ManualClock(LATER)))
+        self.recorder = Recorder(engine)
+        self.repair = Repair(Repairs(engine), ManualClock(LATER), audit_on(engine, ManualClock(LATER)))
 
     async def park(self, status: Status = Status.IN_DOUBT) -> None:
         await self.recorder.renew("w1", seconds=30.0)
@@ -129,7 +129,7 @@ async def test_the_second_word_is_refused(desk: _Desk) -> None:
     assert from_json((await desk.stored()).record)["pmsReservationId"] == "pms-77"
 
 
-class _SettledJustThen(SqlRepairs):
+class _SettledJustThen(Repairs):
     """A worker finds it in the moment between an operator's reading and the operator's word."""
 
     async def in_doubt(self, request_id: str) -> Work | None:

@@ -18,7 +18,7 @@ from forwarder.pms.http.client import PushPolicy
 from forwarder.reservation.outcome import Status
 from forwarder.simulator.faults import Faults
 from forwarder.simulator.world import World
-from forwarder.store.submissions.work import Ended, Work
+from forwarder.store.submissions.port import Ended, Work
 from forwarder.tenancy.port import Account
 from forwarder.worker.outcome.policy import decide
 from forwarder.worker.push.pusher import Pusher, Timing

@@ -20,7 +20,7 @@ from forwarder.pms.port import (
 )
 from forwarder.reservation.outcome import Confirmed, Deferred, InDoubt, Outcome, Rejected, describe
 from forwarder.reservation.problems.problem import Problem
-from forwarder.store.submissions.work import Attempt, Work
+from forwarder.store.submissions.port import Attempt, Work
 from forwarder.worker.push_context import NOT_ATTEMPTED, Health, HealthSignal, PushResult, health_signal
 from tests.support.pms.httpx_transport import failure_of
 from tests.support.worker.works import NOW, work

@@ -10,8 +10,8 @@ import pytest
 from forwarder.process.containment import Fault, Where
 from forwarder.reservation.evidence import Came
 from forwarder.reservation.outcome import Confirmed, Deferred, InDoubt, Outcome, Status, describe
-from forwarder.store.submissions.port import Recorder
-from forwarder.store.submissions.work import Attempt, Ended, Postponed, Work
+from forwarder.store.submissions.port import Attempt, Ended, Postponed, Work
+from forwarder.store.submissions.recorder import Recorder
 from forwarder.tenancy.port import Account
 from forwarder.worker.lease import Lease
 from forwarder.worker.outcome.contained import MAX_TRIES, after_fault

@@ -12,7 +12,7 @@ from forwarder.reservation.evidence import UNKNOWN_TARGET, LookUp, Park, SendAga
 from forwarder.reservation.outcome import Absent, Confirmed, Deferred, InDoubt, LookupOutcome, Outcome, Rejected, Status
 from forwarder.reservation.problems.problem import Problem
 from forwarder.reservation.request import SealedCard
-from forwarder.store.submissions.work import Ended, Work
+from forwarder.store.submissions.port import Ended, Work
 from forwarder.worker.outcome.policy import decide
 from forwarder.worker.push_context import CancelledMeanwhile, LeaseLost, too_late
 from tests.support.worker.scripted_pms import FIND, KEY, NEITHER, ONLY_KEY, CardsInTheClear, ScriptedPms, pusher_to

@@ -23,7 +23,7 @@ from forwarder.reservation.outcome import (
 )
 from forwarder.reservation.problems.problem import Problem
 from forwarder.reservation.record import SubmissionState, compose_record
-from forwarder.store.submissions.work import Attempt, Ended, NotedCancellation, PmsReservation, Postponed, Work
+from forwarder.store.submissions.port import Attempt, Ended, NotedCancellation, PmsReservation, Postponed, Work
 from forwarder.worker.outcome.policy import decide
 from forwarder.worker.push_context import NOT_ATTEMPTED, Health, LeaseLost, PushResult, health_signal, too_late
 from tests.support.worker.scripted_pms import FIND, KEY, NEITHER, ONLY_KEY, Answer, ScriptedPms, pusher_to

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from forwarder.reservation.outcome import InDoubt
-from forwarder.store.submissions.work import Work
+from forwarder.store.submissions.port import Work
 from forwarder.worker.push_context import PushClock
 from tests.support.memory.clock import ManualClock
 from tests.support.worker.works import carried, doubtful, work

@@ -14,7 +14,7 @@ from typing import Any, Final, Self
 
 import yaml
 
-from forwarder.tenancy.sealing.keys import Secret
+from forwarder.tenancy.sealing import Secret
 
 REPOSITORY: Final = Path(__file__).parents[4]
 COMPOSE_FILE: Final = REPOSITORY / "docker-compose.yml"

@@ -18,12 +18,11 @@ import asyncpg
 from sqlalchemy import event, text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from forwarder.store.database import open_engine
+from forwarder.store.engine import open_engine
 from forwarder.store.submissions.card_keys import SqlCardKeys
-from forwarder.store.submissions.port import CardKeys, Recorder, Repairs, StoreUnavailable
-from forwarder.store.submissions.recorder import SqlRecorder
-from forwarder.store.submissions.repairs import SqlRepairs
-from forwarder.store.submissions.work import CancellationArrival, NotedOn
+from forwarder.store.submissions.port import CancellationArrival, CardKeys, NotedOn, StoreUnavailable
+from forwarder.store.submissions.recorder import Recorder
+from forwarder.store.submissions.repairs import Repairs
 from tests.support.machine.worlds.mishap import Effect, Mishap
 from tests.support.machine.worlds.ownership import Ownership
 from tests.support.machine.worlds.postgresql_at_once import Connecting
@@ -163,7 +162,7 @@ class Store:
 
     def recorder(self, process: Process, host: int, ownership: Ownership) -> Recorder:
         """The worker's side of it, for one process."""
-        return cast("Recorder", _RecorderSteps(process, SqlRecorder(self.hosts[host]), ownership))
+        return cast("Recorder", _RecorderSteps(process, Recorder(self.hosts[host]), ownership))
 
     def card_keys(self, process: Process, host: int) -> CardKeys:
         """Where the keys of rows' cards are, for one process."""
@@ -171,7 +170,7 @@ class Store:
 
     def repairs(self, process: Process, host: int) -> Repairs:
         """The operator's hand on it."""
-        return cast("Repairs", _Steps(process, SqlRepairs(self.hosts[host])))
+        return cast("Repairs", _Steps(process, Repairs(self.hosts[host])))
 
     def port(self, process: Process, port: Any) -> Any:
         """Any other port on one of `hosts`, for one process: each call of it is a step."""

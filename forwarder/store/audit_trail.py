@@ -1,0 +1,65 @@
+"""The audit trail in SQL. An append locks the row with the last number until the end of its transaction, so that entries are
+numbered in commit order, without a gap."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, fields
+from typing import Any, Final
+
+from sqlalchemy import insert, or_, select
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from forwarder.store.audit import AuditEntry, AuditFilter, NewEntry, numbered
+from forwarder.store.database import Database
+from forwarder.store.sql import DialectName, insert_into
+from forwarder.store.tables import audit as table
+from forwarder.store.tables import audit_head
+
+_row = table.c
+_ONLY: Final = 1
+_SHOWN: Final = [_row[field.name] for field in fields(AuditEntry)]
+
+
+class SqlAuditTrail:
+    """`AuditTrail` on PostgreSQL or SQLite."""
+
+    def __init__(self, engine: AsyncEngine) -> None:
+        self._database = Database(engine)
+        self._next = _next(self._database.dialect)
+
+    async def append(self, entry: NewEntry) -> None:
+        async with self._database.transaction() as connection:
+            await self.append_within(connection, entry)
+
+    async def append_within(self, connection: AsyncConnection, entry: NewEntry) -> None:
+        # The update locks the row: no other transaction appends now.
+        number = (await connection.execute(self._next)).scalar_one()
+        await connection.execute(insert(table).values(asdict(numbered(entry, number))))
+
+    async def entries(self, wanted: AuditFilter, *, before: int | None, limit: int) -> Sequence[AuditEntry]:
+        found = select(*_SHOWN).order_by(_row.number.desc()).limit(limit)
+        if before is not None:
+            found = found.where(_row.number < before)
+        if wanted.since is not None:
+            found = found.where(_row.at >= wanted.since)
+        if wanted.actor is not None:
+            found = found.where(_row.actor == wanted.actor)
+        if wanted.action is not None:
+            of_noun = _row.action.startswith(f"{wanted.action}.", autoescape=True)
+            found = found.where(or_(_row.action == wanted.action, of_noun))
+        if wanted.workspace_id is not None:
+            found = found.where(_row.workspace_id == wanted.workspace_id)
+        return [_entry_of(row) for row in await self._database.read(found)]
+
+    async def last(self) -> int:
+        rows = await self._database.read(select(audit_head.c.number))
+        return int(rows[0].number) if rows else 0
+
+
+def _next(dialect: DialectName) -> Any:
+    first = insert_into(dialect, audit_head).values(id=_ONLY, number=1)
+    counted = first.on_conflict_do_update(index_elements=["id"], set_={"number": audit_head.c.number + 1})
+    return counted.returning(audit_head.c.number)
+
+
+def _entry_of(row: Any) -> AuditEntry:
+    return AuditEntry(**{column.name: getattr(row, column.name) for column in _SHOWN})

@@ -1,0 +1,353 @@
+"""Deliveries to customers' endpoints in SQL: the notifier's queue, and the log that owners read and put back from.
+
+A claim postpones the due time to the claim's end, so deliveries of a dead process need no takeover. Times are those of the
+processes' own clocks, which may differ: at worst a delivery is posted twice, which at-least-once delivery allows."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import asdict
+from datetime import datetime
+from functools import cache
+from typing import Any, Final
+
+import sqlalchemy as sa
+from pydantic_core import from_json
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from forwarder.process.clock import iso
+from forwarder.store.database import Database
+from forwarder.store.deliveries import (
+    DeliveryAttempt,
+    DeliveryEntry,
+    DeliveryStatus,
+    DueDelivery,
+    NewDelivery,
+    TriedDelivery,
+)
+from forwarder.store.sql import (
+    BATCH,
+    DialectName,
+    Moment,
+    as_batch,
+    batch_of,
+    columns_of,
+    distinct,
+    insert_into,
+    key_among,
+    locked,
+    same_key,
+)
+from forwarder.store.tables import webhook_deliveries as table
+
+_row = table.c
+_now = sa.bindparam("now", type_=Moment())
+_endpoint: sa.BindParameter[str] = sa.bindparam("endpoint")
+_limit = sa.bindparam("limit", type_=sa.Integer)
+_pending = _row.due_at.is_not(None)
+PENDING: sa.ColumnClause[str] = sa.literal_column("'PENDING'")
+DELIVERED: sa.ColumnClause[str] = sa.literal_column("'DELIVERED'")
+MAX_ATTEMPTS_KEPT: Final = 20
+
+_DUE = columns_of(table, "id endpoint_id event_id event_type body claims retrying_since tries attempts trace")
+
+ENTRY = columns_of(table, "id endpoint_id event_id event_type status created_at due_at ended_at tries attempts")
+
+
+class SqlDeliveryQueue:
+    """`DeliveryQueue` on PostgreSQL or SQLite."""
+
+    def __init__(self, engine: AsyncEngine) -> None:
+        self._database = Database(engine)
+
+    async def queue(self, deliveries: Sequence[NewDelivery], *, now: datetime) -> None:
+        if deliveries:
+            batch = as_batch([_new_row(position, one) for position, one in enumerate(deliveries)])
+            await self._database.run(queue(self._database.dialect), {BATCH: batch, "now": now})
+
+    async def endpoints_due(self, *, now: datetime) -> Sequence[str]:
+        return [row.value for row in await self._database.read(endpoints_due(), {"now": now})]
+
+    async def claim(self, endpoint_id: str, *, now: datetime, until: datetime, limit: int) -> Sequence[DueDelivery]:
+        asked = {"endpoint": endpoint_id, "now": now, "until": until, "limit": limit}
+        rows = await self._database.run(claim(), asked)
+        return [_due_of(row) for row in sorted(rows, key=lambda row: row.id)]
+
+    async def record(self, tried: Sequence[TriedDelivery]) -> None:
+        if tried:
+            await self._database.run(record(), {BATCH: as_batch([_tried_row(one) for one in tried])})
+
+    async def release(self, claimed: Sequence[DueDelivery], *, now: datetime) -> None:
+        if claimed:
+            batch = as_batch([{"id": one.id, "claims": one.claim} for one in claimed])
+            await self._database.run(release(), {BATCH: batch, "now": now})
+
+    async def stop(self, endpoint_id: str, *, now: datetime) -> int:
+        return len(await self._database.run(stop(), {"endpoint": endpoint_id, "now": now}))
+
+    async def delivered_since(self, endpoint_id: str, moment: datetime) -> bool:
+        return bool(await self._database.read(delivered_since(), {"endpoint": endpoint_id, "moment": moment}))
+
+    async def prune(self, *, before: datetime, limit: int) -> int:
+        pruned = after = 0
+        while pruned < limit:
+            (found,) = await self._database.read(page(), {"after": after, "limit": limit})
+            if found.last is None or found.oldest >= before:
+                break
+            some = {"after": after, "limit": limit, "left": limit - pruned, "before": before}
+            pruned += len(await self._database.run(prune(), some))
+            after = found.last
+        return pruned
+
+
+@cache
+def queue(dialect: DialectName) -> sa.Executable:
+    """Insert those of a batch that their endpoint does not have yet, in the batch's order."""
+    batch = batch_of(
+        sa.column("position", sa.Integer), _row.endpoint_id, _row.event_id, _row.event_type, _row.body, _row.trace
+    )
+    values = {
+        "endpoint_id": batch.c.endpoint_id,
+        "event_id": batch.c.event_id,
+        "event_type": batch.c.event_type,
+        "body": batch.c.body,
+        "trace": batch.c.trace,
+        "status": PENDING,
+        "created_at": _now,
+        "retrying_since": _now,
+        "due_at": _now,
+    }
+    # WHERE, because SQLite takes ON CONFLICT after a bare SELECT … FROM for a join condition.
+    rows = (
+        sa.select(*values.values()).where(sa.literal_column("1") == sa.literal_column("1")).order_by(batch.c.position)
+    )
+    insert = insert_into(dialect, table).from_select(list(values), rows)
+    return insert.on_conflict_do_nothing(index_elements=["endpoint_id", "event_id"])
+
+
+@cache
+def endpoints_due() -> sa.Executable:
+    """Steps through the index from one endpoint with pending deliveries to the next, and looks for one due row of each."""
+    waiting = distinct(_pending, _row.endpoint_id, _row.due_at)
+    due = sa.exists().where(_row.endpoint_id == waiting.c.value, _pending, _row.due_at <= _now)
+    return sa.select(waiting.c.value).where(due)
+
+
+@cache
+def claim() -> sa.Executable:
+    """Postpones an endpoint's due deliveries to the end of this claim; skips those that another process is claiming."""
+    due = sa.select(_row.id).where(_row.endpoint_id == _endpoint, _pending, _row.due_at <= _now)
+    picked = locked(due.order_by(_row.due_at).limit(_limit))
+    until = sa.bindparam("until", type_=Moment())
+    claimed = sa.update(table).where(key_among(_row.id, sa.select(picked.c.id)))
+    return claimed.values(due_at=until, claims=_row.claims + 1).returning(*_DUE)
+
+
+@cache
+def record() -> sa.Executable:
+    """Record the results of a batch of claims."""
+    names = ("status", "retrying_since", "due_at", "ended_at", "tries", "attempts")
+    batch = batch_of(_row.id, _row.claims, *(_row[name] for name in names))
+    counts = sa.or_(_row.status == PENDING, batch.c.status == DELIVERED)
+    same = (same_key(_row.id, batch.c.id), _row.claims == batch.c.claims, counts)
+    return sa.update(table).where(*same).values({name: batch.c[name] for name in names})
+
+
+@cache
+def release() -> sa.Executable:
+    """Make a batch of claimed rows due again."""
+    batch = batch_of(_row.id, _row.claims)
+    same = (same_key(_row.id, batch.c.id), _row.claims == batch.c.claims, _pending)
+    return sa.update(table).where(*same).values(due_at=_now)
+
+
+@cache
+def stop() -> sa.Update:
+    """Stops all pending deliveries of an endpoint."""
+    values = {"status": DeliveryStatus.STOPPED.value, "due_at": sa.null(), "ended_at": _now}
+    return sa.update(table).where(_row.endpoint_id == _endpoint, _pending).values(values).returning(_row.id)
+
+
+@cache
+def delivered_since() -> sa.Executable:
+    """One row, if there is any."""
+    ended = _row.ended_at >= sa.bindparam("moment", type_=Moment())
+    wanted = sa.select(_row.id).where(_row.endpoint_id == _endpoint, _row.status == DELIVERED, ended)
+    return wanted.order_by(_row.id.desc()).limit(sa.literal_column("1"))
+
+
+@cache
+def page() -> sa.Executable:
+    """The last id of the next page of all rows, and when its first row was queued, a lower bound of when rows ended."""
+    some = _after().subquery("page")
+    return sa.select(sa.func.max(some.c.id).label("last"), sa.func.min(some.c.created_at).label("oldest"))
+
+
+@cache
+def prune() -> sa.Executable:
+    """Deletes rows of the next page that ended before `before`. Keeps rows that are put back meanwhile."""
+    some = _after().subquery("page")
+    long_ago = sa.bindparam("before", type_=Moment())
+    old = (
+        sa.select(some.c.id)
+        .where(some.c.ended_at < long_ago)
+        .order_by(some.c.id)
+        .limit(sa.bindparam("left", type_=sa.Integer))
+    )
+    return sa.delete(table).where(key_among(_row.id, old), _row.ended_at < long_ago).returning(_row.id)
+
+
+def _after() -> sa.Select[Any]:
+    """The next page of all rows, in order of ids, which is about the order in which they were queued."""
+    after = _row.id > sa.bindparam("after", type_=sa.BigInteger)
+    return sa.select(_row.id, _row.created_at, _row.ended_at).where(after).order_by(_row.id).limit(_limit)
+
+
+def _new_row(position: int, delivery: NewDelivery) -> dict[str, Any]:
+    """A delivery for `queue`."""
+    return {
+        "position": position,
+        "endpoint_id": delivery.endpoint_id,
+        "event_id": delivery.event_id,
+        "event_type": delivery.type,
+        "body": delivery.body,
+        "trace": delivery.trace,
+    }
+
+
+def _tried_row(tried: TriedDelivery) -> dict[str, Any]:
+    """The result of a try, for `record`."""
+    delivery = tried.delivery
+    ended = tried.status is not DeliveryStatus.PENDING
+    return {
+        "id": delivery.id,
+        "claims": delivery.claim,
+        "retrying_since": iso(delivery.retrying_since),
+        "status": tried.status.value,
+        "due_at": None if tried.due_at is None or ended else iso(tried.due_at),
+        "ended_at": iso(tried.now) if ended else None,
+        "tries": delivery.tries + 1,
+        "attempts": [asdict(one) for one in (*delivery.attempts, tried.attempt)[-MAX_ATTEMPTS_KEPT:]],
+    }
+
+
+def _due_of(row: sa.Row[Any]) -> DueDelivery:
+    """The delivery in a row of the columns `_DUE`."""
+    return DueDelivery(
+        id=row.id,
+        endpoint_id=row.endpoint_id,
+        event_id=row.event_id,
+        type=row.event_type,
+        body=row.body,
+        claim=row.claims,
+        retrying_since=row.retrying_since,
+        tries=row.tries,
+        attempts=_attempts_of(row.attempts),
+        trace=row.trace,
+    )
+
+
+def entry_of(row: sa.Row[Any]) -> DeliveryEntry:
+    """The log entry in a row of the columns `ENTRY`."""
+    return DeliveryEntry(
+        id=row.id,
+        endpoint_id=row.endpoint_id,
+        event_id=row.event_id,
+        type=row.event_type,
+        status=DeliveryStatus(row.status),
+        created_at=row.created_at,
+        due_at=row.due_at,
+        ended_at=row.ended_at,
+        tries=row.tries,
+        attempts=_attempts_of(row.attempts),
+    )
+
+
+def _attempts_of(text: str) -> tuple[DeliveryAttempt, ...]:
+    attempts: Sequence[dict[str, Any]] = from_json(text)
+    return tuple(DeliveryAttempt(**attempt) for attempt in attempts)
+
+
+_NOT_DELIVERED = (DeliveryStatus.FAILED.value, DeliveryStatus.STOPPED.value)
+
+
+class SqlDeliveryLog:
+    """`DeliveryLog` and `SubmissionDeliveries` on PostgreSQL or SQLite."""
+
+    def __init__(self, engine: AsyncEngine) -> None:
+        self._database = Database(engine)
+
+    async def entries(
+        self,
+        endpoint_id: str,
+        *,
+        status: DeliveryStatus | None,
+        before: int | None,
+        limit: int,
+        after: int | None = None,
+        tried: bool = False,
+    ) -> Sequence[DeliveryEntry]:
+        wanted = sa.select(*ENTRY).where(_row.endpoint_id == endpoint_id)
+        if tried:
+            wanted = wanted.where(_row.attempts != sa.literal_column("'[]'"))
+        if status is not None:
+            wanted = wanted.where(_row.status == status.value)
+        if before is not None:
+            wanted = wanted.where(_row.id < before)
+        if after is not None:
+            next_newer = wanted.where(_row.id > after).order_by(_row.id).limit(limit)
+            return [entry_of(row) for row in reversed(await self._database.read(next_newer))]
+        return [entry_of(row) for row in await self._database.read(wanted.order_by(_row.id.desc()).limit(limit))]
+
+    async def entry(self, endpoint_id: str, delivery_id: int) -> DeliveryEntry | None:
+        wanted = sa.select(*ENTRY).where(_row.endpoint_id == endpoint_id, _row.id == delivery_id)
+        rows = await self._database.read(wanted)
+        return entry_of(rows[0]) if rows else None
+
+    async def about(self, request_id: str) -> Sequence[DeliveryEntry]:
+        """The deliveries of its events to all endpoints, oldest first."""
+        endpoints = distinct(sa.true(), _row.endpoint_id, _row.event_id)
+        known = sa.select(endpoints.c.value).where(endpoints.c.value.is_not(None))
+        # The ids of events are the request id, a dot and a number; in ASCII the dot is followed by the slash.
+        events = (_row.event_id > f"{request_id}.", _row.event_id < f"{request_id}/")
+        wanted = sa.select(*ENTRY).where(key_among(_row.endpoint_id, known), *events).order_by(_row.id)
+        return [entry_of(row) for row in await self._database.read(wanted)]
+
+    async def add(self, delivery: NewDelivery, *, now: datetime) -> int:
+        values = {
+            "endpoint_id": delivery.endpoint_id,
+            "event_id": delivery.event_id,
+            "event_type": delivery.type,
+            "body": delivery.body,
+            "status": DeliveryStatus.PENDING.value,
+            "created_at": now,
+            "retrying_since": now,
+            "due_at": now,
+        }
+        (row,) = await self._database.run(sa.insert(table).values(values).returning(_row.id))
+        delivery_id: int = row.id
+        return delivery_id
+
+    async def put_back(self, endpoint_id: str, delivery_ids: Collection[int], *, now: datetime) -> int:
+        return await self._restart(now, _row.endpoint_id == endpoint_id, _row.id.in_(delivery_ids))
+
+    async def put_back_ended(self, endpoint_id: str, *, since: datetime, now: datetime) -> int:
+        ended = (_row.status.in_(_NOT_DELIVERED), _row.created_at >= since)
+        return await self._restart(now, _row.endpoint_id == endpoint_id, *ended)
+
+    async def stop(self, endpoint_id: str, *, now: datetime) -> int:
+        return len(await self._database.run(stop(), {"endpoint": endpoint_id, "now": now}))
+
+    async def _restart(self, now: datetime, *which: sa.ColumnElement[bool]) -> int:
+        return len(await self._database.run(_restarted(now).where(*which).returning(_row.id)))
+
+
+def _restarted(now: datetime) -> sa.Update:
+    """Restarts a delivery with a new claim number, so that a post in flight does not end the new series."""
+    values: dict[str, Any] = {
+        "status": DeliveryStatus.PENDING.value,
+        "retrying_since": now,
+        "due_at": now,
+        "ended_at": sa.null(),
+        "tries": sa.literal_column("0"),
+        "claims": _row.claims + 1,
+    }
+    return sa.update(table).values(values)

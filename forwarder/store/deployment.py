@@ -1,0 +1,155 @@
+"""The state of the whole deployment, for operators and metrics: its running processes, and how much work is open.
+
+Each process updates its row every few seconds, and deletes it when it ends; no other part depends on these rows. The backlog is
+read account by account: each is found from the one before it by one step through an index, and only its open rows are read."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime, timedelta
+from functools import cache
+from typing import Any, Final
+
+import sqlalchemy as sa
+from pydantic_core import from_json, to_json
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from forwarder.store.database import Database
+from forwarder.store.lists.port import AccountWork, EndpointWork, FailedWork
+from forwarder.store.sql import Moment, distinct, insert_into, same_key
+from forwarder.store.submissions.port import ThrottleState
+from forwarder.store.tables import IS_OPEN_FAILURE, processes, reservations
+from forwarder.store.tables import webhook_deliveries as deliveries
+
+TELL_SECONDS: Final = 10.0
+SILENT_AFTER: Final = timedelta(seconds=45)
+"""A process without a report for this long has ended, or cannot reach the store."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunningProcess:
+    """A process that serves `role`. `version`: of the package; `revision`: of its source. `throttles`: if it is a worker."""
+
+    id: str
+    role: str
+    version: str
+    revision: str
+    host: str
+    started_at: datetime
+    seen_at: datetime
+    throttles: Sequence[ThrottleState] = ()
+
+    def silent(self, now: datetime) -> bool:
+        """Whether its last report is older than `SILENT_AFTER`."""
+        return now - self.seen_at > SILENT_AFTER
+
+
+_KEPT: Final = timedelta(minutes=10)
+_EVERY: Final = sa.select(processes).order_by(processes.c.role, processes.c.started_at)
+
+
+class ProcessRegister:
+    """The running processes, written by each of them and read by operators. Raises `StoreUnavailable`."""
+
+    def __init__(self, engine: AsyncEngine) -> None:
+        self._database = Database(engine)
+
+    async def report(self, process: RunningProcess) -> None:
+        """Writes the present state of `process`."""
+        values: dict[str, Any] = asdict(process) | {"throttles": to_json(process.throttles).decode()}
+        new = insert_into(self._database.dialect, processes).values(values)
+        known = {"seen_at": new.excluded.seen_at, "throttles": new.excluded.throttles}
+        await self._database.run(new.on_conflict_do_update(index_elements=["id"], set_=known))
+
+    async def end(self, process_id: str) -> None:
+        """Deletes the row of a process that ends."""
+        await self._database.run(sa.delete(processes).where(processes.c.id == process_id))
+
+    async def forget_old(self, process: RunningProcess) -> None:
+        """Deletes the rows of killed processes."""
+        old = sa.delete(processes).where(processes.c.seen_at < sa.bindparam("before", type_=Moment()))
+        await self._database.run(old, {"before": process.seen_at - _KEPT})
+
+    async def processes(self) -> Sequence[RunningProcess]:
+        """The running processes, and those killed in the last ten minutes or so. Raises `StoreUnavailable`."""
+        return [_process(row) for row in await self._database.read(_EVERY)]
+
+
+def _process(row: Any) -> RunningProcess:
+    values = {column.name: getattr(row, column.name) for column in processes.c}
+    throttles = [ThrottleState(**each) for each in from_json(row.throttles)]
+    return RunningProcess(**values | {"throttles": throttles})
+
+
+_row = reservations.c
+_ONE: Final[sa.ColumnElement[int]] = sa.literal_column("1")
+_PENDING: Final[sa.ColumnElement[str]] = sa.literal_column("'PENDING'")
+_IN_DOUBT: Final[sa.ColumnElement[str]] = sa.literal_column("'IN_DOUBT'")
+
+
+class BacklogReader:
+    """Reads the backlog. The time depends on the open work, not on the size of the store. Raises `StoreUnavailable`."""
+
+    def __init__(self, engine: AsyncEngine) -> None:
+        self._database = Database(engine)
+
+    async def accounts(self, *, now: datetime) -> Sequence[AccountWork]:
+        """Every account that ever had a submission, ordered by id."""
+        return [AccountWork(*tuple(row)) for row in await self._database.read(accounts(), {"now": now})]
+
+    async def failed(self) -> Sequence[FailedWork]:
+        return [FailedWork(*tuple(row)) for row in await self._database.read(failed())]
+
+    async def endpoints(self) -> Sequence[EndpointWork]:
+        """The endpoints with pending deliveries."""
+        return [EndpointWork(*tuple(row)) for row in await self._database.read(endpoints())]
+
+
+@cache
+def accounts() -> sa.Executable:
+    """The columns of `AccountWork`."""
+    every = distinct(sa.true(), _row.account_id, _row.status, _row.id)
+    account = every.c.value
+    waiting = sa.and_(_row.account_id == account, _row.due_at.is_not(None), _row.leased_by.is_(None))
+    due = sa.and_(waiting, _row.due_at <= sa.bindparam("now", type_=Moment()))
+    return (
+        sa.select(
+            account,
+            _count(_of(account, _PENDING)),
+            _first(_of(account, _PENDING)),
+            _count(sa.select(_ONE).where(due)),
+            sa.select(_row.due_at).where(due).order_by(_row.due_at).limit(_ONE).scalar_subquery(),
+            _count(_of(account, _IN_DOUBT)),
+            _first(_of(account, _IN_DOUBT)),
+        )
+        .where(account.is_not(None))
+        .order_by(account)
+    )
+
+
+@cache
+def failed() -> sa.Executable:
+    """The columns of `FailedWork`."""
+    of_each = (_row.account_id, sa.func.coalesce(_row.failure_class, sa.literal_column("'other'")))
+    return sa.select(*of_each, sa.func.count()).where(IS_OPEN_FAILURE).group_by(_row.account_id, _row.failure_class)
+
+
+@cache
+def endpoints() -> sa.Executable:
+    """The columns of `EndpointWork`."""
+    pending = deliveries.c.due_at.is_not(None)
+    figures = (deliveries.c.endpoint_id, sa.func.count(), sa.func.min(deliveries.c.due_at))
+    return sa.select(*figures).where(pending).group_by(deliveries.c.endpoint_id)
+
+
+def _of(account: sa.ColumnElement[str], status: sa.ColumnElement[str]) -> sa.Select[Any]:
+    return sa.select(_ONE).select_from(reservations).where(_row.account_id == account, same_key(_row.status, status))
+
+
+def _count(rows: sa.Select[Any]) -> sa.ScalarSelect[int]:
+    return rows.with_only_columns(sa.func.count()).scalar_subquery()
+
+
+def _first(rows: sa.Select[Any]) -> sa.ScalarSelect[datetime]:
+    """When the first of `rows` was accepted: ids follow the order of the log. Ordered as only the index of statuses is; otherwise
+    PostgreSQL may scan all rows from the first."""
+    return rows.with_only_columns(_row.accepted_at).order_by(_row.status, _row.id).limit(_ONE).scalar_subquery()

@@ -1,0 +1,441 @@
+"""Opens the store's database: PostgreSQL by asyncpg, or a SQLite file by aiosqlite, set up so that commits are durable.
+
+Frequent reads on PostgreSQL run on connections of their own (`Sessions`): SQLAlchemy compiles their statement once, and the driver
+runs it. SQLAlchemy's own cost per statement (a greenlet, a checkout, a transaction object, a cursor, a result) is several times
+the driver's, and a single read needs none of it.
+
+`StoreIdentity` counts when an engine's connections lead to another database: a failover, a restore or a restart may put one behind
+the same address that lacks acknowledged transactions. A connection through a pooler may change its server without being reopened,
+so users who rely on this also ask on a pooled one (`OBSERVE`)."""
+
+import asyncio
+import os
+import sqlite3
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit, urlunsplit
+from weakref import WeakKeyDictionary
+
+import asyncpg
+from sqlalchemy import URL, Connection, Dialect, Executable, event, make_url, text
+from sqlalchemy import Engine as SyncEngine
+from sqlalchemy.engine import ExceptionContext
+from sqlalchemy.exc import ArgumentError, InvalidatePoolError
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+from sqlalchemy.sql import ClauseElement
+from sqlalchemy.sql.compiler import SQLCompiler
+from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random
+
+from forwarder.store.transport import names_session_attrs
+
+Engine = AsyncEngine
+"""An open database, which `assembly` passes to its users."""
+
+_POSTGRESQL = ("postgresql", "postgres", "postgresql+asyncpg")
+_SQLITE = ("sqlite", "sqlite+aiosqlite")
+_OLDEST_SQLITE = (3, 35, 0)
+_SQLITE_CONNECTIONS = 5
+_CONNECT_SECONDS = 5.0
+_CANCEL_SECONDS = 2.0
+_POOL_SECONDS = 10.0
+_BUSY_SECONDS = 10.0
+
+_PLANNING = {
+    "enable_seqscan": "off",
+    "enable_bitmapscan": "off",
+    # Every statement here is short: neither pays.
+    "jit": "off",
+    "max_parallel_workers_per_gather": "0",
+}
+"""PostgreSQL's planner settings. Every large table has an index for every query. But plans are cached, and one made while a table
+is nearly empty, or seems so by its statistics, would read the whole table."""
+
+_SESSION = {
+    # Statements and SQL texts rely on these settings; a database or role may have other defaults.
+    "default_transaction_isolation": "read committed",
+    "default_transaction_deferrable": "off",
+    "TimeZone": "UTC",
+    "standard_conforming_strings": "on",
+}
+
+_DURABLE = """SELECT set_config('synchronous_commit', 'on', false)
+ WHERE current_setting('synchronous_commit') NOT IN ('on', 'remote_apply')"""
+
+READING = {"plan_cache_mode": "force_generic_plan"} | _PLANNING
+"""Settings for `sessions`, whose statements are written for one generic plan. By default PostgreSQL considers that plan more
+expensive, plans each page again, and spends more on planning than on the page."""
+
+
+class UnusableDatabase(ValueError):
+    """Not a database that the store can use. The message says what would be right, and quotes no password."""
+
+
+class PostgresqlEngine(AsyncEngine):
+    """SQLAlchemy's engine, and next to its pool the sessions for frequent reads."""
+
+    __slots__ = ("sessions",)
+
+    def __init__(self, engine: AsyncEngine, sessions: "Sessions") -> None:
+        super().__init__(engine.sync_engine)
+        self.sessions = sessions
+
+    async def dispose(self, close: bool = True) -> None:  # noqa: FBT001, FBT002 - as SQLAlchemy has it
+        await self.sessions.close()
+        await super().dispose(close)
+
+
+def open_engine(
+    database_url: str | Path,
+    *,
+    pool_size: int = 10,
+    command_seconds: float | None = 15.0,
+    application_name: str = "forwarder",
+) -> AsyncEngine:
+    """An engine for `postgresql://…`, `sqlite:///path` or a path. Connects on first use; `dispose` it at the end.
+
+    PostgreSQL: a `PostgresqlEngine`; at most `pool_size` connections, and as many for `sessions`; each statement bounded by
+    `command_seconds` (None: unbounded); commits are durable before they return; transactions are READ COMMITTED, whatever the
+    database's default; connections that the server closed, or that lead to a server that is read-only now, are replaced. Only a
+    server that can be written to is connected to, unless the URL says otherwise (`target_session_attrs`).
+    SQLite: one file in WAL mode, commits synced to disk; `begin()` takes the write lock at once, unless the connection has the
+    execution option `postgresql_readonly`. Raises `UnusableDatabase`.
+    """
+    if isinstance(database_url, Path):
+        return _open_sqlite(database_url)
+    scheme, separator, _ = database_url.partition("://")
+    if scheme in _POSTGRESQL:
+        return _open_postgresql(database_url, pool_size, command_seconds, application_name)
+    if scheme in _SQLITE:
+        return _open_sqlite(_sqlite_path(database_url))
+    beginning = f"{scheme}://" if separator else "no scheme"
+    raise UnusableDatabase(
+        f"A database URL must begin with postgresql:// or sqlite:///; this one begins with {beginning}."
+    )
+
+
+def _open_postgresql(
+    url: str, pool_size: int, command_seconds: float | None, application_name: str
+) -> PostgresqlEngine:
+    # The server's limits are longer than the driver's: they end statements that the driver could not cancel. 0 means none.
+    limit = f"{command_seconds + _CANCEL_SECONDS:.0f}s" if command_seconds else "0"
+    server_settings = {
+        "application_name": application_name,
+        **_SESSION,
+        # A process that was cut off, or is stopped within a transaction, must not keep its locks.
+        "statement_timeout": limit,
+        "lock_timeout": limit,
+        "idle_in_transaction_session_timeout": "10s" if command_seconds else "0",
+        **_PLANNING,
+    }
+    # asyncpg parses the URL itself, so that libpq's parameters work: sslmode, several hosts, target_session_attrs.
+    connect = partial(
+        _connect,
+        _with_each_first(url),
+        timeout=_CONNECT_SECONDS,
+        command_timeout=command_seconds,
+        target_session_attrs=None if names_session_attrs(url, os.environ) else "read-write",
+        server_settings=server_settings,
+    )
+    connect_to_read = partial(connect, server_settings={**server_settings, **READING})
+    engine = create_async_engine(
+        "postgresql+asyncpg://",
+        async_creator=connect,
+        pool_size=pool_size,
+        max_overflow=0,
+        pool_timeout=_POOL_SECONDS,
+        pool_use_lifo=True,
+        hide_parameters=True,
+    )
+    event.listen(engine.sync_engine, "checkout", _refuse_closed)
+    event.listen(engine.sync_engine, "handle_error", _end_useless_connection)
+    watch_identity(engine)
+    return PostgresqlEngine(engine, Sessions(connect_to_read, pool_size))
+
+
+def _with_each_first(url: str) -> deque[str]:
+    parts = urlsplit(url)._replace(scheme="postgresql")
+    user, at, servers = parts.netloc.rpartition("@")
+    hosts, urls = deque(servers.split(",")), deque[str]()
+    for _ in tuple(hosts):
+        urls.append(urlunsplit(parts._replace(netloc=f"{user}{at}{','.join(hosts)}")))
+        hosts.rotate(-1)
+    return urls
+
+
+async def _connect(urls: deque[str], **options: Any) -> asyncpg.Connection:
+    """A session whose commits are durable; keeps a stricter setting of the server (`remote_apply`). `urls`: the same servers, each
+    of them first in one URL, in the order of trying."""
+    connection = await _answered(urls, options)
+    try:
+        await connection.execute(_DURABLE)
+    except BaseException:
+        connection.terminate()
+        raise
+    return connection
+
+
+async def _answered(urls: deque[str], options: Mapping[str, Any]) -> asyncpg.Connection:
+    left = len(urls)
+    while True:
+        left -= 1
+        try:
+            connection: asyncpg.Connection = await asyncpg.connect(urls[0], **options)
+        except asyncpg.TargetServerAttributeNotMatched as error:
+            raise ConnectionRefusedError(
+                "none of the servers in FORWARDER_DATABASE_URL can be written to now"
+            ) from error
+        except TimeoutError:
+            # asyncpg tries the next server only after a refusal: a first server that does not respond would use up all the time.
+            urls.rotate(-1)
+            if not left:
+                raise
+        else:
+            return connection
+
+
+def _end_useless_connection(context: ExceptionContext) -> None:
+    """Makes the pool replace all of its connections if an error of any statement or COMMIT shows that a connection no longer leads
+    to a usable server."""
+    if sqlstate_of(context.original_exception).startswith(_ELSEWHERE_SQLSTATES):
+        context.is_disconnect = True
+
+
+def _refuse_closed(connection: Any, _record: Any, _proxy: Any) -> None:
+    """Replaces closed connections: after a restart of the server all are. asyncpg knows without a round trip."""
+    if connection.driver_connection.is_closed():
+        raise InvalidatePoolError("closed by the server")
+
+
+def _sqlite_path(url: str) -> Path:
+    try:
+        database = make_url(url).database
+    except ArgumentError:
+        database = None
+    if not database or database == ":memory:":
+        raise UnusableDatabase("A SQLite URL must name a file: sqlite:///relative/path or sqlite:////absolute/path.")
+    return Path(database)
+
+
+def _open_sqlite(path: Path) -> AsyncEngine:
+    if sqlite3.sqlite_version_info < _OLDEST_SQLITE:
+        oldest = ".".join(str(part) for part in _OLDEST_SQLITE)
+        raise UnusableDatabase(
+            f"SQLite {oldest} or newer is needed (for RETURNING); this Python has {sqlite3.sqlite_version}."
+        )
+    engine = create_async_engine(
+        URL.create("sqlite+aiosqlite", database=str(path)),  # not as text: a path may contain ?, # and %
+        connect_args={"timeout": _BUSY_SECONDS},
+        pool_size=_SQLITE_CONNECTIONS,
+        max_overflow=0,
+        pool_timeout=_POOL_SECONDS,
+        pool_use_lifo=True,
+        hide_parameters=True,
+    )
+    event.listen(engine.sync_engine, "connect", _set_up_sqlite)
+    event.listen(engine.sync_engine, "begin", _begin_sqlite)
+    return engine
+
+
+def _set_up_sqlite(connection: Any, _record: Any) -> None:
+    connection.isolation_level = None  # Python begins no transactions by itself: `_begin_sqlite` does.
+    cursor = connection.cursor()
+    # If two connections enable the write-ahead log of a new file at once, SQLite refuses one regardless of its busy time-out.
+    retrying = Retrying(
+        retry=retry_if_exception_type(sqlite3.OperationalError),
+        stop=stop_after_delay(_BUSY_SECONDS),
+        wait=wait_random(0.0, 0.05),
+        sleep=lambda seconds: connection.run_async(lambda _driver: asyncio.sleep(seconds)),
+        reraise=True,
+    )
+    retrying(cursor.execute, "PRAGMA journal_mode=WAL")
+    for pragma in ("synchronous=FULL", "foreign_keys=ON", "secure_delete=FAST"):
+        cursor.execute(f"PRAGMA {pragma}")
+    cursor.close()
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    # A deferred transaction that reads and then writes fails at once, without the busy time-out, if another one wrote in between.
+    # So a transaction that may write takes the write lock first.
+    reads = connection.get_execution_options().get("postgresql_readonly", False)
+    connection.exec_driver_sql("BEGIN" if reads else "BEGIN IMMEDIATE")
+
+
+_ELSEWHERE_SQLSTATES = (
+    "08",  # connection exception
+    "25006",  # read-only transaction: a standby, during a failover
+    "25P03",  # idle-in-transaction time-out
+    "25P04",  # transaction time-out
+    "3D000",  # no such database: dropped, and perhaps being restored
+    "3F000",  # no such schema
+    "42P01",  # no such table: the same, before it is migrated
+    "57P",  # shutdown, crash of another session, starting up, database dropped, idle for too long
+)
+"""SQLSTATEs (prefixes) of errors after which another connection may lead to a usable server."""
+
+
+def sqlstate_of(error: BaseException | None) -> str:
+    """PostgreSQL's code of the error; empty if it has none."""
+    return getattr(error, "sqlstate", None) or ""
+
+
+DriverError: Final = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
+"""The driver's exceptions other than OSError: the server's errors, errors of its use, and its internal ones."""
+
+_FREE_SECONDS: Final = 10.0
+_CLOSE_SECONDS: Final = 2.0
+Connect = Callable[[], Awaitable[asyncpg.Connection]]
+Values = Sequence[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class DriverStatement:
+    """A compiled statement. `parameters`: their names in order, each with what converts a value for the driver, if needed."""
+
+    text: str
+    parameters: tuple[tuple[str, Callable[[Any], Any] | None], ...]
+
+    def values(self, parameters: Mapping[str, Any]) -> list[Any]:
+        """The values of the statement's parameters, in order and as the driver takes them."""
+        return [parameters[name] if bind is None else bind(parameters[name]) for name, bind in self.parameters]
+
+
+def driver_statement(statement: Executable, dialect: Dialect) -> DriverStatement:
+    """`statement` compiled for asyncpg. Its parameters have no values of their own, and none of them is expanding."""
+    assert isinstance(statement, ClauseElement)  # noqa: S101 - every executable statement is one
+    compiled = statement.compile(dialect=dialect)
+    assert isinstance(compiled, SQLCompiler)  # noqa: S101
+    assert all(parameter.required for parameter in compiled.binds.values())  # noqa: S101
+    types = {name: parameter.type.dialect_impl(dialect) for name, parameter in compiled.binds.items()}
+    order = compiled.positiontup or ()
+    return DriverStatement(compiled.string, tuple((name, types[name].bind_processor(dialect)) for name in order))
+
+
+class SessionRow(asyncpg.Record):
+    """A row whose columns are attributes, as SQLAlchemy's are."""
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+
+class Sessions:
+    """Up to `max_sessions` connections, opened by `connect` on demand; reuses the last used one first.
+
+    `connect` must set time limits for connecting and for each statement. `open`: the open connections.
+    """
+
+    def __init__(self, connect: Connect, max_sessions: int) -> None:
+        self._connect = connect
+        self._free = asyncio.Semaphore(max_sessions)
+        self.open: set[asyncpg.Connection] = set()
+        self._idle: list[asyncpg.Connection] = []
+
+    async def fetch(self, text: str, values: Values) -> Sequence[SessionRow]:
+        """The rows of one statement, which is a transaction of its own.
+
+        Raises `DriverError`; OSError if there is no connection or it broke; TimeoutError if the statement, or the wait for a
+        session, took too long. After any error the session is not reused: the driver may not have noticed a broken connection yet,
+        and the response to an abandoned statement may still arrive.
+        """
+        await self._acquire()
+        try:
+            session = self._last_used() or await self._new()
+            try:
+                rows: Sequence[SessionRow] = await session.fetch(text, *values, record_class=SessionRow)
+            except BaseException:
+                self._drop(session)
+                raise
+            self._idle.append(session)
+            return rows
+        finally:
+            self._free.release()
+
+    async def close(self) -> None:
+        """Closes all sessions. Running fetches get an error; a later `fetch` opens new ones."""
+        closing, self.open, self._idle = self.open, set(), []
+        # The driver aborts sessions that are broken or do not close in time.
+        await asyncio.gather(*(session.close(timeout=_CLOSE_SECONDS) for session in closing), return_exceptions=True)
+
+    async def _acquire(self) -> None:
+        if not self._free.locked():  # the usual case is spared the time limit
+            await self._free.acquire()
+            return
+        async with asyncio.timeout(_FREE_SECONDS):
+            await self._free.acquire()
+
+    def _last_used(self) -> asyncpg.Connection | None:
+        while self._idle:
+            session = self._idle.pop()
+            if not session.is_closed():  # after a restart of the server all of them are
+                return session
+            self._drop(session)
+        return None
+
+    async def _new(self) -> asyncpg.Connection:
+        session = await self._connect()
+        self.open.add(session)
+        return session
+
+    def _drop(self, session: asyncpg.Connection) -> None:
+        self.open.discard(session)
+        session.terminate()
+
+
+IDENTITY: Final = """
+SELECT concat_ws(' ',
+    extract(epoch FROM pg_postmaster_start_time())::text,
+    CASE WHEN pg_is_in_recovery() THEN 'standby' ELSE left(pg_walfile_name(pg_current_wal_lsn()), 8) END,
+    (SELECT oid FROM pg_database WHERE datname = current_database()),
+    to_regclass('reservations')::oid)
+"""
+"""The server's start, its timeline (it advances with each promotion and each recovery to a point in time), and which database and
+which table of submissions these are. Every role may ask that."""
+
+_identities: WeakKeyDictionary[SyncEngine, "StoreIdentity"] = WeakKeyDictionary()
+
+
+class StoreIdentity:
+    """The identity of the database behind one engine. `changes` counts how often a connection led to a database other than the one
+    of the connection before."""
+
+    def __init__(self) -> None:
+        self.changes = 0
+        self._seen: str | None = None
+
+    def note(self, found: str) -> None:
+        """A connection leads to the database that `IDENTITY` describes so."""
+        if self._seen not in {None, found}:
+            self.changes += 1
+        self._seen = found
+
+
+def identity_of(engine: AsyncEngine) -> StoreIdentity:
+    """The identity of `engine`'s database. For SQLite, one file for the life of the process, it never changes."""
+    return _identities.setdefault(engine.sync_engine, StoreIdentity())
+
+
+def watch_identity(engine: AsyncEngine) -> None:
+    """Ask each new PostgreSQL connection of `engine` which database it leads to, before it is used."""
+    identity = identity_of(engine)
+
+    async def ask(connection: asyncpg.Connection) -> str:
+        try:
+            return str(await connection.fetchval(IDENTITY))
+        except BaseException:
+            connection.terminate()  # the pool would leave it open, and the server would go on with the query
+            raise
+
+    def on_connect(connection: Any, _record: Any) -> None:
+        identity.note(connection.run_async(ask))
+
+    event.listen(engine.sync_engine, "connect", on_connect)
+
+
+OBSERVE: Final = text(IDENTITY)
+"""`IDENTITY` as a statement of SQLAlchemy."""

@@ -1,0 +1,412 @@
+"""Removes guests' data: anonymizes finished submissions, erases one guest, and purges rows that were finished long ago.
+
+Each short transaction reads and locks rows, skipping those that others have locked. A purge walks rows in order of ingestion. A
+confirmed one leaves its request id among the duplicates, as a duplicate of itself: if its message is delivered again, or its key
+used again, it is not booked again."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time
+from functools import cache
+from typing import Any, Final
+
+import sqlalchemy as sa
+from pydantic_core import from_json, to_json
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from forwarder.process.clock import iso
+from forwarder.reservation.anonymous import anonymous_data, anonymous_problem, anonymous_record, anonymous_request
+from forwarder.reservation.outcome import Status
+from forwarder.store.database import Database
+from forwarder.store.sql import (
+    BATCH,
+    Moment,
+    as_batch,
+    batch_of,
+    columns_of,
+    distinct,
+    insert_into,
+    key_among,
+    key_batch,
+    same_key,
+)
+from forwarder.store.submissions.duplicates import original_of
+from forwarder.store.submissions.port import ErasureState, GuestRecord, ParkedReason
+from forwarder.store.submissions.recorder import unpublished_of
+from forwarder.store.tables import (
+    FINISHED_DAY,
+    IS_IDENTIFIABLE,
+    duplicates,
+    parked_cancellations,
+    purges,
+    reservations,
+    webhook_deliveries,
+)
+
+_row = reservations.c
+_delivery = webhook_deliveries.c
+_parked = parked_cancellations.c
+_limit = sa.bindparam("limit", type_=sa.Integer)
+_ZERO: Final[sa.ColumnElement[int]] = sa.literal_column("0")
+_REWRITTEN: Final = (_row.id, _row.request, _row.record, _row.problem, _row.attempts, _row.cancel_problem)
+
+_GUEST: Final = (
+    *_REWRITTEN,
+    *columns_of(reservations, "request_id workspace_id account_id status due_at leased_by anonymized_at"),
+)
+
+UNSORTED: Final = ("SET LOCAL enable_sort = off", "SET LOCAL enable_incremental_sort = off")
+"""Without this, PostgreSQL may read and sort all deliveries of an endpoint to find the first few, if the table was never
+analyzed."""
+
+
+class GuestStore:
+    """Guests' data in the store. Every method may raise `StoreUnavailable`. While sweeping, each call is one short transaction, and
+    skips rows that others have locked."""
+
+    def __init__(self, engine: AsyncEngine) -> None:
+        self._database = Database(engine)
+
+    # --- sweeping ---
+
+    async def anonymize_finished(
+        self, workspace_id: str, status: Status, *, until: date, now: datetime, limit: int
+    ) -> int:
+        """Erases the guest's data of up to `limit` submissions of this status that finished on that day or before, oldest
+        first; returns how many. Fewer than `limit`: there are no more for now."""
+        asked = {"workspace": workspace_id, "status": status.value, "until": until, "limit": limit}
+        async with self._database.transaction() as connection:
+            rows = (await connection.execute(finished(), asked)).all()
+            return len(await self._anonymize(connection, rows, now))
+
+    async def forget_parked_reasons(self, account_ids: Collection[str], *, before: datetime, limit: int) -> int:
+        """Erases the reasons of up to `limit` cancellations that were requested before that time and whose submissions never
+        arrived; returns how many. The cancellations stay in force."""
+        asked = {"before": before, "limit": limit, BATCH: key_batch("account_id", account_ids)}
+        return len(await self._forget_reasons(_old_reasons(), asked))
+
+    async def endpoints_with_deliveries(self) -> Sequence[str]:
+        """The ids of all endpoints that have deliveries, including removed endpoints."""
+        endpoints = distinct(sa.true(), _delivery.endpoint_id, _delivery.event_id)
+        found = sa.select(endpoints.c.value).where(endpoints.c.value.is_not(None))
+        return [row.value for row in await self._database.read(found)]
+
+    async def delete_deliveries(self, endpoint_id: str, *, ended_before: datetime, limit: int) -> int:
+        """Deletes up to `limit` deliveries of the endpoint that ended before that time, oldest first; returns how many."""
+        asked = {"endpoint": endpoint_id, "before": ended_before, "limit": limit}
+        async with self._database.transaction() as connection:
+            if self._database.dialect == "postgresql":
+                for setting in UNSORTED:
+                    await connection.execute(sa.text(setting))
+            return len((await connection.execute(ended_deliveries(), asked)).all())
+
+    # --- erasing ---
+
+    async def submissions(self, request_ids: Collection[str]) -> Sequence[GuestRecord]:
+        """The submissions with these request ids, or of which these are duplicates."""
+        if not request_ids:
+            return ()
+        named = batch_of(_row.request_id).c.request_id
+        asked = sa.select(original_of(named).label("original")).distinct().subquery("asked")
+        found = sa.select(*_GUEST).select_from(asked.join(reservations, same_key(_row.request_id, asked.c.original)))
+        batch = key_batch("request_id", request_ids)
+        return await self._records(await self._database.read(found.order_by(_row.id), {BATCH: batch}))
+
+    async def page(
+        self, *, after: int, limit: int, workspace_id: str | None
+    ) -> tuple[Sequence[GuestRecord], int | None]:
+        """The submissions with a guest's data among the next `limit` ids above `after`, of one workspace if given; and the last id
+        read, None if there was none."""
+        ids = sa.select(_row.id).where(_row.id > after).order_by(_row.id).limit(limit).subquery("ids")
+        ends = await self._database.read(sa.select(sa.func.max(ids.c.id).label("last")))
+        last: int | None = ends[0].last
+        if last is None:
+            return (), None
+        found = sa.select(*_GUEST).where(_row.id > after, _row.id <= last, _row.anonymized_at.is_(None))
+        if workspace_id is not None:
+            found = found.where(_row.workspace_id == workspace_id)
+        return await self._records(await self._database.read(found.order_by(_row.id))), last
+
+    async def last_id(self) -> int:
+        """The highest id of a submission; 0 if there is none."""
+        rows = await self._database.read(sa.select(sa.func.max(_row.id).label("last")))
+        return rows[0].last or 0
+
+    async def deliveries(self, request_id: str) -> int:
+        """The number of webhook deliveries about the submission."""
+        endpoints = await self.endpoints_with_deliveries()
+        return len(await self._database.read(_deliveries_about(endpoints, request_id)))
+
+    async def erase(self, records: Collection[GuestRecord], *, now: datetime) -> Sequence[str]:
+        """Erases the guest's data of those that can be erased, and of the webhook deliveries about them, in one transaction.
+        Returns their request ids."""
+        ids = [{"id": each.id} for each in records if each.standing is ErasureState.ERASABLE]
+        endpoints = await self.endpoints_with_deliveries()
+        async with self._database.transaction() as connection:
+            rows = (await connection.execute(_named(), {BATCH: as_batch(ids)})).all()
+            erased = await self._anonymize(connection, rows, now)
+            request_ids = [each.request_id for each in records if each.id in erased]
+            for request_id in request_ids:
+                await _anonymize_deliveries(connection, endpoints, request_id)
+        return request_ids
+
+    async def parked_reasons(self) -> Sequence[ParkedReason]:
+        """All reasons of parked cancellations."""
+        found = sa.select(_parked.request_id, _parked.account_id, _parked.reason).where(_parked.reason.is_not(None))
+        return [
+            ParkedReason(row.request_id, row.account_id, row.reason)
+            for row in await self._database.read(found.order_by(_parked.request_id))
+        ]
+
+    async def erase_parked_reasons(self, request_ids: Collection[str]) -> Sequence[str]:
+        """Erases the reasons of these submissions' cancellations, which stay in force. Returns their request ids."""
+        named = sa.select(batch_of(_parked.request_id).c.request_id)
+        return await self._forget_reasons(named, {BATCH: key_batch("request_id", request_ids)})
+
+    async def _forget_reasons(self, named: sa.Select[Any], asked: dict[str, Any]) -> Sequence[str]:
+        forgotten = sa.update(parked_cancellations).where(
+            key_among(_parked.request_id, named), _parked.reason.is_not(None)
+        )
+        async with self._database.transaction() as connection:
+            rows = await connection.execute(forgotten.values(reason=sa.null()).returning(_parked.request_id), asked)
+            return [row.request_id for row in rows]
+
+    async def _anonymize(self, connection: AsyncConnection, rows: Sequence[sa.Row[Any]], now: datetime) -> set[int]:
+        """The ids of the anonymized ones among the locked `rows`; not those whose events are still to be published."""
+        if not rows:
+            return set()
+        ids = [{"reservation_id": row.id} for row in rows]
+        waiting = {row[0] for row in await connection.execute(unpublished_of(), {BATCH: as_batch(ids)})}
+        rewritten = [anonymous_row(row, now) for row in rows if row.id not in waiting]
+        if rewritten:
+            await connection.execute(_rewrite(), {BATCH: as_batch(rewritten)})
+        return {row["id"] for row in rewritten}
+
+    async def _records(self, rows: Sequence[sa.Row[Any]]) -> Sequence[GuestRecord]:
+        ids = [{"reservation_id": row.id} for row in rows]
+        unpublished = await self._database.read(unpublished_of(), {BATCH: as_batch(ids)}) if ids else ()
+        waiting = {row[0] for row in unpublished}
+        return [guest_record(row, unpublished=row.id in waiting) for row in rows]
+
+
+@cache
+def finished() -> sa.Executable:
+    """Finished, identifiable submissions of one workspace and status, oldest first, locked."""
+    until = sa.bindparam("until", type_=sa.Date)
+    wanted = (
+        _row.workspace_id == sa.bindparam("workspace"),
+        _row.status == sa.bindparam("status"),
+        until >= FINISHED_DAY,
+    )
+    oldest = (
+        sa.select(*_REWRITTEN).where(*wanted, IS_IDENTIFIABLE).order_by(_row.workspace_id, _row.status, FINISHED_DAY)
+    )
+    return oldest.order_by(_row.id).limit(_limit).with_for_update(skip_locked=True)
+
+
+@cache
+def _named() -> sa.Executable:
+    """The finished, identifiable rows of a batch, locked."""
+    batch = batch_of(_row.id)
+    named = sa.select(*_REWRITTEN).where(key_among(_row.id, sa.select(batch.c.id)), IS_IDENTIFIABLE)
+    return named.with_for_update()
+
+
+@cache
+def _rewrite() -> sa.Executable:
+    names = ("request", "record", "problem", "attempts", "cancel_problem", "anonymized_at")
+    batch = batch_of(_row.id, *(_row[name] for name in names))
+    # A caller may write anything into its tracestate.
+    values = {name: batch.c[name] for name in names} | {"cancel_reason": sa.null(), "trace": sa.null()}
+    return sa.update(reservations).where(same_key(_row.id, batch.c.id)).values(values)
+
+
+@cache
+def _old_reasons() -> sa.Select[Any]:
+    """The request ids of parked cancellations of a batch of accounts, requested before some time."""
+    theirs = key_among(_parked.account_id, sa.select(batch_of(_parked.account_id).c.account_id))
+    old = _parked.requested_at < sa.bindparam("before", type_=Moment())
+    return sa.select(_parked.request_id).where(theirs, old, _parked.reason.is_not(None)).limit(_limit)
+
+
+@cache
+def ended_deliveries() -> sa.Executable:
+    """Deletes deliveries of one endpoint that ended before some time. Searches only among as many of its oldest, so that pending
+    ones are not skipped again and again."""
+    endpoint: sa.BindParameter[str] = sa.bindparam("endpoint")
+    # Bounds on the order: with an equality the planner could walk all endpoints' deliveries by id.
+    bounds = (
+        sa.tuple_(_delivery.endpoint_id, _delivery.id) >= sa.tuple_(endpoint, _ZERO),
+        _delivery.endpoint_id <= endpoint,
+    )
+    first = sa.select(_delivery.id, _delivery.ended_at).where(*bounds)
+    some = first.order_by(_delivery.endpoint_id, _delivery.id).limit(_limit).subquery("some")
+    before = sa.bindparam("before", type_=Moment())
+    old = sa.select(some.c.id).where(some.c.ended_at < before)
+    gone = sa.delete(webhook_deliveries).where(key_among(_delivery.id, old), _delivery.ended_at < before)
+    return gone.returning(_delivery.id)
+
+
+def _deliveries_about(endpoints: Sequence[str], request_id: str) -> sa.Select[Any]:
+    """Deliveries about a submission, by each endpoint's index of events, whose ids are the request id, a dot and a number."""
+    following = f"{request_id}/"  # what comes after the dot in ASCII
+    about = (_delivery.event_id > f"{request_id}.", _delivery.event_id < following)
+    found = sa.select(_delivery.id, _delivery.body, _delivery.attempts)
+    return found.where(_delivery.endpoint_id.in_(endpoints), *about)
+
+
+async def _anonymize_deliveries(connection: AsyncConnection, endpoints: Sequence[str], request_id: str) -> None:
+    rows = (await connection.execute(_deliveries_about(endpoints, request_id).with_for_update())).all()
+    rewritten = [anonymous_delivery(row) for row in rows]
+    if rewritten:
+        batch = batch_of(_delivery.id, _delivery.body, _delivery.attempts)
+        values = {"body": batch.c.body, "attempts": batch.c.attempts}
+        changed = sa.update(webhook_deliveries).where(same_key(_delivery.id, batch.c.id)).values(values)
+        await connection.execute(changed, {BATCH: as_batch(rewritten)})
+
+
+def anonymous_row(row: sa.Row[Any], now: datetime) -> dict[str, Any]:
+    """The columns of a finished submission to anonymize, for a batch."""
+    return {
+        "id": row.id,
+        "request": _json(anonymous_request(from_json(row.request))),
+        "record": None if row.record is None else _json(anonymous_record(from_json(row.record))),
+        "problem": _problem(row.problem),
+        "attempts": _without_details(row.attempts),
+        "cancel_problem": _problem(row.cancel_problem),
+        "anonymized_at": iso(now),
+    }
+
+
+def anonymous_delivery(row: sa.Row[Any]) -> dict[str, Any]:
+    """The columns of a webhook delivery to anonymize."""
+    event = from_json(row.body)
+    data = event.get("data")
+    if isinstance(data, Mapping) and isinstance(data.get("reservation"), Mapping):
+        event = {**event, "data": anonymous_data(data)}
+    return {"id": row.id, "body": _json(event), "attempts": _without_details(row.attempts)}
+
+
+def guest_record(row: sa.Row[Any], *, unpublished: bool) -> GuestRecord:
+    """The guest's data in a row, and whether it can be erased."""
+    if row.anonymized_at is not None:
+        standing = ErasureState.ERASED
+    elif row.status in _OPEN or row.due_at is not None or row.leased_by is not None:
+        standing = ErasureState.UNFINISHED
+    else:
+        standing = ErasureState.UNPUBLISHED if unpublished else ErasureState.ERASABLE
+    return GuestRecord(
+        id=row.id,
+        request_id=row.request_id,
+        workspace_id=row.workspace_id,
+        account_id=row.account_id,
+        status=Status(row.status),
+        standing=standing,
+        request=from_json(row.request),
+        record={} if row.record is None else from_json(row.record),
+    )
+
+
+_OPEN = (Status.PENDING.value, Status.IN_DOUBT.value)
+
+
+def _problem(text: str | None) -> str | None:
+    return None if text is None else _json(anonymous_problem(from_json(text)))
+
+
+def _without_details(attempts: str) -> str:
+    """The attempts without their details: a PMS, or a customer's endpoint, may echo the request."""
+    return _json([{**attempt, "detail": None} for attempt in from_json(attempts)])
+
+
+def _json(value: Any) -> str:
+    return to_json(value, inf_nan_mode="null").decode()
+
+
+@dataclass(frozen=True, slots=True)
+class Purged:
+    """The progress of a walk. `last`: the id of the last row read; None: there are no more."""
+
+    last: int | None
+    deleted: int = 0
+
+
+class Purger:
+    """Deletes submissions that finished before the day `before` (see `FINISHED_DAY`), of one workspace, or of all if `workspace_id`
+    is None. Raises `StoreUnavailable`."""
+
+    def __init__(self, engine: AsyncEngine) -> None:
+        self._database = Database(engine)
+
+    async def count(self, before: date, workspace_id: str | None) -> int:
+        """How many submissions can be deleted now."""
+        found = sa.select(sa.func.count()).select_from(reservations).where(*_finished(before, workspace_id))
+        return int((await self._database.read(found))[0][0])
+
+    async def delete_some(self, before: date, workspace_id: str | None, *, after: int, limit: int) -> Purged:
+        """Deletes the finished ones among the next `limit` rows with ids above `after`."""
+        # Ids follow the order of ingestion: once a row is too recent, all later ones are.
+        span = (
+            sa.select(_row.id, _row.created_at).where(_row.id > after).order_by(_row.id).limit(limit).subquery("span")
+        )
+        early = sa.select(sa.func.max(span.c.id).label("last")).where(span.c.created_at < _begin(before))
+        ends = (await self._database.read(early))[0]
+        if ends.last is None:
+            return Purged(None)
+        async with self._database.transaction() as connection:
+            found = _walked(before, workspace_id, after, ends.last)
+            rows = (await connection.execute(found)).all()
+            deleted = await self._delete(connection, rows) if rows else 0
+        return Purged(ends.last, deleted)
+
+    async def _delete(self, connection: AsyncConnection, rows: Sequence[sa.Row[Any]]) -> int:
+        ids = [{"reservation_id": row.id} for row in rows]
+        waiting = {row[0] for row in await connection.execute(unpublished_of(), {BATCH: as_batch(ids)})}
+        gone = [row for row in rows if row.id not in waiting]
+        if not gone:
+            return 0
+        confirmed = [_tombstone(row) for row in gone if row.status == Status.CONFIRMED]
+        if confirmed:
+            await connection.execute(sa.insert(duplicates), confirmed)
+        batch = batch_of(_row.id)
+        named = sa.delete(reservations).where(key_among(_row.id, sa.select(batch.c.id)))
+        await connection.execute(named, {BATCH: as_batch([{"id": row.id} for row in gone])})
+        return len(gone)
+
+    async def mark(self, before: date, *, now: datetime) -> None:
+        """Records, before anything is deleted, that the store may lack submissions that finished before that day."""
+        values = {"finished_before": before, "purged_at": now}
+        noted = insert_into(self._database.dialect, purges).values(values)
+        again = noted.on_conflict_do_update(index_elements=["finished_before"], set_={"purged_at": now})
+        await self._database.run(again.returning(purges.c.finished_before))
+
+    async def purged_before(self) -> datetime | None:
+        """Submissions accepted or finished before this time may have been deleted; None: none were."""
+        rows = await self._database.read(sa.select(sa.func.max(purges.c.finished_before).label("latest")))
+        return None if rows[0].latest is None else _begin(rows[0].latest)
+
+
+def _walked(before: date, workspace_id: str | None, after: int, last: int) -> sa.Select[Any]:
+    columns = (_row.id, _row.request_id, _row.account_id, _row.status, _row.accepted_at, _row.fingerprint)
+    found = sa.select(*columns).where(_row.id > after, _row.id <= last, *_finished(before, workspace_id))
+    return found.order_by(_row.id).with_for_update(skip_locked=True)
+
+
+def _finished(before: date, workspace_id: str | None) -> Sequence[sa.ColumnElement[bool]]:
+    theirs = () if workspace_id is None else (_row.workspace_id == workspace_id,)
+    nothing_left = (_row.status.not_in(_OPEN), _row.due_at.is_(None), _row.leased_by.is_(None))
+    return (_row.created_at < _begin(before), before > FINISHED_DAY, *nothing_left, *theirs)
+
+
+def _tombstone(row: sa.Row[Any]) -> dict[str, Any]:
+    return {
+        "request_id": row.request_id,
+        "account_id": row.account_id,
+        "duplicate_of": row.request_id,
+        "accepted_at": row.accepted_at,
+        "fingerprint": row.fingerprint,
+    }
+
+
+def _begin(day: date) -> datetime:
+    return datetime.combine(day, time.min, UTC)

@@ -1,1 +1,0 @@
-"""Removing guests' data: from finished submissions after some days, or on request; and from old webhook deliveries."""

@@ -1,0 +1,128 @@
+"""The statements that match cancellations with their submissions, in either order of arrival. No I/O.
+
+A cancellation whose submission was not ingested yet is parked. Submissions and cancellations are ingested under one lock, so that
+the second always finds the first.
+
+The deadline of a submission that was surely not sent is brought forward: the deadline keeper then ends it, even if its account's
+queue is closed."""
+
+from functools import cache
+from typing import Any, Final
+
+import sqlalchemy as sa
+
+from forwarder.store.sql import DialectName, Moment, batch_of, columns_of, insert_into, key_among, same_key
+from forwarder.store.tables import parked_cancellations, reservations
+
+_INGEST_LOCK: Final = 0x72657376
+"""The number of a PostgreSQL advisory lock that nothing else uses."""
+
+PENDING: Final[sa.ColumnElement[str]] = sa.literal_column("'PENDING'")
+CONFIRMED: Final[sa.ColumnElement[str]] = sa.literal_column("'CONFIRMED'")
+_row = reservations.c
+_parked = parked_cancellations.c
+_now = sa.bindparam("now", type_=Moment())
+_NONE: sa.ColumnElement[str] = sa.literal_column("''")
+
+# As an expression, so that no planner scans all rows of the account instead of finding the one.
+_account_id = sa.func.coalesce(_row.account_id, _NONE)
+CANCEL_REQUESTED: Final = _row.cancel_requested_at.is_not(None)
+"""The row is to be cancelled."""
+
+
+def ingest_lock() -> sa.Select[Any]:
+    """Take the lock for ingesting rows or cancellations: PostgreSQL's until the end of the transaction. SQLite has only one writer
+    at a time anyway."""
+    return sa.select(sa.func.pg_advisory_xact_lock(sa.literal_column(str(_INGEST_LOCK))).label("taken"))
+
+
+def _is_new(revision: sa.ColumnElement[int]) -> sa.ColumnElement[bool]:
+    failed_before = sa.and_(_row.cancel_problem.is_not(None), _row.revision == revision)
+    return sa.and_(sa.or_(~CANCEL_REQUESTED, failed_before), _row.status != sa.literal_column("'CANCELLED'"))
+
+
+@cache
+def not_noted() -> sa.Select[Any]:
+    """How many of a batch of cancellations `note` would note."""
+    batch = batch_of(_row.request_id, _row.revision)
+    there = same_key(_row.request_id, batch.c.request_id)
+    return sa.select(sa.func.count().label("lacking")).select_from(reservations).where(there, _is_new(batch.c.revision))
+
+
+@cache
+def note() -> sa.Executable:
+    """Note a batch of cancellations on their rows, where none is noted yet or the noted one failed with the revision named here."""
+    batch = batch_of(
+        *columns_of(reservations, "request_id account_id revision cancel_requested_at cancel_reason deadline_at trace"),
+    )
+    is_new = _is_new(batch.c.revision)
+    unsent = sa.and_(_row.status == PENDING, _row.leased_by.is_(None), ~_row.possibly_sent)
+    confirmed = _row.status == CONFIRMED
+    values = {
+        "cancel_requested_at": batch.c.cancel_requested_at,
+        "cancel_reason": batch.c.cancel_reason,
+        "cancel_problem": sa.null(),
+        "due_at": sa.case((sa.or_(unsent, confirmed), _now), else_=_row.due_at),
+        "deadline_at": sa.case((unsent, _now), (confirmed, batch.c.deadline_at), else_=_row.deadline_at),
+        # From now on the row belongs to the canceller's trace.
+        "trace": sa.func.coalesce(batch.c.trace, _row.trace),
+        "tries": sa.case((confirmed, sa.literal_column("0")), else_=_row.tries),
+        # The PMS's answer to the cancellation may contain the guest's data again.
+        "anonymized_at": sa.case((confirmed, sa.null()), else_=_row.anonymized_at),
+    }
+    theirs = sa.and_(same_key(_row.request_id, batch.c.request_id), _account_id == batch.c.account_id)
+    return sa.update(reservations).where(theirs, is_new).values(values)
+
+
+@cache
+def park(dialect: DialectName) -> sa.Executable:
+    """Park those of a batch whose submission was not ingested yet."""
+    columns = (_parked.request_id, _parked.account_id, _parked.requested_at, _parked.reason, _parked.trace)
+    batch = batch_of(*columns)
+    rows = sa.select(*(batch.c[column.name] for column in columns)).where(_reservation_id(batch.c.request_id).is_(None))
+    kept = insert_into(dialect, parked_cancellations).from_select([column.name for column in columns], rows)
+    return kept.on_conflict_do_nothing(index_elements=["request_id"])
+
+
+@cache
+def noted_on() -> sa.Select[Any]:
+    """The rows that a batch of cancellations is about, as far as they are there, and who holds them."""
+    batch = batch_of(_row.request_id)
+    named = key_among(_row.request_id, sa.select(batch.c.request_id))
+    return sa.select(_row.request_id, _row.partition, _row.leased_by).where(named)
+
+
+@cache
+def unpark() -> sa.Executable:
+    """Notes parked cancellations on the rows just ingested, and ends their leases; returns their ids and what was noted."""
+    request_id = sa.func.coalesce(_parked.request_id, _NONE)  # so that no planner looks rows up among the parked ones
+    theirs = sa.and_(same_key(_row.request_id, request_id), _account_id == _parked.account_id)
+    return (
+        sa.update(reservations)
+        .where(theirs, ~CANCEL_REQUESTED)
+        .values(
+            cancel_requested_at=_parked.requested_at,
+            cancel_reason=_parked.reason,
+            trace=sa.func.coalesce(_parked.trace, _row.trace),
+            leased_by=sa.null(),
+            due_at=_now,
+            deadline_at=_now,
+        )
+        .returning(_row.id, _row.cancel_requested_at, _row.cancel_reason)
+    )
+
+
+@cache
+def forget_parked() -> sa.Executable:
+    """Delete parked cancellations whose rows exist."""
+    return sa.delete(parked_cancellations).where(_reservation_id(_parked.request_id).is_not(None))
+
+
+def _reservation_id(request_id: sa.ColumnElement[str]) -> sa.ColumnElement[int | None]:
+    """The id of the row, or NULL. As a value it is looked up for each row; as a condition it would become a join."""
+    return sa.select(_row.id).where(_row.request_id == request_id).scalar_subquery()
+
+
+def cancelled_unsent(possibly_sent: sa.ColumnElement[bool]) -> sa.ColumnElement[bool]:
+    """Whether a released row was surely not sent, and must not be sent any more."""
+    return sa.and_(CANCEL_REQUESTED, _row.status == PENDING, ~possibly_sent)

@@ -1,0 +1,433 @@
+"""Finds just ingested submissions that repeat an earlier one, are similar to one, or have another body under its idempotency
+key; and failed ones that have been replaced.
+
+Within one transaction, rows are inserted first, then compared, and deleted if they repeat another. For nearly all batches the
+comparison finds nothing, and is the only cost. A lock serializes ingests, so that the second of two always sees the first; but only
+in a later statement: the one that waited for the lock does not see rows committed meanwhile."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from functools import cache
+from typing import Any, Final
+
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from forwarder.process.clock import iso
+from forwarder.reservation.duplicates import MAX_SIMILAR, POSSIBLE, Earlier, NaturalKey
+from forwarder.reservation.outcome import Status
+from forwarder.reservation.submission import Submission
+from forwarder.store.sql import BATCH, DialectName, as_batch, batch_of, key_among, key_batch, same_key
+from forwarder.store.submissions import cancellations
+from forwarder.store.submissions.port import Arrival, Duplicate
+from forwarder.store.tables import duplicates, parked_cancellations, recognised_by, reservations
+
+
+@dataclass(slots=True)
+class Repeats:
+    """The repeats in a batch. `duplicates`: repeats of an earlier submission, by row id; `known`: those of them that were recorded
+    before. `keyed`: the rows that a keyed submission repeats. `similar`: the request ids of others for the same stay and guest, by
+    row id."""
+
+    duplicates: dict[int, Duplicate] = field(default_factory=dict)
+    known: set[int] = field(default_factory=set)
+    keyed: set[int] = field(default_factory=set)
+    similar: dict[int, Sequence[str]] = field(default_factory=dict)
+
+
+class DuplicateFinder:
+    """Finds them, for one process. Its methods are called within the transaction that ingests."""
+
+    def __init__(self, dialect: DialectName) -> None:
+        self._look = look(dialect)
+
+    async def settle(
+        self, connection: AsyncConnection, rows: Sequence[sa.Row[Any]], arrived: Mapping[str, Arrival], now: datetime
+    ) -> tuple[Sequence[sa.Row[Any]], Repeats]:
+        """The just ingested `rows` that stay leased, and the repeats. Notes cancellations that came before their submissions, on
+        these or on their originals."""
+        ids = [row.id for row in rows]
+        naturals = [arrived[row.request_id].submission.natural for row in rows]
+        among = {"first": min(ids), "last": max(ids)}
+        found = list(await connection.execute(self._look, among))
+        if not found and not _any_alike(naturals):
+            return rows, Repeats()
+        cancelled: dict[int, sa.Row[Any]] = {}
+        if any(row.new_id is None for row in found):  # means that any cancellations are parked
+            cancelled = {row.id: row for row in await connection.execute(cancellations.unpark(), {"now": now})}
+            await connection.execute(cancellations.forget_parked())
+        repeats = _decide(rows, arrived, found, cancelled)
+        await self._carry_out(connection, repeats)
+        await self._cancel_originals(connection, repeats, arrived, [cancelled[each] for each in cancelled], now)
+        over = repeats.duplicates.keys() | cancelled.keys()
+        return [row for row in rows if row.id not in over], repeats
+
+    async def _carry_out(self, connection: AsyncConnection, repeats: Repeats) -> None:
+        if repeats.duplicates:
+            await connection.execute(take_back(), {BATCH: key_batch("id", repeats.duplicates)})
+        found_now = [each for row_id, each in repeats.duplicates.items() if row_id not in repeats.known]
+        if found_now:
+            await connection.execute(keep(), {BATCH: as_batch([_duplicate_row(each) for each in found_now])})
+        if repeats.keyed:
+            await connection.execute(mark_keyed(), {BATCH: key_batch("id", repeats.keyed)})
+        if repeats.similar:
+            noted = [{"id": row_id, "similar_to": others} for row_id, others in repeats.similar.items()]
+            await connection.execute(note_similar(), {BATCH: as_batch(noted)})
+
+    async def _cancel_originals(
+        self,
+        connection: AsyncConnection,
+        repeats: Repeats,
+        arrived: Mapping[str, Arrival],
+        cancelled: Sequence[sa.Row[Any]],
+        now: datetime,
+    ) -> None:
+        """Cancels the originals of duplicates that were cancelled before they were ingested."""
+        noted = [
+            {
+                "request_id": repeats.duplicates[row.id].duplicate_of,
+                "account_id": repeats.duplicates[row.id].submission.account_id,
+                "revision": 0,
+                "cancel_requested_at": iso(row.cancel_requested_at),
+                "cancel_reason": row.cancel_reason,
+                "deadline_at": iso(arrived[repeats.duplicates[row.id].submission.request_id].deadline_at),
+            }
+            for row in cancelled
+            if row.id in repeats.duplicates
+        ]
+        if noted:
+            await connection.execute(cancellations.note(), {BATCH: as_batch(noted), "now": now})
+
+
+def _any_alike(naturals: Sequence[NaturalKey | None]) -> bool:
+    """Whether two of a batch share a key."""
+    return any(len({*keys}) < len(keys) for keys in zip(*([*_keys(each)] for each in naturals if each), strict=True))
+
+
+def _keys(natural: NaturalKey) -> Iterator[object]:
+    """The keys that identify it; a missing one equals no other."""
+    for key in (natural.key, natural.stay):
+        yield object() if key is None else key
+
+
+def _decide(
+    rows: Sequence[sa.Row[Any]],
+    arrived: Mapping[str, Arrival],
+    found: Sequence[sa.Row[Any]],
+    cancelled: Mapping[int, sa.Row[Any]],
+) -> Repeats:
+    """Decides which of the `rows` repeat an earlier one, in the order of their ids."""
+    repeats, candidates = Repeats(), _Candidates()
+    for row in sorted((each for each in found if each.old_id is not None), key=lambda each: each.old_id):
+        candidates.add(row.old_id, earlier_in(row))
+    known = {row.new_id: row.original for row in found if row.original is not None}
+    for row in sorted(rows, key=lambda each: each.id):
+        submission = arrived[row.request_id].submission
+        natural = submission.natural
+        if row.id in known:
+            repeats.duplicates[row.id] = Duplicate(submission, known[row.id])
+            repeats.known.add(row.id)
+        elif natural is not None:
+            _decide_one(row.id, submission, natural, candidates, repeats)
+            if row.id not in repeats.duplicates:
+                candidates.add(row.id, _standing(submission, natural, cancelled.get(row.id)))
+    return repeats
+
+
+def _decide_one(
+    row_id: int, submission: Submission, natural: NaturalKey, candidates: "_Candidates", repeats: Repeats
+) -> None:
+    accepted_at = submission.accepted_at
+    for other_id, earlier in candidates.like(natural):
+        if earlier.is_repeated_by(natural, accepted_at):
+            repeats.duplicates[row_id] = Duplicate(submission, earlier.request_id)
+            if natural.keyed:
+                candidates.mark_keyed(other_id)
+                repeats.keyed.add(other_id)
+            return
+    similar = [each.request_id for _, each in candidates.like(natural) if each.is_similar_to(natural, accepted_at)]
+    if similar:
+        repeats.similar[row_id] = similar[:MAX_SIMILAR]
+
+
+class _Candidates:
+    """Earlier submissions by the ids of their rows, and those with each natural key or stay."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, Earlier] = {}
+        self._like: defaultdict[str, list[int]] = defaultdict(list)
+
+    def add(self, row_id: int, earlier: Earlier) -> None:
+        if row_id not in self._known:
+            self._known[row_id] = earlier
+            for key in {earlier.natural_key, earlier.stay}:
+                if key is not None:
+                    self._like[key].append(row_id)
+
+    def like(self, natural: NaturalKey) -> Sequence[tuple[int, Earlier]]:
+        """The candidates with the natural key or the stay, newest first."""
+        ids = {*self._like.get(natural.key, ()), *self._like.get(natural.stay or "", ())}
+        return [(each, self._known[each]) for each in sorted(ids, reverse=True)]
+
+    def mark_keyed(self, row_id: int) -> None:
+        self._known[row_id] = replace(self._known[row_id], keyed=True)
+
+
+def earlier_in(row: sa.Row[Any]) -> Earlier:
+    """The submission in a row, as `duplicates` selects it. A failed cancellation is ignored."""
+    return Earlier(
+        row.request_id,
+        row.natural_key,
+        row.transaction_key,
+        row.keyed,
+        Status(row.status),
+        row.accepted_at,
+        row.cancel_requested_at if row.cancel_problem is None else None,
+        row.same_key,
+        row.stay_key,
+    )
+
+
+def replaced_by(rows: Sequence[sa.Row[Any]]) -> Mapping[str, str]:
+    """The failed submissions in `rows`, as `duplicates.alike_of` selects them, that must not be made any more, each with the
+    request id of the newest one that replaces it."""
+    found: dict[str, str] = {}
+    for row in sorted(rows, key=lambda each: each.old_id):
+        if row.failed_natural is not None and row.request_id != row.failed_id:
+            failed = NaturalKey(row.failed_natural, keyed=row.failed_keyed, same=row.failed_same)
+            other = earlier_in(row)
+            if other.replaces(failed, row.failed_at):
+                found[row.failed_id] = other.request_id
+    return found
+
+
+def _standing(submission: Submission, natural: NaturalKey, cancelled: sa.Row[Any] | None) -> Earlier:
+    """A row of this batch, as an earlier one of later rows."""
+    return Earlier(
+        submission.request_id,
+        natural.key,
+        natural.transaction,
+        natural.keyed,
+        Status.PENDING,
+        submission.accepted_at,
+        None if cancelled is None else cancelled.cancel_requested_at,
+        natural.same,
+        natural.stay,
+    )
+
+
+def _duplicate_row(duplicate: Duplicate) -> dict[str, Any]:
+    submission = duplicate.submission
+    return {
+        "request_id": submission.request_id,
+        "account_id": submission.account_id,
+        "duplicate_of": duplicate.duplicate_of,
+        "accepted_at": iso(submission.accepted_at),
+        "fingerprint": submission.fingerprint,
+    }
+
+
+_LOOKED_AT: Final[sa.ColumnElement[int]] = sa.literal_column("16")
+"""The maximum number of earlier submissions per key, newest first. More have the same key only if each has an Idempotency-Key."""
+
+_new = reservations.alias("new")
+_old = reservations.alias("old")
+_NONE: Final[sa.ColumnElement[str]] = sa.literal_column("''")
+
+POSSIBLE_STATUSES: Final[Sequence[sa.ColumnElement[str]]] = [
+    sa.literal_column(f"'{status}'") for status in Status if status in POSSIBLE
+]
+
+
+@cache
+def look(dialect: DialectName) -> sa.CompoundSelect[Any]:
+    """For the rows from `first` to `last`, all just ingested: the earlier ones with the same content, or the same stay and guest;
+    which of the rows are recorded repeats; and whether any cancellation is parked. An earlier one may occur several times."""
+    one: sa.ColumnElement[int] = sa.literal_column("1")
+    any_parked = sa.select(one).select_from(parked_cancellations).limit(one).scalar_subquery()
+    parked = sa.select(*[sa.null()] * (2 + len(_about(_old)))).where(any_parked.is_not(None))
+    alike = [_alike(dialect, find) for find in (_newest_like, _same, _of_the_stay)]
+    return sa.union_all(_known_duplicates(), *alike, parked)
+
+
+def _known_duplicates() -> sa.Select[Any]:
+    """The recorded original of a row (as `original`), if the log delivered the row again."""
+    # A union takes its column types from its first part.
+    nothing = [sa.type_coerce(sa.null(), column.type).label(column.name) for column in _about(_old)]
+    source = _new.join(duplicates, same_key(duplicates.c.request_id, _new.c.request_id))
+    columns = (_new.c.id.label("new_id"), duplicates.c.duplicate_of.label("original"), *nothing)
+    return sa.select(*columns).select_from(source).where(_just_ingested())
+
+
+def _alike(dialect: DialectName, find: Callable[[sa.FromClause], sa.Select[Any]]) -> sa.Select[Any]:
+    """For each row the earlier ones that `find` finds and that may lead to a reservation."""
+    source, about = _with_found(dialect, find)
+    columns = (_new.c.id.label("new_id"), sa.null().label("original"), *about)
+    return sa.select(*columns).select_from(source).where(_just_ingested())
+
+
+def _with_found(
+    dialect: DialectName, find: Callable[[sa.FromClause], sa.Select[Any]]
+) -> tuple[sa.FromClause, Sequence[sa.ColumnElement[Any]]]:
+    """The rows joined with the result of `find` for each, and the columns of that result."""
+    if dialect == "postgresql":
+        earlier = find(_old).lateral("earlier")
+        return _new.join(earlier, sa.true()), [*earlier.c]
+    # SQLite has no LATERAL, but evaluates such a list of ids for each row.
+    alike = reservations.alias("alike")
+    return _new.join(_old, _old.c.id.in_(find(alike).with_only_columns(alike.c.id))), _about(_old)
+
+
+def _newest_like(old: sa.FromClause) -> sa.Select[Any]:
+    """The newest with the same key of releases before 0.2: the transaction, or the natural key if there is none."""
+    found = recognised_by(old.c)
+    conditions = (
+        same_key(found, recognised_by(_new.c)),
+        # Rows of the same batch are in memory.
+        old.c.id < sa.bindparam("first", type_=old.c.id.type),
+        # Literally the index's condition: only then can it be used.
+        old.c.natural_key.is_not(None),
+        old.c.status.in_(POSSIBLE_STATUSES),
+    )
+    newest = sa.select(*_about(old)).where(*conditions).order_by(found.desc(), old.c.id.desc()).limit(_LOOKED_AT)
+    return newest.correlate(_new)
+
+
+def _same(old: sa.FromClause) -> sa.Select[Any]:
+    """The newest with the same content, regardless of how many have the same stay."""
+    found = sa.select(*_about(old)).where(*_has_its_stay(old), old.c.same_key == _new.c.same_key)
+    newest = found.order_by(old.c.stay_key.desc(), old.c.same_key.desc(), old.c.id.desc()).limit(_LOOKED_AT)
+    return newest.correlate(_new)
+
+
+def _of_the_stay(old: sa.FromClause) -> sa.Select[Any]:
+    """Some with the same stay and guest."""
+    return sa.select(*_about(old)).where(*_has_its_stay(old)).limit(_LOOKED_AT).correlate(_new)
+
+
+def _has_its_stay(old: sa.FromClause) -> Sequence[sa.ColumnElement[bool]]:
+    return (
+        old.c.stay_key == _new.c.stay_key,
+        old.c.id < sa.bindparam("first", type_=old.c.id.type),
+        # Literally the index's condition: only then can it be used.
+        old.c.stay_key.is_not(None),
+        old.c.status.in_(POSSIBLE_STATUSES),
+    )
+
+
+def _about(old: sa.FromClause) -> Sequence[sa.ColumnElement[Any]]:
+    return (
+        old.c.id.label("old_id"),
+        old.c.request_id,
+        old.c.natural_key,
+        old.c.transaction_key,
+        old.c.keyed,
+        old.c.status,
+        old.c.accepted_at,
+        old.c.cancel_requested_at,
+        old.c.cancel_problem,
+        old.c.same_key,
+        old.c.stay_key,
+    )
+
+
+def _just_ingested() -> sa.ColumnElement[bool]:
+    first, last = (sa.bindparam(name, type_=_new.c.id.type) for name in ("first", "last"))
+    return sa.and_(_new.c.id >= first, _new.c.id <= last)
+
+
+@cache
+def take_back() -> sa.Executable:
+    """Deletes just ingested rows, each of which repeats an earlier one."""
+    batch = batch_of(reservations.c.id)
+    return sa.delete(reservations).where(key_among(reservations.c.id, sa.select(batch.c.id)))
+
+
+@cache
+def keep() -> sa.Executable:
+    """Records those submissions as duplicates."""
+    batch = batch_of(*duplicates.c)
+    columns = [column.name for column in duplicates.c]
+    return sa.insert(duplicates).from_select(columns, sa.select(*(batch.c[name] for name in columns)))
+
+
+@cache
+def mark_keyed() -> sa.Executable:
+    """Marks rows that a keyed submission repeats: a further reservation needs another key."""
+    batch = batch_of(reservations.c.id)
+    return sa.update(reservations).where(key_among(reservations.c.id, sa.select(batch.c.id))).values(keyed=sa.true())
+
+
+@cache
+def note_similar() -> sa.Executable:
+    """Notes similar submissions on the rows of a batch."""
+    batch = batch_of(reservations.c.id, reservations.c.similar_to)
+    values = {"similar_to": batch.c.similar_to}
+    return sa.update(reservations).where(same_key(reservations.c.id, batch.c.id)).values(values)
+
+
+@cache
+def fingerprints_of() -> sa.Select[Any]:
+    """For a batch of known request ids: the row that each has or repeats, and its own fingerprint."""
+    asked = batch_of(reservations.c.request_id).c.request_id
+    own = sa.func.coalesce(fingerprint_of(asked), reservations.c.fingerprint).label("fingerprint")
+    found = same_key(reservations.c.request_id, original_of(asked))
+    return sa.select(asked.label("asked_as"), reservations.c.id, own).where(found)
+
+
+@cache
+def note_conflicts() -> sa.Executable:
+    """Notes on the rows of a batch when another body under their idempotency key was accepted. The time only increases, so that a
+    redelivered message changes nothing."""
+    row = reservations.c
+    batch = batch_of(row.id, row.conflicting_at)
+    later = sa.func.coalesce(row.conflicting_at, batch.c.conflicting_at) <= batch.c.conflicting_at
+    return (
+        sa.update(reservations).where(same_key(row.id, batch.c.id), later).values(conflicting_at=batch.c.conflicting_at)
+    )
+
+
+EVERY_ROW: Final = {"first": 2**63 - 1}
+"""The parameters of `alike_of` other than its batch."""
+
+
+@cache
+def alike_of(dialect: DialectName) -> sa.CompoundSelect[Any]:
+    """For a batch of failed submissions: each joined with the rows that have the same content and may lead to a reservation. A row
+    may occur twice."""
+    batch = batch_of(_new.c.request_id)
+    of_failed = (
+        _new.c.request_id.label("failed_id"),
+        _new.c.natural_key.label("failed_natural"),
+        _new.c.keyed.label("failed_keyed"),
+        _new.c.same_key.label("failed_same"),
+        _new.c.updated_at.label("failed_at"),
+    )
+    named = key_among(_new.c.request_id, sa.select(batch.c.request_id))
+    parts = []
+    for find in (_newest_like, _same):
+        source, about = _with_found(dialect, find)
+        parts.append(sa.select(*of_failed, *about).select_from(source).where(named))
+    return sa.union_all(*parts)
+
+
+@cache
+def originals() -> sa.Select[Any]:
+    """The originals of the duplicates in a batch."""
+    batch = batch_of(duplicates.c.request_id)
+    return sa.select(duplicates.c.request_id, duplicates.c.duplicate_of).where(
+        key_among(duplicates.c.request_id, sa.select(batch.c.request_id))
+    )
+
+
+def original_of(request_id: sa.ColumnElement[str]) -> sa.ColumnElement[str]:
+    """The request id of a submission's row: that of its original, or its own."""
+    found = sa.select(duplicates.c.duplicate_of).where(duplicates.c.request_id == request_id).scalar_subquery()
+    return sa.func.coalesce(found, request_id)
+
+
+def fingerprint_of(request_id: sa.ColumnElement[str]) -> sa.ColumnElement[str | None]:
+    """The fingerprint of a duplicate; NULL for what is none."""
+    return sa.select(duplicates.c.fingerprint).where(duplicates.c.request_id == request_id).scalar_subquery()

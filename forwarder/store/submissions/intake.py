@@ -1,0 +1,297 @@
+"""Ingests submissions and cancellations, one batch at a time: whichever of a submission and its cancellation comes second finds
+the first."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from functools import cache
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from forwarder.process.clock import iso
+from forwarder.store.sql import (
+    BATCH,
+    DialectName,
+    Moment,
+    as_batch,
+    batch_of,
+    columns_of,
+    insert_into,
+    key_among,
+    same_key,
+)
+from forwarder.store.submissions import cancellations, duplicates
+from forwarder.store.submissions.cancellations import PENDING, ingest_lock
+from forwarder.store.submissions.card_keys import insert_card_keys
+from forwarder.store.submissions.duplicates import DuplicateFinder, Repeats, replaced_by
+from forwarder.store.submissions.leases import Leases
+from forwarder.store.submissions.port import (
+    Arrival,
+    CancellationArrival,
+    ConflictingBody,
+    Duplicate,
+    NotedOn,
+    Work,
+    ignored,
+)
+from forwarder.store.submissions.rows import arrival_batch, cancellation_row, new_work, replay_row
+from forwarder.store.tables import reservations, workers
+
+
+class SubmissionIntake(Leases):
+    """Ingesting submissions and cancellations."""
+
+    def __init__(self, engine: AsyncEngine) -> None:
+        super().__init__(engine)
+        self._repeats = DuplicateFinder(self._database.dialect)
+
+    async def ingest(
+        self,
+        worker_id: str,
+        arrivals: Sequence[Arrival],
+        *,
+        now: datetime,
+        on_duplicate: Callable[[Duplicate], None] = ignored,
+        on_conflict: Callable[[ConflictingBody], None] = ignored,
+    ) -> Sequence[Work]:
+        """Inserts each new submission as PENDING; returns those of them that are `held` as leased work. A submission that FAILED
+        with the revision of `replay_of` becomes PENDING again, due at once. A submission whose cancellation came first is not
+        leased. A submission whose request id is known with another fingerprint is not made: the row of the first notes when the
+        last such one came (`conflicting_at`), and `on_conflict` is called with it.
+
+        A repeat of an earlier submission (`Earlier.is_repeated_by`), of this batch or any before, gets no row: from then on its
+        request id is an alias of the earlier one. `on_duplicate` is called with each after the commit. A submission with the stay
+        and guest of others that may lead to reservations is marked as `similar_to` these. Replays are decided one after the other:
+        if another submission replaces it (`Earlier.replaces`), earlier or later, it stays FAILED, and `on_duplicate` is called.
+
+        Ids are assigned in the order in which they become visible: a reader that has seen an id has missed none below it.
+        """
+        if not arrivals:
+            return ()
+        replays = [arrival for arrival in arrivals if arrival.replay_of is not None]
+        if replays:
+            for refused_replay in await self._revive_all(replays, now):
+                on_duplicate(refused_replay)
+        # Where a batch has one submission twice, the first was inserted.
+        arrived = {arrival.submission.request_id: arrival for arrival in reversed(arrivals)}
+        repeats, conflicts = Repeats(), list[ConflictingBody]()
+
+        async def without_repeats(connection: AsyncConnection, rows: Sequence[sa.Row[Any]]) -> Sequence[sa.Row[Any]]:
+            nonlocal repeats, conflicts
+            known = {row.request_id for row in rows}
+            if rows:
+                rows, repeats = await self._repeats.settle(connection, rows, arrived, now)
+            known.difference_update(repeats.duplicates[row_id].submission.request_id for row_id in repeats.known)
+            others = [
+                each
+                for each in arrivals
+                if each.submission.request_id not in known or each is not arrived[each.submission.request_id]
+            ]
+            conflicts = await self._conflicts(connection, others) if others else []
+            keys = [key for row in rows if (key := arrived[row.request_id].card_key) is not None]
+            if keys:
+                await insert_card_keys(connection, keys)
+            return rows
+
+        async def insert(arrivals: Sequence[Arrival]) -> Sequence[sa.Row[Any]]:
+            batch = arrival_batch(self._database.dialect, arrivals)
+            return await self._lease(worker_id, ingest(self._database.dialect), {**batch, "now": now}, without_repeats)
+
+        try:
+            rows = await insert(arrivals)
+        except IntegrityError:
+            arrivals = await self._with_free_record_ids(arrivals)
+            arrived = {arrival.submission.request_id: arrival for arrival in reversed(arrivals)}
+            rows = await insert(arrivals)
+        self._acknowledged.note_ingested(arrived, now)
+        for duplicate in repeats.duplicates.values():
+            on_duplicate(duplicate)
+        for conflict in conflicts:
+            on_conflict(conflict)
+        held = sorted((row.id, row.record_id, row.request_id) for row in rows if row.leased_by is not None)
+        created_at, similar = iso(now), repeats.similar
+        return [
+            new_work(work_id, record_id, arrived[request_id], created_at, worker_id, similar.get(work_id, ()))
+            for work_id, record_id, request_id in held
+        ]
+
+    async def _with_free_record_ids(self, arrivals: Sequence[Arrival]) -> Sequence[Arrival]:
+        """The arrivals, with other record ids if theirs are taken, which happens for one pair in 2**53."""
+        owners: dict[int, str] = {}
+        while True:
+            named = as_batch([{"record_id": arrival.record_id} for arrival in arrivals])
+            owners |= {
+                row.record_id: row.request_id
+                for row in await self._database.read(owners_of_record_ids(), {BATCH: named})
+            }
+            found: list[Arrival] = []
+            for arrival in arrivals:
+                owner = owners.setdefault(arrival.record_id, arrival.submission.request_id)
+                mine = owner == arrival.submission.request_id
+                found.append(arrival if mine else replace(arrival, record_ids_taken=arrival.record_ids_taken + 1))
+            if found == list(arrivals):
+                return found
+            arrivals = found
+
+    async def _conflicts(self, connection: AsyncConnection, others: Sequence[Arrival]) -> list[ConflictingBody]:
+        """The submissions of `others`, whose ids are known, that have another body; notes them on the rows with their ids."""
+        asked = as_batch([{"request_id": each.submission.request_id} for each in others])
+        known = {row.asked_as: row for row in await connection.execute(duplicates.fingerprints_of(), {BATCH: asked})}
+        submissions = [each.submission for each in others]
+        found = [
+            each
+            for each in submissions
+            if each.request_id in known and known[each.request_id].fingerprint != each.fingerprint
+        ]
+        latest: dict[int, str] = {}
+        for each in found:
+            row_id, accepted_at = known[each.request_id].id, iso(each.accepted_at)
+            latest[row_id] = max(latest.get(row_id, accepted_at), accepted_at)
+        if latest:
+            noted = as_batch([{"id": row_id, "conflicting_at": at} for row_id, at in latest.items()])
+            await connection.execute(duplicates.note_conflicts(), {BATCH: noted})
+        return [ConflictingBody(each) for each in found]
+
+    async def _revive_all(self, replays: Sequence[Arrival], now: datetime) -> Sequence[Duplicate]:
+        """Makes these FAILED submissions pending again, one after the other, except replaced ones, which it returns."""
+        refused: list[Duplicate] = []
+        async with self._database.transaction() as connection:
+            await self._take_turn(connection)
+            for arrival in replays:
+                request_id = arrival.submission.request_id
+                named = {BATCH: as_batch([{"request_id": request_id}]), **duplicates.EVERY_ROW}
+                other = replaced_by(
+                    (await connection.execute(duplicates.alike_of(self._database.dialect), named)).all()
+                ).get(request_id)
+                if other is not None:
+                    refused.append(Duplicate(arrival.submission, other, replayed=True))
+                    continue
+                await connection.execute(revive(), {BATCH: as_batch([replay_row(arrival)]), "now": now})
+        return refused
+
+    async def request_cancellations(
+        self, arrivals: Sequence[CancellationArrival], *, now: datetime
+    ) -> Mapping[str, NotedOn]:
+        """Notes the cancellation on each submission, or on its original if it is a duplicate; returns the existing rows by request
+        id, of the submissions and of the duplicates. A worker that holds one finishes its push first.
+
+        The deadline of a submission that was surely not sent becomes `now`; a CONFIRMED one becomes due at once, to be cancelled.
+        If the submission is not known yet, the cancellation is noted when it is ingested, and it is not leased then. Changes
+        nothing if a cancellation was noted before, unless that one failed with the revision that the request names.
+        """
+        if not arrivals:
+            return {}
+        rows = [cancellation_row(arrival) for arrival in arrivals]
+        async with self._database.transaction() as connection:
+            await self._take_turn(connection)
+            named = as_batch([{"request_id": row["request_id"]} for row in rows])
+            originals = await connection.execute(duplicates.originals(), {BATCH: named})
+            renamed = {row.request_id: row.duplicate_of for row in originals}
+            for row in rows:
+                row["request_id"] = renamed.get(row["request_id"], row["request_id"])
+            batch = as_batch(rows)
+            await connection.execute(cancellations.note(), {BATCH: batch, "now": now})
+            await connection.execute(cancellations.park(self._database.dialect), {BATCH: batch})
+            found = await connection.execute(cancellations.noted_on(), {BATCH: batch})
+            noted = {row.request_id: NotedOn(row.request_id, row.partition, row.leased_by) for row in found}
+        self._acknowledged.note_cancelled({row["request_id"]: row["account_id"] for row in rows}, now)
+        return noted | {name: noted[original] for name, original in renamed.items() if original in noted}
+
+    async def _take_turn(self, connection: AsyncConnection) -> None:
+        """Takes the ingest lock, so that rows of earlier ingests are visible to the next statement."""
+        if self._database.dialect == "postgresql":
+            await connection.execute(cancellations.ingest_lock())
+
+
+_row = reservations.c
+_worker: sa.BindParameter[str] = sa.bindparam("worker_id")
+_now = sa.bindparam("now", type_=Moment())
+_has_lease = sa.exists().where(workers.c.id == _worker)
+
+_INGESTED = columns_of(
+    reservations,
+    "request_id record_id workspace_id account_id partition log_offset log_timestamp_ms operation property_id "
+    "room_id arrival_date departure_date fingerprint card accepted_at deadline_at trace natural_key "
+    "transaction_key keyed same_key stay_key",
+)
+
+
+@cache
+def ingest(dialect: DialectName) -> sa.Executable:
+    """Inserts the new submissions of a batch, in the batch's order; leases those to be held, if the worker has a lease.
+
+    A reader that has seen an id must have missed none below it. But PostgreSQL assigns ids before their rows become visible: of two
+    transactions the one with the higher ids may become visible first. So a lock, held until the rows are visible, serializes them.
+    It is taken before the first id is assigned: to sort the batch, all of it must have been joined with the lock.
+    """
+    columns = (*_INGESTED, _row.target)
+    batch = batch_of(sa.column("position", sa.Integer), *columns, sa.column("held", sa.Boolean), separate=_row.request)
+    source: Any = batch
+    if dialect == "postgresql":
+        source = batch.join(ingest_lock().subquery("ingest_lock"), sa.true())
+    values: dict[str, Any] = {each.name: batch.c[each.name] for each in (*columns, _row.request)} | {
+        "status": PENDING,
+        "created_at": _now,
+        "updated_at": _now,
+        "due_at": _now,
+        "leased_by": sa.case((sa.and_(batch.c.held, _has_lease), _worker)),
+    }
+    rows = sa.select(*values.values()).select_from(source).order_by(batch.c.position)
+    insert = insert_into(dialect, reservations).from_select(list(values), rows)
+    return insert.on_conflict_do_nothing(index_elements=["request_id"]).returning(
+        _row.id, _row.request_id, _row.record_id, _row.leased_by
+    )
+
+
+@cache
+def owners_of_record_ids() -> sa.Executable:
+    """Whose record ids those of a batch are, as far as they are anybody's."""
+    batch = batch_of(_row.record_id)
+    return sa.select(_row.record_id, _row.request_id).where(key_among(_row.record_id, sa.select(batch.c.record_id)))
+
+
+def failed_with(revision: sa.ColumnElement[int]) -> sa.ColumnElement[bool]:
+    """Whether the row failed with this revision, and can be replayed."""
+    return sa.and_(
+        _row.status == sa.literal_column("'FAILED'"),
+        _row.revision == revision,
+        # Anonymized rows cannot be replayed. Written as a CASE so that the planner does not scan the whole index of failed rows for
+        # the few rows of a batch.
+        sa.case((_row.anonymized_at.is_(None), sa.literal_column("1")), else_=sa.literal_column("0"))
+        == sa.literal_column("1"),
+    )
+
+
+@cache
+def replayable() -> sa.Executable:
+    """The request ids of a batch that `revive` would make pending."""
+    batch = batch_of(_row.request_id, _row.revision)
+    there = same_key(_row.request_id, batch.c.request_id)
+    return sa.select(_row.request_id).where(there, failed_with(batch.c.revision))
+
+
+@cache
+def revive() -> sa.Executable:
+    """Makes failed submissions of a batch pending again, with the cards of their dead letters, if they failed with the letter's
+    revision, so that a letter works once. Returns the ids of those revived."""
+    batch = batch_of(_row.request_id, _row.revision, _row.partition, _row.card, _row.deadline_at)
+    values = {
+        "status": PENDING,
+        "partition": batch.c.partition,
+        "card": batch.c.card,
+        "deadline_at": batch.c.deadline_at,
+        "updated_at": _now,
+        "due_at": _now,
+        "tries": sa.literal_column("0"),
+        "record": sa.null(),
+        "problem": sa.null(),
+    }
+    return (
+        sa.update(reservations)
+        .where(same_key(_row.request_id, batch.c.request_id), failed_with(batch.c.revision))
+        .values(values)
+        .returning(_row.id)
+    )

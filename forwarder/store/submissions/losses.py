@@ -1,0 +1,204 @@
+"""Remembers what the store recently acknowledged to one worker, to prove what another database behind the same address lacks.
+
+An asynchronous standby that took over, or a restored database, lacks the last transactions. A worker that continued on it would
+push again the submissions that these recorded. So each worker remembers what was acknowledged as durable, and checks exactly
+that."""
+
+from collections import Counter, OrderedDict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, date, datetime, time, timedelta
+from functools import cache
+from typing import Any, Final, NamedTuple
+
+from sqlalchemy import Executable, Integer, and_, column, exists, func, or_, select
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from forwarder.process.clock import iso
+from forwarder.reservation.outcome import Status
+from forwarder.store.database import Database
+from forwarder.store.engine import OBSERVE, identity_of
+from forwarder.store.sql import BATCH, as_batch, batch_of, key_batch
+from forwarder.store.tables import Key, duplicates, parked_cancellations, purges, recoveries, reservations
+
+
+class LossDetection:
+    """What the store acknowledged to this process, and whether the database still has it."""
+
+    def __init__(self, engine: AsyncEngine) -> None:
+        self._database = Database(engine)
+        self._identity = identity_of(engine)
+        self._acknowledged = Acknowledged()
+
+    @property
+    def changes(self) -> int:
+        """How often the database behind the connections turned out to be another one, or to have restarted. Cheap."""
+        return self._identity.changes
+
+    async def observe(self) -> None:
+        """Checks which database responds now; `changes` counts it if it is another one."""
+        if self._database.dialect == "postgresql":
+            (row,) = await self._database.read(OBSERVE)
+            self._identity.note(str(row[0]))
+
+    async def lacking(self, held: Collection[int], *, now: datetime) -> Mapping[str, int]:
+        """Counts what the database acknowledged to this recorder within the last hour and no longer has: `submissions`, `outcomes`
+        (events and cancellations), postponed rows (`put_off`), and `claims` of the rows `held`; and unfinished `recoveries`. Empty
+        if it has all: then nothing that this process relies on was lost."""
+        counts: Counter[str] = Counter()
+        (accepted,) = await self._database.read(accepted_losses())
+        counts.update(recoveries=int(accepted.unfinished))
+        for batch in self._acknowledged.batches(accepted.purged, accepted.recovered_at, now):
+            (row,) = await self._database.read(lacking(), {BATCH: batch})
+            counts.update(submissions=row.submissions, outcomes=row.outcomes)
+        for batch in self._acknowledged.put_off_batches(accepted.recovered_at, now):
+            (row,) = await self._database.read(not_put_off(), {BATCH: batch})
+            counts.update(put_off=row.put_off)
+        if held:
+            (row,) = await self._database.read(unclaimed(), named(held))
+            counts.update(claims=row.claims)
+        return {what: count for what, count in counts.items() if count}
+
+    def remember_lost(self, work_ids: Collection[int], now: datetime) -> None:
+        """These rows were claimed by this worker, and the database has them as never claimed: `lacking` counts them until that is
+        mended, since they may have been sent."""
+        self._acknowledged.note_put_off(dict.fromkeys(work_ids, now))
+
+
+_MAX_REMEMBERED: Final = 20_000
+_REMEMBERED_FOR: Final = timedelta(hours=1)
+_PER_QUERY: Final = 2_000
+_CLOCKS_APART: Final = timedelta(seconds=1)
+"""Another worker, whose clock is behind, may have put the row off since."""
+
+_row = reservations.c
+
+_FREE_AND_UNSENT: Final = (
+    _row.status == Status.PENDING.value,
+    _row.leased_by.is_(None),
+    ~_row.possibly_sent,
+    _row.takeovers == 0,
+)
+"""Anyone may claim it, and would send it without looking."""
+
+
+class _Known(NamedTuple):
+    """One submission: the revision of its last event, the account that cancelled it, and when the store acknowledged that."""
+
+    revision: int
+    cancelled_by: str | None
+    at: datetime
+
+
+class Acknowledged:
+    """The last 20,000 submissions whose changes were acknowledged within the last hour, and as many rows that were put off."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[str, _Known] = OrderedDict()
+        self._put_off: OrderedDict[int, datetime] = OrderedDict()
+
+    def note_ingested(self, request_ids: Iterable[str], now: datetime) -> None:
+        """These submissions are durable."""
+        for request_id in request_ids:
+            self._note(request_id, 0, now)
+
+    def note_recorded(self, revisions: Mapping[str, int], now: datetime) -> None:
+        """The events with these revisions are durable, by request id."""
+        for request_id, revision in revisions.items():
+            self._note(request_id, revision, now)
+
+    def note_put_off(self, at: Mapping[int, datetime]) -> None:
+        """It is durable that these rows were put off, at these moments; so is that they may have been sent."""
+        for work_id, moment in at.items():
+            self._put_off.pop(work_id, None)
+            self._put_off[work_id] = moment
+        while len(self._put_off) > _MAX_REMEMBERED:
+            self._put_off.popitem(last=False)
+
+    def note_cancelled(self, account_ids: Mapping[str, str], now: datetime) -> None:
+        """Cancellations of these submissions by these accounts are durable, noted on the row or parked."""
+        for request_id, account_id in account_ids.items():
+            self._note(request_id, 0, now, account_id)
+
+    def _note(self, request_id: str, revision: int, now: datetime, cancelled_by: str | None = None) -> None:
+        before = self._known.pop(request_id, None)
+        if before is not None:
+            revision, cancelled_by = max(revision, before.revision), cancelled_by or before.cancelled_by
+        elif len(self._known) >= _MAX_REMEMBERED:
+            self._known.popitem(last=False)
+        self._known[request_id] = _Known(revision, cancelled_by, now)
+
+    def batches(self, purged: date | None, recovered_at: datetime | None, now: datetime) -> Iterator[str]:
+        """Parameters of `lacking`: the acknowledgements of the last hour, without those that a purge may have deleted or that
+        precede a recovery, which prove nothing."""
+        oldest = max(now - _REMEMBERED_FOR, recovered_at or now - _REMEMBERED_FOR)
+        if purged is not None:
+            oldest = max(oldest, datetime.combine(purged, time(), UTC))
+        rows = [
+            {"request_id": request_id, "revision": known.revision, "account_id": known.cancelled_by}
+            for request_id, known in self._known.items()
+            if known.at >= oldest
+        ]
+        for first in range(0, len(rows), _PER_QUERY):
+            yield as_batch(rows[first : first + _PER_QUERY])
+
+    def put_off_batches(self, recovered_at: datetime | None, now: datetime) -> Iterator[str]:
+        """Parameters of `not_put_off`."""
+        oldest = max(now - _REMEMBERED_FOR, recovered_at or now - _REMEMBERED_FOR)
+        rows = [
+            {"id": work_id, "updated_at": iso(at - _CLOCKS_APART)}
+            for work_id, at in self._put_off.items()
+            if at >= oldest
+        ]
+        for first in range(0, len(rows), _PER_QUERY):
+            yield as_batch(rows[first : first + _PER_QUERY])
+
+
+@cache
+def accepted_losses() -> Executable:
+    """The day before which finished submissions were purged, when the store was last recovered, and whether that was broken off."""
+    purged = select(func.max(purges.c.finished_before)).scalar_subquery()
+    recovered_at = select(func.max(recoveries.c.recovered_at)).scalar_subquery()
+    unfinished = exists().where(recoveries.c.recovered_at.is_(None))
+    return select(purged.label("purged"), recovered_at.label("recovered_at"), unfinished.label("unfinished"))
+
+
+@cache
+def lacking() -> Executable:
+    """For a batch of `Acknowledged`: how many submissions have no row, duplicate or parked cancellation; how many rows lack the
+    acknowledged event or cancellation. Cancellations are not noted on cancelled rows, nor on another account's."""
+    batch = batch_of(column("request_id", Key), column("revision", Integer), _row.account_id)
+    same = _row.request_id == batch.c.request_id
+    renamed = exists().where(duplicates.c.request_id == batch.c.request_id)
+    parked = exists().where(parked_cancellations.c.request_id == batch.c.request_id)
+    there = exists().where(same)
+    uncancelled = and_(
+        _row.account_id == batch.c.account_id,
+        _row.cancel_requested_at.is_(None),
+        _row.status != Status.CANCELLED.value,
+    )
+    behind = exists().where(same, or_(_row.revision < batch.c.revision, uncancelled))
+    return select(
+        func.count().filter(~there, ~renamed, ~parked).label("submissions"),
+        func.count().filter(behind).label("outcomes"),
+    ).select_from(batch)
+
+
+@cache
+def not_put_off() -> Executable:
+    """For a batch of `Acknowledged`: how many rows lack their postponement."""
+    batch = batch_of(_row.id, _row.updated_at)
+    before = and_(_row.id == batch.c.id, _row.updated_at < batch.c.updated_at)
+    return select(func.count().label("put_off")).select_from(batch.join(reservations, before)).where(*_FREE_AND_UNSENT)
+
+
+@cache
+def unclaimed() -> Executable:
+    """For a batch of rows that this worker holds: how many are unclaimed in the database."""
+    batch = batch_of(_row.id)
+    return select(func.count().label("claims")).where(_row.id.in_(select(batch.c.id)), *_FREE_AND_UNSENT)
+
+
+def named(work_ids: Collection[int]) -> Mapping[str, Any]:
+    """Parameters of `unclaimed`."""
+    ids: Sequence[int] = sorted(work_ids)
+    return {BATCH: key_batch("id", ids)}

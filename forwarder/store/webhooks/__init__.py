@@ -1,1 +1,0 @@
-"""The notifier's side of the store: webhook deliveries queued, claimed and logged."""

@@ -1,0 +1,383 @@
+"""Secrets of a deployment, the keys derived from them, and texts sealed with these. No I/O.
+
+A deployment has one active secret, and earlier ones that it still opens with. Texts are in sealed boxes (X25519,
+XSalsa20-Poly1305): anyone with the public key can seal, only the holder of the private one can open. A sealed text is
+`KEYID.BASE64`; the sealed content is the binding, then the text: content that is moved elsewhere is not used there."""
+
+import base64
+import binascii
+import re
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from enum import StrEnum
+from hashlib import blake2b
+from typing import Any, Final, NamedTuple, Self
+from urllib.parse import urlsplit
+
+from nacl.exceptions import BadSignatureError, CryptoError
+from nacl.public import PrivateKey, PublicKey, SealedBox
+from nacl.secret import Aead
+from nacl.signing import SigningKey, VerifyKey
+from pydantic_core import from_json, to_json
+
+from forwarder.tenancy.port import Account, CannotOpen, NotBound, Sealer
+
+_ID_BYTES: Final = 8
+_SEED_BYTES: Final = 32
+
+# BLAKE2b's personalisation keeps keys of one secret apart: 16 bytes at the most.
+_SIGNING: Final = b"forwarder-sign-1"
+_ACCOUNTS: Final = b"forwarder-acct-1"
+_WEBHOOKS: Final = b"forwarder-hook-1"
+_WRAPPING: Final = b"forwarder-wrap-1"
+
+
+class NotTrusted(ValueError):
+    """Public keys that no trusted secret signed: the process that put them into the store could open content sealed to them."""
+
+
+def key_id_of(public_key: bytes) -> str:
+    """16 hexadecimal characters that name a public key."""
+    return blake2b(public_key, digest_size=_ID_BYTES).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPair:
+    """An X25519 key to seal and to open with. `key_id` is a hash of its public half."""
+
+    key_id: str
+    public_key: bytes
+    private_key: bytes = field(repr=False)
+
+    @classmethod
+    def of(cls, private_key: bytes) -> Self:
+        """The pair with this private half of 32 bytes."""
+        public = bytes(PrivateKey(private_key).public_key)
+        return cls(key_id_of(public), public, private_key)
+
+    @classmethod
+    def new(cls) -> Self:
+        """A random one."""
+        return cls.of(bytes(PrivateKey.generate()))
+
+
+@dataclass(frozen=True, slots=True)
+class PublicKeys:
+    """The public part of a secret. `secret_id` is a hash of its verify key, so that a mistyped secret is detected."""
+
+    secret_id: str
+    verify_key: bytes
+    accounts_key: bytes
+    webhooks_key: bytes
+    signature: bytes
+
+    def require_trusted(self, trusted: Collection[bytes]) -> None:
+        """Raise `NotTrusted` unless these are what the holder of a secret with one of the `trusted` verify keys signed."""
+        if self.verify_key not in trusted or key_id_of(self.verify_key) != self.secret_id:
+            raise NotTrusted(
+                f"The keys of the secret {self.secret_id} in the database are not signed by one that is trusted here."
+            )
+        require_signed(self.verify_key, _signed(self.accounts_key, self.webhooks_key), self.signature)
+
+
+@dataclass(frozen=True, slots=True)
+class Secret:
+    """A deployment's secret as the keys that are derived from it: always the same ones, and as hard to guess as it is."""
+
+    id: str
+    verify_key: bytes
+    accounts: KeyPair
+    webhooks: KeyPair
+    wrapping_key: bytes = field(repr=False)
+    _signing_key: bytes = field(repr=False)
+
+    @classmethod
+    def from_text(cls, secret: str) -> Self:
+        seed = _derived(secret, _SIGNING)
+        verify_key = bytes(SigningKey(seed).verify_key)
+        return cls(
+            key_id_of(verify_key),
+            verify_key,
+            KeyPair.of(_derived(secret, _ACCOUNTS)),
+            KeyPair.of(_derived(secret, _WEBHOOKS)),
+            _derived(secret, _WRAPPING),
+            seed,
+        )
+
+    def sign(self, content: bytes) -> bytes:
+        """An Ed25519 signature."""
+        return SigningKey(self._signing_key).sign(content).signature
+
+    def public_keys(self) -> PublicKeys:
+        content = _signed(self.accounts.public_key, self.webhooks.public_key)
+        keys = (self.accounts.public_key, self.webhooks.public_key)
+        return PublicKeys(self.id, self.verify_key, *keys, self.sign(content))
+
+
+def require_signed(verify_key: bytes, content: bytes, signature: bytes) -> None:
+    """Raise `NotTrusted` unless the holder of the verify key's secret signed `content`."""
+    try:
+        VerifyKey(verify_key).verify(content, signature)
+    except (BadSignatureError, ValueError):
+        raise NotTrusted(f"A key in the database is not signed by the secret {key_id_of(verify_key)}.") from None
+
+
+def _signed(accounts_key: bytes, webhooks_key: bytes) -> bytes:
+    return to_json(["public-keys", accounts_key.hex(), webhooks_key.hex()])
+
+
+def _derived(secret: str, purpose: bytes) -> bytes:
+    return blake2b(secret.encode(), digest_size=_SEED_BYTES, person=purpose).digest()
+
+
+SEPARATOR: Final = "."
+
+
+class PublicKeySealer:
+    """`Sealer` with a public key."""
+
+    def __init__(self, public_key: bytes) -> None:
+        self.key_id = key_id_of(public_key)
+        self._box = SealedBox(PublicKey(public_key))
+
+    def seal_text(self, text: str, bound_to: str) -> str:
+        sealed = self._box.encrypt(to_json([bound_to, text]))
+        return f"{self.key_id}{SEPARATOR}{base64.b64encode(sealed).decode('ascii')}"
+
+
+class KeyPairUnsealer:
+    """`Unsealer` with some private keys."""
+
+    def __init__(self, pairs: Iterable[KeyPair]) -> None:
+        self._boxes = {pair.key_id: SealedBox(PrivateKey(pair.private_key)) for pair in pairs}
+
+    def open_text(self, sealed: str, bound_to: str) -> str:
+        key_id, _, content = sealed.partition(SEPARATOR)
+        opened = self._open(key_id, content)
+        try:
+            found, text = from_json(opened)
+        except (ValueError, TypeError) as error:
+            raise CannotOpen("What was sealed is not a text.") from error
+        if found != bound_to:
+            raise NotBound(f"It was sealed for {found}, and is used for {bound_to}.")
+        return str(text)
+
+    def _open(self, key_id: str, content: str) -> bytes:
+        box = self._boxes.get(key_id)
+        if box is None:
+            raise CannotOpen(f"Sealed with the key {key_id!r}, which none of the secrets given here makes.")
+        try:
+            return box.decrypt(base64.b64decode(content, validate=True))
+        except (CryptoError, binascii.Error, ValueError) as error:
+            raise CannotOpen(f"Sealed with the key {key_id!r}, and damaged since.") from error
+
+
+class SecretUnsealer(KeyPairUnsealer):
+    """For the holder of whole secrets: the present one, and earlier ones."""
+
+    def __init__(self, secrets: Sequence[str]) -> None:
+        known = [Secret.from_text(secret) for secret in secrets]
+        super().__init__(pair for secret in known for pair in (secret.accounts, secret.webhooks))
+
+
+def sealer_of(secret: str) -> PublicKeySealer:
+    """A sealer of accounts' credentials and grants, for the holder of `secret`."""
+    return PublicKeySealer(Secret.from_text(secret).accounts.public_key)
+
+
+class UnknownSecret(RuntimeError):
+    """This process has a secret that its deployment does not know, or lacks one that it needs."""
+
+
+class SecretState(StrEnum):
+    """The use of a secret."""
+
+    ACTIVE = "active"
+    """Used for sealing. One at a time."""
+    ACCEPTED = "accepted"
+    """Used only for opening: it was active before, or will be."""
+    RETIRED = "retired"
+    """No longer needed."""
+
+
+@dataclass(frozen=True, slots=True)
+class KnownSecret:
+    """A secret in the deployment's database."""
+
+    keys: PublicKeys
+    state: SecretState
+    created_at: datetime
+    activated_at: datetime | None
+
+    @property
+    def id(self) -> str:
+        return self.keys.secret_id
+
+    @property
+    def needed(self) -> bool:
+        """Whether there may be content that only its holder can open."""
+        return self.state is SecretState.ACTIVE or (
+            self.state is SecretState.ACCEPTED and self.activated_at is not None
+        )
+
+
+def active_of(known: Collection[KnownSecret]) -> KnownSecret | None:
+    """The active secret; None on a new database."""
+    return next((each for each in known if each.state is SecretState.ACTIVE), None)
+
+
+def check_secrets(held: Sequence[Secret], known: Sequence[KnownSecret]) -> None:
+    """Raises `UnknownSecret` unless each of `held` is known, and each needed one is held. The message names both."""
+    active = active_of(known)
+    used = "none yet: run `forwarder migrate`" if active is None else active.id
+    by_id = {each.id: each for each in known}
+    for secret in held:
+        if secret.id not in by_id:
+            raise UnknownSecret(
+                f"The secret {secret.id} is unknown to this deployment, which uses {used}. Was it mistyped, or is this another "
+                "deployment's database? To add a new secret, keep the known one in FORWARDER_EARLIER_SECRET_KEYS and run "
+                "`forwarder secret add`."
+            )
+        # A database that has another key under this secret's id is not ours.
+        by_id[secret.id].keys.require_trusted({secret.verify_key})
+    missing = [each.id for each in known if each.needed and each.id not in {secret.id for secret in held}]
+    if missing:
+        raise UnknownSecret(
+            f"The secret {missing[0]} is missing: this deployment has sealed to it. Given here: "
+            f"{', '.join(secret.id for secret in held)}. Name it in FORWARDER_SECRET_KEY or FORWARDER_EARLIER_SECRET_KEYS, or move "
+            "all that is sealed to it elsewhere: `forwarder secret reseal`, then `retire`."
+        )
+
+
+class Resealed(NamedTuple):
+    """`moved` pieces are sealed to the active secret now; `failed` could not be opened, and stay as they are."""
+
+    moved: int
+    failed: int
+
+
+class Keyring:
+    """The secrets that a process holds, one of them active. `Sealer` of credentials and grants, and `Unsealer` of all texts."""
+
+    def __init__(self, held: Sequence[Secret]) -> None:
+        self.held = {secret.id: secret for secret in held}
+        self._unsealer = KeyPairUnsealer(pair for each in held for pair in (each.accounts, each.webhooks))
+        self.active = held[0]
+        self._sealer = PublicKeySealer(self.active.accounts.public_key)
+
+    def activate(self, secret_id: str) -> None:
+        """Seals to this secret from now on; ignores one that this process does not hold."""
+        if secret_id in self.held and secret_id != self.active.id:
+            self.active = self.held[secret_id]
+            self._sealer = PublicKeySealer(self.active.accounts.public_key)
+
+    def seal_text(self, text: str, bound_to: str) -> str:
+        return self._sealer.seal_text(text, bound_to)
+
+    def open_text(self, sealed: str, bound_to: str) -> str:
+        return self._unsealer.open_text(sealed, bound_to)
+
+    def secret(self, secret_id: str) -> Secret:
+        """Raises `CannotOpen` where it is not held."""
+        found = self.held.get(secret_id)
+        if found is None:
+            raise CannotOpen(f"It needs the secret {secret_id}, which is not given here.")
+        return found
+
+
+class WrappedKey(NamedTuple):
+    """A key that only the holder of the secret `secret_id` can use. `content` is text."""
+
+    secret_id: str
+    content: str
+
+
+class KeyWrapper:
+    """`KeyWrapper` with secrets from the environment or from files."""
+
+    def __init__(self, keyring: Keyring) -> None:
+        self._keyring = keyring
+
+    def wrap(self, key: bytes, purpose: str) -> WrappedKey:
+        active = self._keyring.active
+        content = Aead(active.wrapping_key).encrypt(key, purpose.encode())
+        return WrappedKey(active.id, base64.b64encode(content).decode("ascii"))
+
+    def unwrap(self, wrapped: WrappedKey, purpose: str) -> bytes:
+        """The key. Raises `CannotOpen` without that secret, `NotBound` where it was wrapped for something else or is damaged."""
+        secret = self._keyring.secret(wrapped.secret_id)
+        try:
+            content = base64.b64decode(wrapped.content, validate=True)
+            return Aead(secret.wrapping_key).decrypt(content, purpose.encode())
+        except (CryptoError, binascii.Error, ValueError):
+            raise NotBound(f"A key was wrapped for another purpose than {purpose!r}, or is damaged.") from None
+
+
+_ADDRESS: Final = re.compile(r"[a-z]+://[^\s\"'<>{},]+", re.IGNORECASE)
+_SPACE: Final = re.compile(r"\s")
+_PORTS: Final = {"http": 80, "https": 443}
+
+
+def with_credential(account: Account, credential: str, sealer: Sealer) -> Account:
+    """The account with this credential, sealed."""
+    return replace(account, credential=sealer.seal_text(credential, of_credential(account)))
+
+
+def of_credential(account: Account) -> str:
+    """Binds an account's credential to its PMS: to the origins of its base URL and of all URLs in its options, nested ones
+    included, because a mapping contains the token endpoint."""
+    addresses = {origin_of(address) for address in _addresses(dict(account.options))}
+    return _binding("credential", account.id, origin_of(account.base_url), *sorted(addresses))
+
+
+def _addresses(value: Any) -> Iterator[str]:
+    match value:
+        case dict():
+            for part in value.values():
+                yield from _addresses(part)
+        case list() | tuple():
+            for part in value:
+                yield from _addresses(part)
+        case str() if "://" in value:
+            yield from _ADDRESS.findall(value) if _SPACE.search(value) else [value]
+
+
+def of_client_key(account_id: str) -> str:
+    """A client certificate's key is its account's. It is used at the account's addresses, and never sent anywhere."""
+    return _binding("client-key", account_id)
+
+
+def of_card(request_id: str, account_id: str, base_url: str) -> str:
+    """A card is its submission's, for the PMS that its account had then."""
+    return _binding("card", request_id, account_id, origin_of(base_url))
+
+
+def is_card_of(bound_to: str, request_id: str, account_id: str) -> bool:
+    """Whether `bound_to` is that submission's, for any PMS."""
+    return bound_to.startswith(_binding("card", request_id, account_id)[:-1] + ",")
+
+
+def of_grant(account_id: str, credential: str) -> str:
+    """A grant is the account's, obtained with the credential of that digest."""
+    return _binding("grant", account_id, credential)
+
+
+def of_webhook_secret(endpoint_id: str) -> str:
+    """Binds a webhook's secret to the webhook; not to its URL, because customers may change that, and the secret is not sent
+    there."""
+    return _binding("webhook", endpoint_id)
+
+
+def origin_of(url: str) -> str:
+    """Scheme, host and port, in one spelling."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port or _PORTS.get(parts.scheme)
+    except ValueError:
+        return url
+    return f"{parts.scheme}://{parts.hostname or ''}:{port or ''}"
+
+
+def _binding(*parts: str) -> str:
+    return to_json(parts).decode()
