@@ -26,7 +26,7 @@ the judge, and a case in `tests/net/test_judge.py`.
 `make net HOURS=1` runs for an hour from a new seed, `URL=postgresql+asyncpg://...` on PostgreSQL; there the database does
 not go back, because only a file of SQLite can be put back within a moment.
 
-Each mend of the past was taken back (`tests/mutants/catalogue.py`), and the net had to find that: **seed** is the first
+Each mend of the past was taken back (`tests/mutants/catalogue.py`), and the net searched for each: **seed** is the first
 history that showed it, of as many **moves**, after so many **histories** and **seconds** of CPU; the same history holds with
 the mend.
 """
