@@ -40,35 +40,40 @@ _LIBRARIES: Final = (
 _STAGE, _STORE = "tests/stage", "tests/contract/store"
 MODULES: Final = {
     "worker/outcome/policy.py": [
-        f"{_STAGE}/worker/outcome",
-        f"{_STAGE}/worker/push",
-        f"{_STAGE}/reservation/test_evidence.py",
+        [f"{_STAGE}/worker/outcome/test_policy.py", f"{_STAGE}/worker/outcome/test_policy_retry.py"],
+        [f"{_STAGE}/worker/push/test_push.py", f"{_STAGE}/worker/push/test_push_cancelled.py"],
+        [f"{_STAGE}/worker/outcome/test_deadlines.py", f"{_STAGE}/worker/outcome/test_repair.py"],
     ],
     "worker/push/run.py": [
-        f"{_STAGE}/worker/push",
-        f"{_STAGE}/worker/outcome",
-        f"{_STAGE}/worker/dispatch/test_batch.py",
+        [f"{_STAGE}/worker/push/test_push.py"],
+        [f"{_STAGE}/worker/push/test_push_cancelled.py", f"{_STAGE}/worker/push/test_habits.py"],
     ],
-    "worker/lease.py": [
-        f"{_STAGE}/worker/test_lease.py",
-        f"{_STAGE}/worker/test_custody.py",
-        f"{_STAGE}/worker/test_service.py",
+    "worker/lease.py": [[f"{_STAGE}/worker/test_lease.py"], [f"{_STAGE}/worker/test_custody.py"]],
+    "worker/outcome/recorder.py": [
+        [f"{_STAGE}/worker/outcome/test_recorder.py", f"{_STAGE}/worker/outcome/test_outbox_publisher.py"],
+        [f"{_STAGE}/worker/test_contained.py"],
     ],
-    "worker/outcome/recorder.py": [f"{_STAGE}/worker/outcome", f"{_STAGE}/worker/test_contained.py"],
     "worker/intake/cancellations.py": [
-        f"{_STAGE}/worker/test_cancellation.py",
-        f"{_STORE}/test_cancellation_elsewhere.py",
+        [f"{_STAGE}/worker/test_cancellation.py"],
+        [f"{_STORE}/test_cancellation_elsewhere.py"],
     ],
     "store/submissions/statements/claims.py": [
-        *(f"{_STORE}/test_{name}.py" for name in ("store", "possibly_sent", "repairs", "outcomes", "submissions")),
-        f"{_STORE}/test_cancellations.py",
+        [f"{_STORE}/test_store.py"],
+        [f"{_STORE}/test_{name}.py" for name in ("possibly_sent", "outcomes", "cancellations", "repairs")],
     ],
-    "store/submissions/statements/cancellations.py": [f"{_STORE}/test_cancellations.py", f"{_STORE}/test_retention.py"],
-    "ingress/publish/publisher.py": [f"{_STAGE}/ingress/resending", f"{_STAGE}/ingress/test_acceptance.py"],
-    "ingress/publish/idempotency.py": [f"{_STAGE}/ingress/resending", f"{_STAGE}/ingress/test_acceptance.py"],
-    "ingress/publish/duplicates.py": [f"{_STAGE}/ingress/test_duplicates.py", f"{_STAGE}/ingress/resending"],
+    "store/submissions/statements/cancellations.py": [
+        [f"{_STORE}/test_cancellations.py"],
+        [f"{_STORE}/test_retention.py"],
+    ],
+    "ingress/publish/publisher.py": [
+        [f"{_STAGE}/ingress/test_acceptance.py", f"{_STAGE}/ingress/resending/test_resending.py"],
+        [f"{_STAGE}/ingress/bulk/test_bulk.py"],
+    ],
+    "ingress/publish/idempotency.py": [[f"{_STAGE}/ingress/resending"]],
+    "ingress/publish/duplicates.py": [[f"{_STAGE}/ingress/test_duplicates.py"], [f"{_STAGE}/ingress/resending"]],
 }
-"""The modules below `forwarder`, each with the tests that are run against its mutants."""
+"""The modules below `forwarder`, each with the groups of tests that are run against its mutants, one group after the other until
+one fails."""
 
 _OPERATORS: Final = (
     *(f"ReplaceComparisonOperator_{pair}" for pair in ("Eq_NotEq", "NotEq_Eq", "Lt_LtE", "LtE_Lt", "Gt_GtE", "GtE_Gt")),
@@ -129,8 +134,12 @@ def _all_of(module: str) -> Iterator[Mutant]:
             occurrence += 1
 
 
-def is_killed(mutant: Mutant, tests: Sequence[str]) -> bool:
-    """Whether one of the tests fails, or they take longer than `SECONDS`."""
+def is_killed(mutant: Mutant, groups: Sequence[Sequence[str]]) -> bool:
+    """Whether one of the tests fails, or a group of them takes longer than `SECONDS`."""
+    return any(_fails(mutant, tests) for tests in groups)
+
+
+def _fails(mutant: Mutant, tests: Sequence[str]) -> bool:
     child = os.fork()
     if child == 0:
         os.setsid()
@@ -178,20 +187,22 @@ def main() -> int:
         import_module(library)
     unbroken = Mutant("none.py", "", "")
     rows, survivors = list[str](), list[Mutant]()
-    for module, tests in MODULES.items():
+    for module, groups in MODULES.items():
         if options.only not in module:
             continue
-        if is_killed(unbroken, tests):
-            print(f"the tests of {module} fail without any mutant: {' '.join(tests)}", file=sys.stderr)
+        if is_killed(unbroken, groups):
+            print(f"the tests of {module} fail without any mutant", file=sys.stderr)
             return 1
         mutants = mutants_of(module, options.each, options.seed)
-        survived = [mutant for mutant in mutants if not is_killed(mutant, tests)]
+        survived = list[Mutant]()
+        for mutant in mutants:
+            if not is_killed(mutant, groups):
+                survived.append(mutant)
+                print(f"{mutant.module}\n{mutant.diff}\n", file=sys.stderr, flush=True)
         survivors += survived
         killed = len(mutants) - len(survived)
         rows.append(f"| `forwarder/{module}` | {len(mutants)} | {killed} | {100 * killed // max(len(mutants), 1)} % |")
         print(f"{rows[-1]}", file=sys.stderr, flush=True)
-        for mutant in survived:
-            print(f"{mutant.diff}\n", file=sys.stderr, flush=True)
     print("| module | mutants | killed | |", "|---|---:|---:|---:|", *rows, sep="\n")
     for mutant in survivors:
         print(f"\n{mutant.module}\n{mutant.diff}")

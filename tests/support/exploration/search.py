@@ -1,0 +1,79 @@
+"""Breadth-first search through all states, and the shortest story of what does not hold."""
+
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from unittest import mock
+
+from forwarder.pms.port import Capabilities
+from tests.support.exploration.pushes import Pushes
+from tests.support.exploration.rows import opened_rows
+from tests.support.exploration.world import Bound, State, Violation, World
+
+
+@dataclass(frozen=True, slots=True)
+class Explored:
+    """`story`: the shortest history that ends in a violation, step by step; empty if everything holds."""
+
+    states: int
+    steps: int
+    depth: int
+    seconds: float
+    complete: bool
+    violation: str = ""
+    story: tuple[str, ...] = field(default=())
+
+    def __str__(self) -> str:
+        rate = f"{self.states} states, {self.steps} steps, depth {self.depth}, {self.seconds:.1f} s"
+        if not self.violation:
+            return f"{rate}: everything holds" + ("" if self.complete else ", as far as it was explored")
+        told = "\n".join(f"{number:3}. {text}" for number, text in enumerate(self.story, 1))
+        return f"{rate}\n{self.violation}:\n{told}"
+
+
+def explore(
+    bound: Bound,
+    *,
+    capabilities: Capabilities,
+    settles: float = 30.0,
+    max_seconds: float = float("inf"),
+) -> Explored:
+    """Visits every state within the bound, nearest first, until one violates what must hold."""
+    began = time.monotonic()
+    with opened_rows() as rows, mock.patch("random.random", return_value=0.0):
+        pushes = Pushes(capabilities, settles)
+        world = World(bound, rows, pushes, settles=settles, key=capabilities.idempotent_create)
+        first = world.first()
+        came: dict[State, tuple[State | None, str, int]] = {first: (None, "", 0)}
+        queue, steps, depth = deque([first]), 0, 0
+
+        def explored(
+            violation: str = "", last: State | None = None, text: str = "", *, complete: bool = True
+        ) -> Explored:
+            story = [text] if text else []
+            while last is not None:
+                last, told, _ = came[last]
+                story.append(told)
+            seconds = time.monotonic() - began
+            return Explored(len(came), steps, depth, seconds, complete, violation, tuple(filter(None, story[::-1])))
+
+        while queue:
+            state = queue.popleft()
+            depth = came[state][2]
+            text, ends = "", True
+            try:
+                for text, after in world.steps(state):
+                    steps += 1
+                    ends = ends and bool(after.faults - state.faults)
+                    if after not in came:
+                        world.check(after)
+                        came[after] = (state, text, depth + 1)
+                        queue.append(after)
+                text = ""
+                if ends:
+                    world.check_end(state)
+            except Violation as violation:
+                return explored(str(violation), state, text)
+            if time.monotonic() - began > max_seconds:
+                return explored(complete=False)
+        return explored()
