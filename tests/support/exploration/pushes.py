@@ -1,4 +1,4 @@
-"""A worker's push as a function: the product's pipeline, pusher, lease and policy, from a leased row to the next request or decision.
+"""A worker's push as a function: the product's pipeline, pusher, lease and policy, from a leased row to a request or decision.
 
 The pipeline is a coroutine that stops at each request to the PMS. It is run from the start with the answers so far: so a push under
 way is a value, and any answer can be tried.

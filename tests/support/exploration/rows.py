@@ -1,7 +1,7 @@
 """The store as a function: the product's recorder and its statements on SQLite, from rows to rows.
 
-Each call puts the given rows into an emptied database, lets `SqlRecorder` do one thing, and reads the rows again. The result depends
-on nothing else, so it is remembered: most steps of an exploration were seen before, in another order.
+Each call puts the given rows into an emptied database, lets `SqlRecorder` do one thing, and reads the rows again. The
+result depends on nothing else, so it is remembered: most steps of an exploration were seen before, in another order.
 """
 
 import sqlite3
@@ -165,11 +165,10 @@ class Rows:
     def take_over(self, stored: Stored, worker_id: str) -> Stored:
         """The lease of `worker_id` has run out: its rows are due again."""
         left = tuple(each for each in stored.leases if each != worker_id)
-        rows = []
+        rows, stopped = [], [Heartbeat(worker_id, 0, 45.0)]
         for row in stored.rows:
             if field(row, "leased_by") == worker_id:
                 alone = Stored((row,), leases=stored.leases)
-                stopped = [Heartbeat(worker_id, 0, 45.0)]
                 after, _ = self._once(("over", row), alone, lambda: self._recorder.take_over(stopped, now=NOW))
                 rows.append(after.rows[0])
             else:

@@ -2,18 +2,22 @@
 
 import time
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Final
 from unittest import mock
 
-from forwarder.pms.port import Capabilities
 from tests.support.exploration.pushes import Pushes
 from tests.support.exploration.rows import opened_rows
 from tests.support.exploration.world import Bound, State, Violation, World
+from tests.support.worker.scripted_pms import FIND, KEY, NEITHER, ONLY_KEY
+
+PMS: Final = {"find": FIND, "key and find": KEY, "key": ONLY_KEY, "neither": NEITHER}
+"""What a PMS can be relied on for, by name: looked up by our reference, created again under our key, both, or neither."""
 
 
 @dataclass(frozen=True, slots=True)
 class Explored:
-    """`story`: the shortest history that ends in a violation, step by step; empty if everything holds."""
+    """`story`: the shortest history that ends in a violation; empty if everything holds. `faults`: those that struck."""
 
     states: int
     steps: int
@@ -21,7 +25,8 @@ class Explored:
     seconds: float
     complete: bool
     violation: str = ""
-    story: tuple[str, ...] = field(default=())
+    story: tuple[str, ...] = ()
+    faults: frozenset[str] = frozenset()
 
     def __str__(self) -> str:
         rate = f"{self.states} states, {self.steps} steps, depth {self.depth}, {self.seconds:.1f} s"
@@ -34,15 +39,15 @@ class Explored:
 def explore(
     bound: Bound,
     *,
-    capabilities: Capabilities,
+    pms: str = "find",
     settles: float = 30.0,
     max_seconds: float = float("inf"),
 ) -> Explored:
     """Visits every state within the bound, nearest first, until one violates what must hold."""
     began = time.monotonic()
     with opened_rows() as rows, mock.patch("random.random", return_value=0.0):
-        pushes = Pushes(capabilities, settles)
-        world = World(bound, rows, pushes, settles=settles, key=capabilities.idempotent_create)
+        pushes = Pushes(PMS[pms], settles)
+        world = World(bound, rows, pushes, settles=settles, key=PMS[pms].idempotent_create)
         first = world.first()
         came: dict[State, tuple[State | None, str, int]] = {first: (None, "", 0)}
         queue, steps, depth = deque([first]), 0, 0
@@ -55,7 +60,9 @@ def explore(
                 last, told, _ = came[last]
                 story.append(told)
             seconds = time.monotonic() - began
-            return Explored(len(came), steps, depth, seconds, complete, violation, tuple(filter(None, story[::-1])))
+            faults = frozenset[str]().union(*(each.faults for each in came))
+            told = tuple(filter(None, story[::-1]))
+            return Explored(len(came), steps, depth, seconds, complete, violation, told, faults)
 
         while queue:
             state = queue.popleft()

@@ -1,8 +1,8 @@
 """The states of an exploration, and the steps from each: callers, log, workers, store and PMS, with one of each fault.
 
-The decisions are the product's: what the store does is in `rows`, what a push does in `pushes`. Here are only the parties outside the
-forwarder, the order of events, and what must hold in every state. The clock stands still: when time passes, everything that waits
-comes nearer. So a state does not depend on when it was reached.
+The decisions are the product's: what the store does is in `rows`, what a push does in `pushes`. Here are only the parties
+outside the forwarder, the order of events, and what must hold in every state. The clock stands still: when time passes, everything
+that waits comes nearer. So a state does not depend on when it was reached.
 """
 
 from collections.abc import Iterator
@@ -75,8 +75,8 @@ class Message(NamedTuple):
 
 
 class Hand(NamedTuple):
-    """A row that a worker has in memory. `row`: as it was leased; `asked`: what its push waits for. `lost_after`, `cancelled_after`: how
-    many answers it had when the lease was lost, or when its cancellation was ingested; -1: it had not begun."""
+    """A row that a worker has in memory. `row`: as it was leased; `asked`: what its push waits for. `lost_after`,
+    `cancelled_after`: how many answers it had when its lease was lost, or its cancellation was ingested; -1: it had not begun."""
 
     row: Row
     answers: tuple[str, ...] = ()
@@ -122,8 +122,8 @@ class Worker(NamedTuple):
 
 
 class Booked(NamedTuple):
-    """What the PMS has under one reference. `hidden`: the seconds until it is shown; `flying`: of each
-    create that it has not carried out, the seconds until it must be, and until what it makes is shown; `yes`: a response said that it was made."""
+    """What the PMS has under one reference. `hidden`: the seconds until it is shown; `flying`: of each create that it has not
+    carried out, the seconds until it must be, and until what it makes is shown; `yes`: a response said that it was made."""
 
     made: int = 0
     cancelled: int = 0
@@ -137,8 +137,8 @@ class Booked(NamedTuple):
 
 
 class State(NamedTuple):
-    """`receipts`: of each submission that an ingress recognised, the request id that its caller was given. `position`: of the next message to ingest. `owner`: the worker that has the partition. `ended`: leases of workers that no longer
-    renew them, each with its age."""
+    """`receipts`: of each submission that an ingress recognised, the request id that its caller was given. `position`: of the next
+    message to ingest. `owner`: the worker that has the partition. `ended`: leases that are no longer renewed, each with its age."""
 
     sent: tuple[str, ...] = ()
     receipts: tuple[tuple[str, str], ...] = ()
@@ -206,6 +206,9 @@ class World:
         Steps of different submissions touch different rows, hands and bookings, so their order matters only to a fault that strikes
         between them. Once a history has had all of its faults, one order is enough.
         """
+        if any(seconds <= 0.0 for _, booked in state.pms for seconds, _ in booked.flying):
+            yield from self._arrives_late(state)  # it cannot come any later
+            return
         urgent = [*self._log(state)]
         for meant in "abc":
             own = [*self._works_on(state, meant), *self._answered(state, meant)]
@@ -214,7 +217,7 @@ class World:
                 break
         yield from urgent
         yield from self._arrives_late(state)
-        if not urgent and not any(seconds <= 0.0 for _, booked in state.pms for seconds, _ in booked.flying):
+        if not urgent:
             yield from self._time_passes(state)
         yield from self._mishaps(state)
 
@@ -268,10 +271,8 @@ class World:
                 if hand.request_id != on.request_id or on.held_by != worker.id:
                     continue
                 if hand.asked or hand.answers:
-                    hand = (
-                        hand if hand.cancelled_after is not None else hand._replace(cancelled_after=len(hand.answers))
-                    )
-                    worker = worker.with_hand(hand)
+                    if hand.cancelled_after is None:
+                        worker = worker.with_hand(hand._replace(cancelled_after=len(hand.answers)))
                 elif field(hand.row, "cancel_requested_at") is None:
                     row = state.stored.row(on.request_id)
                     assert row is not None
@@ -387,7 +388,8 @@ class World:
             yield "shown late", "lost", late
             yield "committed late", "lost", booked._replace(flying=(*booked.flying, (self._settles, self._settles)))
             yield "positive without proof", "positive", late._replace(yes=True)
-            yield "refused", "refused", booked
+            if not (self._key and booked.made):  # a PMS that keeps the key answers as it did
+                yield "refused", "refused", booked
             yield "down", "down", booked
 
     # --- time ---
@@ -433,13 +435,21 @@ class World:
         for worker_id, age in state.ended:
             if lease_is_over(age) and worker_id in state.stored.leases:
                 stored = self._rows.take_over(state.stored, worker_id)
-                yield f"the lease of {worker_id} is over, its rows are due", state._replace(stored=stored)
+                left = tuple(each for each in state.ended if each[0] != worker_id)
+                after = state._replace(stored=stored, ended=left, owner=self._owner_without(state, worker_id))
+                yield f"the lease of {worker_id} is over, its rows are due", after
         for worker in state.workers:
             if worker.stopped and worker.id not in state.stored.leases:
                 yield f"{worker.id} goes on, and finds its lease lost", self._wakes(state, worker)
         for fault, text, after in self._strikes(state) if len(state.faults) < self._bound.faults else ():
             if self._can(state, fault):
                 yield text, after._replace(faults=state.faults | {fault})
+
+    def _owner_without(self, state: State, worker_id: str) -> int:
+        """The log, too, has noticed that a suspended worker is gone."""
+        suspended = state.workers[state.owner].stopped and state.workers[state.owner].id == worker_id
+        awake = [worker.name for worker in state.workers if not worker.stopped]
+        return awake[0] if suspended and awake else state.owner
 
     def _wakes(self, state: State, worker: Worker) -> State:
         hands = tuple(
@@ -473,14 +483,29 @@ class World:
         if len(state.workers) > 1:
             other = (state.owner + 1) % len(state.workers)
             yield "rebalanced", f"the partition goes to worker-{other}", state._replace(owner=other)
-        flying = any(worker.hands for worker in state.workers) or any(each.flying for _, each in state.pms)
-        if state.stored.rows and not flying and not state.ended:
-            yield "outage until the deadline", "a day passes, with all workers away", self._later(state, DAY)
+        away = self._all_away(state)
+        if away is not None:
+            text = "the workers stop, and come back a day later"
+            yield "outage until the deadline", text, self._later(away, DAY)
         for row in state.stored.rows:
             if field(row, "status") == "FAILED":
                 name, revision = field(row, "request_id"), field(row, "revision")
                 replayed = state._replace(log=(*state.log, Message("replay", name, revision)))
                 yield "dead letter replayed", f"the dead letter of {name} is replayed", replayed
+
+    def _all_away(self, state: State) -> State | None:
+        """All rows given back, as by workers that are told to stop; None while a push is under way."""
+        hands = [hand for worker in state.workers for hand in worker.hands]
+        under_way = any(hand.asked or hand.answers for hand in hands) or any(each.flying for _, each in state.pms)
+        if under_way or state.ended or not state.stored.rows:
+            return None
+        for worker in state.workers:
+            for hand in worker.hands:
+                row = state.stored.row(hand.request_id)
+                assert row is not None
+                state = state.with_row(self._rows.release(state.stored, row, self._works[hand.row].leased_by))
+            state = state.with_worker(worker._replace(hands=()))
+        return state
 
     def _sends_again(self, state: State, name: str) -> Iterator[tuple[str, str, State]]:
         """By either ingress; one of them accepted the first. One with a key has the same request id again."""
@@ -569,14 +594,15 @@ class World:
         for name in cancelled:
             row = state.stored.row(originals.get(name, name))
             parked = any(name in each for each in state.stored.parked)
-            if row is not None and field(row, "cancel_requested_at") is None and not parked:
-                if field(row, "status") not in ("FAILED", "REJECTED"):
-                    raise Violation(f"the cancellation of {name} was ingested, and is nowhere")
+            unnoted = row is not None and field(row, "cancel_requested_at") is None and not parked
+            if unnoted and field(row, "status") not in ("FAILED", "REJECTED"):
+                raise Violation(f"the cancellation of {name} was ingested, and is nowhere")
 
     def _check_row(self, state: State, row: Row) -> None:
         name, status, due = field(row, "request_id"), field(row, "status"), field(row, "due_at")
         booked, cancelling = state.booked(name), field(row, "cancel_requested_at") is not None
-        unknown = bool(booked.flying) or any(
+        arrives = booked.flying and not (self._key and booked.made)
+        unknown = bool(arrives) or any(
             hand.request_id == name and hand.asked == "create" and hand.lost_after is None
             for worker in state.workers
             for hand in worker.hands
