@@ -19,8 +19,8 @@ believed, or by an operator.
 | ambiguous ones only | absence believed | as in the rows for none |
 
 An absence is believed when it was seen twice since the last open push: first no sooner than `settles` after that push, then at
-least half of `settles` later. If its worker died, the push may have gone on until the push time-out after that worker's lease, and the
-second must come `settles` after that. If the PMS shows bookings at once (`immediate`), one absence after the push time-out is enough.
+least half of `settles` later. If its worker died, the push may have gone on for the push time-out, and the second must come
+`settles` after that. If the PMS shows bookings at once (`immediate`), one absence after the push time-out is enough.
 Any refusal that follows an open push counts as ambiguous, because our own earlier booking may have caused it.
 A refusal in words that the adapter does not know never becomes the answer: once the absence is believed, it is created again.
 """

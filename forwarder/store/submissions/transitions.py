@@ -1,6 +1,6 @@
 """Every transition of a submission's state: who may make it, by which statement, and what the statement checks first.
 
-The statements are in `statements`; a test compiles each and looks for its checks. The page on guarantees prints this table.
+The statements are in `statements`; a test compiles each and looks for its checks. The page on the protocol prints this table.
 """
 
 from dataclasses import dataclass
