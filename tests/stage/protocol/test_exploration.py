@@ -49,7 +49,8 @@ def _sends_again_blindly(*_arguments: Any, may_create: bool) -> Any:
     return Create() if may_create else evidence.NotMade()
 
 
-_next_look, _seconds = vars(evidence)["_next_look"], PushClock.seconds
+_next_look: Callable[..., float | None] = vars(evidence)["_next_look"]
+_seconds = PushClock.seconds
 
 
 def _only_once(absences: Any, facts: Any, **more: Any) -> float | None:

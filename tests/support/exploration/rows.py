@@ -5,7 +5,7 @@ result depends on nothing else, so it is remembered: most steps of an exploratio
 """
 
 import sqlite3
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from datetime import datetime, timedelta
 from functools import partial
@@ -23,7 +23,7 @@ from forwarder.reservation.submission import Submission
 from forwarder.store.lists import reader
 from forwarder.store.lists.reader import SqlReader
 from forwarder.store.submissions.recorder import SqlRecorder
-from forwarder.store.submissions.work import Arrival, CancellationArrival, Ended, Heartbeat, Postponed, Work
+from forwarder.store.submissions.work import Arrival, CancellationArrival, Ended, Heartbeat, NotedOn, Postponed, Work
 from forwarder.store.tables import duplicates, metadata, parked_cancellations, reservations
 from tests.support.worker.works import NOW
 
@@ -120,7 +120,7 @@ class Rows:
         )
         return self._once(key, stored, lambda: self._recorder.ingest(worker_id, [arrival], now=NOW))
 
-    def cancel(self, stored: Stored, request: CancellationRequest) -> tuple[Stored, dict[str, Any]]:
+    def cancel(self, stored: Stored, request: CancellationRequest) -> tuple[Stored, Mapping[str, NotedOn]]:
         """A cancellation, with the rows that it concerns and who holds them."""
         arrival = CancellationArrival(request, NOW + timedelta(seconds=DAY))
         key = ("cancel", stored, request.request_id, request.revision)
@@ -188,7 +188,7 @@ class Rows:
             self._write(stored)
             result = run(call())
             known = self._known[key] = self._read(stored.leases), result
-        return known  # type: ignore[no-any-return]
+        return known
 
     def _write(self, stored: Stored) -> None:
         for table in (*_TABLES, "workers", "outbox"):
@@ -257,7 +257,7 @@ class _Database:
 def run(waiting: Awaitable[T]) -> T:
     """The result of what never really waits."""
     try:
-        waiting.__await__().send(None)  # type: ignore[attr-defined]
+        waiting.__await__().send(None)
     except StopIteration as done:
         return cast("T", done.value)
     raise AssertionError("it waits")

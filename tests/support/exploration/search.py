@@ -57,8 +57,8 @@ def explore(
         ) -> Explored:
             story = [text] if text else []
             while last is not None:
-                last, told, _ = came[last]
-                story.append(told)
+                last, before, _ = came[last]
+                story.append(before)
             seconds = time.process_time() - began
             faults = frozenset[str]().union(*(each.faults for each in came))
             told = tuple(filter(None, story[::-1]))
