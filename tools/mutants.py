@@ -11,6 +11,7 @@ import importlib.abc
 import importlib.util
 import os
 import random
+import resource
 import signal
 import sys
 import time
@@ -23,7 +24,8 @@ from types import ModuleType
 from typing import Final, NamedTuple
 
 ROOT: Final = Path(__file__).parents[1]
-SECONDS: Final = 120
+CPU_SECONDS: Final = 60
+SECONDS: Final = 900
 _LIBRARIES: Final = (
     *("pytest", "sqlalchemy.ext.asyncio", "aiosqlite", "alembic", "aiokafka", "asyncpg", "pydantic"),
     *(
@@ -135,7 +137,7 @@ def _all_of(module: str) -> Iterator[Mutant]:
 
 
 def is_killed(mutant: Mutant, groups: Sequence[Sequence[str]]) -> bool:
-    """Whether one of the tests fails, or a group of them takes longer than `SECONDS`."""
+    """Whether one of the tests fails, or a group of them takes longer than `CPU_SECONDS`, or waits for `SECONDS`."""
     return any(_fails(mutant, tests) for tests in groups)
 
 
@@ -145,6 +147,7 @@ def _fails(mutant: Mutant, tests: Sequence[str]) -> bool:
         os.setsid()
         code = 1
         try:
+            resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
             null = os.open(os.devnull, os.O_RDWR)
             for stream in (0, 1, 2):
                 os.dup2(null, stream)
@@ -157,7 +160,7 @@ def _fails(mutant: Mutant, tests: Sequence[str]) -> bool:
                 "no:cacheprovider",
                 "-k",
                 "not distributed",
-                "--timeout=60",
+                "--timeout=120",
                 "-W",
                 "ignore::pytest.PytestAssertRewriteWarning",
             )
