@@ -3,7 +3,7 @@ SHELL := /bin/sh
 # Tests start hundreds of processes: each would compile everything again.
 unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
-.PHONY: help install run demo test test-all net faults test-containers test-chart release-check check audit docs format trace house bench bench-peers bench-all lock clean
+.PHONY: help install run demo test test-all net faults mutants test-containers test-chart release-check check audit docs format trace house bench bench-peers bench-all lock clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -61,6 +61,10 @@ net: $(VENV)/.development ## random histories of the whole deployment in simulat
 
 faults: $(VENV)/.development ## the fault suite at length, into docs/explanation/reliability.md; SEED=7 repeats its faults, ARGS='-k kafka' selects
 	FORWARDER_TEST_REQUIRE=real $(BIN)/python -m pytest tests/fault --faults=long $(if $(SEED),--faults-seed=$(SEED)) $(ARGS)
+
+mutants: $(VENV)/.development ## mutation testing of the modules that carry the guarantees; installs cosmic-ray; takes an hour. ARGS='--only lease'
+	@$(PIP) install 'cosmic-ray>=8.7,<9'
+	$(BIN)/python -m tools.mutants $(ARGS)
 
 test-containers: $(VENV)/.development ## the composition in containers, killed and replaced under load; wants Docker with Compose and openssl, takes minutes
 	$(BIN)/python -m pytest tests/containers -s $(ARGS)

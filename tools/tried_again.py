@@ -23,7 +23,7 @@ _NEVER_AGAIN: Final = (
     "tests/contract/test_webhook_guarantees.py",
     "tests/journey/test_main_job.py",
 )
-_ROWS: Final = ("Never twice", "Never lost", "Cancelled stays cancelled", "Safe by the specification alone")
+_HEADINGS: Final = ("Never twice", "Never lost", "Cancelled stays cancelled", "Safe by the specification alone")
 _FAILED: Final = (
     "--numprocesses=0",
     "--last-failed",
@@ -58,9 +58,9 @@ def why_not_again(failed: Sequence[str], never: Sequence[str]) -> str:
 
 
 def never_again(guarantees: str) -> Sequence[str]:
-    """How the ids begin of those that are not tried again, some of them named in the table of guarantees."""
-    rows = [line for line in guarantees.splitlines() if any(f"| {row} |" in line for row in _ROWS)]
-    return [*_NEVER_AGAIN, *(path for row in rows for path in re.findall(r"`(tests/[\w/.]+)`", row))]
+    """How the ids begin of those that are not tried again, some of them named on the page of guarantees."""
+    sections = [text for text in guarantees.split("\n### ") if text.partition("\n")[0] in _HEADINGS]
+    return [*_NEVER_AGAIN, *(path for text in sections for path in re.findall(r"`(tests/[\w/.]+)`", text))]
 
 
 def _failed(command: Sequence[str]) -> Sequence[str]:

@@ -19,7 +19,8 @@ believed, or by an operator.
 | ambiguous ones only | absence believed | as in the rows for none |
 
 An absence is believed when it was seen twice since the last open push: first no sooner than `settles` after that push, then at
-least half of `settles` later. If the PMS shows bookings at once (`immediate`), one absence after the push time-out is enough.
+least half of `settles` later. If its worker died, the push may have gone on for the push time-out, and the second must come
+`settles` after that. If the PMS shows bookings at once (`immediate`), one absence after the push time-out is enough.
 Any refusal that follows an open push counts as ambiguous, because our own earlier booking may have caused it.
 A refusal in words that the adapter does not know never becomes the answer: once the absence is believed, it is created again.
 """
@@ -401,7 +402,7 @@ def next_step(evidence: Evidence, facts: Facts, now: datetime, waited: float, *,
         return SendAgain(0.0 if positive else _left(facts.push_seconds, waited))
     if not can_look:
         return Park("cannot_be_checked", _unchecked(facts))
-    after = _next_look(evidence.absences, facts, refused=refused)
+    after = _next_look(evidence.absences, facts, refused=refused, lost=pushes[-1].reason == WORKER_LOST)
     if after is not None:
         return LookUp(_left(after, waited))
     if evidence.ambiguous_creates >= MAX_CREATES and not refused:
@@ -432,9 +433,9 @@ def _look_up_positive(evidence: Evidence, waited: float) -> LookUp | Park:
     return Park("made_and_not_shown", "The PMS said that it was made, and does not show it.", look)
 
 
-def _next_look(absences: Sequence[Absence], facts: Facts, *, refused: bool) -> float | None:
+def _next_look(absences: Sequence[Absence], facts: Facts, *, refused: bool, lost: bool) -> float | None:
     """How long after the last open push the next look-up makes sense; None if the absences so far are believed. `refused`: the last
-    push was refused, and so made nothing itself."""
+    push was refused, and so made nothing itself. `lost`: its worker died, so it may have gone on for the push time-out."""
     if facts.immediate:
         soonest = 0.0 if refused else facts.push_seconds
         return None if any(one.after >= soonest for one in absences) else soonest
@@ -443,7 +444,7 @@ def _next_look(absences: Sequence[Absence], facts: Facts, *, refused: bool) -> f
     if first is None:
         # Early look-ups cost little, and find most bookings.
         return min(max(facts.push_seconds, 2 * absences[-1].after if absences else 0.0), settles)
-    second = first + settles / 2
+    second = max(first + settles / 2, facts.push_seconds + facts.settles if lost else 0.0)
     return None if any(one.after >= second for one in absences) else second
 
 

@@ -18,7 +18,7 @@ from tools.reference.mapping_format import mapping_format_page
 from tools.reference.metrics import metrics_page
 from tools.reference.roles import roles_page
 from tools.reference.settings import settings_page
-from tools.reference.transitions import guarantees_page
+from tools.reference.transitions import protocol_page
 
 FOLDER: Final = Path(__file__).parents[2]
 
@@ -37,7 +37,7 @@ def pages() -> Mapping[str, str]:
         "docs/reference/database-roles.md": roles_page(),
         "docs/operations/assumptions.md": assumptions_page(),
         "docs/decisions/index.md": decisions_page(),
-        "docs/explanation/guarantees.md": guarantees_page(),
+        "docs/explanation/protocol.md": protocol_page(),
         "deploy/helm/reservation-forwarder/files/settings.txt": chart_settings(),
     }
 

@@ -1,7 +1,7 @@
 """Every transition of a submission's state: who may make it, by which statement, and what the statement checks first.
 
 The statements are in `forwarder.store.submissions`; a test compiles each and looks for its checks. `reference.transitions` prints
-the table into the page on guarantees.
+the table into the page on the protocol.
 """
 
 from dataclasses import dataclass

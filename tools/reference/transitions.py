@@ -1,4 +1,4 @@
-"""The tables of docs/explanation/guarantees.md that the code has: the states of a submission, and what follows from evidence."""
+"""The tables of docs/explanation/protocol.md that the code has: the states of a submission, and what follows from evidence."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import Final
 from forwarder.reservation import evidence
 from tools.reference.transition_table import TRANSITIONS
 
-_PAGE: Final = Path(__file__).parents[2] / "docs/explanation/guarantees.md"
+_PAGE: Final = Path(__file__).parents[2] / "docs/explanation/protocol.md"
 _BEGIN: Final = "<!-- transitions: begin. Generated from tools/reference/transition_table.py. -->"
 _END: Final = "<!-- transitions: end -->"
 _EVIDENCE: Final = (
@@ -16,7 +16,7 @@ _EVIDENCE: Final = (
 )
 
 
-def guarantees_page() -> str:
+def protocol_page() -> str:
     """The page with its tables as the code has them; the rest as it is."""
     rows = [
         f"| {each.before or '—'} | {each.after} | {each.when} | {each.by} | {'; '.join(each.checks) or '—'} | `{each.statement}` |"

@@ -229,7 +229,7 @@ MUTATIONS = {
         "case InDoubt(reason) if False and outcome.made or",
     ),
     "first absence after settles": ("if one.after >= settles), None)", "if one.after >= facts.push_seconds), None)"),
-    "second absence later": ("second = first + settles / 2", "second = first"),
+    "second absence later": ("second = max(first + settles / 2,", "second = max(first,"),
     "never less than the push time-out": (
         "settles = max(facts.settles, facts.push_seconds)",
         "settles = facts.settles",
@@ -357,6 +357,16 @@ def test_workers_that_died_are_no_ambiguous_answers_of_the_pms() -> None:
     lost = Push(at(0.0), REFERENCE, Came.AMBIGUOUS, WORKER_LOST)
     known = Evidence((lost,) * 5).absent(at(120.0), 120.0).absent(at(180.0), 180.0)
     assert step(known, Facts(REFERENCE), seconds=180.0) == Create()
+
+
+def test_a_dead_workers_push_may_have_gone_on_for_the_push_time_out() -> None:
+    facts = Facts(REFERENCE, settles=PUSH)
+    known = (
+        Evidence((Push(at(0.0), REFERENCE, Came.AMBIGUOUS, WORKER_LOST),)).absent(at(30.0), 30.0).absent(at(45.0), 45.0)
+    )
+    assert step(known, facts, seconds=45.0) == LookUp(15.0)
+    assert step(known.absent(at(60.0), 60.0), facts, seconds=60.0) == Create()
+    assert step(unsure().absent(at(30.0), 30.0).absent(at(45.0), 45.0), facts, seconds=45.0) == Create()
 
 
 def test_after_half_an_hour_a_person_is_asked_about_a_positive_answer_that_is_not_shown() -> None:

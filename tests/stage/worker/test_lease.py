@@ -263,3 +263,7 @@ async def test_what_is_given_up_is_free_for_the_next_who_looks(store: _Store, cl
     await lease.end()
     assert not lease.held()
     assert await store.take_over([], now=NOW) == 1
+
+
+def test_a_lease_is_renewed_three_times_before_it_ends(store: _Store, clock: ManualClock) -> None:
+    assert Lease(store, clock, SECONDS).interval_seconds == SECONDS / 3

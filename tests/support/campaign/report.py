@@ -110,9 +110,9 @@ class Report:
 
 
 def _kept(page: Path) -> list[str]:
-    """What `make net` wrote below."""
-    _, heading, text = page.read_text().partition(RANDOM_HISTORIES) if page.exists() else ("", "", "")
-    return [heading + text] if heading else []
+    """The sections below, which others write."""
+    _, heading, text = page.read_text().partition("\n## ") if page.exists() else ("", "", "")
+    return [heading.lstrip() + text] if heading else []
 
 
 RANDOM_HISTORIES = "## Random histories"

@@ -34,5 +34,6 @@ the mend.
 
 def write(parts: Sequence[str]) -> None:
     """These lines follow the explanation, below what the fault suite wrote."""
-    before = PAGE.read_text().partition(RANDOM_HISTORIES)[0].rstrip()
-    PAGE.write_text("\n".join([before, "", _HEAD, *parts]) + "\n")
+    before, _, old = PAGE.read_text().partition(RANDOM_HISTORIES)
+    _, heading, after = old.partition("\n## ")
+    PAGE.write_text("\n".join([before.rstrip(), "", _HEAD, *parts]) + "\n" + heading + after)

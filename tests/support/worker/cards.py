@@ -98,7 +98,7 @@ def card_parts(keys: CardKeys | AsyncEngine | None = None, sealing_keys: OneSeal
     return CardParts(kept, sealing_keys or OneSealingKey(), KeyWrapper(Keyring([_SECRET])), refresh)
 
 
-def memory_vault() -> CardVault:
-    """One that has seen no card."""
-    parts = card_parts()
+def memory_vault(keys: MemoryCardKeys | None = None) -> CardVault:
+    """One that has seen no card, or those of `keys`."""
+    parts = card_parts(keys)
     return CardVault(parts.keys, parts.sealing_keys, parts.wrapper)

@@ -202,3 +202,13 @@ async def test_a_key_that_comes_twice_in_a_bulk_is_known_however_few_are_remembe
         results = (await house.client.post(BULK_PATH, json=items)).json()["data"]["results"]
         assert [item.get("problem", {}).get("status") for item in results] == [None, None, 422]
         assert len(house.requests) == 2
+
+
+async def test_ten_minutes_after_a_503_its_key_may_have_another_body(house: Stages) -> None:
+    """The log may have stored the first; then the worker ingests only that."""
+    house.log.away = True
+    assert (await _post(house, "order-42")).status_code == 503
+    _heal(house)
+    assert (await _post(house, "order-42", notes="another body")).status_code == 422
+    await house.clock.advance(601.0)
+    assert (await _post(house, "order-42", notes="another body")).status_code == 202

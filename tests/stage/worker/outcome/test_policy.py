@@ -173,6 +173,14 @@ def test_the_same_no_to_a_cancellation_keeps_the_reservation() -> None:
     assert final.cancel_problem["code"] == "cancellation_refused"
 
 
+def test_the_pauses_between_tries_of_a_cancellation_double() -> None:
+    row = replace(ROW, pms_reservation=PmsReservation("pms-1", {}))
+    due = [decide(replace(row, tries=tries), pushed(LATER), now=NOW, jitter=0.5) for tries in (1, 2, 3)]
+    assert [each.due_at - NOW for each in due if isinstance(each, Postponed) and each.due_at] == [
+        timedelta(seconds=seconds) for seconds in (2.0, 4.0, 8.0)
+    ]
+
+
 def test_what_may_have_been_made_is_not_refused_so() -> None:
     said = refused_in_words(3)
     assert isinstance(decided(ROW, PushResult(said.outcome, said.attempts, DOUBT, LookUp())), Postponed)

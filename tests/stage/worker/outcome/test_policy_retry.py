@@ -39,4 +39,7 @@ def test_what_may_have_been_made_is_looked_for_long_after_its_deadline_and_not_f
     late = deadline + LOOKED_FOR - timedelta(hours=2)
     hourly = next_look(30, now=late, deadline=deadline, min_seconds=None, jitter=0.5)
     assert hourly == late + timedelta(seconds=MAX_LOOK_PAUSE_SECONDS / 2)
-    assert next_look(30, now=deadline + LOOKED_FOR, deadline=deadline, min_seconds=None, jitter=0.0) is None
+    week = deadline + timedelta(days=7)
+    last = week - timedelta(seconds=2)
+    assert next_look(30, now=last, deadline=deadline, min_seconds=None, jitter=0.0) == last + timedelta(seconds=1)
+    assert next_look(30, now=week, deadline=deadline, min_seconds=None, jitter=0.0) is None

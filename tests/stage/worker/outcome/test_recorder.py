@@ -10,10 +10,11 @@ from structlog.testing import capture_logs
 
 from forwarder.process.containment import LOOPS, SYSTEMIC_AFTER
 from forwarder.reservation.evidence import Came
-from forwarder.reservation.outcome import Confirmed, Deferred, Outcome, Rejected, Status
+from forwarder.reservation.outcome import Confirmed, Deferred, InDoubt, Outcome, Rejected, Status
 from forwarder.reservation.problems.problem import Problem
-from forwarder.store.submissions.completion import with_attempt
-from forwarder.store.submissions.port import Attempt, Ended, OutboxEvent, Postponed
+from forwarder.reservation.request import SealedCard
+from forwarder.store.submissions.completion import completed, with_attempt
+from forwarder.store.submissions.port import Attempt, CardKey, Ended, OutboxEvent, Postponed
 from forwarder.store.submissions.recorder import Recorder
 from forwarder.topics.port import Topics
 from forwarder.worker.lease import Lease
@@ -25,7 +26,7 @@ from forwarder.worker.push_context import PushContext, PushResult
 from tests.support.log.signers import SIGNER
 from tests.support.memory.clock import ManualClock, settle
 from tests.support.memory.log import MemoryLog
-from tests.support.worker.cards import memory_vault
+from tests.support.worker.cards import MemoryCardKeys, memory_vault
 from tests.support.worker.works import NOW, account, work
 
 
@@ -58,14 +59,14 @@ class _Store:
 
 
 class _Site:
-    def __init__(self) -> None:
+    def __init__(self, keys: MemoryCardKeys | None = None) -> None:
         clock, topics, self.store = ManualClock(), Topics(), _Store()
         self.clock = clock
         recorder, settings = cast("Recorder", self.store), WorkerSettings(pause_seconds=0.0)
         self.lease = Lease(recorder, clock, 30.0)
         publisher = OutboxPublisher(recorder, MemoryLog(clock), SIGNER, topics, clock, settings)
         letters = DeadLetterWriter(topics, "workers")
-        self.outcomes = OutcomeRecorder(recorder, publisher, letters, self.lease, clock, settings, memory_vault())
+        self.outcomes = OutcomeRecorder(recorder, publisher, letters, self.lease, clock, settings, memory_vault(keys))
         self.released: list[int] = []
 
     def pushed(self, number: int, *outcomes: Outcome) -> PushContext:
@@ -99,6 +100,19 @@ async def test_each_is_released_and_logged_once_whether_it_was_recorded_or_not()
     assert site.released == [1, 2]
     assert [(entry["reservation_id"], entry["recorded"]) for entry in logs] == [(1, True), (2, False)]
     assert site.store.recorded == [1]
+
+
+@pytest.mark.parametrize(("status", "destroyed"), [(Status.FAILED, True), (Status.IN_DOUBT, False)])
+async def test_a_card_is_destroyed_with_the_final_outcome_and_kept_in_doubt(status: Status, destroyed: bool) -> None:
+    keys = MemoryCardKeys()
+    site = _Site(keys)
+    card = SealedCard("sealed", "4242")
+    row = replace(work(1, card=card), leased_by=site.lease.worker_id)
+    keys.held[row.submission.request_id] = CardKey(row.submission.request_id, "secret", "number", None, NOW)
+    result = PushResult(InDoubt("pms_timed_out", "No answer."), ())
+    decision = completed(row, (), status, now=NOW, problem=Problem("delivery_failed", "", 502, ""))
+    await site.outcomes.record(PushContext(account(), row, result=result, decision=decision))
+    assert (keys.held == {}) is destroyed
 
 
 async def test_who_waits_learns_the_same() -> None:

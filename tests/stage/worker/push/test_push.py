@@ -14,7 +14,9 @@ from forwarder.reservation.problems.problem import Problem
 from forwarder.reservation.request import SealedCard
 from forwarder.store.submissions.port import Ended, Work
 from forwarder.worker.outcome.policy import decide
+from forwarder.worker.push.pusher import Timing
 from forwarder.worker.push_context import CancelledMeanwhile, LeaseLost, too_late
+from tests.support.memory.clock import ManualClock
 from tests.support.worker.scripted_pms import FIND, KEY, NEITHER, ONLY_KEY, CardsInTheClear, ScriptedPms, pusher_to
 from tests.support.worker.works import BASE_URL, NOW, account, carried, doubtful, work
 
@@ -339,3 +341,29 @@ def _whole_property(row: Work) -> Work:
     """As kinds without rooms take it."""
     fields = {**row.submission.reservation, "roomId": row.submission.reservation["propertyId"], "morChannel": "SELF"}
     return replace(row, submission=replace(row.submission, reservation=fields))
+
+
+async def test_the_next_look_up_counts_from_the_last_open_push() -> None:
+    clock = ManualClock()
+    pms = ScriptedPms(FIND, LATER, Absent(), UNSURE)
+    pusher = pusher_to(pms, clock=clock, timing=Timing(30.0, 120.0))
+    row = work(possibly_sent=True)
+    assert pusher.seconds_to_wait(account(), row) == 30.0
+    await clock.advance(50.0)
+    assert (await pusher.push(account(), row)).step == LookUp(0.0)
+    looked = replace(row, evidence=row.evidence.absent("2027-01-01T00:02:00.000Z", 120.0))
+    await clock.advance(200.0)
+    pushed = await pusher.push(account(), looked)
+    assert (pms.calls, pushed.outcome) == (["find", "find", "create"], UNSURE)
+    assert pushed.step == LookUp(30.0), "a new push may take its time again"
+
+
+async def test_what_is_not_shown_says_how_often_it_was_looked_up() -> None:
+    clock = ManualClock()
+    pusher = pusher_to(ScriptedPms(FIND, Absent()), clock=clock, timing=Timing(30.0, 120.0))
+    row = work(possibly_sent=True)
+    pusher.seconds_to_wait(account(), row)
+    await clock.advance(40.0)
+    outcome = (await pusher.push(account(), row)).outcome
+    assert isinstance(outcome, InDoubt)
+    assert outcome.detail.startswith("The PMS does not show it. It was looked up once since then")
