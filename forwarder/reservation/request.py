@@ -72,7 +72,8 @@ def _price(value: object) -> object:
     return Decimal(text) if "." in text[-1 - MAX_DECIMALS :] else without_noise(Decimal(text))
 
 
-_MAX_EXACT_FLOAT: Final = 2**53
+_MAX_EXACT_FLOAT: Final = 2**53 - 1
+"""2^53 may have been written as 2^53 + 1."""
 _MAX_INTEGER: Final = 2**63 - 1
 
 INEXACT: Final = "inexact_number"

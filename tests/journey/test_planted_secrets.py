@@ -155,7 +155,11 @@ async def _ended(running: Deployment, planted: Planted, account: str, mode: str,
 
 
 async def _refused_at_the_door(running: Deployment, planted: Planted) -> None:
-    for more in ({"cardDetails": planted.card() | {"expiryYear": 31}}, {"transactionId": planted.card()["cardNumber"]}):
+    card = planted.card()
+    for more in (
+        {"cardDetails": planted.card() | {"expiryYear": [31]}},
+        {"cardDetails": card, "transactionId": card["cardNumber"]},
+    ):
         answer = await running.submit("generic", booking(4, **more))
         assert answer.status_code == 422, answer.text
         planted.told.append(answer.text)

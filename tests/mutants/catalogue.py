@@ -166,8 +166,8 @@ MUTANTS: Final = (
         "takeover-forgets-the-push",
         "The row of a worker that died over a push is free, as if nothing had been sent.",
         _LEASES,
-        "    sent = and_(_row.status == PENDING, or_(_row.pushing, target != none))",
-        "    sent = and_(_row.status == PENDING, _row.pushing, target != none)",
+        "    sent = sa.and_(_row.status == PENDING, sa.or_(_row.pushing, target != none))",
+        "    sent = sa.and_(_row.status == PENDING, _row.pushing, target != none)",
         ("NextReplies", "KillWorker", "Strike"),
     ),
     Mutant(
@@ -254,8 +254,8 @@ MUTANTS: Final = (
     Mutant(
         "conflict-is-not-told",
         "Two ingresses accept two bodies under one key; the second is dropped, and nobody is told.",
-        "forwarder/store/submissions/recorder.py",
-        "            await connection.execute(self._note_conflicts, {BATCH: noted})",
+        "forwarder/store/submissions/intake.py",
+        "            await connection.execute(duplicates.note_conflicts(), {BATCH: noted})",
         "            _ = noted",
         ("ReuseKey", "CutOff", "StopWorker"),
     ),

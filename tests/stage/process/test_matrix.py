@@ -22,7 +22,7 @@ from structlog.testing import capture_logs
 
 import forwarder.assembly.cards as assembly_cards
 import forwarder.assembly.roles.role as assembly_role
-import forwarder.store.submissions.recorder as store_recorder
+import forwarder.store.submissions.leases as store_leases
 from forwarder.console.recent import Recent
 from forwarder.notifier import intake as notifier_intake
 from forwarder.notifier import posting
@@ -327,7 +327,7 @@ UNITS: Final = (
     Unit(Where.OUTCOMES, Recorder, "record", _in_doubt),
     Unit(Where.OUTBOX, recorder, "encode_result", _kept_in_outbox),
     Unit(Where.DEADLINES, deadlines, "decide", _ended),
-    Unit(Where.SWEEP, store_recorder, "work_of", _resting),
+    Unit(Where.SWEEP, store_leases, "work_of", _resting),
 )
 
 
@@ -560,7 +560,7 @@ async def _sealing_keys(ten: Ten) -> None:
 
 
 async def _register(ten: Ten) -> None:
-    injected, clock, stop = ten.inject(ProcessRegister, "tell"), ManualClock(), asyncio.Event()
+    injected, clock, stop = ten.inject(ProcessRegister, "report"), ManualClock(), asyncio.Event()
     settings = SimpleNamespace(environment=SimpleNamespace(revision="1"))
     backend: Any = SimpleNamespace(clock=clock, engine=ten.engine, settings=settings)
     async with assembly_role.telling_of_itself("query", backend, stop, lambda: ()):

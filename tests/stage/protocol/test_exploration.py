@@ -5,13 +5,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from forwarder.store.submissions.statements import cancellations, claims, leases, outcomes
 from sqlalchemy import null, true
 
 from forwarder.reservation import duplicates, evidence
 from forwarder.reservation.duplicates import Earlier
 from forwarder.reservation.evidence import NOTHING_SENT, Create
-from forwarder.store.submissions import rows
+from forwarder.store.submissions import cancellations, leases, recorder, rows
 from forwarder.store.tables import reservations
 from forwarder.worker.lease import Lease, LeaseWatch
 from forwarder.worker.outcome import policy
@@ -62,14 +61,15 @@ def _forgets_that_workers_die(absences: Any, facts: Any, *, refused: bool, **_mo
 
 
 def _held_by_anybody(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(outcomes, "HELD", true())
-    patch.setattr(outcomes, "postpone", outcomes.postpone.__wrapped__)
-    patch.setattr(outcomes, "finish", outcomes.finish.__wrapped__)
+    patch.setattr(leases, "HELD", true())
+    patch.setattr(recorder, "HELD", true())
+    patch.setattr(recorder, "postpone", leases.postpone.__wrapped__)
+    patch.setattr(recorder, "finish", recorder.finish.__wrapped__)
 
 
 def _claims_what_is_held(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(claims, "_due", reservations.c.due_at <= vars(claims)["_now"])
-    patch.setattr(claims, "claim", claims.claim.__wrapped__)
+    patch.setattr(leases, "_due", reservations.c.due_at <= vars(leases)["_now"])
+    patch.setattr(leases, "claim", leases.claim.__wrapped__)
 
 
 def _takes_over_without_a_trace(patch: pytest.MonkeyPatch) -> None:
