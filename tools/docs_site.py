@@ -24,7 +24,8 @@ def on_files(files: Files, config: Any) -> Files:
     """Add what lies outside docs/."""
     for name, uri in PAGES.items():
         files.append(File.generated(config, uri, abs_src_path=str(ROOT / name)))
-    for path in sorted((ROOT / "schemas").rglob("*.*")):
+    published = ROOT / "forwarder" / "http" / "published"
+    for path in sorted([*(ROOT / "schemas").rglob("*.*"), *published.glob("*.yaml")]):
         files.append(File.generated(config, path.relative_to(ROOT).as_posix(), abs_src_path=str(path)))
     return files
 
