@@ -1,5 +1,6 @@
 """Dry runs of adapters: the requests that would be made, by the adapter's own code, and sent to nobody."""
 
+import json
 from typing import Any
 
 import pytest
@@ -46,6 +47,14 @@ async def test_a_form_is_shown_by_its_fields() -> None:
     assert paths(rehearsal)[:2] == ["POST /base/postReservation", "POST /base/postReservationNote"]
     assert rehearsal.requests[0].body["rooms[0][roomTypeID]"] == "5001"
     assert rehearsal.requests[1].body["reservationNote"].startswith("Late arrival\n")
+
+
+@pytest.mark.parametrize("kind", sorted({*KINDS} - {"generic", "website-builder"}))
+@pytest.mark.parametrize("guest", [{}, {"email": "ana@example.com"}])
+async def test_a_guest_without_a_name_gets_one_where_the_pms_needs_it(kind: str, guest: dict[str, str]) -> None:
+    rehearsal = await tried(kind, booking(guest=guest), **SITES[kind].options)
+    sent = [request.body for request in rehearsal.requests if request.method == "POST"]
+    assert "Guest" in json.dumps(sent) or (guest and "ana@example.com" in json.dumps(sent))
 
 
 async def test_what_only_the_pms_can_say_is_assumed_and_said_to_be() -> None:
