@@ -86,7 +86,7 @@ class HttpRequest:
     def with_media_type(self, refused: Problem) -> Problem:
         """`refused`, the refusal of the media type, with the headers that came."""
         given = [
-            f"{name}: {mask(self.fields[field].decode('latin-1')[:_MAX_SHOWN])}"
+            f"{name}: {mask(self.fields[field].decode('latin-1'))[:_MAX_SHOWN]}"
             for field, name in ((b"content-type", "Content-Type"), (b"content-encoding", "Content-Encoding"))
             if field in self.fields
         ]

@@ -48,5 +48,5 @@ def _unknown(name: str, known: Collection[str]) -> Fault:
     else:
         hint = f"there are {', '.join(sorted(known))}" if known else "this operation takes none"
     # The name may be anything, a card number too.
-    shown = mask(name[:_MAX_SHOWN]).replace("~", "~0").replace("/", "~1")
+    shown = mask(name)[:_MAX_SHOWN].replace("~", "~0").replace("/", "~1")
     return Fault(f"/{shown}", "unknown_parameter", f"is no query parameter of this operation: {hint}")

@@ -84,7 +84,7 @@ def _of_field(kind: str, loss: Loss) -> CallerWarning:
 
 def _ignored(field: UnknownField) -> CallerWarning:
     # The name may be anything, a card number too.
-    name = mask(field.name[:_MAX_NAME])
+    name = mask(field.name)[:_MAX_NAME]
     meant = nearest(field.name, field.known)
     hint = "" if meant is None else f" Did you mean {meant}?"
     pointer = f"{field.place}/{name.replace('~', '~0').replace('/', '~1')}"

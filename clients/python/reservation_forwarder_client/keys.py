@@ -2,6 +2,7 @@
 
 import secrets
 from collections.abc import Mapping
+from threading import Lock
 from typing import Any, Final
 
 _MAX_KEPT: Final = 1_000
@@ -18,6 +19,7 @@ class FailedKeys:
 
     def __init__(self) -> None:
         self._kept: dict[int, tuple[Mapping[str, Any], bytes, str]] = {}
+        self._changing = Lock()
 
     def key_for(self, reservation: Mapping[str, Any], body: bytes) -> str:
         """The key of the failed call with this object and `body`, or a new one."""
@@ -26,11 +28,13 @@ class FailedKeys:
 
     def keep(self, reservation: Mapping[str, Any], body: bytes, key: str) -> None:
         """Call when submitting `reservation` under `key` failed."""
-        self._kept.pop(id(reservation), None)
-        while len(self._kept) >= _MAX_KEPT:
-            self._kept.pop(next(iter(self._kept), 0), None)
-        self._kept[id(reservation)] = reservation, body, key
+        with self._changing:
+            self._kept.pop(id(reservation), None)
+            if len(self._kept) >= _MAX_KEPT:
+                del self._kept[next(iter(self._kept))]
+            self._kept[id(reservation)] = reservation, body, key
 
     def forget(self, reservation: Mapping[str, Any]) -> None:
         """Call when it was accepted."""
-        self._kept.pop(id(reservation), None)
+        with self._changing:
+            self._kept.pop(id(reservation), None)

@@ -112,7 +112,7 @@ def _masked(name: str, value: Any) -> Any:
 
 
 def _text(text: str) -> str:
-    return mask(text[:_MAX_TEXT])
+    return mask(text)[:_MAX_TEXT]
 
 
 def commands() -> Commands:

@@ -36,6 +36,18 @@ async def test_json_is_taken(house: Stages, content_type: str) -> None:
     assert answer.status_code == 202
 
 
+async def test_no_part_of_a_card_number_comes_back_where_names_are_cut(house: Stages) -> None:
+    name = "x" * 50 + " 4111111111111111"  # longer than what is shown of a name
+    body = _json(BOOKING_ENGINE)
+    header = await house.client.post(BOOKING_ENGINE_PATH, content=body, headers={"Content-Type": f"text/{name}"})
+    query = await house.client.post(BOOKING_ENGINE_PATH, content=body, params={name: "1"})
+    unknown = await house.client.post(BOOKING_ENGINE_PATH, json=BOOKING_ENGINE | {name: 1})
+    assert (header.status_code, query.status_code, unknown.status_code) == (415, 400, 202)
+    assert unknown.json()["warnings"][0]["code"] == "unknown_field"
+    for answer in (header, query, unknown):
+        assert "4111111" not in answer.text
+
+
 @pytest.mark.parametrize(
     "headers",
     [
