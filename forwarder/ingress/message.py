@@ -142,8 +142,7 @@ class NewSubmission(NamedTuple):
     similar_refused: bool = False
 
     def message(self, accepted_at: str) -> Message:
-        message = encode_submission(self, accepted_at, self.reservation)
-        return message if self.partition is None else replace(message, partition=self.partition)
+        return encode_submission(self, accepted_at, self.reservation, self.partition)
 
 
 @dataclass(frozen=True, slots=True)

@@ -92,7 +92,9 @@ class SubmissionFields(Protocol):
     def natural(self) -> NaturalKey | None: ...
 
 
-def encode_submission(submission: SubmissionFields, accepted_at: str, reservation: bytes) -> Message:
+def encode_submission(
+    submission: SubmissionFields, accepted_at: str, reservation: bytes, partition: int | None = None
+) -> Message:
     """The message for `submission`. `accepted_at` and `reservation` are passed in serialised, so that the request is
     serialised only once."""
     envelope: dict[str, Any] = {
@@ -120,6 +122,7 @@ def encode_submission(submission: SubmissionFields, accepted_at: str, reservatio
         submission.key.encode(),
         json_text(envelope)[:-1] + b',"reservation":' + reservation + b"}",
         event_headers(submission.request_id, _SUBMITTED, accepted_at, submission.request_id, submission.trace),
+        partition,
     )
 
 
