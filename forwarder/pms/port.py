@@ -5,7 +5,7 @@ Nothing of this port raises for what a PMS, or the way to it, may do; `UnknownKi
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Any, Final, Literal, Protocol
 
 from forwarder.pms.auth.grants import Grants, MemoryGrants
 from forwarder.reservation.booking import Booking
@@ -105,10 +105,12 @@ OVERLOADED: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """At most `requests` within any `seconds`."""
+    """At most `requests` within any `seconds`, for one account, or for all accounts that are reached from one address: the
+    deployment counts as one."""
 
     requests: int
     seconds: float
+    per: Literal["account", "address"] = "account"
 
 
 @dataclass(frozen=True, slots=True)

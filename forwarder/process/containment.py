@@ -57,6 +57,7 @@ class Where(StrEnum):
     CARDS = "cards"
     REPUBLISH = "republish"
     BREAKERS = "breakers"
+    RATE_LOANS = "rate_loans"
     STANDING = "standing"
     STANDING_LAG = "standing_lag"
     RETENTION = "retention"

@@ -308,6 +308,15 @@ IS_SET_ASIDE: Final = sa.text(_SET_ASIDE)
 """Events that could not be published; literally the condition of the index."""
 _partial_index("outbox_set_aside", outbox.c.id, where=sa.text(_SET_ASIDE))
 
+rate_buckets = sa.Table(
+    "rate_buckets",
+    metadata,
+    sa.Column("name", Key, primary_key=True),
+    sa.Column("full_at", sa.Double, nullable=False),
+    postgresql_with={"fillfactor": 50},
+)
+"""The token buckets that workers share; `full_at`: when each is full again, in seconds since 1970 by the database's clock."""
+
 suspects = sa.Table(
     "suspects",
     metadata,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from forwarder.pms.port import PmsDirectory
 from forwarder.process.clock import Clock
+from forwarder.process.token_loans import Lender
 from forwarder.tenancy.port import Directory, Unsealer
 from forwarder.topics.port import Log, LogGap, Publisher, Topics
 from forwarder.topics.signing import MessageSigner
@@ -95,6 +96,8 @@ class WorkerParts:
     """None: this worker does not report the backlog."""
     sweeper: RetentionSweeper | None = None
     """None: this worker does not remove guests' data."""
+    lender: Lender | None = None
+    """None: there is no other worker that could share the accounts' limits."""
     lacking: Lacking | None = None
     """None if store and log are created together, so that the store cannot lack results."""
     topic_losses: TopicLosses | None = None

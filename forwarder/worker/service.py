@@ -20,6 +20,7 @@ from forwarder.worker.backlog import BacklogMetrics
 from forwarder.worker.cards.keeper import CardKeeper
 from forwarder.worker.cards.vault import CardVault
 from forwarder.worker.dispatch.dispatcher import Dispatcher
+from forwarder.worker.dispatch.rate_loans import Loans
 from forwarder.worker.dispatch.throttle import Throttles
 from forwarder.worker.intake.sources import Intake, Sweep
 from forwarder.worker.intake.watch import IntakeWatch
@@ -65,7 +66,8 @@ class Worker:
         self._outbox = OutboxPublisher(recorder, parts.publisher, parts.signer, parts.topics, clock, settings)
         cards = CardVault(parts.cards.keys, parts.cards.sealing_keys, parts.cards.wrapper)
         self._cards = CardKeeper(parts.cards, cards, parts.log, parts.topics.requests, settings.group, clock)
-        throttles = self._throttles = Throttles(clock, parts.pms.limits)
+        self._loans = None if parts.lender is None else Loans(parts.lender, clock)
+        throttles = self._throttles = Throttles(clock, parts.pms.limits, self._loans)
         self._outcomes = OutcomeRecorder(
             recorder, self._outbox, letters, self._lease, clock, settings, cards, failing=throttles.failing
         )
@@ -100,6 +102,8 @@ class Worker:
             max_per_create=pusher.max_per_create,
             target=pusher.target,
         )
+        if self._loans is not None:
+            self._loans.on_lent = self._dispatcher.proceed
         self._sweep = Sweep(parts, self._dispatcher, self._lease, self.holds)
         self._deadlines = DeadlineKeeper(parts, self._dispatcher, self._lease, self._outcomes)
         self._watch = IntakeWatch(clock)
@@ -230,6 +234,7 @@ class Worker:
             Where.CARDS: self._cards.keep,
             Where.REPUBLISH: self._outbox.republish,
             Where.BREAKERS: self._show_breakers,
+            **({} if self._loans is None else {Where.RATE_LOANS: self._loans.exchange}),
             **({} if teller is None else {Where.STANDING: teller.read_backlog, Where.STANDING_LAG: teller.read_lag}),
         }
 

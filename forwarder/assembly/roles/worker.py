@@ -18,9 +18,10 @@ from forwarder.pms.directory import Traces, open_directory
 from forwarder.pms.http.client import PushPolicy
 from forwarder.pms.registry import registered
 from forwarder.process.supervision import Stop, side_by_side
-from forwarder.settings import Settings
+from forwarder.settings import Embedded, Settings
 from forwarder.store.deployment import BacklogReader
 from forwarder.store.lists.reader import SqlReader
+from forwarder.store.rate_loans import SqlLender
 from forwarder.store.retention import GuestStore
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.store.submissions.recorder import Recorder
@@ -86,6 +87,7 @@ async def open_worker(stack: AsyncExitStack, backend: Backend, publisher: Publis
         cards=card_parts(backend),
         credential_key=(await backend.request_ids()).mac_key,
         backlog=backlog_sources(backend),
+        lender=None if isinstance(settings.backend, Embedded) else SqlLender(backend.engine),
         lacking=recovery_check(backend, await backend.request_ids(), signer).lacking,
         topic_losses=topic_check(backend),
         sweeper=RetentionSweeper(GuestStore(backend.engine), RetentionPolicies(backend.engine), clock),

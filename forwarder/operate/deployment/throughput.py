@@ -152,8 +152,8 @@ class PmsState:
     """The throttling of one account's PMS.
 
     `left_alone`: at how many of `workers` its breaker is not closed, or its PMS asked for a pause; `reason`: why. `wait_seconds`:
-    until the first of them asks it again, None where one is asking. `in_flight` pushes, of `limit` at the moment and `allowed`,
-    and `requests_left` of `requests_burst` are sums: each worker counts by itself. None where nothing limits the rate.
+    until the first of them asks it again, None where one is asking. `in_flight` pushes, of `limit` at the moment and `allowed`, are
+    sums: each worker counts by itself. `requests_left` of `requests_burst`: of the rate that they share; None without a limit.
     """
 
     workers: int
@@ -196,6 +196,6 @@ def _together(states: Sequence[ThrottleState]) -> PmsState:
         in_flight=sum(each.in_flight for each in states),
         limit=sum(each.limit for each in states),
         allowed=sum(each.allowed for each in states),
-        requests_left=sum(each.requests_left or 0.0 for each in limited) if limited else None,
-        requests_burst=sum(each.requests_burst or 0.0 for each in limited) if limited else None,
+        requests_left=min((each.requests_left or 0.0 for each in limited), default=None),
+        requests_burst=max((each.requests_burst or 0.0 for each in limited), default=None),
     )

@@ -145,6 +145,8 @@ class Allowed(Table):
     """The most requests …"""
     seconds: Annotated[float, Field(gt=0)]
     """… within that many seconds."""
+    per: Literal["account", "address"] = "account"
+    """Whose requests are counted: one account's, or those of all accounts, since they come from one address."""
 
 
 class FromOption(Table):
@@ -315,7 +317,7 @@ class PmsMapping(Table):
 
     @property
     def published_limits(self) -> Limits:
-        each = tuple(Limit(one.requests, one.seconds) for one in self.limits)
+        each = tuple(Limit(one.requests, one.seconds, one.per) for one in self.limits)
         more = 0 if self.confirm is None else 1 + (self.confirm.read_back is not None)
         return Limits(each, requests_per_push=self.create.requests + (self.create.guest is not None) + more)
 

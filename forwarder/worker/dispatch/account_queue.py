@@ -106,7 +106,7 @@ class AccountQueue:
         if account != self.account:
             self.account = account
             self._throttle.configure(account)
-        self._continue()
+        self.proceed()
 
     def offer(self, work: Work) -> None:
         """Push `work` when its turn comes."""
@@ -134,7 +134,7 @@ class AccountQueue:
         """Starts no more pushes. The caller withdraws the rows that have not started."""
         self._stopped = True
 
-    def _continue(self) -> None:
+    def proceed(self) -> None:
         """Starts what has become possible, perhaps before its planned time."""
         if self._pause is not None and self._throttle.pace_delay() == 0.0:
             self._end_pause()
@@ -188,8 +188,10 @@ class AccountQueue:
         self._start_what_may()
 
     def _resume_in(self, seconds: float) -> None:
-        if seconds < math.inf:  # otherwise the end of the push that is waited for continues the queue
+        if seconds < math.inf:
             self._pause = asyncio.create_task(self._resume_after(seconds))
+        else:  # the loan continues the queue
+            self._throttle.want(self._throttle.limit - self._in_flight, self.waiting)
 
     def _end_pause(self) -> None:
         while self._breaker_pauses:
@@ -277,7 +279,7 @@ class AccountQueue:
                 self._waiting.appendleft(aside.popleft())
                 if not aside:
                     del self._aside[room]
-        self._continue()
+        self.proceed()
 
 
 def room_of(work: Work) -> str:

@@ -100,6 +100,11 @@ class Dispatcher:
         queue.configure(account)
         return self._withdraw_from(queue, lambda _: True) if account.paused else []
 
+    def proceed(self, account_id: str) -> None:
+        """Starts what the account's throttle permits now."""
+        if account_id in self._queues:
+            self._queues[account_id].proceed()
+
     def held_ids(self) -> Collection[int]:
         """The ids of the rows that are held."""
         return self._budget.ids()

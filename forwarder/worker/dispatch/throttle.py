@@ -20,7 +20,8 @@ from forwarder.store.submissions.port import ThrottleState
 from forwarder.tenancy.port import Account
 from forwarder.worker.dispatch.breaker import Breaker, BreakerState, Tolerance
 from forwarder.worker.dispatch.concurrency_limit import ConcurrencyLimit
-from forwarder.worker.dispatch.rate_budget import rate_budget_of
+from forwarder.worker.dispatch.rate_budget import Budgets
+from forwarder.worker.dispatch.rate_loans import Loans
 from forwarder.worker.push_context import Health, HealthSignal
 
 _log = structlog.get_logger(__name__)
@@ -51,12 +52,13 @@ class Admission(NamedTuple):
 class Throttle:
     """The throttle of one account. Implements `Pace`, through which the PMS client reports requests and requested pauses."""
 
-    def __init__(self, account: Account, clock: Clock, published: Published) -> None:
+    def __init__(self, account: Account, clock: Clock, published: Published, budgets: Budgets) -> None:
         self._account = account
         self._clock = clock
         self._published = published
+        self._budgets = budgets
         self._breaker, self._cancel_breaker = (Breaker(clock, _NEVER_OPENS if account.test else None) for _ in range(2))
-        self._budget = rate_budget_of(clock, published(account.kind, account.options), account.rate_per_second)
+        self._budget = budgets.of(account, published(account.kind, account.options))
         self._concurrency = ConcurrencyLimit(account.concurrency)
         self._held_off_until = _NEVER
         self._opened_for: str | None = None
@@ -64,13 +66,13 @@ class Throttle:
     def configure(self, account: Account) -> None:
         """Apply the account's current settings. A repaired address or credential is tried at once."""
         before, self._account = self._account, account
-        if (account.kind, account.rate_per_second, account.options) != (
+        if (account.kind, account.base_url, account.rate_per_second, account.options) != (
             before.kind,
+            before.base_url,
             before.rate_per_second,
             before.options,
         ):
-            published = self._published(account.kind, account.options)
-            self._budget = rate_budget_of(self._clock, published, account.rate_per_second)
+            self._budget = self._budgets.of(account, self._published(account.kind, account.options))
         if (account.kind, account.base_url, account.credential) != (before.kind, before.base_url, before.credential):
             self._breaker.try_now()
             self._cancel_breaker.try_now()
@@ -124,8 +126,10 @@ class Throttle:
         )
 
     def delay(self) -> float:
-        """Seconds until a push that makes a reservation may start: 0.0 for now, infinity if that depends on a push in flight."""
-        return max(self.breaker_delay(cancelling=False), self.pace_delay())
+        """Seconds until a push that makes a reservation may start: 0.0 for now, infinity if that depends on a push in flight.
+        Leaves out tokens that have to be borrowed first."""
+        paced = self.pace_delay()
+        return max(self.breaker_delay(cancelling=False), self._held_off() if paced == math.inf else paced)
 
     def breaker_delay(self, *, cancelling: bool) -> float:
         """Seconds until the breaker permits a push. Cancellations have their own breaker: a PMS that refuses them may well accept
@@ -134,11 +138,16 @@ class Throttle:
         return delay if delay > _INSTANT else 0.0
 
     def pace_delay(self) -> float:
-        """Seconds until the rate budget and the PMS's requested pause permit a push: both apply to the whole account."""
+        """Seconds until the rate budget and the PMS's requested pause permit a push: both apply to the whole account. Infinity if
+        tokens have to be borrowed first: see `want`."""
         if self._held_off_until != _NEVER or self._budget.limits:
             delay = max(self._held_off(), self._budget.delay())
             return delay if delay > _INSTANT else 0.0
         return 0.0
+
+    def want(self, startable: int, waiting: int) -> None:
+        """So many pushes could start now, of those that wait for the rate budget."""
+        self._budget.want(startable, waiting)
 
     def start(self, *, cancelling: bool = False) -> Admission:
         """Starts a push, after both delays were 0.0. Pass the result to `end`, once, when the PMS has responded."""
@@ -192,18 +201,19 @@ class Throttle:
 
 
 class Throttles:
-    """Every account's. `published` returns the limits that a kind of PMS publishes."""
+    """Every account's. `published` returns the limits that a kind of PMS publishes. `loans`: where several workers share them."""
 
-    def __init__(self, clock: Clock, published: Published = lambda *_: Limits()) -> None:
+    def __init__(self, clock: Clock, published: Published = lambda *_: Limits(), loans: Loans | None = None) -> None:
         self._clock = clock
         self._published = published
+        self._budgets = Budgets(clock, loans)
         self._throttles: dict[str, Throttle] = {}
 
     def of(self, account: Account) -> Throttle:
         """The account's throttle; a new one starts under the settings that are given."""
         throttle = self._throttles.get(account.id)
         if throttle is None:
-            throttle = self._throttles[account.id] = Throttle(account, self._clock, self._published)
+            throttle = self._throttles[account.id] = Throttle(account, self._clock, self._published, self._budgets)
         return throttle
 
     def failing(self, account_id: str) -> str | None:

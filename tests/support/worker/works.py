@@ -67,4 +67,6 @@ def carried(*, key: bool = True, reference: bool = True, kind: str = "generic") 
 
 def account(account_id: str = "acc", **settings: Any) -> Account:
     """An integration account of kind generic."""
-    return Account(account_id, "demo", settings.pop("kind", "generic"), BASE_URL, "", **settings)
+    return Account(
+        account_id, "demo", settings.pop("kind", "generic"), settings.pop("base_url", BASE_URL), "", **settings
+    )
