@@ -35,6 +35,7 @@ _MEND: Final = {
     "pms_redirected": "correct its address: forwarder account set {id} --base-url URL --credential-file -",
     "pms_address_invalid": "correct its address: forwarder account set {id} --base-url URL --credential-file -",
 }
+_NOT_HERE: Final = "run it where the workers' secret is: set FORWARDER_SECRET_KEY, or FORWARDER_SECRET_KEY_FILE"
 _OTHERWISE: Final = "ask its PMS; or is --property one that it does not have, or --base-url another service's?"
 
 
@@ -122,9 +123,8 @@ class Prober:
     async def _look_up(self, account: Account, property_id: str) -> ProbeStep:
         name, own = "look-up", f"forwarder account set {account.id}"
         if self.unsealer is None:
-            return ProbeStep(
-                name, NOT_TRIED, "not tried: this process has no FORWARDER_SECRET_KEY to open the credential with"
-            )
+            says = "not tried: this process has no FORWARDER_SECRET_KEY to open the credential with"
+            return ProbeStep(name, FAILED, says, mend=_NOT_HERE)
         asked = _Asked()
         try:
             pms = self.pms.connect(connection_of(account, self.unsealer, asked))

@@ -441,7 +441,7 @@ async def test_what_workers_know_of_a_pms_is_shown(console: Console) -> None:
     )
     await console.sign_in()
     account = (await console.http.get("/console/accounts/casa-1")).text
-    for shown in ("open at 1 of 2", "pms_unreachable, asked again in 12 s", "2 of 12", "lowered from 16", "37 of 40"):
+    for shown in ("open at 1 of 2", "pms_unreachable, asked again in 12 s", "2 of 12", "lowered from 16", "17 of 20"):
         assert shown in account
     assert "open at 1 of 2" in (await console.http.get("/console/accounts")).text
     overview = (await console.http.get("/console")).text

@@ -58,11 +58,12 @@ async def test_the_first_step_that_fails_is_the_last() -> None:
     assert "--base-url" in (unnamed[0].mend or "")
 
 
-async def test_what_cannot_be_tried_is_said() -> None:
+async def test_without_the_secret_a_probe_fails_and_says_what_to_set() -> None:
     async with running_simulator() as site, prober(unsealer=None) as probing:
         steps = await probing.probe(at(site.base_url("generic")), "1001")
-    assert ended([*steps])[-1] == ("look-up", "not tried")
+    assert ended([*steps])[-1] == ("look-up", "failed")
     assert "FORWARDER_SECRET_KEY" in steps[-1].says
+    assert "FORWARDER_SECRET_KEY_FILE" in (steps[-1].mend or "")
 
 
 def test_a_connection_has_the_credential_in_the_clear() -> None:

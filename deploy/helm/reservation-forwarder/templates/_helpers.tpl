@@ -57,7 +57,7 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- $account := ternary $v.database.owner (get $v.database.users .user) (eq .user "owner") }}
 {{- $sasl := hasPrefix "SASL" $v.kafka.securityProtocol }}
 {{- $encrypted := hasSuffix "SSL" $v.kafka.securityProtocol }}
-{{- $knowsSecret := or (has .component (list "migrate" "worker")) (and (eq .component "operator") $v.operator.holdsSecretKey) }}
+{{- $knowsSecret := or (has .component (list "migrate" "worker")) (and (eq .component "operator") $v.operator.holdsSecretKey) (and (eq .component "console") $v.console.holdsSecretKey) }}
 {{- $serves := hasKey (fromYaml (include "forwarder.roles" .root)) .component }}
 - {variable: FORWARDER_DATABASE_PASSWORD_FILE, path: database-password, secret: {{ $account.password.secret }}, key: {{ $account.password.key }}}
 {{- with $v.database.ca }}{{ if .secret }}
