@@ -64,7 +64,8 @@ def result_bytes(made: NewSubmission | DryRun | Problem, place: Place, origin: s
     where = len(json_text(place.as_json()))
     match made:
         case Problem():
-            return where + len(json_text({"success": False, "problem": made.as_json()}))
+            links = 2 * len(origin)  # which the server adds, see `PUBLIC_URL`
+            return where + links + len(json_text({"success": False, "problem": made.as_json()}))
         case DryRun():
             return where + _RESULT_BYTES + _warning_bytes(made.warnings)
         case NewSubmission():
