@@ -3,7 +3,7 @@ SHELL := /bin/sh
 # Tests start hundreds of processes: each would compile everything again.
 unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
-.PHONY: help install run demo test test-all net faults mutants test-containers test-chart release-check check audit docs format trace house bench bench-peers bench-all lock clean
+.PHONY: help install run demo test test-all guides net faults mutants test-containers test-chart release-check check audit docs format trace house bench bench-peers bench-all lock clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -55,6 +55,9 @@ test: $(VENV)/.development ## what shows every guarantee, on every backend that 
 
 test-all: $(VENV)/.development ## the slow suites and the long forms too: fuzzing of the HTTP contract, state machines, three brokers, guides' programs, compose
 	FORWARDER_TEST_PROFILE=full $(PYTEST) --durations=30 $(ARGS)
+
+guides: $(VENV)/.development ## the guides followed as printed, one after the other in one deployment: curl, Python, TypeScript, Java, Go; wants npm's registry
+	$(BIN)/python -m pytest --numprocesses=0 tests/journey/guides/test_in_sequence.py $(ARGS)
 
 net: $(VENV)/.development ## random histories of the whole deployment in simulated time, and whether they find each mend taken back; HOURS=1 runs long, URL=… on PostgreSQL
 	$(BIN)/python -m tests.support.net $(if $(HOURS),histories --hours $(HOURS) --first $$(date +%s)) $(if $(URL),--url $(URL)) $(ARGS)

@@ -217,6 +217,8 @@ def _joined(lines: Sequence[Header]) -> dict[bytes, bytes]:
 
 JSON: Final = b"application/json"
 PROBLEM_JSON: Final = b"application/problem+json"
+PUBLIC_URL: Final = "forwarder.public_url"
+"""The scope key of the URL, in bytes, that links of problems begin with; missing if they stay relative."""
 ADDED: Final = "forwarder.added_headers"
 """The scope key of the headers that the application adds to the response; the first is the request id, which the log lines have
 too."""
@@ -257,6 +259,9 @@ class Response:
         body, added = self.body, added_headers(scope)
         if added and self.media_type is PROBLEM_JSON:
             body = with_request_id(body, added[0][1])
+        if (url := scope.get(PUBLIC_URL)) and b'"/problems/' in body:
+            for link in _PROBLEM_LINKS:
+                body = body.replace(link, link.replace(b'"/', b'"%b/' % url))
         if len(body) > LARGE_BYTES:
             await self._send_large(body, scope, receive, send)
             return
@@ -288,6 +293,8 @@ class Response:
             await send({"type": "http.response.body", "body": body[at : at + LARGE_BYTES], "more_body": more})
 
 
+_PROBLEM_LINKS: Final = (b'"type":"/problems/', b'"instance":"/api/')
+"""The links of problems as they are written; the quotes cannot occur inside a JSON text."""
 _ID_BITS: Final = 96
 
 

@@ -37,6 +37,7 @@ from forwarder.http.connections import ConnectionLimits, Connections
 from forwarder.http.health import ALWAYS_ANSWERED
 from forwarder.http.messages import (
     ADDED,
+    PUBLIC_URL,
     DirectEndpoint,
     Response,
     Routes,
@@ -67,20 +68,26 @@ _log = structlog.get_logger()
 
 
 def http_app(
-    routes: Routes, clock: Clock, *, leaving: Stop | None = None, admission: Admission | None = None
+    routes: Routes,
+    clock: Clock,
+    *,
+    leaving: Stop | None = None,
+    admission: Admission | None = None,
+    public_url: str = "",
 ) -> ASGIApp:
     """The application for these routes. Responds to every error with a problem, and measures every request by its route. Once
     `leaving` is set, each response ends its connection, so that its client opens the next one elsewhere. Each request takes a place
-    of `admission`; a `DirectEndpoint` takes it itself, once it knows its caller."""
-    return _Application(routes, clock, leaving or Stop(), admission or Admission())
+    of `admission`; a `DirectEndpoint` takes it itself, once it knows its caller. Links of problems begin with `public_url`."""
+    return _Application(routes, clock, leaving or Stop(), admission or Admission(), public_url.encode())
 
 
 class _Application:
     """Finds a `DirectEndpoint` without path parameters in a table; the framework routes all other requests, at a cost that
     exceeds that of some responses."""
 
-    def __init__(self, routes: Routes, clock: Clock, leaving: Stop, admission: Admission) -> None:
+    def __init__(self, routes: Routes, clock: Clock, leaving: Stop, admission: Admission, public_url: bytes) -> None:
         self._leaving = leaving
+        self._public_url = public_url
         self._admission = admission
         self._direct = _direct_endpoints(routes)
         handlers: dict[Any, Any] = {HTTPException: _refused}
@@ -96,6 +103,8 @@ class _Application:
         request_id, trace_id = _names(scope)
         named = (b"request-id", request_id)
         scope[ADDED] = (named, _CLOSE) if self._leaving.is_set() else (named,)
+        if self._public_url:
+            scope[PUBLIC_URL] = self._public_url
         if trace_id is None:
             bind_log_context(http_request_id=request_id.decode())
         else:

@@ -16,12 +16,13 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, TypeVar
 
-from forwarder.assembly.backend import Backend, open_backend, open_log
+from forwarder.assembly.backend import Backend, database_of, open_backend, open_log
 from forwarder.assembly.start import settings_and_logging
-from forwarder.operate.output import WrongUsage
+from forwarder.operate.output import Failed, WrongUsage
 from forwarder.oversight.audit import Actor, acting_as
 from forwarder.pms.port import ClientTls
 from forwarder.process.loops import first_of
+from forwarder.settings import Settings
 from forwarder.topics.port import Log, Topics
 
 R = TypeVar("R")
@@ -30,10 +31,13 @@ Commands = Mapping[str, Callable[..., None]]
 """The commands of a group, by name."""
 
 
-def with_backend(command: Callable[[Backend], Awaitable[R]], *, any_secret: bool = False) -> R:
-    """Runs `command` against the open backend and returns its result. `any_secret`: as in `open_backend`. Raises `BadSettings`,
-    `NotMigrated`, and the errors of the store and the log."""
+def with_backend(command: Callable[[Backend], Awaitable[R]], *, any_secret: bool = False, creates: bool = False) -> R:
+    """Runs `command` against the open backend and returns its result. `any_secret`: as in `open_backend`. Only with `creates` does
+    it make the data directory of an embedded deployment. Raises `BadSettings`, `NotMigrated`, `Failed` as `require_data`, and the
+    errors of the store and the log."""
     settings = settings_and_logging("warning")
+    if not creates:
+        require_data(settings)
 
     async def run() -> R:
         with acting_as(Actor.operator()):
@@ -44,14 +48,27 @@ def with_backend(command: Callable[[Backend], Awaitable[R]], *, any_secret: bool
 
 
 def with_log(command: Callable[[Log, Topics], Awaitable[R]]) -> R:
-    """Runs `command` with only the log open, and returns its result. Raises `BadSettings`, `LogUnavailable`."""
+    """Runs `command` with only the log open, and returns its result. Raises `BadSettings`, `LogUnavailable`, and `Failed` as
+    `require_data`."""
     settings = settings_and_logging("warning")
+    require_data(settings)
 
     async def run() -> R:
         async with open_log(settings.backend, partitions=settings.environment.partitions) as log:
             return await command(log, settings.topics)
 
     return asyncio.run(run())
+
+
+def require_data(settings: Settings) -> None:
+    """Raises `Failed` if this is an embedded deployment whose directory has no data: a command run in the wrong directory must not
+    start a second, empty deployment there."""
+    database = database_of(settings)
+    if isinstance(database, Path) and not database.is_file():
+        raise Failed(
+            f"no forwarder data in {database.parent.absolute()}; set FORWARDER_DATA_DIR to a deployment's directory, "
+            "or start a new one with `forwarder up`"
+        )
 
 
 async def unless_stopped(work: Coroutine[Any, Any, None], stop: asyncio.Event) -> None:

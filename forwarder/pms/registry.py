@@ -17,6 +17,7 @@ from pydantic import BaseModel, ValidationError
 
 from forwarder.pms.adapter import AdapterKind
 from forwarder.pms.built_in import CODED, PAGES
+from forwarder.pms.faults import faults_of
 from forwarder.pms.fields import FieldTable
 from forwarder.pms.port import AccountConnection, BadOptions, Capabilities, Limits, UnknownKind
 from forwarder.process.clock import Clock
@@ -151,13 +152,10 @@ def check_options(kind: str, options: Mapping[str, Any], registry: Registry | No
     try:
         registry.kinds[kind].options.model_validate(options)
     except ValidationError as error:
-        raise BadOptions("; ".join(_in_words(error))) from None
-
-
-def _in_words(error: ValidationError) -> Sequence[str]:
-    # Without the input: an option may be a secret that was put in the wrong place.
-    details = error.errors(include_input=False, include_url=False)
-    return [f"{'.'.join(map(str, detail['loc'])) or 'options'}: {detail['msg']}" for detail in details]
+        # Without the input: an option may be a secret that was put in the wrong place.
+        details = error.errors(include_input=False, include_url=False)
+        faults = faults_of(details, options, lambda _: (), lambda *_: "")
+        raise BadOptions("; ".join(f"{'.'.join(map(str, loc)) or 'options'}: {said}" for loc, said in faults)) from None
 
 
 def takes_cancellations(account: Account, clock: Clock) -> bool:

@@ -88,8 +88,8 @@ class Environment(AccessVariables, BaseSettings):
     tls_client_ca_file: Path | None = None
     """The certificate authorities (PEM) for clients' certificates. Default: clients need no certificate."""
     public_url: Annotated[str, Field(pattern=r"^(https?://[^/\s?#@]+)?$")] = ""
-    """Base URL of the service as callers reach it, such as `https://reservations.example.com`; each `statusUrl` begins with it.
-    Default: the request's host, which a proxy may change and a caller may forge."""
+    """Base URL of the service as callers reach it, such as `https://reservations.example.com`; each `statusUrl` and each problem's
+    `type` begins with it. Default: the request's host, which a proxy may change and a caller may forge."""
     console_plaintext: bool = False
     """Serve the console over plain HTTP on any address, for a proxy that terminates TLS. Default: only on this machine."""
     secret_key: Annotated[SecretStr, Field(min_length=32)] | None = None

@@ -79,6 +79,14 @@ async def test_what_is_tried_there_reaches_the_service(deployment: Deployment, b
     assert complaints == []
 
 
+async def test_the_real_responses_are_shown_before_that_of_a_dry_run(deployment: Deployment, browser: Browser) -> None:
+    page, complaints = await reader(browser, deployment, "light", 1280)
+    await page.goto("/docs#submitReservation")
+    tabs = page.get_by_role("tab")
+    await expect(tabs.first).to_have_text(re.compile("201"))
+    assert complaints == []
+
+
 async def kept(page: Page) -> Sequence[str]:
     """The names under which the browser keeps a token beyond the page."""
     found: Sequence[str] = await page.evaluate(

@@ -42,8 +42,10 @@ def _forked(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str
 
 @pytest.fixture(scope="module")
 def unchanged(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where commands are refused: nothing is ever made there but the database."""
-    return tmp_path_factory.mktemp("unchanged")
+    """A deployment with one workspace, in which commands are refused: they change nothing."""
+    directory = tmp_path_factory.mktemp("unchanged")
+    assert _forked(directory, "workspace", "add", "w").returncode == 0
+    return directory
 
 
 def test_a_workspace_a_key_and_an_account_are_made_and_listed(tmp_path: Path) -> None:
@@ -110,6 +112,36 @@ def test_what_cannot_be_done_is_said_in_words_and_by_exit_code(
     assert done.returncode == code, done.stderr
     assert says in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("account", "list"),
+        ("account", "add", "--workspace", "w", "--kind", "generic", "--base-url", "http://pms.test"),
+        ("audit", "list"),
+        ("dead-letters", "list"),
+        ("doctor",),
+        ("doubles", "list"),
+        ("key", "add", "--workspace", "w"),
+        ("listen", "--forward-to", "http://127.0.0.1:1/"),
+        ("purge", "--before", "2027-01-01", "--yes"),
+        ("results", "tail", "--no-follow"),
+        ("retention", "show"),
+        ("scan", "--pan"),
+        ("secret", "status"),
+        ("status",),
+        ("submissions", "list"),
+        ("submissions", "show", "rsv_none"),
+        ("topics", "list"),
+        ("webhook", "list"),
+    ],
+)
+def test_a_command_in_another_directory_makes_no_deployment_there(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    done = _forked(tmp_path, *arguments)
+    assert done.returncode == 1, done.stderr
+    assert f"no forwarder data in {tmp_path / '.forwarder'}; set FORWARDER_DATA_DIR" in done.stderr
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_half_a_configuration_is_wrong_usage(tmp_path: Path) -> None:

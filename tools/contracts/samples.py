@@ -46,7 +46,7 @@ def _request(method: str, path: str, operation: Json, known: Json) -> _Request:
     for one in parameters:
         if one["in"] == "path":
             path = path.replace(f"{{{one['name']}}}", str(one["example"]))
-    taken = {one["name"]: one.get("example") for one in parameters if one["in"] == "header"}
+    taken = {one["name"]: _example(one) for one in parameters if one["in"] == "header"}
     taken["workspaceId"] = "$FORWARDER_WORKSPACE"
     if operation["operationId"] in _KEYS:
         taken["Idempotency-Key"] = _KEYS[operation["operationId"]]
@@ -56,6 +56,10 @@ def _request(method: str, path: str, operation: Json, known: Json) -> _Request:
         return _Request(method, path, headers, None)
     (example,) = content["examples"].values()
     return _Request(method, path, headers | {"Content-Type": "application/json"}, example["value"])
+
+
+def _example(parameter: Json) -> Any:
+    return parameter["example"] if "example" in parameter else parameter["examples"]["example"]["value"]
 
 
 def _curl(request: _Request) -> str:

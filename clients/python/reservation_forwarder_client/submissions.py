@@ -69,10 +69,10 @@ class DryRun:
 class Submission:
     """How a submission stands. One that was only accepted says no more than that; `ForwarderClient.submission` tells all.
 
-    Of the answer to `submit`: `idempotency_key`, which it was sent under; `idempotent_replayed`, where that key had come before and
-    nothing new was made; `duplicate_of`, the earlier submission that it repeats without a key. `http_request_id` names the
-    request in the service's log. `evidence`: what is known of pushes that may have made it.
-    `similar_to`: the request ids of others for the same stay and guest, each a reservation of its own.
+    From the answer to `submit` or `submit_many`: `idempotency_key`, under which it was sent; `idempotent_replayed`, if that key
+    was used before and nothing new was booked. From the answer to `submit`: `duplicate_of`, the earlier submission that it repeats
+    without a key. `http_request_id` names the request in the service's log. `evidence`: what is known of pushes that may have
+    made it. `similar_to`: the request ids of others for the same stay and guest, each a reservation of its own.
     """
 
     request_id: str

@@ -298,10 +298,10 @@ function outcomeOf(submission: Submission): Outcome {
 }
 
 function itemResult(result: unknown, idempotencyKey: string): ItemResult {
-  const told = result as { problem?: Problem; requestId: string; status: Submitted["status"]; duplicate?: boolean; warnings?: SubmissionWarning[] };
+  const told = result as { problem?: Problem; requestId: string; status: Submitted["status"]; idempotentReplayed?: boolean; duplicate?: boolean; warnings?: SubmissionWarning[] };
   if (told.problem) return { accepted: false, problem: told.problem, idempotencyKey };
-  const { requestId, status, duplicate = false, warnings = [] } = told;
-  return { accepted: true, requestId, status, idempotencyKey, duplicate, warnings };
+  const { requestId, status, idempotentReplayed = false, duplicate = false, warnings = [] } = told;
+  return { accepted: true, requestId, status, idempotencyKey, idempotentReplayed, duplicate, warnings };
 }
 
 function pageOf(answer: Answer): Page {

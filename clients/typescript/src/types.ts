@@ -72,7 +72,7 @@ export interface Cancelling extends Submitted {
 
 /** What became of one item of a bulk: it is safe, or why it is not. */
 export type ItemResult =
-  | { accepted: true; requestId: string; status: Status; idempotencyKey: string; duplicate: boolean; warnings: SubmissionWarning[] }
+  | { accepted: true; requestId: string; status: Status; idempotencyKey: string; idempotentReplayed: boolean; duplicate: boolean; warnings: SubmissionWarning[] }
   | { accepted: false; problem: Problem; idempotencyKey: string };
 
 /** What became of a submission. A later contract may add a status: keep a `default` in your `switch`. */

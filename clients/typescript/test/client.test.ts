@@ -196,7 +196,7 @@ test("pages follow one another, with the filters by the names of the contract", 
 test("many are sent in bulks under keys, and told of one by one", async () => {
   const safe = { success: true, requestId: REQUEST_ID, status: "PENDING" };
   const bulk = (...results: object[]): { status: number; json: unknown } => ({ status: 200, json: { data: { results } } });
-  const service = new Scripted(AWAY, bulk(safe, { success: false, problem: { code: "validation_failed" } }), bulk(safe));
+  const service = new Scripted(AWAY, bulk({ ...safe, idempotentReplayed: true }, { success: false, problem: { code: "validation_failed" } }), bulk(safe));
   const items: Item[] = ["a", "b", undefined].map((key) => ({
     operation: "booking-engine",
     reservation: BOOKING,
@@ -204,6 +204,7 @@ test("many are sent in bulks under keys, and told of one by one", async () => {
   }));
   const told: ItemResult[] = await collected(service.client().submitMany(items, { bulkSize: 2 }));
   assert.deepEqual(told.map((one) => one.accepted), [true, false, true]);
+  assert.deepEqual(told.map((one) => one.accepted && one.idempotentReplayed), [true, false, false]);
   assert.equal(service.sent[0]?.body, service.sent[1]?.body);
   assert.equal(told[0]?.idempotencyKey, "a");
   assert.equal((JSON.parse(service.sent[2]?.body ?? "") as Item[])[0]?.idempotencyKey, told[2]?.idempotencyKey);

@@ -147,7 +147,8 @@ async def serve_role(
     listening.listen(BACKLOG)  # one of several on a port must not listen before it serves
     tell_build(role, backend.settings.environment.revision)
     _log.info("process.listening", role=role, port=listening.getsockname()[1])
-    app = http_app(routes, backend.clock, leaving=leaving, admission=backend.admission)
+    public_url = backend.settings.environment.public_url
+    app = http_app(routes, backend.clock, leaving=leaving, admission=backend.admission, public_url=public_url)
     if backend.tracer is not None:
         app = TracedApp(app, routes, backend.tracer)
     settings = backend.settings

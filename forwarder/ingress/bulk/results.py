@@ -64,7 +64,8 @@ def result_bytes(made: NewSubmission | DryRun | Problem, place: Place, origin: s
     where = len(json_text(place.as_json()))
     match made:
         case Problem():
-            return where + len(json_text({"success": False, "problem": made.as_json()}))
+            links = 2 * len(origin)  # which the server adds, see `PUBLIC_URL`
+            return where + links + len(json_text({"success": False, "problem": made.as_json()}))
         case DryRun():
             return where + _RESULT_BYTES + _warning_bytes(made.warnings)
         case NewSubmission():
@@ -82,13 +83,25 @@ def _warning_bytes(warnings: Sequence[CallerWarning]) -> int:
 def bulk_body(results: Sequence[Result], places: Sequence[Place], origin: str) -> bytes:
     """The receipt of each item that is safe, the dry run of each that was tried, the problem of each that was refused; and of each,
     and of all together, whether it is a success."""
-    shown = [{**place.as_json(), **_shown(result, origin)} for place, result in zip(places, results, strict=True)]
+    shown: list[dict[str, Any]] = []
+    keyed: set[str] = set()  # the request ids of the items with a key so far
+    for place, result in zip(places, results, strict=True):
+        again = place.key is not None and isinstance(result, SafeItem) and _is_replayed(result, keyed)
+        shown.append({**place.as_json(), **_shown(result, origin), **({"idempotentReplayed": True} if again else {})})
     data = {
         "accepted": sum(isinstance(result, SafeItem) for result in results),
         "refused": sum(isinstance(result, Problem) for result in results),
         "results": shown,
     }
     return json_text({"success": all(result["success"] for result in shown), "data": data})
+
+
+def _is_replayed(item: SafeItem, keyed: set[str]) -> bool:
+    """Whether the item's key was used before, be it by an earlier item of this bulk. Adds it to `keyed`."""
+    request_id = item.submission.request_id
+    again = item.receipt.replayed or request_id in keyed
+    keyed.add(request_id)
+    return again
 
 
 def _shown(result: Result, origin: str) -> dict[str, Any]:

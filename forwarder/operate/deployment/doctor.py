@@ -12,7 +12,8 @@ from urllib.request import urlopen
 from forwarder.assembly.backend import database_of, open_log
 from forwarder.assembly.secrets import held_secrets
 from forwarder.assembly.start import settings_and_logging
-from forwarder.operate.deployment.status import require_there, valid_sealing_keys
+from forwarder.operate.command import require_data
+from forwarder.operate.deployment.status import valid_sealing_keys
 from forwarder.operate.output import AsJson, Failed, show_json, show_table
 from forwarder.oversight.assumptions import Facts, broken_assumptions
 from forwarder.process.clock import Clock, SystemClock
@@ -212,8 +213,8 @@ def _get(url: str) -> None:
 
 @asynccontextmanager
 async def open_doctor(settings: Settings) -> AsyncIterator[DoctorParts]:
-    """Opens the deployment of `settings`. Raises `BadSettings`."""
-    require_there(settings)
+    """Opens the deployment of `settings`. Raises `Failed` as `require_data`."""
+    require_data(settings)
     engine = open_engine(database_of(settings), pool_size=2)
 
     async def revisions() -> tuple[Sequence[str], bool]:

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from forwarder.assembly.backend import database_of, open_log
+from forwarder.operate.command import require_data
 from forwarder.oversight.backlog import (
     AccountBacklog,
     AccountState,
@@ -19,7 +20,7 @@ from forwarder.oversight.backlog import (
 )
 from forwarder.oversight.losses import TopicCheck, TopicLost
 from forwarder.process.clock import Clock, SystemClock
-from forwarder.settings import BadSettings, Embedded, Settings
+from forwarder.settings import Settings
 from forwarder.store.audit_trail import SqlAuditTrail
 from forwarder.store.deployment import BacklogReader, ProcessRegister, RunningProcess
 from forwarder.store.engine import Engine, open_engine
@@ -190,24 +191,15 @@ class StatusReader:
 
 @asynccontextmanager
 async def open_status(settings: Settings) -> AsyncIterator[StatusReader]:
-    """The reader of this deployment's status. Creates nothing: raises `BadSettings` if an embedded deployment's directory has no
+    """The reader of this deployment's status. Creates nothing: raises `Failed` if an embedded deployment's directory has no
     data."""
-    require_there(settings)
+    require_data(settings)
     engine = open_engine(database_of(settings), pool_size=2)
     try:
         async with open_log(settings.backend, partitions=settings.environment.partitions) as log:
             yield StatusReader(settings, log, engine, SystemClock())
     finally:
         await engine.dispose()
-
-
-def require_there(settings: Settings) -> None:
-    """Raises `BadSettings` if an embedded deployment's directory has no data."""
-    if isinstance(settings.backend, Embedded) and not settings.backend.data_dir.is_dir():
-        raise BadSettings(
-            f"There is no forwarder in {settings.backend.data_dir}: start one with `forwarder up`, or name its directory in "
-            "FORWARDER_DATA_DIR."
-        )
 
 
 async def valid_sealing_keys(engine: Engine, now: datetime) -> Sequence[str]:

@@ -143,7 +143,7 @@ def create(
         names = backend.settings.topics.all()
         return created, {name: found[name] for name in names if found.get(name, wanted) != wanted}, wanted
 
-    created, others, wanted = with_backend(run)
+    created, others, wanted = with_backend(run, creates=True)
     if as_json:
         show_rows([{"topic": name} for name in created], ("topic",), as_json=True)
     else:

@@ -143,7 +143,7 @@ def list_submissions(
     *,
     filters: Filters,
     limit: Annotated[int, typer.Option(min=1, help="How many, newest first.")] = 20,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, an object a line, instead of a table.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Search submissions of any status, newest first; also REJECTED and FAILED ones, which callers' lists leave out.
 
@@ -153,20 +153,24 @@ def list_submissions(
     query = filters.query()
     with while_read():
         if as_json:
-            with_backend(partial(_print_lines, query, limit))
+            with_backend(partial(_print_array, query, limit))
         else:
             found = with_backend(lambda backend: _search(backend).newest(query, limit))
             show_rows([row(summary) for summary in found], _COLUMNS, as_json=False)
 
 
-async def _print_lines(query: SubmissionQuery, limit: int, backend: Backend) -> None:
-    left = limit
+async def _print_array(query: SubmissionQuery, limit: int, backend: Backend) -> None:
+    """Prints a JSON array, a page at a time: there may be more submissions than fit into memory."""
+    left, before = limit, "["
     async with aclosing(_search(backend).pages(query, page=min(limit, _PAGE))) as pages:
         async for rows, _ in pages:
-            show_lines(json_line(row(summary)) for summary in rows[:left])
+            for summary in rows[:left]:
+                show_lines([before + json_line(row(summary))])
+                before = ","
             left -= len(rows)
             if left <= 0:
-                return
+                break
+    show_lines(["[]" if before == "[" else "]"])
 
 
 def _search(backend: Backend) -> SubmissionSearch:

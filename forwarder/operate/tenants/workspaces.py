@@ -30,7 +30,7 @@ def add(
             f"ID is {workspace_id!r}; it has 1 to 64 letters of a to z, digits, and . _ : or -, and begins with a letter or digit, "
             "because callers send it in a header."
         )
-    with_backend(lambda backend: backend.tenancy.add_workspace(workspace_id))
+    with_backend(lambda backend: backend.tenancy.add_workspace(workspace_id), creates=True)
     report({"id": workspace_id}, f"Workspace {workspace_id} added.", as_json=as_json)
 
 

@@ -11,9 +11,9 @@ from typing import Any, Final, TypeVar
 import yaml
 from pydantic import BaseModel, ValidationError
 
+from forwarder.pms.faults import Loc, faults_of
 from forwarder.pms.mapping.values import nearest
 
-Loc = tuple[int | str, ...]
 M = TypeVar("M", bound=BaseModel)
 
 _DEEPEST: Final = 32
@@ -21,8 +21,6 @@ _LONGEST: Final = 200_000
 _SIMPLE: Final[Mapping[str, Any]] = {"true": True, "false": False, "null": None, "~": None, "": None}
 _INTEGER = re.compile(r"-?(0|[1-9]\d*)")
 _NUMBER = re.compile(r"-?(0|[1-9]\d*)\.\d+")
-_UNKNOWN: Final = "extra_forbidden"
-_CHOICE: Final = re.compile(r"'([^']+)'")
 
 
 class DocumentFault(ValueError):
@@ -113,36 +111,10 @@ def _scalar(node: yaml.Node) -> Any:
 
 
 def _faults(error: ValidationError, document: Document, model: type[BaseModel]) -> Iterator[str]:
-    for detail in error.errors(include_input=False, include_url=False):
-        loc = _as_written(document.value, tuple(part for part in detail["loc"] if part != "[key]"))
+    details = error.errors(include_input=False, include_url=False)
+    for loc, said in faults_of(details, document.value, lambda at: _names_at(model, at), nearest):
         place = ".".join(map(str, loc))
-        said = str(detail["msg"])
-        if detail["type"] == _UNKNOWN:
-            said = f"there is no {loc[-1]} here{nearest(str(loc[-1]), _names_at(model, loc[:-1]))}"
-        elif detail["type"] == "literal_error":
-            given = _given(document.value, loc)
-            said += nearest(given, _CHOICE.findall(said)) if isinstance(given, str) else ""
         yield f"line {document.line_of(loc)}: {place + ': ' if place else ''}{said}"
-
-
-def _as_written(value: Any, loc: Loc) -> Loc:
-    """Without the position of a single value that was written without a list."""
-    written: list[int | str] = []
-    for part in loc:
-        if isinstance(part, int) and not isinstance(value, list):
-            continue
-        written.append(part)
-        value = _given(value, (part,))
-    return tuple(written)
-
-
-def _given(value: Any, loc: Loc) -> Any:
-    for part in loc:
-        try:
-            value = value[part]
-        except (KeyError, IndexError, TypeError):
-            return None
-    return value
 
 
 def _names_at(model: type[BaseModel], loc: Loc) -> list[str]:
@@ -151,6 +123,8 @@ def _names_at(model: type[BaseModel], loc: Loc) -> list[str]:
     for part in loc:
         if current is None:
             return []
+        if isinstance(part, int):
+            continue
         field = next((field for name, field in current.model_fields.items() if (field.alias or name) == part), None)
         if field is not None:
             current = _model_in(field.annotation)

@@ -4,6 +4,7 @@ Loading finds every mistake that can be found without the PMS: pydantic's `Valid
 docs/guides/map-a-pms.md explains the format by examples.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 from typing import Annotated, Any, Final, Literal, Self
@@ -104,7 +105,14 @@ def counted(evidence: Sequence[Statement], statements: Iterable[str]) -> dict[By
 
 # --- a mapping ---
 
-BaseUrl = Annotated[str, Field(pattern=r"^https?://[^\s/?#]+(/[^\s?#]*)?$")]
+
+def _base_url(text: str) -> str:
+    if not re.fullmatch(r"https?://[^\s/?#]+(/[^\s?#]*)?", text):
+        raise nonsense("must be an address without a query, such as https://api.example/v1")
+    return text
+
+
+BaseUrl = Annotated[str, AfterValidator(_base_url)]
 OptionText = Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[^\x00-\x1f]+$")]
 
 

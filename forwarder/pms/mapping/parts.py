@@ -99,6 +99,9 @@ class Source(Table):
     """Days to add to a date, to search around it."""
     written: Written | None = Field(None, alias="as")
     """How the value is written. Default: unchanged."""
+    values: Mapping[Text, Scalar] = Field(default_factory=dict)
+    """The PMS's value for each of ours, such as {ES: Spanien, PT: Portugal}, looked up after `as`. Without an entry for it, a value
+    goes into the notes, and `else` or `default` is sent."""
     date_format: Annotated[str, AfterValidator(_date_format)] | None = None
     """How a date is written, such as %d/%m/%Y."""
     max_length: Annotated[int, Field(ge=10)] | None = None
@@ -110,8 +113,8 @@ class Source(Table):
     def _one_thing(self) -> Self:
         if sum(map(bool, (self.field, self.join, self.constant is not None, self.option))) != 1:
             raise nonsense("give one of `field`, `join`, `constant` and `option`")
-        if not self.field and (self.written, self.date_format, self.add_days) != (None, None, 0):
-            raise nonsense("`as`, `dateFormat` and `addDays` are for `field`")
+        if not self.field and (self.written, self.date_format, self.add_days, self.values) != (None, None, 0, {}):
+            raise nonsense("`as`, `values`, `dateFormat` and `addDays` are for `field`")
         if self.default is not None and not (self.fields or self.option):
             raise nonsense("a constant is written as it is: without `default`")
         if (self.date_format is not None or self.add_days) and (

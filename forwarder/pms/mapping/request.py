@@ -130,6 +130,9 @@ class Requests:
                 if source.add_days:
                     value = moved(value, source.add_days)
                 value, whole = written(booking, name, value, source.written, source.date_format)
+                if source.values and value is not None:
+                    value = source.values.get(as_text(value))
+                    whole = whole and value is not None
                 if source.least is not None and isinstance(value, int | float):
                     value = max(value, source.least)
                 return cut(source, Sent(value, frozenset(SAID.get(name, (name,))) if whole else frozenset()))

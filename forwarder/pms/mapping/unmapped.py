@@ -93,13 +93,15 @@ def _how(source: Source, ours: str) -> str:
         return f"cut after {source.max_length} characters, visibly"
     if ours in source.join[1:]:
         return f"after {source.join[0]}"
+    if source.values:
+        return "by a table of values"
     return {"hour": "the hour", "country": "as a code"}.get(source.written or "", "")
 
 
 def _is_partial(source: Source) -> bool:
     """Whether it may leave out a value, or a part of it."""
-    soft = source.written in ("hour", "clockTime", "country") or source.if_longer == "notes"
-    return soft or source.needs is not None or source.without is not None
+    soft = source.written in ("hour", "clockTime", "country") or source.values or source.if_longer == "notes"
+    return bool(soft) or source.needs is not None or source.without is not None
 
 
 def _in_full(targets: Mapping[str, Mapping[str, Source | None]]) -> bool:

@@ -14,6 +14,7 @@ from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticCustomError
 
 from forwarder.pms.countries import code_of
+from forwarder.pms.faults import path_of
 from forwarder.pms.fields import as_text
 from forwarder.pms.guests import first_and_last, headcount
 from forwarder.reservation.booking import Booking
@@ -47,6 +48,12 @@ def is_path(text: str) -> bool:
 
 
 def _checked(path: str) -> str:
+    if path.startswith("$") or "[" in path:
+        raise PydanticCustomError(
+            "json_path",
+            "{given} is JSONPath; here it is written {path}",
+            {"given": path, "path": path_of(path) or '""'},
+        )
     if path and not is_path(path):
         raise PydanticCustomError(
             "json_path", "a path is names and positions with dots between, such as bookings.0.id; empty for the whole"

@@ -11,7 +11,8 @@ import pytest
 
 from forwarder.assembly.backend import open_backend
 from forwarder.operate.deployment.doctor import DoctorParts, Step, examine, open_doctor
-from forwarder.settings import BadSettings, Environment, Settings, settings_of
+from forwarder.operate.output import Failed
+from forwarder.settings import Environment, Settings, settings_of
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.tenancy.port import Account, ApiKey, KnownKey, Workspace
 from forwarder.tenancy.sealing import UnknownSecret
@@ -181,7 +182,7 @@ def embedded(data_dir: Path) -> Settings:
 
 async def test_a_new_deployment_is_sound_but_has_no_callers(tmp_path: Path) -> None:
     settings = embedded(tmp_path / "data")
-    with pytest.raises(BadSettings, match="forwarder up"):
+    with pytest.raises(Failed, match="set FORWARDER_DATA_DIR"):
         async with open_doctor(settings):
             pass
     assert not (tmp_path / "data").exists()

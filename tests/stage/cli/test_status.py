@@ -17,8 +17,9 @@ from forwarder.operate.deployment.status import (
     open_status,
 )
 from forwarder.operate.deployment.status_page import lines_of, status_json
+from forwarder.operate.output import Failed
 from forwarder.oversight.backlog import AccountBacklog, AccountState, Group, GroupLag
-from forwarder.settings import BadSettings, Environment, Settings, settings_of
+from forwarder.settings import Environment, Settings, settings_of
 from forwarder.store.engine import open_engine
 from forwarder.store.lists.port import AccountWork, EndpointWork, NextTry
 from forwarder.store.submissions.port import Heartbeat
@@ -131,7 +132,7 @@ def embedded(data_dir: Path) -> Settings:
 
 async def test_a_new_deployment_is_told_of_and_one_that_is_not_there_is_not_made(tmp_path: Path) -> None:
     settings = embedded(tmp_path / "data")
-    with pytest.raises(BadSettings, match="forwarder up"):
+    with pytest.raises(Failed, match="set FORWARDER_DATA_DIR"):
         async with open_status(settings):
             pass
     assert not (tmp_path / "data").exists()

@@ -11,7 +11,7 @@ from forwarder.reservation.problems.catalogue import CATALOGUE, CHAPTERS
 from forwarder.reservation.problems.problem import Fault, Problem, ProblemType
 from tests.support.contracts.problem_codes import fault_codes, made_by_hand, used
 from tests.support.stages.http_stages import Stages, stages
-from tools.contracts.pages.problem_pages import FAULTS, problems_markdown
+from tools.contracts.pages.problem_pages import EXAMPLES, FAULTS, problems_markdown
 
 NO_LONGER_SENT: Final = {"transaction_reused"}
 """Kept for those who meet one in an answer or an event of an earlier release, whose schemas name it."""
@@ -87,3 +87,19 @@ def test_the_page_for_readers_has_every_code() -> None:
     assert page.read_text(encoding="utf-8") == problems_markdown()
     for code in (*CATALOGUE, *FAULTS):
         assert f"| `{code}`" in problems_markdown()
+
+
+def test_each_problem_that_a_caller_can_fix_has_an_example() -> None:
+    passes = {
+        "too_many_bad_tokens",
+        "address_not_allowed",
+        "test_mode_unavailable",
+        "rate_limited",
+        "headers_too_large",
+    }
+    passes |= {"body_timed_out", "head_timed_out", "transaction_reused"}
+    theirs = {"Authentication and limits", "The request", "Rules of the integration"}
+    fixable = {one.code for chapter in CHAPTERS if chapter.title in theirs for one in chapter.problems} - passes
+    assert fixable <= EXAMPLES.keys() <= CATALOGUE.keys()
+    for wrong, right in EXAMPLES.values():
+        assert wrong != right

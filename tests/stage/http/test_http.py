@@ -8,6 +8,7 @@ import httpx
 import pytest
 import structlog
 from prometheus_client import REGISTRY
+from pydantic_core import to_json
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.routing import Mount, Route
@@ -316,3 +317,20 @@ async def _nothing() -> Any:
 
 async def _ignore(_message: Any) -> None:
     pass
+
+
+async def test_links_of_problems_begin_with_the_public_url() -> None:
+    told = Problem("room_unavailable", "Taken", 409, "Taken.", "rsv_1").as_json()
+
+    async def status(_request: Request) -> Response:
+        return Response(200, to_json({"problem": told, "notes": '"type":"/problems/x"'}))
+
+    routes = [Route("/status", status)]
+    for public, begins in (("https://bookings.example", "https://bookings.example/"), ("", "/")):
+        transport = httpx.ASGITransport(http_app(routes, ManualClock(), public_url=public))
+        async with httpx.AsyncClient(transport=transport, base_url="http://forwarder.test") as client:
+            assert (await client.get("/nowhere")).json()["type"] == f"{begins}problems/not_found"
+            found = (await client.get("/status")).json()
+            assert found["problem"]["type"] == f"{begins}problems/room_unavailable"
+            assert found["problem"]["instance"] == f"{begins}api/v1/vrs/submissions/rsv_1"
+            assert found["notes"] == '"type":"/problems/x"'

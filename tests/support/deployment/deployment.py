@@ -110,11 +110,13 @@ class Deployment:
         return json.loads(done.out)
 
     async def listed(self, *arguments: str) -> list[Any]:
-        """The same, of a command that prints an object a line."""
+        """The same, of a command that prints a list, as an array or an object a line."""
         done = await Typed(self, *arguments, "--json").done()
         if done.code:
             raise subprocess.CalledProcessError(done.code, arguments, done.out, done.err)
-        return [json.loads(line) for line in done.out.splitlines()]
+        return (
+            json.loads(done.out) if done.out.startswith("[") else [json.loads(line) for line in done.out.splitlines()]
+        )
 
     async def add_account(
         self, account_id: str, *, kind: str = "generic", path: str = "generic", duplicate_window_seconds: int = 0

@@ -13,7 +13,6 @@ _CONTRAST: Final = (
 _SPARED: Final = ".generate-sdk-button{display:none!important}"
 """It offers a service of its makers."""
 _CONFIGURATION: Final = {
-    "url": "/openapi.json",
     "defaultHttpClient": {"targetKey": "shell", "clientKey": "curl"},
     "hiddenClients": True,  # the contract brings its own samples
     "operationTitleSource": "summary",
@@ -30,6 +29,13 @@ _CONFIGURATION: Final = {
     "mcp": {"disabled": True},
     "customCss": _CONTRAST + _SPARED,
 }
+_DRY_RUN: Final = "200 dryRun"
+_REAL_FIRST: Final = (
+    "for (const path of Object.values(content.paths)) for (const { responses } of Object.values(path)) "
+    f'if (responses?.["200"] && responses["202"] && responses["422"] && responses["201"]) '
+    f'{{ responses["{_DRY_RUN}"] = responses["200"]; delete responses["200"]; }}'
+)
+"""Shows the real responses of a submission before that of a dry run: the page sorts by status otherwise."""
 
 
 def docs_page(document: Mapping[str, Any]) -> str:
@@ -57,5 +63,8 @@ def docs_script(document: Mapping[str, Any]) -> str:
         f"const places = {json.dumps(places)};\n"
         "const place = places[location.hash.slice(1)];\n"
         'if (place) history.replaceState(null, "", "#" + place);\n'
-        f'Scalar.createApiReference("#api", {json.dumps(_CONFIGURATION)});\n'
+        'fetch("/openapi.json").then((response) => response.json()).then((content) => {\n'
+        f"  {_REAL_FIRST}\n"
+        f'  Scalar.createApiReference("#api", {{content, ...{json.dumps(_CONFIGURATION)}}});\n'
+        "});\n"
     )

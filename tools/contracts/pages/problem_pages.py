@@ -1,8 +1,10 @@
 """The problems for people: docs/reference/problems.md, and the pages behind each problem's `type`. Pure."""
 
+import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from html import escape
+from pathlib import Path
 from typing import Any, Final
 
 from forwarder.reservation.problems.catalogue import CATALOGUE, CHAPTERS, Chapter
@@ -12,9 +14,9 @@ from tools.contracts.written import written
 
 _ABOUT: Final = """\
 Every error response is a problem (RFC 9457, `application/problem+json`), and so is the reason why a reservation was not made.
-Branch on `code`, whose meaning never changes. `type` is a path (a relative reference, RFC 9457, 3.1.1): on the host that you called
-it leads to the problem's page, which explains when the problem occurs and what to do, as HTML or, with `Accept: application/json`,
-as JSON.
+Branch on `code`, whose meaning never changes. `type` links to the page of the problem, which explains when it occurs and what to
+do, as HTML or, with `Accept: application/json`, as JSON. In responses it begins with `FORWARDER_PUBLIC_URL`, if the operator set
+that; otherwise, and in events, it is a path on the host that you called (a relative reference, RFC 9457, 3.1.1).
 In the body of a response a problem also has `success: false`, for clients that only look at that."""
 _EXAMPLE: Final = """\
 ```json
@@ -29,6 +31,10 @@ _EXAMPLE: Final = """\
   "instance": "/api/v1/vrs/submissions/rsv_…"
 }
 ```"""
+EXAMPLES: Final[Mapping[str, tuple[str, str]]] = tomllib.loads(
+    (Path(__file__).parent / "problem_examples.toml").read_text(encoding="utf-8")
+)
+"""What is refused and what would be right, by code."""
 FAULTS: Final[Mapping[str, str]] = written("openapi.yaml")["x-faults"]
 """The codes of `errors`: what is wrong with one value."""
 
@@ -65,10 +71,17 @@ def problem_page(one: ProblemType) -> str:
     """What `one` means, as HTML."""
     body = (
         f"<h1>{escape(one.title)}</h1><p><code>{one.code}</code> · HTTP {one.status}</p>"
-        f"<h2>When it happens</h2><p>{prose(one.when)}</p><h2>What to do</h2><p>{prose(one.remedy)}</p>"
+        f"<h2>When it happens</h2><p>{prose(one.when)}</p><h2>What to do</h2><p>{prose(one.remedy)}</p>{_example(one.code)}"
         '<p><a href="/problems">All problems</a> · <a href="/docs">The contract</a></p>'
     )
     return page(one.title, body)
+
+
+def _example(code: str) -> str:
+    if code not in EXAMPLES:
+        return ""
+    wrong, right = map(escape, EXAMPLES[code])
+    return f"<h2>Example</h2><p>Wrong:</p><pre>{wrong}</pre><p>Right:</p><pre>{right}</pre>"
 
 
 def problems_page() -> str:

@@ -354,7 +354,9 @@ async def test_without_the_log_nothing_is_accepted_and_with_keys_it_is_safe_to_s
     assert (answer.status_code, answer.json()["code"]) == (503, "log_unavailable")
     house.log.away = False
     first = await _results(house, items)
-    assert first == await _results(house, items)
+    again = await _results(house, items)
+    assert [result.pop("idempotentReplayed", None) for result in again] == [True, True, None]
+    assert first == again
     assert len(house.requests) == 2
 
 
@@ -368,7 +370,8 @@ async def test_a_key_sent_singly_and_in_bulk_is_the_same_submission(house: Stage
     single = {"Idempotency-Key": '"order 1"', "Prefer": "respond-async"}
     before = (await house.client.post(GENERAL_PATH, json=GENERAL, headers=single)).json()["data"]
     results = await _results(house, [_keyed("order 1"), _keyed("order 2"), _keyed("order 1", notes="other")])
-    assert results[0] == {"success": True, **_place(0, "order 1")} | {name: before[name] for name in RECEIPT}
+    receipt = {name: before[name] for name in RECEIPT}
+    assert results[0] == {"success": True, **_place(0, "order 1"), "idempotentReplayed": True} | receipt
     assert _codes(results) == [None, None, "idempotency_key_reused"]
     assert results[2]["problem"]["requestId"] == before["requestId"]
     after = await house.client.post(GENERAL_PATH, json=GENERAL, headers=single | {"Idempotency-Key": "order 2"})
@@ -382,6 +385,7 @@ async def test_the_same_key_twice_in_one_bulk(house: Stages) -> None:
     results = await _results(house, items)
     assert _codes(results) == [None, None, None, "idempotency_key_reused", None]
     assert [result.pop("index") for result in results] == [*range(5)]
+    assert [result.pop("idempotentReplayed", None) for result in results] == [None, None, True, None, True]
     assert results[0] == results[2] != results[1] == results[4]
     assert results[3]["problem"]["requestId"] == results[0]["requestId"]
     assert len(house.requests) == 2
@@ -412,7 +416,7 @@ async def test_a_bulk_of_nothing_new_publishes_nothing(house: Stages) -> None:
     items = [_keyed("one"), _keyed("two")]
     first = await _results(house, items)
     attempts = house.log.attempts
-    assert await _results(house, items) == first
+    assert await _results(house, items) == [result | {"idempotentReplayed": True} for result in first]
     assert house.log.attempts == attempts
 
 

@@ -290,6 +290,18 @@ async def test_a_value_may_be_joined_cut_chosen_and_sent_only_with_another() -> 
 
 
 @pytest.mark.parametrize(
+    ("country", "sent", "noted"),
+    [("ES", "Spanien", False), ("Spain", "Spanien", False), ("FR", "Ausland", True), ("Atlantis", "Ausland", True)],
+)
+async def test_a_value_is_looked_up_in_a_table_of_the_mapping(country: str, sent: str, *, noted: bool) -> None:
+    source = {"field": "guest.address.country", "as": "country", "values": {"ES": "Spanien"}, "default": "Ausland"}
+    asked = booking(guest={"name": "Ana", "address": {"country": country}})
+    made = await body({"nation": source, "notes": "notes"}, asked)
+    assert made["nation"] == sent
+    assert (country in made["notes"].split("country: ")[-1]) is noted
+
+
+@pytest.mark.parametrize(
     ("given", "code"),
     [
         ("ES", "ES"),
