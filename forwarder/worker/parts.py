@@ -11,7 +11,7 @@ from forwarder.tenancy.port import Directory, Unsealer
 from forwarder.topics.port import Log, LogGap, Publisher, Topics
 from forwarder.topics.signing import MessageSigner
 from forwarder.worker.backlog import BacklogSources
-from forwarder.worker.cards.keeper import CardParts
+from forwarder.worker.cards import CardParts
 from forwarder.worker.retention import RetentionSweeper
 
 if TYPE_CHECKING:

@@ -17,21 +17,18 @@ from forwarder.store.submissions.port import StoreUnavailable, ThrottleState, Wo
 from forwarder.tenancy.port import TenancyUnavailable
 from forwarder.topics.port import Consumer, LogGap, LogUnavailable
 from forwarder.worker.backlog import BacklogMetrics
-from forwarder.worker.cards.keeper import CardKeeper
-from forwarder.worker.cards.vault import CardVault
+from forwarder.worker.cards import CardKeeper, CardVault
 from forwarder.worker.dispatch.dispatcher import Dispatcher
-from forwarder.worker.dispatch.rate_loans import Loans
+from forwarder.worker.dispatch.rate_budget import Loans
 from forwarder.worker.dispatch.throttle import Throttles
-from forwarder.worker.intake.sources import Intake, Sweep
-from forwarder.worker.intake.watch import IntakeWatch
+from forwarder.worker.due import DeadlineKeeper, Sweep
+from forwarder.worker.intake import Intake, IntakeWatch
 from forwarder.worker.lease import Lease
-from forwarder.worker.outcome.dead_letters import DeadLetterWriter
-from forwarder.worker.outcome.deadlines import DeadlineKeeper
-from forwarder.worker.outcome.recorder import OutboxPublisher, OutcomeRecorder
+from forwarder.worker.outcome.outbox import DeadLetterWriter, OutboxPublisher
+from forwarder.worker.outcome.recorder import OutcomeRecorder
 from forwarder.worker.parts import WorkerParts
-from forwarder.worker.push.pipeline import PushPipeline
+from forwarder.worker.push.pipeline import PushPipeline, Suspects
 from forwarder.worker.push.pusher import Pusher, Timing
-from forwarder.worker.push.suspects import Suspects
 from forwarder.worker.store_watch import StoreWatch
 
 _log = structlog.get_logger(__name__)

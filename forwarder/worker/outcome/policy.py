@@ -9,21 +9,40 @@
 `reservation.evidence.next_step` decides the next step for open pushes. A submission that is IN_DOUBT already is only looked up,
 before and after its deadline: found → CONFIRMED, not made → FAILED, unknown → looked up again.
 A cancelled submission that was surely not made is CANCELLED; `decide_cancellation` decides about one that was made.
+
+`after_fault` decides about a row whose processing raised an unexpected exception:
+
+    surely not sent    retried after a pause; after `MAX_TRIES` faults in a row FAILED, with a dead letter of class internal_error
+    possibly sent      looked up after a pause; after `MAX_TRIES` faults in a row IN_DOUBT
+    a cancellation     retried after a pause; after `MAX_TRIES` faults in a row it stays CONFIRMED, with the problem
+
+While the pushes of all rows end like this, the rows are not to blame, and none is given up.
 """
 
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from itertools import takewhile
 from typing import Final, assert_never
 
 from forwarder.pms.port import REFUSED_IN_WORDS
 from forwarder.process.clock import iso
+from forwarder.process.containment import Fault
 from forwarder.reservation.cancellation import cancellation_failed
-from forwarder.reservation.evidence import LookUp, NextStep, Park, SendAgain
+from forwarder.reservation.evidence import Came, LookUp, NextStep, Park, SendAgain, read_target
 from forwarder.reservation.failures import INTERNAL_ERROR
-from forwarder.reservation.outcome import Cancelled, Confirmed, Deferred, InDoubt, Rejected, Status
+from forwarder.reservation.outcome import (
+    Cancelled,
+    CancelOutcome,
+    Confirmed,
+    Deferred,
+    InDoubt,
+    Outcome,
+    Rejected,
+    Status,
+)
 from forwarder.reservation.problems import endings
 from forwarder.reservation.problems.problem import Problem, ProblemType
-from forwarder.store.submissions.completion import cancellation_of, completed, described_problem, event_of
+from forwarder.store.submissions.completion import cancellation_of, completed, described_problem, event_of, with_attempt
 from forwarder.store.submissions.port import Ended, PmsReservation, Postponed, Work
 from forwarder.worker.push_context import PushResult
 
@@ -36,6 +55,11 @@ LOOKED_FOR = timedelta(days=7)
 
 LAST_CALL = timedelta(seconds=5)
 """How long before the deadline the last attempt is made."""
+
+MAX_TRIES: Final = 3
+"""A fault may pass, as one of a race does: so often a row is tried before it is set aside."""
+
+_PAUSES: Final = (timedelta(minutes=1), timedelta(minutes=5))
 
 
 def decide(
@@ -92,7 +116,6 @@ _NEVER_BETTER: Final = {
     INTERNAL_ERROR: endings.DELIVERY_FAILED,
 }
 """Reasons that are not retried, and the problems that they end with."""
-
 
 SAME_REFUSALS: Final = 3
 """How often in a row a PMS must refuse a submission in the same words, unknown to its adapter, until that counts as its answer."""
@@ -284,3 +307,49 @@ def next_look(
 def _pause(tried: int, max_seconds: float, min_seconds: float | None, jitter: float) -> timedelta:
     ceiling = min(max_seconds, BASE_SECONDS * 2.0 ** min(max(tried - 1, 0), 16))
     return timedelta(seconds=max(1.0, jitter * ceiling) + (min_seconds or 0.0))
+
+
+def after_fault(
+    work: Work,
+    fault: Fault,
+    *,
+    came: Came | None,
+    now: datetime,
+    push_seconds: float,
+    last: bool = False,
+    look: bool = True,
+    give_up: bool = True,
+) -> Ended | Postponed:
+    """The decision to record for `work` after `fault`. `came`: the possible result of this push at its PMS; None if it made
+    nothing. `last`: do not retry; `look`: whether it may be looked up after that. `give_up`: False if the row is not to blame: then
+    it is retried until its deadline, even if `last`."""
+    possibly_sent = work.pms_reservation is None and (came is not None or work.possibly_sent)
+    outcome: Outcome | CancelOutcome
+    evidence = work.evidence
+    if possibly_sent:
+        doubt = InDoubt(INTERNAL_ERROR, str(fault), made=came is Came.POSITIVE)
+        action, outcome = "find" if came is None else "create", doubt
+        if came is not None:
+            evidence = evidence.after(doubt, read_target(work.target or ""), iso(now))
+    else:
+        action = "prepare" if work.pms_reservation is None else "cancel"
+        outcome = Deferred(INTERNAL_ERROR, str(fault))
+    attempts = with_attempt(work.attempts, action, iso(now), 0.0, outcome)
+    faults = sum(1 for _ in takewhile(lambda each: each.reason == INTERNAL_ERROR, reversed(attempts)))
+    if (faults < MAX_TRIES and not last) or not give_up:
+        pause = max(_PAUSES[min(faults, len(_PAUSES)) - 1], timedelta(seconds=push_seconds if possibly_sent else 0.0))
+        return Postponed(work.id, attempts, now, now + pause, work.revision, evidence)
+    findable = look and all(push.to.reference for push in evidence.open)
+    step = Park(INTERNAL_ERROR, str(fault), LookUp(push_seconds) if findable else None) if possibly_sent else None
+    return decide(work, PushResult(outcome, attempts, evidence, step), now=now, jitter=0.0)
+
+
+def came_of(result: object) -> Came | None:
+    """The possible result of this push at its PMS; None if it surely made nothing."""
+    match result.outcome if isinstance(result, PushResult) else None:
+        case Confirmed():
+            return Came.POSITIVE
+        case InDoubt() as doubt:
+            return Came.POSITIVE if doubt.made or doubt.pms_reservation_id is not None else Came.AMBIGUOUS
+        case _:
+            return None

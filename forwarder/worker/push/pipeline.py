@@ -1,11 +1,19 @@
 """A push, step by step: from its account queue to the outcome recorder.
 
 may it start → push (rules, look-up, create or cancel) → decide → record
+
+Some rows may kill workers in ways that no exception shows, such as exhausted memory or a crash of native code. A row that was taken
+over repeatedly is marked in the store before it is pushed, and the mark is cleared once the push is over. A mark of another worker
+shows that it died, or lost its lease, in the middle of that push. From then on the row is pushed alone, one such row at a time, so
+that others are not suspected with it; after `MAX_DEATHS` it is no longer pushed.
 """
 
+import asyncio
 import random
-from collections.abc import Awaitable, Sequence
-from datetime import timedelta
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
@@ -14,15 +22,14 @@ from forwarder.observability.tracing.context import trace_id_of
 from forwarder.process.clock import Clock
 from forwarder.process.containment import FAULTS, Blame, Where, as_fault, contained
 from forwarder.reservation.evidence import Came
-from forwarder.store.submissions.port import Ended, Postponed, Work
+from forwarder.reservation.outcome import InDoubt, Outcome
+from forwarder.store.submissions.port import Ended, Postponed, StoreUnavailable, Work
 from forwarder.tenancy.port import Account
 from forwarder.worker.lease import Lease
-from forwarder.worker.outcome.contained import after_fault, came_of
-from forwarder.worker.outcome.policy import decide
+from forwarder.worker.outcome.policy import after_fault, came_of, decide
 from forwarder.worker.outcome.recorder import OutcomeRecorder
-from forwarder.worker.push.batch_push import BatchPusher
 from forwarder.worker.push.pusher import Pusher
-from forwarder.worker.push.suspects import SUSPECT_AFTER, EndsWorkers, Suspects
+from forwarder.worker.push.run import Attempts, PreparedPush, after_create, sound, step_of
 from forwarder.worker.push_context import (
     NOT_ATTEMPTED,
     CancelledMeanwhile,
@@ -32,9 +39,127 @@ from forwarder.worker.push_context import (
     PushResult,
     combined_signal,
     health_signal,
+    is_lease_lost,
+    too_late,
 )
 
+if TYPE_CHECKING:
+    from forwarder.store.submissions.recorder import Recorder
+
 _log = structlog.get_logger(__name__)
+
+SUSPECT_AFTER: Final = 2
+"""Takeovers. Most rows are taken over once at the most, as one of thousands that a worker held."""
+
+MAX_DEATHS: Final = 2
+
+
+class BatchPusher:
+    """Pushes first tries together."""
+
+    def __init__(self, pusher: Pusher, clock: Clock) -> None:
+        self._pusher = pusher
+        self._clock = clock
+
+    async def push(self, account: Account, works: Sequence[Work]) -> Sequence[PushResult | Exception]:
+        """The result of each of `works`; `LeaseLost` if this worker may no longer push it, or the exception of a bug."""
+        ready = await asyncio.gather(*(self._prepare(account, work) for work in works), return_exceptions=True)
+        # The last check of the lease, for all of them: the remaining rows are held under the same one.
+        ready = [(self._no_more(each.work) or each) if isinstance(each, PreparedPush) else each for each in ready]
+        created = await self._create(account, [each for each in ready if isinstance(each, PreparedPush)])
+        results = [
+            created[each.work.id] if isinstance(each, PreparedPush) else _without_sending(each) for each in ready
+        ]
+        for work, result in zip(works, results, strict=True):
+            if work.submission.card is not None:
+                await self._pusher.note_use_of_card(work, result if isinstance(result, PushResult) else None)
+        return results
+
+    def _no_more(self, work: Work) -> LeaseLost | None:
+        """The reason why `work` must not be sent, or None."""
+        if not self._pusher.may_send(work):
+            return LeaseLost()
+        return CancelledMeanwhile() if self._pusher.is_cancelled(work) else None
+
+    async def _prepare(self, account: Account, work: Work) -> PreparedPush | PushResult:
+        prepared = await self._pusher.prepare(account, work)
+        if isinstance(prepared, PushResult):
+            return prepared
+        if self._clock.now() >= work.deadline_at:
+            return PushResult(too_late(), work.attempts, work.evidence)
+        await self._pusher.before_sending(work, prepared.facts.target)
+        return prepared
+
+    async def _create(self, account: Account, ready: Sequence[PreparedPush]) -> Mapping[int, PushResult | Exception]:
+        if not ready:
+            return {}
+        began = self._clock.now(), self._clock.monotonic()
+        outcomes = await self._ask(ready)
+        pushed: dict[int, PushResult | Exception] = {}
+        for each, outcome in zip(ready, outcomes, strict=True):
+            try:
+                pushed[each.work.id] = self._result(account, each, began, outcome)
+            except Exception as error:  # noqa: BLE001 - an invalid outcome concerns this row only
+                pushed[each.work.id] = error
+        return pushed
+
+    def _result(
+        self, account: Account, push: PreparedPush, began: tuple[datetime, float], outcome: Outcome
+    ) -> PushResult | LeaseLost:
+        if is_lease_lost(outcome):
+            return LeaseLost()
+        attempts = Attempts(self._clock, account.kind, push.booking.reference, tuple(push.work.attempts))
+        attempts.note("create", began, outcome)
+        came, evidence = after_create(outcome, push.work.evidence, push.facts, self._clock)
+        step = step_of(push.work, evidence, push.facts, self._clock.now(), 0.0) if evidence.open else None
+        return PushResult(came, attempts.all, evidence, step)
+
+    async def _ask(self, ready: Sequence[PreparedPush]) -> Sequence[Outcome]:
+        try:
+            outcomes = await ready[0].pms.create_many([each.booking for each in ready])
+        except FAULTS as error:  # an adapter's bug costs these rows, not all; what it sent is unknown
+            fault = contained(Where.ADAPTER, error, action="create_many", count=len(ready))
+            return [InDoubt("adapter_failed", str(fault))] * len(ready)
+        if len(outcomes) != len(ready):
+            _log.error("adapter.failed", action="create_many", count=len(ready), outcomes=len(outcomes))
+            return [InDoubt("adapter_failed", "It did not say what became of each.")] * len(ready)
+        return [sound(each, InDoubt) for each in outcomes]
+
+
+class EndsWorkers(Exception):
+    """Workers died in the middle of pushes of this row, the last time while it was pushed alone."""
+
+
+class Suspects:
+    """The suspects of one worker; `worker_id` returns its current id."""
+
+    def __init__(self, recorder: "Recorder", worker_id: Callable[[], str]) -> None:
+        self._recorder = recorder
+        self._worker_id = worker_id
+        self._alone = asyncio.Lock()
+
+    @asynccontextmanager
+    async def handling(self, work_id: int) -> AsyncIterator[None]:
+        """Push the row within the block. Raises `EndsWorkers` if it must not be pushed again, `LeaseLost` if the store is
+        unavailable."""
+        try:
+            deaths = await self._recorder.suspect(self._worker_id(), work_id)
+        except StoreUnavailable as error:
+            raise LeaseLost from error
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(self._clear, work_id)
+            if deaths >= MAX_DEATHS:
+                raise EndsWorkers(f"{deaths} workers ended while they pushed it")
+            if deaths:
+                _log.warning("push.suspected", reservation_id=work_id, deaths=deaths)
+                await stack.enter_async_context(self._alone)
+            yield
+
+    async def _clear(self, work_id: int) -> None:
+        try:
+            await self._recorder.clear_suspects([work_id])
+        except StoreUnavailable as error:
+            _log.warning("push.still_suspected", reservation_id=work_id, error=str(error))
 
 
 class PushPipeline:
@@ -167,3 +292,7 @@ class PushPipeline:
             give_up=to_blame,
         )
         self._outcomes.enqueue(push)
+
+
+def _without_sending(outcome: PushResult | BaseException) -> PushResult | Exception:
+    return outcome if isinstance(outcome, PushResult) else as_fault(outcome)

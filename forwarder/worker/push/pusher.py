@@ -37,10 +37,9 @@ from forwarder.reservation.submission import Submission
 from forwarder.store.submissions.completion import with_attempt
 from forwarder.store.submissions.port import PmsReservation, StoreUnavailable, Work
 from forwarder.tenancy.port import Account, CannotOpen, NotBound, TenancyUnavailable, Unsealer
-from forwarder.worker.cards.vault import CardGone, CodeGone
+from forwarder.worker.cards import CardGone, CodeGone
 from forwarder.worker.outcome.policy import CARD_KEY_MISSING
-from forwarder.worker.push.attempts import Attempts
-from forwarder.worker.push.run import PreparedPush, PushRun, step_of
+from forwarder.worker.push.run import Attempts, PreparedPush, PushRun, step_of
 from forwarder.worker.push_context import (
     CancelledMeanwhile,
     LeaseLost,

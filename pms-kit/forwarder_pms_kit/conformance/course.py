@@ -20,9 +20,8 @@ from forwarder.reservation.submission import Submission
 from forwarder.store.submissions.port import Ended, Postponed, Work
 from forwarder.tenancy.port import Account
 from forwarder.worker.outcome.policy import decide
-from forwarder.worker.push.attempts import Attempts
 from forwarder.worker.push.pusher import Timing
-from forwarder.worker.push.run import PreparedPush, PushRun, step_of
+from forwarder.worker.push.run import Attempts, PreparedPush, PushRun, step_of
 from forwarder.worker.push_context import PushClock
 from forwarder_pms_kit.conformance.check import Check, Findings
 from forwarder_pms_kit.conformance.doubt import WAITS

@@ -25,8 +25,7 @@ from forwarder.store.submissions.completion import completed, with_attempt
 from forwarder.store.submissions.port import Ended, Work
 from forwarder.store.submissions.rows import outcome_batch
 from forwarder.topics.codec import encode_result
-from forwarder.worker.outcome.contained import after_fault
-from forwarder.worker.outcome.policy import decide
+from forwarder.worker.outcome.policy import after_fault, decide
 from forwarder.worker.push_context import PushResult
 from forwarder_pms_kit.simulators import simulator_app
 from tests.support.profile import Profile, lives, some

@@ -56,10 +56,10 @@ from forwarder.topics.embedded.log import EmbeddedLog
 from forwarder.topics.embedded.writer import EmbeddedPublisher
 from forwarder.topics.outcomes import OutcomeListener
 from forwarder.topics.port import ConsumedMessage, LogGap, Message
+from forwarder.worker import cancellations, due, intake
 from forwarder.worker.backlog import BacklogSources
 from forwarder.worker.dispatch.dispatcher import Dispatcher
-from forwarder.worker.intake import cancellations, sources
-from forwarder.worker.outcome import deadlines, recorder
+from forwarder.worker.outcome import outbox as publishing
 from forwarder.worker.push import pipeline, pusher
 from forwarder.worker.retention import RetentionSweeper
 from forwarder.worker.service import Worker
@@ -312,12 +312,12 @@ async def _resting(bench: Bench, number: int) -> None:
 
 
 UNITS: Final = (
-    Unit(Where.INTAKE, sources, "decode_with_text", _set_aside_as_a_letter),
+    Unit(Where.INTAKE, intake, "decode_with_text", _set_aside_as_a_letter),
     Unit(Where.INTAKE, Recorder, "ingest", _set_aside_as_a_letter),
-    Unit(Where.INTAKE, sources, "replay_revision", _set_aside_as_a_letter),
+    Unit(Where.INTAKE, intake, "replay_revision", _set_aside_as_a_letter),
     Unit(Where.CANCELLATIONS, cancellations, "_arrival", _cancelled, counted=Where.INTAKE),
     Unit(Where.CANCELLATIONS, Recorder, "request_cancellations", _cancelled, counted=Where.INTAKE),
-    Unit(Where.CONFLICTS, sources, "encode_conflict", _conflicting, counted=Where.INTAKE),
+    Unit(Where.CONFLICTS, intake, "encode_conflict", _conflicting, counted=Where.INTAKE),
     Unit(Where.DEAD_LETTERS, EmbeddedPublisher, "publish", _letters),
     Unit(Where.ADAPTER, Pms, "create", _tried),
     Unit(Where.PUSH, pusher, "apply_rules", _tried),
@@ -325,8 +325,8 @@ UNITS: Final = (
     Unit(Where.INTENTS, Recorder, "mark_pushing", _intended, by_row=True),
     Unit(Where.CARD_KEYS, SqlCardKeys, "take", _carded),
     Unit(Where.OUTCOMES, Recorder, "record", _in_doubt),
-    Unit(Where.OUTBOX, recorder, "encode_result", _kept_in_outbox),
-    Unit(Where.DEADLINES, deadlines, "decide", _ended),
+    Unit(Where.OUTBOX, publishing, "encode_result", _kept_in_outbox),
+    Unit(Where.DEADLINES, due, "decide", _ended),
     Unit(Where.SWEEP, store_leases, "work_of", _resting),
 )
 

@@ -17,9 +17,8 @@ from forwarder.store.submissions.recorder import Recorder
 from forwarder.worker.lease import Lease, LeaseWatch
 from forwarder.worker.outcome.policy import decide
 from forwarder.worker.outcome.recorder import OutcomeRecorder
-from forwarder.worker.push.pipeline import PushPipeline
+from forwarder.worker.push.pipeline import PushPipeline, Suspects
 from forwarder.worker.push.pusher import Timing
-from forwarder.worker.push.suspects import Suspects
 from forwarder.worker.push_context import PushClock, PushContext, PushResult, too_late
 from tests.support.exploration.rows import run
 from tests.support.memory.clock import ManualClock

@@ -10,7 +10,7 @@ from forwarder.reservation.request import CardDetails
 from forwarder.reservation.submission import Submission
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.tenancy.port import Account, CannotOpen, NotBound
-from forwarder.worker.cards.vault import CardGone, CodeGone
+from forwarder.worker.cards import CardGone, CodeGone
 from forwarder.worker.push.pusher import MaySend, Pusher, Timing
 from tests.support.memory.clock import ManualClock
 

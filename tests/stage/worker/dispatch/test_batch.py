@@ -16,7 +16,7 @@ from forwarder.tenancy.port import Account
 from forwarder.worker.dispatch.account_queue import take_together
 from forwarder.worker.dispatch.dispatcher import Dispatcher
 from forwarder.worker.dispatch.throttle import Throttles
-from forwarder.worker.push.batch_push import BatchPusher
+from forwarder.worker.push.pipeline import BatchPusher
 from forwarder.worker.push.pusher import MaySend
 from forwarder.worker.push_context import NOT_ATTEMPTED, Health, HealthSignal, LeaseLost, PushResult, combined_signal
 from tests.support.memory.clock import ManualClock, settle

@@ -18,9 +18,9 @@ from forwarder.store.submissions.port import Attempt, CardKey, Ended, OutboxEven
 from forwarder.store.submissions.recorder import Recorder
 from forwarder.topics.port import Topics
 from forwarder.worker.lease import Lease
-from forwarder.worker.outcome.dead_letters import DeadLetterWriter
+from forwarder.worker.outcome.outbox import DeadLetterWriter, OutboxPublisher
 from forwarder.worker.outcome.policy import decide
-from forwarder.worker.outcome.recorder import OutboxPublisher, OutcomeRecorder
+from forwarder.worker.outcome.recorder import OutcomeRecorder
 from forwarder.worker.parts import WorkerSettings
 from forwarder.worker.push_context import PushContext, PushResult
 from tests.support.log.signers import SIGNER

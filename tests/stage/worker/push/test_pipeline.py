@@ -14,12 +14,11 @@ from forwarder.store.submissions.port import Attempt, Ended, Postponed, Work
 from forwarder.store.submissions.recorder import Recorder
 from forwarder.tenancy.port import Account
 from forwarder.worker.lease import Lease
-from forwarder.worker.outcome.contained import MAX_TRIES, after_fault
+from forwarder.worker.outcome.policy import MAX_TRIES, after_fault
 from forwarder.worker.outcome.recorder import OutcomeRecorder
 from forwarder.worker.push import pipeline
-from forwarder.worker.push.pipeline import PushPipeline
+from forwarder.worker.push.pipeline import PushPipeline, Suspects
 from forwarder.worker.push.pusher import Pusher
-from forwarder.worker.push.suspects import Suspects
 from forwarder.worker.push_context import (
     NOT_ATTEMPTED,
     Health,
