@@ -17,7 +17,7 @@ from forwarder.worker.lease import Lease, LeaseWatch
 from forwarder.worker.outcome.policy import after_fault, decide
 from forwarder.worker.outcome.recorder import OutcomeRecorder
 from forwarder.worker.parts import WorkerParts
-from forwarder.worker.push_context import PushContext, PushResult, too_late
+from forwarder.worker.push_context import PushContext, too_late
 
 _MAX_CLAIMED = 500
 _OUTAGES = (StoreUnavailable, TenancyUnavailable, LogUnavailable)
@@ -146,18 +146,17 @@ class DeadlineKeeper:
         """Ends one row. Contains faults of this row; a row that cannot be ended stays due, and is retried."""
         try:
             account = await self._account_of(work)
-            await self._outcomes.record(PushContext(account, work, decision=self._decide(work)))
+            await self._outcomes.record(PushContext(account, work, decision=self._decide(account, work)))
         except FAULTS as error:  # as said
             contained(Where.DEADLINES, error, request_id=work.submission.request_id)
 
-    def _decide(self, work: Work) -> Ended | Postponed:
-        now = self._clock.now()
-        result = PushResult(too_late(), work.attempts, work.evidence)
+    def _decide(self, account: Account, work: Work) -> Ended | Postponed:
+        now, push = self._clock.now(), PushContext(account, work, outcome=too_late())
         try:
-            return decide(work, result, now=now, jitter=0.0)
+            return decide(push, now=now, jitter=0.0)
         except FAULTS as error:  # it is ended all the same
             fault = contained(Where.DEADLINES, error, request_id=work.submission.request_id)
-            return after_fault(work, fault, came=None, now=now, push_seconds=self._settings.push_seconds, last=True)
+            return after_fault(push, fault, now=now, push_seconds=self._settings.push_seconds, last=True)
 
     async def _account_of(self, work: Work) -> Account:
         """The account, for the metrics; one of unknown kind if it cannot be read, so that an outage does not delay the outcome."""

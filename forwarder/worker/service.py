@@ -27,7 +27,7 @@ from forwarder.worker.lease import Lease
 from forwarder.worker.outcome.outbox import DeadLetterWriter, OutboxPublisher
 from forwarder.worker.outcome.recorder import OutcomeRecorder
 from forwarder.worker.parts import WorkerParts
-from forwarder.worker.push.pipeline import PushPipeline, Suspects
+from forwarder.worker.push.pipeline import PushPipeline
 from forwarder.worker.push.pusher import Pusher, Timing
 from forwarder.worker.store_watch import StoreWatch
 
@@ -88,8 +88,8 @@ class Worker:
             self._outcomes,
             self._lease,
             clock,
+            recorder,
             push_seconds=settings.push_seconds,
-            suspects=Suspects(recorder, lambda: self._lease.worker_id),
         )
         self._dispatcher = Dispatcher(
             clock,

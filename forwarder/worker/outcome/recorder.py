@@ -22,9 +22,9 @@ from forwarder.store.submissions.port import Ended, Postponed, StoreUnavailable
 from forwarder.worker.cards import CardVault
 from forwarder.worker.lease import Lease
 from forwarder.worker.outcome.outbox import DeadLetterWriter, OutboxPublisher
-from forwarder.worker.outcome.policy import after_fault, came_of
+from forwarder.worker.outcome.policy import after_fault
 from forwarder.worker.parts import WorkerSettings
-from forwarder.worker.push_context import PushContext, PushResult
+from forwarder.worker.push_context import PushContext
 
 if TYPE_CHECKING:
     from forwarder.store.submissions.recorder import Recorder
@@ -102,8 +102,7 @@ class OutcomeRecorder:
 
     async def _set_aside(self, push: PushContext, fault: Fault) -> bool:
         """Records a replacement without any content from the PMS, which may be the cause."""
-        came, now = came_of(push.result), self._clock.now()
-        push.decision = after_fault(push.work, fault, came=came, now=now, push_seconds=self._push_seconds, last=True)
+        push.decision = after_fault(push, fault, now=self._clock.now(), push_seconds=self._push_seconds, last=True)
         try:
             self._add_dead_letter(push)
             [recorded] = await self._record([push])
@@ -147,8 +146,8 @@ class OutcomeRecorder:
 
 def _log_push(log: FilteringBoundLogger, push: PushContext, now: datetime, *, recorded: bool) -> None:
     """The one wide line about a push, with all that was learnt."""
-    account, work, result, decision = push.account, push.work, push.result, push.decision
-    if not isinstance(result, PushResult):
+    account, work, decision = push.account, push.work, push.decision
+    if push.outcome is None or push.error is not None:
         return
     if recorded and isinstance(decision, Ended) and decision.doubles:
         metrics.DOUBLES.labels(account.kind).inc()
@@ -160,10 +159,10 @@ def _log_push(log: FilteringBoundLogger, push: PushContext, now: datetime, *, re
             others=list(decision.doubles),
         )
     usual = recorded and isinstance(decision, Ended) and decision.status is Status.CONFIRMED
-    if usual and len(result.attempts) == 1 and not tells_usual(work.submission.request_id):
+    if usual and len(push.attempts) == 1 and not tells_usual(work.submission.request_id):
         return
-    outcome, reason, _ = describe(result.outcome)
-    last = result.attempts[-1] if result.attempts else None
+    outcome, reason, _ = describe(push.outcome)
+    last = push.attempts[-1] if push.attempts else None
     log.info(
         "push.recorded",
         request_id=work.submission.request_id,
@@ -174,7 +173,7 @@ def _log_push(log: FilteringBoundLogger, push: PushContext, now: datetime, *, re
         status=str(decision.status if isinstance(decision, Ended) else work.status),
         outcome=outcome,
         reason=reason,
-        attempts=len(result.attempts),
+        attempts=len(push.attempts),
         duration_ms=None if last is None else last.duration_ms,
         age_ms=round((now - work.submission.accepted_at).total_seconds() * 1000),
         recorded=recorded,

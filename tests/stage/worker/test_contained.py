@@ -27,8 +27,9 @@ from forwarder.worker import cancellations, due, intake
 from forwarder.worker.outcome import outbox as publishing
 from forwarder.worker.outcome import policy
 from forwarder.worker.push import pipeline, pusher, run
+from forwarder.worker.push_context import PushContext
 from tests.support.worker.worker_bench import PATIENCE_SECONDS, TOPICS, Bench, Pms, cancellation, fresh, open_bench
-from tests.support.worker.works import NOW, work
+from tests.support.worker.works import NOW, account, work
 
 POISON = f"rsv_{5:032d}"
 EVERY = range(1, 11)
@@ -472,10 +473,10 @@ def test_a_cancellation_that_keeps_faulting_ends_after_as_many_tries() -> None:
     )
     fault = Fault("err_1", Where.PUSH, ValueError())
     for _ in range(policy.MAX_TRIES - 1):
-        postponed = policy.after_fault(row, fault, came=None, now=NOW, push_seconds=30.0)
+        postponed = policy.after_fault(PushContext(account(), row), fault, now=NOW, push_seconds=30.0)
         assert isinstance(postponed, Postponed)
         row = replace(row, attempts=tuple(postponed.attempts))
-    decision = policy.after_fault(row, fault, came=None, now=NOW, push_seconds=30.0)
+    decision = policy.after_fault(PushContext(account(), row), fault, now=NOW, push_seconds=30.0)
     assert isinstance(decision, Ended)
     assert decision.status is Status.CONFIRMED
     assert "err_1" in str(decision.cancel_problem)
