@@ -59,18 +59,11 @@ class _Received(NamedTuple):
     request: bytes | None
 
 
-class _Arrived(NamedTuple):
-    """A message and its decoded content; None if decoding raised an unexpected exception."""
+_Arrived = tuple[ConsumedMessage, _Received | CancellationRequest | None]
+"""A message and its decoded content; None if decoding raised an unexpected exception."""
 
-    message: ConsumedMessage
-    brought: _Received | CancellationRequest | None
-
-
-class _Foreign(NamedTuple):
-    """A message to set aside, with the error."""
-
-    message: ConsumedMessage
-    error: Undecodable | Forged | Fault
+_Foreign = tuple[ConsumedMessage, Undecodable | Forged | Fault]
+"""A message to set aside, with the error."""
 
 
 @dataclass(slots=True)
@@ -168,28 +161,31 @@ class Intake:
         foreign: list[_Foreign] = []
         for message in messages:
             try:
-                arrived.append(_Arrived(message, _decode(message, self._signer)))
+                arrived.append((message, _decode(message, self._signer)))
             except (Undecodable, Forged) as error:
-                foreign.append(_Foreign(message, error))
+                foreign.append((message, error))
             except FAULTS as error:
                 as_fault(error)
-                arrived.append(_Arrived(message, None))
+                arrived.append((message, None))
         if foreign:
             await self._set_aside(foreign)
 
         async def take_in(some: Sequence[_Arrived]) -> None:
-            read = [(each.message, each.brought or _decode(each.message, self._signer)) for each in some]
+            read = [(message, content or _decode(message, self._signer)) for message, content in some]
             # Cancellations first: a submission cancelled in the same batch is neither held nor sent.
             await self._cancellations.ingest(
-                [(message, brought) for message, brought in read if isinstance(brought, CancellationRequest)]
+                [(message, content) for message, content in read if isinstance(content, CancellationRequest)]
             )
-            await self._ingest([brought for _, brought in read if isinstance(brought, _Received)])
+            received = [content for _, content in read if isinstance(content, _Received)]
+            if received:
+                insert, outages = partial(self._insert, received), (StoreUnavailable, TenancyUnavailable)
+                await keep_trying(insert, name=Where.INTAKE, clock=self._clock, outages=outages)
 
         async def refused(each: _Arrived, error: Exception) -> None:
-            await self._set_aside([_Foreign(each.message, Undecodable(f"the store cannot hold it: {error}"))])
+            await self._set_aside([(each[0], Undecodable(f"the store cannot hold it: {error}"))])
 
         async def set_aside(each: _Arrived, fault: Fault) -> None:
-            await self._set_aside([_Foreign(each.message, fault)])
+            await self._set_aside([(each[0], fault)])
 
         await by_halves(
             take_in,
@@ -206,16 +202,13 @@ class Intake:
         if CROWD <= len(messages) < self._settings.intake_batch:
             await self._clock.sleep(self._settings.pause_seconds)
 
-    async def _ingest(self, received: Sequence[_Received]) -> None:
-        outages = (StoreUnavailable, TenancyUnavailable)
-        if received:
-            await keep_trying(partial(self._insert, received), name=Where.INTAKE, clock=self._clock, outages=outages)
-
     async def _insert(self, received: Sequence[_Received]) -> None:
         allotments = await self._allotments({each.submission.account_id for each in received})
         arrivals = [self._arrival(each, allotments[each.submission.account_id]) for each in received]
-        if any(arrival.submission.card is not None for arrival in arrivals):
-            arrivals = await self._with_cards_of_their_own(arrivals)
+        carded = {each.submission.request_id: each for each in arrivals if each.submission.card is not None}
+        if carded:  # their cards are resealed for the rows; those ingested before need none
+            resealed = await self._cards.reseal(list(carded.values()))
+            arrivals = [resealed.get(each.submission.request_id, each) for each in arrivals]
         now, repeated, conflicts = self._clock.now(), list[Duplicate](), list[ConflictingBody]()
         works = await self._lease.claim(
             lambda worker_id: self._recorder.ingest(
@@ -228,12 +221,6 @@ class Intake:
             await self._tell_of(repeated)
         if conflicts:
             await self._announce(conflicts)
-
-    async def _with_cards_of_their_own(self, arrivals: Sequence[Arrival]) -> list[Arrival]:
-        """The arrivals with their cards resealed for the rows. Those ingested before need no card."""
-        carded = {each.submission.request_id: each for each in arrivals if each.submission.card is not None}
-        resealed = await self._cards.reseal(list(carded.values()))
-        return [resealed.get(each.submission.request_id, each) for each in arrivals]
 
     async def _tell_of(self, repeated: Sequence[Duplicate]) -> None:
         """Points requests that wait for a duplicate's outcome to the original. During an outage of the log they learn it from

@@ -227,7 +227,7 @@ class Worker:
             Where.INTAKE_WATCH: self._watch.look,
             Where.SWEEP: self._sweep.all_accounts,
             Where.REFILL: self._sweep.queues_running_low,
-            Where.DEADLINES: self._end_expired,
+            Where.DEADLINES: lambda: self._deadlines.end_expired(self._sweep.partitions),
             Where.CARDS: self._cards.keep,
             Where.REPUBLISH: self._outbox.republish,
             Where.BREAKERS: self._show_breakers,
@@ -238,9 +238,6 @@ class Worker:
     async def _show_breakers(self) -> None:
         self._throttles.show(max_accounts=self._parts.settings.max_named_accounts)
         await self._parts.clock.sleep(_BREAKERS_SECONDS)
-
-    async def _end_expired(self) -> None:
-        await self._deadlines.end_expired(self._sweep.partitions)
 
     async def _take_lease(self) -> None:
         """Takes the lease, then checks once more: a recovery that began meanwhile has seen the lease, or this check sees it."""
@@ -299,13 +296,6 @@ class Worker:
             return [False] * len(work_ids)
         return [work_id in ours for work_id in work_ids]
 
-    async def _release(self, work_ids: Collection[int]) -> None:
-        try:
-            await self._lease.give_back(work_ids)
-        except StoreUnavailable as error:
-            # They wait for the next sweep or, after the last one, for the lease to run out.
-            _log.warning("rows.not_released", count=len(work_ids), error=str(error))
-
     async def _wind_down(self) -> None:
         if self._backlog is not None:
             self._backlog.stop()
@@ -314,7 +304,10 @@ class Worker:
         )
         unstarted, broken_off = await self._dispatcher.stop(self._parts.settings.grace_seconds)
         if unstarted:
-            await self._release(unstarted)
+            try:
+                await self._lease.give_back(unstarted)
+            except StoreUnavailable as error:
+                _log.warning("rows.not_released", count=len(unstarted), error=str(error))  # until the lease runs out
         await _within(self._outcomes.drain(), _LAST_SECONDS)
         await _within(self._outbox.drain(), _LAST_SECONDS)
         await cancel_all([keeping])
