@@ -16,7 +16,6 @@ from forwarder.process.loops import Batcher, Outage, cancel_all, forever, keep_t
 from forwarder.store.submissions.port import StoreUnavailable, ThrottleState, Work
 from forwarder.tenancy.port import TenancyUnavailable
 from forwarder.topics.port import Consumer, LogGap, LogUnavailable
-from forwarder.worker.backlog import BacklogMetrics
 from forwarder.worker.cards import CardKeeper, CardVault
 from forwarder.worker.dispatch.dispatcher import Dispatcher
 from forwarder.worker.dispatch.rate_budget import Loans
@@ -108,11 +107,6 @@ class Worker:
         self._outages = {Where.INTAKE: Outage(Where.INTAKE, clock)}
         """The outages of loops whose step does not return while it works."""
         self._consumer: Consumer | None = None
-        self._backlog = (
-            None
-            if parts.backlog is None
-            else BacklogMetrics(parts.backlog, parts.log, recorder, clock, lambda: self._lease.worker_id)
-        )
 
     def consuming(self) -> bool:
         """True while the requests topic is being read and the lease is held: ready to do its work."""
@@ -216,10 +210,7 @@ class Worker:
         self._dispatcher.withdraw(lambda _: True)
 
     def _loops(self) -> Mapping[Where, Callable[[], Awaitable[None]]]:
-        sweeper = self._parts.sweeper
-        teller = self._backlog
         return {
-            **({} if sweeper is None else {Where.RETENTION: sweeper.keep_sweeping}),
             Where.LEASE: self._keep_lease,
             Where.STORE: self._store_watch.look,
             Where.TOPIC: self._look_at_topic,
@@ -232,7 +223,6 @@ class Worker:
             Where.REPUBLISH: self._outbox.republish,
             Where.BREAKERS: self._show_breakers,
             **({} if self._loans is None else {Where.RATE_LOANS: self._loans.exchange}),
-            **({} if teller is None else {Where.STANDING: teller.read_backlog, Where.STANDING_LAG: teller.read_lag}),
         }
 
     async def _show_breakers(self) -> None:
@@ -297,8 +287,6 @@ class Worker:
         return [work_id in ours for work_id in work_ids]
 
     async def _wind_down(self) -> None:
-        if self._backlog is not None:
-            self._backlog.stop()
         keeping = asyncio.create_task(
             forever(self._keep_lease, name=Where.LEASE, clock=self._parts.clock, outages=_OUTAGES)
         )
