@@ -44,7 +44,7 @@ from forwarder.tenancy.sql.secrets import SqlSealingKeys
 from forwarder.topics.kafka.log import KafkaLog
 from forwarder.topics.port import Message, Publisher, Topics
 from forwarder.topics.signing import MessageSigner
-from forwarder.worker.cards.keeper import CardParts
+from forwarder.worker.cards import CardParts
 from forwarder.worker.parts import WorkerParts, WorkerSettings
 from forwarder.worker.service import Worker
 from tools.servers.postgres.databases import new_database

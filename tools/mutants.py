@@ -52,10 +52,14 @@ MODULES: Final = {
     ],
     "worker/lease.py": [[f"{_STAGE}/worker/test_lease.py"], [f"{_STAGE}/worker/test_custody.py"]],
     "worker/outcome/recorder.py": [
-        [f"{_STAGE}/worker/outcome/test_recorder.py", f"{_STAGE}/worker/outcome/test_outbox_publisher.py"],
+        [f"{_STAGE}/worker/outcome/test_recorder.py"],
         [f"{_STAGE}/worker/test_contained.py"],
     ],
-    "worker/intake/cancellations.py": [
+    "worker/outcome/outbox.py": [
+        [f"{_STAGE}/worker/outcome/test_outbox_publisher.py"],
+        [f"{_STAGE}/worker/test_contained.py"],
+    ],
+    "worker/cancellations.py": [
         [f"{_STAGE}/worker/test_cancellation.py"],
         [f"{_STORE}/test_cancellation_elsewhere.py"],
     ],

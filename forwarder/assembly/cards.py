@@ -15,7 +15,7 @@ from forwarder.tenancy.cards import CardSealer
 from forwarder.tenancy.port import TenancyUnavailable
 from forwarder.tenancy.sealing import KeyWrapper, NotTrusted, active_of
 from forwarder.tenancy.sql.secrets import SqlSealingKeys, SqlSecrets, load_sealing_keys
-from forwarder.worker.cards.keeper import CardParts
+from forwarder.worker.cards import CardParts
 
 _log = structlog.get_logger(__name__)
 

@@ -13,7 +13,7 @@ from forwarder.process.loading import collect_rarely, load
 COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "up": (
         "forwarder.cli.run.up:up",
-        "Run everything in one process: ingress, worker, query, notifier, console and simulated PMSs on one port.",
+        "Run everything in one process: ingress, worker, query, notifier, housekeeping, console and simulated PMSs on one port.",
     ),
     "ingress": (
         "forwarder.cli.run.serve:ingress",
@@ -25,6 +25,10 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
         "Serve submissions and reservations over HTTP: their status, records and pages.",
     ),
     "notifier": ("forwarder.cli.run.serve:notifier", "Post results to customers' endpoints."),
+    "housekeeping": (
+        "forwarder.cli.run.serve:housekeeping",
+        "Report the backlog as metrics, and remove guests' data whose retention is over.",
+    ),
     "console": (
         "forwarder.cli.run.serve:console",
         "Serve the operators' console, /console: watch and repair the deployment in a browser.",

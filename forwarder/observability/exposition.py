@@ -101,6 +101,8 @@ _OF_ROLE: Final = {
         RESULTS_PUBLISHED,
         DEAD_LETTERS,
         UNPUBLISHED_RESULTS,
+    ),
+    "housekeeping": (
         PENDING,
         OLDEST_PENDING_SECONDS,
         DUE,

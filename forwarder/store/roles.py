@@ -129,7 +129,7 @@ ROLES: Final[Mapping[str, Mapping[str, Sequence[str]]]] = {
         "purges": _READ,
         "recoveries": _READ,
         "log_gaps": ("SELECT", "INSERT"),
-        # For the retention sweeper and the backlog metrics.
+        # For housekeeping, which has the worker's user.
         "workspaces": _of("id", "reservation_days", "delivery_days", "dead_letter_days"),
         "webhook_endpoints": _of("id", "workspace_id"),
         "webhook_deliveries": (*_of("id", "endpoint_id", "event_id", "due_at", "ended_at"), "DELETE"),

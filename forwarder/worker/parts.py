@@ -10,9 +10,7 @@ from forwarder.process.token_loans import Lender
 from forwarder.tenancy.port import Directory, Unsealer
 from forwarder.topics.port import Log, LogGap, Publisher, Topics
 from forwarder.topics.signing import MessageSigner
-from forwarder.worker.backlog import BacklogSources
-from forwarder.worker.cards.keeper import CardParts
-from forwarder.worker.retention import RetentionSweeper
+from forwarder.worker.cards import CardParts
 
 if TYPE_CHECKING:
     from forwarder.store.submissions.recorder import Recorder
@@ -92,10 +90,6 @@ class WorkerParts:
     cards: CardParts
     credential_key: bytes = b""
     """The key of the hash that distinguishes credentials in the evidence of pushes."""
-    backlog: BacklogSources | None = None
-    """None: this worker does not report the backlog."""
-    sweeper: RetentionSweeper | None = None
-    """None: this worker does not remove guests' data."""
     lender: Lender | None = None
     """None: there is no other worker that could share the accounts' limits."""
     lacking: Lacking | None = None

@@ -1,8 +1,8 @@
-"""One push, from its account queue to the record: its context, its result, and its health signal about the PMS. No I/O.
+"""One push, from its account queue to the recorded outcome: its context, and its health signal about the PMS. No I/O.
 
     ingest → queue → rules → push → decide → record → publish
 
-The queue creates the context when the push starts. Each later step adds its result; only the release returns to the queue.
+The queue creates the context when the push starts. Each later step adds what it learned; only the release returns to the queue.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,12 +13,13 @@ from msgspec import Struct
 
 from forwarder.pms.port import LEASE_LOST, NOT_ABOUT_THE_PMS
 from forwarder.process.clock import Clock
-from forwarder.reservation.evidence import NOTHING_SENT, Evidence, NextStep
+from forwarder.reservation.evidence import NOTHING_SENT, Came, Evidence, NextStep
 from forwarder.reservation.outcome import (
     Cancelled,
     CancelOutcome,
     Confirmed,
     Deferred,
+    InDoubt,
     LookupOutcome,
     Outcome,
     Rejected,
@@ -36,35 +37,54 @@ _MAX_REMEMBERED: Final = 100_000
 _RESPONSES = {"confirmed", "rejected", "absent", "cancelled"}
 
 
-class PushResult(Struct, frozen=True):
-    """The result of a push. `attempts`: the last ones, oldest first. `evidence`: of all pushes so far. `step`: the next one for
-    open pushes; None if the account's PMS is not known."""
+def _not_held(_work: Work) -> None:
+    """Nothing to release: no queue holds it."""
 
-    outcome: Outcome | CancelOutcome
-    attempts: tuple[Attempt, ...]
+
+class PushContext(Struct, eq=False):
+    """One row being pushed, for one account. Each step adds what it learned.
+
+    `outcome`: of this push; None until it is over. `attempts`: the last ones, oldest first. `evidence`: of all pushes so far. Both
+    are the row's until the push adds to them. `step`: the next one for open pushes; None if the account's PMS is not known.
+    `sent`: it may have been sent to the PMS. `error`: what ended it without an outcome: `LeaseLost`, or a bug.
+    `decision`: what to record.
+    """
+
+    account: Account
+    work: Work
+    on_released: Callable[[Work], None] = _not_held
+    outcome: Outcome | CancelOutcome | None = None
+    attempts: tuple[Attempt, ...] = ()
     evidence: Evidence = NOTHING_SENT
     step: NextStep | None = None
+    sent: bool = False
+    error: BaseException | None = None
+    decision: Ended | Postponed | None = None
+    released: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.attempts:
+            self.attempts = self.work.attempts
+        if self.evidence is NOTHING_SENT:
+            self.evidence = self.work.evidence
 
     @property
     def possibly_sent(self) -> bool:
         """Whether one of the pushes may have made a booking, and the outcome does not settle that."""
         return bool(self.evidence.open) and not isinstance(self.outcome, Confirmed | Rejected | Cancelled)
 
-
-def _not_held(_work: Work) -> None:
-    """Nothing to release: no queue holds it."""
-
-
-class PushContext(Struct, eq=False):
-    """One row being pushed, for one account. `result`: the push's result, or the exception that ended it: `LeaseLost`, or a bug.
-    `decision`: what to record."""
-
-    account: Account
-    work: Work
-    on_released: Callable[[Work], None] = _not_held
-    result: PushResult | Exception | None = None
-    decision: Ended | Postponed | None = None
-    released: bool = False
+    @property
+    def came(self) -> Came | None:
+        """The possible result of this push at its PMS; None if it surely made nothing."""
+        match self.outcome:
+            case Confirmed():
+                return Came.POSITIVE
+            case InDoubt() as doubt:
+                return Came.POSITIVE if doubt.made or doubt.pms_reservation_id is not None else Came.AMBIGUOUS
+            case None if self.sent:
+                return Came.AMBIGUOUS
+            case _:
+                return None
 
     def release(self) -> None:
         """Releases the row: its outcome is recorded, or is no longer this worker's to record. Takes effect once."""
@@ -158,12 +178,12 @@ NOT_ATTEMPTED: Final = HealthSignal(Health.NOT_ATTEMPTED)
 _WELL: Final = HealthSignal(Health.WELL)
 
 
-def health_signal(work: Work, result: PushResult) -> HealthSignal:
-    """The signal of the last attempt. A push that ended before the PMS was called, for instance by a rule's refusal or a card that
-    cannot be opened, counts as not attempted: otherwise a few foreign messages could open an account's breaker."""
-    if result.attempts[-1:] == work.attempts[-1:]:
+def health_signal(push: PushContext) -> HealthSignal:
+    """The signal of the last attempt. A push that ended before the PMS was called, for instance by a rule's refusal or a card
+    that cannot be opened, counts as not attempted: otherwise a few foreign messages could open an account's breaker."""
+    if push.attempts[-1:] == push.work.attempts[-1:]:
         return NOT_ATTEMPTED
-    last = result.attempts[-1]
+    last = push.attempts[-1]
     if last.action == "prepare":
         return NOT_ATTEMPTED
     if last.outcome in _RESPONSES:

@@ -16,22 +16,18 @@ from forwarder.process.loops import Batcher, Outage, cancel_all, forever, keep_t
 from forwarder.store.submissions.port import StoreUnavailable, ThrottleState, Work
 from forwarder.tenancy.port import TenancyUnavailable
 from forwarder.topics.port import Consumer, LogGap, LogUnavailable
-from forwarder.worker.backlog import BacklogMetrics
-from forwarder.worker.cards.keeper import CardKeeper
-from forwarder.worker.cards.vault import CardVault
+from forwarder.worker.cards import CardKeeper, CardVault
 from forwarder.worker.dispatch.dispatcher import Dispatcher
-from forwarder.worker.dispatch.rate_loans import Loans
+from forwarder.worker.dispatch.rate_budget import Loans
 from forwarder.worker.dispatch.throttle import Throttles
-from forwarder.worker.intake.sources import Intake, Sweep
-from forwarder.worker.intake.watch import IntakeWatch
+from forwarder.worker.due import DeadlineKeeper, Sweep
+from forwarder.worker.intake import Intake, IntakeWatch
 from forwarder.worker.lease import Lease
-from forwarder.worker.outcome.dead_letters import DeadLetterWriter
-from forwarder.worker.outcome.deadlines import DeadlineKeeper
-from forwarder.worker.outcome.recorder import OutboxPublisher, OutcomeRecorder
+from forwarder.worker.outcome.outbox import DeadLetterWriter, OutboxPublisher
+from forwarder.worker.outcome.recorder import OutcomeRecorder
 from forwarder.worker.parts import WorkerParts
 from forwarder.worker.push.pipeline import PushPipeline
 from forwarder.worker.push.pusher import Pusher, Timing
-from forwarder.worker.push.suspects import Suspects
 from forwarder.worker.store_watch import StoreWatch
 
 _log = structlog.get_logger(__name__)
@@ -91,8 +87,8 @@ class Worker:
             self._outcomes,
             self._lease,
             clock,
+            recorder,
             push_seconds=settings.push_seconds,
-            suspects=Suspects(recorder, lambda: self._lease.worker_id),
         )
         self._dispatcher = Dispatcher(
             clock,
@@ -111,11 +107,6 @@ class Worker:
         self._outages = {Where.INTAKE: Outage(Where.INTAKE, clock)}
         """The outages of loops whose step does not return while it works."""
         self._consumer: Consumer | None = None
-        self._backlog = (
-            None
-            if parts.backlog is None
-            else BacklogMetrics(parts.backlog, parts.log, recorder, clock, lambda: self._lease.worker_id)
-        )
 
     def consuming(self) -> bool:
         """True while the requests topic is being read and the lease is held: ready to do its work."""
@@ -219,10 +210,7 @@ class Worker:
         self._dispatcher.withdraw(lambda _: True)
 
     def _loops(self) -> Mapping[Where, Callable[[], Awaitable[None]]]:
-        sweeper = self._parts.sweeper
-        teller = self._backlog
         return {
-            **({} if sweeper is None else {Where.RETENTION: sweeper.keep_sweeping}),
             Where.LEASE: self._keep_lease,
             Where.STORE: self._store_watch.look,
             Where.TOPIC: self._look_at_topic,
@@ -230,20 +218,16 @@ class Worker:
             Where.INTAKE_WATCH: self._watch.look,
             Where.SWEEP: self._sweep.all_accounts,
             Where.REFILL: self._sweep.queues_running_low,
-            Where.DEADLINES: self._end_expired,
+            Where.DEADLINES: lambda: self._deadlines.end_expired(self._sweep.partitions),
             Where.CARDS: self._cards.keep,
             Where.REPUBLISH: self._outbox.republish,
             Where.BREAKERS: self._show_breakers,
             **({} if self._loans is None else {Where.RATE_LOANS: self._loans.exchange}),
-            **({} if teller is None else {Where.STANDING: teller.read_backlog, Where.STANDING_LAG: teller.read_lag}),
         }
 
     async def _show_breakers(self) -> None:
         self._throttles.show(max_accounts=self._parts.settings.max_named_accounts)
         await self._parts.clock.sleep(_BREAKERS_SECONDS)
-
-    async def _end_expired(self) -> None:
-        await self._deadlines.end_expired(self._sweep.partitions)
 
     async def _take_lease(self) -> None:
         """Takes the lease, then checks once more: a recovery that began meanwhile has seen the lease, or this check sees it."""
@@ -302,22 +286,16 @@ class Worker:
             return [False] * len(work_ids)
         return [work_id in ours for work_id in work_ids]
 
-    async def _release(self, work_ids: Collection[int]) -> None:
-        try:
-            await self._lease.give_back(work_ids)
-        except StoreUnavailable as error:
-            # They wait for the next sweep or, after the last one, for the lease to run out.
-            _log.warning("rows.not_released", count=len(work_ids), error=str(error))
-
     async def _wind_down(self) -> None:
-        if self._backlog is not None:
-            self._backlog.stop()
         keeping = asyncio.create_task(
             forever(self._keep_lease, name=Where.LEASE, clock=self._parts.clock, outages=_OUTAGES)
         )
         unstarted, broken_off = await self._dispatcher.stop(self._parts.settings.grace_seconds)
         if unstarted:
-            await self._release(unstarted)
+            try:
+                await self._lease.give_back(unstarted)
+            except StoreUnavailable as error:
+                _log.warning("rows.not_released", count=len(unstarted), error=str(error))  # until the lease runs out
         await _within(self._outcomes.drain(), _LAST_SECONDS)
         await _within(self._outbox.drain(), _LAST_SECONDS)
         await cancel_all([keeping])

@@ -162,7 +162,8 @@ class TestRendered:
         assert holders["FORWARDER_NOTIFIER_KEY_FILE"] == {"notifier"}
         assert holders["forwarder"] == {"migrate", "topics"}
         for stage in STAGES:
-            assert [each for user, each in holders.items() if stage in re.split("[-_]", user)] == [{stage}]
+            its = {stage, "housekeeping"} if stage == "worker" else {stage}
+            assert [each for user, each in holders.items() if stage in re.split("[-_]", user)] == [its]
 
     def test_no_pod_may_do_anything_but_its_work(self, manifests: list[Manifest]) -> None:
         for component, pod in pods(manifests):
@@ -180,8 +181,8 @@ class TestRendered:
 
     def test_every_role_is_probed_and_stops_before_it_is_killed(self, manifests: list[Manifest]) -> None:
         roles = of_kind(manifests, "Deployment")
-        assert set(roles) - {"operator", "proxy"} == STAGES | {"console"}
-        for component in STAGES | {"console"}:
+        assert set(roles) - {"operator", "proxy"} == STAGES | {"housekeeping", "console"}
+        for component in STAGES | {"housekeeping", "console"}:
             pod = roles[component]["spec"]["template"]["spec"]
             (container,) = pod["containers"]
             told = environment(pod)
@@ -263,7 +264,7 @@ class TestSets:
         policies = of_kind(manifests, "NetworkPolicy")
         asked = {component: environment(pod).get("OTEL_EXPORTER_OTLP_ENDPOINT") for component, pod in ours(manifests)}
         reach = {component for component in asked if "4318" in json.dumps(policies[component]["spec"]["egress"])}
-        roles = {"ingress", "worker", "query", "notifier", "console"}
+        roles = {"ingress", "worker", "query", "notifier", "housekeeping", "console"}
         assert reach == {component for component, endpoint in asked.items() if endpoint} == roles
 
     def test_what_scales_asks_for_a_metric_that_there_is(self, tools: ChartTools) -> None:

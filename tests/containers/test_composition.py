@@ -29,7 +29,7 @@ from tests.support.deployment.shipped.containers import (
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3000)]
 
-EACH = ("proxy", "query", "notifier", "ingress", "worker", "postgres", "kafka")
+EACH = ("proxy", "query", "notifier", "ingress", "worker", "housekeeping", "postgres", "kafka")
 ACCOUNTS = {"generic": "secret", "hostaway": "4711:a-client-secret"}
 """One that is sent again with its key, one that has no keys and is looked up."""
 PAUSE_SECONDS = 0.25

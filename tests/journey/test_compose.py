@@ -40,7 +40,7 @@ from tools.servers.real_servers import RealServers
 from tools.servers.server_process import Command, ServerProcess, free_ports
 
 STAGES = ("ingress", "worker", "query", "notifier")
-ROLES = (*STAGES, "simulator")
+ROLES = (*STAGES, "housekeeping", "simulator")
 USERS = (*STAGES, "operator")
 HEALTHY_WITHIN_SECONDS = 90.0
 BOOKING: dict[str, Any] = {
@@ -69,7 +69,7 @@ BOOKING: dict[str, Any] = {
 }
 
 
-OURS = ("migrate", "users", *STAGES, "operator")
+OURS = ("migrate", "users", *STAGES, "housekeeping", "operator")
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,8 @@ OURS = ("migrate", "users", *STAGES, "operator")
         ("notifier_key", {"notifier"}),
         ("tls_key", {"proxy"}),
         ("postgres_password", {"postgres", "migrate", "users"}),
-        *((f"{stage}_password", {stage, "users"}) for stage in (*STAGES, "operator")),
+        *((f"{stage}_password", {stage, "users"}) for stage in (*STAGES, "operator") if stage != "worker"),
+        ("worker_password", {"worker", "housekeeping", "users"}),
     ],
 )
 def test_a_secret_is_with_who_needs_it_alone(secret: str, holders: set[str]) -> None:
@@ -136,7 +137,7 @@ def test_simulated_pmss_are_in_the_demo_alone_and_for_this_machine() -> None:
     assert demo["services"]["simulator"]["ports"] == ["127.0.0.1:8085:8085"]
 
 
-@pytest.mark.parametrize("name", ["kafka", "postgres", *STAGES, "proxy"])
+@pytest.mark.parametrize("name", ["kafka", "postgres", *STAGES, "housekeeping", "proxy"])
 def test_what_keeps_running_is_watched_and_started_again(name: str) -> None:
     told = read_compose()["services"][name]
 
@@ -144,7 +145,7 @@ def test_what_keeps_running_is_watched_and_started_again(name: str) -> None:
     assert told["healthcheck"]["test"][0] == "CMD"
 
 
-@pytest.mark.parametrize("name", ["ingress", "worker", "query", "notifier"])
+@pytest.mark.parametrize("name", ["ingress", "worker", "query", "notifier", "housekeeping"])
 def test_no_role_starts_before_tables_topics_and_its_user_are_there(name: str) -> None:
     services = read_compose()["services"]
     done = {"condition": "service_completed_successfully"}

@@ -342,7 +342,7 @@ MUTANTS: Final = (
     Mutant(
         "committed-before-it-is-stored",
         "Offsets are committed before what they stand for is in the store.",
-        "forwarder/worker/intake/sources.py",
+        "forwarder/worker/intake.py",
         '        if not messages:\n            return\n        self._watch.doing = "store"\n',
         "        if not messages:\n            return\n        await consumer.commit(messages)\n",
         ("KillWorker", "Strike", "CutOff"),

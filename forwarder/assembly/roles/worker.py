@@ -12,27 +12,21 @@ from forwarder.assembly.roles.role import Listening, consuming_checks, open_role
 from forwarder.assembly.secrets import required_keyring
 from forwarder.http.health import Check, health_routes
 from forwarder.oversight.assumptions import Facts, broken_assumptions
-from forwarder.oversight.backlog import Group
 from forwarder.pms.auth.shared_grants import RenewalTimes, SharedGrantKeeper
 from forwarder.pms.directory import Traces, open_directory
 from forwarder.pms.http.client import PushPolicy
 from forwarder.pms.registry import registered
 from forwarder.process.supervision import Stop, side_by_side
 from forwarder.settings import Embedded, Settings
-from forwarder.store.deployment import BacklogReader
 from forwarder.store.lists.reader import SqlReader
 from forwarder.store.rate_loans import SqlLender
-from forwarder.store.retention import GuestStore
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.store.submissions.recorder import Recorder
 from forwarder.tenancy.port import CannotOpen, TenancyUnavailable
 from forwarder.tenancy.sealing import Keyring
-from forwarder.tenancy.sql.admin import RetentionPolicies
 from forwarder.tenancy.sql.grants import SqlGrants
 from forwarder.topics.port import LogUnavailable, Publisher
-from forwarder.worker.backlog import BacklogSources
 from forwarder.worker.parts import WorkerParts
-from forwarder.worker.retention import RetentionSweeper
 from forwarder.worker.service import Worker
 
 _log = structlog.get_logger(__name__)
@@ -86,24 +80,11 @@ async def open_worker(stack: AsyncExitStack, backend: Backend, publisher: Publis
         signer=signer,
         cards=card_parts(backend),
         credential_key=(await backend.request_ids()).mac_key,
-        backlog=backlog_sources(backend),
         lender=None if isinstance(settings.backend, Embedded) else SqlLender(backend.engine),
         lacking=recovery_check(backend, await backend.request_ids(), signer).lacking,
         topic_losses=topic_check(backend),
-        sweeper=RetentionSweeper(GuestStore(backend.engine), RetentionPolicies(backend.engine), clock),
     )
     return Worker(parts)
-
-
-def backlog_sources(backend: Backend) -> BacklogSources:
-    """The parts with which the elected worker reports the deployment's backlog."""
-    settings, topics = backend.settings, backend.settings.topics
-    groups = {
-        "worker": Group(settings.worker.group, topics.requests),
-        "notifier": Group(settings.notifier.group, topics.results),
-    }
-    max_accounts = settings.environment.metrics_accounts
-    return BacklogSources(BacklogReader(backend.engine), backend.tenancy, groups, max_accounts)
 
 
 def worker_checks(backend: Backend, worker: Worker) -> Mapping[str, Check]:

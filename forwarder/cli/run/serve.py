@@ -1,5 +1,5 @@
-"""`forwarder ingress`, `worker`, `query`, `notifier`, `console`: one stage each, as one or several processes on one port; and
-`forwarder simulate`: simulated PMSs to develop and test against, with faults on demand."""
+"""`forwarder ingress`, `worker`, `query`, `notifier`, `housekeeping`, `console`: one stage each, as one or several processes on one
+port; and `forwarder simulate`: simulated PMSs to develop and test against, with faults on demand."""
 
 import os
 import socket
@@ -25,6 +25,7 @@ STAGES: Final[Mapping[str, str]] = {
     "worker": "forwarder.assembly.roles.worker:run_worker",
     "query": "forwarder.assembly.roles.query:run_query",
     "notifier": "forwarder.assembly.roles.notifier:run_notifier",
+    "housekeeping": "forwarder.assembly.roles.housekeeping:run_housekeeping",
     "console": "forwarder.console.service:run_console",
 }
 """The function that runs each stage, as `load` takes it."""
@@ -48,6 +49,11 @@ def query(host: Host = None, port: Port = None, processes: Processes = 1) -> Non
 def notifier(host: Host = None, port: Port = None, processes: Processes = 1) -> None:
     """Post results to customers' endpoints. The port serves the management of webhooks, health and metrics."""
     _serve("notifier", host, port, processes)
+
+
+def housekeeping(host: Host = None, port: Port = None) -> None:
+    """Report the backlog as metrics, and remove guests' data whose retention is over. The port serves health and metrics."""
+    _serve("housekeeping", host, port, 1)
 
 
 def console(host: Host = None, port: Port = None) -> None:

@@ -17,6 +17,7 @@ import typer
 from dotenv import dotenv_values
 
 from forwarder.assembly.backend import Backend
+from forwarder.assembly.roles.housekeeping import housekeeping
 from forwarder.assembly.roles.ingress import open_ingress
 from forwarder.assembly.roles.notifier import open_webhook_api
 from forwarder.assembly.roles.query import open_query
@@ -81,7 +82,7 @@ def up(
     port: Port = None,
     demo: Annotated[bool, typer.Option(help="Make the demo workspace on simulated PMSs.")] = True,
 ) -> None:
-    """Run everything in one process: ingress, worker, query, notifier, console and simulated PMSs on one port."""
+    """Run everything in one process: ingress, worker, query, notifier, housekeeping, console and simulated PMSs on one port."""
     settings = settings_and_logging("warning" if _quiet() else None)
     host = host or settings.environment.host
     listening = listen(host, settings.environment.port if port is None else port)
@@ -247,7 +248,11 @@ async def run_everything(settings: Settings, listening: Listening, stop: Stop, r
             else:
                 serving = serve(http_app([simulated], backend.clock), aside, stop, grace_seconds=1.0)
                 await stack.enter_async_context(side_by_side(serving, stop))
-            async with side_by_side(worker.run(stop), stop), side_by_side(notifier.run(stop), stop):
+            async with (
+                side_by_side(worker.run(stop), stop),
+                side_by_side(notifier.run(stop), stop),
+                side_by_side(housekeeping(backend, stop), stop),
+            ):
                 await ready(backend, simulator)
                 await serve_role("up", routes, backend, listening, stop, throttles=worker.throttles)
 

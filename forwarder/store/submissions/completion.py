@@ -8,6 +8,7 @@ from typing import Any
 from forwarder.process.clock import iso
 from forwarder.reservation.bounds import MAX_DETAIL, MAX_REASON, MAX_RECORD_BYTES, bounded, cut_text, fits
 from forwarder.reservation.cancellation import Cancellation, cancellation_status
+from forwarder.reservation.evidence import NOTHING_SENT, Evidence
 from forwarder.reservation.outcome import AnyOutcome, Confirmed, Status, describe
 from forwarder.reservation.problems.problem import Problem
 from forwarder.reservation.record import (
@@ -46,8 +47,10 @@ def completed(
     confirmed: Confirmed | None = None,
     problem: Problem | None = None,
     cancel_by: datetime | None = None,
+    evidence: Evidence = NOTHING_SENT,
 ) -> Ended:
-    """The end of `work`, with its event. `confirmed`: the PMS's result, if confirmed; `problem`: the reason, if not."""
+    """The end of `work`, with its event. `confirmed`: the PMS's result, if confirmed; `problem`: the reason, if not.
+    `cancel_by`, `evidence`: as in `Ended`."""
     moment = iso(now)
     described = None if problem is None else described_problem(replace(problem, request_id=work.submission.request_id))
     state = SubmissionState(
@@ -75,6 +78,7 @@ def completed(
         described,
         cancelled_at=now if status is Status.CANCELLED else None,
         cancel_by=cancel_by,
+        evidence=evidence,
         doubles=doubles,
     )
 

@@ -18,10 +18,8 @@ from forwarder.pms.port import OVERLOADED, Limits
 from forwarder.process.clock import Clock
 from forwarder.store.submissions.port import ThrottleState
 from forwarder.tenancy.port import Account
-from forwarder.worker.dispatch.breaker import Breaker, BreakerState, Tolerance
-from forwarder.worker.dispatch.concurrency_limit import ConcurrencyLimit
-from forwarder.worker.dispatch.rate_budget import Budgets
-from forwarder.worker.dispatch.rate_loans import Loans
+from forwarder.worker.dispatch.limits import Breaker, BreakerState, ConcurrencyLimit, Tolerance
+from forwarder.worker.dispatch.rate_budget import Budgets, Loans
 from forwarder.worker.push_context import Health, HealthSignal
 
 _log = structlog.get_logger(__name__)

@@ -9,23 +9,42 @@
 `reservation.evidence.next_step` decides the next step for open pushes. A submission that is IN_DOUBT already is only looked up,
 before and after its deadline: found → CONFIRMED, not made → FAILED, unknown → looked up again.
 A cancelled submission that was surely not made is CANCELLED; `decide_cancellation` decides about one that was made.
+
+`after_fault` decides about a row whose processing raised an unexpected exception:
+
+    surely not sent    retried after a pause; after `MAX_TRIES` faults in a row FAILED, with a dead letter of class internal_error
+    possibly sent      looked up after a pause; after `MAX_TRIES` faults in a row IN_DOUBT
+    a cancellation     retried after a pause; after `MAX_TRIES` faults in a row it stays CONFIRMED, with the problem
+
+While the pushes of all rows end like this, the rows are not to blame, and none is given up.
 """
 
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from itertools import takewhile
 from typing import Final, assert_never
 
 from forwarder.pms.port import REFUSED_IN_WORDS
 from forwarder.process.clock import iso
+from forwarder.process.containment import Fault
 from forwarder.reservation.cancellation import cancellation_failed
-from forwarder.reservation.evidence import LookUp, NextStep, Park, SendAgain
+from forwarder.reservation.evidence import Came, LookUp, NextStep, Park, SendAgain, read_target
 from forwarder.reservation.failures import INTERNAL_ERROR
-from forwarder.reservation.outcome import Cancelled, Confirmed, Deferred, InDoubt, Rejected, Status
+from forwarder.reservation.outcome import (
+    Cancelled,
+    CancelOutcome,
+    Confirmed,
+    Deferred,
+    InDoubt,
+    Outcome,
+    Rejected,
+    Status,
+)
 from forwarder.reservation.problems import endings
 from forwarder.reservation.problems.problem import Problem, ProblemType
-from forwarder.store.submissions.completion import cancellation_of, completed, described_problem, event_of
+from forwarder.store.submissions.completion import cancellation_of, completed, described_problem, event_of, with_attempt
 from forwarder.store.submissions.port import Ended, PmsReservation, Postponed, Work
-from forwarder.worker.push_context import PushResult
+from forwarder.worker.push_context import PushContext
 
 BASE_SECONDS = 2.0
 MAX_PAUSE_SECONDS = 900.0
@@ -37,46 +56,52 @@ LOOKED_FOR = timedelta(days=7)
 LAST_CALL = timedelta(seconds=5)
 """How long before the deadline the last attempt is made."""
 
+MAX_TRIES: Final = 3
+"""A fault may pass, as one of a race does: so often a row is tried before it is set aside."""
 
-def decide(
-    work: Work,
-    result: PushResult,
-    *,
-    now: datetime,
-    jitter: float,
-    cancel_by: datetime | None = None,
-) -> Ended | Postponed:
-    """The decision to record for `result`. `jitter` is in [0, 1); `cancel_by`: as in `Ended`, for a confirmation."""
+_PAUSES: Final = (timedelta(minutes=1), timedelta(minutes=5))
+
+
+def decide(push: PushContext, *, now: datetime, jitter: float) -> Ended | Postponed:
+    """The decision to record for the outcome of `push`. `jitter` is in [0, 1)."""
+    work, outcome = push.work, push.outcome
     if work.pms_reservation is not None:
-        return decide_cancellation(work, work.pms_reservation, result, now=now, jitter=jitter)
-    if isinstance(result.outcome, Confirmed):
-        ended = completed(
-            work, result.attempts, Status.CONFIRMED, now=now, confirmed=result.outcome, cancel_by=cancel_by
-        )
-        return replace(ended, evidence=result.evidence)
-    decision = _Decision(work, result, now, jitter)
-    match result.outcome:
+        return decide_cancellation(push, work.pms_reservation, now=now, jitter=jitter)
+    decision = _Decision(push, now, jitter)
+    match outcome:
+        case Confirmed():
+            # Its cancellation may have been asked for meanwhile.
+            cancel_by = now + timedelta(seconds=push.account.deadline_seconds)
+            return completed(
+                work,
+                push.attempts,
+                Status.CONFIRMED,
+                now=now,
+                confirmed=outcome,
+                cancel_by=cancel_by,
+                evidence=push.evidence,
+            )
         case Rejected(problem):
             return decision.ended(Status.REJECTED, problem)
         case Cancelled():
             return decision.never_made()
-        case Deferred() | InDoubt() if result.possibly_sent and work.status is Status.IN_DOUBT:
+        case Deferred() | InDoubt() if push.possibly_sent and work.status is Status.IN_DOUBT:
             return decision.postponed(decision.look_at())
-        case Deferred(reason, detail) | InDoubt(reason, detail) if result.possibly_sent:
+        case Deferred(reason, detail) | InDoubt(reason, detail) if push.possibly_sent:
             return decision.ask_later() or decision.park(reason, detail)
-        case Deferred(reason, detail) if work.status is Status.IN_DOUBT:
+        case Deferred(reason, detail) if work.status is Status.IN_DOUBT or reason in _NEVER_BETTER:
             return decision.give_up(reason, detail)
-        case Deferred(reason, detail) if reason in _NEVER_BETTER:
-            return decision.give_up(reason, detail)
-        case Deferred(_, detail) if _came_back_the_same(result, "create"):
+        case Deferred(_, detail) if _came_back_the_same(push, "create"):
             return decision.ended(Status.REJECTED, _refused(work, endings.PMS_REFUSED, detail))
         case Deferred(reason, detail, wait):
             longest = MAX_SECRET_PAUSE_SECONDS if reason == CARD_KEY_MISSING else MAX_PAUSE_SECONDS
             return decision.try_again(wait, longest) or decision.give_up(reason, detail)
         case InDoubt(reason, detail):
             return decision.park(reason, detail)
+        case None:
+            raise TypeError("the push has no outcome")
         case _:
-            assert_never(result.outcome)
+            assert_never(outcome)
 
 
 CARD_KEY_MISSING: Final = "card_key_missing"
@@ -93,14 +118,13 @@ _NEVER_BETTER: Final = {
 }
 """Reasons that are not retried, and the problems that they end with."""
 
-
 SAME_REFUSALS: Final = 3
 """How often in a row a PMS must refuse a submission in the same words, unknown to its adapter, until that counts as its answer."""
 
 
-def _came_back_the_same(result: PushResult, action: str) -> bool:
+def _came_back_the_same(push: PushContext, action: str) -> bool:
     """Whether the PMS refused the last `SAME_REFUSALS` attempts of `action` in the same words."""
-    last = [one for one in result.attempts if one.action == action][-SAME_REFUSALS:]
+    last = [one for one in push.attempts if one.action == action][-SAME_REFUSALS:]
     same = {(one.reason, one.detail) for one in last}
     return len(last) == SAME_REFUSALS and len(same) == 1 and last[0].reason == REFUSED_IN_WORDS
 
@@ -116,16 +140,15 @@ def _not_delivered(reason: str, detail: str) -> Problem:
 
 @dataclass(frozen=True, slots=True)
 class _Decision:
-    work: Work
-    result: PushResult
+    push: PushContext
     now: datetime
     jitter: float
 
     def try_again(self, wait: float | None, max_seconds: float) -> Postponed | None:
         due = next_try(
-            self.work.tries + 1,
+            self.push.work.tries + 1,
             now=self.now,
-            deadline=self.work.deadline_at,
+            deadline=self.push.work.deadline_at,
             min_seconds=wait,
             jitter=self.jitter,
             max_seconds=max_seconds,
@@ -134,13 +157,13 @@ class _Decision:
 
     def ask_later(self) -> Postponed | None:
         """Postponed until the next step is due, if that leaves time to create it again; else None."""
-        if not isinstance(self.result.step, LookUp | SendAgain):
+        if not isinstance(self.push.step, LookUp | SendAgain):
             return None
         due = self.look_at()
-        return None if due is None or due >= self.work.deadline_at else self.postponed(due)
+        return None if due is None or due >= self.push.work.deadline_at else self.postponed(due)
 
     def give_up(self, reason: str, detail: str) -> Ended:
-        if self.work.cancellation is not None:
+        if self.push.work.cancellation is not None:
             return self.never_made()
         problem = _NEVER_BETTER[reason].problem(detail) if reason in _NEVER_BETTER else _not_delivered(reason, detail)
         return self.ended(Status.FAILED, problem)
@@ -150,45 +173,44 @@ class _Decision:
         return self.ended(Status.CANCELLED)
 
     def park(self, reason: str, detail: str) -> Ended:
-        if isinstance(self.result.step, Park):
-            reason, detail = self.result.step.reason, self.result.step.detail
-        known = " ".join(self.result.evidence.words)
+        if isinstance(self.push.step, Park):
+            reason, detail = self.push.step.reason, self.push.step.detail
+        known = " ".join(self.push.evidence.words)
         problem = endings.IN_DOUBT.problem(
             f"It may have been made, and is not sent again until that is settled. {known} Last: {reason}: {detail}",
         )
         return replace(self.ended(Status.IN_DOUBT, problem), look_at=self.look_at())
 
     def ended(self, status: Status, problem: Problem | None = None) -> Ended:
-        final = completed(self.work, self.result.attempts, status, now=self.now, problem=problem)
-        return replace(final, evidence=self.result.evidence)
+        work, evidence = self.push.work, self.push.evidence
+        return completed(work, self.push.attempts, status, now=self.now, problem=problem, evidence=evidence)
 
     def look_at(self) -> datetime | None:
         """When the next step is due; None if only an operator can help."""
-        step = self.result.step
+        step = self.push.step
         if isinstance(step, Park):
             step = step.look
             if step is None:
                 return None
         return next_look(
-            self.work.tries + 1,
+            self.push.work.tries + 1,
             now=self.now,
-            deadline=self.work.deadline_at,
+            deadline=self.push.work.deadline_at,
             min_seconds=self._min_seconds(step),
             jitter=self.jitter,
         )
 
     def _min_seconds(self, step: NextStep | None) -> float:
-        asked = getattr(self.result.outcome, "retry_after_seconds", None) or 0.0
+        asked = getattr(self.push.outcome, "retry_after_seconds", None) or 0.0
         return max(asked, step.seconds if isinstance(step, LookUp | SendAgain) else 0.0)
 
     def postponed(self, due: datetime | None) -> Postponed:
-        return Postponed(self.work.id, self.result.attempts, self.now, due, self.work.revision, self.result.evidence)
+        push = self.push
+        return Postponed(push.work.id, push.attempts, self.now, due, push.work.revision, push.evidence)
 
 
-def decide_cancellation(
-    work: Work, made: PmsReservation, result: PushResult, *, now: datetime, jitter: float
-) -> Ended | Postponed:
-    """The decision to record for an attempt to cancel `made`, the reservation of `work`. `jitter` is in [0, 1).
+def decide_cancellation(push: PushContext, made: PmsReservation, *, now: datetime, jitter: float) -> Ended | Postponed:
+    """The decision to record for an attempt to cancel `made`, the push's reservation. `jitter` is in [0, 1).
 
         Cancelled    → CANCELLED
         Rejected     → stays CONFIRMED, with the PMS's refusal
@@ -196,50 +218,50 @@ def decide_cancellation(
 
     A cancellation can be repeated any number of times, so doubt about one only means a delay.
     """
-    request_id = work.submission.request_id
-    match result.outcome:
+    work, request_id = push.work, push.work.submission.request_id
+    match push.outcome:
         case Cancelled():
-            return _cancelled(work, made, result, now)
+            return _cancelled(push, made, now)
         case Rejected(problem):
-            return _kept(work, made, result, now, problem)
-        case Deferred(_, detail) if _came_back_the_same(result, "cancel"):
-            return _kept(work, made, result, now, _refused(work, endings.CANCELLATION_REFUSED, detail))
+            return _kept(push, made, now, problem)
+        case Deferred(_, detail) if _came_back_the_same(push, "cancel"):
+            return _kept(push, made, now, _refused(work, endings.CANCELLATION_REFUSED, detail))
         case Deferred(reason, detail, wait):
             due = next_try(work.tries + 1, now=now, deadline=work.deadline_at, min_seconds=wait, jitter=jitter)
             if due is not None and reason not in _NEVER_BETTER:
-                return Postponed(work.id, result.attempts, now, due, work.revision, result.evidence)
-            return _kept(work, made, result, now, cancellation_failed(request_id, *_last(result, reason, detail)))
+                return Postponed(work.id, push.attempts, now, due, work.revision, push.evidence)
+            return _kept(push, made, now, cancellation_failed(request_id, *_last(push, reason, detail)))
         case other:
             raise TypeError(f"no outcome of a cancellation: {type(other).__name__}")
 
 
-def _cancelled(work: Work, made: PmsReservation, result: PushResult, now: datetime) -> Ended:
-    moment, status = iso(now), Status.CANCELLED
+def _cancelled(push: PushContext, made: PmsReservation, now: datetime) -> Ended:
+    work, moment, status = push.work, iso(now), Status.CANCELLED
     record = {**made.record, "updatedAt": moment, "cancelledAt": moment, "status": status.value}
     event = event_of(work, status, moment, record, cancellation_of(work, status))
-    ended = Ended(work.id, status, result.attempts, now, event, made.pms_reservation_id, None, cancelled_at=now)
-    return replace(ended, evidence=result.evidence)
+    pms_id = made.pms_reservation_id
+    return Ended(work.id, status, push.attempts, now, event, pms_id, None, cancelled_at=now, evidence=push.evidence)
 
 
-def _kept(work: Work, made: PmsReservation, result: PushResult, now: datetime, problem: Problem) -> Ended:
-    status, described = Status.CONFIRMED, described_problem(problem)
+def _kept(push: PushContext, made: PmsReservation, now: datetime, problem: Problem) -> Ended:
+    work, status, described = push.work, Status.CONFIRMED, described_problem(problem)
     event = event_of(work, status, iso(now), made.record, cancellation_of(work, status, described))
     return Ended(
         work.id,
         status,
-        result.attempts,
+        push.attempts,
         now,
         event,
         made.pms_reservation_id,
         None,
         cancel_problem=described,
-        evidence=result.evidence,
+        evidence=push.evidence,
     )
 
 
-def _last(result: PushResult, reason: str, detail: str) -> tuple[str, str]:
+def _last(push: PushContext, reason: str, detail: str) -> tuple[str, str]:
     """The reason and detail of the last failure, if the deadline passed between two attempts."""
-    last = result.attempts[-1] if result.attempts else None
+    last = push.attempts[-1] if push.attempts else None
     if last is None or last.action not in ("cancel", "prepare") or last.reason is None:
         return reason, detail
     return last.reason, last.detail or detail
@@ -284,3 +306,38 @@ def next_look(
 def _pause(tried: int, max_seconds: float, min_seconds: float | None, jitter: float) -> timedelta:
     ceiling = min(max_seconds, BASE_SECONDS * 2.0 ** min(max(tried - 1, 0), 16))
     return timedelta(seconds=max(1.0, jitter * ceiling) + (min_seconds or 0.0))
+
+
+def after_fault(
+    push: PushContext,
+    fault: Fault,
+    *,
+    now: datetime,
+    push_seconds: float,
+    last: bool = False,
+    look: bool = True,
+    give_up: bool = True,
+) -> Ended | Postponed:
+    """The decision to record for `push` after `fault`. `last`: do not retry; `look`: whether it may be looked up after that.
+    `give_up`: False if the row is not to blame: then it is retried until its deadline, even if `last`."""
+    work, came = push.work, push.came
+    possibly_sent = work.pms_reservation is None and (came is not None or work.possibly_sent)
+    outcome: Outcome | CancelOutcome
+    evidence = work.evidence
+    if possibly_sent:
+        doubt = InDoubt(INTERNAL_ERROR, str(fault), made=came is Came.POSITIVE)
+        action, outcome = "find" if came is None else "create", doubt
+        if came is not None:
+            evidence = evidence.after(doubt, read_target(work.target or ""), iso(now))
+    else:
+        action = "prepare" if work.pms_reservation is None else "cancel"
+        outcome = Deferred(INTERNAL_ERROR, str(fault))
+    attempts = with_attempt(work.attempts, action, iso(now), 0.0, outcome)
+    faults = sum(1 for _ in takewhile(lambda each: each.reason == INTERNAL_ERROR, reversed(attempts)))
+    if (faults < MAX_TRIES and not last) or not give_up:
+        pause = max(_PAUSES[min(faults, len(_PAUSES)) - 1], timedelta(seconds=push_seconds if possibly_sent else 0.0))
+        return Postponed(work.id, attempts, now, now + pause, work.revision, evidence)
+    findable = look and all(each.to.reference for each in evidence.open)
+    step = Park(INTERNAL_ERROR, str(fault), LookUp(push_seconds) if findable else None) if possibly_sent else None
+    ended = PushContext(push.account, work, outcome=outcome, attempts=attempts, evidence=evidence, step=step)
+    return decide(ended, now=now, jitter=0.0)

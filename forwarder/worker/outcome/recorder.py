@@ -1,15 +1,9 @@
-"""Outcomes, recorded in group commits: many rows a transaction, each with its event; and then the events, from the outbox to the
-results topic: at least once each, with a stable id.
-
-What was just recorded is published from memory; what a crash or an outage left behind is found in the outbox and published again.
-Only an event whose turn it is goes out from memory: otherwise it might overtake an earlier one of its submission, and so it waits
-for that one in the outbox. A failure's dead letter goes out just before its event.
-"""
+"""Records outcomes in group commits: many rows a transaction, each with its event in the outbox."""
 
 from collections import Counter as Counting
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -21,161 +15,21 @@ from forwarder.observability import metrics
 from forwarder.observability.logging import tells_usual
 from forwarder.observability.tracing.context import trace_id_of
 from forwarder.process.clock import Clock
-from forwarder.process.containment import FAULTS, Blame, Fault, Where, by_halves, contained, pause_after
+from forwarder.process.containment import FAULTS, Blame, Fault, Where, contained
 from forwarder.process.loops import Batcher, keep_trying
-from forwarder.reservation.failures import OTHER
 from forwarder.reservation.outcome import Status, describe
-from forwarder.store.submissions.port import Ended, OutboxEvent, Postponed, StoreUnavailable
-from forwarder.topics.codec import encode_result
-from forwarder.topics.port import LogUnavailable, Publisher, Topics, refuse_too_large
-from forwarder.topics.signing import MessageSigner
-from forwarder.worker.cards.vault import CardVault
+from forwarder.store.submissions.port import Ended, Postponed, StoreUnavailable
+from forwarder.worker.cards import CardVault
 from forwarder.worker.lease import Lease
-from forwarder.worker.outcome.contained import after_fault, came_of
-from forwarder.worker.outcome.dead_letters import DeadLetterWriter, letter_message
+from forwarder.worker.outcome.outbox import DeadLetterWriter, OutboxPublisher
+from forwarder.worker.outcome.policy import after_fault
 from forwarder.worker.parts import WorkerSettings
-from forwarder.worker.push_context import PushContext, PushResult
-
-if TYPE_CHECKING:
-    from forwarder.store.submissions.recorder import Recorder
+from forwarder.worker.push_context import PushContext
 
 if TYPE_CHECKING:
     from forwarder.store.submissions.recorder import Recorder
 
 _log = structlog.get_logger(__name__)
-
-_FIRST = 1
-_BATCH = 500
-_MAX_IN_MEMORY = 20_000
-_PAUSE_FACTOR = 12
-"""An event that cannot be published is tried again after 12 s, 24 s, … up to an hour."""
-
-
-class OutboxPublisher:
-    """Publishes events and then deletes them from the outbox: many at once, because a statement's cost hardly depends on how many
-    it deletes. Events that a crash leaves in the outbox are published again."""
-
-    def __init__(
-        self,
-        recorder: "Recorder",
-        publisher: Publisher,
-        signer: MessageSigner,
-        topics: Topics,
-        clock: Clock,
-        settings: WorkerSettings,
-    ) -> None:
-        self._recorder = recorder
-        self._publisher = publisher
-        self._signer = signer
-        self._topics = topics
-        self._clock = clock
-        self._republish_seconds = settings.republish_seconds
-        self._in_memory = 0
-        self._batches: Batcher[OutboxEvent, None] = Batcher(
-            self._publish,
-            where=Where.OUTBOX,
-            max_items=_BATCH,
-            pause_seconds=settings.pause_seconds,
-            set_aside=self._leave_in_outbox,
-        )
-        self._published: set[tuple[str, int]] = set()
-        self._to_delete: Batcher[OutboxEvent, None] = Batcher(
-            self._delete,
-            where=Where.PUBLISHED,
-            max_items=_MAX_IN_MEMORY,
-            pause_seconds=settings.delete_pause_seconds,
-        )
-
-    def publish_soon(self, events: Sequence[OutboxEvent]) -> None:
-        """Publish with the next batch. While the log is away only so many are kept in memory; the outbox has them all."""
-        soon = [event for event in events if self._in_turn(event)][: _MAX_IN_MEMORY - self._in_memory]
-        self._in_memory += len(soon)
-        self._batches.post(*soon)
-
-    def _in_turn(self, entry: OutboxEvent) -> bool:
-        """Whether the earlier events of its submission are published, each in its turn."""
-        event = entry.event
-        return entry.in_turn or event.revision == _FIRST or (event.request_id, event.revision - 1) in self._published
-
-    async def drain(self) -> None:
-        """Returns once everything so far is published, or left in the outbox."""
-        await self._batches.drain()
-        await self._to_delete.drain()
-
-    async def republish(self) -> None:
-        """Wait a while; then publish what was recorded a while ago and is still in the outbox."""
-        await self._clock.sleep(self._republish_seconds / 2)
-        now = self._clock.now()
-        before = now - timedelta(seconds=self._republish_seconds)
-        entries = await self._recorder.republish(before=before, now=now, limit=_BATCH)
-        set_aside = await self._recorder.kept_events()
-        metrics.UNPUBLISHED_RESULTS.set(sum(not entry.faults for entry in entries) + set_aside)
-        if not entries:
-            return
-        _log.info("results.republished", count=len(entries))
-        kept: set[int] = set()
-
-        async def keep(entry: OutboxEvent, fault: Fault) -> None:
-            kept.add(entry.id)
-            await self._keep(entry, fault)
-
-        await by_halves(
-            self._publish_now, entries, where=Where.OUTBOX, set_aside=keep, outages=(LogUnavailable, StoreUnavailable)
-        )
-        await self._recorder.published([entry.id for entry in entries if entry.id not in kept])
-
-    async def _publish(self, events: Sequence[OutboxEvent]) -> Sequence[None]:
-        """Publishes `events`. An outage leaves them in the outbox; an unexpected exception is raised before any state changes."""
-        try:
-            await self._publish_now(events)
-        except LogUnavailable as error:
-            _log.warning("results.left_in_outbox", count=len(events), error=str(error))
-        else:
-            self._published.update([(entry.event.request_id, entry.event.revision) for entry in events])
-            self._to_delete.post(*events)
-        self._in_memory -= len(events)
-        return [None] * len(events)
-
-    async def _leave_in_outbox(self, entry: OutboxEvent, fault: Fault) -> None:
-        self._in_memory -= 1
-        try:
-            await self._keep(entry, fault)
-        except StoreUnavailable as error:
-            _log.warning("results.left_in_outbox", count=1, error=str(error))  # it is republished, and kept then
-
-    async def _keep(self, entry: OutboxEvent, fault: Fault) -> None:
-        """It cannot be published: it stays in the outbox, marked, and is tried again after a pause that grows."""
-        _log.error(
-            "result.set_aside",
-            request_id=entry.event.request_id,
-            event_id=entry.event.event_id,
-            faults=entry.faults + 1,
-            error_id=fault.id,
-        )
-        until = self._clock.now() + timedelta(seconds=_PAUSE_FACTOR * pause_after(entry.faults + 1))
-        await self._recorder.keep_event(entry.id, until=until, error_id=fault.id)
-
-    async def _delete(self, events: Sequence[OutboxEvent]) -> Sequence[None]:
-        try:
-            await self._recorder.published([entry.id for entry in events])
-        except StoreUnavailable as error:
-            _log.warning("results.left_in_outbox", count=len(events), error=str(error))
-        finally:
-            self._published.difference_update([(entry.event.request_id, entry.event.revision) for entry in events])
-        return [None] * len(events)
-
-    async def _publish_now(self, events: Sequence[OutboxEvent]) -> None:
-        letters = [entry.dead_letter for entry in events if entry.dead_letter is not None]
-        # Encode and measure all before publishing any, so that an unpublishable event costs the others nothing.
-        results = [encode_result(entry.event) for entry in events]
-        refuse_too_large(results)
-        if letters:
-            signed = [self._signer.signed(letter_message(each)) for each in letters]
-            await self._publisher.publish(self._topics.dead_letters, signed)
-            for letter in letters:
-                metrics.dead_letters(letter.failure_class or OTHER).inc()
-        await self._publisher.publish(self._topics.results, results)
-        metrics.RESULTS_PUBLISHED.inc(len(events))
 
 
 class OutcomeRecorder:
@@ -248,8 +102,7 @@ class OutcomeRecorder:
 
     async def _set_aside(self, push: PushContext, fault: Fault) -> bool:
         """Records a replacement without any content from the PMS, which may be the cause."""
-        came, now = came_of(push.result), self._clock.now()
-        push.decision = after_fault(push.work, fault, came=came, now=now, push_seconds=self._push_seconds, last=True)
+        push.decision = after_fault(push, fault, now=self._clock.now(), push_seconds=self._push_seconds, last=True)
         try:
             self._add_dead_letter(push)
             [recorded] = await self._record([push])
@@ -293,8 +146,8 @@ class OutcomeRecorder:
 
 def _log_push(log: FilteringBoundLogger, push: PushContext, now: datetime, *, recorded: bool) -> None:
     """The one wide line about a push, with all that was learnt."""
-    account, work, result, decision = push.account, push.work, push.result, push.decision
-    if not isinstance(result, PushResult):
+    account, work, decision = push.account, push.work, push.decision
+    if push.outcome is None or push.error is not None:
         return
     if recorded and isinstance(decision, Ended) and decision.doubles:
         metrics.DOUBLES.labels(account.kind).inc()
@@ -306,10 +159,10 @@ def _log_push(log: FilteringBoundLogger, push: PushContext, now: datetime, *, re
             others=list(decision.doubles),
         )
     usual = recorded and isinstance(decision, Ended) and decision.status is Status.CONFIRMED
-    if usual and len(result.attempts) == 1 and not tells_usual(work.submission.request_id):
+    if usual and len(push.attempts) == 1 and not tells_usual(work.submission.request_id):
         return
-    outcome, reason, _ = describe(result.outcome)
-    last = result.attempts[-1] if result.attempts else None
+    outcome, reason, _ = describe(push.outcome)
+    last = push.attempts[-1] if push.attempts else None
     log.info(
         "push.recorded",
         request_id=work.submission.request_id,
@@ -320,7 +173,7 @@ def _log_push(log: FilteringBoundLogger, push: PushContext, now: datetime, *, re
         status=str(decision.status if isinstance(decision, Ended) else work.status),
         outcome=outcome,
         reason=reason,
-        attempts=len(result.attempts),
+        attempts=len(push.attempts),
         duration_ms=None if last is None else last.duration_ms,
         age_ms=round((now - work.submission.accepted_at).total_seconds() * 1000),
         recorded=recorded,

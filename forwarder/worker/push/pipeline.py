@@ -1,11 +1,18 @@
 """A push, step by step: from its account queue to the outcome recorder.
 
 may it start → push (rules, look-up, create or cancel) → decide → record
+
+Some rows may kill workers in ways that no exception shows, such as exhausted memory or a crash of native code. A row that was taken
+over repeatedly is marked in the store before it is pushed, and the mark is cleared once the push is over. A mark of another worker
+shows that it died, or lost its lease, in the middle of that push. From then on the row is pushed alone, one such row at a time, so
+that others are not suspected with it; after `MAX_DEATHS` it is no longer pushed.
 """
 
+import asyncio
 import random
 from collections.abc import Awaitable, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
@@ -13,28 +20,38 @@ from forwarder.observability.logging import log_context
 from forwarder.observability.tracing.context import trace_id_of
 from forwarder.process.clock import Clock
 from forwarder.process.containment import FAULTS, Blame, Where, as_fault, contained
-from forwarder.reservation.evidence import Came
-from forwarder.store.submissions.port import Ended, Postponed, Work
-from forwarder.tenancy.port import Account
+from forwarder.reservation.outcome import InDoubt, Outcome
+from forwarder.store.submissions.port import Postponed, StoreUnavailable
 from forwarder.worker.lease import Lease
-from forwarder.worker.outcome.contained import after_fault, came_of
-from forwarder.worker.outcome.policy import decide
+from forwarder.worker.outcome.policy import after_fault, decide
 from forwarder.worker.outcome.recorder import OutcomeRecorder
-from forwarder.worker.push.batch_push import BatchPusher
 from forwarder.worker.push.pusher import Pusher
-from forwarder.worker.push.suspects import SUSPECT_AFTER, EndsWorkers, Suspects
+from forwarder.worker.push.run import PushRun, after_create, note_attempt, sound, step_of
 from forwarder.worker.push_context import (
     NOT_ATTEMPTED,
     CancelledMeanwhile,
     HealthSignal,
     LeaseLost,
     PushContext,
-    PushResult,
     combined_signal,
     health_signal,
+    is_lease_lost,
+    too_late,
 )
 
+if TYPE_CHECKING:
+    from forwarder.store.submissions.recorder import Recorder
+
 _log = structlog.get_logger(__name__)
+
+SUSPECT_AFTER: Final = 2
+"""Takeovers. Most rows are taken over once at the most, as one of thousands that a worker held."""
+
+MAX_DEATHS: Final = 2
+
+
+class EndsWorkers(Exception):
+    """Workers died in the middle of pushes of this row, the last time while it was pushed alone."""
 
 
 class PushPipeline:
@@ -46,17 +63,17 @@ class PushPipeline:
         outcomes: OutcomeRecorder,
         lease: Lease,
         clock: Clock,
+        recorder: "Recorder",
         *,
         push_seconds: float,
-        suspects: Suspects,
     ) -> None:
         self._pusher = pusher
-        self._batch_pusher = BatchPusher(pusher, clock)
         self._outcomes = outcomes
         self._lease = lease
         self._clock = clock
+        self._recorder = recorder
         self._push_seconds = push_seconds
-        self._suspects = suspects
+        self._alone = asyncio.Lock()
         self._blame = Blame(Where.PUSH)
 
     def run(self, pushes: Sequence[PushContext]) -> Awaitable[HealthSignal]:
@@ -68,6 +85,32 @@ class PushPipeline:
     async def _run_traced(self, pushes: Sequence[PushContext], trace: str) -> HealthSignal:
         with log_context(trace_id=trace_id_of(trace)):
             return await self._run(pushes)
+
+    async def _run(self, pushes: Sequence[PushContext]) -> HealthSignal:
+        ready = []
+        for push in pushes:
+            try:
+                if self._may_start(push):
+                    ready.append(push)
+            except FAULTS as error:  # concerns this row only
+                self._set_aside(push, error)
+        if not ready:
+            return NOT_ATTEMPTED
+        try:
+            if len(ready) > 1:
+                await push_together(self._pusher, self._clock, ready)
+            elif ready[0].work.takeovers < SUSPECT_AFTER:  # as nearly always
+                await self._pusher.push(ready[0])
+            else:
+                await self._push_suspect(ready[0])
+            signal = combined_signal([health_signal(push) for push in ready if push.error is None])
+        except FAULTS as error:  # these rows are at stake, not the worker
+            for push in ready:
+                push.error = as_fault(error)
+            signal = NOT_ATTEMPTED
+        for push in ready:
+            self._conclude(push)
+        return signal
 
     def _may_start(self, push: PushContext) -> bool:
         work = push.work
@@ -83,83 +126,65 @@ class PushPipeline:
             return False
         return True
 
-    async def _run(self, pushes: Sequence[PushContext]) -> HealthSignal:
-        account = pushes[0].account
-        ready = []
-        for push in pushes:
-            try:
-                if self._may_start(push):
-                    ready.append(push)
-            except FAULTS as error:  # concerns this row only
-                self._set_aside(push, error)
-        if not ready:
-            return NOT_ATTEMPTED
-        results: Sequence[PushResult | Exception]
+    async def _push_suspect(self, push: PushContext) -> None:
+        """Pushes a row under its mark in the store. Raises `EndsWorkers` if it must not be pushed again, `LeaseLost` if the store
+        is unavailable."""
+        work_id = push.work.id
         try:
-            if len(ready) == 1:
-                results = [await self._push_one(account, ready[0].work)]
+            deaths = await self._recorder.suspect(self._lease.worker_id, work_id)
+        except StoreUnavailable as error:
+            raise LeaseLost from error
+        try:
+            if deaths >= MAX_DEATHS:
+                raise EndsWorkers(f"{deaths} workers ended while they pushed it")
+            if deaths:
+                _log.warning("push.suspected", reservation_id=work_id, deaths=deaths)
+                async with self._alone:
+                    await self._pusher.push(push)
             else:
-                results = await self._batch_pusher.push(account, [push.work for push in ready])
-            pairs = zip(ready, results, strict=True)
-            signal = combined_signal(
-                [health_signal(push.work, result) for push, result in pairs if isinstance(result, PushResult)]
-            )
-        except FAULTS as error:  # these rows are at stake, not the worker
-            results, signal = [as_fault(error)] * len(ready), NOT_ATTEMPTED
-        for push, result in zip(ready, results, strict=True):
-            push.result = result
-            self._conclude(push)
-        return signal
-
-    async def _push_one(self, account: Account, work: Work) -> PushResult:
-        if work.takeovers < SUSPECT_AFTER:  # as nearly always
-            return await self._pusher.push(account, work)
-        async with self._suspects.handling(work.id):
-            return await self._pusher.push(account, work)
+                await self._pusher.push(push)
+        finally:
+            try:
+                await self._recorder.clear_suspects([work_id])
+            except StoreUnavailable as error:
+                _log.warning("push.still_suspected", reservation_id=work_id, error=str(error))
 
     def _conclude(self, push: PushContext) -> None:
-        if isinstance(push.result, LeaseLost):
-            self._give_back(push, "cancelled" if isinstance(push.result, CancelledMeanwhile) else "lease_lost")
-        elif not isinstance(push.result, PushResult):
-            self._set_aside(push, push.result)
+        if isinstance(push.error, LeaseLost):
+            self._give_back(push, "cancelled" if isinstance(push.error, CancelledMeanwhile) else "lease_lost")
+        elif push.error is not None:
+            self._set_aside(push, push.error)
         else:
             try:
-                push.decision = self._decide(push.account, push.work, push.result)
+                self._pusher.pushes.note(push.work, push.evidence)
+                jitter = random.random()  # noqa: S311 - not a secret
+                push.decision = decide(push, now=self._clock.now(), jitter=jitter)
                 self._outcomes.enqueue(push)
                 self._blame.works()
             except FAULTS as error:  # as above
                 self._set_aside(push, error)
-        self._pusher.sending.discard(push.work.id)
-
-    def _decide(self, account: Account, work: Work, result: PushResult) -> Ended | Postponed:
-        self._pusher.pushes.note(work, result.evidence)
-        jitter, now = random.random(), self._clock.now()  # noqa: S311 - not a secret
-        # Its cancellation may have been asked for meanwhile.
-        cancel_by = now + timedelta(seconds=account.deadline_seconds)
-        return decide(work, result, now=now, jitter=jitter, cancel_by=cancel_by)
 
     def _give_back(self, push: PushContext, reason: str) -> None:
         _log.warning("reservation.given_back", request_id=push.work.submission.request_id, reason=reason)
         self._lease.note_unpushed(push.work.id)
         push.release()
 
-    def _set_aside(self, push: PushContext, error: BaseException | None) -> None:
+    def _set_aside(self, push: PushContext, error: BaseException) -> None:
         """Handles an unexpected exception: retries the row later, or ends it if that happens repeatedly to this row and not to
         all."""
-        work, came = push.work, came_of(push.result)
-        ids = {"request_id": work.submission.request_id, "reservation_id": work.id}
-        fault = contained(Where.PUSH, error or RuntimeError("no result"), **ids)
-        push.result = fault.error
+        ids = {"request_id": push.work.submission.request_id, "reservation_id": push.work.id}
+        fault = contained(Where.PUSH, error, **ids)
+        push.error = fault.error
+        if push.came is None:
+            push.outcome = None  # not believed: what matters is whether it may have been sent
         deadly = isinstance(error, EndsWorkers)
-        if came is None and (deadly or work.id in self._pusher.sending):
-            came = Came.AMBIGUOUS
+        push.sent = push.sent or deadly
         to_blame = deadly or self._blame.on_units(1)
         if not to_blame:
             self._blame.outage(fault)
         push.decision = after_fault(
-            work,
+            push,
             fault,
-            came=came,
             now=self._clock.now(),
             push_seconds=self._push_seconds,
             last=deadly,
@@ -167,3 +192,67 @@ class PushPipeline:
             give_up=to_blame,
         )
         self._outcomes.enqueue(push)
+
+
+async def push_together(pusher: Pusher, clock: Clock, pushes: Sequence[PushContext]) -> None:
+    """Pushes first tries in one request. Each has its own outcome and attempts, or error."""
+    ready = await asyncio.gather(*(_prepared(pusher, clock, push) for push in pushes))
+    runs = [run for run in ready if run is not None and _still_may(pusher, run.push)]
+    if runs:
+        began = clock.now(), clock.monotonic()
+        outcomes = await _create_many(runs)
+        for run, outcome in zip(runs, outcomes, strict=True):
+            try:
+                _take(run, clock, began, outcome)
+            except Exception as error:  # noqa: BLE001 - an invalid outcome concerns this row only
+                run.push.error = error
+    for push in pushes:
+        if push.work.submission.card is not None:
+            await pusher.note_use_of_card(push)
+
+
+async def _prepared(pusher: Pusher, clock: Clock, push: PushContext) -> PushRun | None:
+    """Ready to be sent; None if the push has its outcome or error before."""
+    try:
+        run = await pusher.prepare(push)
+        if run is not None and clock.now() >= push.work.deadline_at:
+            push.outcome = too_late()
+            return None
+        if run is not None:
+            await pusher.before_sending(push, run.facts.target)
+    except FAULTS as error:  # concerns this row only
+        push.error = as_fault(error)
+        return None
+    return run
+
+
+def _still_may(pusher: Pusher, push: PushContext) -> bool:
+    """The last check of the lease, for all of them: the remaining rows are held under the same one."""
+    if not pusher.may_send(push.work):
+        push.error = LeaseLost()
+    elif pusher.is_cancelled(push.work):
+        push.error = CancelledMeanwhile()
+    return push.error is None
+
+
+async def _create_many(runs: Sequence[PushRun]) -> Sequence[Outcome]:
+    try:
+        outcomes = await runs[0].pms.create_many([run.booking for run in runs])
+    except FAULTS as error:  # an adapter's bug costs these rows, not all; what it sent is unknown
+        fault = contained(Where.ADAPTER, error, action="create_many", count=len(runs))
+        return [InDoubt("adapter_failed", str(fault))] * len(runs)
+    if len(outcomes) != len(runs):
+        _log.error("adapter.failed", action="create_many", count=len(runs), outcomes=len(outcomes))
+        return [InDoubt("adapter_failed", "It did not say what became of each.")] * len(runs)
+    return [sound(each, InDoubt) for each in outcomes]
+
+
+def _take(run: PushRun, clock: Clock, began: tuple[datetime, float], outcome: Outcome) -> None:
+    push = run.push
+    if is_lease_lost(outcome):
+        push.error = LeaseLost()
+        return
+    note_attempt(push, clock, "create", began, outcome)
+    push.outcome, push.evidence = after_create(outcome, push.work.evidence, run.facts, clock)
+    if push.evidence.open:
+        push.step = step_of(push.work, push.evidence, run.facts, clock.now(), 0.0)

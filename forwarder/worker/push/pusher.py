@@ -21,7 +21,7 @@ from forwarder.pms.port import (
 )
 from forwarder.process.clock import Clock, iso
 from forwarder.process.containment import FAULTS, Where, contained
-from forwarder.reservation.booking import apply_rules, booking_without_card
+from forwarder.reservation.booking import Booking, apply_rules, booking_without_card
 from forwarder.reservation.cancellation import not_supported
 from forwarder.reservation.evidence import ANOTHER_PMS, DEFAULT_SETTLES, Facts, LookUp, SendAgain, Target
 from forwarder.reservation.outcome import (
@@ -37,22 +37,22 @@ from forwarder.reservation.submission import Submission
 from forwarder.store.submissions.completion import with_attempt
 from forwarder.store.submissions.port import PmsReservation, StoreUnavailable, Work
 from forwarder.tenancy.port import Account, CannotOpen, NotBound, TenancyUnavailable, Unsealer
-from forwarder.worker.cards.vault import CardGone, CodeGone
+from forwarder.worker.cards import CardGone, CodeGone
 from forwarder.worker.outcome.policy import CARD_KEY_MISSING
-from forwarder.worker.push.attempts import Attempts
-from forwarder.worker.push.run import PreparedPush, PushRun, step_of
+from forwarder.worker.push.run import PushRun, ask, step_of
 from forwarder.worker.push_context import (
     CancelledMeanwhile,
     LeaseLost,
     PushClock,
-    PushResult,
-    while_leased,
+    PushContext,
 )
 
 _log = structlog.get_logger(__name__)
 
 _UNUSABLE_SECONDS: Final = 60.0
 """How long an account whose adapter raised during set-up is not retried."""
+
+_UNCONNECTED: Final = {UnknownKind: "unknown_kind", BadOptions: "bad_options"}
 
 MaySend = Callable[[Work], bool]
 
@@ -129,30 +129,28 @@ class Pusher:
         self.is_cancelled = is_cancelled
         self._connected: dict[str, _ConnectedAccount] = {}
         self._unusable: dict[str, tuple[Account, float, str]] = {}
-        self.sending: set[int] = set()
-        """The ids of rows that may have been sent to a PMS, until their outcome is decided."""
 
-    def push(self, account: Account, work: Work) -> Awaitable[PushResult]:
-        """Pushes `work` once to `account`'s PMS, or cancels its reservation there. Raises `LeaseLost` if the row is no longer this
+    async def push(self, push: PushContext) -> None:
+        """Pushes it once to its account's PMS, or cancels its reservation there. Raises `LeaseLost` if the row is no longer this
         worker's."""
-        return self._push(account, work) if work.submission.card is None else self._push_with_card(account, work)
-
-    async def _push_with_card(self, account: Account, work: Work) -> PushResult:
+        if push.work.submission.card is None:  # as nearly always
+            await self._push(push)
+            return
         try:
-            result = await self._push(account, work)
+            await self._push(push)
         except LeaseLost:
-            await self.note_use_of_card(work, None)
+            await self.note_use_of_card(push)
             raise
         except BaseException:  # the card may have been sent
-            self._cards.used(work.submission.request_id)
+            self._cards.used(push.work.submission.request_id)
             raise
-        await self.note_use_of_card(work, result)
-        return result
+        await self.note_use_of_card(push)
 
-    async def note_use_of_card(self, work: Work, result: PushResult | None) -> None:
-        """Restores the security code for the next attempt if this one surely did not use it. `result` None: nothing was sent."""
-        request_id, last = work.submission.request_id, work.attempts[-1].number if work.attempts else 0
-        tried = () if result is None else [each for each in result.attempts if each.number > last]
+    async def note_use_of_card(self, push: PushContext) -> None:
+        """Restores the security code for the next attempt if this one surely did not use it."""
+        work, request_id = push.work, push.work.submission.request_id
+        last = work.attempts[-1].number if work.attempts else 0
+        tried = [each for each in push.attempts if each.number > last]
         if any(each.action == "create" and each.outcome != "deferred" for each in tried):
             self._cards.used(request_id)
             return
@@ -163,34 +161,26 @@ class Pusher:
         except FAULTS as error:  # the push's outcome is known, and must still be recorded
             contained(Where.CARD_KEYS, error, request_id=request_id)
 
-    async def _push(self, account: Account, work: Work) -> PushResult:
+    async def _push(self, push: PushContext) -> None:
+        work = push.work
         if work.cancellation is not None and work.status is Status.PENDING and not work.possibly_sent:
-            return PushResult(Cancelled(), work.attempts, work.evidence)
-        card = None if work.submission.card is None else await self._open_card(account, work)
-        prepared = self._prepared(account, work, card)
-        if isinstance(prepared, PushResult):
-            return prepared
+            push.outcome = Cancelled()
+            return
+        card = None if work.submission.card is None else await self._open_card(push.account, work)
+        run = self._prepare(push, card)
+        if run is None:
+            return
         if work.pms_reservation is not None:
-            return await self._cancel(account, prepared, work.pms_reservation)
-        attempts = Attempts(self._clock, account.kind, prepared.booking.reference, work.attempts)
-        run = PushRun(prepared, attempts, self._clock, self.before_sending, self.pushes.seconds)
-        if work.possibly_sent or work.cancellation is not None or work.status is Status.IN_DOUBT:
-            return await run.resume()
-        return await run.create()  # as nearly always
+            await self._cancel(run, work.pms_reservation)
+        elif work.possibly_sent or work.cancellation is not None or work.status is Status.IN_DOUBT:
+            await run.resume()
+        else:
+            await run.create()  # as nearly always
 
-    async def prepare(self, account: Account, work: Work) -> PreparedPush | PushResult:
-        """The prepared push; or the result, if it is decided before anything is sent."""
-        card = None if work.submission.card is None else await self._open_card(account, work)
-        return self._prepared(account, work, card)
-
-    def _prepared(self, account: Account, work: Work, card: CardDetails | Deferred | None) -> PreparedPush | PushResult:
-        prepared = self._prepare(account, work, card)
-        if isinstance(prepared, Rejected):
-            return PushResult(prepared, work.attempts, work.evidence)
-        if isinstance(prepared, Deferred):
-            attempts = with_attempt(work.attempts, "prepare", iso(self._clock.now()), 0, prepared)
-            return PushResult(prepared, attempts, work.evidence, LookUp() if work.possibly_sent else None)
-        return prepared
+    async def prepare(self, push: PushContext) -> PushRun | None:
+        """The prepared push; None if its outcome is decided before anything is sent."""
+        card = None if push.work.submission.card is None else await self._open_card(push.account, push.work)
+        return self._prepare(push, card)
 
     def max_per_create(self, account: Account) -> int:
         """How many reservations one request to `account`'s PMS can create; 1 if the account cannot be connected."""
@@ -221,49 +211,51 @@ class Pusher:
             case _:
                 return 0.0
 
-    async def _cancel(self, account: Account, prepared: PreparedPush, made: PmsReservation) -> PushResult:
-        work, pms, booking = prepared.work, prepared.pms, prepared.booking
-        if not pms.capabilities.cancel:
-            return PushResult(Rejected(not_supported(booking.reference, account.kind)), work.attempts, work.evidence)
+    async def _cancel(self, run: PushRun, made: PmsReservation) -> None:
+        push, work, kind = run.push, run.push.work, run.push.account.kind
+        if not run.pms.capabilities.cancel:
+            push.outcome = Rejected(not_supported(run.booking.reference, kind))
+            return
         origin = work.evidence.origin
-        if origin is not None and not prepared.facts.same_pms(origin):
-            another = Deferred("pms_is_another", ANOTHER_PMS)
-            tried = with_attempt(work.attempts, "prepare", iso(self._clock.now()), 0, another)
-            return PushResult(another, tried, work.evidence)
+        if origin is not None and not run.facts.same_pms(origin):
+            self._defer(push, Deferred("pms_is_another", ANOTHER_PMS))
+            return
         if not await self._sure() or not self.may_send(work):
             raise LeaseLost
-        attempts = Attempts(self._clock, account.kind, booking.reference, work.attempts)
-        asking = pms.cancel(booking, made.pms_reservation_id)
-        outcome: CancelOutcome = while_leased(await attempts.make("cancel", asking, Deferred))
-        return PushResult(outcome, attempts.all, work.evidence)
+        asking = run.pms.cancel(run.booking, made.pms_reservation_id)
+        outcome: CancelOutcome = await ask(push, self._clock, "cancel", asking, Deferred)
+        push.outcome = outcome
 
-    def _prepare(
-        self, account: Account, work: Work, card: CardDetails | Deferred | None
-    ) -> PreparedPush | Rejected | Deferred:
+    def _prepare(self, push: PushContext, card: CardDetails | Deferred | None) -> PushRun | None:
+        account, work = push.account, push.work
         traits = traits_of(account.kind)
         try:
             connected = self._connect(account)
-            pms, facts = connected.pms.while_held(partial(self.may_send, work)), connected.facts
-            if work.pms_reservation is not None or _is_only_looked_for(work):
-                return PreparedPush(work, pms, booking_without_card(traits, work.submission), facts)
-        except UnknownKind as error:
-            return Deferred("unknown_kind", str(error))
-        except BadOptions as error:
-            return Deferred("bad_options", str(error))
-        except CannotOpen as error:
-            return Deferred("cannot_open", str(error))
-        instead: Rejected | Deferred
-        if isinstance(card, Deferred):
-            instead = card
+            pms = connected.pms.while_held(partial(self.may_send, work))
+        except (UnknownKind, BadOptions, CannotOpen) as error:
+            self._defer(push, Deferred(_UNCONNECTED.get(type(error), "cannot_open"), str(error)))
+            return None
+        run = partial(PushRun, push, pms, connected.facts, self._clock, self.before_sending, self.pushes.seconds)
+        if work.pms_reservation is not None or _is_only_looked_for(work):
+            return run(booking_without_card(traits, work.submission))
+        # The ingress applied the rules too, but the account may have changed since, or the card expired.
+        given = card if isinstance(card, Deferred) else apply_rules(traits, work.submission, card, self._clock.now())
+        if isinstance(given, Booking):
+            return run(given)
+        instead = Rejected(given) if isinstance(given, Problem) else given
+        if work.possibly_sent:
+            return run(booking_without_card(traits, work.submission), instead)
+        if isinstance(instead, Deferred):
+            self._defer(push, instead)
         else:
-            # The ingress applied the rules too, but the account may have changed since, or the card expired.
-            booking = apply_rules(traits, work.submission, card, self._clock.now())
-            if not isinstance(booking, Problem):
-                return PreparedPush(work, pms, booking, facts)
-            instead = Rejected(booking)
-        if not work.possibly_sent:
-            return instead
-        return PreparedPush(work, pms, booking_without_card(traits, work.submission), facts, instead)
+            push.outcome = instead
+        return None
+
+    def _defer(self, push: PushContext, deferred: Deferred) -> None:
+        """Ends the push before the PMS was asked."""
+        push.outcome = deferred
+        push.attempts = with_attempt(push.work.attempts, "prepare", iso(self._clock.now()), 0, deferred)
+        push.step = LookUp() if push.work.possibly_sent else None
 
     def _connect(self, account: Account) -> _ConnectedAccount:
         known = self._connected.get(account.id)
@@ -314,18 +306,18 @@ class Pusher:
         except (StoreUnavailable, TenancyUnavailable) as error:
             return Deferred("store_unavailable", str(error))
 
-    async def before_sending(self, work: Work, target: Target) -> None:
+    async def before_sending(self, push: PushContext, target: Target) -> None:
         """The last check of store, lease and cancellation. Makes the intent durable if nothing else could show later that the push
         may have been sent. Nothing was sent under this lease yet, or the row notes it; so a cancelled row can be given back."""
         if not await self._sure():
             raise LeaseLost
-        if not (target.key or target.reference) and not await self._intend(work.id):
+        if not (target.key or target.reference) and not await self._intend(push.work.id):
             raise LeaseLost
-        if not self.may_send(work):
+        if not self.may_send(push.work):
             raise LeaseLost
-        if self.is_cancelled(work):
+        if self.is_cancelled(push.work):
             raise CancelledMeanwhile
-        self.sending.add(work.id)
+        push.sent = True
 
 
 def _is_only_looked_for(work: Work) -> bool:

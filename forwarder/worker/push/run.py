@@ -5,15 +5,19 @@ when cancelled, it is only looked up: a booking that is found is confirmed first
 that supports keys but no look-up is a cancelled one sent again under its key, to get a booking that can be cancelled.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from datetime import datetime
-from typing import Final, NamedTuple, assert_never
+from functools import cache
+from typing import Any, Final, TypeVar, assert_never
 
 from msgspec import Struct
+from prometheus_client import Counter, Histogram
 
+from forwarder.observability import metrics
 from forwarder.pms.port import CANCELLED_IN_PMS, LOOKS_ALIKE, Pms
 from forwarder.process.clock import Clock, iso
+from forwarder.process.containment import FAULTS, Where, contained
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.evidence import (
     Create,
@@ -30,7 +34,9 @@ from forwarder.reservation.evidence import (
 )
 from forwarder.reservation.outcome import (
     Absent,
+    AnyOutcome,
     Cancelled,
+    CancelOutcome,
     Confirmed,
     Deferred,
     InDoubt,
@@ -39,64 +45,128 @@ from forwarder.reservation.outcome import (
     Rejected,
     Status,
 )
+from forwarder.reservation.problems.problem import Problem
+from forwarder.store.submissions.completion import with_attempt
 from forwarder.store.submissions.port import Work
-from forwarder.worker.push.attempts import Attempts
-from forwarder.worker.push_context import PushResult, too_late, while_leased
+from forwarder.worker.push_context import PushContext, too_late, while_leased
 
-BeforeSending = Callable[[Work, Target], Awaitable[None]]
+R = TypeVar("R", Outcome, LookupOutcome, CancelOutcome)
+
+BeforeSending = Callable[[PushContext, Target], Awaitable[None]]
 """The last check of the lease, which makes the intent durable. Raises `LeaseLost`."""
 
 Waited = Callable[[Work], float]
 """Seconds since the last open push of a row."""
 
-
 _ALIKE_AGAIN: Final = 600.0
 """Seconds until the next look-up if the PMS shows a similar booking."""
 
 
-class PreparedPush(NamedTuple):
-    """A prepared push. `instead`: its outcome if it was surely not made before, because a rule refuses it now, or its card is gone;
-    a booking that may exist is still looked up."""
+async def ask(
+    push: PushContext, clock: Clock, action: str, asking: Awaitable[R], after_a_bug: Callable[[str, str], R]
+) -> R:
+    """The PMS's outcome of `asking`, noted as an attempt of `push`. An exception of the adapter is contained to this row: returns
+    `after_a_bug(reason, detail)`. Raises `LeaseLost` if the lease expired before all requests were sent."""
+    began = clock.now(), clock.monotonic()
+    try:
+        outcome = sound(await asking, after_a_bug)
+    except FAULTS as error:  # as said
+        fault = contained(Where.ADAPTER, error, action=action, request_id=push.work.submission.request_id)
+        outcome = after_a_bug("adapter_failed", str(fault))
+    note_attempt(push, clock, action, began, outcome)
+    return while_leased(outcome)
 
-    work: Work
-    pms: Pms
-    booking: Booking
-    facts: Facts
-    instead: Rejected | Deferred | None = None
+
+def note_attempt(
+    push: PushContext, clock: Clock, action: str, began: tuple[datetime, float], outcome: AnyOutcome
+) -> None:
+    """Notes and counts that `action` has just ended with `outcome`. `began`: its start, by the wall and the monotonic clock."""
+    started_at, since = began
+    seconds = clock.monotonic() - since
+    push.attempts = with_attempt(push.attempts, action, iso(started_at), seconds, outcome)
+    pushes, took = _pushes(push.account.kind, action, push.attempts[-1].outcome)
+    pushes.inc()
+    took.observe(seconds)
+
+
+def sound(outcome: R, instead: Callable[[str, str], R]) -> R:
+    """Validates `outcome`, which may come from a third-party adapter: returns it with fields of the right types, or
+    `instead(reason, detail)` if it is not an outcome. Converts a numeric id to text, and drops an invalid record. The recorder
+    bounds their sizes."""
+    put_right: R | None = _put_right(outcome)
+    if put_right is None:
+        return instead(
+            "adapter_failed", f"It returned {type(outcome).__name__}, which is no outcome, or lacks what it must have."
+        )
+    return put_right
+
+
+def _put_right(outcome: Any) -> Any:
+    match outcome:
+        case Confirmed(str(), Mapping()) | Deferred(str(), str(), None | int() | float()):
+            return outcome
+        case InDoubt(str(), str(), None | int() | float(), bool(), None | str(), None | int()):
+            return outcome
+        case Rejected(Problem()) | Absent() | Cancelled():
+            return outcome
+        case Confirmed(str() | int() as found):
+            given: Any = outcome.record
+            return Confirmed(str(found), given if isinstance(given, Mapping) else {}, named=bool(outcome.named))
+        case Deferred(reason, detail, _):
+            return Deferred(str(reason), str(detail))
+        case InDoubt(reason, detail, _, made, pms_id, _):  # a yes stays one
+            return InDoubt(
+                str(reason), str(detail), made=bool(made), pms_reservation_id=None if pms_id is None else str(pms_id)
+            )
+        case _:
+            return None
+
+
+@cache
+def _pushes(kind: str, action: str, outcome: str) -> tuple[Counter, Histogram]:
+    """The metrics by their labels, cached: looking them up costs more than counting."""
+    return metrics.PUSHES.labels(kind, action, outcome), metrics.PUSH_SECONDS.labels(kind, action)
 
 
 class PushRun(Struct, eq=False):
-    """One push, and the attempts it makes."""
+    """One prepared push: what to push, and where to. `create` and `resume` end with its outcome, or raise `LeaseLost`.
 
-    prepared: PreparedPush
-    attempts: Attempts
+    `instead`: the outcome if it was surely not made before, because a rule refuses it now, or its card is gone; a booking that may
+    exist is still looked up."""
+
+    push: PushContext
+    pms: Pms
+    facts: Facts
     clock: Clock
     before_sending: BeforeSending
     waited: Waited
+    booking: Booking
+    instead: Rejected | Deferred | None = None
 
-    async def create(self) -> PushResult:
+    async def create(self) -> None:
         """Creates it; nothing was sent before."""
-        return await self._create(self.prepared.work.evidence)
+        await self._create(self.push.work.evidence)
 
-    async def resume(self) -> PushResult:
+    async def resume(self) -> None:
         """Continues a submission that may have been made before, or is cancelled: settles that first."""
-        work, evidence = self.prepared.work, self.prepared.work.evidence
+        push, work, evidence = self.push, self.push.work, self.push.work.evidence
         waited, looked = (self.waited(work) if evidence.open else 0.0), False
         while True:
             step = self._next_step(evidence, waited)
             match step:
                 case Create():
-                    result = await self._create(evidence.settled(iso(self.clock.now())))
-                    if result.step != LookUp(0.0) or result.evidence.refusal is None:
-                        return result
+                    await self._create(evidence.settled(iso(self.clock.now())))
+                    if push.step != LookUp(0.0) or push.evidence.refusal is None:
+                        return None
                     # Refused by a PMS that shows bookings at once: look up whether our own earlier push was the cause.
-                    evidence, waited, looked = result.evidence, 0.0, False
+                    evidence, waited, looked = push.evidence, 0.0, False
                 case SendAgain():
-                    return await self._create(evidence)
+                    await self._create(evidence)
+                    return None
                 case Refuse(problem):
-                    return self._result(Rejected(problem), evidence.settled(iso(self.clock.now())))
+                    return self._end(Rejected(problem), evidence.settled(iso(self.clock.now())))
                 case NotMade():
-                    return self._result(self._not_made(), evidence.settled(iso(self.clock.now())))
+                    return self._end(self._not_made(), evidence.settled(iso(self.clock.now())))
                 case LookUp() | Park(look=LookUp()) if not looked:
                     looked = True
                     found = await self._find(evidence)
@@ -104,62 +174,61 @@ class PushRun(Struct, eq=False):
                         return self._found(found, evidence)
                     evidence = evidence.absent(iso(self.clock.now()), waited)
                 case Park(reason, detail):
-                    return self._result(InDoubt(reason, detail), evidence, step)
+                    return self._end(InDoubt(reason, detail), evidence, step)
                 case LookUp():
-                    return self._result(_not_shown(evidence), evidence, step)
+                    return self._end(_not_shown(evidence), evidence, step)
                 case _:
                     assert_never(step)
 
     def _next_step(self, evidence: Evidence, waited: float) -> NextStep:
-        work, facts, forbidden = self.prepared.work, self.prepared.facts, self.prepared.instead is not None
-        return step_of(work, evidence, facts, self.clock.now(), waited, forbidden=forbidden)
+        forbidden = self.instead is not None
+        return step_of(self.push.work, evidence, self.facts, self.clock.now(), waited, forbidden=forbidden)
 
     def _not_made(self) -> Outcome | Cancelled:
         """The outcome if it was surely not made and will not be created."""
-        work = self.prepared.work
-        if work.cancellation is not None:
+        if self.push.work.cancellation is not None:
             return Cancelled()
-        if self.prepared.instead is not None:
-            return self.prepared.instead
-        if work.status is Status.IN_DOUBT:
+        if self.instead is not None:
+            return self.instead
+        if self.push.work.status is Status.IN_DOUBT:
             return Deferred("not_made", "The PMS had not made it, and it is not sent again.")
         return too_late()
 
-    async def _create(self, evidence: Evidence) -> PushResult:
+    async def _create(self, evidence: Evidence) -> None:
         """Ask the PMS to make it, unless it is too late for that."""
-        work, target = self.prepared.work, self.prepared.facts.target
-        if self.clock.now() >= work.deadline_at:
-            return self._result(too_late(), evidence)
-        await self.before_sending(work, target)
+        push = self.push
+        if self.clock.now() >= push.work.deadline_at:
+            return self._end(too_late(), evidence)
+        await self.before_sending(push, self.facts.target)
         # A failing adapter may have sent it, so its outcome is `InDoubt`.
-        asking = self.prepared.pms.create(self.prepared.booking)
-        outcome: Outcome = while_leased(await self.attempts.make("create", asking, InDoubt))
-        return self._result(*after_create(outcome, evidence, self.prepared.facts, self.clock))
+        outcome: Outcome = await ask(push, self.clock, "create", self.pms.create(self.booking), InDoubt)
+        return self._end(*after_create(outcome, evidence, self.facts, self.clock))
 
-    def _found(self, found: Confirmed | Deferred, evidence: Evidence) -> PushResult:
+    def _found(self, found: Confirmed | Deferred, evidence: Evidence) -> None:
         match found:
             case Confirmed(pms_id):
                 target = evidence.open[-1].to
-                return self._result(found, evidence.found(pms_id, target, iso(self.clock.now())))
-            case Deferred(reason) if reason == CANCELLED_IN_PMS and self.prepared.work.cancellation is not None:
-                return self._result(Cancelled(), evidence.settled(iso(self.clock.now())))
+                self._end(found, evidence.found(pms_id, target, iso(self.clock.now())))
+            case Deferred(reason) if reason == CANCELLED_IN_PMS and self.push.work.cancellation is not None:
+                self._end(Cancelled(), evidence.settled(iso(self.clock.now())))
             case Deferred(reason, detail) if reason == LOOKS_ALIKE:  # for a person to look at
-                return self._result(InDoubt(reason, detail), evidence, Park(reason, detail, LookUp(_ALIKE_AGAIN)))
+                self._end(InDoubt(reason, detail), evidence, Park(reason, detail, LookUp(_ALIKE_AGAIN)))
             case Deferred():
-                return self._result(found, evidence)
+                self._end(found, evidence)
 
     async def _find(self, evidence: Evidence) -> LookupOutcome:
-        booking, known = self.prepared.booking, evidence.pms_id
-        await self.before_sending(self.prepared.work, self.prepared.facts.target)
-        looked_for = booking if known is None else replace(booking, pms_id=known)
-        found: LookupOutcome = await self.attempts.make("find", self.prepared.pms.find(looked_for), Deferred)
-        return while_leased(found)
+        await self.before_sending(self.push, self.facts.target)
+        known = evidence.pms_id
+        looked_for = self.booking if known is None else replace(self.booking, pms_id=known)
+        found: LookupOutcome = await ask(self.push, self.clock, "find", self.pms.find(looked_for), Deferred)
+        return found
 
-    def _result(self, outcome: Outcome | Cancelled, evidence: Evidence, step: NextStep | None = None) -> PushResult:
+    def _end(self, outcome: Outcome | Cancelled, evidence: Evidence, step: NextStep | None = None) -> None:
+        push = self.push
         if step is None and evidence.open and isinstance(outcome, Deferred | InDoubt):
-            is_new = evidence.number != self.prepared.work.evidence.number
-            step = self._next_step(evidence, 0.0 if is_new else self.waited(self.prepared.work))
-        return PushResult(outcome, self.attempts.all, evidence, step)
+            is_new = evidence.number != push.work.evidence.number
+            step = self._next_step(evidence, 0.0 if is_new else self.waited(push.work))
+        push.outcome, push.evidence, push.step = outcome, evidence, step
 
 
 def step_of(

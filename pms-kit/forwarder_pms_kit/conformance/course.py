@@ -20,10 +20,9 @@ from forwarder.reservation.submission import Submission
 from forwarder.store.submissions.port import Ended, Postponed, Work
 from forwarder.tenancy.port import Account
 from forwarder.worker.outcome.policy import decide
-from forwarder.worker.push.attempts import Attempts
 from forwarder.worker.push.pusher import Timing
-from forwarder.worker.push.run import PreparedPush, PushRun, step_of
-from forwarder.worker.push_context import PushClock
+from forwarder.worker.push.run import PushRun, step_of
+from forwarder.worker.push_context import PushClock, PushContext
 from forwarder_pms_kit.conformance.check import Check, Findings
 from forwarder_pms_kit.conformance.doubt import WAITS
 from forwarder_pms_kit.conformance.habits import DAY, HABITS, Habit, HabitualTransport, shape_of
@@ -119,14 +118,14 @@ async def _taken(booking: Booking, pms: Pms, trial: Trial, clock: VirtualClock) 
         match step_of(work, work.evidence, facts, clock.now(), pushes.seconds(work)):
             case LookUp(seconds) | SendAgain(seconds):
                 await clock.sleep(seconds)
-        attempts = Attempts(clock, trial.kind, booking.reference, work.attempts)
-        run = PushRun(PreparedPush(work, pms, booking, facts), attempts, clock, _nothing_to_check, pushes.seconds)
+        push = PushContext(account, work)
+        run = PushRun(push, pms, facts, clock, _nothing_to_check, pushes.seconds, booking)
         again = work.possibly_sent or work.status is Status.IN_DOUBT
-        result = await trial.run(run.resume() if again else run.create(), "a push")
+        await trial.run(run.resume() if again else run.create(), "a push")
         known = work.attempts[-1].number if work.attempts else 0
-        steps += [f"{one.action} {one.outcome}" for one in result.attempts if one.number > known]
-        pushes.note(work, result.evidence)
-        decision = decide(work, result, now=clock.now(), jitter=_JITTER)
+        steps += [f"{one.action} {one.outcome}" for one in push.attempts if one.number > known]
+        pushes.note(work, push.evidence)
+        decision = decide(push, now=clock.now(), jitter=_JITTER)
         status, due, pms_id = work.status, None, None
         match decision:
             case Ended():
@@ -143,7 +142,7 @@ async def _taken(booking: Booking, pms: Pms, trial: Trial, clock: VirtualClock) 
     return Course(work.status, clock.monotonic(), tuple(steps))
 
 
-async def _nothing_to_check(_work: Work, _target: Target) -> None:
+async def _nothing_to_check(_push: PushContext, _target: Target) -> None:
     """There is no lease."""
 
 

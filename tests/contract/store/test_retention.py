@@ -14,6 +14,7 @@ from pydantic_core import from_json, to_json
 from sqlalchemy import Connection, func, select, text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from forwarder.housekeeping.retention import BATCH, RetentionSweeper
 from forwarder.notifier.events import body_of
 from forwarder.operate.privacy.guests import GuestQuery, Guests
 from forwarder.oversight.audit import Audit
@@ -34,7 +35,6 @@ from forwarder.tenancy.port import Account, RetentionPolicy
 from forwarder.tenancy.sql.admin import RetentionPolicies, SqlTenancyAdmin
 from forwarder.topics.embedded.log import EmbeddedLog
 from forwarder.topics.port import Topics
-from forwarder.worker.retention import BATCH, RetentionSweeper
 from tests.support.memory.clock import ManualClock
 from tests.support.store.stored import DEADLINE, LATER, arrival, final, lease, row
 from tests.support.worker.works import NOW, submission

@@ -26,8 +26,7 @@ from forwarder.tenancy.sealing import Keyring, KeyWrapper, NotTrusted, Secret, W
 from forwarder.tenancy.sql.secrets import AHEAD, HOUR, MARGIN, SqlSealingKeys, load_sealing_keys
 from forwarder.topics.codec import encode_submission
 from forwarder.topics.port import Log
-from forwarder.worker.cards.keeper import CardKeeper, CardParts
-from forwarder.worker.cards.vault import CardGone, CardVault, CodeGone
+from forwarder.worker.cards import CardGone, CardKeeper, CardParts, CardVault, CodeGone
 from tests.support.log.messages import new_topic
 from tests.support.memory.clock import ManualClock
 from tests.support.store.stored import final

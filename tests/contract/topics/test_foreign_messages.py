@@ -35,7 +35,7 @@ from forwarder.topics.codec import Undecodable, encode_cancellation
 from forwarder.topics.port import ConsumedMessage, Log, Message, Topics
 from forwarder.topics.reading import read_to_end
 from forwarder.topics.signing import MessageSigner
-from forwarder.worker.outcome.dead_letters import DeadLetterWriter
+from forwarder.worker.outcome.outbox import DeadLetterWriter
 from tests.support.backends import Backend, only, slow_on
 from tests.support.log.foreign_batches import STANDS_FOR, Raw, write_batch
 from tests.support.log.foreign_messages import LARGE, every_odd_header, every_odd_member, foreign_to

@@ -39,7 +39,7 @@ pytestmark = [
 ]
 
 _PATIENCE_SECONDS: Final = 240.0
-_ROLES: Final = ("ingress", "worker", "query", "notifier")
+_ROLES: Final = ("ingress", "worker", "query", "notifier", "housekeeping")
 _ASKED: Final = re.compile(r"\b((?:forwarder|process)_\w+)")
 
 

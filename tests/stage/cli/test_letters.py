@@ -31,7 +31,7 @@ from forwarder.topics.codec import Undecodable
 from forwarder.topics.dead_letters import replayed
 from forwarder.topics.embedded.log import EmbeddedLog
 from forwarder.topics.port import MAX_MESSAGE_BYTES, ConsumedMessage, Message, Publisher, Topics
-from forwarder.worker.outcome.dead_letters import DeadLetterWriter, letter_message
+from forwarder.worker.outcome.outbox import DeadLetterWriter, letter_message
 from tests.support.memory.clock import ManualClock
 from tests.support.store import stored
 from tests.support.store.stored import CARD, DEADLINE, final

@@ -9,7 +9,7 @@ from forwarder.operate.submissions.replay import Replay
 from forwarder.topics.codec import Undecodable
 from forwarder.topics.dead_letters import replayed
 from forwarder.topics.port import ConsumedMessage, LogUnavailable, Message, Topics
-from forwarder.worker.outcome.dead_letters import DeadLetterWriter
+from forwarder.worker.outcome.outbox import DeadLetterWriter
 from tests.support.log.signers import SIGNER
 from tests.support.memory.clock import ManualClock, settle
 from tests.support.memory.log import MemoryLog

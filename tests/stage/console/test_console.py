@@ -42,7 +42,7 @@ from forwarder.tenancy.sql.directory import CacheTimes, SqlDirectory
 from forwarder.topics.codec import decode_cancellation, encode_submission, header, is_cancellation
 from forwarder.topics.port import Log, Message, Tail
 from forwarder.topics.reading import read_to_end
-from forwarder.worker.outcome.dead_letters import DeadLetterWriter, letter_message
+from forwarder.worker.outcome.outbox import DeadLetterWriter, letter_message
 from tests.support.memory.clock import ManualClock
 from tests.support.simulator.server import running_simulator
 from tests.support.store.stored import final, postponed

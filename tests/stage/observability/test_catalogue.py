@@ -53,7 +53,7 @@ def everything_known() -> Iterator[None]:
 @pytest.mark.usefixtures("everything_known")
 def test_every_metric_is_some_roles() -> None:
     """So that none that is added is nowhere to be seen."""
-    roles = ("worker", "ingress", "query", "notifier")
+    roles = ("worker", "ingress", "query", "notifier", "housekeeping")
     assert {metric.name for role in roles for metric in registry(role).collect()} >= OURS
 
 
@@ -61,10 +61,10 @@ def test_a_snapshot_shows_what_it_was_given_last_and_nothing_while_there_is_noth
     gauge = metrics.LAG_MESSAGES
     gauge.replace({("worker",): 4, ("notifier",): 1})
     gauge.replace({("worker",): 7})
-    assert registry("worker").get_sample_value("forwarder_lag_messages", {"group": "worker"}) == 7
-    assert registry("worker").get_sample_value("forwarder_lag_messages", {"group": "notifier"}) is None
+    assert registry("housekeeping").get_sample_value("forwarder_lag_messages", {"group": "worker"}) == 7
+    assert registry("housekeeping").get_sample_value("forwarder_lag_messages", {"group": "notifier"}) is None
     gauge.replace({})
-    assert "forwarder_lag_messages" not in shown("worker")
+    assert "forwarder_lag_messages" not in shown("housekeeping")
 
 
 _ONE_OF_SEVERAL = """
@@ -76,7 +76,7 @@ print("told", flush=True)
 sys.stdin.readline()
 if sys.argv[1] == "3":
     from prometheus_client import generate_latest
-    print(generate_latest(registry("worker")).decode(), flush=True)
+    print(generate_latest(registry("housekeeping")).decode(), flush=True)
 """
 
 

@@ -17,7 +17,7 @@ from forwarder.pms.responses.record import record_fields
 from forwarder.process.clock import SystemClock
 from forwarder.process.containment import Fault, Where
 from forwarder.reservation.bounds import MAX_EVENT_BYTES, MAX_RECORD_BYTES, bounded
-from forwarder.reservation.evidence import Came, Park
+from forwarder.reservation.evidence import Park
 from forwarder.reservation.outcome import Confirmed, Deferred, InDoubt, LookupOutcome, Outcome, Rejected, Status
 from forwarder.reservation.problems import endings
 from forwarder.simulator.world import World
@@ -25,13 +25,12 @@ from forwarder.store.submissions.completion import completed, with_attempt
 from forwarder.store.submissions.port import Ended, Work
 from forwarder.store.submissions.rows import outcome_batch
 from forwarder.topics.codec import encode_result
-from forwarder.worker.outcome.contained import after_fault
-from forwarder.worker.outcome.policy import decide
-from forwarder.worker.push_context import PushResult
+from forwarder.worker.outcome.policy import after_fault, decide
+from forwarder.worker.push_context import PushContext
 from forwarder_pms_kit.simulators import simulator_app
 from tests.support.profile import Profile, lives, some
 from tests.support.simulator.server import OPTIONS, PATHS, booking, served
-from tests.support.worker.works import NOW, carried, work
+from tests.support.worker.works import NOW, account, carried, work
 
 LIVES: Final[Mapping[Profile, int]] = {"change": 60, "full": 1_000, "long": 50_000}
 LINE = {"name": "x" * 250, "type": "é" * 250, "total": 0.1}
@@ -42,12 +41,13 @@ def recorded(row: Work, outcome: Outcome) -> Ended:
     attempts = with_attempt(row.attempts, "create", "2027-01-01T00:00:00.000Z", 0.1, outcome)
     evidence = row.evidence.after(outcome, carried(), "2027-01-01T00:00:00.000Z")
     step = Park("cannot_be_checked", "It cannot be searched.") if isinstance(outcome, InDoubt) else None
-    result = PushResult(outcome, attempts, evidence, step)
+    push = PushContext(account(), row, outcome=outcome, attempts=attempts, evidence=evidence, step=step, sent=True)
     try:
-        ended = decide(row, result, now=NOW, jitter=0.0)
+        ended = decide(push, now=NOW, jitter=0.0)
     except Exception as error:  # noqa: BLE001 - an adapter of another distribution: as the push pipeline does
         fault = Fault("err_1", Where.PUSH, error)
-        ended = after_fault(row, fault, came=Came.AMBIGUOUS, now=NOW, push_seconds=30.0, last=True)
+        push.outcome = None
+        ended = after_fault(push, fault, now=NOW, push_seconds=30.0, last=True)
     if not isinstance(ended, Ended):
         ended = completed(row, attempts, Status.FAILED, now=NOW, problem=endings.DELIVERY_FAILED.problem("Late."))
     message = encode_result(ended.event)

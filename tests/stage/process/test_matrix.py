@@ -22,25 +22,33 @@ from structlog.testing import capture_logs
 
 import forwarder.assembly.cards as assembly_cards
 import forwarder.assembly.roles.role as assembly_role
+import forwarder.housekeeping.backlog as housekeeping_backlog
 import forwarder.store.submissions.leases as store_leases
 from forwarder.console.recent import Recent
+from forwarder.housekeeping.backlog import BacklogMetrics, BacklogSources
+from forwarder.housekeeping.retention import RetentionSweeper
+from forwarder.housekeeping.service import keep_house
 from forwarder.notifier import intake as notifier_intake
 from forwarder.notifier import posting
 from forwarder.notifier.service import Notifier, NotifierParts
 from forwarder.notifier.settings import NotifierSettings
 from forwarder.notifier.webhooks import Webhooks, WebhooksParts
 from forwarder.operate.deployment import recovery as recover
+from forwarder.oversight.backlog import Group
 from forwarder.oversight.restored import RecoveryCheck
 from forwarder.pms.port import Capabilities
 from forwarder.process.clock import SystemClock
 from forwarder.process.containment import LOOPS, Where
-from forwarder.process.loops import cancel_all
+from forwarder.process.loops import cancel_all, forever
+from forwarder.process.token_loans import SharedBucket
 from forwarder.reservation.request import CardDetails
 from forwarder.store.delivery_queue import SqlDeliveryLog, SqlDeliveryQueue
 from forwarder.store.deployment import ProcessRegister
 from forwarder.store.engine import Engine
+from forwarder.store.rate_loans import SqlLender
 from forwarder.store.retention import GuestStore, Purger
 from forwarder.store.submissions.card_keys import SqlCardKeys
+from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.store.submissions.recorder import Recorder
 from forwarder.store.submissions.repairs import StoreRecovery
 from forwarder.store.tables import outbox, reservations
@@ -56,12 +64,11 @@ from forwarder.topics.embedded.log import EmbeddedLog
 from forwarder.topics.embedded.writer import EmbeddedPublisher
 from forwarder.topics.outcomes import OutcomeListener
 from forwarder.topics.port import ConsumedMessage, LogGap, Message
-from forwarder.worker.backlog import BacklogSources
+from forwarder.worker import cancellations, due, intake
 from forwarder.worker.dispatch.dispatcher import Dispatcher
-from forwarder.worker.intake import cancellations, sources
-from forwarder.worker.outcome import deadlines, recorder
+from forwarder.worker.dispatch.rate_budget import BorrowedTokens, Loans
+from forwarder.worker.outcome import outbox as publishing
 from forwarder.worker.push import pipeline, pusher
-from forwarder.worker.retention import RetentionSweeper
 from forwarder.worker.service import Worker
 from tests.support.log.messages import ignore_partitions
 from tests.support.log.signers import TRUSTING
@@ -312,12 +319,12 @@ async def _resting(bench: Bench, number: int) -> None:
 
 
 UNITS: Final = (
-    Unit(Where.INTAKE, sources, "decode_with_text", _set_aside_as_a_letter),
+    Unit(Where.INTAKE, intake, "decode_with_text", _set_aside_as_a_letter),
     Unit(Where.INTAKE, Recorder, "ingest", _set_aside_as_a_letter),
-    Unit(Where.INTAKE, sources, "replay_revision", _set_aside_as_a_letter),
+    Unit(Where.INTAKE, intake, "replay_revision", _set_aside_as_a_letter),
     Unit(Where.CANCELLATIONS, cancellations, "_arrival", _cancelled, counted=Where.INTAKE),
     Unit(Where.CANCELLATIONS, Recorder, "request_cancellations", _cancelled, counted=Where.INTAKE),
-    Unit(Where.CONFLICTS, sources, "encode_conflict", _conflicting, counted=Where.INTAKE),
+    Unit(Where.CONFLICTS, intake, "encode_conflict", _conflicting, counted=Where.INTAKE),
     Unit(Where.DEAD_LETTERS, EmbeddedPublisher, "publish", _letters),
     Unit(Where.ADAPTER, Pms, "create", _tried),
     Unit(Where.PUSH, pusher, "apply_rules", _tried),
@@ -325,8 +332,8 @@ UNITS: Final = (
     Unit(Where.INTENTS, Recorder, "mark_pushing", _intended, by_row=True),
     Unit(Where.CARD_KEYS, SqlCardKeys, "take", _carded),
     Unit(Where.OUTCOMES, Recorder, "record", _in_doubt),
-    Unit(Where.OUTBOX, recorder, "encode_result", _kept_in_outbox),
-    Unit(Where.DEADLINES, deadlines, "decide", _ended),
+    Unit(Where.OUTBOX, publishing, "encode_result", _kept_in_outbox),
+    Unit(Where.DEADLINES, due, "decide", _ended),
     Unit(Where.SWEEP, store_leases, "work_of", _resting),
 )
 
@@ -424,9 +431,6 @@ _PAUSING: Final = (
     Where.CARDS,
     Where.REPUBLISH,
     Where.BREAKERS,
-    Where.STANDING,
-    Where.STANDING_LAG,
-    Where.RETENTION,
     Where.LEASE,
 )
 LOOP_SITES: Final[tuple[tuple[Where, Any, str], ...]] = (
@@ -441,7 +445,6 @@ LOOP_SITES: Final[tuple[tuple[Where, Any, str], ...]] = (
     (Where.CARDS, SqlCardKeys, "sweep"),
     (Where.CARDS, SqlCardKeys, "sealing_keys"),
     (Where.INTAKE, Worker, "_on_partitions"),
-    (Where.STANDING, Recorder, "heartbeats"),
     (Where.STORE, Skipping, "sleep"),
     (Where.STORE, Recorder, "observe"),
 )  # fmt: skip
@@ -456,11 +459,8 @@ async def test_a_round_of_a_loop_that_raises_costs_nothing_else(
     injected = Injected(owner, name, _twice_in_the_loop(where, name), error).into(monkeypatch)
     bench.settings = replace(bench.settings, lease_seconds=0.9)
     before = count_of(where)
-    sweeper = RetentionSweeper(_Swept(bench.engine), _Policies(), bench.clock)  # type: ignore[arg-type]
-    parts = BacklogSources(_Nothing(), _Nothing(), {}, 10)  # type: ignore[arg-type]
-
     await bench.submit(*map(fresh, EVERY))
-    async with bench.worker(backlog=parts, sweeper=sweeper, topic_losses=_NoTopicLosses(), lacking=_no_loss) as worker:
+    async with bench.worker(topic_losses=_NoTopicLosses(), lacking=_no_loss) as worker:
 
         async def alive() -> bool:
             worker._dispatcher.refill_wanted.set()  # noqa: SLF001
@@ -521,6 +521,34 @@ async def _retention(ten: Ten) -> None:
     ten.monkeypatch.setattr(GuestStore, "anonymize_finished", noted)
     await RetentionSweeper(_Swept(ten.engine), _Policies(), ManualClock()).sweep()  # type: ignore[arg-type]
     assert (len(swept), injected.raised) == (9, 1)
+
+
+def _housekeeping(owner: Any, name: str) -> Callable[[Ten], Awaitable[None]]:
+    async def case(ten: Ten) -> None:
+        injected, clock, nothing = ten.inject(owner, name), ManualClock(), _Nothing()
+        log = EmbeddedLog(ten.directory / "log.sqlite3", partitions=1, clock=clock)
+        groups = {"worker": Group("workers", TOPICS.requests)}
+        backlog = BacklogMetrics(BacklogSources(nothing, nothing, groups, 10), log, clock)  # type: ignore[arg-type]
+        sweeper = RetentionSweeper(_Swept(ten.engine), _Policies(), clock)  # type: ignore[arg-type]
+        async with log.admin():
+            running = keep_house(backlog, sweeper, clock, asyncio.Event())
+            await _rounds(running, clock, lambda: injected.raised == 2 and injected.calls > 2)
+
+    return case
+
+
+async def _rate_loans(ten: Ten) -> None:
+    injected, clock, lent = ten.inject(SqlLender, "lend"), ManualClock(), list[str]()
+    loans = Loans(SqlLender(ten.engine), clock)
+    loans.on_lent = lent.append
+    tokens = BorrowedTokens("acc", [SharedBucket("acc#own", 10.0, 10.0)], 1, loans)
+
+    def met() -> bool:
+        if not lent:
+            tokens.want(1, 1)
+        return injected.raised == 2 and lent == ["acc"]
+
+    await _rounds(forever(loans.exchange, name=Where.RATE_LOANS, clock=clock, outages=(StoreUnavailable,)), clock, met)
 
 
 async def _rate_limits(ten: Ten) -> None:
@@ -726,7 +754,11 @@ async def _recovery(ten: Ten) -> None:
 
 ELSEWHERE: Final[tuple[tuple[Where, Callable[[Ten], Awaitable[None]]], ...]] = (
     (Where.RETENTION, _retention),
+    (Where.RETENTION, _housekeeping(RetentionSweeper, "sweep")),
+    (Where.STANDING, _housekeeping(_Nothing, "accounts")),
+    (Where.STANDING_LAG, _housekeeping(housekeeping_backlog, "read_lag")),
     (Where.RATE_LIMITS, _rate_limits),
+    (Where.RATE_LOANS, _rate_loans),
     (Where.KEY_USES, _key_uses),
     (Where.SEALING_KEYS, _sealing_keys),
     (Where.REGISTER, _register),

@@ -16,7 +16,7 @@ from forwarder.worker.lease import Lease, LeaseWatch
 from forwarder.worker.outcome import policy
 from forwarder.worker.push import run
 from forwarder.worker.push.pusher import Pusher
-from forwarder.worker.push_context import PushClock, PushResult
+from forwarder.worker.push_context import PushClock, PushContext
 from tests.support.exploration.search import PMS, explore
 from tests.support.exploration.world import FAULTS, Bound
 
@@ -82,8 +82,8 @@ def _notes_no_cancellation(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(cancellations, "note", cancellations.note.__wrapped__)
 
 
-async def _checks_nothing_more(self: Pusher, work: Any, _target: Any) -> None:
-    self.sending.add(work.id)
+async def _checks_nothing_more(_self: Pusher, push: Any, _target: Any) -> None:
+    push.sent = True
 
 
 def _gives_up(self: Any, reason: str, detail: str) -> Any:
@@ -107,7 +107,7 @@ MUTANTS: dict[str, tuple[tuple[str, ...], str, Patch]] = {
     "no result is in doubt": (
         ("crash", "outage until the deadline"),
         "find",
-        _value(PushResult, "possibly_sent", property(lambda _: False)),
+        _value(PushContext, "possibly_sent", property(lambda _: False)),
     ),
     "the evidence is not read": (("answer lost",), "find", _value(rows, "_evidence_in", lambda _: NOTHING_SENT)),
     "a push goes on after its lease": (

@@ -23,11 +23,13 @@ from forwarder.store.submissions.recorder import Recorder
 from forwarder.store.tables import outbox, reservations
 from forwarder.topics.codec import subject
 from forwarder.topics.port import Message
-from forwarder.worker.intake import cancellations, sources
-from forwarder.worker.outcome import contained, deadlines, recorder
-from forwarder.worker.push import attempts, pipeline, pusher
+from forwarder.worker import cancellations, due, intake
+from forwarder.worker.outcome import outbox as publishing
+from forwarder.worker.outcome import policy
+from forwarder.worker.push import pipeline, pusher, run
+from forwarder.worker.push_context import PushContext
 from tests.support.worker.worker_bench import PATIENCE_SECONDS, TOPICS, Bench, Pms, cancellation, fresh, open_bench
-from tests.support.worker.works import NOW, work
+from tests.support.worker.works import NOW, account, work
 
 POISON = f"rsv_{5:032d}"
 EVERY = range(1, 11)
@@ -72,7 +74,7 @@ async def until(met: Callable[[], Awaitable[object]]) -> None:
 @pytest.mark.parametrize("place", ["decode_with_text", "replay_revision"])
 async def test_a_message(bench: Bench, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
     """As it is read, and as it is stored: a dead letter that has its bytes."""
-    poison(monkeypatch, sources, place)
+    poison(monkeypatch, intake, place)
     await bench.submit(*map(fresh, EVERY))
     async with bench.worker() as worker:
         await bench.rows("CONFIRMED", 9)
@@ -202,7 +204,7 @@ async def test_a_row_that_cannot_be_read_from_the_store(bench: Bench) -> None:
 
 async def test_a_row_whose_deadline_passed(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is ended all the same."""
-    poison(monkeypatch, deadlines, "decide")
+    poison(monkeypatch, due, "decide")
     bench.accounts.one = replace(bench.accounts.one, paused=True, deadline_seconds=1)
     await bench.submit(*map(fresh, EVERY))
     async with bench.worker():
@@ -231,7 +233,7 @@ async def test_an_account_whose_adapter_cannot_be_set_up(bench: Bench) -> None:
 
 async def test_an_event_that_cannot_be_published(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """It stays in the outbox, marked, and rests; the others are published."""
-    poison(monkeypatch, recorder, "encode_result")
+    poison(monkeypatch, publishing, "encode_result")
     await bench.submit(*map(fresh, EVERY))
     async with bench.worker():
         events = await bench.read(TOPICS.results, 9)
@@ -380,7 +382,7 @@ async def test_where_no_push_can_be_prepared_none_is_given_up(bench: Bench, monk
 
     with monkeypatch.context() as patched:
         patched.setattr(pusher, "apply_rules", broken)
-        patched.setattr(contained, "MAX_TRIES", 1)
+        patched.setattr(policy, "MAX_TRIES", 1)
         await bench.submit(*map(fresh, EVERY))
         async with bench.worker():
             await until(not_ready)
@@ -456,7 +458,7 @@ async def test_a_row_that_cannot_be_read_ends_at_its_deadline(
 @pytest.mark.parametrize("reason", [7, "seven"])
 def test_a_yes_in_wrong_types_stays_a_yes(reason: Any) -> None:
     wrong_id: Any = 4711
-    outcome = attempts.sound(InDoubt(reason, "What?", made=True, pms_reservation_id=wrong_id), InDoubt)
+    outcome = run.sound(InDoubt(reason, "What?", made=True, pms_reservation_id=wrong_id), InDoubt)
     assert isinstance(outcome, InDoubt)
     assert (outcome.reason, outcome.made, outcome.pms_reservation_id) == (str(reason), True, "4711")
 
@@ -470,11 +472,11 @@ def test_a_cancellation_that_keeps_faulting_ends_after_as_many_tries() -> None:
         cancellation=NotedCancellation("2027-01-01T00:00:00.000Z"),
     )
     fault = Fault("err_1", Where.PUSH, ValueError())
-    for _ in range(contained.MAX_TRIES - 1):
-        postponed = contained.after_fault(row, fault, came=None, now=NOW, push_seconds=30.0)
+    for _ in range(policy.MAX_TRIES - 1):
+        postponed = policy.after_fault(PushContext(account(), row), fault, now=NOW, push_seconds=30.0)
         assert isinstance(postponed, Postponed)
         row = replace(row, attempts=tuple(postponed.attempts))
-    decision = contained.after_fault(row, fault, came=None, now=NOW, push_seconds=30.0)
+    decision = policy.after_fault(PushContext(account(), row), fault, now=NOW, push_seconds=30.0)
     assert isinstance(decision, Ended)
     assert decision.status is Status.CONFIRMED
     assert "err_1" in str(decision.cancel_problem)

@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 from forwarder.observability.exposition import registry
 from forwarder.process.clock import Clock
 from forwarder.topics.port import ConsumedMessage, Consumer
-from forwarder.worker.intake.watch import STALLED_SECONDS, IntakeWatch
+from forwarder.worker.intake import STALLED_SECONDS, IntakeWatch
 from tests.support.memory.clock import ManualClock
 from tests.support.worker.worker_bench import PATIENCE_SECONDS, Bench, fresh, open_bench
 

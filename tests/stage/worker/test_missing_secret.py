@@ -15,7 +15,7 @@ from forwarder.store.submissions.card_keys import SqlCardKeys
 from forwarder.tenancy.cards import CardSealer
 from forwarder.tenancy.sealing import Keyring, KeyWrapper, Secret, of_card
 from forwarder.tenancy.sql.secrets import SqlSealingKeys, load_sealing_keys
-from forwarder.worker.cards.keeper import CardParts
+from forwarder.worker.cards import CardParts
 from tests.support.worker.worker_bench import PATIENCE_SECONDS, Bench, fresh, open_bench
 
 OLD, NEW = (Secret.from_text(f"the {which} secret of this deployment") for which in ("old", "new"))

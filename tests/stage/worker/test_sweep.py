@@ -10,7 +10,7 @@ from forwarder.store.engine import Engine, open_engine
 from forwarder.store.submissions.recorder import Recorder
 from forwarder.tenancy.port import Account
 from forwarder.worker.dispatch.dispatcher import Dispatcher
-from forwarder.worker.intake.sources import Sweep
+from forwarder.worker.due import Sweep
 from forwarder.worker.lease import Lease
 from forwarder.worker.parts import WorkerSettings
 from tests.support.memory.clock import ManualClock

@@ -19,8 +19,7 @@ from forwarder.worker.outcome.policy import decide
 from forwarder.worker.outcome.recorder import OutcomeRecorder
 from forwarder.worker.push.pipeline import PushPipeline
 from forwarder.worker.push.pusher import Timing
-from forwarder.worker.push.suspects import Suspects
-from forwarder.worker.push_context import PushClock, PushContext, PushResult, too_late
+from forwarder.worker.push_context import PushClock, PushContext, too_late
 from tests.support.exploration.rows import run
 from tests.support.memory.clock import ManualClock
 from tests.support.worker.scripted_pms import ScriptedPms, pusher_to
@@ -162,9 +161,13 @@ class Pushes:
         run(lease.renew())
         if lost_after == -1:
             clock.age(LEASE)
-        suspects = Suspects(cast("Recorder", _NoSuspects()), lambda: work.leased_by)
         pipeline = PushPipeline(
-            pusher, cast("OutcomeRecorder", outcomes), lease, clock, push_seconds=PUSH, suspects=suspects
+            pusher,
+            cast("OutcomeRecorder", outcomes),
+            lease,
+            clock,
+            cast("Recorder", _NoSuspects()),
+            push_seconds=PUSH,
         )
         running = cast("Coroutine[Any, Any, Any]", pipeline.run([PushContext(ACCOUNT, work)]))
         try:
@@ -192,7 +195,7 @@ async def _renewed(_worker_id: str, *, seconds: float) -> bool:
 
 def ended_at_the_deadline(work: Work) -> Ended | Postponed:
     """As the deadline keeper decides."""
-    return decide(work, PushResult(too_late(), work.attempts, work.evidence), now=NOW, jitter=0.0)
+    return decide(PushContext(ACCOUNT, work, outcome=too_late()), now=NOW, jitter=0.0)
 
 
 def lease_is_over(seconds: float) -> bool:

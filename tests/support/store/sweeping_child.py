@@ -7,11 +7,11 @@ import asyncio
 import sys
 from datetime import UTC, datetime
 
+from forwarder.housekeeping.retention import RetentionSweeper
 from forwarder.process.clock import SystemClock
 from forwarder.store.engine import open_engine
 from forwarder.store.retention import GuestStore
 from forwarder.tenancy.sql.admin import RetentionPolicies
-from forwarder.worker.retention import RetentionSweeper
 
 
 class _In2030(SystemClock):

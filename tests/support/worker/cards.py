@@ -12,8 +12,7 @@ from forwarder.store.submissions.card_keys import SqlCardKeys
 from forwarder.store.submissions.port import CardKey, CardKeys, KeptCard
 from forwarder.tenancy.cards import CardSealer, SealingKey, open_from_topic
 from forwarder.tenancy.sealing import KeyPair, Keyring, KeyWrapper, Secret, of_card
-from forwarder.worker.cards.keeper import CardParts
-from forwarder.worker.cards.vault import CardVault
+from forwarder.worker.cards import CardParts, CardVault
 
 _SECRET: Final = Secret.from_text("a secret of the cards of these tests alone")
 _ALWAYS: Final = (datetime(1970, 1, 1, tzinfo=UTC), datetime(8999, 1, 1, tzinfo=UTC))

@@ -7,8 +7,8 @@ from forwarder.process.clock import Clock
 from forwarder.store.submissions.recorder import Recorder
 from forwarder.tenancy.port import Directory
 from forwarder.topics.port import Topics
-from forwarder.worker.dispatch.breaker import Tolerance
 from forwarder.worker.dispatch.dispatcher import Dispatcher
+from forwarder.worker.dispatch.limits import Tolerance
 from forwarder.worker.dispatch.throttle import Throttle, Throttles
 from forwarder.worker.parts import WorkerParts, WorkerSettings
 from tests.support.memory.clock import ManualClock, settle

@@ -8,10 +8,11 @@ from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import CancelOutcome, LookupOutcome, Outcome
 from forwarder.reservation.request import CardDetails
 from forwarder.reservation.submission import Submission
-from forwarder.store.submissions.port import StoreUnavailable
+from forwarder.store.submissions.port import StoreUnavailable, Work
 from forwarder.tenancy.port import Account, CannotOpen, NotBound
-from forwarder.worker.cards.vault import CardGone, CodeGone
+from forwarder.worker.cards import CardGone, CodeGone
 from forwarder.worker.push.pusher import MaySend, Pusher, Timing
+from forwarder.worker.push_context import PushContext
 from tests.support.memory.clock import ManualClock
 
 KEY = Capabilities(idempotent_create=True, find_by_reference=True, cancel=True)
@@ -103,6 +104,13 @@ _WRONG = {
 class _Vault:
     def open_text(self, sealed: str, bound_to: str) -> str:
         return sealed
+
+
+async def push_by(pusher: Pusher, to: Account, row: Work) -> PushContext:
+    """One push of `row`."""
+    push = PushContext(to, row)
+    await pusher.push(push)
+    return push
 
 
 def pusher_to(

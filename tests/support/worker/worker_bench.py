@@ -28,7 +28,7 @@ from forwarder.topics.embedded import file
 from forwarder.topics.embedded.log import EmbeddedLog
 from forwarder.topics.port import ConsumedMessage, LogUnavailable, Message, Publisher, Topics
 from forwarder.topics.signing import MessageSigner
-from forwarder.worker.cards.keeper import CardParts
+from forwarder.worker.cards import CardParts
 from forwarder.worker.parts import WorkerParts, WorkerSettings
 from forwarder.worker.service import Worker
 from tests.support.log.signers import TRUSTING

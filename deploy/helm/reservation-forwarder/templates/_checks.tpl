@@ -36,7 +36,7 @@
 {{- end }}
 {{- $known := .Files.Lines "files/settings.txt" }}
 {{- $pods := dict "" $v }}
-{{- range list "ingress" "worker" "query" "notifier" "console" "operator" }}
+{{- range list "ingress" "worker" "query" "notifier" "housekeeping" "console" "operator" }}
 {{- $_ := set $pods (printf "%s." .) (get $v .) }}
 {{- end }}
 {{- range $where, $values := $pods }}

@@ -19,6 +19,7 @@ ingress: {port: 8080, user: ingress, lameDuck: true, service: true}
 worker: {port: 8081, user: worker, lameDuck: false, service: false}
 query: {port: 8082, user: query, lameDuck: true, service: true}
 notifier: {port: 8083, user: notifier, lameDuck: true, service: true}
+housekeeping: {port: 8085, user: worker, lameDuck: false, service: false}
 {{- if .Values.console.enabled }}
 console: {port: 8084, user: operator, lameDuck: false, service: {{ eq (include "forwarder.console.loopback" .) "" }}}
 {{- end }}

@@ -12,13 +12,12 @@ from forwarder.reservation.outcome import Confirmed, Deferred, InDoubt, Outcome,
 from forwarder.reservation.problems.problem import Problem
 from forwarder.reservation.request import SealedCard
 from forwarder.store.submissions.port import NotedCancellation, Work
-from forwarder.tenancy.port import Account
 from forwarder.worker.dispatch.account_queue import take_together
 from forwarder.worker.dispatch.dispatcher import Dispatcher
 from forwarder.worker.dispatch.throttle import Throttles
-from forwarder.worker.push.batch_push import BatchPusher
+from forwarder.worker.push.pipeline import push_together
 from forwarder.worker.push.pusher import MaySend
-from forwarder.worker.push_context import NOT_ATTEMPTED, Health, HealthSignal, LeaseLost, PushResult, combined_signal
+from forwarder.worker.push_context import NOT_ATTEMPTED, Health, HealthSignal, LeaseLost, PushContext, combined_signal
 from tests.support.memory.clock import ManualClock, settle
 from tests.support.worker.pushes import DOWN, WELL, Pushes
 from tests.support.worker.queue_site import TEN
@@ -187,10 +186,10 @@ class _ManyPms(ScriptedPms):
         return self.answers
 
 
-async def push(
-    pms: _ManyPms, works: Sequence[Work], *, may_send: MaySend = lambda _: True
-) -> list[PushResult | Exception]:
-    return list(await BatchPusher(pusher_to(pms, may_send=may_send), ManualClock()).push(account(), works))
+async def push(pms: _ManyPms, works: Sequence[Work], *, may_send: MaySend = lambda _: True) -> list[PushContext]:
+    pushes = [PushContext(account(), row) for row in works]
+    await push_together(pusher_to(pms, may_send=may_send), ManualClock(), pushes)
+    return pushes
 
 
 async def test_each_has_its_own_outcome_and_attempt() -> None:
@@ -199,7 +198,6 @@ async def test_each_has_its_own_outcome_and_attempt() -> None:
     pushed = await push(pms, [work(number) for number in (1, 2, 3, 4)])
     assert pms.requests == [["01", "02", "03", "04"]]
     for each, answer in zip(pushed, answers, strict=True):
-        assert isinstance(each, PushResult)
         assert each.outcome == answer
         assert each.possibly_sent is (answer is UNSURE)
         assert [attempt.action for attempt in each.attempts] == ["create"]
@@ -211,12 +209,9 @@ async def test_what_is_decided_before_is_left_out() -> None:
     damaged = work(3, card=SealedCard("key", "damaged"))
     first, second, third = await push(pms, [late, work(2), damaged])
     assert pms.requests == [["02"]]
-    assert isinstance(first, PushResult)
     assert isinstance(first.outcome, Deferred)
     assert first.outcome.reason == "deadline_passed"
-    assert isinstance(second, PushResult)
     assert second.outcome == Confirmed("pms-2")
-    assert isinstance(third, PushResult)
     assert isinstance(third.outcome, Deferred)
     assert third.outcome.reason == "card_key_missing"
 
@@ -230,7 +225,7 @@ async def test_where_all_is_decided_before_nothing_is_asked() -> None:
 async def test_nothing_is_sent_once_the_lease_is_lost() -> None:
     pms = _ManyPms(Confirmed("1"), Confirmed("2"))
     pushed = await push(pms, [work(1), work(2)], may_send=lambda _: False)
-    assert [type(each) for each in pushed] == [LeaseLost, LeaseLost]
+    assert [type(each.error) for each in pushed] == [LeaseLost, LeaseLost]
     assert pms.requests == []
 
 
@@ -238,22 +233,22 @@ async def test_each_row_goes_by_the_lease_that_it_is_held_under() -> None:
     pms = _ManyPms(Confirmed("2"))
     works = [replace(work(1), leased_by="before"), replace(work(2), leased_by="now")]
     first, second = await push(pms, works, may_send=lambda work: work.leased_by == "now")
-    assert isinstance(first, LeaseLost)
-    assert isinstance(second, PushResult)
+    assert isinstance(first.error, LeaseLost)
+    assert second.error is None
     assert pms.requests == [["02"]]
 
 
 async def test_where_the_lease_was_lost_on_the_way_all_are_left() -> None:
     pms = _ManyPms(*[Deferred(LEASE_LOST, "It was held no longer.")] * 2)
     pushed = await push(pms, [work(1), work(2)])
-    assert [type(each) for each in pushed] == [LeaseLost, LeaseLost]
+    assert [type(each.error) for each in pushed] == [LeaseLost, LeaseLost]
 
 
 async def test_what_is_anothers_by_now_is_left_out() -> None:
     pms = _ManyPms(Confirmed("1"), capabilities=replace(NEITHER, max_per_create=10))
     first, second = await push(pms, [work(1), work(REFUSES_INTENT)])
-    assert isinstance(first, PushResult)
-    assert isinstance(second, LeaseLost)
+    assert first.error is None
+    assert isinstance(second.error, LeaseLost)
     assert pms.requests == [["01"]]
 
 
@@ -266,7 +261,6 @@ async def test_what_is_anothers_by_now_is_left_out() -> None:
 )
 async def test_an_adapters_bug_leaves_them_in_doubt(pms: _ManyPms, detail: str) -> None:
     for each in await push(pms, [work(1), work(2)]):
-        assert isinstance(each, PushResult)
         assert isinstance(each.outcome, InDoubt)
         assert (each.outcome.reason, each.possibly_sent) == ("adapter_failed", True)
         assert each.outcome.detail.endswith(detail)
@@ -277,15 +271,15 @@ async def test_a_bug_of_ours_costs_one_row(monkeypatch: pytest.MonkeyPatch) -> N
     pusher = pusher_to(pms)
     prepare = pusher.prepare
 
-    def buggy(to: Account, row: Work) -> object:
-        if row.id == 1:
+    def buggy(push: PushContext) -> object:
+        if push.work.id == 1:
             raise KeyError("a bug")
-        return prepare(to, row)
+        return prepare(push)
 
     monkeypatch.setattr(pusher, "prepare", buggy)
-    first, second = await BatchPusher(pusher, ManualClock()).push(account(), [work(1), work(2)])
-    assert isinstance(first, KeyError)
-    assert isinstance(second, PushResult)
+    first, second = PushContext(account(), work(1)), PushContext(account(), work(2))
+    await push_together(pusher, ManualClock(), [first, second])
+    assert isinstance(first.error, KeyError)
     assert second.outcome == Confirmed("2")
 
 

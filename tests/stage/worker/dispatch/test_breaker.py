@@ -7,7 +7,7 @@ import pytest
 from forwarder.pms.port import OVERLOADED
 from forwarder.reservation.submission import shadow_id
 from forwarder.tenancy.port import Account
-from forwarder.worker.dispatch.breaker import Breaker, BreakerState, Tolerance
+from forwarder.worker.dispatch.limits import Breaker, BreakerState, Tolerance
 from forwarder.worker.dispatch.throttle import Throttles
 from forwarder.worker.push_context import Health, HealthSignal
 from tests.support.memory.clock import ManualClock

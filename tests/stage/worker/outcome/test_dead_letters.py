@@ -18,7 +18,7 @@ from forwarder.tenancy.cards import GONE
 from forwarder.topics.codec import Undecodable, decode_submission, encode_submission, replay_revision
 from forwarder.topics.dead_letters import replayed
 from forwarder.topics.port import MAX_MESSAGE_BYTES, ConsumedMessage, Headers, Message, Topics
-from forwarder.worker.outcome.dead_letters import DeadLetterWriter, letter_message
+from forwarder.worker.outcome.outbox import DeadLetterWriter, letter_message
 from tests.support.store.stored import final
 from tests.support.worker.works import NOW, work
 

@@ -19,10 +19,10 @@ from forwarder.topics.codec import header, subject
 from forwarder.topics.port import Message, Topics
 from forwarder.topics.signing import EVENT_ID
 from forwarder.worker.dispatch.dispatcher import Dispatcher
+from forwarder.worker.due import DeadlineKeeper
 from forwarder.worker.lease import Lease
-from forwarder.worker.outcome.dead_letters import DeadLetterWriter
-from forwarder.worker.outcome.deadlines import DeadlineKeeper
-from forwarder.worker.outcome.recorder import OutboxPublisher, OutcomeRecorder
+from forwarder.worker.outcome.outbox import DeadLetterWriter, OutboxPublisher
+from forwarder.worker.outcome.recorder import OutcomeRecorder
 from forwarder.worker.parts import WorkerSettings
 from tests.support.log.signers import SIGNER
 from tests.support.memory.clock import ManualClock, settle

@@ -13,7 +13,7 @@ from forwarder.store.engine import Engine, open_engine
 from forwarder.store.submissions.port import OutboxEvent
 from forwarder.store.submissions.recorder import Recorder
 from forwarder.topics.port import Topics
-from forwarder.worker.outcome.recorder import OutboxPublisher
+from forwarder.worker.outcome.outbox import OutboxPublisher
 from forwarder.worker.parts import WorkerSettings
 from tests.support.log.signers import SIGNER
 from tests.support.memory.log import MemoryLog

@@ -14,15 +14,15 @@ from forwarder.reservation.outcome import Confirmed, Deferred, InDoubt, Outcome,
 from forwarder.reservation.problems.problem import Problem
 from forwarder.reservation.request import SealedCard
 from forwarder.store.submissions.completion import completed, with_attempt
-from forwarder.store.submissions.port import Attempt, CardKey, Ended, OutboxEvent, Postponed
+from forwarder.store.submissions.port import Attempt, CardKey, Ended, OutboxEvent, Postponed, Work
 from forwarder.store.submissions.recorder import Recorder
 from forwarder.topics.port import Topics
 from forwarder.worker.lease import Lease
-from forwarder.worker.outcome.dead_letters import DeadLetterWriter
+from forwarder.worker.outcome.outbox import DeadLetterWriter, OutboxPublisher
 from forwarder.worker.outcome.policy import decide
-from forwarder.worker.outcome.recorder import OutboxPublisher, OutcomeRecorder
+from forwarder.worker.outcome.recorder import OutcomeRecorder
 from forwarder.worker.parts import WorkerSettings
-from forwarder.worker.push_context import PushContext, PushResult
+from forwarder.worker.push_context import PushContext
 from tests.support.log.signers import SIGNER
 from tests.support.memory.clock import ManualClock, settle
 from tests.support.memory.log import MemoryLog
@@ -75,18 +75,21 @@ class _Site:
         attempts: tuple[Attempt, ...] = ()
         for outcome in outcomes:
             attempts = with_attempt(attempts, "create", "2027-01-01T00:00:00.000Z", 0.1, outcome)
-        result = PushResult(outcomes[-1], attempts)
-        decision = decide(row, result, now=NOW, jitter=0.0)
-        return PushContext(account(), row, lambda released: self.released.append(released.id), result, decision)
+        push = PushContext(account(), row, self._note_released, outcome=outcomes[-1], attempts=attempts)
+        push.decision = decide(push, now=NOW, jitter=0.0)
+        return push
+
+    def _note_released(self, row: Work) -> None:
+        self.released.append(row.id)
 
     def push(self, number: int, *, leased_by: str | None = None) -> PushContext:
         row = replace(work(number), leased_by=self.lease.worker_id if leased_by is None else leased_by)
         return PushContext(
             account(),
             row,
-            lambda released: self.released.append(released.id),
-            PushResult(Deferred("pms_unavailable", "Down."), ()),
-            Postponed(row.id, (), NOW, NOW, row.revision),
+            self._note_released,
+            outcome=Deferred("pms_unavailable", "Down."),
+            decision=Postponed(row.id, (), NOW, NOW, row.revision),
         )
 
 
@@ -109,9 +112,10 @@ async def test_a_card_is_destroyed_with_the_final_outcome_and_kept_in_doubt(stat
     card = SealedCard("sealed", "4242")
     row = replace(work(1, card=card), leased_by=site.lease.worker_id)
     keys.held[row.submission.request_id] = CardKey(row.submission.request_id, "secret", "number", None, NOW)
-    result = PushResult(InDoubt("pms_timed_out", "No answer."), ())
     decision = completed(row, (), status, now=NOW, problem=Problem("delivery_failed", "", 502, ""))
-    await site.outcomes.record(PushContext(account(), row, result=result, decision=decision))
+    await site.outcomes.record(
+        PushContext(account(), row, outcome=InDoubt("pms_timed_out", "No answer."), decision=decision)
+    )
     assert (keys.held == {}) is destroyed
 
 

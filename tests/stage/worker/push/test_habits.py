@@ -25,7 +25,7 @@ from forwarder.worker.push.pusher import Pusher, Timing
 from forwarder_pms_kit.simulators import SITES, simulator_app
 from tests.support.memory.clock import ManualClock, settle
 from tests.support.pms.httpx_transport import HttpxTransport
-from tests.support.worker.scripted_pms import CardsInTheClear
+from tests.support.worker.scripted_pms import CardsInTheClear, push_by
 from tests.support.worker.works import NOW, work
 
 LOST: Final = {"mode": "error500_after_booking", "count": 1, "scope": "bookings"}
@@ -108,7 +108,7 @@ async def pushing(
 
 async def pushed(pusher: Pusher, account: Account, row: Work, clock: ManualClock) -> Any:
     """One push, whose own short sleeps pass."""
-    push = asyncio.ensure_future(pusher.push(account, row))
+    push = asyncio.ensure_future(push_by(pusher, account, row))
     while not push.done():
         await settle()
         if not push.done():
@@ -132,7 +132,7 @@ async def ending(kind: str, habit: Mapping[str, Any]) -> End:
             known = row.attempts[-1].number if row.attempts else 0
             steps += [f"{one.action} {one.outcome} {one.reason or ''}" for one in result.attempts if one.number > known]
             pusher.pushes.note(row, result.evidence)
-            decision = decide(row, result, now=clock.now(), jitter=0.0)
+            decision = decide(result, now=clock.now(), jitter=0.0)
             status = decision.status if isinstance(decision, Ended) else status
             next_due = decision.look_at if isinstance(decision, Ended) else decision.due_at
             if (

@@ -21,16 +21,16 @@ from forwarder.pms.port import (
 from forwarder.reservation.outcome import Confirmed, Deferred, InDoubt, Outcome, Rejected, describe
 from forwarder.reservation.problems.problem import Problem
 from forwarder.store.submissions.port import Attempt, Work
-from forwarder.worker.push_context import NOT_ATTEMPTED, Health, HealthSignal, PushResult, health_signal
+from forwarder.worker.push_context import NOT_ATTEMPTED, Health, HealthSignal, PushContext, health_signal
 from tests.support.pms.httpx_transport import failure_of
-from tests.support.worker.works import NOW, work
+from tests.support.worker.works import NOW, account, work
 
 BEFORE = Attempt(1, "create", "2027-01-01T00:00:00.000Z", 5, "deferred", "pms_unavailable", "Down.")
 REFUSED = Rejected(Problem("room_unavailable", "Taken", 409, "These nights are taken.", None))
 
 
 def _found(of: Work, outcome: Outcome, *attempts: Attempt) -> HealthSignal:
-    return health_signal(of, PushResult(outcome, (*of.attempts, *attempts)))
+    return health_signal(PushContext(account(), of, outcome=outcome, attempts=(*of.attempts, *attempts)))
 
 
 def _attempt(outcome: Outcome, number: int = 2) -> Attempt:

@@ -14,12 +14,11 @@ from forwarder.store.submissions.port import Attempt, Ended, Postponed, Work
 from forwarder.store.submissions.recorder import Recorder
 from forwarder.tenancy.port import Account
 from forwarder.worker.lease import Lease
-from forwarder.worker.outcome.contained import MAX_TRIES, after_fault
+from forwarder.worker.outcome.policy import MAX_TRIES, after_fault
 from forwarder.worker.outcome.recorder import OutcomeRecorder
 from forwarder.worker.push import pipeline
 from forwarder.worker.push.pipeline import PushPipeline
 from forwarder.worker.push.pusher import Pusher
-from forwarder.worker.push.suspects import Suspects
 from forwarder.worker.push_context import (
     NOT_ATTEMPTED,
     Health,
@@ -27,7 +26,6 @@ from forwarder.worker.push_context import (
     LeaseLost,
     PushClock,
     PushContext,
-    PushResult,
 )
 from tests.support.memory.clock import ManualClock
 from tests.support.worker.works import NOW, account, carried, doubtful, work
@@ -48,7 +46,7 @@ class _Worker:
         self.released: list[int] = []
         self.unpushed: list[int] = []
         self.pushed: list[int] = []
-        self.sending: set[int] = set()
+        self.sends = False
         self.deaths = 0
         self.suspected: list[int] = []
 
@@ -59,13 +57,14 @@ class _Worker:
     async def clear_suspects(self, work_ids: Collection[int]) -> None:
         self.suspected = [each for each in self.suspected if each not in work_ids]
 
-    async def push(self, _account: Account, work: Work) -> PushResult:
-        self.pushed.append(work.id)
+    async def push(self, push: PushContext) -> None:
+        self.pushed.append(push.work.id)
+        push.sent = self.sends
         if isinstance(self._outcome, Exception):
             raise self._outcome
         name, reason, detail = describe(self._outcome)
         attempt = Attempt(1, "create", "2027-01-01T00:00:00.000Z", 5, name, reason, detail)
-        return PushResult(self._outcome, (attempt,) if self._asked else ())
+        push.outcome, push.attempts = self._outcome, (attempt,) if self._asked else ()
 
     def target(self, _account: Account) -> str:
         return CARRIED
@@ -90,8 +89,8 @@ class _Worker:
             cast("OutcomeRecorder", self),
             cast("Lease", self),
             ManualClock(),
+            cast("Recorder", self),
             push_seconds=30.0,
-            suspects=Suspects(cast("Recorder", self), lambda: self.worker_id),
         )
         signal = await pipeline.run([PushContext(account(), row, lambda work: self.released.append(work.id))])
         assert bool(self.released) is not bool(self.enqueued)
@@ -160,14 +159,14 @@ async def test_a_fault_before_anything_is_sent_is_tried_again_and_ends_failed() 
 
 async def test_a_fault_after_bytes_may_have_gone_is_in_doubt() -> None:
     worker = _Worker(RuntimeError("a bug"))
-    worker.sending = {WORK.id}
+    worker.sends = True
     await worker.run()
     (push,) = worker.enqueued
     assert isinstance(push.decision, Postponed)
     assert [one.to.text for one in push.decision.evidence.open] == [CARRIED]
     row = replace(WORK, attempts=tuple(push.decision.attempts), evidence=push.decision.evidence)
     fault = Fault("err_1", Where.PUSH, RuntimeError("a bug"))
-    ended = after_fault(row, fault, came=Came.AMBIGUOUS, now=NOW, push_seconds=30.0, last=True)
+    ended = after_fault(PushContext(account(), row, sent=True), fault, now=NOW, push_seconds=30.0, last=True)
     assert isinstance(ended, Ended)
     assert (ended.status, ended.look_at is not None) == (Status.IN_DOUBT, True)
 

@@ -17,7 +17,16 @@ from forwarder.worker.outcome.policy import decide
 from forwarder.worker.push.pusher import Timing
 from forwarder.worker.push_context import CancelledMeanwhile, LeaseLost, too_late
 from tests.support.memory.clock import ManualClock
-from tests.support.worker.scripted_pms import FIND, KEY, NEITHER, ONLY_KEY, CardsInTheClear, ScriptedPms, pusher_to
+from tests.support.worker.scripted_pms import (
+    FIND,
+    KEY,
+    NEITHER,
+    ONLY_KEY,
+    CardsInTheClear,
+    ScriptedPms,
+    push_by,
+    pusher_to,
+)
 from tests.support.worker.works import BASE_URL, NOW, account, carried, doubtful, work
 
 MADE = Confirmed("pms-1", {"paymentUrl": "https://pay.test/1"})
@@ -36,7 +45,7 @@ UNCHECKABLE = InDoubt("cannot_be_checked", "It may have been made, and this PMS 
 @pytest.mark.parametrize("answer", [MADE, REFUSED, LATER, IN_WORDS, UNSURE])
 async def test_a_first_push_creates_once_and_says_what_came_of_it(answer: Outcome) -> None:
     pms = ScriptedPms(FIND, answer)
-    pushed = await pusher_to(pms).push(account(), work())
+    pushed = await push_by(pusher_to(pms), account(), work())
     assert (pushed.outcome, pms.calls) == (answer, ["create"])
     assert pushed.possibly_sent is (answer is UNSURE)
     assert [attempt.action for attempt in pushed.attempts] == ["create"]
@@ -69,16 +78,16 @@ async def test_a_possibly_sent_push_is_resolved_by_what_the_pms_can_do(
     possibly_sent: bool,
 ) -> None:
     pms = ScriptedPms(capabilities, *answers)
-    pushed = await pusher_to(pms).push(account(), work(possibly_sent=True))
+    pushed = await push_by(pusher_to(pms), account(), work(possibly_sent=True))
     assert (pms.calls, pushed.outcome, pushed.possibly_sent) == (asked, outcome, possibly_sent)
 
 
 async def test_where_nothing_can_tell_a_possibly_sent_push_is_never_made_again() -> None:
     pms = ScriptedPms(NEITHER)
-    pushed = await pusher_to(pms).push(account(), work(possibly_sent=True, pushing=True))
+    pushed = await push_by(pusher_to(pms), account(), work(possibly_sent=True, pushing=True))
     assert pms.calls == []
     assert isinstance(pushed.outcome, InDoubt)
-    final = decide(work(), pushed, now=NOW, jitter=0.5)
+    final = decide(pushed, now=NOW, jitter=0.5)
     assert isinstance(final, Ended)
     assert final.status is Status.IN_DOUBT
 
@@ -107,7 +116,7 @@ async def test_after_its_deadline_nothing_is_sent_but_look_ups(
 ) -> None:
     pms = ScriptedPms(capabilities, *answers)
     row = replace(work(possibly_sent=pushing, pushing=pushing), deadline_at=NOW)
-    pushed = await pusher_to(pms).push(account(), row)
+    pushed = await push_by(pusher_to(pms), account(), row)
     assert (pms.calls, pushed.outcome, pushed.possibly_sent) == (asked, outcome, possibly_sent)
 
 
@@ -124,7 +133,7 @@ async def test_what_is_in_doubt_is_only_looked_for(
     capabilities: Capabilities, answers: list[Outcome | LookupOutcome], asked: list[str], outcome: Outcome
 ) -> None:
     pms = ScriptedPms(capabilities, *answers)
-    pushed = await pusher_to(pms).push(account(), replace(work(possibly_sent=True), status=Status.IN_DOUBT))
+    pushed = await push_by(pusher_to(pms), account(), replace(work(possibly_sent=True), status=Status.IN_DOUBT))
     assert (pms.calls, pushed.outcome) == (asked, outcome)
 
 
@@ -148,7 +157,7 @@ async def test_an_earlier_push_is_judged_by_what_it_carried_whatever_the_pms_can
 ) -> None:
     pms = ScriptedPms(capabilities, LATER)
     row = replace(work(), evidence=doubtful(sent))
-    pushed = await pusher_to(pms).push(account(), row)
+    pushed = await push_by(pusher_to(pms), account(), row)
     assert pms.calls == asked
     assert (pushed.possibly_sent, pushed.evidence) == (True, row.evidence)
     if not asked:
@@ -157,7 +166,7 @@ async def test_an_earlier_push_is_judged_by_what_it_carried_whatever_the_pms_can
 
 @pytest.mark.parametrize("capabilities", [KEY, FIND, ONLY_KEY, NEITHER])
 async def test_what_is_left_in_doubt_tells_what_it_carried(capabilities: Capabilities) -> None:
-    pushed = await pusher_to(ScriptedPms(capabilities, UNSURE)).push(account(), work())
+    pushed = await push_by(pusher_to(ScriptedPms(capabilities, UNSURE)), account(), work())
     key, reference = capabilities.idempotent_create, capabilities.find_by_reference
     assert [push.to for push in pushed.evidence.open] == [carried(key=key, reference=reference)]
     assert isinstance(pushed.step, SendAgain if key else LookUp if reference else Park)
@@ -165,15 +174,17 @@ async def test_what_is_left_in_doubt_tells_what_it_carried(capabilities: Capabil
 
 async def test_of_two_in_doubt_only_what_both_carried_is_of_use() -> None:
     row = replace(work(), evidence=doubtful(carried(reference=False)))
-    pushed = await pusher_to(ScriptedPms(KEY, UNSURE)).push(account(), row)
+    pushed = await push_by(pusher_to(ScriptedPms(KEY, UNSURE)), account(), row)
     assert isinstance(pushed.step, SendAgain)
-    late = await pusher_to(ScriptedPms(KEY)).push(account(), replace(row, deadline_at=NOW, evidence=pushed.evidence))
+    late = await push_by(
+        pusher_to(ScriptedPms(KEY)), account(), replace(row, deadline_at=NOW, evidence=pushed.evidence)
+    )
     assert late.outcome == UNSEARCHED
 
 
 async def test_what_was_looked_for_in_vain_is_in_doubt_for_the_new_push_alone() -> None:
     row = replace(work(), evidence=doubtful(carried(key=False)))
-    pushed = await pusher_to(ScriptedPms(KEY, Absent(), UNSURE)).push(account(), row)
+    pushed = await push_by(pusher_to(ScriptedPms(KEY, Absent(), UNSURE)), account(), row)
     assert [push.to for push in pushed.evidence.open] == [carried()]
 
 
@@ -185,7 +196,7 @@ async def test_a_rule_that_was_tightened_refuses_only_what_was_surely_not_made(
 ) -> None:
     row = replace(work(morChannel="PMS"), evidence=doubtful(carried(key=False, kind="booking-sync")))
     pms = ScriptedPms(FIND, found, Absent())
-    pushed = await pusher_to(pms).push(account(kind="booking-sync"), row)
+    pushed = await push_by(pusher_to(pms), account(kind="booking-sync"), row)
     assert (pms.calls[0], "create" in pms.calls) == ("find", False)
     if code is None:
         assert pushed.outcome == found
@@ -197,8 +208,8 @@ async def test_a_rule_that_was_tightened_refuses_only_what_was_surely_not_made(
 @pytest.mark.parametrize("deadline_at", [NOW, NOW + timedelta(days=1)], ids=["late", "in time"])
 async def test_what_is_in_doubt_and_not_there_failed_before_its_deadline_as_after_it(deadline_at: datetime) -> None:
     row = replace(work(possibly_sent=True), status=Status.IN_DOUBT, deadline_at=deadline_at)
-    pushed = await pusher_to(ScriptedPms(FIND, Absent())).push(account(), row)
-    final = decide(row, pushed, now=NOW, jitter=0.5)
+    pushed = await push_by(pusher_to(ScriptedPms(FIND, Absent())), account(), row)
+    final = decide(pushed, now=NOW, jitter=0.5)
     assert isinstance(final, Ended)
     assert final.status is Status.FAILED
 
@@ -206,23 +217,23 @@ async def test_what_is_in_doubt_and_not_there_failed_before_its_deadline_as_afte
 async def test_where_nothing_can_tell_the_intent_is_durable_before_the_first_byte() -> None:
     intents: list[int] = []
     pms = ScriptedPms(NEITHER, MADE)
-    await pusher_to(pms, intents=intents).push(account(), work(5))
+    await push_by(pusher_to(pms, intents=intents), account(), work(5))
     assert (intents, pms.calls) == ([5], ["create"])
     with pytest.raises(LeaseLost):
-        await pusher_to(ScriptedPms(NEITHER), intents=intents).push(account(), work(13))
+        await push_by(pusher_to(ScriptedPms(NEITHER), intents=intents), account(), work(13))
 
 
 async def test_nothing_is_sent_once_the_lease_is_lost() -> None:
     pms = ScriptedPms(KEY, MADE)
     with pytest.raises(LeaseLost):
-        await pusher_to(pms, may_send=lambda _: False).push(account(), work())
+        await push_by(pusher_to(pms, may_send=lambda _: False), account(), work())
     assert pms.calls == []
 
 
 async def test_nothing_is_sent_once_its_cancellation_was_ingested() -> None:
     pms = ScriptedPms(NEITHER, MADE)
     with pytest.raises(CancelledMeanwhile):
-        await pusher_to(pms, is_cancelled=lambda _: True).push(account(), work())
+        await push_by(pusher_to(pms, is_cancelled=lambda _: True), account(), work())
     assert pms.calls == []
 
 
@@ -234,11 +245,11 @@ async def test_what_the_adapter_put_off_because_the_lease_was_lost_on_the_way_is
         (ScriptedPms(FIND, Absent(), lost), work(possibly_sent=True)),
     ):
         with pytest.raises(LeaseLost):
-            await pusher_to(pms).push(account(), row)
+            await push_by(pusher_to(pms), account(), row)
 
 
 async def test_an_adapters_bug_costs_one_row_and_leaves_it_in_doubt() -> None:
-    pushed = await pusher_to(ScriptedPms(FIND, RuntimeError("bug"))).push(account(), work())
+    pushed = await push_by(pusher_to(ScriptedPms(FIND, RuntimeError("bug"))), account(), work())
     assert isinstance(pushed.outcome, InDoubt)
     assert pushed.outcome.reason == "adapter_failed"
     assert "RuntimeError" in pushed.outcome.detail
@@ -246,7 +257,7 @@ async def test_an_adapters_bug_costs_one_row_and_leaves_it_in_doubt() -> None:
 
 async def test_a_rule_refuses_before_anything_is_sent() -> None:
     pms = ScriptedPms(FIND)
-    pushed = await pusher_to(pms).push(account(kind="booking-sync"), work(morChannel="PMS"))
+    pushed = await push_by(pusher_to(pms), account(kind="booking-sync"), work(morChannel="PMS"))
     assert isinstance(pushed.outcome, Rejected)
     assert pushed.outcome.problem.code == "card_required"
     assert pms.calls == []
@@ -255,7 +266,7 @@ async def test_a_rule_refuses_before_anything_is_sent() -> None:
 async def test_the_card_is_opened_for_the_push_alone() -> None:
     pms = ScriptedPms(KEY, MADE)
     sealed = SealedCard("key", "4111111111111111")
-    await pusher_to(pms).push(account(), work(card=sealed, cardDetails={"cardNumber": "411111******1111"}))
+    await push_by(pusher_to(pms), account(), work(card=sealed, cardDetails={"cardNumber": "411111******1111"}))
     booking = pms.bookings[0]
     assert booking.card is not None
     assert booking.card.card_number == "4111111111111111"
@@ -267,7 +278,7 @@ async def test_the_card_is_opened_for_the_push_alone() -> None:
     ("kind", "sealed", "reason"), [("unknown", "x", "unknown_kind"), ("generic", "damaged", "card_key_missing")]
 )
 async def test_what_an_operator_can_repair_is_deferred(kind: str, sealed: str, reason: str) -> None:
-    pushed = await pusher_to(ScriptedPms(KEY)).push(account(kind=kind), work(card=SealedCard("key", sealed)))
+    pushed = await push_by(pusher_to(ScriptedPms(KEY)), account(kind=kind), work(card=SealedCard("key", sealed)))
     assert isinstance(pushed.outcome, Deferred)
     assert pushed.outcome.reason == reason
     assert [(attempt.action, attempt.reason) for attempt in pushed.attempts] == [("prepare", reason)]
@@ -276,7 +287,7 @@ async def test_what_an_operator_can_repair_is_deferred(kind: str, sealed: str, r
 async def test_of_very_many_attempts_the_last_are_kept_under_their_numbers() -> None:
     row = work()
     for _ in range(60):
-        pushed = await pusher_to(ScriptedPms(KEY, LATER)).push(account(), row)
+        pushed = await push_by(pusher_to(ScriptedPms(KEY, LATER)), account(), row)
         row = replace(row, attempts=pushed.attempts)
     assert [attempt.number for attempt in row.attempts] == list(range(11, 61))
 
@@ -296,7 +307,7 @@ def carded(said: str, **more: Any) -> Work:
 )
 async def test_without_its_card_nothing_is_sent_and_the_reason_is_told(said: str, reason: str) -> None:
     pms = ScriptedPms(KEY)
-    pushed = await pusher_to(pms).push(account(), carded(said))
+    pushed = await push_by(pusher_to(pms), account(), carded(said))
     assert isinstance(pushed.outcome, Deferred)
     assert (pushed.outcome.reason, pushed.possibly_sent, pms.calls) == (reason, False, [])
 
@@ -305,16 +316,16 @@ async def test_without_its_card_nothing_is_sent_and_the_reason_is_told(said: str
 async def test_what_may_have_been_made_is_looked_for_and_not_made_without_its_card(said: str) -> None:
     row = carded(said, possibly_sent=True)
     pms = ScriptedPms(KEY, Absent())
-    pushed = await pusher_to(pms).push(account(), row)
+    pushed = await push_by(pusher_to(pms), account(), row)
     assert isinstance(pushed.outcome, Deferred)
     assert (pushed.possibly_sent, pms.calls) == (False, ["find"])
-    made = await pusher_to(ScriptedPms(KEY, MADE)).push(account(), row)
+    made = await push_by(pusher_to(ScriptedPms(KEY, MADE)), account(), row)
     assert isinstance(made.outcome, Confirmed)
 
 
 @pytest.mark.parametrize("kind", ["beds24", "hostaway", "cloudbeds", "booking-sync"])
 async def test_a_card_that_is_not_sent_to_the_pms_is_not_missed(kind: str) -> None:
-    pushed = await pusher_to(ScriptedPms(KEY, MADE)).push(account(kind=kind), _whole_property(carded("gone")))
+    pushed = await push_by(pusher_to(ScriptedPms(KEY, MADE)), account(kind=kind), _whole_property(carded("gone")))
     assert isinstance(pushed.outcome, Confirmed)
 
 
@@ -325,7 +336,7 @@ async def test_a_security_code_comes_back_only_where_the_push_surely_did_not_use
     answer: Outcome, used: bool
 ) -> None:
     cards, row = CardsInTheClear(), carded("4111111111111111")
-    await pusher_to(ScriptedPms(KEY, answer), cards=cards).push(account(), row)
+    await push_by(pusher_to(ScriptedPms(KEY, answer), cards=cards), account(), row)
     whose = [row.submission.request_id]
     assert (cards.used_of, cards.put_back_of) == ((whose, []) if used else ([], whose))
 
@@ -333,7 +344,7 @@ async def test_a_security_code_comes_back_only_where_the_push_surely_did_not_use
 async def test_a_security_code_comes_back_where_the_lease_was_lost_before_anything_was_sent() -> None:
     cards, row = CardsInTheClear(), carded("4111111111111111")
     with pytest.raises(LeaseLost):
-        await pusher_to(ScriptedPms(KEY), may_send=lambda _: False, cards=cards).push(account(), row)
+        await push_by(pusher_to(ScriptedPms(KEY), may_send=lambda _: False, cards=cards), account(), row)
     assert cards.put_back_of == [row.submission.request_id]
 
 
@@ -350,10 +361,10 @@ async def test_the_next_look_up_counts_from_the_last_open_push() -> None:
     row = work(possibly_sent=True)
     assert pusher.seconds_to_wait(account(), row) == 30.0
     await clock.advance(50.0)
-    assert (await pusher.push(account(), row)).step == LookUp(0.0)
+    assert (await push_by(pusher, account(), row)).step == LookUp(0.0)
     looked = replace(row, evidence=row.evidence.absent("2027-01-01T00:02:00.000Z", 120.0))
     await clock.advance(200.0)
-    pushed = await pusher.push(account(), looked)
+    pushed = await push_by(pusher, account(), looked)
     assert (pms.calls, pushed.outcome) == (["find", "find", "create"], UNSURE)
     assert pushed.step == LookUp(30.0), "a new push may take its time again"
 
@@ -364,6 +375,6 @@ async def test_what_is_not_shown_says_how_often_it_was_looked_up() -> None:
     row = work(possibly_sent=True)
     pusher.seconds_to_wait(account(), row)
     await clock.advance(40.0)
-    outcome = (await pusher.push(account(), row)).outcome
+    outcome = (await push_by(pusher, account(), row)).outcome
     assert isinstance(outcome, InDoubt)
     assert outcome.detail.startswith("The PMS does not show it. It was looked up once since then")

@@ -13,6 +13,7 @@ from forwarder.reservation.evidence import NOTHING_SENT, Target
 from forwarder.reservation.outcome import (
     Absent,
     Cancelled,
+    CancelOutcome,
     Confirmed,
     Deferred,
     InDoubt,
@@ -25,8 +26,8 @@ from forwarder.reservation.problems.problem import Problem
 from forwarder.reservation.record import SubmissionState, compose_record
 from forwarder.store.submissions.port import Attempt, Ended, NotedCancellation, PmsReservation, Postponed, Work
 from forwarder.worker.outcome.policy import decide
-from forwarder.worker.push_context import NOT_ATTEMPTED, Health, LeaseLost, PushResult, health_signal, too_late
-from tests.support.worker.scripted_pms import FIND, KEY, NEITHER, ONLY_KEY, Answer, ScriptedPms, pusher_to
+from forwarder.worker.push_context import NOT_ATTEMPTED, Health, LeaseLost, PushContext, health_signal, too_late
+from tests.support.worker.scripted_pms import FIND, KEY, NEITHER, ONLY_KEY, Answer, ScriptedPms, push_by, pusher_to
 from tests.support.worker.works import BASE_URL, NOW, account, doubtful, submission, work
 
 MADE = Confirmed("pms-1")
@@ -61,12 +62,16 @@ def made(**fields: Any) -> Work:
     return replace(row, **fields)
 
 
-async def push(pms: ScriptedPms, row: Work, **settings: Any) -> PushResult:
-    return await pusher_to(pms).push(account(**settings), row)
+async def push(pms: ScriptedPms, row: Work, **settings: Any) -> PushContext:
+    return await push_by(pusher_to(pms), account(**settings), row)
 
 
-def decided(row: Work, pushed: PushResult, **terms: Any) -> Ended | Postponed:
-    return decide(row, pushed, now=terms.pop("now", MOMENT), jitter=0.5, **terms)
+def ended(row: Work, outcome: Outcome | CancelOutcome, **more: Any) -> PushContext:
+    return PushContext(account(), row, outcome=outcome, **more)
+
+
+def decided(pushed: PushContext, **terms: Any) -> Ended | Postponed:
+    return decide(pushed, now=terms.pop("now", MOMENT), jitter=0.5, **terms)
 
 
 @pytest.mark.parametrize("capabilities", [KEY, FIND, ONLY_KEY, NEITHER])
@@ -74,7 +79,7 @@ async def test_what_was_never_sent_is_not_sent(capabilities: Capabilities) -> No
     pms = ScriptedPms(capabilities)
     pushed = await push(pms, unmade())
     assert (pms.calls, pushed.outcome, pushed.possibly_sent, pushed.attempts) == ([], GONE, False, ())
-    assert health_signal(unmade(), pushed) == NOT_ATTEMPTED
+    assert health_signal(pushed) == NOT_ATTEMPTED
 
 
 async def test_nor_what_an_operator_would_have_to_repair_first() -> None:
@@ -125,7 +130,7 @@ async def test_what_is_in_doubt_is_looked_for(found: LookupOutcome, outcome: Out
 @pytest.mark.parametrize("status", [Status.PENDING, Status.IN_DOUBT])
 def test_what_was_surely_not_made_is_cancelled_with_record_and_event(status: Status) -> None:
     row = unmade(status=status, revision=3)
-    final = decided(row, PushResult(GONE, ()))
+    final = decided(ended(row, GONE))
     assert isinstance(final, Ended)
     assert (final.status, final.cancelled_at, final.pms_reservation_id) == (Status.CANCELLED, MOMENT, None)
     said = {name: final.record[name] for name in ("status", "cancelledAt", "updatedAt", "pmsReservationId")}
@@ -142,20 +147,20 @@ def test_what_was_surely_not_made_is_cancelled_with_record_and_event(status: Sta
 
 def test_whose_deadline_is_brought_forward_does_not_fail() -> None:
     row = unmade(deadline_at=NOW)
-    final = decided(row, PushResult(too_late(), row.attempts))
+    final = decided(ended(row, too_late(), attempts=row.attempts))
     assert isinstance(final, Ended)
     assert (final.status, final.event.type) == (Status.CANCELLED, "reservation.cancelled.v1")
 
 
 def test_what_may_have_been_made_by_its_deadline_is_in_doubt_as_ever() -> None:
     row = unmade(deadline_at=NOW, possibly_sent=True)
-    final = decided(row, PushResult(too_late(), row.attempts, row.evidence))
+    final = decided(ended(row, too_late(), attempts=row.attempts, evidence=row.evidence))
     assert isinstance(final, Ended)
     assert final.status is Status.IN_DOUBT
 
 
 def test_what_is_found_is_confirmed_first() -> None:
-    final = decided(unmade(possibly_sent=True), PushResult(MADE, ()))
+    final = decided(ended(unmade(possibly_sent=True), MADE))
     assert isinstance(final, Ended)
     assert (final.status, final.event.type) == (Status.CONFIRMED, "reservation.confirmed.v1")
     assert "cancellation" not in final.event.data
@@ -166,7 +171,7 @@ async def test_what_was_made_is_cancelled_under_the_id_that_the_pms_gave_it() ->
     pushed = await push(pms, made())
     assert (pms.calls, pms.cancelled, pushed.outcome) == (["cancel"], ["pms-1"], GONE)
     assert [(attempt.action, attempt.outcome) for attempt in pushed.attempts] == [("cancel", "cancelled")]
-    assert health_signal(made(), pushed).health is Health.WELL
+    assert health_signal(pushed).health is Health.WELL
 
 
 async def test_its_rules_are_not_asked_again() -> None:
@@ -187,7 +192,7 @@ async def test_a_doubt_from_before_changes_nothing() -> None:
 async def test_nothing_is_sent_once_the_lease_is_lost() -> None:
     pms = ScriptedPms(FIND, GONE)
     with pytest.raises(LeaseLost):
-        await pusher_to(pms, may_send=lambda _: False).push(account(), made())
+        await push_by(pusher_to(pms, may_send=lambda _: False), account(), made())
     assert pms.calls == []
 
 
@@ -202,12 +207,12 @@ async def test_an_adapters_bug_is_no_more_than_a_delay() -> None:
     pushed = await push(ScriptedPms(FIND, RuntimeError("bug")), made())
     assert isinstance(pushed.outcome, Deferred)
     assert pushed.outcome.reason == "adapter_failed"
-    assert isinstance(decided(made(), pushed), Postponed)
+    assert isinstance(decided(pushed), Postponed)
 
 
 def test_a_cancelled_reservation_keeps_the_rest_of_its_record() -> None:
     row = made()
-    final = decided(row, PushResult(GONE, ()))
+    final = decided(ended(row, GONE))
     assert isinstance(final, Ended)
     assert row.pms_reservation is not None
     moment = "2027-01-01T01:00:00.000Z"
@@ -225,7 +230,7 @@ def test_a_cancelled_reservation_keeps_the_rest_of_its_record() -> None:
 
 def test_one_that_is_refused_stays_confirmed_and_says_why() -> None:
     row = made()
-    final = decided(row, PushResult(NO, ()))
+    final = decided(ended(row, NO))
     assert isinstance(final, Ended)
     assert row.pms_reservation is not None
     assert (final.status, final.record, final.problem) == (Status.CONFIRMED, row.pms_reservation.record, None)
@@ -238,7 +243,7 @@ def test_one_that_is_refused_stays_confirmed_and_says_why() -> None:
 
 
 def test_one_that_is_put_off_is_tried_again_no_sooner_than_the_pms_says() -> None:
-    again = decided(made(), PushResult(LATER, ()))
+    again = decided(ended(made(), LATER))
     assert isinstance(again, Postponed)
     assert again.due_at is not None
     assert again.due_at >= MOMENT + timedelta(seconds=60)
@@ -246,7 +251,7 @@ def test_one_that_is_put_off_is_tried_again_no_sooner_than_the_pms_says() -> Non
 
 def test_when_no_time_is_left_it_stays_confirmed_and_says_why() -> None:
     tried = (Attempt(1, "cancel", "then", 5, "deferred", "pms_unavailable", "The PMS is down."),)
-    final = decided(made(deadline_at=MOMENT), PushResult(too_late(), tried))
+    final = decided(ended(made(deadline_at=MOMENT), too_late(), attempts=tried))
     assert isinstance(final, Ended)
     assert (final.status, final.event.type) == (Status.CONFIRMED, "reservation.cancellation_failed.v1")
     assert final.cancel_problem is not None
@@ -266,7 +271,8 @@ async def test_only_the_pms_that_made_it_is_asked_to_cancel_it(elsewhere: Target
     assert isinstance(pushed.outcome, Deferred)
     assert pushed.outcome.reason == "pms_is_another"
     assert "--same-pms" in pushed.outcome.detail
-    final = decided(replace(row, deadline_at=NOW), pushed)
+    pushed.work = replace(row, deadline_at=NOW)
+    final = decided(pushed)
     assert isinstance(final, Ended)
     assert (final.status, (final.cancel_problem or {}).get("code")) == (Status.CONFIRMED, "cancellation_failed")
 
@@ -284,7 +290,7 @@ async def test_what_was_made_before_anybody_noted_where_is_cancelled_as_ever() -
 async def test_a_cancellation_that_is_not_sent_says_nothing_of_the_pms() -> None:
     row = made(evidence=NOTHING_SENT.found("pms-1", Target("another address", "us"), "2027-01-01T00:00:00.000Z"))
     pushed = await push(ScriptedPms(KEY), row)
-    assert health_signal(row, pushed) == NOT_ATTEMPTED
-    late = decided(replace(row, deadline_at=NOW), PushResult(too_late(), pushed.attempts, row.evidence))
+    assert health_signal(pushed) == NOT_ATTEMPTED
+    late = decided(ended(replace(row, deadline_at=NOW), too_late(), attempts=pushed.attempts, evidence=row.evidence))
     assert isinstance(late, Ended)
     assert "--same-pms" in (late.cancel_problem or {})["detail"]

@@ -27,6 +27,7 @@ from forwarder.worker.parts import WorkerParts
 
 _log = structlog.get_logger(__name__)
 
+
 _PASSED_ON: Final = "passed-on"
 """The header of a cancellation that a worker passed on to the partition of its submission."""
 

@@ -1,11 +1,9 @@
-"""The metrics of the deployment's backlog. One elected worker reports them for all, independently of intake, which may be stuck.
+"""The metrics of the deployment's backlog.
 
-The worker with the first id among those that hold a lease is elected. With other workers present it begins only after it has been
-first for a while: by then the previous one has checked again, and stopped. So sums over all workers are correct. While the store is
-unavailable there is no election, and the elected worker keeps reporting the groups' lag.
+Each process that reports them reports the whole deployment: where several run, queries take the maximum over them, not the sum.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
@@ -18,7 +16,6 @@ from forwarder.oversight.backlog import (
     AccountState,
     Backlog,
     Group,
-    GroupLag,
     read_backlog,
     read_lag,
 )
@@ -27,10 +24,8 @@ from forwarder.topics.port import Log
 
 if TYPE_CHECKING:
     from forwarder.store.deployment import BacklogReader
-    from forwarder.store.submissions.recorder import Recorder
 
 LOOK_SECONDS: Final = 10.0
-_FIRST_SECONDS: Final = 2.5 * LOOK_SECONDS
 _KNOWN_SECONDS: Final = 120.0
 _SHARE: Final = 20
 _MAX_PAUSE_SECONDS: Final = 90.0
@@ -64,28 +59,20 @@ class BacklogSources:
 
 
 class BacklogMetrics:
-    """The backlog metrics of one worker, whose current id `worker_id` returns. `read_backlog` and `read_lag` are steps of loops."""
+    """The backlog metrics of one process. `read_backlog` and `read_lag` are steps of loops."""
 
-    def __init__(
-        self, parts: BacklogSources, log: Log, recorder: "Recorder", clock: Clock, worker_id: Callable[[], str]
-    ) -> None:
+    def __init__(self, parts: BacklogSources, log: Log, clock: Clock) -> None:
         self._parts = parts
         self._log = log
-        self._recorder = recorder
         self._clock = clock
-        self._worker_id = worker_id
-        self._first_since: float | None = None
-        self._elected = False
         self._next_work = float("-inf")
         self._read_at: dict[str, tuple[float, datetime]] = {}
 
     async def read_backlog(self) -> None:
-        """Runs the election; if elected, reports the backlog in the store; then waits. Raises `StoreUnavailable`,
-        `TenancyUnavailable`."""
+        """Reports the backlog in the store; then waits. Raises `StoreUnavailable`, `TenancyUnavailable`."""
         self._clear_stale()
-        await self._elect()
         started = self._clock.monotonic()
-        if self._elected and started >= self._next_work:
+        if started >= self._next_work:
             work = await read_backlog(self._parts.store, self._parts.accounts, self._clock)
             show_work(work, self._parts.max_accounts)
             self._note("work", work.at)
@@ -94,33 +81,21 @@ class BacklogMetrics:
         await self._clock.sleep(LOOK_SECONDS)
 
     async def read_lag(self) -> None:
-        """If elected, reports the groups' lag; then waits. Raises `LogUnavailable`."""
+        """Reports the groups' lag; then waits. Raises `LogUnavailable`."""
         self._clear_stale()
-        if self._elected:
-            lags = await read_lag(self._log, list(self._parts.groups.values()), self._clock)
-            if self._elected:
-                show_lag(dict(zip(self._parts.groups, lags, strict=True)))
-                self._note("lag", lags[0].at)
+        lags = await read_lag(self._log, list(self._parts.groups.values()), self._clock)
+        metrics.LAG_MESSAGES.replace(
+            {(name,): lag.messages for name, lag in zip(self._parts.groups, lags, strict=True)}
+        )
+        metrics.LAG_SECONDS.replace({(name,): lag.seconds for name, lag in zip(self._parts.groups, lags, strict=True)})
+        self._note("lag", lags[0].at)
         await self._clock.sleep(LOOK_SECONDS)
 
-    def stop(self) -> None:
-        """Clears the metrics: the worker stops, or another one is elected."""
-        self._elected = False
+    def clear(self) -> None:
+        """Clears the metrics."""
         self._read_at.clear()
         for gauge in (*_WORK_GAUGES, *_LAG_GAUGES, metrics.STANDING_READ_AT):
             gauge.replace({})
-
-    async def _elect(self) -> None:
-        workers = sorted(each.worker_id for each in await self._recorder.heartbeats())
-        now, mine = self._clock.monotonic(), self._worker_id()
-        if not workers or workers[0] != mine:
-            self._first_since = None
-            if self._elected:
-                self.stop()
-            return
-        if self._first_since is None:
-            self._first_since = now if len(workers) > 1 else float("-inf")
-        self._elected = now - self._first_since >= _FIRST_SECONDS
 
     def _note(self, what: str, at: datetime) -> None:
         self._read_at[what] = (self._clock.monotonic(), at)
@@ -138,12 +113,6 @@ class BacklogMetrics:
 
     def _set_read_times(self) -> None:
         metrics.STANDING_READ_AT.replace({(what,): at.timestamp() for what, (_, at) in self._read_at.items()})
-
-
-def show_lag(lags: Mapping[str, GroupLag]) -> None:
-    """Sets the lag of each group, by its name in metrics."""
-    metrics.LAG_MESSAGES.replace({(name,): lag.messages for name, lag in lags.items()})
-    metrics.LAG_SECONDS.replace({(name,): lag.seconds for name, lag in lags.items()})
 
 
 def show_work(work: Backlog, max_accounts: int) -> None:

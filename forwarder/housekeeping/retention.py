@@ -1,7 +1,7 @@
 """The retention sweeper: removes guests' data when their workspace's retention period ends, in small batches, in the background.
 
-It works at most a tenth of the time, even on a small machine: after each batch it rests nine times as long as the batch took. Every
-worker sweeps, and skips rows that others have locked. The next sweep finishes the work of a killed worker.
+It works at most a tenth of the time, even on a small machine: after each batch it rests nine times as long as the batch took. It
+skips rows that others have locked. The next sweep finishes the work of a killed process.
 """
 
 from collections.abc import Awaitable, Callable

@@ -1,4 +1,4 @@
-"""Who tells the metrics what stands, of how many by name, and for how long after it was read."""
+"""The metrics of the backlog: of how many accounts by name, and for how long after they were read."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -7,16 +7,15 @@ from typing import cast
 
 import pytest
 
+from forwarder.housekeeping.backlog import LOOK_SECONDS, BacklogMetrics, BacklogSources
 from forwarder.observability.exposition import registry
 from forwarder.observability.snapshots import SnapshotGauge
 from forwarder.oversight.backlog import Group
 from forwarder.store.deployment import BacklogReader
 from forwarder.store.lists.port import AccountWork, EndpointWork, FailedWork
-from forwarder.store.submissions.port import Heartbeat, StoreUnavailable
-from forwarder.store.submissions.recorder import Recorder
+from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.tenancy.port import Account
 from forwarder.topics.embedded.log import EmbeddedLog
-from forwarder.worker.backlog import LOOK_SECONDS, BacklogMetrics, BacklogSources
 from tests.support.log.messages import ignore_partitions, numbered, take
 from tests.support.memory.clock import ManualClock
 from tests.support.worker.works import NOW, account
@@ -24,30 +23,17 @@ from tests.support.worker.works import NOW, account
 TOPIC = "requests"
 
 
-class Store(Recorder):
-    """What stands, and who works, as a test says; away where it says so."""
+class Store:
+    """The backlog as a test says; away where it says so."""
 
     def __init__(self) -> None:
-        self.workers = ["worker-b"]
         self.work: Sequence[AccountWork] = ()
-        self.reads = 0
         self.away = False
 
-    async def heartbeats(self) -> Sequence[Heartbeat]:
+    async def accounts(self, *, now: object) -> Sequence[AccountWork]:
         if self.away:
             raise StoreUnavailable("away")
-        return [Heartbeat(each, 1, 45.0) for each in self.workers]
-
-
-class Standing:
-    """The store's other side."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-
-    async def accounts(self, *, now: object) -> Sequence[AccountWork]:
-        self._store.reads += 1
-        return self._store.work
+        return self.work
 
     async def failed(self) -> Sequence[FailedWork]:
         return [FailedWork("a1", "unreachable", 2), FailedWork("a2", "unreachable", 3)]
@@ -87,8 +73,8 @@ async def log(tmp_path: Path, clock: ManualClock) -> AsyncIterator[EmbeddedLog]:
 
 def teller(store: Store, log: EmbeddedLog, clock: ManualClock, *, max_accounts: int = 10) -> BacklogMetrics:
     groups = {"worker": Group("workers", TOPIC), "notifier": Group("notifiers", "results")}
-    parts = BacklogSources(cast("BacklogReader", Standing(store)), Tenancy(), groups, max_accounts)
-    return BacklogMetrics(parts, log, store, clock, lambda: "worker-b")
+    parts = BacklogSources(cast("BacklogReader", store), Tenancy(), groups, max_accounts)
+    return BacklogMetrics(parts, log, clock)
 
 
 async def look(one: BacklogMetrics, clock: ManualClock) -> None:
@@ -101,7 +87,7 @@ async def look(one: BacklogMetrics, clock: ManualClock) -> None:
 
 
 def value(name: str, **labels: str) -> float | None:
-    return registry("worker").get_sample_value(name, labels)
+    return registry("housekeeping").get_sample_value(name, labels)
 
 
 def pending(account_id: str, state: str) -> float | None:
@@ -130,26 +116,6 @@ async def test_of_many_accounts_those_with_the_most_are_named_and_the_others_are
     assert value("forwarder_webhooks_pending", endpoint="other") == 1
 
 
-async def test_one_worker_tells_for_all_and_the_next_only_when_it_has_stopped(
-    store: Store, log: EmbeddedLog, clock: ManualClock
-) -> None:
-    store.work = [of("a1", 5)]
-    one = teller(store, log, clock)
-    await look(one, clock)
-    assert pending("a1", "active") == 5
-    store.workers = ["worker-a", "worker-b"]
-    await look(one, clock)
-    assert pending("a1", "active") is None
-    store.workers = ["worker-b", "worker-c"]
-    read = store.reads
-    await look(one, clock)
-    await look(one, clock)
-    assert (pending("a1", "active"), store.reads) == (None, read)  # worker-a may not have noticed yet
-    await look(one, clock)
-    await look(one, clock)
-    assert pending("a1", "active") == 5
-
-
 async def test_how_far_the_groups_are_behind_is_told_while_the_store_is_away_and_what_is_old_is_not(
     store: Store, log: EmbeddedLog, clock: ManualClock
 ) -> None:
@@ -175,7 +141,7 @@ async def test_how_far_the_groups_are_behind_is_told_while_the_store_is_away_and
         with pytest.raises(StoreUnavailable):
             await one.read_backlog()
         assert pending("a1", "active") is None
-        one.stop()
+        one.clear()
     assert value("forwarder_lag_messages", group="worker") is None
 
 

@@ -1,11 +1,11 @@
-"""The two sources of the account queues: arriving messages, and due rows without a lease.
+"""Messages of the requests topic become rows of the store and work of the account queues.
 
 Intake comes before push: it stores a batch of messages durably, then commits their offsets. From then on the store owns the
-work, so a slow PMS never holds up a partition. Rows that do not fit in a queue stay in the store until the sweep claims them.
+work, so a slow PMS never holds up a partition. Rows that do not fit in a queue stay in the store until they are claimed (`due`).
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -14,8 +14,8 @@ from typing import NamedTuple
 import structlog
 
 from forwarder.observability import metrics
-from forwarder.process.clock import iso
-from forwarder.process.containment import FAULTS, Blame, Fault, Pauses, Where, as_fault, by_halves, contained
+from forwarder.process.clock import Clock, iso
+from forwarder.process.containment import FAULTS, Blame, Fault, Where, as_fault, by_halves
 from forwarder.process.loops import CROWD, keep_trying
 from forwarder.reservation.cancellation import CancellationRequest
 from forwarder.reservation.duplicates import CONFLICTING_BODY
@@ -35,18 +35,20 @@ from forwarder.topics.codec import (
 )
 from forwarder.topics.port import ConsumedMessage, Consumer, LogUnavailable, Message
 from forwarder.topics.signing import MessageSigner
-from forwarder.worker.cards.vault import CardVault
+from forwarder.worker.cancellations import CancellationIntake
+from forwarder.worker.cards import CardVault
 from forwarder.worker.dispatch.dispatcher import Dispatcher
-from forwarder.worker.intake.cancellations import CancellationIntake
-from forwarder.worker.intake.watch import IntakeWatch
-from forwarder.worker.lease import Lease, LeaseWatch
-from forwarder.worker.outcome.dead_letters import DeadLetterWriter, Forged, place_only
+from forwarder.worker.lease import Lease
+from forwarder.worker.outcome.outbox import DeadLetterWriter, Forged, place_only
 from forwarder.worker.parts import WorkerParts
 
 _log = structlog.get_logger(__name__)
 
-_MAX_CLAIMED = 500
+
 _OUTAGES = (StoreUnavailable, TenancyUnavailable, LogUnavailable)
+
+STALLED_SECONDS = 30.0
+_LOOK_SECONDS = 5.0
 
 
 class _Received(NamedTuple):
@@ -57,18 +59,11 @@ class _Received(NamedTuple):
     request: bytes | None
 
 
-class _Arrived(NamedTuple):
-    """A message and its decoded content; None if decoding raised an unexpected exception."""
+_Arrived = tuple[ConsumedMessage, _Received | CancellationRequest | None]
+"""A message and its decoded content; None if decoding raised an unexpected exception."""
 
-    message: ConsumedMessage
-    brought: _Received | CancellationRequest | None
-
-
-class _Foreign(NamedTuple):
-    """A message to set aside, with the error."""
-
-    message: ConsumedMessage
-    error: Undecodable | Forged | Fault
+_Foreign = tuple[ConsumedMessage, Undecodable | Forged | Fault]
+"""A message to set aside, with the error."""
 
 
 @dataclass(slots=True)
@@ -86,6 +81,42 @@ class _Allotment:
             return False
         self.room -= 1
         return True
+
+
+class IntakeWatch:
+    """Watches one worker. `doing`: the operation that intake is about to wait for."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._went_on_at = clock.monotonic()
+        self._stalled = False
+        self.doing = "join"
+
+    @property
+    def stalled_seconds(self) -> float:
+        """For how long intake has not gone on."""
+        return self._clock.monotonic() - self._went_on_at
+
+    @property
+    def stalled(self) -> bool:
+        """Whether intake has been stuck for too long."""
+        return self.stalled_seconds >= STALLED_SECONDS
+
+    def went_on(self) -> None:
+        """Records progress: a batch is through, or no message came."""
+        self._went_on_at = self._clock.monotonic()
+
+    async def look(self) -> None:
+        """Updates the metric, logs a change, then pauses."""
+        seconds = self.stalled_seconds
+        metrics.INTAKE_STALLED_SECONDS.set(seconds if seconds > 2 * _LOOK_SECONDS else 0)
+        if self.stalled != self._stalled:
+            self._stalled = self.stalled
+            if self._stalled:
+                _log.error("intake.stalled", seconds=round(seconds, 1), at=self.doing)
+            else:
+                _log.info("intake.went_on")
+        await self._clock.sleep(_LOOK_SECONDS)
 
 
 class Intake:
@@ -130,28 +161,31 @@ class Intake:
         foreign: list[_Foreign] = []
         for message in messages:
             try:
-                arrived.append(_Arrived(message, _decode(message, self._signer)))
+                arrived.append((message, _decode(message, self._signer)))
             except (Undecodable, Forged) as error:
-                foreign.append(_Foreign(message, error))
+                foreign.append((message, error))
             except FAULTS as error:
                 as_fault(error)
-                arrived.append(_Arrived(message, None))
+                arrived.append((message, None))
         if foreign:
             await self._set_aside(foreign)
 
         async def take_in(some: Sequence[_Arrived]) -> None:
-            read = [(each.message, each.brought or _decode(each.message, self._signer)) for each in some]
+            read = [(message, content or _decode(message, self._signer)) for message, content in some]
             # Cancellations first: a submission cancelled in the same batch is neither held nor sent.
             await self._cancellations.ingest(
-                [(message, brought) for message, brought in read if isinstance(brought, CancellationRequest)]
+                [(message, content) for message, content in read if isinstance(content, CancellationRequest)]
             )
-            await self._ingest([brought for _, brought in read if isinstance(brought, _Received)])
+            received = [content for _, content in read if isinstance(content, _Received)]
+            if received:
+                insert, outages = partial(self._insert, received), (StoreUnavailable, TenancyUnavailable)
+                await keep_trying(insert, name=Where.INTAKE, clock=self._clock, outages=outages)
 
         async def refused(each: _Arrived, error: Exception) -> None:
-            await self._set_aside([_Foreign(each.message, Undecodable(f"the store cannot hold it: {error}"))])
+            await self._set_aside([(each[0], Undecodable(f"the store cannot hold it: {error}"))])
 
         async def set_aside(each: _Arrived, fault: Fault) -> None:
-            await self._set_aside([_Foreign(each.message, fault)])
+            await self._set_aside([(each[0], fault)])
 
         await by_halves(
             take_in,
@@ -168,16 +202,13 @@ class Intake:
         if CROWD <= len(messages) < self._settings.intake_batch:
             await self._clock.sleep(self._settings.pause_seconds)
 
-    async def _ingest(self, received: Sequence[_Received]) -> None:
-        outages = (StoreUnavailable, TenancyUnavailable)
-        if received:
-            await keep_trying(partial(self._insert, received), name=Where.INTAKE, clock=self._clock, outages=outages)
-
     async def _insert(self, received: Sequence[_Received]) -> None:
         allotments = await self._allotments({each.submission.account_id for each in received})
         arrivals = [self._arrival(each, allotments[each.submission.account_id]) for each in received]
-        if any(arrival.submission.card is not None for arrival in arrivals):
-            arrivals = await self._with_cards_of_their_own(arrivals)
+        carded = {each.submission.request_id: each for each in arrivals if each.submission.card is not None}
+        if carded:  # their cards are resealed for the rows; those ingested before need none
+            resealed = await self._cards.reseal(list(carded.values()))
+            arrivals = [resealed.get(each.submission.request_id, each) for each in arrivals]
         now, repeated, conflicts = self._clock.now(), list[Duplicate](), list[ConflictingBody]()
         works = await self._lease.claim(
             lambda worker_id: self._recorder.ingest(
@@ -190,12 +221,6 @@ class Intake:
             await self._tell_of(repeated)
         if conflicts:
             await self._announce(conflicts)
-
-    async def _with_cards_of_their_own(self, arrivals: Sequence[Arrival]) -> list[Arrival]:
-        """The arrivals with their cards resealed for the rows. Those ingested before need no card."""
-        carded = {each.submission.request_id: each for each in arrivals if each.submission.card is not None}
-        resealed = await self._cards.reseal(list(carded.values()))
-        return [resealed.get(each.submission.request_id, each) for each in arrivals]
 
     async def _tell_of(self, repeated: Sequence[Duplicate]) -> None:
         """Points requests that wait for a duplicate's outcome to the original. During an outage of the log they learn it from
@@ -320,88 +345,3 @@ def _require_signed(message: Message, signer: MessageSigner) -> None:
     """Write access to the topic is not enough to forge a message: it also takes the signing key."""
     if not signer.verifies(message):
         raise Forged("no process of this deployment signed it as it is")
-
-
-class Sweep:
-    """Claims due rows into account queues, and frees the rows of dead workers. Looks into the store every `sweep_seconds`, and
-    at once for a queue that runs low. `in_memory`: the rows this worker has."""
-
-    def __init__(
-        self, parts: WorkerParts, dispatcher: Dispatcher, lease: Lease, in_memory: Callable[[], Collection[int]]
-    ) -> None:
-        self._recorder = parts.recorder
-        self._directory = parts.directory
-        self._dispatcher = dispatcher
-        self._lease = lease
-        self._clock = parts.clock
-        self._interval_seconds = parts.settings.sweep_seconds
-        self._in_memory = in_memory
-        self._watch = LeaseWatch(parts.clock)
-        self._looked_for_strays = parts.clock.monotonic()
-        self._pauses = Pauses[str](parts.clock.monotonic)
-
-    @property
-    def partitions(self) -> frozenset[int]:
-        """Those whose rows are this worker's to push."""
-        return self._dispatcher.partitions or frozenset()
-
-    async def all_accounts(self) -> None:
-        """Free what dead workers held, fill every account's queue with due rows, then wait. Raises `StoreUnavailable`."""
-        if self._lease.held():
-            await self._lease.give_back_unpushed()
-            await self._abandon_strays()
-            heartbeats = await self._recorder.heartbeats()
-            await self._recorder.take_over(self._watch.stopped(heartbeats), now=self._clock.now())
-            due = await self._recorder.accounts_due(self.partitions, now=self._clock.now()) if self.partitions else ()
-            await self._fill({*due, *self._dispatcher.accounts()})
-        await self._clock.sleep(self._interval_seconds)
-
-    async def _abandon_strays(self) -> None:
-        now = self._clock.monotonic()
-        if now - self._looked_for_strays >= self._lease.interval_seconds:
-            await self._lease.abandon_strays(self._in_memory)
-            self._looked_for_strays = now
-
-    async def queues_running_low(self) -> None:
-        """Wait until a queue runs low while the store has more for it, and fill it. Raises `StoreUnavailable`."""
-        await self._dispatcher.refill_wanted.wait()
-        self._dispatcher.refill_wanted.clear()
-        await self._fill(self._dispatcher.running_low())
-
-    async def _fill(self, account_ids: Iterable[str]) -> None:
-        """Fill the queues of these accounts. One that raises is left alone for longer each time; the others are filled."""
-        for account_id in account_ids:
-            if self._pauses.resting(account_id):
-                continue
-            try:
-                account = await self._directory.account(account_id)
-                if account is not None:
-                    await self._fill_one(account)
-            except _OUTAGES:
-                raise
-            except FAULTS as error:  # as said
-                contained(Where.ACCOUNT, error, account_id=account_id)
-                self._pauses.faulted(account_id)
-            else:
-                self._pauses.works(account_id)
-
-    async def _fill_one(self, account: Account) -> None:
-        given_up = self._dispatcher.configure(account)
-        if given_up:
-            await self._lease.give_back(given_up)
-        room = self._dispatcher.room_for(account)
-        if room == 0 or not self.partitions or not self._lease.held():
-            return
-        limit = min(room, _MAX_CLAIMED)
-        now, partitions, target = self._clock.now(), self.partitions, self._dispatcher.target(account)
-        works = await self._lease.claim(
-            lambda worker_id: self._recorder.claim(
-                worker_id, account.id, partitions, now=now, limit=limit, target=target
-            )
-        )
-        if works:
-            for work_id in self._dispatcher.offer(account, works):
-                self._lease.note_unpushed(work_id)
-            self._dispatcher.note_more(account, more=len(works) == limit)
-        else:
-            self._dispatcher.close_if_idle(account.id)

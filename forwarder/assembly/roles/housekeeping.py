@@ -1,0 +1,42 @@
+"""The housekeeping process."""
+
+from contextlib import AsyncExitStack
+
+from forwarder.assembly.backend import Backend
+from forwarder.assembly.roles.role import Listening, open_role_backend, serve_role
+from forwarder.housekeeping.backlog import BacklogMetrics, BacklogSources
+from forwarder.housekeeping.retention import RetentionSweeper
+from forwarder.housekeeping.service import keep_house
+from forwarder.http.health import health_routes
+from forwarder.oversight.backlog import Group
+from forwarder.process.supervision import Stop, side_by_side
+from forwarder.settings import Settings
+from forwarder.store.deployment import BacklogReader
+from forwarder.store.lists.reader import SqlReader
+from forwarder.store.retention import GuestStore
+from forwarder.tenancy.sql.admin import RetentionPolicies
+
+
+async def run_housekeeping(settings: Settings, listening: Listening, stop: Stop) -> None:
+    """Keeps house until `stop`; the port serves health and metrics."""
+    async with AsyncExitStack() as stack:
+        backend = await open_role_backend(stack, settings, "housekeeping")
+        async with backend.log.admin():
+            pass  # a refused login is no outage to wait out
+        checks = {"store": SqlReader(backend.engine).ready}
+        routes = health_routes(checks, "housekeeping", settings.metrics_token, leaving=stop)
+        async with side_by_side(housekeeping(backend, stop), stop):
+            await serve_role("housekeeping", routes, backend, listening, stop)
+
+
+async def housekeeping(backend: Backend, stop: Stop) -> None:
+    """Keeps house with the parts of `backend` until `stop`."""
+    settings, clock = backend.settings, backend.clock
+    groups = {
+        "worker": Group(settings.worker.group, settings.topics.requests),
+        "notifier": Group(settings.notifier.group, settings.topics.results),
+    }
+    reader = BacklogReader(backend.engine)
+    sources = BacklogSources(reader, backend.tenancy, groups, settings.environment.metrics_accounts)
+    sweeper = RetentionSweeper(GuestStore(backend.engine), RetentionPolicies(backend.engine), clock)
+    await keep_house(BacklogMetrics(sources, backend.log, clock), sweeper, clock, stop)

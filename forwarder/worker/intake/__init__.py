@@ -1,1 +1,0 @@
-"""Ingest: from the requests topic into rows, and from due rows into account queues. Touches log and store, never a PMS."""

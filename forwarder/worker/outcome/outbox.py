@@ -1,0 +1,265 @@
+"""Publishes recorded events from the outbox to the results topic, at least once each, with a stable id; and dead letters.
+
+What was just recorded is published from memory; what a crash or an outage left behind is found in the outbox and published again.
+Only an event whose turn it is goes out from memory: otherwise it might overtake an earlier one of its submission, and so it waits
+for that one in the outbox. A failure's dead letter goes out just before its event.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final
+
+import structlog
+from pydantic_core import to_json
+
+from forwarder.observability import metrics
+from forwarder.process.clock import Clock, iso
+from forwarder.process.containment import Fault, Where, by_halves, pause_after
+from forwarder.process.loops import Batcher
+from forwarder.reservation.failures import (
+    EXPIRED_REASONS,
+    FAILURE_CLASS,
+    FORGED,
+    INTERNAL_ERROR,
+    OTHER,
+    UNDECODABLE,
+    class_of,
+)
+from forwarder.store.submissions.port import DeadLetter, Ended, OutboxEvent, StoreUnavailable, Work
+from forwarder.tenancy.cards import GONE
+from forwarder.topics.codec import encode_result, encode_submission
+from forwarder.topics.dead_letters import CUT, PREFIX
+from forwarder.topics.port import (
+    MAX_MESSAGE_BYTES,
+    ConsumedMessage,
+    LogUnavailable,
+    Message,
+    Publisher,
+    Topics,
+    refuse_too_large,
+)
+from forwarder.topics.signing import EVENT_ID, MessageSigner
+from forwarder.worker.parts import WorkerSettings
+
+if TYPE_CHECKING:
+    from forwarder.store.submissions.recorder import Recorder
+
+_log = structlog.get_logger(__name__)
+
+
+_FIRST = 1
+_BATCH = 500
+_MAX_IN_MEMORY = 20_000
+
+_PAUSE_FACTOR = 12
+"""An event that cannot be published is tried again after 12 s, 24 s, … up to an hour."""
+
+_KEY_BYTES: Final = 1024
+
+
+class OutboxPublisher:
+    """Publishes events and then deletes them from the outbox: many at once, because a statement's cost hardly depends on how many
+    it deletes. Events that a crash leaves in the outbox are published again."""
+
+    def __init__(
+        self,
+        recorder: "Recorder",
+        publisher: Publisher,
+        signer: MessageSigner,
+        topics: Topics,
+        clock: Clock,
+        settings: WorkerSettings,
+    ) -> None:
+        self._recorder = recorder
+        self._publisher = publisher
+        self._signer = signer
+        self._topics = topics
+        self._clock = clock
+        self._republish_seconds = settings.republish_seconds
+        self._in_memory = 0
+        self._batches: Batcher[OutboxEvent, None] = Batcher(
+            self._publish,
+            where=Where.OUTBOX,
+            max_items=_BATCH,
+            pause_seconds=settings.pause_seconds,
+            set_aside=self._leave_in_outbox,
+        )
+        self._published: set[tuple[str, int]] = set()
+        self._to_delete: Batcher[OutboxEvent, None] = Batcher(
+            self._delete,
+            where=Where.PUBLISHED,
+            max_items=_MAX_IN_MEMORY,
+            pause_seconds=settings.delete_pause_seconds,
+        )
+
+    def publish_soon(self, events: Sequence[OutboxEvent]) -> None:
+        """Publish with the next batch. While the log is away only so many are kept in memory; the outbox has them all."""
+        soon = [event for event in events if self._in_turn(event)][: _MAX_IN_MEMORY - self._in_memory]
+        self._in_memory += len(soon)
+        self._batches.post(*soon)
+
+    def _in_turn(self, entry: OutboxEvent) -> bool:
+        """Whether the earlier events of its submission are published, each in its turn."""
+        event = entry.event
+        return entry.in_turn or event.revision == _FIRST or (event.request_id, event.revision - 1) in self._published
+
+    async def drain(self) -> None:
+        """Returns once everything so far is published, or left in the outbox."""
+        await self._batches.drain()
+        await self._to_delete.drain()
+
+    async def republish(self) -> None:
+        """Wait a while; then publish what was recorded a while ago and is still in the outbox."""
+        await self._clock.sleep(self._republish_seconds / 2)
+        now = self._clock.now()
+        before = now - timedelta(seconds=self._republish_seconds)
+        entries = await self._recorder.republish(before=before, now=now, limit=_BATCH)
+        set_aside = await self._recorder.kept_events()
+        metrics.UNPUBLISHED_RESULTS.set(sum(not entry.faults for entry in entries) + set_aside)
+        if not entries:
+            return
+        _log.info("results.republished", count=len(entries))
+        kept: set[int] = set()
+
+        async def keep(entry: OutboxEvent, fault: Fault) -> None:
+            kept.add(entry.id)
+            await self._keep(entry, fault)
+
+        await by_halves(
+            self._publish_now, entries, where=Where.OUTBOX, set_aside=keep, outages=(LogUnavailable, StoreUnavailable)
+        )
+        await self._recorder.published([entry.id for entry in entries if entry.id not in kept])
+
+    async def _publish(self, events: Sequence[OutboxEvent]) -> Sequence[None]:
+        """Publishes `events`. An outage leaves them in the outbox; an unexpected exception is raised before any state changes."""
+        try:
+            await self._publish_now(events)
+        except LogUnavailable as error:
+            _log.warning("results.left_in_outbox", count=len(events), error=str(error))
+        else:
+            self._published.update([(entry.event.request_id, entry.event.revision) for entry in events])
+            self._to_delete.post(*events)
+        self._in_memory -= len(events)
+        return [None] * len(events)
+
+    async def _leave_in_outbox(self, entry: OutboxEvent, fault: Fault) -> None:
+        self._in_memory -= 1
+        try:
+            await self._keep(entry, fault)
+        except StoreUnavailable as error:
+            _log.warning("results.left_in_outbox", count=1, error=str(error))  # it is republished, and kept then
+
+    async def _keep(self, entry: OutboxEvent, fault: Fault) -> None:
+        """It cannot be published: it stays in the outbox, marked, and is tried again after a pause that grows."""
+        _log.error(
+            "result.set_aside",
+            request_id=entry.event.request_id,
+            event_id=entry.event.event_id,
+            faults=entry.faults + 1,
+            error_id=fault.id,
+        )
+        until = self._clock.now() + timedelta(seconds=_PAUSE_FACTOR * pause_after(entry.faults + 1))
+        await self._recorder.keep_event(entry.id, until=until, error_id=fault.id)
+
+    async def _delete(self, events: Sequence[OutboxEvent]) -> Sequence[None]:
+        try:
+            await self._recorder.published([entry.id for entry in events])
+        except StoreUnavailable as error:
+            _log.warning("results.left_in_outbox", count=len(events), error=str(error))
+        finally:
+            self._published.difference_update([(entry.event.request_id, entry.event.revision) for entry in events])
+        return [None] * len(events)
+
+    async def _publish_now(self, events: Sequence[OutboxEvent]) -> None:
+        letters = [entry.dead_letter for entry in events if entry.dead_letter is not None]
+        # Encode and measure all before publishing any, so that an unpublishable event costs the others nothing.
+        results = [encode_result(entry.event) for entry in events]
+        refuse_too_large(results)
+        if letters:
+            signed = [self._signer.signed(letter_message(each)) for each in letters]
+            await self._publisher.publish(self._topics.dead_letters, signed)
+            for letter in letters:
+                metrics.dead_letters(letter.failure_class or OTHER).inc()
+        await self._publisher.publish(self._topics.results, results)
+        metrics.RESULTS_PUBLISHED.inc(len(events))
+
+
+class Forged(ValueError):
+    """A message without a valid signature of this deployment: someone else wrote or changed it."""
+
+
+class DeadLetterWriter:
+    """Builds the dead letters of one worker group, for `topic`."""
+
+    def __init__(self, topics: Topics, group: str) -> None:
+        self._original_topic = topics.requests
+        self._group = group
+        self.topic = topics.dead_letters
+
+    def set_aside(self, consumed: ConsumedMessage, error: Exception | Fault) -> Message:
+        """The dead letter for a message that the worker sets aside: unchanged, or as much as the log takes. Drops dead-letter
+        headers that it arrived with. `error`: `Undecodable`, `Forged`, or the fault that it caused."""
+        faulty = isinstance(error, Fault)
+        headers = self._headers(consumed.partition, consumed.offset, consumed.timestamp_ms) | {
+            "dlt-exception-class": type(error.error if isinstance(error, Fault) else error).__name__,
+            "dlt-exception-message": str(error),
+            "dlt-attempts": "1",
+            FAILURE_CLASS: INTERNAL_ERROR if faulty else FORGED if isinstance(error, Forged) else UNDECODABLE,
+        }
+        message = consumed.message
+        own = tuple(each for each in message.headers if not each[0].startswith(PREFIX))
+        letter = _with_headers(replace(message, headers=own), headers)
+        return letter if letter.size <= MAX_MESSAGE_BYTES else _cut(message, headers)
+
+    def failed(self, work: Work, ended: Ended, failing: str | None = None) -> DeadLetter:
+        """The dead letter for `work`, which ended FAILED by `ended`. It says of a card only that there was one. The reason is
+        the last one other than an expired deadline; if it was never tried, `failing`: the error that its PMS has been
+        returning. The letter of an unreadable row has no value: it gives the place of its message."""
+        submission = work.submission if work.submission.card is None else replace(work.submission, card=GONE)
+        last = ended.attempts[-1] if ended.attempts else None
+        reasoned = [each for each in ended.attempts if each.reason and each.reason not in EXPIRED_REASONS]
+        reason, detail = (reasoned[-1].reason, reasoned[-1].detail) if reasoned else (None, None)
+        if reason is None and failing is not None:
+            reason, detail = failing, "It was not tried before its deadline came: its PMS was failing, and left alone."
+        message = encode_submission(submission, iso(submission.accepted_at), to_json(submission.reservation))
+        headers = {name: value.decode() for name, value in message.headers}
+        headers |= self._headers(work.partition, work.offset, work.timestamp_ms) | {
+            "dlt-exception-class": reason or "deadline_passed",
+            "dlt-exception-message": detail or "It had not been made when its deadline came.",
+            "dlt-attempts": str(last.number if last else 0),
+            FAILURE_CLASS: class_of(reason or "deadline_passed"),
+            EVENT_ID: ended.event.event_id,
+        }
+        return DeadLetter(message.key.decode(), "" if work.unreadable else message.value.decode(), headers)
+
+    def _headers(self, partition: int, offset: int, timestamp_ms: int) -> dict[str, str]:
+        return {
+            "dlt-original-topic": self._original_topic,
+            "dlt-original-partition": str(partition),
+            "dlt-original-offset": str(offset),
+            "dlt-original-timestamp": str(timestamp_ms),
+            "dlt-original-consumer-group": self._group,
+        }
+
+
+def letter_message(letter: DeadLetter) -> Message:
+    """`letter` as a message for the dead-letter topic."""
+    return _with_headers(Message(letter.key.encode(), letter.value.encode()), letter.headers)
+
+
+def place_only(letter: Message) -> Message:
+    """`letter` without the message itself: only the message's place on its topic."""
+    own = {name: value.decode() for name, value in letter.headers if name.startswith(PREFIX)}
+    return _with_headers(Message(letter.key[:_KEY_BYTES], b""), {CUT: str(letter.size), **own})
+
+
+def _cut(message: Message, headers: Mapping[str, str]) -> Message:
+    """The beginning of `message`, as much as fits, without its own headers. The letter's headers give its place."""
+    begun = _with_headers(Message(message.key[:_KEY_BYTES], b""), {**headers, CUT: str(message.size)})
+    return replace(begun, value=message.value[: MAX_MESSAGE_BYTES - begun.size])
+
+
+def _with_headers(message: Message, headers: Mapping[str, str]) -> Message:
+    added = tuple((name, value.encode()) for name, value in headers.items())
+    return Message(message.key, message.value, (*message.headers, *added))
