@@ -58,7 +58,7 @@ DELIVERY: Final[Parts] = (
     ("aiokafka/consumer/", "intake"),
     ("topics/kafka/consumer.py", "intake"),
     ("topics/kafka/reader.py", "intake"),
-    ("worker/push/", "push"),
+    ("worker/push", "push"),
     ("forwarder/pms/", "push"),
     ("worker/outcome/policy.py", "policy"),
     ("worker/outcome/", "record, publish"),

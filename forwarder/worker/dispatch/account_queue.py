@@ -232,8 +232,17 @@ class AccountQueue:
     async def _run(self, started: _Started) -> None:
         try:
             while True:
-                signal = await self._pushed(started)
-                following = self._following(started, signal)
+                try:
+                    signal = await self._push(started.pushes)
+                except FAULTS as error:  # the queue goes on; the rows are left to the lease
+                    contained(Where.ACCOUNT, error, account_id=self.account.id)
+                    for push in started.pushes:
+                        push.release()
+                    signal = NOT_ATTEMPTED
+                self._continuing = True
+                self._free(started, signal)
+                following, self._next = self._next, None
+                self._continuing = False
                 if following is None:
                     return
                 started = following
@@ -244,24 +253,6 @@ class AccountQueue:
             for push in started.pushes:
                 push.release()
             raise
-
-    async def _pushed(self, started: _Started) -> HealthSignal:
-        """As `Push`; if that raises, releases the rows and leaves them to the lease."""
-        try:
-            return await self._push(started.pushes)
-        except FAULTS as error:  # the queue goes on
-            contained(Where.ACCOUNT, error, account_id=self.account.id)
-            for push in started.pushes:
-                push.release()
-            return NOT_ATTEMPTED
-
-    def _following(self, started: _Started, signal: HealthSignal) -> _Started | None:
-        """Ends that push. Returns the next one for its task, if there is one."""
-        self._continuing = True
-        self._free(started, signal)
-        following, self._next = self._next, None
-        self._continuing = False
-        return following
 
     def _released(self, work: Work) -> None:
         self._started -= 1

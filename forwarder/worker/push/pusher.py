@@ -130,12 +130,12 @@ class Pusher:
         self._connected: dict[str, _ConnectedAccount] = {}
         self._unusable: dict[str, tuple[Account, float, str]] = {}
 
-    async def push(self, push: PushContext) -> None:
+    def push(self, push: PushContext) -> Awaitable[None]:
         """Pushes it once to its account's PMS, or cancels its reservation there. Raises `LeaseLost` if the row is no longer this
         worker's."""
-        if push.work.submission.card is None:  # as nearly always
-            await self._push(push)
-            return
+        return self._push(push) if push.work.submission.card is None else self._push_with_card(push)
+
+    async def _push_with_card(self, push: PushContext) -> None:
         try:
             await self._push(push)
         except LeaseLost:

@@ -5,7 +5,7 @@ when cancelled, it is only looked up: a booking that is found is confirmed first
 that supports keys but no look-up is a cancelled one sent again under its key, to get a booking that can be cancelled.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import replace
 from datetime import datetime
 from functools import cache
@@ -143,9 +143,9 @@ class PushRun(Struct, eq=False):
     booking: Booking
     instead: Rejected | Deferred | None = None
 
-    async def create(self) -> None:
+    def create(self) -> Coroutine[Any, Any, None]:
         """Creates it; nothing was sent before."""
-        await self._create(self.push.work.evidence)
+        return self._create(self.push.work.evidence)
 
     async def resume(self) -> None:
         """Continues a submission that may have been made before, or is cancelled: settles that first."""
