@@ -32,7 +32,7 @@ from forwarder.settings import Settings
 if TYPE_CHECKING:
     from forwarder.store.deployment import RunningProcess
 
-_FINDINGS: Final = 9
+_FINDINGS: Final = 8
 _ACCOUNTS: Final = 8
 """How many accounts a terminal's page shows; a pipe gets all of them."""
 

@@ -38,7 +38,7 @@ class Store:
         return self.work
 
     async def failed(self) -> Sequence[FailedWork]:
-        return self._store.failures
+        return self.failures
 
     async def endpoints(self) -> Sequence[EndpointWork]:
         return [EndpointWork("e1", 1, NOW), EndpointWork("e2", 5, NOW)]
