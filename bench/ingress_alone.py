@@ -9,7 +9,7 @@ from typing import Any, Final
 from starlette.types import ASGIApp, Message
 
 from forwarder.http.admission import Admission
-from forwarder.http.health import health_routes
+from forwarder.http.health import Health, health_routes
 from forwarder.http.server import http_app
 from forwarder.ingress.parts import IngressParts
 from forwarder.ingress.routes import ingress_routes
@@ -144,7 +144,7 @@ def application(publisher: Publisher, topic: str = "reservations.requests") -> A
         audit=memory_audit(clock),
         admission=(admission := Admission()),
     )
-    return http_app([*ingress_routes(parts), *health_routes({})], clock, admission=admission)
+    return http_app([*ingress_routes(parts), *health_routes(Health())], clock, admission=admission)
 
 
 async def call(app: ASGIApp, path: str, body: bytes) -> None:

@@ -17,7 +17,7 @@ from starlette.requests import Request
 from starlette.routing import Route
 
 from forwarder.http.messages import NO_STORE, Header, Response, problem_response
-from forwarder.process.clock import iso
+from forwarder.process.clock import SystemClock, iso
 from forwarder.process.printable import printable
 from forwarder.reservation.parsing import moment
 from forwarder.reservation.problems import requests
@@ -141,6 +141,7 @@ def _templates() -> Environment:
         lstrip_blocks=True,
     )
     templates.globals.update(asset=_asset_address, address=address, sparkline=sparkline)
+    templates.tests.update(past=_past)
     templates.filters.update(moment=_moment, count=_count, duration=_duration, pretty=_pretty)
     return templates
 
@@ -156,6 +157,11 @@ def _moment(value: datetime | str | None) -> str:
         return _NONE
     text = value if isinstance(value, str) else iso(value)
     return text[:19].replace("T", " ")
+
+
+def _past(value: datetime | str) -> bool:
+    """Whether that time has come."""
+    return (datetime.fromisoformat(value) if isinstance(value, str) else value) <= SystemClock().now()
 
 
 def _pretty(value: Any) -> str:

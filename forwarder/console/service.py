@@ -4,17 +4,17 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from forwarder.assembly.backend import Backend
-from forwarder.assembly.roles.role import Listening, open_role_backend, serve_role
+from forwarder.assembly.roles.role import Listening, open_role_backend, reading_health, serve_role
 from forwarder.assembly.webhooks import webhooks_of
-from forwarder.http.health import health_routes
 from forwarder.http.messages import Routes
 from forwarder.notifier.webhooks import Webhooks
+from forwarder.operate.deployment.status import StatusReader
 from forwarder.operate.submissions.look_up import LookUps, open_look_ups
 from forwarder.operate.submissions.search import SubmissionSearch
-from forwarder.operate.tenants.accounts import Accounts
+from forwarder.operate.tenants.accounts import Accounts, accounts_of
 from forwarder.operate.tenants.probe import Prober, open_prober
 from forwarder.oversight.audit import Audit
 from forwarder.oversight.backlog import Group
@@ -26,7 +26,6 @@ from forwarder.settings import BadSettings, Settings
 from forwarder.store.audit import AuditTrail
 from forwarder.store.delivery_queue import SqlDeliveryLog
 from forwarder.store.deployment import BacklogReader, ProcessRegister
-from forwarder.store.lists.reader import SqlReader
 from forwarder.tenancy.access import Access
 from forwarder.tenancy.port import Directory, TenancyAdmin
 from forwarder.topics.port import Log, Topics
@@ -35,6 +34,10 @@ from forwarder.topics.signing import MessageSigner
 if TYPE_CHECKING:
     from forwarder.store.lists.overview import Overview
     from forwarder.store.submissions.repairs import Repairs
+
+
+AWAY_SECONDS: Final = 5.0
+"""How long a page waits for Kafka or the database before it shows the rest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +55,8 @@ class ConsoleParts:
     accounts: Accounts
     overview: "Overview"
     search: SubmissionSearch
-    standing: BacklogReader
+    backlog: BacklogReader
+    status: StatusReader
     processes: ProcessRegister
     prober: Callable[[], AbstractAsyncContextManager[Prober]]
     look_ups: Callable[[], AbstractAsyncContextManager[LookUps]]
@@ -70,9 +74,7 @@ async def run_console(settings: Settings, listening: Listening, stop: Stop) -> N
     async with AsyncExitStack() as stack:
         backend = await open_role_backend(stack, settings, "console")
         routes = await open_console(backend)
-        checks = {"store": SqlReader(backend.engine).ready}
-        health = health_routes(checks, metrics_token=settings.metrics_token)
-        await serve_role("console", [*routes, *health], backend, listening, stop)
+        await serve_role("console", routes, backend, listening, stop, health=reading_health(backend))
 
 
 def console_refusal(settings: Settings, listening: Listening) -> str | None:
@@ -91,22 +93,21 @@ def console_refusal(settings: Settings, listening: Listening) -> str | None:
 async def open_console(backend: Backend) -> Routes:
     """The routes of the console."""
     settings = backend.settings
+    status = StatusReader(settings, backend.log, backend.engine, backend.clock, seconds=AWAY_SECONDS)
     parts = ConsoleParts(
         access=backend.access,
         clock=backend.clock,
         log=backend.log,
         topics=settings.topics,
         signer=await backend.signer(),
-        groups=[
-            Group(settings.worker.group, settings.topics.requests),
-            Group(settings.notifier.group, settings.topics.results),
-        ],
+        groups=status.groups,
         directory=backend.directory,
         tenancy=backend.tenancy,
-        accounts=Accounts(backend.tenancy, backend.sealer, plaintext=settings.environment.plaintext_to_pms),
+        accounts=accounts_of(backend),
         overview=backend.overview,
         search=SubmissionSearch(backend.overview, backend.request_ids),
-        standing=BacklogReader(backend.engine),
+        backlog=BacklogReader(backend.engine),
+        status=status,
         processes=ProcessRegister(backend.engine),
         prober=lambda: open_prober(backend),
         look_ups=lambda: open_look_ups(backend),

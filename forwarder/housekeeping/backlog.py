@@ -41,6 +41,9 @@ _WORK_GAUGES: Final = (
     metrics.OLDEST_IN_DOUBT_SECONDS,
     metrics.OPEN_DEAD_LETTERS,
     metrics.ACCOUNTS,
+    metrics.SET_ASIDE,
+    metrics.KEYS_ENDING,
+    metrics.STORE_BYTES,
     metrics.WEBHOOKS_PENDING,
     metrics.WEBHOOKS_OLDEST_DUE_SECONDS,
 )
@@ -136,9 +139,13 @@ def show_work(work: Backlog, max_accounts: int) -> None:
     )
     _sum(metrics.DUE, ((with_state(each), each.work.due) for each in accounts))
     _highest(metrics.OLDEST_DUE_SECONDS, ((with_state(each), age(each.work.oldest_due_at)) for each in accounts))
-    _sum(metrics.IN_DOUBT, ((named(each), each.work.in_doubt) for each in accounts))
-    _highest(metrics.OLDEST_IN_DOUBT_SECONDS, ((named(each), age(each.work.oldest_in_doubt_at)) for each in accounts))
+    real = [each for each in accounts if each.state is not AccountState.TEST]
+    _sum(metrics.IN_DOUBT, ((named(each), each.work.in_doubt) for each in real))
+    _highest(metrics.OLDEST_IN_DOUBT_SECONDS, ((named(each), age(each.work.oldest_in_doubt_at)) for each in real))
     metrics.OPEN_DEAD_LETTERS.replace({(name,): count for name, count in work.failed_by_class.items()})
+    metrics.SET_ASIDE.replace({(each.failure_class,): each.messages for each in work.set_aside})
+    metrics.KEYS_ENDING.replace({(): work.keys_ending})
+    metrics.STORE_BYTES.replace({(): work.size_bytes})
     every_state = [((state.value,), 0.0) for state in AccountState]
     _sum(metrics.ACCOUNTS, [*every_state, *(((each.state.value,), 1.0) for each in accounts)])
 

@@ -2,7 +2,8 @@
 
 import asyncio
 import hmac
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from prometheus_client.exposition import choose_encoder
@@ -29,30 +30,37 @@ _NOT_FOR_ALL = requests.UNAUTHENTICATED.problem(
 )
 
 
-def health_routes(
-    checks: Mapping[str, Check],
-    role: str | None = None,
-    metrics_token: str | None = None,
-    *,
-    lesser: Mapping[str, Check] | None = None,
-    leaving: Stop | None = None,
-) -> Routes:
-    """`/healthz`: the process runs. `/readyz`: all `checks` pass and no loop fails repeatedly; otherwise 503 with the names of the
-    failed ones. If only checks of `lesser` fail, it is degraded and 200, because the process does the rest of its work. Not ready
-    once `leaving` is set. `/metrics`: Prometheus, with the failing checks and the metrics of `role`, or all; requires the bearer
-    token `metrics_token` if given."""
-    checks = {**checks, "loops": _loops_work}
-    every = {**checks, **(lesser or {})}
+@dataclass(frozen=True, slots=True)
+class Health:
+    """The readiness checks of a process, by name. `lesser`: those without which it still does a part of its work."""
 
-    async def confirm() -> Mapping[str, bool]:
+    checks: Mapping[str, Check] = field(default_factory=dict)
+    lesser: Mapping[str, Check] = field(default_factory=dict)
+
+    async def confirm(self) -> Mapping[str, bool]:
+        """Whether each check passes now; `loops`: no loop fails repeatedly."""
+        every = {**self.checks, "loops": _loops_work, **self.lesser}
         return dict(zip(every, await asyncio.gather(*map(_confirms, every.values())), strict=True))
 
+    async def failing(self) -> Sequence[str]:
+        """The names of the checks that fail now."""
+        return [name for name, good in (await self.confirm()).items() if not good]
+
+
+def health_routes(
+    health: Health, role: str | None = None, metrics_token: str | None = None, *, leaving: Stop | None = None
+) -> Routes:
+    """`/healthz`: the process runs. `/readyz`: all checks pass; otherwise 503 with the names of the failed ones. If only lesser
+    checks fail, it is degraded and 200, because the process does the rest of its work. Not ready once `leaving` is set.
+    `/metrics`: Prometheus, with the failing checks and the metrics of `role`, or all; requires the bearer token `metrics_token` if
+    given."""
+
     async def ready(_request: Request) -> Response:
-        confirmed = await confirm()
+        confirmed = await health.confirm()
         failed = [name for name, good in confirmed.items() if not good]
         if leaving is not None and leaving.is_set():
             return Response(503, to_json({"status": "stopping", "checks": confirmed, "failed": failed}), (NO_STORE,))
-        unready = any(name in checks for name in failed)
+        unready = any(name not in health.lesser for name in failed)
         status = "not ready" if unready else "degraded" if failed else "ready"
         body: dict[str, Any] = {"status": status, "checks": confirmed, "failed": failed}
         if failing := LOOPS.failing():
@@ -62,7 +70,7 @@ def health_routes(
     async def metrics(request: Request) -> Response:
         if metrics_token is not None and not _bears(metrics_token, request):
             return problem_response(_NOT_FOR_ALL)
-        FAILING_CHECKS.replace({(name,): float(not good) for name, good in (await confirm()).items()})
+        FAILING_CHECKS.replace({(name,): float(not good) for name, good in (await health.confirm()).items()})
         encode, content_type = choose_encoder(request.headers.get("accept", ""))
         return Response(200, encode(registry(role)), media_type=content_type.encode())
 

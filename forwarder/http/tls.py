@@ -10,6 +10,7 @@ import socket
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
@@ -48,6 +49,39 @@ class TlsFiles:
             context.load_verify_locations(self.client_ca)
             context.verify_mode = ssl.CERT_REQUIRED
         return context
+
+
+def certificate_ends(file: Path) -> datetime:
+    """When the first certificate in this PEM file ends (RFC 5280, section 4.1). Raises `OSError`, `ValueError`."""
+    text = file.read_text(encoding="ascii")
+    begin = text.find(ssl.PEM_HEADER)
+    der = ssl.PEM_cert_to_DER_cert(text[begin : text.find(ssl.PEM_FOOTER, begin) + len(ssl.PEM_FOOTER)])
+    ((_, certificate),) = _elements(der)
+    (_, signed), *_ = _elements(certificate)
+    parts = [each for each in _elements(signed) if each[0] != _VERSION]
+    _, (tag, ends) = _elements(parts[_VALIDITY][1])
+    # Of the two forms, UTCTime has two digits for the year, up to 2049.
+    century = "" if tag != _UTC_TIME else "19" if ends[:2] >= b"50" else "20"
+    return datetime.strptime(century + ends.decode("ascii"), "%Y%m%d%H%M%SZ").replace(tzinfo=UTC)
+
+
+_VERSION: Final = 0xA0
+_VALIDITY: Final = 3
+_UTC_TIME: Final = 0x17
+_LONG_FORM: Final = 0x80
+
+
+def _elements(der: bytes) -> list[tuple[int, bytes]]:
+    """The tags and contents of a sequence of DER elements."""
+    found, at = [], 0
+    while at < len(der):
+        tag, size, at = der[at], der[at + 1], at + 2
+        if size >= _LONG_FORM:
+            length = size - _LONG_FORM
+            size, at = int.from_bytes(der[at : at + length]), at + length
+        found.append((tag, der[at : at + size]))
+        at += size
+    return found
 
 
 class ServerTls:

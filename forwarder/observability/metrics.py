@@ -30,9 +30,10 @@ FAILING_CHECKS = SnapshotGauge(
     "1 for each check of readiness that this process fails as it is scraped, 0 for those that it passes.",
     ["check"],
 )
-"""`check`: log (Kafka accepts writes), store (PostgreSQL answers), consuming (the worker or notifier reads its topic),
-topic_readable (it can decode its topic), store_in_step_with_topics (the store has everything that the topics record),
-topics_in_step_with_store (the topics have everything that the store took from them)."""
+"""`check`: log (Kafka accepts writes), store (PostgreSQL answers), store_writes (it has taken all writes of the last half minute),
+loops (no loop fails repeatedly), certificate (the server certificate is valid for more than 14 days), consuming (the worker or
+notifier reads its topic), topic_readable (it can decode its topic), store_in_step_with_topics (the store is not known to lack what
+the topics record), topics_in_step_with_store (the topics have everything that the store took from them)."""
 
 CONTAINED_FAULTS = Counter(
     "forwarder_contained_faults_total",
@@ -95,6 +96,7 @@ HELD = Gauge(
 )
 
 PUSHES = Counter("forwarder_pushes_total", "Pushes to PMSs.", ["kind", "action", "outcome"])
+"""`kind`: of the PMS; `test` for submissions of test keys."""
 PUSH_SECONDS = Histogram("forwarder_push_seconds", "How long a push took.", ["kind", "action"], buckets=_FAST)
 BREAKERS = SnapshotGauge(
     "forwarder_circuit_breakers",
@@ -200,6 +202,14 @@ OPEN_DEAD_LETTERS = SnapshotGauge(
     "Submissions that are FAILED and whose guest's data is still there, by the class of their dead letter.",
     ["class"],
 )
+SET_ASIDE = SnapshotGauge(
+    "forwarder_set_aside_messages",
+    "Messages of the requests topic that were set aside as dead letters, until an operator acknowledges them.",
+    ["class"],
+)
+"""`class`: forged (not signed by this deployment), undecodable, internal_error."""
+KEYS_ENDING = SnapshotGauge("forwarder_api_keys_ending", "API keys that expire within 14 days.", [])
+STORE_BYTES = SnapshotGauge("forwarder_store_bytes", "Size of the database on disk, including its indexes.", [])
 ACCOUNTS = SnapshotGauge("forwarder_accounts", "Accounts, and their shadows that were used.", ["state"])
 LAG_MESSAGES = SnapshotGauge(
     "forwarder_lag_messages",

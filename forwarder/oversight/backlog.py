@@ -4,18 +4,22 @@ import asyncio
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from forwarder.process.clock import Clock
-from forwarder.reservation.submission import live_account_id
-from forwarder.store.lists.port import AccountWork, EndpointWork, FailedWork
+from forwarder.reservation.submission import is_test, live_account_id
+from forwarder.store.lists.port import AccountWork, EndpointWork, FailedWork, SetAsideMessages
 from forwarder.tenancy.port import Account
 from forwarder.topics.port import Lag, Log
 
 if TYPE_CHECKING:
     from forwarder.store.deployment import BacklogReader
+
+
+KEY_ENDS_SOON: Final = timedelta(days=14)
+"""An API key that expires sooner is reported."""
 
 
 class AccountState(StrEnum):
@@ -25,6 +29,8 @@ class AccountState(StrEnum):
     PAUSED = "paused"
     UNKNOWN = "unknown"
     """Submissions name an account that does not exist: they cannot be pushed."""
+    TEST = "test"
+    """The shadow of an account, which test keys use: what fails there is a test, and no trouble of the deployment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +62,7 @@ class GroupLag:
 
 @dataclass(frozen=True, slots=True)
 class AccountBacklog:
-    """An account and its backlog. `account` is None if it does not exist. A shadow has its own id and its account's settings,
-    but is never paused with it."""
+    """An account and its backlog. `account` is None if it does not exist. A shadow has its own id and its account's settings."""
 
     account_id: str
     account: Account | None
@@ -68,26 +73,32 @@ class AccountBacklog:
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """The store's backlog, read at `at`. Includes every account, even those without work."""
+    """The store's backlog, read at `at`. Includes every account, even those without work. `set_aside`: messages set aside as dead
+    letters and not acknowledged. `keys_ending`: API keys that expire within `KEY_ENDS_SOON`. `size_bytes`: of the database."""
 
     accounts: Sequence[AccountBacklog]
     endpoints: Sequence[EndpointWork]
     at: datetime
+    set_aside: Sequence[SetAsideMessages] = ()
+    keys_ending: int = 0
+    size_bytes: int = 0
 
     @property
     def failed_by_class(self) -> Mapping[str, int]:
-        """Submissions that are FAILED, by the class of their dead letters."""
+        """Submissions that are FAILED, by the class of their dead letters, without those of test keys."""
         count: Counter[str] = Counter()
         for account in self.accounts:
-            for each in account.failed:
+            for each in account.failed if account.state is not AccountState.TEST else ():
                 count[each.failure_class] += each.count
         return count
 
 
 class Accounts(Protocol):
-    """All accounts; `TenancyAdmin` implements it."""
+    """All accounts, and how many API keys expire before then; `TenancyAdmin` implements it."""
 
     async def accounts(self) -> Sequence[Account]: ...
+
+    async def keys_ending(self, *, after: datetime, before: datetime) -> int: ...
 
 
 async def read_lag(log: Log, groups: Sequence[Group], clock: Clock) -> Sequence[GroupLag]:
@@ -112,17 +123,20 @@ async def read_backlog(store: "BacklogReader", tenancy: Accounts, clock: Clock) 
         _backlog_of(account_id, known, works.get(account_id) or _no_work(account_id), failed.get(account_id, ()))
         for account_id in sorted({*known, *works})
     ]
-    return Backlog(accounts, await store.endpoints(), now)
+    keys_ending = await tenancy.keys_ending(after=now, before=now + KEY_ENDS_SOON)
+    return Backlog(accounts, await store.endpoints(), now, await store.set_aside(), keys_ending, await store.size())
 
 
 def _backlog_of(
     account_id: str, known: Mapping[str, Account], work: AccountWork, failed: Sequence[FailedWork]
 ) -> AccountBacklog:
     account = known.get(live_account_id(account_id))
-    if account is None:
+    if is_test(account_id):
+        state = AccountState.TEST
+    elif account is None:
         state = AccountState.UNKNOWN
     else:
-        state = AccountState.PAUSED if account.paused and account_id == account.id else AccountState.ACTIVE
+        state = AccountState.PAUSED if account.paused else AccountState.ACTIVE
     return AccountBacklog(account_id, account, state, work, failed)
 
 

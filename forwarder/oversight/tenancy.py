@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import fields
+from datetime import datetime
 from typing import Unpack
 
 from forwarder.oversight.audit import Audit
@@ -42,6 +43,9 @@ class AuditedTenancy:
 
     async def keys(self, workspace_id: str | None = None) -> Sequence[KnownKey]:
         return await self._admin.keys(workspace_id)
+
+    async def keys_ending(self, *, after: datetime, before: datetime) -> int:
+        return await self._admin.keys_ending(after=after, before=before)
 
     async def put_account(self, account: Account, *, replace: bool = False) -> None:
         action, whose = "account.change" if replace else "account.add", account.workspace_id

@@ -56,6 +56,9 @@ FAILURE_CLASSES: Final = (*_CLASSES, UNDECODABLE, FORGED, OTHER)
 `misconfigured`: the account's settings need an operator. `forged`: no process of this deployment signed it as it is.
 `internal_error`: an unexpected exception, contained."""
 
+SET_ASIDE: Final = (FORGED, INTERNAL_ERROR, UNDECODABLE)
+"""The classes of messages that workers set aside before they became submissions."""
+
 EXPIRED_REASONS: Final = _CLASSES[EXPIRED]
 _CLASS_OF: Final = {reason: name for name, reasons in _CLASSES.items() for reason in reasons}
 

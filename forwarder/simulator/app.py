@@ -21,7 +21,7 @@ from starlette.requests import Request
 from starlette.responses import Response as StarletteResponse
 from starlette.routing import BaseRoute, Mount, Route
 
-from forwarder.http.health import health_routes
+from forwarder.http.health import Health, health_routes
 from forwarder.http.messages import Response, problem_response
 from forwarder.reservation.problems.problem import Problem
 from forwarder.simulator.faults import Faults
@@ -41,7 +41,7 @@ def simulator_app(world: World, vendors: Sequence[BaseRoute] = ()) -> SimulatorA
             *open_pms_routes(world),
             *booking_sync_routes(world),
             *_developers_routes(world),
-            *health_routes({}, "simulator"),
+            *health_routes(Health(), "simulator"),
         ],
         exception_handlers={HTTPException: _no_such_thing},
     )

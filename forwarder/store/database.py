@@ -13,9 +13,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from contextlib import asynccontextmanager, contextmanager, nullcontext
 from functools import partial
 from typing import Any, cast
+from weakref import WeakKeyDictionary
 
 import asyncpg
 from sqlalchemy import CursorResult, Executable, Row
+from sqlalchemy import Engine as SyncEngine
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolExhausted
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
@@ -35,6 +37,10 @@ from forwarder.store.submissions.port import StoreUnavailable, Unstorable
 
 class NotPermitted(StoreUnavailable):
     """This user of the database lacks a privilege."""
+
+
+class StoreFull(StoreUnavailable):
+    """The database has no room left for what was to be written, or its disk fails."""
 
 
 Lookup = Callable[[Mapping[str, Any]], Awaitable[Sequence[Any]]]
@@ -90,9 +96,27 @@ class Database:
 
     @asynccontextmanager
     async def _begun(self, engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
-        with outages_translated():
-            async with asyncio.timeout(_LIMIT_SECONDS), engine.begin() as connection:
-                yield connection
+        try:
+            with outages_translated():
+                async with asyncio.timeout(_LIMIT_SECONDS), engine.begin() as connection:
+                    yield connection
+        except StoreFull:
+            refusals_of(self._engine).count += 1
+            raise
+
+
+class Refusals:
+    """How often a database refused to write for want of room, or because its disk failed."""
+
+    count = 0
+
+
+_refusals: WeakKeyDictionary[SyncEngine, Refusals] = WeakKeyDictionary()
+
+
+def refusals_of(engine: AsyncEngine) -> Refusals:
+    """Those of `engine`'s database, counted by all who write through it in this process."""
+    return _refusals.setdefault(engine.sync_engine, Refusals())
 
 
 async def _fetch(sessions: Sessions, statement: DriverStatement, parameters: Mapping[str, Any]) -> Sequence[Any]:
@@ -104,6 +128,8 @@ def _rows(result: CursorResult[Any]) -> Sequence[Row[Any]]:
     return result.all() if result.returns_rows else ()
 
 
+_FULL_SQLSTATES = frozenset({"53100", "58030"})  # disk full, I/O error
+_FULL_SQLITE_CODES = frozenset({8, 10, 13})  # READONLY, IOERR, FULL
 _NOT_PERMITTED = "42501"
 _NOT_LET_IN = "28"  # not this user, or not with this password or certificate
 
@@ -148,7 +174,10 @@ def outages_translated() -> Iterator[None]:
 
 
 def _outage(error: BaseException) -> StoreUnavailable:
-    return (NotPermitted if sqlstate_of(error) == _NOT_PERMITTED else StoreUnavailable)(_described(error))
+    sqlstate, sqlite_code = sqlstate_of(error), getattr(error, "sqlite_errorcode", None) or 0
+    if sqlstate in _FULL_SQLSTATES or sqlite_code & 0xFF in _FULL_SQLITE_CODES:
+        return StoreFull(_described(error))
+    return (NotPermitted if sqlstate == _NOT_PERMITTED else StoreUnavailable)(_described(error))
 
 
 def _says_outage(error: BaseException | None) -> bool:

@@ -3,9 +3,9 @@
 Each process updates its row every few seconds, and deletes it when it ends; no other part depends on these rows. The backlog is
 read account by account: each is found from the one before it by one step through an index, and only its open rows are read."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Any, Final
 
@@ -14,10 +14,10 @@ from pydantic_core import from_json, to_json
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.store.database import Database
-from forwarder.store.lists.port import AccountWork, EndpointWork, FailedWork
-from forwarder.store.sql import Moment, distinct, insert_into, same_key
+from forwarder.store.lists.port import AccountWork, EndpointWork, FailedWork, SetAsideMessages, Waiting
+from forwarder.store.sql import DialectName, Moment, distinct, insert_into, same_key
 from forwarder.store.submissions.port import ThrottleState
-from forwarder.store.tables import IS_OPEN_FAILURE, processes, reservations
+from forwarder.store.tables import IS_OPEN_FAILURE, outbox, processes, reservations, set_aside
 from forwarder.store.tables import webhook_deliveries as deliveries
 
 TELL_SECONDS: Final = 10.0
@@ -27,7 +27,8 @@ SILENT_AFTER: Final = timedelta(seconds=45)
 
 @dataclass(frozen=True, slots=True)
 class RunningProcess:
-    """A process that serves `role`. `version`: of the package; `revision`: of its source. `throttles`: if it is a worker."""
+    """A process that serves `role`. `version`: of the package; `revision`: of its source. `throttles`: if it is a worker.
+    `failing`: the readiness checks that it failed at its last report."""
 
     id: str
     role: str
@@ -37,6 +38,7 @@ class RunningProcess:
     started_at: datetime
     seen_at: datetime
     throttles: Sequence[ThrottleState] = ()
+    failing: Sequence[str] = ()
 
     def silent(self, now: datetime) -> bool:
         """Whether its last report is older than `SILENT_AFTER`."""
@@ -44,6 +46,7 @@ class RunningProcess:
 
 
 _KEPT: Final = timedelta(minutes=10)
+_LONG_AGO: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _EVERY: Final = sa.select(processes).order_by(processes.c.role, processes.c.started_at)
 
 
@@ -55,9 +58,9 @@ class ProcessRegister:
 
     async def report(self, process: RunningProcess) -> None:
         """Writes the present state of `process`."""
-        values: dict[str, Any] = asdict(process) | {"throttles": to_json(process.throttles).decode()}
-        new = insert_into(self._database.dialect, processes).values(values)
-        known = {"seen_at": new.excluded.seen_at, "throttles": new.excluded.throttles}
+        texts = {name: to_json(getattr(process, name)).decode() for name in ("throttles", "failing")}
+        new = insert_into(self._database.dialect, processes).values(asdict(process) | texts)
+        known = {name: new.excluded[name] for name in ("seen_at", *texts)}
         await self._database.run(new.on_conflict_do_update(index_elements=["id"], set_=known))
 
     async def end(self, process_id: str) -> None:
@@ -73,11 +76,19 @@ class ProcessRegister:
         """The running processes, and those killed in the last ten minutes or so. Raises `StoreUnavailable`."""
         return [_process(row) for row in await self._database.read(_EVERY)]
 
+    async def try_write(self) -> None:
+        """Writes and deletes a row, in one committed transaction. Raises `StoreUnavailable` if the store takes no writes."""
+        values = {column.name: "" for column in processes.c} | {"id": "a test of writing", "failing": "[]"}
+        at = {"started_at": _LONG_AGO, "seen_at": _LONG_AGO}
+        async with self._database.transaction() as connection:
+            await connection.execute(sa.insert(processes).values(values | at))
+            await connection.execute(sa.delete(processes).where(processes.c.id == values["id"]))
+
 
 def _process(row: Any) -> RunningProcess:
     values = {column.name: getattr(row, column.name) for column in processes.c}
     throttles = [ThrottleState(**each) for each in from_json(row.throttles)]
-    return RunningProcess(**values | {"throttles": throttles})
+    return RunningProcess(**values | {"throttles": throttles, "failing": from_json(row.failing)})
 
 
 _row = reservations.c
@@ -102,6 +113,67 @@ class BacklogReader:
     async def endpoints(self) -> Sequence[EndpointWork]:
         """The endpoints with pending deliveries."""
         return [EndpointWork(*tuple(row)) for row in await self._database.read(endpoints())]
+
+    async def waiting(self, account_id: str) -> Waiting:
+        """What the account's pending submissions wait for."""
+        reasons = await self._database.read(reasons_of(self._database.dialect), {"account_id": account_id})
+        (first,) = await self._database.read(first_due(), {"account_id": account_id})
+        return Waiting(first.due_at, {row.reason: row.count_of for row in reasons})
+
+    async def set_aside(self) -> Sequence[SetAsideMessages]:
+        """The messages of the requests topic that were set aside and not acknowledged, by class."""
+        rows = await self._database.read(sa.select(set_aside).order_by(set_aside.c.failure_class))
+        return [SetAsideMessages(*tuple(row)) for row in rows]
+
+    async def unpublished(self, *, before: datetime) -> int:
+        """How many result events were recorded, or last offered to the log, before then and are not published."""
+        late = sa.select(sa.func.count()).where(outbox.c.publish_attempted_at < sa.bindparam("before", type_=Moment()))
+        return int((await self._database.read(late, {"before": before}))[0][0])
+
+    async def doubles(self) -> int:
+        """How many submissions the PMS shows twice or more."""
+        doubled = sa.select(sa.func.count()).where(_row.doubles.is_not(None))
+        return int((await self._database.read(doubled))[0][0])
+
+    async def size(self) -> int:
+        """The size of the database on disk in bytes, including its indexes."""
+        return int((await self._database.read(_SIZES[self._database.dialect]))[0][0])
+
+
+_SIZES: Final[Mapping[DialectName, sa.Executable]] = {
+    "postgresql": sa.text("SELECT pg_database_size(current_database())"),
+    "sqlite": sa.text("SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()"),
+}
+
+_SAMPLE: Final[sa.ColumnElement[int]] = sa.literal_column("1000")
+_LAST_REASON: Final[Mapping[DialectName, sa.ColumnElement[str]]] = {
+    "postgresql": sa.literal_column("CAST(attempts AS jsonb) -> -1 ->> 'reason'", sa.Text),
+    "sqlite": sa.literal_column("json_extract(attempts, '$[#-1].reason')", sa.Text),
+}
+
+
+@cache
+def reasons_of(dialect: DialectName) -> sa.Executable:
+    """Why the last try of each of an account's first thousand pending submissions failed, and for how many."""
+    pending = _of(sa.bindparam("account_id", type_=_row.account_id.type), _PENDING)
+    first = pending.with_only_columns(_LAST_REASON[dialect].label("reason")).order_by(_row.status, _row.id)
+    sample = first.limit(_SAMPLE).subquery("sample")
+    return sa.select(sample.c.reason, sa.func.count().label("count_of")).group_by(sample.c.reason)
+
+
+@cache
+def first_due() -> sa.Executable:
+    """When the first of an account's rows that no worker holds is due."""
+    # Literally the condition and order of the index of due rows.
+    unheld = (_row.account_id == sa.bindparam("account_id"), _row.due_at.is_not(None), _row.leased_by.is_(None))
+    return sa.select(
+        sa.select(_row.due_at)
+        .where(*unheld)
+        .order_by(_row.due_at, _row.id)
+        .limit(_ONE)
+        .scalar_subquery()
+        .label("due_at")
+    )
 
 
 @cache

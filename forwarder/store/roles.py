@@ -90,6 +90,7 @@ _TABLES: Final = (
     "reservations",
     "sealing_keys",
     "secrets",
+    "set_aside",
     "suspects",
     "webhook_deliveries",
     "webhook_endpoints",
@@ -129,7 +130,9 @@ ROLES: Final[Mapping[str, Mapping[str, Sequence[str]]]] = {
         "purges": _READ,
         "recoveries": _READ,
         "log_gaps": ("SELECT", "INSERT"),
+        "set_aside": _COUNT,
         # For housekeeping, which has the worker's user.
+        "api_keys": _of("id", "revoked_at", "expires_at"),
         "workspaces": _of("id", "reservation_days", "delivery_days", "dead_letter_days"),
         "webhook_endpoints": _of("id", "workspace_id"),
         "webhook_deliveries": (*_of("id", "endpoint_id", "event_id", "due_at", "ended_at"), "DELETE"),

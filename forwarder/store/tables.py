@@ -271,9 +271,20 @@ processes = sa.Table(
     sa.Column("started_at", Moment, nullable=False),
     sa.Column("seen_at", Moment, nullable=False),
     sa.Column("throttles", sa.Text, nullable=False),
+    sa.Column("failing", sa.Text, nullable=False, server_default="[]"),
     postgresql_with={"fillfactor": 50},
 )
-"""The running processes, as in `RunningProcess`; `throttles` is JSON. Updated every few seconds, only for operators."""
+"""The running processes, as in `RunningProcess`; `throttles` and `failing` are JSON. Updated every few seconds, for operators."""
+
+set_aside = sa.Table(
+    "set_aside",
+    metadata,
+    sa.Column("failure_class", Key, primary_key=True),
+    sa.Column("messages", sa.BigInteger, nullable=False),
+    sa.Column("first_at", Moment, nullable=False),
+    sa.Column("last_at", Moment, nullable=False),
+)
+"""How many messages of the requests topic workers set aside as dead letters, by class, since an operator last acknowledged them."""
 
 outbox = sa.Table(
     "outbox",

@@ -123,6 +123,11 @@ class Account:
         """Whether it is a shadow."""
         return is_test(self.id)
 
+    @property
+    def metric_kind(self) -> str:
+        """The kind of its PMS as metrics and alerts name it; a shadow's trouble is no trouble of the PMSs of that kind."""
+        return "test" if self.test else self.kind
+
 
 @dataclass(frozen=True, slots=True)
 class Workspace:
@@ -178,6 +183,10 @@ class TenancyAdmin(Protocol):
 
     async def keys(self, workspace_id: str | None = None) -> Sequence[KnownKey]:
         """The keys in the order of their creation."""
+        ...
+
+    async def keys_ending(self, *, after: datetime, before: datetime) -> int:
+        """How many keys that were not revoked expire between these times."""
         ...
 
     async def put_account(self, account: Account, *, replace: bool = False) -> None:

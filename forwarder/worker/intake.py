@@ -4,7 +4,7 @@ Intake comes before push: it stores a batch of messages durably, then commits th
 work, so a slow PMS never holds up a partition. Rows that do not fit in a queue stay in the store until they are claimed (`due`).
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -315,8 +315,11 @@ class Intake:
             await publish([place_only(letter)])
 
         await by_halves(publish, letters, where=Where.DEAD_LETTERS, set_aside=publish_place)
-        for letter in letters:
-            metrics.dead_letters(header(letter.headers, FAILURE_CLASS) or OTHER).inc()
+        classes = Counter(header(letter.headers, FAILURE_CLASS) or OTHER for letter in letters)
+        for failure_class, count in classes.items():
+            metrics.dead_letters(failure_class).inc(count)
+            note = partial(self._recorder.note_set_aside, failure_class, count, now=self._clock.now())
+            await keep_trying(note, name=Where.DEAD_LETTERS, clock=self._clock, outages=(StoreUnavailable,))
         for message, error in foreign:
             partition, offset = message.partition, message.offset
             if isinstance(error, Fault):

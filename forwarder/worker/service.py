@@ -49,6 +49,9 @@ class Worker:
         """Whether the store is known to have everything that it acknowledged, and all results on the topics. Until then the worker
         neither ingests nor pushes."""
 
+        self.behind = False
+        """Whether the store is known to lack something that the topics record."""
+
         self.topic_whole = True
         """Whether the requests topic still had the offsets of all ingested messages at the last check."""
 
@@ -149,7 +152,8 @@ class Worker:
         stopping = [asyncio.create_task(stop.wait()), asyncio.create_task(self._store_watch.behind.wait())]
         try:
             await asyncio.wait(stopping, return_when=asyncio.FIRST_COMPLETED)
-            self.in_step = not self._store_watch.behind.is_set()
+            self.behind = self._store_watch.behind.is_set()
+            self.in_step = not self.behind
         finally:
             await cancel_all([*stopping, *loops])
             await self._wind_down()
@@ -167,6 +171,7 @@ class Worker:
                     if self._parts.lacking is not None:
                         lacking |= await self._parts.lacking()
                     outage.over()
+                    self.behind = bool(lacking)
                     if not lacking:
                         self.in_step = True
                         return True

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from tools.reference.adapter_fields import adapter_fields_page
+from tools.reference.alerts import PAGE, RULES, alerts_page, rules
 from tools.reference.assumptions import assumptions_page
 from tools.reference.chart import chart_settings
 from tools.reference.commands import commands_page
@@ -36,6 +37,8 @@ def pages() -> Mapping[str, str]:
         "docs/reference/log-events.md": log_events_page(),
         "docs/reference/database-roles.md": roles_page(),
         "docs/operations/assumptions.md": assumptions_page(),
+        PAGE: alerts_page(),
+        RULES: rules(),
         "docs/decisions/index.md": decisions_page(),
         "docs/explanation/protocol.md": protocol_page(),
         "deploy/helm/reservation-forwarder/files/settings.txt": chart_settings(),

@@ -3,16 +3,14 @@
 from contextlib import AsyncExitStack
 
 from forwarder.assembly.backend import Backend
-from forwarder.assembly.roles.role import Listening, open_role_backend, serve_role
+from forwarder.assembly.roles.role import Listening, open_role_backend, reading_health, serve_role
 from forwarder.housekeeping.backlog import BacklogMetrics, BacklogSources
 from forwarder.housekeeping.retention import RetentionSweeper
 from forwarder.housekeeping.service import keep_house
-from forwarder.http.health import health_routes
 from forwarder.oversight.backlog import Group
 from forwarder.process.supervision import Stop, side_by_side
 from forwarder.settings import Settings
 from forwarder.store.deployment import BacklogReader
-from forwarder.store.lists.reader import SqlReader
 from forwarder.store.retention import GuestStore
 from forwarder.tenancy.sql.admin import RetentionPolicies
 
@@ -23,10 +21,8 @@ async def run_housekeeping(settings: Settings, listening: Listening, stop: Stop)
         backend = await open_role_backend(stack, settings, "housekeeping")
         async with backend.log.admin():
             pass  # a refused login is no outage to wait out
-        checks = {"store": SqlReader(backend.engine).ready}
-        routes = health_routes(checks, "housekeeping", settings.metrics_token, leaving=stop)
         async with side_by_side(housekeeping(backend, stop), stop):
-            await serve_role("housekeeping", routes, backend, listening, stop)
+            await serve_role("housekeeping", [], backend, listening, stop, health=reading_health(backend), leaving=stop)
 
 
 async def housekeeping(backend: Backend, stop: Stop) -> None:

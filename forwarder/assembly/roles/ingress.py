@@ -13,9 +13,10 @@ from forwarder.assembly.roles.role import (
     open_outcomes,
     open_role_backend,
     serve_role,
+    store_checks,
 )
 from forwarder.http.contract import contract_routes
-from forwarder.http.health import health_routes
+from forwarder.http.health import Health
 from forwarder.http.messages import Routes
 from forwarder.ingress.parts import IngressParts, IngressSettings
 from forwarder.ingress.routes import ingress_routes
@@ -43,9 +44,10 @@ async def run_ingress(settings: Settings, listening: Listening, stop: Stop) -> N
         outcomes = await open_outcomes(stack, backend, closing)
         routes = await open_ingress(stack, backend, publisher, outcomes, closing)
         # Without the store it refuses keyed submissions and cancellations, and accepts the rest: it stays ready.
-        lesser = {"store": SqlReader(backend.engine).ready}
-        health = health_routes({"log": publisher.ready}, "ingress", settings.metrics_token, lesser=lesser, leaving=stop)
-        await serve_role("ingress", [*routes, *contract_routes(), *health], backend, listening, closing, leaving=stop)
+        health = Health({"log": publisher.ready}, store_checks(backend))
+        await serve_role(
+            "ingress", [*routes, *contract_routes()], backend, listening, closing, health=health, leaving=stop
+        )
 
 
 async def open_ingress(

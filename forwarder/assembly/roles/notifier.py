@@ -12,16 +12,16 @@ from forwarder.assembly.roles.role import (
     open_limits,
     open_role_backend,
     serve_role,
+    store_checks,
     then_set,
 )
 from forwarder.assembly.webhooks import open_notifier, webhooks_of
 from forwarder.http.contract import contract_routes
-from forwarder.http.health import health_routes
+from forwarder.http.health import Health
 from forwarder.http.messages import Routes
 from forwarder.notifier.api.routes import WebhookApiParts, webhook_routes
 from forwarder.process.supervision import Stop, side_by_side
 from forwarder.settings import Settings
-from forwarder.store.lists.reader import SqlReader
 
 
 async def run_notifier(settings: Settings, listening: Listening, stop: Stop) -> None:
@@ -32,9 +32,8 @@ async def run_notifier(settings: Settings, listening: Listening, stop: Stop) -> 
             pass  # a refused login is no outage to wait out
         notifier = await open_notifier(stack, backend)
         routes = [*await open_webhook_api(stack, backend, stop), *contract_routes()]
-        checks = {**consuming_checks(notifier), "store": SqlReader(backend.engine).ready}
+        checks = {**consuming_checks(notifier), **store_checks(backend)}
         lesser = {"topics_in_step_with_store": partial(topic_check(backend).in_step, settings.topics.results)}
-        health = health_routes(checks, "notifier", settings.metrics_token, lesser=lesser, leaving=stop)
         closing, done = await stack.enter_async_context(lame_duck(backend, stop)), Stop()
 
         async def work() -> None:
@@ -42,7 +41,8 @@ async def run_notifier(settings: Settings, listening: Listening, stop: Stop) -> 
             await closing.wait()  # the webhook API is served until then
 
         async with side_by_side(then_set(done, work()), stop):
-            await serve_role("notifier", [*routes, *health], backend, listening, done, leaving=stop)
+            health = Health(checks, lesser)
+            await serve_role("notifier", routes, backend, listening, done, health=health, leaving=stop)
 
 
 async def open_webhook_api(stack: AsyncExitStack, backend: Backend, stop: Stop) -> Routes:

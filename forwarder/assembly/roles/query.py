@@ -3,9 +3,15 @@
 from contextlib import AsyncExitStack
 
 from forwarder.assembly.backend import Backend
-from forwarder.assembly.roles.role import Listening, lame_duck, open_outcomes, open_role_backend, serve_role
+from forwarder.assembly.roles.role import (
+    Listening,
+    lame_duck,
+    open_outcomes,
+    open_role_backend,
+    reading_health,
+    serve_role,
+)
 from forwarder.http.contract import contract_routes
-from forwarder.http.health import health_routes
 from forwarder.http.messages import Routes
 from forwarder.process.supervision import Stop
 from forwarder.query.parts import QueryParts
@@ -23,9 +29,10 @@ async def run_query(settings: Settings, listening: Listening, stop: Stop) -> Non
         backend = await open_role_backend(stack, settings, "query")
         closing = await stack.enter_async_context(lame_duck(backend, stop))
         routes = await open_query(backend, await open_outcomes(stack, backend, closing))
-        checks = {"store": SqlReader(backend.engine).ready}
-        health = health_routes(checks, "query", settings.metrics_token, leaving=stop)
-        await serve_role("query", [*routes, *contract_routes(), *health], backend, listening, closing, leaving=stop)
+        health = reading_health(backend)
+        await serve_role(
+            "query", [*routes, *contract_routes()], backend, listening, closing, health=health, leaving=stop
+        )
 
 
 async def open_query(backend: Backend, outcomes: OutcomeListener) -> Routes:

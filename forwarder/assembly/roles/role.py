@@ -6,6 +6,7 @@ import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import replace
+from datetime import timedelta
 from typing import Final, Protocol
 
 import structlog
@@ -13,17 +14,19 @@ import structlog
 from forwarder import __version__
 from forwarder.assembly.backend import Backend, open_backend
 from forwarder.assembly.tracing import open_tracer
-from forwarder.http.health import Check
+from forwarder.http.health import Check, Health, health_routes
 from forwarder.http.messages import Routes
 from forwarder.http.server import http_app, serve
-from forwarder.http.tls import ServerTls
+from forwarder.http.tls import ServerTls, certificate_ends
 from forwarder.http.traced import TracedApp
 from forwarder.observability.exposition import tell_build
 from forwarder.process.containment import Where
 from forwarder.process.loops import cancel_all, forever
 from forwarder.process.supervision import BACKLOG, Stop, side_by_side
 from forwarder.settings import Settings
+from forwarder.store.database import refusals_of
 from forwarder.store.deployment import TELL_SECONDS, ProcessRegister, RunningProcess
+from forwarder.store.lists.reader import SqlReader
 from forwarder.store.submissions.port import StoreUnavailable, ThrottleState
 from forwarder.tenancy.access import write_uses
 from forwarder.tenancy.limits import RateLimits, exchange_usage
@@ -36,6 +39,12 @@ Throttles = Callable[[], Sequence[ThrottleState]]
 
 _LAST_SECONDS: Final = 2.0
 """How long a stopping process waits for an unavailable store."""
+
+_REFUSED_SECONDS: Final = 30.0
+"""For how long after a refused write the store counts as full: each process writes more often."""
+
+ENDS_SOON: Final = timedelta(days=14)
+"""A server certificate that ends sooner fails the check `certificate`."""
 
 _log = structlog.get_logger(__name__)
 
@@ -65,6 +74,38 @@ def consuming_checks(stage: Consuming) -> Mapping[str, Check]:
         return not stage.unreadable
 
     return {"consuming": consuming, "topic_readable": readable}
+
+
+def store_checks(backend: Backend) -> Mapping[str, Check]:
+    """Health checks: whether the store answers, and whether it has taken this process's writes of late."""
+    refusals, clock = refusals_of(backend.engine), backend.clock
+    counted, refused_at = refusals.count, float("-inf")
+
+    async def writes() -> bool:
+        nonlocal counted, refused_at
+        if refusals.count != counted:
+            counted, refused_at = refusals.count, clock.monotonic()
+        return clock.monotonic() - refused_at >= _REFUSED_SECONDS
+
+    return {"store": SqlReader(backend.engine).ready, "store_writes": writes}
+
+
+def reading_health(backend: Backend) -> Health:
+    """The health of a process that mostly reads: a store that takes no writes leaves it ready."""
+    checks = store_checks(backend)
+    return Health({"store": checks["store"]}, {"store_writes": checks["store_writes"]})
+
+
+def _certificate_check(backend: Backend) -> Mapping[str, Check]:
+    """Whether the server certificate, if it has one, is valid for longer than `ENDS_SOON`."""
+    tls = backend.settings.tls
+    if tls is None:
+        return {}
+
+    async def lasts() -> bool:
+        return certificate_ends(tls.certificate) - backend.clock.now() > ENDS_SOON
+
+    return {"certificate": lasts}
 
 
 async def open_outcomes(stack: AsyncExitStack, backend: Backend, stop: Stop) -> OutcomeListener:
@@ -110,7 +151,9 @@ async def then_set(done: Stop, work: Awaitable[None]) -> None:
 
 
 @asynccontextmanager
-async def telling_of_itself(role: str, backend: Backend, stop: Stop, throttles: Throttles) -> AsyncIterator[None]:
+async def telling_of_itself(
+    role: str, backend: Backend, stop: Stop, throttles: Throttles, health: Health
+) -> AsyncIterator[None]:
     """Registers this process for operators every few seconds until `stop`, through outages of the store."""
     register, clock = ProcessRegister(backend.engine), backend.clock
     now, host = clock.now(), socket.gethostname()
@@ -119,7 +162,7 @@ async def telling_of_itself(role: str, backend: Backend, stop: Stop, throttles: 
     )
 
     async def step() -> None:
-        seen = replace(this, seen_at=clock.now(), throttles=throttles())
+        seen = replace(this, seen_at=clock.now(), throttles=throttles(), failing=await health.failing())
         await register.report(seen)
         await register.forget_old(seen)
         await clock.sleep(TELL_SECONDS)
@@ -139,11 +182,14 @@ async def serve_role(
     listening: Listening,
     stop: Stop,
     *,
+    health: Health,
     leaving: Stop | None = None,
     throttles: Throttles = tuple,
 ) -> None:
-    """Serves `routes` until `stop`, then lets requests finish within the grace period. `leaving`: set before `stop`, see
-    `lame_duck`. `throttles`: a worker's throttles, for operators."""
+    """Serves `routes` and those of `health` until `stop`, then lets requests finish within the grace period. `leaving`: set before
+    `stop`, see `lame_duck`. `throttles`: a worker's throttles, for operators."""
+    health = replace(health, lesser={**health.lesser, **_certificate_check(backend)})
+    routes = [*routes, *health_routes(health, role, backend.settings.metrics_token, leaving=leaving)]
     listening.listen(BACKLOG)  # one of several on a port must not listen before it serves
     tell_build(role, backend.settings.environment.revision)
     _log.info("process.listening", role=role, port=listening.getsockname()[1])
@@ -154,7 +200,7 @@ async def serve_role(
     settings = backend.settings
     uses = SqlKeyUses(backend.engine)
     async with (
-        telling_of_itself(role, backend, stop, throttles),
+        telling_of_itself(role, backend, stop, throttles, health),
         side_by_side(write_uses(backend.access.uses, uses, backend.clock), stop, until_stopped=True),
     ):
         await serve(

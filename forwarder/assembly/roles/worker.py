@@ -1,6 +1,5 @@
 """The worker process."""
 
-from collections.abc import Mapping
 from contextlib import AsyncExitStack, suppress
 
 import structlog
@@ -8,9 +7,16 @@ import structlog
 from forwarder.assembly.backend import Backend
 from forwarder.assembly.cards import card_parts
 from forwarder.assembly.checks import recovery_check, topic_check
-from forwarder.assembly.roles.role import Listening, consuming_checks, open_role_backend, serve_role, then_set
+from forwarder.assembly.roles.role import (
+    Listening,
+    consuming_checks,
+    open_role_backend,
+    serve_role,
+    store_checks,
+    then_set,
+)
 from forwarder.assembly.secrets import required_keyring
-from forwarder.http.health import Check, health_routes
+from forwarder.http.health import Health
 from forwarder.oversight.assumptions import Facts, broken_assumptions
 from forwarder.pms.auth.shared_grants import RenewalTimes, SharedGrantKeeper
 from forwarder.pms.directory import Traces, open_directory
@@ -18,7 +24,6 @@ from forwarder.pms.http.client import PushPolicy
 from forwarder.pms.registry import registered
 from forwarder.process.supervision import Stop, side_by_side
 from forwarder.settings import Embedded, Settings
-from forwarder.store.lists.reader import SqlReader
 from forwarder.store.rate_loans import SqlLender
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.store.submissions.recorder import Recorder
@@ -39,13 +44,13 @@ async def run_worker(settings: Settings, listening: Listening, stop: Stop) -> No
         publisher = await stack.enter_async_context(backend.log.publisher())
         worker = await open_worker(stack, backend, publisher)
         await _log_broken_assumptions(backend)
-        checks = {**worker_checks(backend, worker), "log": publisher.ready}
-        lesser = lesser_worker_checks(worker)
-        routes = health_routes(checks, "worker", settings.metrics_token, lesser=lesser, leaving=stop)
+        health = worker_health(backend, worker, publisher)
         # Serve health and metrics until the work in progress is done.
         done = Stop()
         async with side_by_side(then_set(done, worker.run(stop)), stop):
-            await serve_role("worker", routes, backend, listening, done, leaving=stop, throttles=worker.throttles)
+            await serve_role(
+                "worker", [], backend, listening, done, health=health, leaving=stop, throttles=worker.throttles
+            )
 
 
 async def open_worker(stack: AsyncExitStack, backend: Backend, publisher: Publisher) -> Worker:
@@ -87,26 +92,18 @@ async def open_worker(stack: AsyncExitStack, backend: Backend, publisher: Publis
     return Worker(parts)
 
 
-def worker_checks(backend: Backend, worker: Worker) -> Mapping[str, Check]:
-    """Ready if it consumes, can decode its topic, its store answers, and the store has everything that the topics record."""
+def worker_health(backend: Backend, worker: Worker, publisher: Publisher) -> Health:
+    """Ready if it consumes, can decode its topic, its log and its store work, and the store is not known to lack what the topics
+    record. A topic that lacks what the store took from it does not stop it."""
 
     async def in_step() -> bool:
-        return worker.in_step
-
-    return {
-        **consuming_checks(worker),
-        "store": SqlReader(backend.engine).ready,
-        "store_in_step_with_topics": in_step,
-    }
-
-
-def lesser_worker_checks(worker: Worker) -> Mapping[str, Check]:
-    """A degraded check that does not stop it: whether the topic has everything that the store took from it."""
+        return not worker.behind
 
     async def whole() -> bool:
         return worker.topic_whole
 
-    return {"topics_in_step_with_store": whole}
+    checks = {**consuming_checks(worker), **store_checks(backend), "store_in_step_with_topics": in_step}
+    return Health({**checks, "log": publisher.ready}, {"topics_in_step_with_store": whole})
 
 
 async def _log_broken_assumptions(backend: Backend) -> None:

@@ -23,13 +23,12 @@ from forwarder.assembly.roles.notifier import open_webhook_api
 from forwarder.assembly.roles.query import open_query
 from forwarder.assembly.roles.role import Listening, open_outcomes, open_role_backend, serve_role
 from forwarder.assembly.roles.simulator import simulated_pms
-from forwarder.assembly.roles.worker import lesser_worker_checks, open_worker, worker_checks
+from forwarder.assembly.roles.worker import open_worker, worker_health
 from forwarder.assembly.start import settings_and_logging
 from forwarder.assembly.webhooks import open_notifier
 from forwarder.cli.run.serve import Host, Port, listen
 from forwarder.console.service import console_refusal, open_console
 from forwarder.http.contract import contract_routes
-from forwarder.http.health import health_routes
 from forwarder.http.server import http_app, serve
 from forwarder.operate.output import say
 from forwarder.process.addresses import is_local
@@ -233,15 +232,11 @@ async def run_everything(settings: Settings, listening: Listening, stop: Stop, r
             notifier = await open_notifier(stack, backend)
             journal = settings.environment.data_dir / "simulator.jsonl"
             world = stack.enter_context(World(backend.clock, calendars=False, journal=journal))
-            checks = {**worker_checks(backend, worker), "log": publisher.ready}
+            health = worker_health(backend, worker, publisher)
             reading = [*await open_query(backend, outcomes), *await open_webhook_api(stack, backend, stop)]
             callers = [*ingress, *reading, *contract_routes()]
             operators = [] if console_refusal(settings, listening) else await open_console(backend)
-            routes = [
-                *callers,
-                *operators,
-                *health_routes(checks, metrics_token=settings.metrics_token, lesser=lesser_worker_checks(worker)),
-            ]
+            routes = [*callers, *operators]
             simulated = simulator_below(_SIMULATOR, simulated_pms(world))
             if aside is None:
                 routes.append(simulated)
@@ -254,7 +249,7 @@ async def run_everything(settings: Settings, listening: Listening, stop: Stop, r
                 side_by_side(housekeeping(backend, stop), stop),
             ):
                 await ready(backend, simulator)
-                await serve_role("up", routes, backend, listening, stop, throttles=worker.throttles)
+                await serve_role("up", routes, backend, listening, stop, health=health, throttles=worker.throttles)
 
 
 def _with_simulator(settings: Settings, url: str) -> Settings:

@@ -42,7 +42,7 @@ class AccountPages:
 
     async def _read(self) -> tuple[Backlog, Mapping[str, PmsState]]:
         parts = self._parts
-        work = await read_backlog(parts.standing, parts.tenancy, parts.clock)
+        work = await read_backlog(parts.backlog, parts.tenancy, parts.clock)
         return work, pms_states(await parts.processes.processes(), work.at)
 
     async def list(self, _visit: Visit) -> Page:
@@ -80,7 +80,7 @@ class AccountPages:
         values = {
             "account": account,
             "backlog": backlog,
-            "next_try": await self._parts.overview.next_try(account.id),
+            "waiting": await self._parts.backlog.waiting(account.id),
             "now": work.at,
             "state": states.get(account.id),
             "given": _given(account, form),

@@ -95,7 +95,7 @@ class DeadLetterPages:
         """The counts by the store's index, while the letters are still being read."""
         failed = [
             each
-            for each in await self._parts.standing.failed()
+            for each in await self._parts.backlog.failed()
             if wanted.account in {None, each.account_id} and wanted.failure_class in {None, each.failure_class}
         ]
         failed.sort(key=lambda each: (-each.count, each.account_id))

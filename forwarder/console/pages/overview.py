@@ -1,45 +1,34 @@
-"""The first page: problems, throughput, and the state of each account's PMS."""
+"""The first page: what is wrong, throughput, and the state of each account's PMS; of all that, what can be read."""
 
 import asyncio
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from forwarder.console.guard import Visit
 from forwarder.console.recent import Recent
-from forwarder.console.responses import Page, address
-from forwarder.console.service import ConsoleParts
+from forwarder.console.responses import HOME, Page
+from forwarder.console.service import AWAY_SECONDS, ConsoleParts
+from forwarder.operate.deployment.conditions import findings_of
+from forwarder.operate.deployment.status import DeploymentStatus
 from forwarder.operate.deployment.throughput import AccountOutcomes, Flow, FlowNow, PmsState, pms_states
-from forwarder.oversight.backlog import (
-    AccountBacklog,
-    AccountState,
-    Backlog,
-    GroupLag,
-    read_backlog,
-    read_lag,
-)
-from forwarder.tenancy.port import Endpoint
+from forwarder.oversight.backlog import AccountBacklog
+from forwarder.store.deployment import RunningProcess
+from forwarder.topics.port import LogUnavailable
 
-if TYPE_CHECKING:
-    from forwarder.store.deployment import RunningProcess
-
-_LAG_SECONDS: Final = 60.0
-_OLD_SECONDS: Final = 300.0
-_SLOW_SECONDS: Final = 30.0
 _NAMED: Final = 20
 _ROWS: Final = 50
 
 
 @dataclass(frozen=True, slots=True)
 class Attention:
-    """A problem, with the page to open. `bad`: urgent."""
+    """A problem and its remedy, with the page to open, if one shows it. `bad`: urgent."""
 
-    who: str
     what: str
+    remedy: str
     where: str
-    bad: bool = True
+    bad: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,22 +49,8 @@ class _AccountRow:
         return (left_alone, work.in_doubt + self.failed, work.pending, self.outcomes.kinds.total())
 
 
-@dataclass(frozen=True, slots=True)
-class _Seen:
-    flow: FlowNow
-    lags: Sequence[GroupLag]
-    work: Backlog
-    endpoints: Sequence[Endpoint]
-    processes: "Sequence[RunningProcess]"
-
-    @property
-    def pms(self) -> Mapping[str, PmsState]:
-        """How workers throttle each account's PMS."""
-        return pms_states(self.processes, self.work.at)
-
-
 class OverviewPage:
-    """The overview."""
+    """The overview. Without Kafka it has no throughput and lag; without the database no backlog, accounts and processes."""
 
     def __init__(self, parts: ConsoleParts) -> None:
         self._parts = parts
@@ -83,22 +58,19 @@ class OverviewPage:
         self._recent = Recent(self._read, parts.clock)
 
     async def show(self, _visit: Visit) -> Page:
-        seen = await self._recent.get()
-        outcomes = seen.flow.outcomes
-        pms = seen.pms
-        rows = [
-            _AccountRow(each, outcomes.get(each.account_id, AccountOutcomes()), pms.get(each.account_id))
-            for each in seen.work.accounts
-        ]
-        rows.sort(key=lambda row: row.rank, reverse=True)
-        attention = [*_attention(seen, rows)]
-        values = {"flow": seen.flow, "lags": seen.lags, "work": seen.work, "accounts": rows[:_ROWS]}
-        others = {"more_accounts": max(len(rows) - _ROWS, 0), "now": seen.work.at, "processes": _runs(seen)}
+        status, flow = await self._recent.get()
+        rows = _rows(status, flow)
+        attention = [Attention(each.says, each.mend, _address(each.page), each.urgent) for each in findings_of(status)]
         return Page(
             "overview.html",
             {
-                **values,
-                **others,
+                "flow": flow,
+                "log": status.log,
+                "work": None if status.store is None else status.store.work,
+                "accounts": rows[:_ROWS],
+                "more_accounts": max(len(rows) - _ROWS, 0),
+                "now": status.at,
+                "processes": [] if status.store is None else _runs(status.store.processes, status.at),
                 "attention": attention[:_NAMED],
                 "unnamed": max(len(attention) - _NAMED, 0),
                 "pending": sum(row.backlog.work.pending for row in rows),
@@ -107,68 +79,32 @@ class OverviewPage:
             },
         )
 
-    async def _read(self) -> _Seen:
-        parts = self._parts
-        return _Seen(
-            *await asyncio.gather(
-                self._flow.read(),
-                read_lag(parts.log, parts.groups, parts.clock),
-                read_backlog(parts.standing, parts.tenancy, parts.clock),
-                parts.webhooks.endpoints(None),
-                parts.processes.processes(),
-            )
-        )
+    async def _read(self) -> tuple[DeploymentStatus, FlowNow | None]:
+        return await asyncio.gather(self._parts.status.read(), self._flow_now())
+
+    async def _flow_now(self) -> FlowNow | None:
+        try:
+            async with asyncio.timeout(AWAY_SECONDS):
+                return await self._flow.read()
+        except (LogUnavailable, TimeoutError):
+            return None
 
 
-def _attention(seen: _Seen, rows: Sequence[_AccountRow]) -> Iterator[Attention]:
-    """Problems, most urgent first."""
-    yield from _of_flow(seen)
-    yield from _of_pms(rows)
-    for row in rows:
-        yield from _waiting(row, seen.work.at)
-    yield from _of_webhooks(seen)
+def _address(page: str) -> str:
+    return page if page.startswith("#") or not page else HOME + page
 
 
-def _of_flow(seen: _Seen) -> Iterator[Attention]:
-    for each in seen.lags:
-        if each.seconds > _LAG_SECONDS:
-            what = f"is {each.messages:,} messages and {each.seconds:,.0f} s behind"
-            yield Attention(each.group.name, what, address("/topics"))
-    for role, running, silent in _by_role(seen):
-        if silent and not running:
-            what = (
-                "does not run: the last one was killed, or lost the store. Read the end of its log, then start it again"
-            )
-            yield Attention(role, what, "#processes")
-
-
-def _of_pms(rows: Sequence[_AccountRow]) -> Iterator[Attention]:
-    for row in rows:
-        if row.pms is not None and row.pms.left_alone:
-            where = address(f"/accounts/{row.backlog.account_id}")
-            what = f"is left alone, its PMS fails: {row.pms.reason or 'unknown'}; {row.backlog.work.pending:,} wait. Probe it"
-            yield Attention(row.backlog.account_id, what, where, bad=row.backlog.work.pending > 0)
-    for row in rows:
-        if row.backlog.work.in_doubt:
-            where = address("/in-doubt", account=row.backlog.account_id)
-            yield Attention(row.backlog.account_id, f"{row.backlog.work.in_doubt:,} in doubt", where)
-    for row in rows:
-        for failed in row.backlog.failed:
-            where = address("/dead-letters", account=failed.account_id, **{"class": failed.failure_class})
-            yield Attention(failed.account_id, f"{failed.count:,} failed: {failed.failure_class}", where)
-
-
-def _of_webhooks(seen: _Seen) -> Iterator[Attention]:
-    known = {endpoint.id: endpoint for endpoint in seen.endpoints}
-    for due in seen.work.endpoints:
-        late = (seen.work.at - due.first_due_at).total_seconds()
-        if late > _LAG_SECONDS and due.endpoint_id in known:
-            what = f"{due.pending:,} deliveries wait, the first {late:,.0f} s too long"
-            yield Attention(due.endpoint_id, what, address(f"/webhooks/{due.endpoint_id}"), bad=False)
-    for endpoint in seen.endpoints:
-        if not endpoint.enabled:
-            what = f"is disabled ({endpoint.disabled_reason or 'by hand'})"
-            yield Attention(endpoint.id, what, address(f"/webhooks/{endpoint.id}"), bad=False)
+def _rows(status: DeploymentStatus, flow: FlowNow | None) -> list[_AccountRow]:
+    """A row for each account, those with the most urgent problems first."""
+    if status.store is None or status.store.work is None:
+        return []
+    outcomes: Mapping[str, AccountOutcomes] = {} if flow is None else flow.outcomes
+    pms: Mapping[str, PmsState] = pms_states(status.store.processes, status.at)
+    rows = [
+        _AccountRow(each, outcomes.get(each.account_id, AccountOutcomes()), pms.get(each.account_id))
+        for each in status.store.work.accounts
+    ]
+    return sorted(rows, key=lambda row: row.rank, reverse=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,41 +120,17 @@ class _Runs:
     hosts: Sequence[str]
 
 
-def _by_role(seen: _Seen) -> Sequence[tuple[str, int, int]]:
-    """For each role the numbers of running and silent processes."""
-    silent = Counter(each.role for each in seen.processes if each.silent(seen.work.at))
-    every = Counter(each.role for each in seen.processes)
-    return [(role, count - silent[role], silent[role]) for role, count in sorted(every.items())]
-
-
-def _runs(seen: _Seen) -> Sequence[_Runs]:
+def _runs(processes: Sequence[RunningProcess], now: datetime) -> Sequence[_Runs]:
     groups: dict[tuple[str, str, str], list[RunningProcess]] = {}
-    for each in seen.processes:
+    for each in processes:
         groups.setdefault((each.role, each.version, each.revision), []).append(each)
     return [
         _Runs(
             *key,
             count=len(them),
-            silent=sum(each.silent(seen.work.at) for each in them),
+            silent=sum(each.silent(now) for each in them),
             since=min(each.started_at for each in them),
             hosts=sorted({each.host for each in them}),
         )
         for key, them in sorted(groups.items())
     ]
-
-
-def _waiting(row: _AccountRow, now: datetime) -> Iterator[Attention]:
-    """Problems of one account before anything has failed."""
-    account, work = row.backlog.account_id, row.backlog.work
-    where = address(f"/accounts/{account}")
-    if row.backlog.state is AccountState.PAUSED:
-        yield Attention(account, f"is paused; {work.pending:,} wait", where, bad=False)
-    elif row.backlog.state is AccountState.UNKNOWN and work.pending:
-        yield Attention(account, f"is no longer an account; {work.pending:,} wait", where)
-    elif work.oldest_pending_at is not None and (now - work.oldest_pending_at).total_seconds() > _OLD_SECONDS:
-        age = (now - work.oldest_pending_at).total_seconds() / 60
-        where = address("/submissions", account=account, status="PENDING")
-        yield Attention(account, f"{work.pending:,} pending, the oldest for {age:,.0f} min", where, bad=False)
-    typical = row.outcomes.typical_seconds
-    if typical is not None and typical > _SLOW_SECONDS:
-        yield Attention(account, f"is slow: typically {typical:,.0f} s to its outcome", where, bad=False)

@@ -15,6 +15,7 @@ from rich.text import Text
 
 from forwarder.assembly.start import settings_and_logging
 from forwarder.operate.command import stop_on_signal
+from forwarder.operate.deployment.conditions import findings_of, until
 from forwarder.operate.deployment.status import (
     AccountStatus,
     DeploymentStatus,
@@ -31,13 +32,13 @@ from forwarder.settings import Settings
 if TYPE_CHECKING:
     from forwarder.store.deployment import RunningProcess
 
-_FINDINGS: Final = 9
+_FINDINGS: Final = 8
 _ACCOUNTS: Final = 8
 """How many accounts a terminal's page shows; a pipe gets all of them."""
 
 _ACCOUNT: Final = (
     "id=backlog.account_id state=backlog.state pending=backlog.work.pending oldestPendingAt=backlog.work.oldest_pending_at "
-    "due=backlog.work.due inDoubt=backlog.work.in_doubt nextTryAt=next_try.due_at reason=next_try.reason"
+    "due=backlog.work.due inDoubt=backlog.work.in_doubt nextTryAt=waiting.due_at"
 )
 
 _Line = tuple[str, str]
@@ -68,7 +69,7 @@ async def _once(settings: Settings, *, as_json: bool) -> bool:
         console().print(_page(found))
     else:
         show_lines(text for text, _ in lines_of(found))
-    return found.well
+    return not findings_of(found)
 
 
 async def _watch(settings: Settings, every: float, *, as_json: bool) -> bool:
@@ -83,7 +84,7 @@ async def _watch(settings: Settings, every: float, *, as_json: bool) -> bool:
                     found = await reader.read()
                     live.update(_page(found), refresh=True)
         console().print(_page(found))
-    return found.well
+    return not findings_of(found)
 
 
 async def _repeat(
@@ -96,7 +97,7 @@ async def _repeat(
         else:
             show_lines(text for text, _ in lines_of(found))
         if await _stopped(stop, every):
-            return found.well
+            return not findings_of(found)
         found = await reader.read()
 
 
@@ -114,11 +115,11 @@ def _page(found: DeploymentStatus) -> Lines:
 
 def lines_of(found: DeploymentStatus, *, findings: int | None = None, accounts: int | None = None) -> Iterator[_Line]:
     """The lines of the page, with at most this many findings and accounts."""
-    unwell = found.findings
+    unwell = findings_of(found)
     yield (f"OK  {iso(found.at)}", "bold green") if not unwell else (f"DEGRADED  {iso(found.at)}", "bold red")
     for finding in unwell[:findings]:
-        yield printable(f"! {finding.says}"), "red"
-        yield printable(f"    {finding.mend}"), "cyan"
+        yield f"! {finding.says}", "red" if finding.urgent else "yellow"
+        yield f"    {finding.mend}", "cyan"
     if findings is not None and len(unwell) > findings:
         yield f"! and {len(unwell) - findings} more: forwarder status | less", "red"
     yield "", ""
@@ -130,7 +131,7 @@ def lines_of(found: DeploymentStatus, *, findings: int | None = None, accounts: 
         yield printable(f"store: away: {found.store_fault}"), "red"
     else:
         yield from _process_lines(found.store.processes, found.at)
-        yield from _store_lines(found.store, accounts)
+        yield from _store_lines(found.store, accounts, found.at)
 
 
 def _log_lines(log: LogStatus) -> Iterator[_Line]:
@@ -151,7 +152,7 @@ def _process_lines(processes: "Sequence[RunningProcess]", now: datetime) -> Iter
         yield printable(f"role {role}: {count} {state}, version {version}, revision {revision or 'unknown'}"), ""
 
 
-def _store_lines(store: StoreStatus, accounts: int | None) -> Iterator[_Line]:
+def _store_lines(store: StoreStatus, accounts: int | None, now: datetime) -> Iterator[_Line]:
     size = f"; {decimal(store.size_bytes)} on disk" if store.current else ""
     yield f"tables: at {', '.join(store.revisions) or 'nothing'}, this version wants {store.wanted_revision}{size}", ""
     if not store.current:
@@ -168,22 +169,23 @@ def _store_lines(store: StoreStatus, accounts: int | None) -> Iterator[_Line]:
     yield f"audit: {store.audit_entries:,} entries", ""
     shown = store.accounts[:accounts]
     for account in shown:
-        yield printable(_account_line(account)), ""
+        yield printable(_account_line(account, now)), ""
     if len(shown) < len(store.accounts):
         yield f"and {len(store.accounts) - len(shown)} accounts more", ""
     if not store.accounts:
         yield "accounts: nothing waits", ""
 
 
-def _account_line(account: AccountStatus) -> str:
-    backlog, work, tried = account.backlog, account.backlog.work, account.next_try
+def _account_line(account: AccountStatus, now: datetime) -> str:
+    backlog, work, waiting = account.backlog, account.backlog.work, account.waiting
     parts = [f"account {backlog.account_id}: {backlog.state.value}", f"{work.pending:,} wait"]
     if work.oldest_pending_at is not None:
         parts.append(f"the oldest since {iso(work.oldest_pending_at)}")
     if work.in_doubt:
         parts.append(f"{work.in_doubt:,} in doubt")
-    if tried is not None:
-        parts.append(f"next try {iso(tried.due_at)}{f' after {tried.reason}' if tried.reason else ''}")
+    parts += [f"{count:,} after {reason}" for reason, count in waiting.reasons.items() if reason is not None]
+    if waiting.due_at is not None:
+        parts.append(f"next try {until(waiting.due_at, now)}")
     return ", ".join(parts)
 
 
@@ -192,8 +194,17 @@ def _account_line(account: AccountStatus) -> str:
 
 def status_json(found: DeploymentStatus) -> dict[str, Any]:
     """The same for programs."""
+    findings = findings_of(found)
     return {
-        **picked(found, "at well findings"),
+        **picked(found, "at"),
+        "well": not findings,
+        "findings": [
+            {
+                **picked(each, "name=condition.name severity=condition.severity says mend"),
+                "runbook": each.condition.runbook,
+            }
+            for each in findings
+        ],
         "log": {"fault": found.log_fault} if found.log is None else _log_json(found.log),
         "store": {"fault": found.store_fault} if found.store is None else _store_json(found.store),
     }
@@ -214,9 +225,17 @@ def _log_json(log: LogStatus) -> dict[str, Any]:
 def _store_json(store: StoreStatus) -> dict[str, Any]:
     return {
         **picked(store, "revisions wantedRevision current sizeBytes"),
-        "processes": [picked(each, "role version revision host startedAt seenAt") for each in store.processes],
+        "processes": [picked(each, "role version revision host startedAt seenAt failing") for each in store.processes],
+        "setAside": [picked(each, "class=failure_class messages firstAt lastAt") for each in store.set_aside],
         "workers": [picked(each, "id=worker_id leaseSeconds") for each in store.workers],
-        "accounts": [picked(each, _ACCOUNT) for each in store.accounts],
+        "accounts": [
+            {
+                **picked(each, _ACCOUNT),
+                "reason": each.waiting.most and each.waiting.most[0],
+                "reasons": {name: count for name, count in each.waiting.reasons.items() if name is not None},
+            }
+            for each in store.accounts
+        ],
         "failed": dict(store.failed_by_class or {}),
         "webhooks": [
             {

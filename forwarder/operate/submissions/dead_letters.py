@@ -21,13 +21,14 @@ from forwarder.operate.output import (
     json_line,
     note,
     picked,
+    report,
     say,
     show_json,
     show_one,
     show_rows,
 )
 from forwarder.process.clock import SystemClock
-from forwarder.reservation.failures import FAILURE_CLASS, FAILURE_CLASSES, FORGED, UNDECODABLE
+from forwarder.reservation.failures import FAILURE_CLASS, FAILURE_CLASSES, FORGED, SET_ASIDE, UNDECODABLE
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.parsing import whole_number
 from forwarder.topics.codec import Undecodable, decode_data, header
@@ -330,6 +331,27 @@ def show(
         show_json({**about, "headers": headers_of(message), "raw" if raw else "value": value})
     else:
         _show_whole(about, headers_of(message), value)
+
+
+def acknowledge(
+    failure_class: Annotated[
+        str, typer.Argument(metavar="CLASS", help=f"The class: {', '.join(SET_ASIDE)}.", show_default=False)
+    ],
+    as_json: AsJson = False,
+) -> None:
+    """Acknowledge messages that workers set aside, once you know where they came from: status and alert end.
+
+    The dead letters stay. Further messages of the class are reported again.
+    """
+    if failure_class not in SET_ASIDE:
+        raise WrongUsage(f"Messages are set aside as {', '.join(SET_ASIDE)}; {failure_class!r} is none of these.")
+    count = with_backend(partial(_acknowledge, failure_class))
+    report({"class": failure_class, "acknowledged": count}, f"{count:,} acknowledged.", as_json=as_json)
+
+
+async def _acknowledge(failure_class: str, backend: Backend) -> int:
+    async with backend.audit.operation("dead_letters.acknowledge", target=failure_class):
+        return await backend.repairs.acknowledge(failure_class)
 
 
 async def _read(letter_id: str, backend: Backend) -> tuple[Letter, LetterState, Message]:

@@ -33,6 +33,7 @@ from forwarder.operate.submissions.dead_letters import (
     OfClass,
     Since,
     Until,
+    acknowledge,
     all_of,
     letters_of,
     list_letters,
@@ -150,7 +151,7 @@ _SHOWN: Final = 20
 
 def commands() -> Commands:
     """list, show, replay"""
-    return {"list": list_letters, "show": show, "replay": replay}
+    return {"list": list_letters, "show": show, "replay": replay, "acknowledge": acknowledge}
 
 
 def replay(

@@ -27,10 +27,10 @@ from forwarder.operate.output import (
 )
 from forwarder.operate.tenants.accounts import (
     PUBLISHED,
-    Accounts,
     AccountSettings,
     BadTerm,
     account_of,
+    accounts_of,
     base_url_of,
     checks_of,
     rate_of,
@@ -41,7 +41,7 @@ from forwarder.pms.port import SYSTEM_TLS, BadOptions, ClientTls
 from forwarder.reservation.duplicates import DEFAULT_WINDOW_SECONDS, MAX_WINDOW_SECONDS
 from forwarder.reservation.submission import SHADOW_MARK
 from forwarder.store.deployment import BacklogReader
-from forwarder.store.lists.port import AccountWork, NextTry
+from forwarder.store.lists.port import AccountWork, Waiting
 from forwarder.tenancy.port import SIMILAR, Account
 
 T = TypeVar("T")
@@ -219,7 +219,7 @@ def add(
     account = replace(Account(new_id, workspace, kind, "", "", options=options), **terms.settings())
     secret, tls = terms.secret(), terms.tls()
     with _options_in_words(kind):
-        with_backend(lambda backend: _accounts(backend).add(account, secret, tls))
+        with_backend(lambda backend: accounts_of(backend).add(account, secret, tls))
     sentence = f"Account {new_id} added. `forwarder account probe {new_id}` tests the PMS credentials."
     report({"id": new_id}, sentence, as_json=as_json)
 
@@ -262,7 +262,7 @@ def change(
     secret = None if terms.credential is None and terms.credential_file is None else terms.secret()
     with _options_in_words(account_id):
         changed = with_backend(
-            lambda backend: _accounts(backend).change(
+            lambda backend: accounts_of(backend).change(
                 account_id,
                 credential=secret,
                 options=options,
@@ -271,7 +271,7 @@ def change(
                 **settings,
             )
         )
-    report(_row(changed), f"Account {account_id} changed; all processes see it within seconds.", as_json=as_json)
+    report(_row(changed), f"Account {account_id} changed; all processes use it within seconds.", as_json=as_json)
 
 
 def _term(option: str, read: Callable[[str], T], text: str) -> T:
@@ -285,19 +285,19 @@ def _term(option: str, read: Callable[[str], T], text: str) -> T:
 def show(account_id: _Id, as_json: AsJson = False) -> None:
     """Show one account: its settings and options, its backlog, and its next try. Its credential is not shown."""
 
-    async def run(backend: Backend) -> tuple[Account, AccountWork | None, NextTry | None]:
-        found = await account_of(backend.tenancy, account_id)
-        works = await BacklogReader(backend.engine).accounts(now=backend.clock.now())
+    async def run(backend: Backend) -> tuple[Account, AccountWork | None, Waiting]:
+        found, reader = await account_of(backend.tenancy, account_id), BacklogReader(backend.engine)
+        works = await reader.accounts(now=backend.clock.now())
         work = next((each for each in works if each.account_id == account_id), None)
-        return found, work, await backend.overview.next_try(account_id)
+        return found, work, await reader.waiting(account_id)
 
-    account, work, tried = with_backend(run)
+    account, work, waiting = with_backend(run)
     standing = {
         "pending": 0 if work is None else work.pending,
         "oldestPendingAt": work and work.oldest_pending_at,
         "inDoubt": 0 if work is None else work.in_doubt,
-        "nextTryAt": tried and tried.due_at,
-        "lastReason": tried and tried.reason,
+        "nextTryAt": waiting.due_at,
+        "lastReason": waiting.most and waiting.most[0],
     }
     show_one({**_row(account), **standing}, as_json=as_json)
 
@@ -331,10 +331,6 @@ def probe(
 
 def _step_row(step: ProbeStep) -> tuple[str, ...]:
     return (step.ended, step.name, "" if step.seconds is None else f"{step.seconds * 1000:.0f} ms", step.says)
-
-
-def _accounts(backend: Backend) -> Accounts:
-    return Accounts(backend.tenancy, backend.sealer, plaintext=backend.settings.environment.plaintext_to_pms)
 
 
 @contextmanager

@@ -4,9 +4,10 @@ console both parse an account's terms here. To pause or resume an account, `Tena
 import math
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final, TypedDict, Unpack
 
+from forwarder.assembly.backend import Backend
 from forwarder.pms.auth.shared_grants import credential_digest
 from forwarder.pms.built_in import traits_of
 from forwarder.pms.encryption import Plaintext, is_encrypted
@@ -16,6 +17,9 @@ from forwarder.pms.registry import check_options
 from forwarder.reservation.checks.plausibility import CHECKS
 from forwarder.tenancy.port import SIMILAR, Account, NotKnown, Sealer, Similar, TenancyAdmin
 from forwarder.tenancy.sealing import of_client_key, of_credential, with_credential
+
+_KNOWN_WITHIN: Final = timedelta(seconds=10)
+"""How long workers may know an account as it was before a change."""
 
 PUBLISHED: Final = "published"
 """In place of a rate: the published limit of the account's kind of PMS."""
@@ -50,6 +54,16 @@ class AccountSettings(TypedDict, total=False):
     same_pms_before: datetime | None
 
 
+def accounts_of(backend: Backend) -> "Accounts":
+    """The accounts of an open deployment."""
+
+    async def hasten(account_id: str) -> int:
+        return await backend.repairs.hasten(account_id, at=backend.clock.now() + _KNOWN_WITHIN)
+
+    plaintext = backend.settings.environment.plaintext_to_pms
+    return Accounts(backend.tenancy, backend.sealer, plaintext=plaintext, hasten=hasten)
+
+
 async def account_of(tenancy: TenancyAdmin, account_id: str) -> Account:
     """The account. Raises `NotKnown`."""
     account = next((known for known in await tenancy.accounts() if known.id == account_id), None)
@@ -60,7 +74,7 @@ async def account_of(tenancy: TenancyAdmin, account_id: str) -> Account:
 
 class Accounts:
     """Adds and changes the accounts of `tenancy`. `sealer` fetches the key to seal credentials with. `plaintext`: which data may
-    go to other machines over plain http."""
+    go to other machines over plain http. `hasten` makes an account's waiting submissions due once workers know a change."""
 
     def __init__(
         self,
@@ -68,10 +82,12 @@ class Accounts:
         sealer: Callable[[], Awaitable[Sealer]],
         *,
         plaintext: Plaintext = Plaintext.NOTHING,
+        hasten: Callable[[str], Awaitable[int]] | None = None,
     ) -> None:
         self._tenancy = tenancy
         self._sealer = sealer
         self._plaintext = plaintext
+        self._hasten = hasten
 
     async def add(self, account: Account, credential: str, tls: ClientTls = SYSTEM_TLS) -> None:
         """Adds `account` with this credential and its own TLS material. Raises `UnknownKind`, `BadOptions`, `NotEncrypted`,
@@ -91,8 +107,8 @@ class Accounts:
         **settings: Unpack[AccountSettings],
     ) -> Account:
         """Changes and returns the account. `options` replaces all of its options, or only those that it names; None removes
-        one. `tls` replaces all of its TLS material. Grants obtained with an old credential are deleted. Raises `BadOptions`,
-        `NotEncrypted`, `NotKnown`."""
+        one. `tls` replaces all of its TLS material. Grants obtained with an old credential are deleted. After a new address,
+        credential or TLS, waiting submissions are tried at once. Raises `BadOptions`, `NotEncrypted`, `NotKnown`."""
         account = await account_of(self._tenancy, account_id)
         wanted = dict(options) if all_options else {**account.options, **options}
         kept = {name: value for name, value in wanted.items() if value is not None}
@@ -109,6 +125,8 @@ class Accounts:
         await self._tenancy.put_account(changed, replace=True)
         if credential is not None:
             await self._tenancy.forget_grants(account_id, but=credential_digest(credential))
+        if self._hasten is not None and (credential, tls, changed.base_url) != (None, None, account.base_url):
+            await self._hasten(account_id)
         return changed
 
     def _check(self, account: Account) -> None:

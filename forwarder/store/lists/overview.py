@@ -20,7 +20,6 @@ from forwarder.store.database import Database
 from forwarder.store.lists.port import (
     LONGEST_LAG,
     AskedFor,
-    NextTry,
     Searched,
     StoredSubmission,
     SubmissionFilter,
@@ -60,11 +59,6 @@ _SUMMARY: Final = columns_of(
 _TIMES: Final[Mapping[DialectName, sa.Executable]] = {
     "postgresql": sa.text("SELECT clock_timestamp()"),
     "sqlite": sa.text("SELECT strftime('%Y-%m-%dT%H:%M:%fZ', 'now')"),
-}
-
-_SIZES: Final[Mapping[DialectName, sa.Executable]] = {
-    "postgresql": sa.text("SELECT pg_database_size(current_database())"),
-    "sqlite": sa.text("SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()"),
 }
 
 _ASKED: Final = columns_of(reservations, "request_id account_id request evidence pms_reservation_id doubles")
@@ -189,27 +183,11 @@ class Overview:
             if is_wanted(wanted, each.account_id, text, (each.reason, each.problem_code))
         ]
 
-    async def next_try(self, account_id: str) -> NextTry | None:
-        """The first waiting submission that no worker holds."""
-        # Literally the condition and order of the index of due rows.
-        waiting = (_row.account_id == account_id, _row.due_at.is_not(None), _row.leased_by.is_(None))
-        first = sa.select(_row.due_at, _row.attempts).where(*waiting).order_by(_row.due_at, _row.id).limit(1)
-        rows = await self._database.read(first)
-        if not rows:
-            return None
-        attempts = attempts_of(rows[0].attempts)
-        return NextTry(rows[0].due_at, attempts[-1].reason if attempts else None)
-
     async def time(self) -> datetime:
         """The database's clock."""
         rows = await self._database.read(_TIMES[self._database.dialect])
         shown: datetime | str = rows[0][0]
         return datetime.fromisoformat(shown) if isinstance(shown, str) else shown
-
-    async def size(self) -> int:
-        """The size of the database on disk in bytes, including its indexes."""
-        rows = await self._database.read(_SIZES[self._database.dialect])
-        return int(rows[0][0])
 
     async def unpublished(self, submission_id: int) -> Sequence[int]:
         """The revisions of the submission's events that are not known to be published."""

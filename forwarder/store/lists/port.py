@@ -193,11 +193,34 @@ class Searched:
 
 
 @dataclass(frozen=True, slots=True)
-class NextTry:
-    """When the account's next work is due, and why its last try failed, if there was one."""
+class Waiting:
+    """What an account's pending submissions wait for. `due_at`: when the first one that no worker holds is, or was, due.
+    `reasons`: of the first thousand, how many failed at their last try for each reason; None for those not tried yet."""
 
-    due_at: datetime
-    reason: str | None
+    due_at: datetime | None = None
+    reasons: Mapping[str | None, int] = field(default_factory=dict)
+
+    @property
+    def most(self) -> tuple[str, int] | None:
+        """The reason that most of those that were tried have, and how many that are; None if none was tried."""
+        tried = [(count, reason) for reason, count in self.reasons.items() if reason is not None]
+        count, reason = max(tried, default=(0, ""))
+        return (reason, count) if tried else None
+
+    @property
+    def sampled(self) -> int:
+        """How many `reasons` is about."""
+        return sum(self.reasons.values())
+
+
+@dataclass(frozen=True, slots=True)
+class SetAsideMessages:
+    """Messages of one class that were set aside as dead letters, and not acknowledged since."""
+
+    failure_class: str
+    messages: int
+    first_at: datetime
+    last_at: datetime
 
 
 @dataclass(frozen=True, slots=True)

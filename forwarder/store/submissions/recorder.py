@@ -11,13 +11,23 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from forwarder.process.containment import FAULTS, Where, contained
-from forwarder.store.sql import BATCH, Moment, as_batch, batch_of, columns_of, key_among, key_batch, same_key
+from forwarder.store.sql import (
+    BATCH,
+    Moment,
+    as_batch,
+    batch_of,
+    columns_of,
+    insert_into,
+    key_among,
+    key_batch,
+    same_key,
+)
 from forwarder.store.submissions.cancellations import CANCEL_REQUESTED, CONFIRMED
 from forwarder.store.submissions.intake import SubmissionIntake
 from forwarder.store.submissions.leases import HELD, UNREADABLE_RESTS, postpone
 from forwarder.store.submissions.port import Ended, OutboxEvent, Postponed
 from forwarder.store.submissions.rows import event_of, outcome_batch, postponed_row
-from forwarder.store.tables import IS_SET_ASIDE, outbox, reservations
+from forwarder.store.tables import IS_SET_ASIDE, outbox, reservations, set_aside
 
 
 class Recorder(SubmissionIntake):
@@ -107,6 +117,13 @@ class Recorder(SubmissionIntake):
         """Note that an event could not be published, and return it no more before `until`."""
         values = {"faults": outbox.c.faults + 1, "error_id": error_id, "publish_attempted_at": until}
         await self._database.run(sa.update(outbox).where(outbox.c.id == outbox_id).values(values))
+
+    async def note_set_aside(self, failure_class: str, messages: int, *, now: datetime) -> None:
+        """Counts messages that were set aside as dead letters of that class. One that is delivered again counts twice."""
+        row = {"failure_class": failure_class, "messages": messages, "first_at": now, "last_at": now}
+        new = insert_into(self._database.dialect, set_aside).values(row)
+        known = {"messages": set_aside.c.messages + new.excluded.messages, "last_at": new.excluded.last_at}
+        await self._database.run(new.on_conflict_do_update(index_elements=["failure_class"], set_=known))
 
     async def kept_events(self) -> int:
         """How many events could not be published and are still in the outbox."""

@@ -31,7 +31,7 @@ from forwarder.store.submissions.duplicates import replaced_by
 from forwarder.store.submissions.port import Attempt, Ended, Work
 from forwarder.store.submissions.recorder import finish_where, outcomes
 from forwarder.store.submissions.rows import natural_columns, outcome_batch, work_of
-from forwarder.store.tables import log_gaps, recoveries, reservations
+from forwarder.store.tables import log_gaps, recoveries, reservations, set_aside
 
 
 class Repairs:
@@ -53,9 +53,21 @@ class Repairs:
         batch = outcome_batch(self._database.dialect, [ended])
         return await self._change(settle(), batch, recorder.insert_events())
 
+    async def acknowledge(self, failure_class: str) -> int:
+        """Forgets the messages that were set aside as dead letters of that class; returns how many there were."""
+        gone = sa.delete(set_aside).where(set_aside.c.failure_class == failure_class).returning(set_aside.c.messages)
+        return sum(row.messages for row in await self._database.run(gone))
+
     async def make_due(self, work_ids: Collection[int], *, now: datetime) -> int:
         """Make due at once those of these that wait for a later time and that no worker holds; how many there were."""
         return len(await self._database.run(make_due(), {BATCH: key_batch("id", work_ids), "now": now}))
+
+    async def hasten(self, account_id: str, *, at: datetime) -> int:
+        """Makes due at `at` what of the account waits for a later time and is not held; returns how many there were."""
+        count = 0
+        while found := await self._database.run(hasten(), {"waiting_account": account_id, "at": at}):
+            count += len(found)
+        return count
 
     async def reopen(self, work: Work, *, attempts: Sequence[Attempt], now: datetime, deadline_at: datetime) -> bool:
         """Makes it PENDING again, due at once, as never sent. False if it is no longer IN_DOUBT."""
@@ -146,6 +158,15 @@ def make_due() -> sa.Executable:
     batch = batch_of(_row.id)
     waiting = (key_among(_row.id, sa.select(batch.c.id)), _row.due_at > _now, _row.leased_by.is_(None))
     return sa.update(reservations).where(*waiting).values(due_at=_now).returning(_row.id)
+
+
+@cache
+def hasten() -> sa.Executable:
+    """Make some of an account's rows that wait for later than `at` due then; their ids."""
+    at = sa.bindparam("at", type_=Moment())
+    waiting = (_row.account_id == sa.bindparam("waiting_account"), _row.due_at.is_not(None), _row.leased_by.is_(None))
+    some = sa.select(_row.id).where(*waiting, _row.due_at > at).limit(sa.literal_column("5000")).scalar_subquery()
+    return sa.update(reservations).where(_row.id.in_(some)).values(due_at=at).returning(_row.id)
 
 
 class RowState(NamedTuple):

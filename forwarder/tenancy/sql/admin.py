@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict
+from datetime import datetime
 from typing import Any, Unpack
 
 from sqlalchemy import ColumnElement, Row, ScalarSelect, Table, delete, func, select, update
@@ -127,6 +128,11 @@ class SqlTenancyAdmin:
             wanted = wanted.where(api_keys.c.workspace_id == workspace_id)
         async with transaction(self._engine, writes=False) as connection:
             return [_known(row) for row in await connection.execute(wanted)]
+
+    async def keys_ending(self, *, after: datetime, before: datetime) -> int:
+        ending = (api_keys.c.revoked_at.is_(None), api_keys.c.expires_at > after, api_keys.c.expires_at <= before)
+        async with transaction(self._engine, writes=False) as connection:
+            return int(await connection.scalar(select(func.count(api_keys.c.id)).where(*ending)) or 0)
 
     async def put_account(self, account: Account, *, replace: bool = False) -> None:
         new = insert_into(self._engine, integration_accounts).values(asdict(account))

@@ -113,13 +113,13 @@ class KafkaAdmin:
 
     async def committed(self, topic: str, *, group: str) -> Mapping[int, int]:
         async with reaching_kafka(f"read the offsets of {group}", within=self._connection.publish_timeout_seconds):
-            return await self._committed(topic, group)
+            return await self._committed(topic, group, (await self._existing()).get(topic, 0))
 
     async def lag(self, topic: str, *, group: str) -> Sequence[Lag]:
         async with reaching_kafka(f"read the lag of {group}", within=self._connection.publish_timeout_seconds):
             count = (await self._existing()).get(topic, 0)
             every = [TopicPartition(topic, each) for each in range(count)]
-            committed = await self._committed(topic, group)  # before the ends, so that it is never ahead of them
+            committed = await self._committed(topic, group, count)  # before the ends, so that it is never ahead of them
             async with self._offsets_client() as consumer:
                 first, ends = await consumer.beginning_offsets(every), await consumer.end_offsets(every)
                 begun = {each: max(committed.get(each.partition, 0), first[each]) for each in every}
@@ -127,15 +127,19 @@ class KafkaAdmin:
                 oldest = await _appended_at(consumer, behind)
         return [Lag(each.partition, max(0, ends[each] - begun[each]), oldest.get(each)) for each in every]
 
-    async def _committed(self, topic: str, group: str) -> Mapping[int, int]:
-        while True:
-            try:
-                found = await self._client.list_consumer_group_offsets(group)
-            except GroupCoordinatorNotAvailableError:  # for the very first group, and while another broker takes over
-                await asyncio.sleep(_POLL_SECONDS)
-            else:
-                places = {place: at.offset for place, at in found.items() if place.topic == topic}
-                return {place.partition: offset for place, offset in places.items() if offset >= 0}
+    async def _committed(self, topic: str, group: str, partitions: int) -> Mapping[int, int]:
+        places = [TopicPartition(topic, each) for each in range(partitions)]
+        while places:
+            with suppress(
+                GroupCoordinatorNotAvailableError
+            ):  # for the very first group, and while another broker takes over
+                found = await self._client.list_consumer_group_offsets(group, partitions=places)
+                # While a coordinator loads, its response has an error and no partitions, and aiokafka looks only at the partitions'
+                # errors. Taken for a group that never committed, that would be a lag as old as the topic.
+                if len(found) == len(places):
+                    return {place.partition: at.offset for place, at in found.items() if at.offset >= 0}
+            await asyncio.sleep(_POLL_SECONDS)
+        return {}
 
     @asynccontextmanager
     async def _offsets_client(self) -> AsyncIterator[AIOKafkaConsumer]:

@@ -150,7 +150,7 @@ def _log_push(log: FilteringBoundLogger, push: PushContext, now: datetime, *, re
     if push.outcome is None or push.error is not None:
         return
     if recorded and isinstance(decision, Ended) and decision.doubles:
-        metrics.DOUBLES.labels(account.kind).inc()
+        metrics.DOUBLES.labels(account.metric_kind).inc()
         log.error(
             "reservation.doubled",
             request_id=work.submission.request_id,

@@ -84,7 +84,7 @@ def note_attempt(
     started_at, since = began
     seconds = clock.monotonic() - since
     push.attempts = with_attempt(push.attempts, action, iso(started_at), seconds, outcome)
-    pushes, took = _pushes(push.account.kind, action, push.attempts[-1].outcome)
+    pushes, took = _pushes(push.account.metric_kind, action, push.attempts[-1].outcome)
     pushes.inc()
     took.observe(seconds)
 

@@ -1,6 +1,7 @@
 """What every store says of the work that stands."""
 
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
@@ -11,11 +12,11 @@ from forwarder.reservation.outcome import Status
 from forwarder.reservation.submission import shadow_id
 from forwarder.store.deliveries import NewDelivery
 from forwarder.store.delivery_queue import SqlDeliveryQueue
-from forwarder.store.deployment import BacklogReader
-from forwarder.store.lists.overview import Overview
-from forwarder.store.lists.port import AccountWork, EndpointWork, FailedWork
-from forwarder.store.submissions.port import DeadLetter, Ended, Work
+from forwarder.store.deployment import BacklogReader, ProcessRegister, RunningProcess
+from forwarder.store.lists.port import AccountWork, EndpointWork, FailedWork, SetAsideMessages, Waiting
+from forwarder.store.submissions.port import Attempt, DeadLetter, Ended, Postponed, Work
 from forwarder.store.submissions.recorder import Recorder
+from forwarder.store.submissions.repairs import Repairs
 from forwarder.tenancy.port import Account
 from tests.support.memory.clock import ManualClock
 from tests.support.store.stored import LATER, arrivals, final, lease, postponed
@@ -62,6 +63,75 @@ async def test_what_stands_is_counted_by_account_whether_it_is_held_waits_or_is_
     assert by_class == {("acc", "unreachable"): 2, ("acc", "expired"): 1}
 
 
+async def test_the_reasons_of_pending_submissions_are_counted_and_the_first_unheld_one_is_next(
+    recorder: Recorder, engine: AsyncEngine
+) -> None:
+    works = await recorder.ingest("w1", arrivals(range(1, 8)), now=NOW)
+
+    def tried(work: Work, *reasons: str) -> Postponed:
+        attempts = tuple(Attempt(n, "create", "", 1, "deferred", each) for n, each in enumerate(reasons))
+        return replace(postponed(work, due_at=LATER), attempts=attempts)
+
+    once, twice = tried(works[0], "pms_unavailable"), tried(works[1], "push_timed_out", "pms_unavailable")
+    await recorder.record("w1", [final(works[3])], [once, twice, tried(works[2], "push_timed_out")])
+    reader = BacklogReader(engine)
+    waiting = await reader.waiting("acc")
+    assert waiting == Waiting(LATER, {"pms_unavailable": 2, "push_timed_out": 1, None: 3})
+    assert (waiting.most, waiting.sampled) == (("pms_unavailable", 2), 6)
+    nothing = await reader.waiting("nobody")
+    assert (nothing, nothing.most) == (Waiting(), None)
+
+
+async def test_what_an_account_waits_with_is_made_due_after_its_settings_changed(
+    recorder: Recorder, engine: AsyncEngine
+) -> None:
+    """At a time at which workers know the new settings; what a worker holds, or is due before, stays as it is."""
+    works = await recorder.ingest("w1", arrivals(range(1, 5)), now=NOW)
+    soon, others = NOW + timedelta(seconds=10), arrivals([9], account="other")
+    await recorder.record("w1", [], [postponed(each, due_at=LATER) for each in works[:2]])
+    await recorder.record("w1", [], [postponed(works[2], due_at=NOW)])
+    await recorder.record("w1", [], [postponed((await recorder.ingest("w1", others, now=NOW))[0], due_at=LATER)])
+    assert await Repairs(engine).hasten("acc", at=soon) == 2
+    partitions = range(100)
+    assert len(await recorder.claim("w1", "acc", frozenset(partitions), now=NOW, limit=10)) == 1
+    assert len(await recorder.claim("w1", "acc", frozenset(partitions), now=soon, limit=10)) == 2
+    assert await recorder.claim("w1", "other", frozenset(partitions), now=soon, limit=10) == []
+
+
+async def test_messages_set_aside_are_counted_until_they_are_acknowledged(
+    recorder: Recorder, engine: AsyncEngine
+) -> None:
+    reader, repairs = BacklogReader(engine), Repairs(engine)
+    assert await reader.set_aside() == []
+    for name, count, now in (("forged", 2, NOW), ("forged", 3, LATER), ("undecodable", 1, NOW)):
+        await recorder.note_set_aside(name, count, now=now)
+    undecodable = SetAsideMessages("undecodable", 1, NOW, NOW)
+    assert await reader.set_aside() == [SetAsideMessages("forged", 5, NOW, LATER), undecodable]
+    assert await repairs.acknowledge("forged") == 5
+    assert await repairs.acknowledge("forged") == 0
+    assert await reader.set_aside() == [undecodable]
+
+
+async def test_a_process_reports_the_checks_that_it_fails(engine: AsyncEngine) -> None:
+    register = ProcessRegister(engine)
+    worker = RunningProcess("p1", "worker", "1", "", "host", NOW, NOW, failing=("log", "store_writes"))
+    await register.report(worker)
+    (shown,) = await register.processes()
+    assert shown.failing == ["log", "store_writes"]
+    await register.report(replace(worker, seen_at=LATER, failing=()))
+    await register.try_write()
+    (shown,) = await register.processes()
+    assert (shown.id, shown.failing) == ("p1", [])
+
+
+async def test_results_that_are_not_published_and_doubles_are_counted(recorder: Recorder, engine: AsyncEngine) -> None:
+    reader = BacklogReader(engine)
+    doubled, single = await recorder.ingest("w1", arrivals([1, 2]), now=NOW)
+    await recorder.record("w1", [replace(final(doubled), doubles=("other",)), final(single)], [])
+    assert (await reader.unpublished(before=datetime.max.replace(tzinfo=UTC)), await reader.doubles()) == (2, 1)
+    assert await reader.unpublished(before=NOW - timedelta(days=3650)) == 0
+
+
 async def test_the_deliveries_of_each_endpoint_stand_until_they_are_made(engine: AsyncEngine) -> None:
     queue = SqlDeliveryQueue(engine)
     await queue.queue([NewDelivery("one", f"e{each}", "t", "{}") for each in range(3)], now=NOW)
@@ -78,6 +148,9 @@ class FewAccounts:
 
     async def accounts(self) -> list[Account]:
         return [*self._accounts]
+
+    async def keys_ending(self, *, after: datetime, before: datetime) -> int:
+        return 0
 
 
 async def test_paused_accounts_are_told_apart_from_active_and_unknown_ones(
@@ -98,11 +171,11 @@ async def test_paused_accounts_are_told_apart_from_active_and_unknown_ones(
         ("gone", AccountState.UNKNOWN, 1),
         ("idle", AccountState.ACTIVE, 0),
         ("paused", AccountState.PAUSED, 1),
-        (shadow_id("paused"), AccountState.ACTIVE, 1),
+        (shadow_id("paused"), AccountState.TEST, 1),
     ]
     assert read.failed_by_class == {"expired": 1}
     assert read.accounts[0].failed == [FailedWork("acc", "expired", 1)]
 
 
 async def test_what_the_database_takes_on_disk_is_told(engine: AsyncEngine) -> None:
-    assert await Overview(engine).size() > 50_000
+    assert await BacklogReader(engine).size() > 50_000

@@ -4,16 +4,18 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 from aiokafka import TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, RecordsToDelete
+from aiokafka.protocol.commit import OffsetFetchRequest, OffsetFetchResponse_v3
 
 from forwarder.topics.kafka import consumer as consumer_module
 from forwarder.topics.kafka.log import KafkaLog
 from forwarder.topics.port import Consumer, Message
 from forwarder.topics.reading import read_to_end
-from tests.support.log.messages import SOON, Tally, new_topic, numbered, numbers, take
+from tests.support.log.messages import SOON, Tally, ignore_partitions, new_topic, numbered, numbers, take
 
 PARTITIONS = 6
 LIMIT = 2.0  # seconds; the time limits of the log under test
@@ -174,3 +176,24 @@ async def _admin(bootstrap: str) -> AsyncIterator[AIOKafkaAdminClient]:
         yield admin
     finally:
         await admin.close()
+
+
+async def test_a_coordinator_that_is_loading_makes_no_lag_as_old_as_the_topic(log: KafkaLog) -> None:
+    """Its response has no partitions and an error of its own, which aiokafka does not look at."""
+    topic = await new_topic(log, 2)
+    async with log.publisher() as publisher:
+        await publisher.publish(topic, numbered(20))
+    async with log.consumer(topic, group=topic, on_partitions=ignore_partitions) as consumer:
+        await consumer.commit(await take(consumer, 20))
+    async with log.admin() as admin:
+        client: AIOKafkaAdminClient = admin._client  # type: ignore[attr-defined] # noqa: SLF001
+        send, loading = client._send_request, [OffsetFetchResponse_v3(0, [], 14)]  # noqa: SLF001
+
+        async def first_loading(request: Any, node_id: Any = None) -> Any:
+            fetches = isinstance(request, OffsetFetchRequest)
+            return loading.pop() if fetches and loading else await send(request, node_id)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(client, "_send_request", first_loading)
+            assert [each.messages for each in await admin.lag(topic, group=topic)] == [0, 0]
+        assert loading == []

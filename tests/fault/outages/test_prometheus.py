@@ -20,6 +20,7 @@ from aiokafka import AIOKafkaProducer
 
 from forwarder.assembly.backend import open_backend
 from forwarder.operate.tenants.accounts import Accounts
+from forwarder.topics.reading import read_to_end
 from forwarder_pms_kit.simulators import SITES
 from tests.support.backends import missing
 from tests.support.deployment.deployment import Deployment, Typed, booking, deploy
@@ -91,9 +92,10 @@ class Night:
         repair: Callable[[], Awaitable[object]],
         *,
         load: str | None = "acme",
+        status: str = "",
     ) -> None:
-        """What was just begun fires the alert, while submissions to `load` come; the command names its cause; once it is repaired
-        the alert is quiet again."""
+        """What was just begun fires the alert, while submissions to `load` come; the command names its cause, and
+        `forwarder status` says what `status` matches; once it is repaired the alert is quiet again."""
         command, said = cause
         began = time.monotonic()
         async with asyncio.timeout(_PATIENCE_SECONDS), self.load(load) if load else nullcontext():
@@ -101,7 +103,11 @@ class Night:
             noticed = time.monotonic() - began
             while said not in (told := await self.typed(*command)):
                 pass
-        found = time.monotonic() - began - noticed
+            found = time.monotonic() - began - noticed
+            while not (
+                lines := [line for line in (await self.typed("status")).splitlines() if re.search(status, line)]
+            ):
+                pass
         began = time.monotonic()
         await repair()
         async with asyncio.timeout(_PATIENCE_SECONDS):
@@ -114,6 +120,7 @@ class Night:
                 "noticed": round(noticed, 1),
                 "command": " ".join(command),
                 "found": round(found, 1),
+                "status": lines[0].removeprefix("! ") if status else "",
                 "says": next((line for line in told.splitlines() if said in line), ""),
                 "gone": round(time.monotonic() - began, 1),
             }
@@ -187,6 +194,8 @@ async def _all_series_are_there(night: Night) -> None:
 _RARE: Final = {
     "forwarder_webhook_endpoints_disabled_total",
     "forwarder_cards_gone_total",
+    "forwarder_contained_faults_total",
+    "forwarder_doubles_total",
     "forwarder_bad_tokens_total",
     "forwarder_hold_offs_total",
     "forwarder_window_cuts_total",
@@ -204,6 +213,7 @@ async def _pms_down(night: Night) -> None:
         ("ForwarderBreakerOpen", {"account": "acme", "reason": "pms_unavailable"}),
         (("account", "probe", "acme"), "pms_unavailable"),
         lambda: night.well_again("acme"),
+        status=r"^! acme: its PMS fails \(pms_unavailable\), breaker open, \d+ wait, \d+ of them after pms_\w+, next try",
     )
 
 
@@ -214,6 +224,7 @@ async def _pms_hangs(night: Night) -> None:
         ("ForwarderOldestPending", {"account": "acme"}),
         (("account", "probe", "acme"), "look-up"),
         lambda: night.well_again("acme"),
+        status=r"^! acme: its PMS fails \(\w*timed_out\w*\), breaker open, .* after \w*timed_out",
     )
 
 
@@ -242,6 +253,7 @@ async def _pms_revokes_the_credential(night: Night) -> None:
         ("ForwarderBreakerOpen", {"account": "acme", "reason": "pms_unauthorized"}),
         (("account", "probe", "acme"), "pms_unauthorized"),
         lambda: night.typed("account", "set", "acme", "--credential", "a new one"),
+        status=r"^! acme: its PMS fails \(pms_unauthorized\), .*; its PMS refuses the credential$",
     )
 
 
@@ -266,6 +278,7 @@ async def _pms_is_not_who_it_was(night: Night) -> None:
             ("ForwarderBreakerOpen", {"account": "acme", "reason": "pms_not_trusted"}),
             (("account", "probe", "acme"), "--ca-file"),
             lambda: night.typed("account", "set", "acme", "--ca-file", str(authority.file)),
+            status=r"^! acme: its PMS fails \(pms_not_trusted\), ",
         )
     plain = f"{night.running.url('simulate')}/acme/generic"
     await night.typed("account", "set", "acme", "--base-url", plain, "--credential", "secret", "--system-tls")
@@ -301,6 +314,7 @@ async def _pms_answers_nonsense(night: Night) -> None:
         ("ForwarderInDoubt", {"account": "blind"}),
         (("submissions", "list", "--status", "in_doubt"), request_id),
         settle,
+        status=r"^! blind: 1 in doubt, the oldest for ",
     )
 
 
@@ -320,6 +334,7 @@ async def _dead_letters_come(night: Night) -> None:
         (("dead-letters", "list", "--class", "unavailable"), "pms_unavailable"),
         replay,
         load="other",
+        status=r"^! \d+ submissions FAILED, unavailable$",
     )
 
 
@@ -331,7 +346,29 @@ async def _a_message_that_nobody_can_read(night: Night) -> None:
         "a message that nobody can read",
         ("ForwarderUnreadableMessages", {}),
         (("dead-letters", "list", "--class", "undecodable"), "undecodable"),
-        lambda: asyncio.sleep(0),
+        lambda: night.typed("dead-letters", "acknowledge", "undecodable"),
+        status=r"^! 1 message on the requests topic could not be read, set aside, the last ",
+    )
+
+
+async def _a_message_is_forged(night: Night) -> None:
+    """A copy of a message of ours with another address, and its signature as it was."""
+    settings = settings_of(night.running.site)
+    async with (
+        open_backend(settings) as backend,
+        AIOKafkaProducer(bootstrap_servers=night.kafka.bootstrap_servers) as producer,
+    ):
+        messages = [each.message async for some in read_to_end(backend.log, settings.topics.requests) for each in some]
+        genuine = next(each for each in messages if each.headers)
+        await producer.send_and_wait(
+            settings.topics.requests, genuine.value + b" ", genuine.key, headers=[*genuine.headers]
+        )
+    await night.incident(
+        "a message is forged",
+        ("ForwarderForgedMessages", {}),
+        (("dead-letters", "list", "--class", "forged"), "forged"),
+        lambda: night.typed("dead-letters", "acknowledge", "forged"),
+        status=r"^! 1 message on the requests topic not signed by this deployment, set aside, the last ",
     )
 
 
@@ -344,6 +381,7 @@ async def _a_webhook_fails(night: Night) -> None:
             ("ForwarderWebhookBehind", {"endpoint": hook["id"]}),
             (("webhook", "deliveries", hook["id"], "--tried"), "\t500"),
             lambda: night.typed("webhook", "disable", hook["id"]),
+            status=rf"^! webhook {hook['id']}: \d+ deliver(y|ies) waiting, the first due for ",
         )
 
 
@@ -420,6 +458,7 @@ async def _store_restored(night: Night) -> None:
         ("ForwarderOutOfStep", {"check": "store_in_step_with_topics"}),
         (("recover", "--from-snapshot", "--dry-run"), "submissions were missing"),
         lambda: night.typed("recover", "--from-snapshot"),
+        status=r"^! the store lacks what the topics record: .* workers wait: worker on ",
     )
     for each in accepted:
         settled = await night.running.settled("other", each.json()["data"]["requestId"])
@@ -435,6 +474,7 @@ _INCIDENTS: Final = (
     _pms_answers_nonsense,
     _dead_letters_come,
     _a_message_that_nobody_can_read,
+    _a_message_is_forged,
     _a_webhook_fails,
     _worker_gone,
     _lag_grows,

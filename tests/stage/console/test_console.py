@@ -15,23 +15,28 @@ import httpx
 import pytest
 
 from forwarder.assembly.backend import Backend, open_backend
+from forwarder.console import service
 from forwarder.console.guard import IDLE_SECONDS, LONGEST_SECONDS, Sessions
 from forwarder.console.service import console_refusal, open_console
 from forwarder.http.server import http_app
+from forwarder.operate.deployment.conditions import span
+from forwarder.operate.deployment.status import StatusReader
 from forwarder.operate.tenants.accounts import Accounts
 from forwarder.pms.accounts import connection_of
 from forwarder.pms.directory import open_directory
-from forwarder.process.clock import iso
+from forwarder.process.clock import Clock, iso
 from forwarder.process.supervision import bind
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.duplicates import NaturalKey
 from forwarder.reservation.outcome import Confirmed, Status
 from forwarder.reservation.request import SealedCard
 from forwarder.reservation.submission import RequestIds
+from forwarder.settings import Settings
 from forwarder.settings.environment import Environment
 from forwarder.settings.reading import settings_of
 from forwarder.store.audit import AuditEntry, AuditFilter
 from forwarder.store.deployment import ProcessRegister, RunningProcess
+from forwarder.store.engine import Engine, open_engine
 from forwarder.store.submissions.port import Arrival, ThrottleState
 from forwarder.store.submissions.recorder import Recorder
 from forwarder.tenancy.access import Access, BadTokens
@@ -40,18 +45,19 @@ from forwarder.tenancy.port import Account
 from forwarder.tenancy.sql.database import request_id_key
 from forwarder.tenancy.sql.directory import CacheTimes, SqlDirectory
 from forwarder.topics.codec import decode_cancellation, encode_submission, header, is_cancellation
-from forwarder.topics.port import Log, Message, Tail
+from forwarder.topics.port import Log, LogUnavailable, Message, Tail
 from forwarder.topics.reading import read_to_end
 from forwarder.worker.outcome.outbox import DeadLetterWriter, letter_message
 from tests.support.memory.clock import ManualClock
 from tests.support.simulator.server import running_simulator
-from tests.support.store.stored import final, postponed
+from tests.support.store.stored import NOBODY_LISTENS, final, postponed
 from tests.support.worker.works import NOW, submission
 from tools.servers.certificates import Authority
 
 T = TypeVar("T")
 ORIGIN = "http://localhost:8080"
 HOSTILE = "<script>alert('x')</script>"
+NOT_REPORTED = "; the backlog is not reported to Prometheus, and old data is not removed"
 TURNED = "Ann\u202eeva\u2066\u061c\x9b31m\x85\x7f"
 
 
@@ -446,11 +452,12 @@ async def test_what_workers_know_of_a_pms_is_shown(console: Console) -> None:
     assert "open at 1 of 2" in (await console.http.get("/console/accounts")).text
     overview = (await console.http.get("/console")).text
     attention = overview[overview.index('id="attention"') : overview.index('id="flow"')]
-    assert re.findall(r'<a href="([^"]+)">([^<]+)</a> is left alone', attention) == [
-        ("/console/accounts/casa-1", "casa-1")
+    assert re.findall(r'<li class="(\w+)"><a href="([^"]+)">([^<]+)</a>', attention) == [
+        ("bad", "#processes", "no ingress runs: the last one, on host, was killed or lost the store 9.0 min ago"),
+        ("bad", "#processes", "no query runs: none is registered"),
+        ("bad", "#processes", f"no housekeeping runs: none is registered{NOT_REPORTED}"),
+        ("warn", "#processes", "worker on host-2 was killed or lost the store 5.0 min ago; 2 of its role run"),
     ]
-    assert ">ingress</a> does not run" in attention
-    assert ">worker</a> does not run" not in attention
     assert "host-0, host-1, host-2" in overview
 
 
@@ -607,17 +614,82 @@ async def test_a_group_of_dead_letters_is_replayed_after_a_preview(console: Cons
 async def test_the_overview_names_what_wants_attention(console: Console) -> None:
     await taken_in(console, 1, status=Status.IN_DOUBT)
     await taken_in(console, 2, status=Status.FAILED)
-    await console.backend.tenancy.put_account(Account("idle", "casa", "generic", "https://pms.test", "", paused=True))
+    for name, count in (("forged", 2), ("undecodable", 1)):
+        await Recorder(console.backend.engine).note_set_aside(name, count, now=NOW)
     await console.sign_in()
     page = (await console.http.get("/console")).text
     attention = page[page.index('id="attention"') : page.index('id="flow"')]
-    assert re.findall(r'<li class="(\w+)"><a href="([^"]+)"', attention) == [
-        ("bad", "/console/in-doubt?account=casa-1"),
-        ("bad", "/console/dead-letters?account=casa-1&amp;class=other"),
-        ("warn", "/console/accounts/idle"),
+    shown = re.findall(r'<li class="(\w+)"><a href="([^"]+)">([^<]+)</a><div class="soft small">([^<]+)<', attention)
+    assert [(kind, where, what.partition(", set aside")[0], how) for kind, where, what, how in shown] == [
+        (
+            "bad",
+            "/console/dead-letters?class=forged",
+            "2 messages on the requests topic not signed by this deployment",
+            "forwarder dead-letters list --class forged; then forwarder dead-letters acknowledge forged",
+        ),
+        (
+            "warn",
+            "/console/in-doubt?account=casa-1",
+            f"casa-1: 1 in doubt, the oldest for {span(console.backend.clock.now() - NOW)}",
+            "forwarder submissions list --status in_doubt --account casa-1",
+        ),
+        (
+            "warn",
+            "/console/dead-letters?class=other",
+            "1 submission FAILED, other",
+            "forwarder dead-letters replay --class other --dry-run",
+        ),
+        (
+            "warn",
+            "/console/dead-letters?class=undecodable",
+            "1 message on the requests topic could not be read",
+            "forwarder dead-letters list --class undecodable; then forwarder dead-letters acknowledge undecodable",
+        ),
     ]
     for path in ("/topics", "/webhooks", "/accounts", "/audit"):
         assert (await console.http.get(f"/console{path}")).status_code == 200
+
+
+async def test_without_kafka_or_the_database_the_overview_shows_the_rest_and_says_what_is_away(
+    console: Console, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await taken_in(console, 1)
+    away = open_engine(NOBODY_LISTENS)
+    without_log = replace(console.backend, log=_NoLog())
+    async with visited(without_log, console.token) as half:
+        await half.sign_in()
+        shown = (await half.http.get("/console")).text
+    assert "the log is away: no broker" in shown
+    assert (shown.count("Unknown: Kafka is away"), "the database is away" in shown) == (2, False)
+    assert ">casa-1</a>" in shown
+
+    def blind(settings: Settings, log: Log, _engine: Engine, clock: Clock, **more: float) -> StatusReader:
+        return StatusReader(settings, log, away, clock, **more)
+
+    monkeypatch.setattr(service, "StatusReader", blind)
+    async with visited(console.backend, console.token) as half:
+        await half.sign_in()
+        shown = (await half.http.get("/console")).text
+    await away.dispose()
+    assert "the store is away: ConnectionRefusedError" in shown
+    assert (shown.count("Unknown: the database is away"), "Kafka is away" in shown) == (3, False)
+    assert "reservations.requests" in shown
+
+
+async def test_a_next_try_whose_time_has_come_is_now(console: Console) -> None:
+    await taken_in(console, 1, due_at=console.backend.clock.now() - timedelta(minutes=1))
+    await console.sign_in()
+    account = (await console.http.get("/console/accounts/casa-1")).text
+    assert "<dt>Next try</dt><dd>now</dd>" in account
+    search = (await console.http.get("/console/submissions?account=casa-1")).text
+    assert "<td>now</td>" in search
+
+
+class _NoLog:
+    """A log that is away."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise LogUnavailable("no broker")
 
 
 async def test_it_is_served_to_other_machines_over_tls_alone(tmp_path: Path) -> None:

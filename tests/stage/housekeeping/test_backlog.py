@@ -11,8 +11,9 @@ from forwarder.housekeeping.backlog import LOOK_SECONDS, BacklogMetrics, Backlog
 from forwarder.observability.exposition import registry
 from forwarder.observability.snapshots import SnapshotGauge
 from forwarder.oversight.backlog import Group
+from forwarder.reservation.submission import shadow_id
 from forwarder.store.deployment import BacklogReader
-from forwarder.store.lists.port import AccountWork, EndpointWork, FailedWork
+from forwarder.store.lists.port import AccountWork, EndpointWork, FailedWork, SetAsideMessages
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.tenancy.port import Account
 from forwarder.topics.embedded.log import EmbeddedLog
@@ -29,6 +30,7 @@ class Store:
     def __init__(self) -> None:
         self.work: Sequence[AccountWork] = ()
         self.away = False
+        self.failures = [FailedWork("a1", "unreachable", 2), FailedWork("a2", "unreachable", 3)]
 
     async def accounts(self, *, now: object) -> Sequence[AccountWork]:
         if self.away:
@@ -36,15 +38,24 @@ class Store:
         return self.work
 
     async def failed(self) -> Sequence[FailedWork]:
-        return [FailedWork("a1", "unreachable", 2), FailedWork("a2", "unreachable", 3)]
+        return self.failures
 
     async def endpoints(self) -> Sequence[EndpointWork]:
         return [EndpointWork("e1", 1, NOW), EndpointWork("e2", 5, NOW)]
+
+    async def set_aside(self) -> Sequence[SetAsideMessages]:
+        return [SetAsideMessages("forged", 3, NOW, NOW)]
+
+    async def size(self) -> int:
+        return 4096
 
 
 class Tenancy:
     async def accounts(self) -> Sequence[Account]:
         return [account("a1"), account("a2", paused=True), account("a3")]
+
+    async def keys_ending(self, *, after: object, before: object) -> int:
+        return 2
 
 
 @pytest.fixture(autouse=True)
@@ -111,9 +122,23 @@ async def test_of_many_accounts_those_with_the_most_are_named_and_the_others_are
     assert value("forwarder_oldest_in_doubt_seconds", account="gone") == 100.0
     assert value("forwarder_open_dead_letters", **{"class": "unreachable"}) == 5
     assert [value("forwarder_accounts", state=state) for state in ("active", "paused", "unknown")] == [2, 1, 1]
+    assert value("forwarder_set_aside_messages", **{"class": "forged"}) == 3
+    assert (value("forwarder_api_keys_ending"), value("forwarder_store_bytes")) == (2, 4096)
     await look(teller(store, log, clock, max_accounts=1), clock)
     assert value("forwarder_webhooks_pending", endpoint="e2") == 5
     assert value("forwarder_webhooks_pending", endpoint="other") == 1
+
+
+async def test_trouble_with_test_keys_is_in_no_number_that_an_alert_reads(
+    store: Store, log: EmbeddedLog, clock: ManualClock
+) -> None:
+    shadow = shadow_id("a1")
+    store.work = [of(shadow, 4, in_doubt=3)]
+    store.failures = [FailedWork(shadow, "unavailable", 2)]
+    await look(teller(store, log, clock), clock)
+    assert (pending(shadow, "test"), pending(shadow, "active")) == (4, None)
+    assert value("forwarder_in_doubt_reservations", account=shadow) is None
+    assert value("forwarder_open_dead_letters", **{"class": "unavailable"}) is None
 
 
 async def test_how_far_the_groups_are_behind_is_told_while_the_store_is_away_and_what_is_old_is_not(

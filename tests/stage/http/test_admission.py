@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.routing import Route
 
 from forwarder.http.admission import Admission, place_of
-from forwarder.http.health import health_routes
+from forwarder.http.health import Health, health_routes
 from forwarder.http.messages import LARGE_BYTES, Response
 from forwarder.http.server import http_app, serve
 from forwarder.process.clock import SystemClock
@@ -27,7 +27,7 @@ class Site:
     def __init__(self, admission: Admission) -> None:
         self.admission = admission
         self.go_on = asyncio.Event()
-        routes = [Route("/page", self._page), Route("/held", self._held), *health_routes({})]
+        routes = [Route("/page", self._page), Route("/held", self._held), *health_routes(Health())]
         self.app = http_app(routes, SystemClock(), admission=admission)
         self.port = 0
         self.writers: list[asyncio.StreamWriter] = []

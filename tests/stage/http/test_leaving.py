@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 import structlog
 
-from forwarder.http.health import health_routes
+from forwarder.http.health import Health, health_routes
 from forwarder.http.server import http_app, serve
 from forwarder.process.supervision import Stop, bind
 from tests.support.stages.bodies import GENERAL
@@ -69,7 +69,7 @@ async def test_a_server_that_is_leaving_serves_and_sends_elsewhere_until_it_clos
     async with stages() as house:
         listening, leaving, closing = bind("127.0.0.1", 0), Stop(), Stop()
         place = listening.getsockname()[:2]
-        routes = [*house.routes, *health_routes({}, leaving=leaving)]
+        routes = [*house.routes, *health_routes(Health(), leaving=leaving)]
         app = http_app(routes, house.clock, leaving=leaving)
         serving = asyncio.create_task(serve(app, listening, closing, grace_seconds=1))
 

@@ -28,6 +28,7 @@ from forwarder.console.recent import Recent
 from forwarder.housekeeping.backlog import BacklogMetrics, BacklogSources
 from forwarder.housekeeping.retention import RetentionSweeper
 from forwarder.housekeeping.service import keep_house
+from forwarder.http.health import Health
 from forwarder.notifier import intake as notifier_intake
 from forwarder.notifier import posting
 from forwarder.notifier.service import Notifier, NotifierParts
@@ -394,6 +395,15 @@ class _Nothing:
     async def endpoints(self) -> list[Any]:
         return []
 
+    async def set_aside(self) -> list[Any]:
+        return []
+
+    async def size(self) -> int:
+        return 0
+
+    async def keys_ending(self, **_: Any) -> int:
+        return 0
+
 
 class _Policies:
     """Ten workspaces that keep guests' data for a day."""
@@ -591,7 +601,7 @@ async def _register(ten: Ten) -> None:
     injected, clock, stop = ten.inject(ProcessRegister, "report"), ManualClock(), asyncio.Event()
     settings = SimpleNamespace(environment=SimpleNamespace(revision="1"))
     backend: Any = SimpleNamespace(clock=clock, engine=ten.engine, settings=settings)
-    async with assembly_role.telling_of_itself("query", backend, stop, lambda: ()):
+    async with assembly_role.telling_of_itself("query", backend, stop, lambda: (), Health()):
         await _rounds(stop.wait(), clock, lambda: injected.calls > injected.raised == 2)  # type: ignore[arg-type]
         stop.set()
 
