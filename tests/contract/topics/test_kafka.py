@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from aiokafka import TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, RecordsToDelete
-from aiokafka.protocol.commit import OffsetFetchRequest, OffsetFetchResponse_v3
 
 from forwarder.topics.kafka import consumer as consumer_module
 from forwarder.topics.kafka.log import KafkaLog
@@ -187,13 +186,12 @@ async def test_a_coordinator_that_is_loading_makes_no_lag_as_old_as_the_topic(lo
         await consumer.commit(await take(consumer, 20))
     async with log.admin() as admin:
         client: AIOKafkaAdminClient = admin._client  # type: ignore[attr-defined] # noqa: SLF001
-        send, loading = client._send_request, [OffsetFetchResponse_v3(0, [], 14)]  # noqa: SLF001
+        ask, loading = client.list_consumer_group_offsets, [None]
 
-        async def first_loading(request: Any, node_id: Any = None) -> Any:
-            fetches = isinstance(request, OffsetFetchRequest)
-            return loading.pop() if fetches and loading else await send(request, node_id)
+        async def first_loading(*given: Any, **named: Any) -> Any:
+            return {} if loading and loading.pop() is None else await ask(*given, **named)
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(client, "_send_request", first_loading)
+            patch.setattr(client, "list_consumer_group_offsets", first_loading)
             assert [each.messages for each in await admin.lag(topic, group=topic)] == [0, 0]
         assert loading == []
