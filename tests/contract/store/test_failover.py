@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from forwarder.store.database import Database
+from forwarder.store.database import Database, StoreFull, refusals_of
 from forwarder.store.engine import open_engine
 from forwarder.store.migrate import migrate
 from forwarder.store.submissions.port import StoreUnavailable
@@ -271,3 +271,23 @@ def _copy(server: PostgresServer, standby: PostgresServer) -> None:
     for each in (standby.home, copied, *copied.rglob("*")):
         shutil.chown(each, data.owner())
     server.start()
+
+
+@pytest.mark.parametrize("sqlstate", ["53100", "58030"])
+@pytest.mark.parametrize("when", ["IMMEDIATE", "DEFERRED"])
+async def test_a_write_that_finds_the_disk_full_is_counted_for_the_readiness_check(
+    sqlstate: str, when: str, url: str, engine: AsyncEngine
+) -> None:
+    await sql(
+        url,
+        f"""CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS
+            $$ BEGIN RAISE EXCEPTION 'No space left on device' USING ERRCODE = '{sqlstate}'; END $$""",
+        "CREATE TABLE written (id int)",
+        f"""CREATE CONSTRAINT TRIGGER refuses AFTER INSERT ON written DEFERRABLE INITIALLY {when}
+            FOR EACH ROW EXECUTE FUNCTION refuse()""",
+    )
+    with pytest.raises(StoreFull, match="No space left on device"):
+        await change(engine, "INSERT INTO written VALUES (1)", by="store")
+    assert refusals_of(engine).count == 1
+    assert not await succeeds(Database(engine).read(text("SELECT * FROM nothing")))  # an outage, and no lack of room
+    assert refusals_of(engine).count == 1
