@@ -3,7 +3,7 @@ SHELL := /bin/sh
 # Tests start hundreds of processes: each would compile everything again.
 unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
-.PHONY: help install run demo test test-all guides net faults mutants test-containers test-chart release-check check audit docs format trace house bench bench-peers bench-all lock clean
+.PHONY: help install run demo test test-all guides net faults mutants test-containers test-chart release release-check check audit docs format trace house bench bench-peers bench-all lock clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -77,6 +77,12 @@ test-chart: $(VENV)/.development ## the Helm chart, rendered and judged; builds 
 
 release-check: $(VENV)/.development ## the distributions built, installed in new environments and tried there; wants a package index
 	$(BIN)/python -m tools.release check
+
+release: $(VENV)/.development ## what would be uploaded, into dist/: wheels, sources and the npm package; HOME_URL=https://… is where the sources are published
+	@test -n "$(HOME_URL)" || { echo "Say where the sources are published: make release HOME_URL=https://git.example.com/forwarder" >&2; exit 1; }
+	$(BIN)/python -m tools.release build --home "$(HOME_URL)"
+	cd clients/typescript && npm ci --no-audit --no-fund && npm pack --pack-destination ../../dist
+	@ls -l dist
 
 trace: $(VENV)/.development ## the files that one POST, one delivery and one page pass, as the running code shows them
 	$(BIN)/python -m tools.trace_message

@@ -23,7 +23,9 @@ async def webhooks_of(backend: Backend) -> Webhooks:
             endpoints=SqlEndpoints(backend.engine),
             log=SqlDeliveryLog(backend.engine),
             sealer=await backend.webhook_sealer(),
-            targets=ResolvedTargets(backend.settings.webhook_addresses),
+            targets=ResolvedTargets(
+                backend.settings.webhook_addresses, resolves=backend.settings.webhook_proxy is None
+            ),
             clock=backend.clock,
             audit=backend.audit,
         )
@@ -42,7 +44,9 @@ async def open_notifier(stack: AsyncExitStack, backend: Backend) -> Notifier:
         )
     await require_notifier_key(backend.engine, pairs)
     sender = await stack.enter_async_context(
-        open_sender(settings.webhook_addresses, clock, seconds=settings.notifier.post_seconds)
+        open_sender(
+            settings.webhook_addresses, clock, seconds=settings.notifier.post_seconds, proxy=settings.webhook_proxy
+        )
     )
     parts = NotifierParts(
         log=backend.log,

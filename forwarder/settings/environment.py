@@ -1,9 +1,10 @@
 """The variables `FORWARDER_…`: their names, forms and defaults."""
 
+import re
 from pathlib import Path
 from typing import Annotated, Final
 
-from pydantic import Field, SecretStr
+from pydantic import AfterValidator, Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from forwarder.observability.logging import LogFormat
@@ -19,6 +20,12 @@ PREFIX: Final = "FORWARDER_"
 
 class BadSettings(ValueError):
     """The environment is no valid configuration. The message names each variable at fault and what would be right."""
+
+
+def _proxy(given: SecretStr) -> SecretStr:
+    if not re.fullmatch(r"https?://[^\s/?#]+/?", given.get_secret_value()):
+        raise ValueError("must be the URL of a proxy, such as http://egress.example:3128")
+    return given
 
 
 class Environment(AccessVariables, BaseSettings):
@@ -159,6 +166,9 @@ class Environment(AccessVariables, BaseSettings):
     """How long a customer's endpoint may take to answer."""
     webhook_private_addresses: bool = False
     """Allow webhooks to private addresses and over plain http. Default: https to public addresses only; embedded, also loopback."""
+    webhook_proxy: Annotated[SecretStr, AfterValidator(_proxy)] | None = None
+    """The HTTP proxy through which webhooks are posted, such as `http://egress.example:3128`, with a user name and password if it
+    needs them. It resolves the hosts, and must refuse private addresses itself. Default: webhooks are posted directly."""
     metrics_accounts: Annotated[int, Field(ge=0, le=10_000)] = 100
     """How many accounts, and webhook endpoints, metrics name: those with the largest backlog. The rest together are `other`."""
     revision: str = ""

@@ -131,6 +131,12 @@ class Settings:
         private = self.environment.webhook_private_addresses
         return AddressRule(private=private, loopback=isinstance(self.backend, Embedded))
 
+    @property
+    def webhook_proxy(self) -> str | None:
+        """The URL of the proxy for webhooks, with its password."""
+        proxy = self.environment.webhook_proxy
+        return None if proxy is None else proxy.get_secret_value()
+
 
 def read_settings() -> Settings:
     """The settings from the environment. Raises `BadSettings`."""

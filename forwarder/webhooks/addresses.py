@@ -162,10 +162,12 @@ def _look_up(host: str, port: int) -> Sequence[str] | OSError:
 
 
 class ResolvedTargets:
-    """`Targets` by an `AddressRule`."""
+    """`Targets` by an `AddressRule`. Without `resolves`, for deliveries through a proxy that resolves names itself, it checks only
+    hosts that are written as addresses."""
 
-    def __init__(self, rule: AddressRule, find: Resolve | None = None) -> None:
+    def __init__(self, rule: AddressRule, find: Resolve | None = None, *, resolves: bool = True) -> None:
         self._rule = rule
+        self._resolves = resolves
         self._find = find or Resolver()
 
     async def check(self, url: str) -> None:
@@ -173,6 +175,8 @@ class ResolvedTargets:
         if not self._rule.may_allow(parts.scheme):
             raise BadTarget("https_needed", "The address must begin with https://.")
         host = parts.hostname or ""
+        if not self._resolves and not _is_address(host):
+            return
         try:
             addresses = await self._find(host, parts.port or _PORTS[parts.scheme])
         except OSError:
@@ -185,11 +189,21 @@ class ResolvedTargets:
         raise BadTarget("address_not_public", f"{host} does not resolve to an address of the public internet now.")
 
 
+def _is_address(host: str) -> bool:
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
 def _parsed(url: str) -> SplitResult:
     """The parts of the URL. Raises `BadTarget`."""
     if len(url) > MAX_URL:
         raise BadTarget("too_long", f"An address has at most {MAX_URL} characters.")
-    wrong = BadTarget("not_a_url", "The address must be a whole one: https://host/path, in printable ASCII characters.")
+    wrong = BadTarget(
+        "not_a_url", "The address must be an absolute URL, such as https://host/path, in printable ASCII."
+    )
     if not url.isascii() or not url.isprintable() or " " in url or "\\" in url:
         raise wrong
     try:

@@ -1,8 +1,8 @@
 """Posts to customers' endpoints: HTTP/1.1 with httpcore, because it lets us open the connections ourselves.
 
 A host name is resolved once, its addresses are checked, and the connection goes to a checked address: a later DNS response cannot
-lead elsewhere. TLS still verifies the name. No redirect is followed, no proxy is used, no cookie is kept. Only the first KiB of a
-response is read.
+lead elsewhere. TLS still verifies the name. No redirect is followed, no cookie is kept. Only the first KiB of a response is read.
+With a proxy, which resolves the names itself, only addresses that are written as such are checked.
 """
 
 import asyncio
@@ -10,6 +10,7 @@ import ssl
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import Final
+from urllib.parse import unquote, urlsplit
 
 import certifi
 import httpcore
@@ -42,7 +43,16 @@ class _HostUnknown(httpcore.ConnectError):
 class HttpSender:
     """`Sender` with a time limit of `seconds` for each post. Opened by `open_sender`."""
 
-    def __init__(self, pools: Mapping[str, httpcore.AsyncConnectionPool], clock: Clock, *, seconds: float) -> None:
+    def __init__(
+        self,
+        pools: Mapping[str, httpcore.AsyncConnectionPool],
+        clock: Clock,
+        *,
+        seconds: float,
+        rule: AddressRule | None = None,
+    ) -> None:
+        """`rule`: checked here for addresses that are written as such, if the pools do not check any."""
+        self._rule = rule
         self._pools = pools
         self._clock = clock
         self._seconds = seconds
@@ -53,13 +63,21 @@ class HttpSender:
                 return await self._exchange(url, headers, body)
         except TimeoutError:
             return NoResponse("timed_out", f"No complete response within {self._seconds:g} s.")
-        except (httpcore.NetworkError, httpcore.ProtocolError, httpcore.TimeoutException, OSError) as error:
+        except (
+            httpcore.NetworkError,
+            httpcore.ProtocolError,
+            httpcore.TimeoutException,
+            httpcore.ProxyError,
+            OSError,
+        ) as error:
             return _no_response(error)
         except (httpcore.UnsupportedProtocol, KeyError, ValueError):
             return NoResponse("address_invalid", "Not an address that HTTP can be spoken to.")
 
     async def _exchange(self, url: str, headers: Mapping[str, str], body: bytes) -> EndpointResponse:
         address = httpcore.URL(url)
+        if self._rule is not None:
+            _require_allowed(self._rule, address)
         pool = self._pools[address.scheme.decode()]
         timeouts = {"connect": _CONNECT_SECONDS, "pool": self._seconds}
         async with pool.stream(
@@ -83,15 +101,33 @@ async def open_sender(
     seconds: float,
     find: Resolve | None = None,
     trusted: ssl.SSLContext | None = None,
+    proxy: str | None = None,
 ) -> AsyncIterator[HttpSender]:
-    """A sender that connects only to what `rule` allows. `trusted`: the trusted certificates, by default Mozilla's."""
+    """A sender that connects only to what `rule` allows. `trusted`: the trusted certificates, by default Mozilla's. `proxy`: the
+    URL of the HTTP proxy through which it posts."""
     context = trusted or ssl.create_default_context(cafile=certifi.where())
-    pools = {scheme: _pool(scheme, rule, find or Resolver(), context) for scheme in ("http", "https")}
+    if proxy is None:
+        pools = {scheme: _pool(scheme, rule, find or Resolver(), context) for scheme in ("http", "https")}
+    else:
+        pools = dict.fromkeys(("http", "https"), _proxied(proxy, context))
     try:
-        yield HttpSender(pools, clock, seconds=seconds)
+        yield HttpSender(pools, clock, seconds=seconds, rule=None if proxy is None else rule)
     finally:
-        for pool in pools.values():
+        for pool in set(pools.values()):
             await pool.aclose()
+
+
+def _proxied(url: str, context: ssl.SSLContext) -> httpcore.AsyncConnectionPool:
+    parts = urlsplit(url)
+    named = parts.username is not None
+    return httpcore.AsyncHTTPProxy(
+        proxy_url=f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}",
+        proxy_auth=(unquote(parts.username or ""), unquote(parts.password or "")) if named else None,
+        ssl_context=context,
+        max_connections=_CONNECTIONS,
+        max_keepalive_connections=_IDLE,
+        keepalive_expiry=_IDLE_SECONDS,
+    )
 
 
 def _pool(scheme: str, rule: AddressRule, find: Resolve, context: ssl.SSLContext) -> httpcore.AsyncConnectionPool:
@@ -137,6 +173,17 @@ class _GuardedBackend(httpcore.AsyncNetworkBackend):
         return [address for address in addresses if self._rule.allows(self._scheme, address)][:_MAX_ADDRESSES]
 
 
+def _require_allowed(rule: AddressRule, url: httpcore.URL) -> None:
+    """Raises `_AddressRefused` if the host is written as an address that `rule` forbids."""
+    scheme, host = url.scheme.decode(), url.host.decode().strip("[]")
+    try:
+        allowed = rule.allows(scheme, host)
+    except ValueError:  # a name, which the proxy resolves
+        allowed = rule.may_allow(scheme)
+    if not allowed:
+        raise _AddressRefused(f"{host} is not an address of the public internet")
+
+
 async def _beginning(response: httpcore.Response) -> bytes:
     """If the body is not read to its end, the connection is closed."""
     beginning = b""
@@ -167,6 +214,8 @@ def _no_response(error: Exception) -> NoResponse:
             return NoResponse("connect_timed_out", "The connection was not accepted in time.")
         case httpcore.ConnectError():
             return NoResponse("connect_failed", detail)
+        case httpcore.ProxyError():
+            return NoResponse("connect_failed", f"The proxy refused: {detail}")
         case httpcore.TimeoutException():
             return NoResponse("timed_out", "No complete response in time.")
         case httpcore.ProtocolError():

@@ -34,6 +34,7 @@ from forwarder.store.lists.port import Page, StoredSubmission
 from forwarder.store.submissions.port import Attempt
 from forwarder.tenancy.port import Account, Endpoint
 from forwarder.topics.outcomes import OutcomeEvent
+from forwarder.webhooks.signature import public_key
 from tools.contracts import examples
 from tools.contracts.messages import result_messages
 
@@ -184,7 +185,7 @@ def webhook_examples() -> dict[str, Any]:
     meta = {"limit": DEFAULT_LIMIT, "cursors": {"previous": "", "current": str(FIRST), "next": ""}}
     return {
         "webhook": {"data": shown},
-        "webhookAdded": {"data": {**shown, "secret": _SECRET}},
+        "webhookAdded": {"data": {**shown, "secret": _SECRET, "publicKey": public_key(_SECRET)}},
         "webhookPage": {"data": [shown], "meta": meta},
         "webhookRemoved": {"data": {"id": _ENDPOINT.id, "removed": True}},
         "webhookTestQueued": {"data": {"deliveryId": _DELIVERY.id}},

@@ -21,6 +21,7 @@ from forwarder.reservation.problems.problem import Problem
 from forwarder.store.deliveries import DeliveryAttempt, DeliveryEntry
 from forwarder.store.lists.port import fitting, neighbours
 from forwarder.tenancy.port import Endpoint, NotKnown
+from forwarder.webhooks.signature import public_key
 
 ENDPOINT_ID: Final = re.compile(r"whk_[A-Za-z0-9_-]{1,64}")
 
@@ -48,7 +49,7 @@ class WebhookActions:
             workspace_id, body.url, types=_each_once(body.types), description=body.description
         )
         location = f"{request.scope['path']}/{endpoint.id}".encode()
-        return _response({**endpoint_json(endpoint), "secret": secret}, 201, (b"location", location))
+        return _response(_with_secret(endpoint, secret), 201, (b"location", location))
 
     async def page(self, workspace_id: str, request: Request) -> Response | Problem:
         """List webhooks in the order in which they were added. A cursor is that time, in microseconds since 1970."""
@@ -105,7 +106,7 @@ class WebhookActions:
         endpoint, secret = await self._hooks.rotate(
             _id(request), workspace_id=workspace_id, overlap_seconds=body.overlap_seconds
         )
-        return _response({**endpoint_json(endpoint), "secret": secret})
+        return _response(_with_secret(endpoint, secret))
 
 
 class DeliveryActions:
@@ -152,6 +153,10 @@ class DeliveryActions:
         except NotKnown as error:
             await self._hooks.get(endpoint_id, workspace_id=workspace_id)  # raises if there is not even the webhook
             raise NoDelivery from error
+
+
+def _with_secret(endpoint: Endpoint, secret: str) -> dict[str, Any]:
+    return {**endpoint_json(endpoint), "secret": secret, "publicKey": public_key(secret)}
 
 
 def endpoint_json(endpoint: Endpoint) -> dict[str, Any]:

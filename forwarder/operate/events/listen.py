@@ -38,7 +38,7 @@ from forwarder.topics.port import ConsumedMessage, Log
 from forwarder.webhooks.addresses import AddressRule
 from forwarder.webhooks.port import NoResponse, PostResult, Sender
 from forwarder.webhooks.sender import open_sender
-from forwarder.webhooks.signature import new_secret, signed_headers
+from forwarder.webhooks.signature import key_of, new_secret, signed_headers
 
 # --- events from the public API ---
 
@@ -245,6 +245,8 @@ class Target:
     secret: str
     workspace: str | None = None
     types: frozenset[str] = frozenset()
+    given: bool = False
+    """Whether the user gave the secret, so that it need not be printed."""
 
     def takes(self, event: Event) -> bool:
         """Whether `event` matches the workspace and the types."""
@@ -299,6 +301,13 @@ def listen(
     account: Annotated[
         list[str] | None, typer.Option(help="With --api: the integration account to read; repeatable.")
     ] = None,
+    secret: Annotated[
+        str | None,
+        typer.Option(
+            metavar="WHSEC",
+            help="Sign with this secret, whsec_…, instead of a new one: the one that your program already has.",
+        ),
+    ] = None,
     token: Annotated[
         str | None,
         typer.Option(
@@ -308,10 +317,10 @@ def listen(
 ) -> None:
     """Post result events to a program on your machine, signed as webhooks are, and print its responses; until Ctrl-C.
 
-    Each event is posted once, even if your program refuses it. The printed secret is for this run only.
+    Each event is posted once, even if your program refuses it. Without --secret, a new one is printed, for this run only.
     """
     _require_address("--forward-to", forward_to, "http://localhost:9000/in")
-    target = Target(forward_to, new_secret(), workspace, types_of(kind or ()))
+    target = Target(forward_to, _checked(secret), workspace, types_of(kind or ()), given=secret is not None)
     read_range = read_range_of(start, follow=True)
     if api is not None:
         changes = _changes(api, workspace, account or (), token)
@@ -320,6 +329,16 @@ def listen(
         raise WrongUsage("--account goes with --api; without it, --workspace selects.")
     else:
         with_log(lambda log, topics: _listen(log, topics.results, read_range, target))
+
+
+def _checked(secret: str | None) -> str:
+    if secret is None:
+        return new_secret()
+    try:
+        key_of(secret)
+    except ValueError:
+        raise WrongUsage("--secret takes a webhook's secret: whsec_ and the base64 of 24 to 64 bytes.") from None
+    return secret
 
 
 def _require_address(option: str, url: str, example: str) -> None:
@@ -377,6 +396,7 @@ async def _announced(
     async with aclosing(events) as batches:
         async for batch in batches:
             if not announced:
-                say(f"Posting to {target.url}, until Ctrl-C. Webhook secret of this run: {target.secret}")
+                secret = "" if target.given else f" Webhook secret of this run: {target.secret}"
+                say(f"Posting to {target.url}, until Ctrl-C.{secret}")
                 announced = True
             yield batch

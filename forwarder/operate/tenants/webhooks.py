@@ -23,6 +23,7 @@ from forwarder.process.clock import SystemClock
 from forwarder.store.deliveries import DeliveryStatus
 from forwarder.tenancy.port import Endpoint, TooManyEndpoints
 from forwarder.webhooks.port import BadTarget
+from forwarder.webhooks.signature import public_key
 
 R = TypeVar("R")
 
@@ -147,8 +148,10 @@ def rotate(
 
 
 def _report_secret(endpoint: Endpoint, secret: str, sentence: str, *, as_json: bool) -> None:
-    sentence = f"{sentence} Its secret, which is not shown again:\n{secret}"
-    report({**_row(endpoint), "secret": secret}, sentence, as_json=as_json)
+    key = public_key(secret)
+    shown = f"The public key of its v1a signatures:\n{key}\nIts secret, which is not shown again:\n{secret}"
+    sentence = f"{sentence} {shown}"
+    report({**_row(endpoint), "secret": secret, "publicKey": key}, sentence, as_json=as_json)
 
 
 def disable(endpoint_id: _Id, workspace: _OfWorkspace = None, as_json: AsJson = False) -> None:

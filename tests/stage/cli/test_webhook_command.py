@@ -16,6 +16,7 @@ from forwarder.store.engine import open_engine
 from forwarder.tenancy.port import Endpoint
 from forwarder.tenancy.sealing import SecretUnsealer, of_webhook_secret
 from forwarder.tenancy.sql.endpoints import SqlEndpoints
+from forwarder.webhooks.signature import public_key
 
 URL = "https://127.0.0.1:9/in"
 
@@ -71,6 +72,7 @@ def test_a_webhook_from_its_beginning_to_its_end(webhook: Command, tmp_path: Pat
     unsealer = SecretUnsealer([secret_in(tmp_path)])
     made = webhook("add", URL, "--workspace", "acme", "--type", "reservation.confirmed.v1", "--json").data
     hook, secret = made["id"], made.pop("secret")
+    assert made.pop("publicKey") == public_key(secret)
     assert unsealer.open_text(kept(tmp_path, hook).secret, of_webhook_secret(hook)) == secret
     assert webhook("list", "--json").data == [made]
     assert webhook("list", "--workspace", "other", "--json").data == []

@@ -85,7 +85,7 @@ def test_every_log_event_that_operators_read_of_exists(page: Path) -> None:
 
 
 def test_the_readme_is_short() -> None:
-    assert len(_text(ROOT / "README.md").splitlines()) <= 100
+    assert len(_text(ROOT / "README.md").splitlines()) <= 80
 
 
 def test_every_page_of_the_docs_is_in_the_sites_navigation() -> None:

@@ -11,6 +11,7 @@ from forwarder.reservation.record import RESULT_TYPES
 from forwarder.tenancy.port import MAX_ENDPOINTS
 from forwarder.tenancy.sealing import of_webhook_secret
 from forwarder.webhooks import addresses
+from forwarder.webhooks.signature import public_key
 from tests.support.stages.http_stages import OTHER_WORKSPACE, Stages
 from tests.support.stages.webhook_stages import PATH, URL, added, faults, listed, webhook_stages
 
@@ -28,6 +29,7 @@ async def test_a_webhook_is_added_and_its_secret_shown_this_once(house: Stages) 
     assert answer.status_code == 201
     made = answer.json()["data"]
     secret = made.pop("secret")
+    assert made.pop("publicKey") == public_key(secret)
     assert re.fullmatch(r"whsec_[A-Za-z0-9+/]{43}=", secret)
     assert answer.headers["location"] == f"{PATH}/{made['id']}"
     assert answer.headers["cache-control"] == "no-store"
@@ -156,6 +158,7 @@ async def test_what_is_said_is_changed_and_the_rest_stays(house: Stages) -> None
     made = await added(house, types=[RESULT_TYPES[0]], description="Ours")
     one = f"{PATH}/{made['id']}"
     secret = made.pop("secret")
+    assert made.pop("publicKey") == public_key(secret)
     assert (await house.client.patch(one, json={})).json()["data"] == made
     moved = (await house.client.patch(one, json={"url": "https://b.example"})).json()["data"]
     assert moved == {**made, "url": "https://b.example"}

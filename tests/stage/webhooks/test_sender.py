@@ -1,5 +1,6 @@
 """The way to endpoints, against real servers: what is sent, what each ending is called, and where no connection is ever made."""
 
+import base64
 import shutil
 import ssl
 import subprocess
@@ -30,8 +31,11 @@ async def sender(
     seconds: float = 10.0,
     find: Resolve | None = None,
     trusted: ssl.SSLContext | None = None,
+    proxy: str | None = None,
 ) -> AsyncIterator[HttpSender]:
-    async with open_sender(rule, ManualClock(START), seconds=seconds, find=find, trusted=trusted) as opened:
+    async with open_sender(
+        rule, ManualClock(START), seconds=seconds, find=find, trusted=trusted, proxy=proxy
+    ) as opened:
         yield opened
 
 
@@ -60,6 +64,36 @@ async def reply_to(script: Script, *, seconds: float = 10.0) -> PostResult:
 def answer(status: str, *headers: str, body: bytes = b"") -> bytes:
     head = [f"HTTP/1.1 {status}", f"Content-Length: {len(body)}", *headers]
     return "\r\n".join(head).encode() + b"\r\n\r\n" + body
+
+
+async def test_a_proxy_carries_what_it_may_and_is_asked_for_nothing_else() -> None:
+    heads: list[bytes] = []
+
+    async def script(caller: Caller) -> None:
+        heads.append(await caller.request())
+        await caller.say(answer("403 Forbidden"))
+
+    async with raw_server(script) as server:
+        through = server.url.replace("http://", "http://forwarder:pass%40word@")
+        public = AddressRule()
+        async with sender(public, proxy=through) as posting:
+            refused = await posting.post("https://bookings.example/hook", {}, b"{}")
+            inner = await posting.post("https://10.0.0.8/hook", {}, b"{}")
+            plain = await posting.post("http://bookings.example/hook", {}, b"{}")
+    assert [each.failure for each in (refused, inner, plain) if isinstance(each, NoResponse)] == [
+        "connect_failed",
+        "address_refused",
+        "address_refused",
+    ]
+    (head,) = heads
+    assert head.startswith(b"CONNECT bookings.example:443 HTTP/1.1\r\n")
+    assert b"Proxy-Authorization: Basic " + base64.b64encode(b"forwarder:pass@word") in head
+
+
+async def test_a_proxy_passes_the_response_on() -> None:
+    rule = AddressRule(private=True)
+    async with raw_server(saying(answer("204 No Content"))) as server, sender(rule, proxy=server.url) as posting:
+        assert await posting.post("http://bookings.example/hook", {}, b"{}") == EndpointResponse(204)
 
 
 async def test_what_is_sent_is_what_was_given() -> None:

@@ -5,13 +5,15 @@ import json
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from nacl.exceptions import BadSignatureError
+from nacl.signing import VerifyKey
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
 from forwarder.notifier.events import body_of, decode_event
 from forwarder.notifier.policy import PAUSES, RETRY_FOR, next_try
 from forwarder.topics.codec import Undecodable
 from forwarder.topics.port import Message
-from forwarder.webhooks.signature import new_secret, signed_headers
+from forwarder.webhooks.signature import key_of, new_secret, public_key, signed_headers
 from tools.contracts.messages import request_messages, result_messages
 
 NOW = datetime(2027, 1, 1, tzinfo=UTC)
@@ -32,6 +34,26 @@ def test_a_secret_is_as_standard_webhooks_has_it() -> None:
 def test_the_public_library_accepts_what_was_signed() -> None:
     secret = new_secret()
     assert Webhook(secret).verify(BODY, headers(secret)) == json.loads(BODY)
+
+
+def test_the_public_key_verifies_a_signature_of_its_own() -> None:
+    old, new = new_secret(), new_secret()
+    signed = headers(new, old)
+    content = f"{signed['webhook-id']}.{signed['webhook-timestamp']}.".encode() + BODY
+    given = [one.partition(",") for one in signed["webhook-signature"].split()]
+    assert [version for version, _, _ in given] == ["v1", "v1", "v1a", "v1a"]
+    for secret, (_, _, value) in zip((new, old), given[2:], strict=True):
+        prefix, _, key = public_key(secret).partition("_")
+        assert prefix == "whpk"
+        VerifyKey(base64.b64decode(key)).verify(content, base64.b64decode(value))
+        with pytest.raises(BadSignatureError):
+            VerifyKey(base64.b64decode(key)).verify(content + b" ", base64.b64decode(value))
+
+
+@pytest.mark.parametrize("given", ["whsec_", "whsec_c2hvcnQ=", "whsec_%%%", base64.b64encode(b"x" * 32).decode()])
+def test_what_is_no_secret_is_refused(given: str) -> None:
+    with pytest.raises(ValueError, match=r"secret|base64|Non-base64|padding"):
+        key_of(given)
 
 
 @pytest.mark.parametrize("tampered", ["body", "id", "timestamp", "secret"])

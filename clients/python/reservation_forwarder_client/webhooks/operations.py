@@ -100,6 +100,7 @@ class _Queued:
 @dataclass(frozen=True, slots=True)
 class _Secret:
     secret: str
+    public_key: str | None = None
 
 
 def _path(*parts: str) -> str:
@@ -115,7 +116,8 @@ def _one(answer: Answer, shape: type[_Item]) -> _Item:
 
 
 def _with_secret(answer: Answer) -> WebhookSecret:
-    return WebhookSecret(_one(answer, Webhook), _one(answer, _Secret).secret)
+    made = _one(answer, _Secret)
+    return WebhookSecret(_one(answer, Webhook), made.secret, made.public_key)
 
 
 def _listed(answer: Answer, shape: type[_Item]) -> Listed[_Item]:

@@ -48,10 +48,12 @@ class Webhook:
 
 @dataclass(frozen=True, slots=True)
 class WebhookSecret:
-    """A webhook, and the secret that was just made for it: `whsec_…`, as `verify_webhook` takes it. It is told this once."""
+    """A webhook with its new secret, `whsec_…`, for `verify_webhook`. It is shown only this once. `public_key`: verifies `v1a`
+    signatures; None from a service that makes none."""
 
     webhook: Webhook
     secret: str = field(repr=False)
+    public_key: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
