@@ -140,6 +140,7 @@ class NewSubmission(NamedTuple):
     warnings: tuple[CallerWarning, ...] = ()
     partition: int | None = None
     similar_refused: bool = False
+    api_key_id: str | None = None
 
     def message(self, accepted_at: str) -> Message:
         return encode_submission(self, accepted_at, self.reservation, self.partition)
@@ -202,6 +203,7 @@ class SubmissionBuilder:
             natural=self._natural_key(caller.account, operation, request, canonical, card, keyed=key is not None),
             refused=refused,
             warnings=checked.warnings,
+            api_key_id=caller.key_id,
         )
 
     def nth(self, submission: NewSubmission, alike: Counter[str]) -> NewSubmission:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import fields
 from datetime import datetime
-from typing import Unpack
+from typing import Any, Final, Unpack
 
 from forwarder.oversight.audit import Audit
 from forwarder.process.clock import iso
@@ -69,9 +69,36 @@ class AuditedTenancy:
             await self._admin.forget_grants(account_id, but=but)
 
 
-def _changed(before: Account, after: Account) -> list[str]:
-    """The names of the changed fields, without their values, which may be secret."""
-    return [field.name for field in fields(Account) if getattr(before, field.name) != getattr(after, field.name)]
+_SHOWN: Final = frozenset(
+    {
+        "kind",
+        "base_url",
+        "concurrency",
+        "rate_per_second",
+        "deadline_seconds",
+        "duplicate_window_seconds",
+        "similar",
+        "skipped_checks",
+        "settles_seconds",
+        "same_pms_before",
+    }
+)
+"""The fields of an account whose values are no secret."""
+
+
+def _changed(before: Account, after: Account) -> dict[str, Any]:
+    """The changed fields: their old and new values; of the others, which may be secret or long, and of options, only that they
+    changed."""
+    changed: dict[str, Any] = {}
+    for each in fields(Account):
+        old, new = getattr(before, each.name), getattr(after, each.name)
+        if old == new:
+            continue
+        if each.name == "options":
+            changed |= {f"options.{name}": "changed" for name in {*old, *new} if old.get(name) != new.get(name)}
+        else:
+            changed[each.name] = {"from": old, "to": new} if each.name in _SHOWN else "changed"
+    return changed
 
 
 def _written(terms: KeyTerms) -> dict[str, str | None]:
@@ -85,4 +112,6 @@ def _written(terms: KeyTerms) -> dict[str, str | None]:
         written["expires"] = None if terms["expires_at"] is None else iso(terms["expires_at"])
     if "networks" in terms:
         written["from"] = write_networks(terms["networks"])
+    if "name" in terms:
+        written["name"] = terms["name"]
     return written

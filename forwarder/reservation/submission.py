@@ -61,7 +61,7 @@ class Submission:
     `card`, sealed. `fingerprint` distinguishes payloads without revealing them. `deadline_seconds`: how long after
     `accepted_at` the caller wants it forwarded, 1 to `MAX_DEADLINE_SECONDS`; None leaves it to the account. Not part of the
     fingerprint: it says how long to try, not what to book. `natural`: recognises it when it is sent again without a key; None
-    if it cannot be.
+    if it cannot be. `api_key_id`: of the key that it was submitted with; None in messages of releases before 0.2.
     """
 
     request_id: str
@@ -75,6 +75,7 @@ class Submission:
     trace: str | None = None
     deadline_seconds: int | None = None
     natural: NaturalKey | None = None
+    api_key_id: str | None = None
 
     @property
     def property_id(self) -> str:

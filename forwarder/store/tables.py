@@ -61,6 +61,7 @@ reservations = sa.Table(
     sa.Column("record", sa.Text),
     sa.Column("problem", sa.Text),
     sa.Column("trace", sa.Text),
+    sa.Column("api_key_id", sa.Text),
     sa.Column("cancel_requested_at", Moment),
     sa.Column("cancel_reason", sa.Text),
     sa.Column("cancel_problem", sa.Text),

@@ -58,6 +58,8 @@ class ApiKey:
     scopes: Scopes = DEFAULT_SCOPES
     expires_at: datetime | None = None
     networks: tuple[Network, ...] = ()
+    name: str | None = None
+    """What operators call it, such as its owner; only they read it."""
 
 
 class KeyTerms(TypedDict, total=False):
@@ -67,6 +69,7 @@ class KeyTerms(TypedDict, total=False):
     scopes: Scopes
     expires_at: datetime | None
     networks: tuple[Network, ...]
+    name: str | None
 
 
 @dataclass(frozen=True, slots=True)

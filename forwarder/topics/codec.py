@@ -90,6 +90,8 @@ class SubmissionFields(Protocol):
     def deadline_seconds(self) -> int | None: ...
     @property
     def natural(self) -> NaturalKey | None: ...
+    @property
+    def api_key_id(self) -> str | None: ...
 
 
 def encode_submission(
@@ -108,6 +110,8 @@ def encode_submission(
     }
     if submission.deadline_seconds is not None:
         envelope["deadlineSeconds"] = submission.deadline_seconds
+    if submission.api_key_id is not None:
+        envelope["apiKeyId"] = submission.api_key_id
     natural = submission.natural
     if natural is not None:
         envelope["naturalKey"], envelope["keyed"] = natural.key, natural.keyed
@@ -154,6 +158,7 @@ def decode_with_text(message: Message) -> tuple[Submission, bytes]:
             trace=trace_of(message.headers),
             deadline_seconds=body.deadlineSeconds or None,
             natural=body.natural,
+            api_key_id=body.apiKeyId or None,
         )
         if not can_compose(reservation):
             # Reads everything of the request that the worker will read.
@@ -204,7 +209,8 @@ class _SubmissionEnvelope(Struct, frozen=True):
     transactionKey: Id = ""  # noqa: N815
     duplicateWindowSeconds: Annotated[int, Meta(ge=0, le=MAX_WINDOW_SECONDS)] = 0  # noqa: N815
     keyed: bool = False
-    # Missing in messages of releases before 0.2.
+    # Missing in messages of releases before 0.2, as the next two are.
+    apiKeyId: Id = ""  # noqa: N815
     sameKey: Id = ""  # noqa: N815
     stayKey: Id = ""  # noqa: N815
 

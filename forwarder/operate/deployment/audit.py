@@ -1,10 +1,12 @@
 """`forwarder audit …`: who did what."""
 
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
 from pydantic_core import from_json
 
+from forwarder.assembly.backend import Backend
 from forwarder.operate.command import Commands, moment, with_backend
 from forwarder.operate.output import AsJson, note, picked, show_rows
 from forwarder.process.clock import SystemClock
@@ -38,14 +40,23 @@ def list_entries(
     """List operations, newest first: who, from where, what, to what, with what result."""
     after = None if since is None else moment(since, "--since", SystemClock().now())
     wanted = AuditFilter(after, who, action, workspace)
-    found = with_backend(lambda backend: backend.trail.entries(wanted, before=before, limit=limit + 1))
-    show_rows([_row(entry, as_json=as_json) for entry in found[:limit]], _COLUMNS, as_json=as_json)
+
+    async def run(backend: Backend) -> tuple[Sequence[AuditEntry], Mapping[str, str | None]]:
+        entries = await backend.trail.entries(wanted, before=before, limit=limit + 1)
+        keys = await backend.tenancy.keys() if any(each.actor_kind == "key" for each in entries) else ()
+        return entries, {each.key.id: each.key.name for each in keys}
+
+    found, names = with_backend(run)
+    show_rows([_row(entry, names, as_json=as_json) for entry in found[:limit]], _COLUMNS, as_json=as_json)
     if len(found) > limit:
         note(f"There is more: --before {found[limit - 1].number} shows the next page.")
 
 
-def _row(entry: AuditEntry, *, as_json: bool) -> dict[str, Any]:
-    details = from_json(entry.details)
-    if not as_json:
-        details = " ".join(f"{name}={value}" for name, value in details.items() if value not in (None, False))
-    return picked(entry, _FIELDS) | {"details": details}
+def _row(entry: AuditEntry, names: Mapping[str, str | None], *, as_json: bool) -> dict[str, Any]:
+    """`names`: of API keys, by id."""
+    details, name = from_json(entry.details), names.get(entry.actor)
+    if as_json:
+        return picked(entry, _FIELDS) | {"keyName": name, "details": details}
+    who = f"{entry.actor} ({name})" if name else entry.actor
+    details = " ".join(f"{name}={value}" for name, value in details.items() if value not in (None, False))
+    return picked(entry, _FIELDS) | {"who": who, "details": details}

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _FIELDS: Final = (
     "id=record_id requestId workspace=workspace_id account=account_id status propertyId arrival departure attempts acceptedAt "
-    "dueAt deadlineAt reason problem=problem_code pmsReservationId"
+    "dueAt deadlineAt reason problem=problem_code pmsReservationId apiKeyId"
 )
 
 RequestId = Annotated[str, typer.Argument(metavar="REQUEST_ID", help="The requestId of its 202: rsv_….")]
@@ -44,6 +44,7 @@ class SubmissionQuery:
     transaction_id: str | None = None
     guest: str | None = None
     pms_reservation_id: str | None = None
+    api_key_id: str | None = None
 
 
 class SubmissionSearch:
@@ -94,6 +95,7 @@ class SubmissionSearch:
             guest=query.guest,
             pms_reservation_id=query.pms_reservation_id,
             transaction_keys=keys,
+            api_key_id=query.api_key_id,
         )
 
 
@@ -122,6 +124,11 @@ class Filters:
     ] = None
     pms_id: Annotated[str | None, typer.Option(help="Only the reservation with this identifier in the PMS.")] = None
     property_id: Annotated[str | None, typer.Option("--property", help="Only of this property.")] = None
+    key: Annotated[str | None, typer.Option(help="Only those submitted with this API key: key_….")] = None
+    newer_than: Annotated[
+        str | None,
+        typer.Option(help="Only those accepted since then: an age such as 30m, 2h, 7d, or ISO 8601."),
+    ] = None
 
     def query(self) -> SubmissionQuery:
         """The query for these options. Raises `WrongUsage`."""
@@ -130,11 +137,12 @@ class Filters:
             "--pms-id": self.pms_id,
             "--transaction-id": self.transaction_id,
             "--reason": self.reason,
+            "--key": self.key,
         }
         for option, text in texts.items():
             if text is not None and not text.strip():
                 raise WrongUsage(f"{option} must not be empty.")
-        before = self.older_than
+        before, since = self.older_than, self.newer_than
         return SubmissionQuery(
             frozenset(Status) if self.status is None else _statuses(self.status),
             account_id=self.account,
@@ -142,9 +150,11 @@ class Filters:
             property_id=self.property_id,
             reason=self.reason,
             accepted_before=None if before is None else moment(before, "--older-than", SystemClock().now()),
+            accepted_since=None if since is None else moment(since, "--newer-than", SystemClock().now()),
             transaction_id=self.transaction_id,
             guest=self.guest,
             pms_reservation_id=self.pms_id,
+            api_key_id=self.key,
         )
 
 

@@ -20,7 +20,19 @@ from forwarder.tenancy.api_keys import (
 from forwarder.tenancy.limits import read_limit
 from forwarder.tenancy.port import ApiKey, KeyTerms, KnownKey
 
-_COLUMNS = ("id", "workspace", "test", "scopes", "rate", "from", "createdAt", "expiresAt", "lastUsedAt", "revokedAt")
+_COLUMNS = (
+    "id",
+    "name",
+    "workspace",
+    "test",
+    "scopes",
+    "rate",
+    "from",
+    "createdAt",
+    "expiresAt",
+    "lastUsedAt",
+    "revokedAt",
+)
 _DEFAULT = "default"
 
 T = TypeVar("T")
@@ -49,6 +61,13 @@ _Rate = Annotated[
         metavar="RATE", help="100/60s allows 100 submissions in 60 seconds; default is the deployment's limit."
     ),
 ]
+_Name = Annotated[
+    str | None,
+    typer.Option(
+        "--name", metavar="TEXT", help="What it is called, such as its owner; shown here and on the audit trail."
+    ),
+]
+_MAX_NAME = 100
 
 
 def commands() -> Commands:
@@ -63,10 +82,11 @@ def add(
     expires: _Expires = None,
     networks: _From = None,
     rate: _Rate = None,
+    name: _Name = None,
     as_json: AsJson = False,
 ) -> None:
     """Create a key and print its token, which is shown only this once."""
-    terms = _terms(scope, expires, networks, rate)
+    terms = _terms(scope, expires, networks, rate, name)
     key, token = with_backend(lambda backend: backend.tenancy.add_key(workspace, test=test, **terms))
     if as_json:
         show_json({"id": key.id, "token": token, "test": key.test, **_terms_of(key)})
@@ -92,12 +112,13 @@ def change(
     expires: _Expires = None,
     networks: _From = None,
     rate: _Rate = None,
+    name: _Name = None,
     as_json: AsJson = False,
 ) -> None:
     """Change a key's terms; options that are not given stay unchanged. Every process applies them within seconds."""
-    terms = _terms(scope, expires, networks, rate)
+    terms = _terms(scope, expires, networks, rate, name)
     if not terms:
-        raise WrongUsage("Say what to change: --scope, --expires, --from or --rate.")
+        raise WrongUsage("Say what to change: --scope, --expires, --from, --rate or --name.")
     known = with_backend(lambda backend: backend.tenancy.change_key(key_id, **terms))
     if as_json:
         show_json(_row(known))
@@ -112,7 +133,11 @@ def revoke(key_id: _Id, as_json: AsJson = False) -> None:
 
 
 def _terms(
-    scope: Sequence[str] | None, expires: str | None, networks: Sequence[str] | None, rate: str | None
+    scope: Sequence[str] | None,
+    expires: str | None,
+    networks: Sequence[str] | None,
+    rate: str | None,
+    name: str | None,
 ) -> KeyTerms:
     """The terms that were given. Raises `WrongUsage`."""
     terms = KeyTerms()
@@ -124,6 +149,8 @@ def _terms(
         terms["networks"] = _read("--from", read_networks, networks)
     if rate is not None:
         terms["limit"] = None if rate == _DEFAULT else _read("--rate", read_limit, rate)
+    if name is not None:
+        terms["name"] = _read("--name", _read_name, name)
     return terms
 
 
@@ -134,8 +161,15 @@ def _read(option: str, read: Callable[[Given], T], given: Given) -> T:
         raise WrongUsage(f"{option}: {error}") from error
 
 
+def _read_name(text: str) -> str | None:
+    if len(text) > _MAX_NAME or not text.isprintable():
+        raise ValueError(f"a name has at most {_MAX_NAME} printable characters; an empty one removes it.")
+    return text.strip() or None
+
+
 def _terms_of(key: ApiKey) -> dict[str, Any]:
     return {
+        "name": key.name,
         "scopes": write_scopes(key.scopes).split(),
         "rate": None if key.limit is None else str(key.limit),
         "from": write_networks(key.networks).split(),

@@ -53,7 +53,7 @@ _SKEW: Final = timedelta(minutes=5)
 _SUMMARY: Final = columns_of(
     reservations,
     "id record_id request_id workspace_id account_id status property_id arrival_date departure_date attempts "
-    "accepted_at due_at deadline_at leased_by pms_reservation_id problem revision",
+    "accepted_at due_at deadline_at leased_by pms_reservation_id problem revision api_key_id",
 )
 
 _TIMES: Final[Mapping[DialectName, sa.Executable]] = {
@@ -257,6 +257,7 @@ def _summary(row: sa.Row[Any]) -> SubmissionSummary:
         pms_reservation_id=row.pms_reservation_id,
         deadline_at=iso(row.deadline_at),
         held=row.leased_by is not None,
+        api_key_id=row.api_key_id,
     )
 
 
@@ -287,7 +288,7 @@ def lead_of(wanted: SubmissionFilter) -> Lead:
 def is_exact(wanted: SubmissionFilter, lead: Lead) -> bool:
     """Whether every candidate matches."""
     times = (wanted.accepted_before, wanted.accepted_since)
-    if any((wanted.reason, *times, wanted.guest, wanted.transaction_keys)):
+    if any((wanted.reason, *times, wanted.guest, wanted.transaction_keys, wanted.api_key_id)):
         return False
     return lead == "status" or (lead == "property" and wanted.statuses == frozenset(Status))
 
@@ -365,6 +366,8 @@ def _conditions(dialect: DialectName, wanted: SubmissionFilter) -> list[sa.Colum
         conditions.append(_row.pms_reservation_id == wanted.pms_reservation_id)
     if wanted.transaction_keys is not None:
         conditions.append(_row.transaction_key.in_(sorted(wanted.transaction_keys.values())))
+    if wanted.api_key_id is not None:
+        conditions.append(_row.api_key_id == wanted.api_key_id)
     if wanted.reason is not None:
         named = f'"{wanted.reason}"'
         conditions.append(

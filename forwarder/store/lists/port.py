@@ -157,6 +157,7 @@ class SubmissionSummary:
     pms_reservation_id: str | None = None
     deadline_at: str | None = None
     held: bool = False
+    api_key_id: str | None = None
 
 
 LONGEST_LAG: Final = timedelta(hours=12)
@@ -170,7 +171,7 @@ class SubmissionFilter:
     `accounts`: any of these. `reason`: of the last try, or the code of the problem. `accepted_before` may miss submissions
     ingested more than `LONGEST_LAG` after their acceptance. `guest`: words in the guest's name, address or e-mail, all of them, or
     a phone number.
-    `transaction_keys`: by account, as in `NaturalKey`.
+    `transaction_keys`: by account, as in `NaturalKey`. `api_key_id`: submitted with this key.
     """
 
     accounts: Collection[str]
@@ -182,6 +183,7 @@ class SubmissionFilter:
     guest: str | None = None
     pms_reservation_id: str | None = None
     transaction_keys: Mapping[str, str] | None = None
+    api_key_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

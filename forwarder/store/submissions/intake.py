@@ -215,7 +215,7 @@ _INGESTED = columns_of(
     reservations,
     "request_id record_id workspace_id account_id partition log_offset log_timestamp_ms operation property_id "
     "room_id arrival_date departure_date fingerprint card accepted_at deadline_at trace natural_key "
-    "transaction_key keyed same_key stay_key",
+    "transaction_key keyed same_key stay_key api_key_id",
 )
 
 

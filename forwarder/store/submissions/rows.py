@@ -63,6 +63,7 @@ def _arrival_row(position: int, arrival: Arrival) -> dict[str, Any]:
         "accepted_at": iso(submission.accepted_at),
         "deadline_at": iso(arrival.deadline_at),
         "trace": submission.trace,
+        "api_key_id": submission.api_key_id,
         "target": arrival.target if arrival.held else None,
         "held": arrival.held,
         **({"keyed": False} if natural is None else natural_columns(natural)),

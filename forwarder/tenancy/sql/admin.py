@@ -1,7 +1,7 @@
 """Operators' changes to workspaces, keys and accounts, and how long each workspace keeps its guests' data."""
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import datetime
 from typing import Any, Unpack
 
@@ -178,11 +178,11 @@ def _workspace(row: Row[Any]) -> Workspace:
 
 def _known(row: Row[Any]) -> KnownKey:
     moments = (None if each is None else in_utc(each) for each in (row.revoked_at, row.used_at))
-    return KnownKey(key_of(row), in_utc(row.created_at), *moments)
+    return KnownKey(replace(key_of(row), name=row.name), in_utc(row.created_at), *moments)
 
 
 def _terms_of(key: ApiKey) -> KeyTerms:
-    return KeyTerms(limit=key.limit, scopes=key.scopes, expires_at=key.expires_at, networks=key.networks)
+    return KeyTerms(limit=key.limit, scopes=key.scopes, expires_at=key.expires_at, networks=key.networks, name=key.name)
 
 
 def _columns(terms: KeyTerms) -> dict[str, Any]:
@@ -198,6 +198,8 @@ def _columns(terms: KeyTerms) -> dict[str, Any]:
         columns["expires_at"] = terms["expires_at"]
     if "networks" in terms:
         columns["networks"] = write_networks(terms["networks"])
+    if "name" in terms:
+        columns["name"] = terms["name"]
     return columns
 
 

@@ -53,6 +53,7 @@ api_keys = sa.Table(
     sa.Column("scopes", sa.Text, nullable=False),
     sa.Column("expires_at", sa.DateTime(timezone=True)),
     sa.Column("networks", sa.Text, nullable=False, server_default=sa.text("''")),
+    sa.Column("name", sa.Text),
 )
 """Only the SHA-256 of a token is stored; with 32 random bytes, no slower hash is needed. `test` is for operators; a caller's mode
 is read from the token itself. Both columns of a limit are set, or neither. `scopes` and `networks` are separated by spaces; no

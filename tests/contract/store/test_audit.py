@@ -69,7 +69,8 @@ async def test_each_change_of_a_tenant_says_who_did_it_from_where_and_to_what(
         (key.id, "192.0.2.7", "key.revoke", "ws-1", key.id, "done"),
         (key.id, "192.0.2.7", "key.revoke", None, None, "refused"),
     ]
-    assert found[3].details == '{"kind":"generic","changed":["credential","concurrency"]}'
+    changed = '{"credential":"changed","concurrency":{"from":64,"to":2}}'
+    assert found[3].details == f'{{"kind":"generic","changed":{changed}}}'
     assert found[-1].reason == "NotKnown"
     kept = repr(found)
     assert not any(secret in kept for secret in (token, "c2VhbGVk", "b3RoZXI", "maria"))

@@ -43,6 +43,7 @@ def test_a_key_is_given_a_limit_and_another_and_then_the_default(
         (listed,) = asked("key", "list", "--workspace", "acme")
         assert {**listed, "createdAt": None} == {
             "id": made["id"],
+            "name": None,
             "workspace": "acme",
             "test": False,
             "scopes": ["submit", "read", "cancel"],
@@ -111,3 +112,22 @@ def test_what_is_no_limit_or_no_key_is_said(
 ) -> None:
     ended, _, err = _forwarder(monkeypatch, capsys, "key", *arguments)
     assert (ended, says in err) == (code, True), err
+
+
+def test_a_key_is_given_a_name_another_and_none(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def asked(*arguments: str) -> Any:
+        code, out, err = _forwarder(monkeypatch, capsys, "key", *arguments, "--json")
+        assert code == 0, err
+        return json.loads(out)
+
+    made = asked("add", "--workspace", "acme", "--name", "Channel manager")
+    assert made["name"] == "Channel manager"
+    for given, shown in (("Maria, operations", "Maria, operations"), ("", None)):
+        assert asked("change", made["id"], "--name", given)["name"] == shown
+        (listed,) = asked("list")
+        assert listed["name"] == shown
+    for wrong in ("x" * 101, "a\nb"):
+        code, _, err = _forwarder(monkeypatch, capsys, "key", "change", made["id"], "--name", wrong)
+        assert (code, "100 printable characters" in err) == (2, True)
