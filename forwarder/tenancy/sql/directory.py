@@ -138,7 +138,7 @@ _FOR_PUSHES = (
 )
 """The columns that only pushes need; the other stages' database roles may not read them."""
 _SERVED = tuple(column for column in ACCOUNT if column.name not in _FOR_PUSHES)
-_UNREAD = {api_keys.c.token_hash, api_keys.c.revoked_at, api_keys.c.created_at}
+_UNREAD = {api_keys.c.token_hash, api_keys.c.revoked_at, api_keys.c.created_at, api_keys.c.name}
 KEY = tuple(column for column in api_keys.c if column not in _UNREAD)
 """The columns of an `ApiKey`."""
 
