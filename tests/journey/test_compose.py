@@ -69,17 +69,19 @@ BOOKING: dict[str, Any] = {
 }
 
 
-OURS = ("migrate", "users", *STAGES, "housekeeping", "operator")
+OURS = ("migrate", "users", *STAGES, "housekeeping", "operator", "console")
 
 
 @pytest.mark.parametrize(
     ("secret", "holders"),
     [
-        ("secret_key", {"migrate", "worker"}),
+        # Operators start the last two, and nothing else does: they ask PMSs.
+        ("secret_key", {"migrate", "worker", "operator", "console"}),
         ("notifier_key", {"notifier"}),
         ("tls_key", {"proxy"}),
         ("postgres_password", {"postgres", "migrate", "users"}),
-        *((f"{stage}_password", {stage, "users"}) for stage in (*STAGES, "operator") if stage != "worker"),
+        *((f"{stage}_password", {stage, "users"}) for stage in STAGES if stage != "worker"),
+        ("operator_password", {"operator", "console", "users"}),
         ("worker_password", {"worker", "housekeeping", "users"}),
     ],
 )
@@ -117,11 +119,12 @@ def test_what_we_run_may_do_nothing_but_its_work(name: str) -> None:
     assert told["security_opt"] == ["no-new-privileges:true"]
 
 
-def test_the_proxy_alone_is_reached_from_outside_and_reaches_the_stages_alone() -> None:
+def test_the_proxy_alone_is_reached_from_other_machines_and_reaches_the_stages_alone() -> None:
     told = read_compose()
     published = {name: each["ports"] for name, each in told["services"].items() if "ports" in each}
     on_front = {name for name, each in told["services"].items() if "front" in each["networks"]}
 
+    assert published.pop("console") == ["127.0.0.1:8084:8084"]
     assert published == {"proxy": ["8443:8443"]}
     assert told["services"]["proxy"]["networks"] == ["front"]
     assert on_front == {"proxy", "ingress", "query", "notifier"}
@@ -307,3 +310,12 @@ async def test_a_reservation_goes_its_whole_way(composition: Composition) -> Non
     assert record == accepted.json()["data"]
     assert (hooks.status_code, hooks.json()["data"]) == (httpx.codes.OK, [])
     assert (refused.status_code, refused.json()["code"]) == (httpx.codes.CONFLICT, "room_unavailable")
+    probed = await composition.operate("account", "probe", "demo-generic", "--property", "123")
+    assert [step["ended"] for step in probed["steps"]] == ["ok", "ok", "ok"]
+    (made,) = json.loads(
+        await run(
+            composition.services["operator"], ("forwarder", "submissions", "list", "--status", "confirmed", "--json")
+        )
+    )
+    seen = await composition.operate("submissions", "look-up", made["requestId"])
+    assert made["pmsReservationId"] in json.dumps(seen)
