@@ -151,7 +151,8 @@ async def night(tmp_path: Path, real_servers: RealServers) -> AsyncIterator[Nigh
         settings = site_settings("distributed", tmp_path, kafka.bootstrap_servers, postgres.url)
         site = Site("distributed", tmp_path, {**settings, **more}, real_servers.reaper)
         running = await stack.enter_async_context(deploy(site))
-        running.add("notifier")
+        for role in ("notifier", "housekeeping"):
+            running.add(role)
         await running.start()
         for account in ("acme", "other"):
             await running.add_account(account)
