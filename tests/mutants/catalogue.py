@@ -1,11 +1,13 @@
 """The mutants: in which file which text is replaced by which, and what hole that reopens.
 
 `old` must occur exactly once in its file (tests/mutants/test_mutants.py): when code is moved or rewritten, move the mutant along.
-`moves` and `shape` say where to look: the kinds of moves, besides submissions, that meet there, and the PMS of the account.
+`moves`, `shape` and `settings` say where to look: the kinds of moves that meet there, besides submissions, and the account's PMS
+and settings.
 """
 
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +21,7 @@ class Mutant:
     new: str
     moves: tuple[str, ...]
     shape: str = "searched"
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
 
 _EVIDENCE: Final = "forwarder/reservation/evidence.py"
@@ -110,7 +113,7 @@ MUTANTS: Final = (
         "forwarder/pms/steady.py",
         "        if shown == before:\n",
         "        if shown or not shown:\n",
-        ("NextReplies", "ListShifts", "Bulk"),
+        ("NextReplies", "ListShifts"),
     ),
     Mutant(
         "doubles-are-not-told",
@@ -124,7 +127,7 @@ MUTANTS: Final = (
         "cancelled-at-another-pms",
         "A cancellation goes to the address that the account has now, and cancels a stranger's reservation there.",
         _PUSHER,
-        "        if origin is not None and not prepared.facts.same_pms(origin):",
+        "        if origin is not None and not run.facts.same_pms(origin):",
         "        if origin is not None and origin is None:",
         ("ChangeAddress", "Cancel"),
     ),
@@ -160,7 +163,8 @@ MUTANTS: Final = (
         "                case LookUp() | Park(look=LookUp()) if self.clock.now() >= work.deadline_at:\n"
         "                    return self._result(too_late(), evidence.settled(iso(self.clock.now())))\n"
         "                case LookUp() | Park(look=LookUp()) if not looked:",
-        ("NextReplies", "ChangeDeadline"),
+        ("NextReplies",),
+        settings={"deadline_seconds": 20},
     ),
     Mutant(
         "takeover-forgets-the-push",
@@ -174,34 +178,20 @@ MUTANTS: Final = (
         "intent-is-not-durable",
         "A push that nothing could show later is sent without a mark in the store.",
         _PUSHER,
-        "        if not (target.key or target.reference) and not await self._intend(work.id):",
-        "        if not work.id:",
+        "        if not (target.key or target.reference) and not await self._intend(push.work.id):",
+        "        if not push.work.id:",
         ("NextReplies", "KillWorker", "Strike"),
         "neither",
     ),
     Mutant(
         "stopped-worker-sends",
-        "A worker that was stopped past its lease sends what another worker has.",
+        "A worker that was stopped past its lease sends what another worker has. Its lease is checked before each push and again "
+        "before each request, so both checks are taken back.",
         _PUSHER,
-        "        if not self.may_send(work):\n            raise LeaseLost\n        if self.is_cancelled(work):",
-        "        if self.is_cancelled(work):",
-        ("SuspendWorker", "NextReplies", "Strike"),
-    ),
-    Mutant(
-        "cancelled-while-queued",
-        "A cancellation that comes while the row waits in a worker does not stop the push.",
-        _PUSHER,
-        "        if self.is_cancelled(work):\n            raise CancelledMeanwhile\n",
-        "",
-        ("Cancel", "Hangs", "NextReplies"),
-    ),
-    Mutant(
-        "cancelled-is-sent",
-        "A submission that was cancelled before it was sent is sent all the same.",
-        _PUSHER,
-        "        if work.cancellation is not None and work.status is Status.PENDING and not work.possibly_sent:",
-        "        if work.cancellation is None and work.id < 0:",
-        ("Cancel", "PauseOrResume"),
+        "        self.may_send = may_send\n",
+        "        self.may_send = lambda _work: True\n",
+        ("SuspendWorker", "NextReplies"),
+        settings={"concurrency": 1},
     ),
     Mutant(
         "door-answers-with-the-cancelled",
@@ -209,7 +199,7 @@ MUTANTS: Final = (
         "forwarder/ingress/publish/duplicates.py",
         "        self._cancelled[request_id] = requested_at",
         "        self._cancelled.pop(request_id, None)",
-        ("CancelAndSendAgain", "Cancel"),
+        ("CancelAndSendAgain", "SuspendWorker", "CutOff"),
     ),
     Mutant(
         "door-remembers-what-is-lost",
@@ -217,7 +207,7 @@ MUTANTS: Final = (
         "forwarder/ingress/publish/idempotency.py",
         "        fresh = self._clock.monotonic() - recent.acknowledged_at < _BELIEVED_SECONDS",
         "        fresh = recent.acknowledged_as is not None",
-        ("LogForgets", "CutOff", "SendAgain"),
+        ("LogForgets", "SendAgain"),
     ),
     Mutant(
         "sent-again-is-made-again",
@@ -257,7 +247,7 @@ MUTANTS: Final = (
         "forwarder/store/submissions/intake.py",
         "            await connection.execute(duplicates.note_conflicts(), {BATCH: noted})",
         "            _ = noted",
-        ("ReuseKey", "CutOff", "StopWorker"),
+        ("ReuseKey", "CutOff"),
     ),
     Mutant(
         "replay-beside-another",
@@ -265,7 +255,8 @@ MUTANTS: Final = (
         _DUPLICATES,
         "        if (self.keyed and failed.keyed) or not stands(self.status, self.cancel_requested_at, None):",
         "        if failed.key or not stands(self.status, self.cancel_requested_at, None):",
-        ("ReplayDeadLetters", "Down", "ChangeDeadline", "SendAgain"),
+        ("ReplayDeadLetters", "Down", "SendAgain"),
+        settings={"deadline_seconds": 20},
     ),
     Mutant(
         "failover-is-not-noticed",
@@ -282,6 +273,7 @@ MUTANTS: Final = (
         "abs(self._clocks_apart() - self._apart) > _CLOCKS_APART_SECONDS",
         "not self",
         ("SuspendMachine", "NextReplies"),
+        settings={"concurrency": 1},
     ),
     Mutant(
         "recover-forgets-replays",
@@ -289,7 +281,8 @@ MUTANTS: Final = (
         _RECOVER,
         "        replayed = await self._replay(contents)\n",
         "        replayed = 0\n",
-        ("ReplayDeadLetters", "Down", "ChangeDeadline", "FailOver", "NextReplies"),
+        ("ReplayDeadLetters", "Down", "FailOver", "NextReplies"),
+        settings={"deadline_seconds": 20},
     ),
     Mutant(
         "recover-books-repetitions",
@@ -305,7 +298,15 @@ MUTANTS: Final = (
         _RECOVER,
         "                await recorder.mark_pushing(self._worker_id, [work.id for work in works])\n",
         "                await recorder.release(self._worker_id, [work.id for work in works])\n",
-        ("FailOver", "NextReplies"),
+        ("FailOver", "NextReplies", "PauseOrResume"),
+    ),
+    Mutant(
+        "recover-only-what-was-committed",
+        "A recovery leaves out what was ingested and made before its offset was committed; workers wait for its outcome for ever.",
+        _RECOVER,
+        "        if submission.request_id in reported and submission.request_id not in seen:\n",
+        "        if submission.request_id in seen:\n",
+        ("FailOver", "DeliverAgain", "Strike"),
     ),
     Mutant(
         "lost-cancellations",
@@ -345,6 +346,26 @@ MUTANTS: Final = (
         "forwarder/worker/intake.py",
         '        if not messages:\n            return\n        self._watch.doing = "store"\n',
         "        if not messages:\n            return\n        await consumer.commit(messages)\n",
-        ("KillWorker", "Strike", "CutOff"),
+        ("KillWorker", "CutOff"),
     ),
 )
+
+MISSED: Final[Mapping[str, str]] = {
+    "doubles-are-not-told": "the list that shows both is answered for by another function than the one that is changed",
+    "cancelled-at-another-pms": "pushes to the other PMS of the account do not arrive there in the simulation",
+    "looked-up-at-another-pms": "pushes to the other PMS of the account do not arrive there in the simulation",
+    "stopped-worker-sends": "one worker has all rows of the account, and others take over only after it is well again",
+    "suspended-machine": "one worker has all rows of the account, and others take over only after it is well again",
+    "cancellations-open-the-breaker": "too few cancellations fail in a row",
+    "recover-sends-blindly": "the odds: a row that waits, is pushed without an answer, and is lost within seconds",
+    "replay-beside-another": "the odds of four moves in one order, which shows it when written by hand",
+    "one-reading-of-a-list": "the odds of three moves in one order, which shows it when written by hand",
+    "lost-cancellations": "the odds of four moves in one order, which shows it when written by hand",
+    "recover-forgets-replays": "the odds: a replay whose push has no answer, and which is lost within seconds",
+}
+"""The mutants that the net does not show yet, and why, as far as is known. `make net` does not search for them.
+
+Two more are no mutants, because a second defence makes them harmless: that a cancellation is not looked at before the push,
+and that it is not looked at again while the row waits in a queue, from which the cancellation withdraws it. The exploration
+(tests/stage/protocol/test_exploration.py) shows both.
+"""

@@ -69,6 +69,14 @@ def sent_after_its_cancellation(record: Record) -> None:
     record.creates[:] = [Create(50.0, "alpha-1", "rsv_1", record.bookings[0].guest, clean=True)]
 
 
+def answered_with_what_was_cancelled(record: Record) -> None:
+    first = record.calls[0]
+    record.calls.append(Call("cancel", 0, "alpha-1", 1.2, target="rsv_1", ended=1.3, status=202))
+    again = Call("submit", 0, "alpha-1", 2.0, first.intent, ended=2.1, status=202, data=first.data)
+    record.intents[0].calls.append(again)
+    record.calls.append(read("rsv_1", "alpha-1", "CANCELLED"))
+
+
 def cancelled_without_being_asked(record: Record) -> None:
     record.bookings[0].cancelled_at, record.bookings[0].cancelled_by = 5.0, "forwarder"
 
@@ -128,6 +136,7 @@ WRONG: list[tuple[Callable[[Record], None], str]] = [
     (refused_and_there, "statuses_are_true"),
     (swallowed, "nothing_is_swallowed"),
     (sent_after_its_cancellation, "cancelled_is_not_sent"),
+    (answered_with_what_was_cancelled, "asked_again_is_another"),
     (cancelled_without_being_asked, "nothing_else_is_cancelled"),
     (read_by_another_account, "workspaces_are_apart"),
     (sent_to_another_pms, "workspaces_are_apart"),

@@ -222,10 +222,7 @@ class Recovery:
         parts, check = self._parts, self._parts.check
         committed = await check.committed()
         messages = [
-            each
-            async for batch in read_to_end(parts.log, parts.topics.requests, since=since)
-            for each in batch
-            if each.offset < committed.get(each.partition, 0)
+            each async for batch in read_to_end(parts.log, parts.topics.requests, since=since) for each in batch
         ]
         messages.sort(key=lambda each: (each.timestamp_ms, each.partition, each.offset))
         submitted = check.submissions(messages)
@@ -234,6 +231,8 @@ class Recovery:
             async for batch in read_to_end(parts.log, parts.topics.results, since=since)
             for outcome in check.outcomes(batch)
         ]
+        ends = _ingested_until(committed, submitted, {each.request_id for each in outcomes})
+        messages = [each for each in messages if each.offset < ends.get(each.partition, 0)]
         behind = await check.behind(outcomes)
         last = {each.request_id: each for each in sorted(behind, key=lambda each: each.revision)}
         return _LogContents(
@@ -440,6 +439,20 @@ class Recovery:
             without_request=len(contents.outcomes) - behind,
             replayed=replayed,
         )
+
+
+def _ingested_until(
+    committed: Mapping[int, int], submitted: Mapping[tuple[int, int], Submission], reported: Collection[str]
+) -> Mapping[int, int]:
+    """The offset in each partition before which workers had ingested everything: the committed offset, which lags behind and which
+    operators may set back, or the end of the last submission whose outcome was `reported`. `submitted`: in the order of the log.
+    A later message of the same request id proves nothing: its caller sent it again."""
+    ends, seen = dict(committed), set[str]()
+    for (partition, offset), submission in submitted.items():
+        if submission.request_id in reported and submission.request_id not in seen:
+            ends[partition] = max(ends.get(partition, 0), offset + 1)
+        seen.add(submission.request_id)
+    return ends
 
 
 def _in_batches(

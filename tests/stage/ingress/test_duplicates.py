@@ -408,8 +408,12 @@ async def test_what_is_sent_again_before_a_worker_ingests_it_is_not_refused_ther
     assert (await post(strict)).status_code == 202
 
 
-async def test_beside_what_was_cancelled_they_are_not(strict: Stages) -> None:
+@pytest.mark.parametrize("ingested", [False, True])
+async def test_beside_what_was_cancelled_they_are_not(strict: Stages, ingested: bool) -> None:
     first = await post(strict)
+    if ingested:  # and its cancellation is not
+        strict.ingest(strict.requests[0])
+        strict.reader.similar_ones = [known_to_the_store(strict.requests[0])]
     await strict.clock.advance(1)
     await strict.client.post(f"/api/v1/vrs/reservations/{request_id(first)}/cancel")
     await strict.clock.advance(1)

@@ -4,12 +4,13 @@ import random
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any, Final
 
 from tests.support.machine.worlds.store import Store, opened_store
 from tests.support.net.judge import judge
-from tests.support.net.moves import MOVES, Move
+from tests.support.net.moves import MOVES, Move, some
 from tests.support.net.moves.callers import Submit, read, send
 from tests.support.net.moves.infrastructure import FailOver, RestoreSnapshot
 from tests.support.net.pms import SHAPES
@@ -17,8 +18,11 @@ from tests.support.net.record import short
 from tests.support.net.world import ACCOUNTS, HOSTS, World
 
 _PAUSES: Final = (0.0, 0.02, 0.1, 0.5, 1.0, 1.0, 3.0, 3.0, 8.0, 20.0, 40.0, 100.0)
+_PAUSED_SECONDS: Final = 200.0
+"""A history has no long pauses any more after so much time: quiet costs as much as what happens."""
 _CALLERS: Final = frozenset({"Submit", "SendAgain", "Cancel", "Read"})
-_STEPS: Final = 24
+_WALKED: Final = 32
+"""Pairs of kinds of moves in one history."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +35,11 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a seed says: the PMS of each account, the number of workers, and the steps."""
+    """What a seed says: the PMS and the settings of each account, the number of workers, and the steps."""
 
     seed: int
     shapes: Mapping[str, str]
+    settings: Mapping[str, Any]
     workers: int
     steps: Sequence[Step]
 
@@ -51,30 +56,70 @@ class Outcome:
 
     def told(self) -> str:
         """As it is printed."""
-        head = [f"seed {self.plan.seed}, {self.plan.workers} workers, {dict(self.plan.shapes)}", *self.wrong, ""]
-        moves = [f"    {step.move}, then {step.pause} s" for step in self.plan.steps]
+        plan = self.plan
+        head = [
+            f"seed {plan.seed}, {plan.workers} workers, {dict(plan.shapes)}, {dict(plan.settings)}",
+            *self.wrong,
+            "",
+        ]
+        moves = [f"    {step.move}, then {step.pause} s" for step in plan.steps]
         return "\n".join([*head, *moves, "", *self.story])
 
 
-def plan_of(seed: int, steps: int = _STEPS, focus: Sequence[str] = (), shape: str = "") -> Plan:
-    """The history of a seed. Each draws from some kinds of moves only, so that these meet each other more often.
+def plan_of(seed: int, focus: Sequence[str] = (), shape: str = "", given: Mapping[str, Any] = {}) -> Plan:
+    """The history of a seed. Even seeds draw from some kinds of moves and some values only, by weights of their own, so that these
+    meet each other more often; odd seeds walk through pairs of kinds, so that a hundred and fifty see all pairs.
 
-    `focus`: only these kinds, and submissions; all of them concern the first account, whose PMS is of this `shape`."""
+    `focus`: only these kinds, and submissions; all of them concern the first account, whose PMS is of this `shape`. `given`:
+    settings of the accounts."""
     rng = random.Random(seed)
     first, second = rng.choice(list(SHAPES)), rng.choice(list(SHAPES))
     shapes = dict(zip(ACCOUNTS, (shape or first, second, "keyed"), strict=True))
+    settings = {"concurrency": rng.choice([3, 3, 1]), "deadline_seconds": rng.choice([1800, 1800, 120, 20]), **given}
     if focus:
-        kinds = [each for each in MOVES if each.__name__ in {*focus, "Submit"}]
-        drawn = rng.choices(kinds, [each.weight for each in kinds], k=rng.randint(steps // 4, steps // 2))
-        chosen: list[type[Move]] = [Submit, *drawn]
-        made = [Step(_about_the_first(kind.draw(rng)), rng.choice(_PAUSES)) for kind in chosen]
-        return Plan(seed, shapes, rng.choice([2, 2, 1]), made)
-    others = [each for each in MOVES if each.__name__ not in _CALLERS]
-    kinds = [each for each in MOVES if each.__name__ in _CALLERS] + rng.sample(others, rng.randint(3, 9))
-    weights = [each.weight for each in kinds]
-    drawn = rng.choices(kinds, weights, k=rng.randint(steps // 3, steps))
-    made = [Step(kind.draw(rng), rng.choice(_PAUSES)) for kind in drawn]
-    return Plan(seed, shapes, rng.choice([2, 2, 1, 3]), made)
+        kinds: Sequence[type[Move]] = [Submit, *_weighed(rng, [*focus, "Submit"], rng.randint(6, 12))]
+    elif seed % 2:
+        kinds = _walk(rng, seed // 2)
+    else:
+        others = [each.__name__ for each in MOVES if each.__name__ not in _CALLERS]
+        kinds = _weighed(rng, [*_CALLERS, *rng.sample(others, rng.randint(3, 9))], rng.randint(8, 24))
+    narrowed = {kind: kind.narrowed(rng) for kind in sorted(set(kinds), key=MOVES.index)}
+    short, long, left = some(rng, _PAUSES[:5]), some(rng, _PAUSES), _PAUSED_SECONDS
+    steps = list[Step]()
+    for kind in kinds:
+        move, pause = kind.draw(rng, narrowed[kind]), rng.choice(rng.choice((short, long) if left > 0 else (short,)))
+        left -= pause
+        steps.append(Step(_about_the_first(move) if focus else move, pause))
+    return Plan(seed, shapes, settings, rng.choice([2, 2, 1, 3]), steps)
+
+
+def _weighed(rng: random.Random, names: Sequence[str], count: int) -> Sequence[type[Move]]:
+    kinds = [each for each in MOVES if each.__name__ in names]
+    return rng.choices(kinds, [rng.choice([1, 2, 4]) for _ in kinds], k=count)
+
+
+def _walk(rng: random.Random, number: int) -> Sequence[type[Move]]:
+    """Part `number` of a walk through all pairs of kinds of moves, with a submission now and then."""
+    circuit = _circuit(number * _WALKED // len(MOVES) ** 2)
+    start = number * _WALKED % len(circuit)
+    walked = [MOVES[place] for place in (circuit * 2)[start : start + _WALKED + 1]]
+    for place in (20, 10, 0):
+        walked[place:place] = [Submit] * rng.randint(1, 2)
+    return walked
+
+
+@lru_cache(maxsize=4)
+def _circuit(number: int) -> list[int]:
+    """A way through the complete graph of all kinds that takes each edge once (Hierholzer, 1873)."""
+    rng = random.Random(number)
+    ahead = [rng.sample(range(len(MOVES)), len(MOVES)) for _ in MOVES]
+    way, circuit = [0], list[int]()
+    while way:
+        if ahead[way[-1]]:
+            way.append(ahead[way[-1]].pop())
+        else:
+            circuit.append(way.pop())
+    return circuit[::-1]
 
 
 def _about_the_first(move: Move) -> Move:
@@ -90,7 +135,7 @@ def live(url: str, plan: Plan) -> Outcome:
 
 
 def _live(store: Store, plan: Plan) -> Outcome:
-    world = World(store, plan.shapes, workers=plan.workers)
+    world = World(store, plan.shapes, plan.settings, workers=plan.workers)
     goes_back = any(isinstance(step.move, FailOver | RestoreSnapshot) for step in plan.steps)
     try:
         for step in plan.steps:
@@ -120,16 +165,22 @@ def _end_well(world: World) -> None:
     world.say("everything is well from now on")
     for account, pms in world.pmss.items():
         pms.be_well()
-        world.accounts.change(account, paused=False, base_url=f"https://{account}.pms.test")
+        usual = {"paused": False, "concurrency": 3, "rate_per_second": None, "options": SHAPES[pms.shape]}
+        world.accounts.change(account, base_url=f"https://{account}.pms.test", **usual)
+        world.accounts.change_credential(account, f"token-of-{account}")
     for process in [*world.processes(), *(door.process for door in world.doors)]:
         process.be_well()
     world.trouble(120.0)
-    world.pass_time(60.0)
-    if world.record.losses and world.record.losses[-1][1] == float("inf"):
-        world.say("operator: forwarder recover")
-        world.recover()
+    world.pass_time(20.0)
+    for place in range(1, len(world.processes())):  # one is enough from now on, and costs less
+        world.stop_worker(place)
+    world.pass_time(40.0)
     if not world.processes():
         world.start_worker()
+        world.pass_time(30.0)
+    if world.is_behind():
+        world.say("operator: forwarder recover, for a worker says that the store lacks something")
+        world.recover()
     for door in (0, 1, 0, 1):
         again = [each for each in world.record.intents if each.calls and not each.accepted]
         again = [each for each in again if all(_may_be_asked_again(call.status) for call in each.calls)]
@@ -203,7 +254,7 @@ def _without(plan: Plan, size: int) -> Iterator[Plan]:
     for start in range(0, len(plan.steps), size):
         steps = [*plan.steps[:start], *plan.steps[start + size :]]
         if steps:
-            yield Plan(plan.seed, plan.shapes, plan.workers, steps)
+            yield replace(plan, steps=steps)
 
 
 def pair_coverage(pairs: Counter[tuple[str, str]]) -> float:

@@ -48,10 +48,23 @@ class NetLog(GroupLog):
     def drop(self, count: int) -> list[Message]:
         """The next `count` messages of each partition that nobody has received go, as by retention. Those that went."""
         gone: list[Message] = []
-        for partition in range(PARTITIONS):
-            start, end = self.committed[partition], len(self.requests[partition])
-            self.first[partition] = min(start + count, end)
-            gone += self.requests[partition][start : self.first[partition]]
+        for partition, kept in enumerate(self.requests):
+            start = self.committed[partition]
+            if start < len(kept):
+                self.first[partition] = min(start + count, len(kept))
+                gone += kept[start : self.first[partition]]
+        self.rebalance()
+        return gone
+
+    def cut_off(self, count: int) -> list[Message]:
+        """The last `count` messages of each partition go, as in an unclean election; the next get their offsets. Those that
+        nobody had received."""
+        gone: list[Message] = []
+        for partition, kept in enumerate(self.requests):
+            end = max(len(kept) - count, self.first[partition])
+            gone += kept[max(end, self.committed[partition]) :]
+            del kept[end:], self.times[TOPICS.requests][partition][end:]
+            self.committed[partition] = min(self.committed[partition], end)
         self.rebalance()
         return gone
 

@@ -12,23 +12,31 @@ _HEAD: Final = f"""{RANDOM_HISTORIES}
 
 `make net` lives through random histories of the whole deployment, in one process and in simulated time
 (`tests/support/net`). A seed makes a list of moves: callers submit, send again, cancel and read at two ingresses; operators
-pause, replay, settle, change accounts and recover; PMSs take on the habits of real ones; processes are killed and suspended,
-connections die around a commit, the database fails over to a standby that lacks the last seconds, the log delivers again or
-forgets. The ingresses, workers, adapters, SQL and recovery are the real ones. In the end everything is repaired, callers ask
-again for what they got no answer to, and a judge that saw only what callers, PMSs and readers of the results topic saw
-(`tests/support/net/judge.py`) says whether each guarantee held. A history that breaks one is shrunk to a few moves and
-printed as a story; `python -m tests.support.net story SEED` tells any.
+pause, replay, settle, change accounts and recover; PMSs, and proxies in front of them, take on the habits of real ones;
+processes are killed and suspended, connections die around a commit, the database fails over to a standby that lacks the last
+seconds, the log delivers again, forgets, or gets messages from others. The ingresses, workers, adapters, SQL and recovery
+are the real ones. In the end everything is repaired, callers ask again for what they got no answer to, and `forwarder recover`
+runs if a worker asks for it. Then a judge that saw only what callers, PMSs and readers of the results topic saw
+(`tests/support/net/judge.py`) decides whether each guarantee held. A history that breaks one is shrunk to a few moves and
+printed as a story; `python -m tests.support.net story SEED` prints any.
+
+Even seeds draw a few kinds of moves, a few values of their fields and weights of their own, so that rare combinations meet
+(swarm testing). Odd seeds walk through the pairs of kinds: about 140 of them see every pair next to each other.
 
 To add a move, write one class in `tests/support/net/moves`: a field for each thing that is drawn, and `happen`, which does
-it to the `World`. A new habit of PMSs is a line in `REPLIES` of `tests/support/net/pms.py`. A new guarantee is a function in
-the judge, and a case in `tests/net/test_judge.py`.
+it to the `World`. A new habit of PMSs is a line in `REPLIES` or `PROXIES` of `tests/support/net/pms.py`. A new guarantee is a
+function in the judge, and a case in `tests/net/test_judge.py`. A history that broke a guarantee stays in
+`tests/net/test_found.py`. New moves change what other seeds draw; `make net` then searches again for the mutants.
 
-`make net HOURS=1` runs for an hour from a new seed, `URL=postgresql+asyncpg://...` on PostgreSQL; there the database does
-not go back, because only a file of SQLite can be put back within a moment.
+`make net HOURS=1` runs for an hour from a new seed, with `BACKEND=postgres` on PostgreSQL, which it starts or finds as the
+suites do. There the database does not go back, because only a file of SQLite can be put back within a moment.
 
-Each mend of the past was taken back (`tests/mutants/catalogue.py`), and the net searched for each: **seed** is the first
-history that showed it, of as many **moves**, after so many **histories** and **seconds** of CPU; the same history holds with
-the mend.
+The net found that `forwarder recover` left out submissions that had been made before their offset was committed: workers then
+waited for ever.
+
+Each mend of the past was taken back (`tests/mutants/catalogue.py`), and the net searched for each: **seed** is a history that
+showed it, of as many **moves**, after so many **histories** and **seconds** of CPU; the same history holds with the mend. The
+seed that is known from the last time (`tests/mutants/found.json`) is tried first.
 """
 
 

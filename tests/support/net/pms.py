@@ -105,6 +105,9 @@ REPLIES: Final[Mapping[str, Reply]] = {
     "says 302 and has made it": Reply(status=302, headers=((b"location", b"/login"),), code="moved"),
     "says 500 and has made it": Reply(status=500, code="error"),
     "says 500 and has made nothing": Reply(made=None, status=500, code="error"),
+    "says 200 for a proxy and has made nothing": Reply(made=None, status=200, body="<html>Log in</html>"),
+    "says 403 for a proxy and has made nothing": Reply(made=None, status=403, body="<html>Forbidden</html>"),
+    "says 404 for a proxy and has made nothing": Reply(made=None, status=404, body="<html>Not found</html>"),
     "says 429": Reply(made=None, status=429, headers=_LATER, code="throttled"),
     "refuses the room": Reply(made=None, status=409, code="room_unavailable"),
     "answers with rubbish": Reply(body="<html>"),
@@ -125,6 +128,19 @@ KEEPS: Final[Mapping[str, Callable[[str], str]]] = {
 """What a PMS keeps of our reference."""
 
 
+_LOGIN: Final = b"<html>Log in</html>"
+PROXIES: Final[Mapping[str, Response | None]] = {
+    "passes them on": None,
+    "says 404": Response(404, ((b"content-type", b"text/html"),), _LOGIN),
+    "says 502": Response(502, (), b""),
+    "shows a page to log in": Response(200, ((b"content-type", b"text/html"),), _LOGIN),
+    "shows an empty object": Response(200, (), b"{}"),
+    "shows an error": Response(200, (), b'{"error": "unavailable", "data": null}'),
+    "answers from its cache": None,
+}
+"""How look-ups are answered by a proxy in front of the PMS."""
+
+
 class Lost(Exception):
     """The connection ended after the request was sent."""
 
@@ -141,18 +157,20 @@ class NetPms:
         self.shows_after = 0.0
         self.repeats = "again"
         self.shifting = False
+        self.proxy = "passes them on"
         self.refuses_cancellations = False
         self.cancels_badly = False
         self.hangs = False
         self.down_until = 0.0
         self.bookings: list[Booking] = []
         self._keys: dict[str, Booking] = {}
-        self._fillers = 3
+        self._fillers = [f"own-{n}" for n in range(3)]
+        self._cached: dict[str, tuple[float, Response]] = {}
 
     def be_well(self) -> None:
         """No habit but what its shape has."""
         self.replies.clear()
-        self.repeats, self.shows_after = "again", 0.0
+        self.repeats, self.shows_after, self.proxy = "again", 0.0, "passes them on"
         self.shifting = self.refuses_cancellations = self.cancels_badly = self.hangs = False
         self.down_until = 0.0
 
@@ -163,8 +181,13 @@ class NetPms:
         await asyncio.sleep(0.05)
         if self.hangs:
             await asyncio.sleep(3600.0)
+        if request.method == "GET" and self.proxy == "answers from its cache":
+            at, cached = self._cached.get(request.url, (-100.0, _problem(404, "none")))
+            if self._loop.time() > at + 60.0:
+                self._cached[request.url] = self._loop.time(), (cached := self._list(request))
+            return cached
         if request.method == "GET":
-            return self._list(request)
+            return PROXIES[self.proxy] or self._list(request)
         return self._cancel(request.url.rpartition("/")[2])
 
     async def _create(self, request: Request) -> Response:
@@ -239,10 +262,12 @@ class NetPms:
             return Response(200, (), json.dumps({"data": found}).encode())
         page = int(re.sub(r".*page=(\d+).*", r"\1", request.query))
         foreign = {"reference": "", "status": "CONFIRMED", "email": "other@example.com"}
-        everything = [{"id": f"own-{n}", **foreign} for n in range(self._fillers)] + shown
+        if self.shifting and page == 1:
+            self._fillers = [f"own-{now}-{n}" for n in range(2)]
+        everything = [{"id": each, **foreign} for each in self._fillers] + shown
         found = everything[2 * page - 2 : 2 * page]
-        if self.shifting and page == 1 and self._fillers:
-            self._fillers -= 1  # cancelled by its guest while the list is read
+        if self.shifting and page == 1:  # one is cancelled by its guest while the list is read
+            self._fillers.pop()
         return Response(200, (), json.dumps({"data": found}).encode())
 
     def _cancel(self, pms_id: str) -> Response:

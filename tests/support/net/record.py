@@ -30,8 +30,8 @@ class Intent:
 
 @dataclass(slots=True, eq=False)
 class Call:
-    """One HTTP request. `ended` and `status` are None while it is under way, and if its answer was lost. `what`: submit, cancel or
-    read."""
+    """One HTTP request to an ingress, `door`, which has another number after each restart. `ended` and `status` are None while it
+    is under way, and if its answer was lost. `what`: submit, cancel or read."""
 
     what: str
     door: int
@@ -95,6 +95,11 @@ class Event:
     kind: str
     data: Mapping[str, Any]
 
+    @property
+    def status(self) -> str:
+        """The submission's from then on."""
+        return "CONFIRMED" if self.kind.startswith("cancellation_") else self.kind.upper()
+
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
@@ -118,6 +123,10 @@ class Record:
     """From when the store lacked transactions until it was recovered."""
     gone: dict[str, float] = field(default_factory=dict)
     """Request ids of messages that the log lost before workers received them, and when."""
+    unseen: set[str] = field(default_factory=set)
+    """Those among them that nobody can miss: their offsets were given to others."""
+    traceless: set[str] = field(default_factory=set)
+    """Request ids under way when the store went back and offsets were set back, too: neither store nor log knows of a push."""
     noticed: bool = False
     """Whether the deployment said that messages are gone."""
     unwell: set[str] = field(default_factory=set)
@@ -144,7 +153,7 @@ class Record:
         their ids may not have arrived. A known gap of the guarantees."""
         hidden = [each for each in self.bookings if each.hidden]
         lost = [each for each in hidden if not (each.told and self.calm(each.made_at - 5.0, each.made_at + 40.0))]
-        return {each.reference for each in lost}
+        return {each.reference for each in lost} | self.traceless
 
     def trusted(self, begin: float, end: float) -> bool:
         """Whether the store had everything it had acknowledged, all that time."""

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, closing, suppress
 from dataclasses import replace
 from datetime import datetime
+from itertools import count
 from typing import Any, Final, cast
 
 import httpx
@@ -71,7 +72,6 @@ _OPERATOR: Final = HOSTS - 1
 
 ACCOUNTS: Final[Mapping[str, str]] = {"alpha-1": "alpha", "alpha-2": "alpha", "beta-1": "beta"}
 """The workspace of each account."""
-DEADLINE_SECONDS: Final = 1800
 _SECRET: Final = "a secret of the net alone"
 _KEY: Final = b"0123456789abcdef"
 _MAY_HAPPEN: Final = (Crash, asyncio.CancelledError, StoreUnavailable, LogUnavailable, TenancyUnavailable)
@@ -91,7 +91,7 @@ _SETTINGS: Final = WorkerSettings(
 class Accounts:
     """`Directory` for every process: what an operator sets applies at once."""
 
-    def __init__(self, shapes: Mapping[str, str]) -> None:
+    def __init__(self, shapes: Mapping[str, str], settings: Mapping[str, Any]) -> None:
         sealer = sealer_of(_SECRET)
         self.keys = {f"token-{each}": ApiKey(f"key-{each}", each, scopes=ALL_SCOPES) for each in ACCOUNTS.values()}
         self.known: dict[str, Account] = {}
@@ -101,10 +101,9 @@ class Accounts:
                 workspace,
                 "generic",
                 f"https://{name}.pms.test",
-                concurrency=3,
                 options=SHAPES[shapes[name]],
-                deadline_seconds=DEADLINE_SECONDS,
                 duplicate_window_seconds=24 * 3600,
+                **settings,
             )
             self.known[name] = with_credential(bare, f"token-of-{name}", sealer)
 
@@ -139,8 +138,7 @@ class ProcessTransport:
         if mishap is not None and mishap.effect is Effect.CRASH_BEFORE:
             process.crash()
             raise Crash
-        host = httpx.URL(request.url).host
-        pms = self._world.pmss_by_host.get(host)
+        pms = self._world.pms_of(request)
         if pms is None or pms.down_until > self._world.now:
             raise unreachable("nobody answers")
         if held is not None and not held():
@@ -173,6 +171,8 @@ class Door:
     """An ingress with a query stage, and what it remembers."""
 
     def __init__(self, world: "World", number: int, clock: HostClock) -> None:
+        self.id = next(world.door_ids)
+        """Another one after each restart."""
         self.process = process = Process(f"ingress {number}", world.loop, clock)
         log = NetProcessLog(world.log, process)
         reader = world.store.port(process, SqlReader(world.store.hosts[number]))
@@ -211,9 +211,11 @@ class Running:
 
 
 class World:
-    """Everything there is. `shapes`: the PMS of each account."""
+    """Everything there is. `shapes`: the PMS of each account; `settings`: those of all accounts."""
 
-    def __init__(self, store: Store, shapes: Mapping[str, str], *, workers: int = 2) -> None:
+    def __init__(
+        self, store: Store, shapes: Mapping[str, str], settings: Mapping[str, Any], *, workers: int = 2
+    ) -> None:
         store.clear()
         self.store = store
         self.record = Record()
@@ -221,15 +223,19 @@ class World:
         self.loop.set_task_factory(own_tasks)
         self.loop.set_exception_handler(unexpected(self.record.ended, (*_MAY_HAPPEN, Lost)))
         self.log = NetLog(self.loop, Ownership(PARTITIONS, store.row), self._heard)
-        self.accounts = Accounts(shapes)
+        self.accounts = Accounts(shapes, settings)
         self.pmss = {name: NetPms(name, shapes[name], self.loop, self.record) for name in ACCOUNTS}
         others = {name: NetPms(name, shapes[name], self.loop, self.record) for name in ACCOUNTS}
         self.pmss_by_host = {f"{name}.pms.test": pms for name, pms in self.pmss.items()}
         self.pmss_by_host |= {f"other-{name}.pms.test": pms for name, pms in others.items()}
-        """The PMS that is at each address: at the second, another one, which gives the same ids."""
+        """The PMS that is at each address: at the second, and under another account's credential, another one, which gives the
+        same ids."""
+        self.strayed: set[str] = set()
+        """Accounts that were once pointed to another PMS, or to another account of theirs."""
         self.ids, self.signer, self.sealing_key = RequestIds(_KEY), MessageSigner(_KEY), OneSealingKey()
         self.clocks = [HostClock() for _ in range(HOSTS)]
         self.aside = Process("operator", self.loop, self.clocks[_OPERATOR])
+        self.door_ids = count()
         self.doors = [Door(self, number, self.clocks[number]) for number in range(DOORS)]
         self.workers: list[Running | None] = [None] * WORKERS
         self.snapshots: list[tuple[float, bytes]] = []
@@ -257,6 +263,12 @@ class World:
     def say(self, text: str) -> None:
         """One more line of the story."""
         self.record.say(self.now, text)
+
+    def pms_of(self, request: Request) -> NetPms | None:
+        """The PMS that gets it."""
+        host = httpx.URL(request.url).host
+        strange = any(b"another-token" in value for name, value in request.headers if name.lower() == b"authorization")
+        return self.pmss_by_host.get(f"other-{host.removeprefix('other-')}" if strange else host)
 
     def trouble(self, seconds: float) -> None:
         """From now on the infrastructure is not well for so long, and for a while after that until it has caught up."""
@@ -441,9 +453,12 @@ class World:
             named = subject(message.headers) or ""
             self.record.events.append(Event(self.now, named, 0, kind.split(".")[1], decode_data(message)))
 
-    def lose(self, messages: Sequence[Message]) -> None:
-        """These are gone from the log. Whoever is concerned may wait for ever; the deployment has to say so."""
-        self.record.gone |= {found: self.now for message in messages if (found := subject(message.headers))}
+    def lose(self, messages: Sequence[Message], *, unseen: bool) -> None:
+        """These are gone from the log. Whoever is concerned may wait for ever; the deployment has to say so, unless they are gone
+        `unseen`."""
+        gone = {found: self.now for message in messages if (found := subject(message.headers))}
+        self.record.gone |= gone
+        self.record.unseen |= gone.keys() if unseen else set()
 
     # --- the store that goes back --------------------------------------------------------------------------------------
     def take_snapshot(self) -> None:
@@ -521,6 +536,10 @@ class World:
             clock=process.clock,
         )
         await Recovery(parts).run()
+
+    def is_behind(self) -> bool:
+        """Whether a worker says that the store lacks something."""
+        return any(not running.worker.in_step for running in self.workers if running is not None)
 
     # --- an operator ---------------------------------------------------------------------------------------------------
     def operate(self, work: Coroutine[Any, Any, Any], refusals: tuple[type[Exception], ...] = ()) -> None:

@@ -141,6 +141,14 @@ class Store:
         async with self.hosts[0].connect() as connection:
             return [(await connection.execute(text(query))).all() for query in queries]
 
+    def execute(self, statement: str) -> None:
+        """Somebody else changes it."""
+        self.run(self._execute(statement))
+
+    async def _execute(self, statement: str) -> None:
+        async with self.hosts[0].begin() as connection:
+            await connection.execute(text(statement))
+
     def row(self, request_id: str) -> Mapping[str, Any] | None:
         """How that request stands."""
         (found,) = self.read(

@@ -5,6 +5,6 @@ concerns by a number modulo what there is, so that it still makes sense when the
 """
 
 from tests.support.net.moves import callers, infrastructure, operators, pmss
-from tests.support.net.moves.move import MOVES, Move, one_of
+from tests.support.net.moves.move import MOVES, Move, one_of, some
 
-__all__ = ["MOVES", "Move", "callers", "infrastructure", "one_of", "operators", "pmss"]
+__all__ = ["MOVES", "Move", "callers", "infrastructure", "one_of", "operators", "pmss", "some"]

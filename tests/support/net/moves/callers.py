@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 from pydantic_core import to_json
 
@@ -22,6 +22,12 @@ _ADDRESS: Final = {
     "city": "Madrid",
     "state": "Madrid",
     "country": "ES",
+}
+_CARD: Final = {
+    "cardNumber": "4111111111111111",
+    "cardHolderName": "Ana Ruiz",
+    "expiryMonth": "12",
+    "expiryYear": "2030",
 }
 _ACCOUNT: Final = one_of(*_NAMES[:1] * 3, _NAMES[1], _NAMES[2])
 
@@ -67,7 +73,7 @@ def intend(world: World, account: str, body: Mapping[str, Any], key: str | None)
 
 def send(world: World, intent: Intent, door: int, *, wait: int = 0, lost: bool = False) -> Call:
     """Ask one ingress for it. `lost`: its answer does not arrive."""
-    call = Call("submit", door, intent.account, world.now, intent)
+    call = Call("submit", world.doors[door].id, intent.account, world.now, intent)
     intent.calls.append(call)
     world.record.calls.append(call)
     how = f"under key {intent.key}" if intent.key else "without a key"
@@ -91,7 +97,7 @@ def send(world: World, intent: Intent, door: int, *, wait: int = 0, lost: bool =
 
 def read(world: World, account: str, request_id: str, door: int, *, as_account: str | None = None) -> Call:
     """Read a status, perhaps as another account's caller."""
-    call = Call("read", door, as_account or account, world.now, target=request_id)
+    call = Call("read", world.doors[door].id, as_account or account, world.now, target=request_id)
     world.record.calls.append(call)
 
     def then(status: int, found: Mapping[str, str], body: Any) -> None:
@@ -104,7 +110,7 @@ def read(world: World, account: str, request_id: str, door: int, *, as_account: 
 
 def cancel(world: World, account: str, request_id: str, door: int) -> Call:
     """Cancel a submission by its id."""
-    call = Call("cancel", door, account, world.now, target=request_id)
+    call = Call("cancel", world.doors[door].id, account, world.now, target=request_id)
     world.record.calls.append(call)
     world.say(f"caller: cancels {short(request_id)} at ingress {door}")
 
@@ -127,7 +133,6 @@ def _nth(world: World, number: int) -> Intent | None:
 class Submit(Move):
     """A new reservation is asked for."""
 
-    weight: ClassVar[int] = 8
     account: str = _ACCOUNT
     keyed: bool = one_of(False, True)
     transaction: bool = one_of(False, False, True)
@@ -135,11 +140,14 @@ class Submit(Move):
     wait: int = one_of(0, 0, 20)
     lost: bool = one_of(False, False, True)
     more: int = one_of(0, 0, 1, 3)
+    card: bool = one_of(False, False, True)
 
     def happen(self, world: World) -> None:
         for _ in range(1 + self.more):
             number = len(world.record.intents) + 1
             body = _body(number, number, transaction=self.transaction)
+            if self.card and world.pmss[self.account].shape == "keyed":
+                body = {**body, "cardDetails": _CARD}
             intent = intend(world, self.account, body, f"key-{number}" if self.keyed else None)
             send(world, intent, self.door, wait=self.wait, lost=self.lost)
 
@@ -148,7 +156,6 @@ class Submit(Move):
 class SendAgain(Move):
     """The same once more, whatever became of it: the same body under the same key, or without one."""
 
-    weight: ClassVar[int] = 6
     nth: int = one_of(0, 0, 1, 2, 4)
     door: int = one_of(0, 1)
     times: int = one_of(1, 1, 2, 5)
@@ -178,7 +185,6 @@ class SendAgainLater(Move):
 class Cart(Move):
     """Several rooms for one guest: equal ones under keys of their own, or ones that differ in their notes without keys."""
 
-    weight: ClassVar[int] = 3
     account: str = _ACCOUNT
     rooms: int = one_of(2, 3, 5)
     keyed: bool = one_of(True, False)
@@ -197,13 +203,16 @@ class Cart(Move):
 
 @dataclass(frozen=True, slots=True)
 class ReuseKey(Move):
-    """Another body under a key that was used: never to be made."""
+    """Another body under a key that was used, or is being used at the other ingress: never to be made."""
 
     nth: int = one_of(0, 1)
     door: int = one_of(0, 1)
+    at_once: bool = one_of(False, True)
 
     def happen(self, world: World) -> None:
-        intent = _nth(world, self.nth)
+        if self.at_once:
+            Submit(keyed=True, door=1 - self.door).happen(world)
+        intent = _nth(world, 0 if self.at_once else self.nth)
         if intent is not None and intent.key is not None:
             number = len(world.record.intents) + 1
             body = {**intent.body, "notes": f"other than before: {number}"}
@@ -235,7 +244,7 @@ def send_bulk(world: World, intents: list[Intent], door: int) -> None:
     """Ask one ingress for all of them in one request."""
     items, calls = [], []
     for intent in intents:
-        call = Call("submit", door, intent.account, world.now, intent)
+        call = Call("submit", world.doors[door].id, intent.account, world.now, intent)
         intent.calls.append(call)
         world.record.calls.append(call)
         calls.append(call)
@@ -256,23 +265,22 @@ def send_bulk(world: World, intents: list[Intent], door: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Cancel(Move):
-    """A caller takes back what it knows the id of."""
+    """A caller takes back what it knows the id of, or some of these."""
 
-    weight: ClassVar[int] = 5
     nth: int = one_of(0, 0, 1, 2, 4)
     door: int = one_of(0, 1)
+    more: int = one_of(0, 0, 1, 3)
 
     def happen(self, world: World) -> None:
-        intent = _nth(world, self.nth)
-        if intent is not None and intent.request_id is not None:
-            cancel(world, intent.account, intent.request_id, self.door)
+        for intent in {_nth(world, self.nth + more): None for more in range(1 + self.more)}:
+            if intent is not None and intent.request_id is not None:
+                cancel(world, intent.account, intent.request_id, self.door)
 
 
 @dataclass(frozen=True, slots=True)
 class CancelAndSendAgain(Move):
     """A caller takes it back, and asks for it again as soon as the cancellation is accepted."""
 
-    weight: ClassVar[int] = 3
     nth: int = one_of(0, 1)
     door: int = one_of(0, 1)
     pause: float = one_of(0.0, 0.5, 5.0)
@@ -291,7 +299,6 @@ class CancelAndSendAgain(Move):
 class Read(Move):
     """Statuses are read, at both doors."""
 
-    weight: ClassVar[int] = 4
     nth: int = one_of(0, 1, 3)
 
     def happen(self, world: World) -> None:
@@ -305,7 +312,6 @@ class Read(Move):
 class ReadAsAnother(Move):
     """A caller of another workspace, or of another account, asks for a submission that is not its own."""
 
-    weight: ClassVar[int] = 1
     nth: int = one_of(0, 1)
 
     def happen(self, world: World) -> None:

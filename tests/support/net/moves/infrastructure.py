@@ -1,11 +1,14 @@
 """What befalls processes, the store and the log."""
 
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, replace
 
+from forwarder.topics.port import Message
+from forwarder.topics.signing import SIGNATURE
+from tests.support.machine.worlds.log import TOPICS
 from tests.support.machine.worlds.mishap import Effect, Mishap, Seam
+from tests.support.net.moves.callers import Submit
 from tests.support.net.moves.move import Move, one_of
-from tests.support.net.world import World
+from tests.support.net.world import ACCOUNTS, World
 
 _PLACE = one_of(0, 1)
 _STEPS = (
@@ -30,7 +33,6 @@ _STEPS = (
 class KillWorker(Move):
     """A worker is killed, and perhaps started again."""
 
-    weight: ClassVar[int] = 4
     place: int = _PLACE
     again: bool = one_of(True, False)
 
@@ -72,7 +74,6 @@ class StartWorker(Move):
 class SuspendWorker(Move):
     """A worker's process is stopped for a while; its clocks go on."""
 
-    weight: ClassVar[int] = 3
     place: int = _PLACE
     seconds: float = one_of(10.0, 50.0, 100.0)
 
@@ -87,7 +88,6 @@ class SuspendWorker(Move):
 class SuspendMachine(Move):
     """A worker's machine sleeps: when it wakes, its wall clock is right, and its monotonic clock knows nothing of the time."""
 
-    weight: ClassVar[int] = 3
     place: int = _PLACE
     seconds: float = one_of(60.0, 100.0)
 
@@ -102,7 +102,6 @@ class SuspendMachine(Move):
 class CutOff(Move):
     """A worker, or an ingress, does not reach the store or the log."""
 
-    weight: ClassVar[int] = 3
     who: str = one_of("worker 0", "worker 1", "ingress 0", "ingress 1")
     seam: Seam = one_of("store", "log")  # noqa: RUF009 - it makes a field
     seconds: float = one_of(10.0, 50.0, 100.0)
@@ -150,8 +149,29 @@ class DeliverAgain(Move):
     def happen(self, world: World) -> None:
         world.trouble(60.0)
         world.say("log: delivers everything again")
-        world.log.committed = list(world.log.first)
+        if world.record.losses and world.record.losses[-1][1] == float("inf"):
+            reported = {each.request_id for each in world.record.events}
+            world.record.traceless |= {each.reference for each in world.record.creates} - reported
+        world.log.committed = list(map(min, world.log.committed, world.log.first))
         world.log.rebalance()
+
+
+@dataclass(frozen=True, slots=True)
+class PoisonMessage(Move):
+    """Somebody else writes to the requests topic: rubbish, or a submission or cancellation that was not signed or was changed."""
+
+    text: bytes = one_of(b"\xff\x00", b"{}", b"")
+    forged: bool = one_of(False, True)
+
+    def happen(self, world: World) -> None:
+        world.trouble(10.0)
+        for kept in world.log.requests:
+            poison = Message(b"alpha-1", self.text)
+            if self.forged and kept:
+                headers = tuple(each for each in kept[-1].headers if each[0] != SIGNATURE)
+                poison = replace(kept[-1], value=kept[-1].value.replace(b"Ana", b"Eve"), headers=headers)
+            world.say("log: somebody else writes to it")
+            world.log.append(TOPICS.requests, [poison])
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +189,6 @@ class DoorRestarts(Move):
 class Strike(Move):
     """Something goes wrong at one of the next steps of a worker."""
 
-    weight: ClassVar[int] = 8
     place: int = _PLACE
     step: str = one_of(*_STEPS)
     nth: int = one_of(1, 2, 3)
@@ -200,10 +219,19 @@ class StrikeDoor(Move):
 
 
 @dataclass(frozen=True, slots=True)
+class DestroyCards(Move):
+    """The keys of all cards are gone, as at their end."""
+
+    def happen(self, world: World) -> None:
+        world.record.unwell |= {*ACCOUNTS}
+        world.say("store: the keys of all cards are gone")
+        world.store.execute("DELETE FROM card_keys")
+
+
+@dataclass(frozen=True, slots=True)
 class FailOver(Move):
     """The database is replaced by a standby that lacks the last seconds. Workers that live notice it at their next connection."""
 
-    weight: ClassVar[int] = 3
     seconds: float = one_of(2.0, 10.0, 30.0)
 
     def happen(self, world: World) -> None:
@@ -216,7 +244,6 @@ class FailOver(Move):
 class RestoreSnapshot(Move):
     """Workers stop, the database is restored to an earlier state, workers start."""
 
-    weight: ClassVar[int] = 1
     seconds: float = one_of(30.0, 120.0)
 
     def happen(self, world: World) -> None:
@@ -234,14 +261,21 @@ class RestoreSnapshot(Move):
 
 @dataclass(frozen=True, slots=True)
 class LogForgets(Move):
-    """Messages go from the log before workers have received them."""
+    """Messages go from the log before workers have received them: by retention all up to there, or in an unclean election the
+    last ones, acknowledged or not. `fresh`: a submission is among them. Not where the store goes back too: what both have lost
+    is nowhere."""
 
-    weight: ClassVar[int] = 1
     count: int = one_of(1, 2)
+    election: bool = one_of(False, True)
+    fresh: bool = one_of(False, True)
 
     def happen(self, world: World) -> None:
-        gone = world.log.drop(self.count)
+        if self.fresh:
+            Submit(keyed=True).happen(world)
+            world.pass_time(0.1)
+        drop = world.log.cut_off if self.election else world.log.drop
+        gone = [] if world.snapshots else drop(self.count)
         if gone:
             world.trouble(60.0)
             world.say(f"log: {len(gone)} messages are gone before anybody received them")
-            world.lose(gone)
+            world.lose(gone, unseen=self.election)

@@ -2,7 +2,8 @@
 
 import dataclasses
 import random
-from typing import Any, ClassVar, Final, Self
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Self
 
 from tests.support.net.world import World
 
@@ -15,11 +16,14 @@ def one_of(*choices: Any) -> Any:
     return dataclasses.field(default=choices[0], metadata={"choices": choices})
 
 
+def some(rng: random.Random, choices: Sequence[Any]) -> Sequence[Any]:
+    """All of them, or one or two."""
+    return choices if rng.random() < 0.5 else rng.sample(choices, min(rng.randint(1, 2), len(choices)))
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Move:
-    """`weight`: how often it is drawn, against others."""
-
-    weight: ClassVar[int] = 2
+    """One kind of move."""
 
     def __init_subclass__(cls) -> None:
         # A dataclass with slots is made twice: the later one counts.
@@ -27,9 +31,14 @@ class Move:
         MOVES.append(cls)
 
     @classmethod
-    def draw(cls, rng: random.Random) -> Self:
-        """One with fields drawn from their choices."""
-        return cls(**{each.name: rng.choice(each.metadata["choices"]) for each in dataclasses.fields(cls)})
+    def narrowed(cls, rng: random.Random) -> Mapping[str, Sequence[Any]]:
+        """The choices of one history: of about half of the fields only one or two values, so that equal mishaps meet more often."""
+        return {each.name: some(rng, each.metadata["choices"]) for each in dataclasses.fields(cls)}
+
+    @classmethod
+    def draw(cls, rng: random.Random, choices: Mapping[str, Sequence[Any]]) -> Self:
+        """One with fields drawn from `choices`."""
+        return cls(**{name: rng.choice(values) for name, values in choices.items()})
 
     def happen(self, world: World) -> None:
         """Do it, now. Time goes by afterwards."""

@@ -1,13 +1,13 @@
 """What operators do."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from forwarder.operate.submissions.settle import NotInDoubt
 from forwarder.topics.codec import header
 from forwarder.topics.dead_letters import replayed
 from tests.support.machine.worlds.log import TOPICS
 from tests.support.net.moves.move import Move, one_of
+from tests.support.net.pms import SHAPES
 from tests.support.net.record import short
 from tests.support.net.world import ACCOUNTS, World
 
@@ -18,7 +18,6 @@ _ACCOUNT = one_of(*ACCOUNTS)
 class PauseOrResume(Move):
     """An account is paused, or resumed."""
 
-    weight: ClassVar[int] = 3
     account: str = _ACCOUNT
     paused: bool = one_of(False, True)
 
@@ -34,7 +33,6 @@ class PauseOrResume(Move):
 class ReplayDeadLetters(Move):
     """All dead letters, or the last ones, are put back."""
 
-    weight: ClassVar[int] = 4
     last: int = one_of(100, 1, 2)
 
     def happen(self, world: World) -> None:
@@ -43,17 +41,19 @@ class ReplayDeadLetters(Move):
             if event_id is not None:
                 world.say(f"operator: replays {short(event_id)}")
                 world.record.replays[event_id] = world.record.replays.get(event_id, 0) + 1
-                world.log.append(TOPICS.requests, [replayed(letter)])
+                world.log.append(TOPICS.requests, [world.signer.signed_like(letter, replayed(letter))])
 
 
 @dataclass(frozen=True, slots=True)
 class Settle(Move):
-    """What is in doubt is settled by somebody who looked into the PMS, once nothing can come any more of what was sent."""
+    """What is in doubt, or one of it, is settled by somebody who looked into the PMS, once nothing can come any more of what was
+    sent."""
 
     for_good: bool = one_of(False, True)
+    count: int = one_of(100, 1)
 
     def happen(self, world: World) -> None:
-        for request_id in world.in_doubt():
+        for request_id in world.in_doubt()[: self.count]:
             sent = [each.at for each in world.record.creates if each.reference == request_id]
             if world.now < max(sent, default=0.0) + 120.0:
                 continue
@@ -81,6 +81,8 @@ class ChangeAddress(Move):
     def happen(self, world: World) -> None:
         world.record.unwell.add(self.account)
         host = f"other-{self.account}" if self.away else self.account
+        if self.away:
+            world.strayed.add(self.account)
         world.say(f"operator: points {self.account} to {host}")
         world.accounts.change(self.account, base_url=f"https://{host}.pms.test")
 
@@ -99,13 +101,59 @@ class ChangeDeadline(Move):
 
 
 @dataclass(frozen=True, slots=True)
-class Recover(Move):
-    """`forwarder recover`, once the store is known to lack something."""
+class ChangeCredential(Move):
+    """The account's credential is rotated; or becomes that of another account of the PMS; or is again what it was. `same`: the
+    operator says that it is the same account of the PMS, where it always was."""
 
-    weight: ClassVar[int] = 1
+    account: str = _ACCOUNT
+    form: str = one_of("token-of-{}", "token-of-{}-rotated", "another-token")
+    same: bool = one_of(False, True)
 
     def happen(self, world: World) -> None:
-        if world.record.losses and world.record.losses[-1][1] == float("inf"):
+        world.record.unwell.add(self.account)
+        if self.form == "another-token":
+            world.strayed.add(self.account)
+        same = self.same and self.account not in world.strayed
+        world.say(f"operator: the credential of {self.account} becomes {self.form}{', for the same account' * same}")
+        world.accounts.change_credential(self.account, self.form.format(self.account))
+        if same:
+            world.accounts.change(self.account, same_pms_before=world.date)
+
+
+@dataclass(frozen=True, slots=True)
+class ChangePace(Move):
+    """How many pushes of the account may be in flight, and how many requests a second it allows."""
+
+    account: str = _ACCOUNT
+    concurrency: int = one_of(3, 1)
+    rate: float | None = one_of(None, 0.2)
+
+    def happen(self, world: World) -> None:
+        world.record.unwell.add(self.account)
+        world.say(f"operator: {self.account} may have {self.concurrency} pushes at once, {self.rate} a second")
+        world.accounts.change(self.account, concurrency=self.concurrency, rate_per_second=self.rate)
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeOptions(Move):
+    """The account's mapping loses its look-ups and keys; or it is as it was."""
+
+    account: str = _ACCOUNT
+    blind: bool = one_of(False, True)
+
+    def happen(self, world: World) -> None:
+        world.record.unwell.add(self.account)
+        shape = "neither" if self.blind else world.pmss[self.account].shape
+        world.say(f"operator: the mapping of {self.account} is for a PMS of shape {shape}")
+        world.accounts.change(self.account, options=SHAPES[shape])
+
+
+@dataclass(frozen=True, slots=True)
+class Recover(Move):
+    """`forwarder recover`, if a worker says that the store lacks something."""
+
+    def happen(self, world: World) -> None:
+        if world.is_behind():
             world.trouble(300.0)
             world.say("operator: forwarder recover")
             world.recover()

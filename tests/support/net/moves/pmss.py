@@ -1,10 +1,10 @@
 """The habits that PMSs take on."""
 
 from dataclasses import dataclass
-from typing import ClassVar, Final
+from typing import Final
 
 from tests.support.net.moves.move import Move, one_of
-from tests.support.net.pms import IN_TIME, KEEPS, REPLIES
+from tests.support.net.pms import IN_TIME, KEEPS, PROXIES, REPLIES
 from tests.support.net.world import ACCOUNTS, World
 
 _NAMES: Final = tuple(ACCOUNTS)
@@ -15,7 +15,6 @@ _ACCOUNT: Final = one_of(*_NAMES[:1] * 3, _NAMES[1])
 class NextReplies(Move):
     """How the PMS will answer the next creates."""
 
-    weight: ClassVar[int] = 10
     account: str = _ACCOUNT
     first: str = one_of(*REPLIES)
     second: str = one_of(*REPLIES)
@@ -45,7 +44,6 @@ class Keeps(Move):
 class ShowsLate(Move):
     """The PMS shows what it made so much later."""
 
-    weight: ClassVar[int] = 3
     account: str = _ACCOUNT
     seconds: float = one_of(0.0, 45.0, 60.0)
 
@@ -78,6 +76,21 @@ class ListShifts(Move):
     def happen(self, world: World) -> None:
         world.record.unwell.add(self.account)
         world.pmss[self.account].shifting = self.shifts
+
+
+@dataclass(frozen=True, slots=True)
+class ProxyAnswers(Move):
+    """A proxy in front of the PMS answers look-ups; or it passes them on again."""
+
+    account: str = _ACCOUNT
+    how: str = one_of(*PROXIES)
+
+    def happen(self, world: World) -> None:
+        world.record.unwell.add(self.account)
+        pms = world.pmss[self.account]
+        if pms.shape not in IN_TIME or self.how != "answers from its cache":
+            world.say(f"{self.account}: a proxy that is asked for reservations {self.how}")
+            pms.proxy = self.how
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,43 @@
+"""Histories in which the net found what nobody had thought of, as short as they could be made."""
+
+from collections.abc import Iterator, Sequence
+
+import pytest
+import structlog
+
+from tests.support.machine.worlds.mishap import Effect
+from tests.support.net.__main__ import drop_events
+from tests.support.net.histories import Plan, Step, live
+from tests.support.net.moves.callers import Submit
+from tests.support.net.moves.infrastructure import DeliverAgain, FailOver, Strike
+from tests.support.net.world import ACCOUNTS
+
+FOUND: dict[str, Sequence[Step]] = {
+    "recovered though its offset was not committed": [
+        Step(Submit(account="beta-1"), 10.0),
+        Step(Submit(), 1.0),
+        Step(FailOver(seconds=2.0), 8.0),
+        Step(DeliverAgain(), 30.0),
+    ],
+    "recovered though its offset was committed late": [
+        Step(Submit(account="beta-1"), 10.0),
+        *(Step(Strike(place=place, step="log commit", effect=Effect.SLOW, seconds=60.0), 0.0) for place in (0, 1)),
+        Step(Submit(), 1.0),
+        Step(FailOver(seconds=2.0), 40.0),
+    ],
+}
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> Iterator[None]:
+    structlog.configure(processors=[drop_events])
+    yield
+    structlog.reset_defaults()
+
+
+@pytest.mark.parametrize("shape", ["searched", "neither"])
+@pytest.mark.parametrize("steps", FOUND.values(), ids=FOUND)
+def test_it_is_not_found_again(migrated_sqlite_url: str, steps: Sequence[Step], shape: str) -> None:
+    shapes = dict.fromkeys(ACCOUNTS, shape)
+    outcome = live(migrated_sqlite_url, Plan(1, shapes, {"concurrency": 3, "deadline_seconds": 1800}, 2, steps))
+    assert not outcome.wrong, outcome.told()
