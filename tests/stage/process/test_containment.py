@@ -221,7 +221,7 @@ def test_no_loop_runs_without_containment() -> None:
 LOOPS_WITHIN_A_STEP = {
     "worker/service.py",  # reads a topic within the step of `intake`
     "notifier/service.py",  # the same
-    "worker/retention.py",  # batches of one sweep
+    "housekeeping/retention.py",  # batches of one sweep
     "worker/push/run.py",  # the steps of one push, which the account queue contains
     "worker/dispatch/account_queue.py",  # one push after the other, each contained
 }
