@@ -87,7 +87,7 @@ def trusted_keys(settings: Settings, keyring: Keyring | None) -> Collection[byte
     trusted = {secret.verify_key for secret in keyring.held.values()} if keyring else set(settings.secrets.verify_keys)
     if not trusted:
         raise BadSettings(
-            "FORWARDER_SEALING_VERIFY_KEY is missing: by it this process, which has no secret, tells that the keys in the database "
-            "are yours. `forwarder secret status`, run with FORWARDER_SECRET_KEY set, prints it."
+            "FORWARDER_SEALING_VERIFY_KEY is missing: this process has no secret, and needs it to verify that the keys in the "
+            "database are yours. `forwarder secret status`, run with FORWARDER_SECRET_KEY set, prints it."
         )
     return trusted

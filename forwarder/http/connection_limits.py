@@ -323,7 +323,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
 
 def _disconnect(cycle: RequestResponseCycle) -> None:
-    """Tells the application that its client has left, unless it has responded."""
+    """Reports to the application that its client has left, unless it has responded."""
     cycle.disconnected = not cycle.response_complete
     cycle.message_event.set()
 

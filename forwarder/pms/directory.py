@@ -32,8 +32,8 @@ from forwarder.reservation.reference import AS_IT_IS
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """How an account's requests go out. `owner`: who keeps connections; None: nobody. `trust`: what they are secured with, None for
-    what all are. `bears`: what may be sent. `traced`: whether each is a part of the trace of whoever asked for it."""
+    """How an account's requests are sent. `owner`: who reuses the connections; None: nobody. `trust`: the TLS context, None for the
+    common one. `bears`: what may be sent in plaintext. `traced`: whether requests continue the caller's trace."""
 
     owner: str | None = None
     trust: ssl.SSLContext | None = None
@@ -239,9 +239,9 @@ async def open_directory(
     plaintext: Plaintext = Plaintext.NOTHING,
     traces: Traces = _FORWARDED,
 ) -> AsyncIterator[PmsDirectory]:
-    """The directory; its connections are closed in the end. `grants`: where those of accounts are kept, instead of in their
-    connection. `plaintext`: what may go by plain http to other machines. `traces`: what becomes of those of who asks. `transport`
-    stands in for the network, and `registry` for the kinds of this process, in tests."""
+    """The directory; its connections are closed in the end. `grants`: where accounts' grants are kept, instead of in their
+    connection. `plaintext`: what may be sent by plain http to other machines. `traces`: how callers' traces are continued. Tests
+    pass `transport` instead of the network, and `registry` instead of this process's kinds."""
     async with aclosing(transport or ConnectionPool(limits or PoolLimits())) as opened:
         tracer = traces.tracer
         way = opened if tracer is None else TracedTransport(opened, tracer, forward=traces.forward)

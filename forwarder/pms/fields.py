@@ -57,7 +57,7 @@ class InNotes:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """Not sent. `lost`: whether the caller is to be told, by a warning; not where nothing is lost by it."""
+    """Not sent. `lost`: whether information is lost, so that the caller gets a warning."""
 
     reason: str
     lost: bool = True
@@ -73,7 +73,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class SentAs:
-    """Sent under the PMS's own `names`, one of them or several. `path` stands for the path of the request.
+    """Sent under the PMS's own `names`, one of them or several. `path` means the path of the request.
 
     `how`: what changes on the way. `only_if`: another field, and the value that it must have for this one to be sent. `otherwise`:
     what becomes of a value that the PMS's field does not take.
@@ -123,7 +123,7 @@ def words_for(name: str) -> str:
 
 
 def value_of(booking: Booking, name: str) -> Any:
-    """The value that the caller gave to a field; None where there is none. Of a card nothing."""
+    """The value that the caller gave to a field; None where there is none, and for fields of the card."""
     value: Any = booking.fields
     for part in name.split("."):
         value = value.get(part) if isinstance(value, Mapping) else None

@@ -1,6 +1,6 @@
 """The guests, for PMSs that count, name and place them otherwise than a request does. Pure.
 
-What does not fit is told by `unfit`, as `FieldTable.lines` takes it: so that it goes into the notes.
+`unfit` holds the values that the PMS has no place for; `FieldTable.lines` writes them into the notes.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ Unfit = dict[str, str | None]
 
 @dataclass(frozen=True, slots=True)
 class Headcount:
-    """How many guests a PMS is told of that counts adults and children alone. None where nothing is known."""
+    """The numbers of guests for a PMS that counts only adults and children. None: unknown."""
 
     adults: int | None
     children: int | None

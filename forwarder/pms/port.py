@@ -196,8 +196,8 @@ class ShownRequest:
 class Rehearsal:
     """The requests that a create would make, as far as they can be known without asking anybody.
 
-    `assumed`: what stands in them for what only the PMS can say. `outcome`: what it comes to before anything is sent, if that is
-    certain already.
+    `assumed`: placeholders in them for values that only the PMS can give. `outcome`: the outcome of a create that sends nothing,
+    if that is certain already.
     """
 
     requests: Sequence[ShownRequest] = ()
@@ -215,7 +215,7 @@ class Loss:
 
 
 class Preview(Protocol):
-    """What an account would do, told by its kind and options alone: no PMS is asked, and its credential is not looked at."""
+    """Dry runs from an account's kind and options alone: asks no PMS, and does not need the credential."""
 
     async def rehearse(self, connection: AccountConnection, booking: Booking) -> Rehearsal:
         """The requests that creating `booking` would make. Raises `UnknownKind` and `BadOptions`."""

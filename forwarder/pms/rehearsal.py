@@ -1,8 +1,8 @@
 """Dry runs: the requests that an adapter would make, written by its own code and sent to nobody.
 
-Nothing is known of the account but its kind and options: its credential is sealed, and something else stands for it and for access
-tokens. A step that waits for the PMS's answer goes on where the adapter says what might be answered (`RehearsingAdapter`), and else
-ends the dry run. Of what a request says, whatever would be another thing with another card is the card's, and is masked.
+Only the account's kind and options are known: placeholders replace its sealed credential and access tokens. A step that waits for
+the PMS's answer continues with the stand-in that the adapter provides (`RehearsingAdapter`); without one the dry run ends there.
+Everything in a request that would change with another card is masked.
 """
 
 from base64 import b64encode
@@ -31,7 +31,7 @@ from forwarder.reservation.outcome import Deferred, Rejected
 from forwarder.reservation.request import CardDetails
 
 CREDENTIAL: Final = "the-credential:is-withheld"
-"""What stands for every credential. Of the form user:password, which some adapters insist on."""
+"""Placeholder for every credential, in the form user:password, which some adapters require."""
 
 _HIDDEN: Final = "***"
 _DRY_RUN: Final = "dry_run"
@@ -191,7 +191,7 @@ class TriedRequest:
 
 
 TRIED_ID: Final = "THE-PMS-ID"
-"""What stands for the PMS's id of a reservation."""
+"""Placeholder for the PMS's id of a reservation."""
 
 
 async def trial_run(
@@ -227,7 +227,7 @@ async def _first(
 
 
 def _headers_of(request: Request) -> list[tuple[str, str]]:
-    """As text; a value that says what the credential is, in whatever form, is out of sight."""
+    """As text. A value that contains the credential, in any encoding, is hidden."""
     named = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in request.headers]
     return [(name, _HIDDEN if any(told in value for told in _TOLD) else value) for name, value in named]
 

@@ -103,7 +103,7 @@ def _note(span: Span, outcome: AnyOutcome) -> None:
 
 
 class TracedTransport:
-    """Each request is a part of the trace in its `traceparent`. Unless `forward`, the PMS is told nothing of that."""
+    """Records each request in the trace of its `traceparent`. Sends that header to the PMS only with `forward`."""
 
     def __init__(self, transport: Transport, tracer: Tracer, *, forward: bool) -> None:
         self._transport = transport

@@ -25,7 +25,7 @@ _FAILED: Final = "cancellation_failed"
 
 
 class CancellationStatus(StrEnum):
-    """How a cancellation that was asked for stands."""
+    """The state of a requested cancellation."""
 
     REQUESTED = "REQUESTED"
     DONE = "DONE"

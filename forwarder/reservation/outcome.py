@@ -14,7 +14,7 @@ from forwarder.reservation.value import value
 
 
 class Status(StrEnum):
-    """Where a submission stands."""
+    """The state of a submission."""
 
     PENDING = "PENDING"
     CONFIRMED = "CONFIRMED"

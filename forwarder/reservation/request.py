@@ -211,7 +211,7 @@ class GeneralAddress(_Part):
 
 
 class GeneralGuest(_Part):
-    """The guest of the general operation: whatever the caller knows."""
+    """The guest of the general operation; every field is optional."""
 
     name: _ShortText | None = None
     first_name: _ShortText | None = None

@@ -63,7 +63,7 @@ def _oauth_client(environment: Environment) -> OAuthClient | None:
 
 
 def refuse_superfluous(environment: Environment, usable: set[str], said: str) -> None:
-    """Rejects variables that would be ignored: whoever set them expected an effect."""
+    """Rejects variables that would be ignored: the operator who set them expected an effect."""
     given = {name for name in _SECURITY if getattr(environment, name) is not None}
     superfluous = sorted(variable(name) for name in given - usable)
     if superfluous:

@@ -61,7 +61,7 @@ Habit = Literal[
 class Faults(BaseModel):
     """An order. `delay_ms` delays every response; `mode` hits a share of `rate` of the requests, at most `count` of them, and none
     from `until` on. `scope`: every request, or only those that make bookings. Modes that end in `_after_booking` hit after a
-    booking has been made. `habits` hold for every request, whatever the mode; `seconds` belongs to them."""
+    booking has been made. `habits` apply to every request in any mode; `seconds` belongs to them."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

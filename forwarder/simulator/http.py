@@ -57,7 +57,7 @@ def bearer_of(request: Request) -> str:
 
 
 def book(world: World, request: Request, wanted: Wanted) -> Booked:
-    """Books `wanted` for `request`. Tells the guard the effects on the response. Raises `Down`."""
+    """Books `wanted` for `request`, and passes the effects on the response to the guard. Raises `Down`."""
     booked = world.book(wanted)
     if wanted.effect is not None and isinstance(booked, Made):
         request.state.effects = {*_effects(request), wanted.effect}

@@ -148,7 +148,7 @@ class Intake:
 
     async def ingest_next(self, consumer: Consumer) -> None:
         """Ingests one batch: receive, store, offer to the account queues, commit. Sets aside messages that cannot be decoded or
-        stored, and those that raise though others succeed: retrying them with the rest would block the partition for ever.
+        stored, and those that raise though others succeed: retrying them with the rest would block the partition permanently.
         Raises `LogUnavailable`; and `Unworkable` if none succeeds: then it commits no offset."""
         self._watch.doing = "receive"
         messages = await consumer.receive(

@@ -77,7 +77,7 @@ def consuming_checks(stage: Consuming) -> Mapping[str, Check]:
 
 
 def store_checks(backend: Backend) -> Mapping[str, Check]:
-    """Health checks: whether the store answers, and whether it has taken this process's writes of late."""
+    """Health checks: whether the store answers, and whether it has accepted this process's recent writes."""
     refusals, clock = refusals_of(backend.engine), backend.clock
     counted, refused_at = refusals.count, float("-inf")
 

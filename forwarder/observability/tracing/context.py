@@ -45,7 +45,7 @@ def read_trace(traceparent: str | None, tracestate: str | None = None) -> str | 
 
 
 def _read_state(tracestate: str) -> str:
-    """The members in the form to keep; empty if any is malformed. Of several with one key, keeps the first, which is the latest.
+    """The members in the form to keep; empty if any is malformed. If several have the same key, keeps the first, the latest.
     Callers write it freely, so one with a card number in it is dropped."""
     first: dict[str, str] = {}
     for member in tracestate.split(","):

@@ -68,8 +68,8 @@ class GuestQuery:
 
 @dataclass(frozen=True, slots=True)
 class TopicRemains:
-    """A topic that may still hold messages about the guest. `retention`: how long it keeps messages, None for ever. `gone_by`: when
-    its present ones will have expired. `letters`: how many dead letters about the guest it has, if they were counted."""
+    """A topic that may still hold messages about the guest. `retention`: how long it keeps messages, None without limit. `gone_by`:
+    when its present ones will have expired. `letters`: how many dead letters about the guest it has, if they were counted."""
 
     topic: str
     retention: timedelta | None

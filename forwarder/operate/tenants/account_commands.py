@@ -242,7 +242,7 @@ def change(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Change an account's settings. Of its options, --options-file replaces all, --option sets one, NAME=null removes it.
+    """Change an account's settings. --options-file replaces all of its options, --option sets one, --option NAME=null removes it.
 
     Workers apply them within seconds. A new deadline applies to later submissions.
     """

@@ -71,8 +71,8 @@ class GrantKeeper(Protocol):
     """Where a deployment keeps its grants."""
 
     def under(self, credential: str) -> Grants:
-        """The grants that came of this credential. An account that is given another one begins anew: what the old one brought is
-        not seen."""
+        """The grants obtained with this credential. An account that gets a new credential starts without grants: those of the old
+        one are not visible."""
         ...
 
 

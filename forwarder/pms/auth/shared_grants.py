@@ -7,13 +7,14 @@ One renewal of an account, in all processes together:
     ask       the authorization server, within `ask_seconds`
     store     by compare-and-swap on the version, before anybody sees the new access token
 
-Nothing is locked meanwhile, and no wall clock is read. A claim whose holder died is overtaken by whoever has seen it unchanged for
-`overtake_seconds` on their own monotonic clock, which is longer than an `ask` may take.
+Nothing is locked meanwhile, and no wall clock is read. If the holder of a claim dies, another process takes it over
+after it has seen the claim unchanged for `overtake_seconds` on its own monotonic clock, which is longer than an `ask` may take.
 
 Two windows are left. A process that dies between the server's response and `store` leaves the old refresh token in place: that is
 well where the server keeps it until the new access token is first used (Doorkeeper does, where its table has the column
 `previous_refresh_token`), and needs a new credential where it does not. A process that is stopped (not killed) within an `ask` for
-longer than `overtake_seconds` asks beside the one that overtook it; the first to store wins, and the other takes that one's.
+longer than `overtake_seconds` asks at the same time as the one that overtook it; the first to store wins, and the other uses
+its grant.
 """
 
 import asyncio
@@ -106,8 +107,8 @@ class SharedGrantKeeper:
 
 
 class SharedGrants:
-    """`Grants` over rows. In this process at most one renewal of an account is under way; whoever else wants one waits for it. It
-    goes on when they are cancelled, since what the server answers must not be lost."""
+    """`Grants` over rows. In this process at most one renewal of an account is under way; other callers wait for it. Cancelling a
+    caller does not cancel the renewal, because the server's answer must not be lost."""
 
     def __init__(
         self, rows: GrantRows, credential: str, clock: Clock, times: RenewalTimes, outages: tuple[type[Exception], ...]

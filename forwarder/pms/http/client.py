@@ -40,7 +40,7 @@ _TRACEPARENT: Final = TRACEPARENT.encode()
 _VISIBLE_ASCII = re.compile(rb"[\x21-\x7e]+")
 _DOT_SEGMENTS = {"", ".", ".."}
 _OF_A_QUERY: Final = "!$%&'()*+,;:@/?=~[]"
-"""What stands in a query as it is; an encoded one has nothing else."""
+"""Characters that a query may contain unencoded."""
 
 
 @value(frozen=True, slots=True)
@@ -71,8 +71,8 @@ def credential_header(name: bytes, credential: str, *, scheme: bytes = b"") -> H
 
 
 def with_trace(request: Request, trace: str) -> Request:
-    """`request` as a part of `trace`: whatever it was signed by stays as it is. Without the trace's state, which is what the
-    caller's own systems tell each other."""
+    """`request` as a part of `trace`; other headers, signatures among them, are unchanged. `tracestate` is not sent: it belongs to
+    the caller's own systems."""
     (_, parent), *_ = trace_headers(trace)
     request = without_trace(request)
     return replace(request, headers=(*request.headers, (_TRACEPARENT, parent.encode())))
@@ -232,7 +232,7 @@ class Reuse:
         self._over: list[Callable[[bool], None]] = []
 
     def when_over(self, give_back: Callable[[bool], None]) -> None:
-        """`give_back` a connection in the end; it is told whether to keep it."""
+        """Calls `give_back` when the push is over, with whether the connection may be kept."""
         self._over.append(give_back)
 
     def end(self, *, keep: bool) -> None:

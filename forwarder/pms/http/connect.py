@@ -33,7 +33,7 @@ _Address = tuple[str, int] | tuple[str, int, int, int] | tuple[int, bytes]
 
 
 class Securable(asyncio.Protocol, ABC):
-    """What is connected: it goes on over TLS where it is told to."""
+    """A protocol that can switch its connection to TLS."""
 
     @abstractmethod
     def secure(self, transport: asyncio.Transport) -> None:
@@ -44,7 +44,7 @@ C = TypeVar("C", bound=Securable)
 
 
 async def connect(make: Callable[[], C], origin: Origin, trusted: ssl.SSLContext | None) -> C:
-    """A connection that stands, TLS and all. `trusted`: whose certificates are believed; the system's, unless given.
+    """An established connection, after the TLS handshake. `trusted`: the authorities to trust; the system's, unless given.
 
     Raises `NotSent`. Being cancelled leaves nothing open.
     """

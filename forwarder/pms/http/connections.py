@@ -87,7 +87,7 @@ class Connection(Securable):
         return not (self._transport.get_write_buffer_size() or self._underneath.get_write_buffer_size())
 
     def is_fit(self) -> bool:
-        """Between two exchanges: whether it stands, and nothing has come over it, not even an end that the loop has yet to see."""
+        """Between two exchanges: whether it is open and has received nothing, not even an end that the loop has yet to see."""
         return not self._transport.is_closing() and not self._readable.poll(0)
 
     def keep_for(self, seconds: float) -> None:
@@ -198,11 +198,11 @@ class ConnectionPool:
     async def exchange(
         self, request: Request, deadline: float, held: Held | None = None, reuse: Reuse | None = None
     ) -> Response:
-        """The response, with its body in memory. `held` is asked when the connection stands, in the very step of the event loop
-        that then hands the request to the system: nothing else that the loop has to do comes between the two. With `reuse` the
+        """The response, with its body in memory. `held` is called once the connection is established, in the same step of the
+        event loop that then writes the request: no other task runs between the two. With `reuse` the
         connection stays in use until that ends.
 
-        Cancelling it ends its connection, and nothing of it goes on; what was written by then may reach the PMS all the same.
+        Cancelling it closes its connection and leaves nothing running; bytes already written may still reach the PMS.
         """
         destination = destination_of(request.url)
         content = encoded(request, destination)

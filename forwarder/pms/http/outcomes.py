@@ -187,8 +187,8 @@ _IS_REPEATED: Final = re.compile(r"\S*rsv[\W_]?[a-z0-9]{17,}\S*", re.IGNORECASE)
 
 
 def refused_in_words(response: Response, booking: Booking) -> Deferred | None:
-    """The PMS's no that no adapter was told to read: 400, 409 or 422 with a text where servers usually say why, or a 200 with
-    `success: false` beside one. None for any other response."""
+    """A refusal that the adapter does not recognise: 400, 409 or 422 with a text where servers usually give the reason, or a 200
+    with such a text and `success: false`. None for any other response."""
     body = read_object(response) or {}
     is_no = response.status_code in _NO or (response.status_code == HTTPStatus.OK and body.get("success") is False)
     said = next(_reasons(body), "") if is_no else ""

@@ -192,7 +192,7 @@ class ResponseReader:
         self.begin()
 
     def begin(self, *, bodiless: bool = False) -> None:
-        """Forget the response there was. `bodiless`: the next one has no body, whatever its head says, since HEAD was asked."""
+        """Forgets the previous response. `bodiless`: the next one answers a HEAD, and has no body even if its head declares one."""
         self._bodiless = bodiless
         self._status = 0
         self._headers: list[tuple[bytes, bytes]] = []

@@ -64,7 +64,7 @@ class CloudbedsAdapter(MappedAdapter):
         return "notesField" not in self._settings
 
     async def create(self, booking: Booking, send: Send) -> Outcome:
-        """One request makes the booking. Whatever becomes of the next, which leave a note and read its price, it is made."""
+        """The first request makes the booking. It exists even if the next ones fail, which add a note and read its price."""
         outcome = await super().create(booking, send)
         if not isinstance(outcome, Confirmed):
             return outcome

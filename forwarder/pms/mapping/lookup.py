@@ -65,7 +65,7 @@ class Lookup:
             if number == 1 or pages.by != "lastId":  # by last id, later pages may count only what follows
                 count = _count(pages, body)
             if pages.more is not None and not isinstance(value_at(body, pages.more), bool):
-                return Deferred("pms_answer_not_understood", "The PMS does not say whether its list goes on.")
+                return Deferred("pms_answer_not_understood", "The PMS does not say whether its list has another page.")
             step = self._next(pages, items, body, number, seen, count)
             if step is None:
                 return unclear or Absent()

@@ -87,7 +87,7 @@ def _unfounded(evidence: Sequence[Statement], statements: Iterable[str]) -> str:
 
 
 def source_of(evidence: Sequence[Statement], path: str) -> By | None:
-    """The source of that statement. Of two equally close matches, the less certain counts."""
+    """The source of that statement. If two matches are equally close, the less certain one counts."""
     fits = [
         (len(of), list(SOURCES).index(statement.by), statement.by)
         for statement in evidence

@@ -141,7 +141,7 @@ class Create(Operation):
     method: Method = "POST"
     success: Condition = Condition(status=frozenset({200, 201}))
     key_header: HeaderName | None = None
-    """The header for an idempotency key with which the PMS makes at most one reservation, for ever."""
+    """The header for an idempotency key. The PMS must never make a second reservation with a key, however late it is sent again."""
     guest: MakeGuest | None = None
     """The request that creates the guest first, if the PMS requires one."""
     reservation: JsonPath = ""

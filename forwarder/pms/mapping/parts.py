@@ -236,7 +236,7 @@ class Rule(Condition):
     """What responses that meet a condition mean."""
 
     matches: Mapping[JsonPath, Pattern] = Field(default_factory=dict)
-    """Each path leads to a text in which this regular expression is found, ignoring case. A * in a path stands for every item."""
+    """Each path leads to a text in which this regular expression is found, ignoring case. A * in a path matches every item."""
     message: Annotated[str, AfterValidator(regular_expression)] | None = None
     """This regular expression is found in the reason that the response gives (see `message` of the mapping)."""
     becomes: str
@@ -300,7 +300,7 @@ class States(Table):
     missing: Literal["confirmed"] | None = None
     """The status of a reservation without a word. Default: unknown, and nothing is concluded from it."""
     cancelled_when: Mapping[JsonPath, Scalar] = Field(default_factory=dict)
-    """It is cancelled if one of these paths leads to that value, whatever the word."""
+    """It is cancelled if one of these paths leads to that value, regardless of the word."""
 
     def meant_by(self, word: str) -> str:
         """The state that a word means; empty for an unknown word."""

@@ -79,7 +79,7 @@ def value_at(document: Any, path: str) -> Any | Missing:
 
 
 def texts_at(document: Any, path: str) -> list[str]:
-    """The texts at `path`, where a step * stands for every item of a list."""
+    """The texts at `path`, where a step * matches every item of a list."""
     head, star, tail = path.partition("*")
     if not star:
         value = value_at(document, path)

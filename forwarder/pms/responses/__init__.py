@@ -1,1 +1,3 @@
-"""What a PMS said, for every kind alike: read, told apart, compared with what was asked, and made fit to be kept. Pure."""
+"""Responses of PMSs, the same for every kind: reads them, classifies refusals, compares them with the request, and prepares them
+for storage. Pure.
+"""

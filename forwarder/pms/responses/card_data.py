@@ -28,7 +28,7 @@ async def clean(outcome: O, booking: Booking) -> O:
 
 
 def without_card_data(outcome: O, booking: Booking) -> O:
-    """`outcome` with whatever looks like a card masked, and the card of `booking` however its digits are strewn over a text."""
+    """`outcome` with everything masked that looks like a card, also the card of `booking` with other text between its digits."""
     number = "" if booking.card is None else digits_of(booking.card.card_number or "")
     if len(number) < MIN_DIGITS - 1:
         number = ""
@@ -82,7 +82,7 @@ def _text(text: str, number: str) -> str:
 
 
 def _strewn(text: str, number: str) -> str:
-    """`text` with each place masked where its digits, whatever is between them, are those of `number`."""
+    """`text` with each place masked where its digits, ignoring what separates them, are those of `number`."""
     if not number or len(text) < len(number):
         return text
     digits = plain(text)

@@ -227,7 +227,7 @@ def objects(parts: object) -> list[Mapping[str, Any]]:
 
 
 def shortened(text: str) -> str:
-    """`text` on one line, at most `MAX_DETAIL` characters, with asterisks for whatever looks like a card number."""
+    """`text` on one line, at most `MAX_DETAIL` characters, with asterisks for everything that looks like a card number."""
     line = _CARD_LIKE.sub(_asterisks, _SPACES.sub(" ", text).strip())
     return line if len(line) <= MAX_DETAIL else line[: MAX_DETAIL - 1] + "…"
 
@@ -245,7 +245,7 @@ def _asterisks(match: re.Match[str]) -> str:
 
 def _secrets(booking: Booking) -> Iterator[str]:
     card = booking.card or CardDetails()
-    # Not the expiry: a year by itself gives nothing away, and stands in every date.
+    # Not the expiry: a year by itself gives nothing away, and every date contains one.
     of_card = {"number": card.card_number, "holder": card.card_holder_name, "cvv": card.cvv}
     for text in (*_texts(booking.guest), *_texts(of_card)):
         if len(text) >= _MIN_SECRET_LENGTH:

@@ -14,7 +14,7 @@ from forwarder.reservation.problems import endings
 _KINDS: Final = {one.code: one for one in endings.REFUSALS}
 
 REFUSALS: Final[Mapping[str, str]] = {code: one.title for code, one in _KINDS.items()}
-"""The codes of a PMS's no, and their titles. Whatever else a PMS says is `pms_refused`."""
+"""The codes of recognised refusals, and their titles. Any other refusal is `pms_refused`."""
 
 PRICE_AND_CARD: Final = (
     (re.compile(r"price\b.{0,40}\b(chang|differ|mismatch|(not|n't) match)", re.IGNORECASE), "price_changed"),

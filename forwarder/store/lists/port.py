@@ -123,8 +123,8 @@ class Reader(Protocol):
         """The page of `limit` records that starts at `cursor` (1 for the first page), among those that `filters` select. It
         ends early, with `next` set, before it would exceed a MiB; the first record is always on it.
 
-        Following `next` shows each record that matched from the first page to the last exactly once, whatever is added or changed
-        meanwhile. A record that starts to match behind the reader is not shown, because its status changes.
+        Following `next` shows each record that matched from the first page to the last exactly once, even if records are added or
+        changed meanwhile. A record that starts to match behind the reader is not shown, because its status changes.
         """
         ...
 

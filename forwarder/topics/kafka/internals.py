@@ -63,7 +63,7 @@ async def abandon_producer(producer: AIOKafkaProducer, *, within: float) -> None
 
 
 async def abandon_consumer(consumer: AIOKafkaConsumer) -> None:
-    """Completes a failed `stop`. A heartbeat left running would keep the member in its group for ever."""
+    """Completes a failed `stop`. A heartbeat left running would keep the member in its group indefinitely."""
     tasks = [getattr(consumer._coordinator, name, None) for name in _COORDINATOR_TASKS]  # noqa: SLF001 - by kind of coordinator
     if consumer._fetcher is not None:  # noqa: SLF001
         tasks += [consumer._fetcher._fetch_task, *consumer._fetcher._pending_tasks]  # noqa: SLF001

@@ -2,7 +2,7 @@
 
 aiokafka does not report an outage: it retries, and returns nothing.
 
-For a batch that it cannot read aiokafka raises the same error for ever, and loses the records of other partitions that it had
+For a batch that it cannot read aiokafka keeps raising the same error, and loses the records of other partitions that it had
 fetched. So after the first such error the owner starts again with a `careful` reader, which asks for one record of one partition
 at a time: then an error costs no other record, and its place is known. What follows depends on the error:
 

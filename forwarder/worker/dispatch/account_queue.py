@@ -234,7 +234,7 @@ class AccountQueue:
             while True:
                 try:
                     signal = await self._push(started.pushes)
-                except FAULTS as error:  # the queue goes on; the rows are left to the lease
+                except FAULTS as error:  # the queue continues; the rows are left to the lease
                     contained(Where.ACCOUNT, error, account_id=self.account.id)
                     for push in started.pushes:
                         push.release()

@@ -142,7 +142,7 @@ class BookingSyncAdapter:
         return await self._book(f"rentals/{rental}/bookings", body, booking, send, held=held_until is not None)
 
     async def _create_client(self, booking: Booking, send: Send) -> int | Rejected | Deferred:
-        """Whatever goes wrong here, no booking was made."""
+        """Makes the guest's record and no booking, so a failure here leaves no booking in doubt."""
         response = await self._api.ask_again_at_will(send, "POST", "clients", client_body(booking))
         if isinstance(response, Deferred):
             return response

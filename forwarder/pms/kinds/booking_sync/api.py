@@ -68,10 +68,10 @@ class SecurePayments(NoOptions):
 
 
 class BookingSyncOptions(NoOptions):
-    """What BookingSync can be asked to do for an account, beside booking."""
+    """An account's options at BookingSync."""
 
     token_url: _SecretsUrl | None = Field(
-        None, description="The authorization server; /oauth/token beside the base URL's /api/v3 if left out."
+        None, description="The token endpoint. Default: /oauth/token in place of the base URL's /api/v3."
     )
     redirect_uri: _Text | None = Field(
         None, description="The redirect_uri that the application was authorized with; sent with each renewal."

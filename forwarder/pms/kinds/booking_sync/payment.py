@@ -10,8 +10,8 @@ to partners who show their PCI DSS attestation. Its steps:
                                             authenticate; 422 refused
     GET  {base_url}/bookings/:id            confirmed by then, or a little later
 
-No card is in any other request. Whoever is refused gets the nights back at once. Where it is not known whether the card was
-charged, the booking is left as it is: confirmed, or gone by itself.
+No other request contains the card. If the card is refused, the tentative booking is cancelled at once. If it is unknown whether
+the card was charged, the booking is left as it is: it is confirmed, or expires by itself.
 """
 
 from collections.abc import Mapping

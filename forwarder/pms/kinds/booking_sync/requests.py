@@ -131,8 +131,8 @@ def comments(
 
 
 def _paid(fields: Mapping[str, Any]) -> str | None:
-    """By the option recordPayments the account says that whoever took the payment and names its transaction has been paid. By
-    themselves, neither word says so."""
+    """With the option recordPayments, a transactionId of a sender that took the payment itself (morChannel SELF) means that it was
+    paid. Neither field means that on its own."""
     transaction = fields.get("transactionId")
     return f"{transaction}, paid with the booking" if transaction and fields.get("morChannel") == "SELF" else None
 

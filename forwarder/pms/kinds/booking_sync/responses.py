@@ -236,7 +236,7 @@ def _hidden(shown: list[SyncBooking], booking: Booking, *, strict: bool) -> Defe
         return Deferred("pms_scope_too_small", detail)
     nameless = (found for found in others if found.external_reference is None and found.may_be_on(booking))
     if strict and any(nameless):
-        # Nothing tells whether a strict booking keeps the reference that it is given.
+        # BookingSync does not document whether a strict booking keeps its reference.
         detail = "A booking without a reference is on these nights, and may be this one."
         return Deferred("pms_reference_not_shown", detail)
     return None

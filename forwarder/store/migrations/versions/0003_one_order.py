@@ -1,6 +1,6 @@
-"""What tells submissions apart exactly, what they are similar to, and bodies that were not made.
+"""Columns that identify a submission exactly and find similar ones, and the bodies that were not booked.
 
-Only columns that may be NULL and an index are added: processes of the release before run beside those of this one.
+Only columns that may be NULL and an index are added: processes of the release before run alongside those of this one.
 """
 
 import sqlalchemy as sa

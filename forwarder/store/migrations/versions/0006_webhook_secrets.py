@@ -1,6 +1,6 @@
 """The secrets of a webhook endpoint before its previous one, each until the time it was promised.
 
-Only a table is added: processes of the release before, which know one previous secret, run beside those of this one.
+Only a table is added: processes of the release before, which know one previous secret, run alongside those of this one.
 
 Revision ID: 0006
 """

@@ -1,6 +1,7 @@
 """The token buckets that all workers share: an account's rate holds for the deployment, not for each worker.
 
-Only a table is added. Workers of the release before, which run beside those of this one during an upgrade, keep their own buckets.
+Only a table is added. During an upgrade, workers of the release before run alongside those of this one and keep their
+own buckets.
 
 Revision ID: 0007
 """

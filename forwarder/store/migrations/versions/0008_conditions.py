@@ -1,6 +1,6 @@
-"""What operators are told: the failing checks of each process, and how many messages were set aside and not acknowledged.
+"""For the status that operators see: the failing checks of each process, and how many messages were set aside and not acknowledged.
 
-Adds a column with a default, and a table: processes of the release before run beside those of this one.
+Adds a column with a default, and a table: processes of the release before run alongside those of this one.
 
 Revision ID: 0008
 """

@@ -1,6 +1,6 @@
 """With which API key a submission came, and what operators call a key.
 
-Only columns that may be empty are added: processes of the release before run beside those of this one.
+Only columns that may be empty are added: processes of the release before run alongside those of this one.
 
 Revision ID: 0009
 """
