@@ -124,7 +124,7 @@ def _numbers(row: Row) -> tuple[int, ...]:
 
 
 _HEAD = """\
-# What was survived
+# Reliability
 
 Made by a long run of the fault suite (`tests/fault`), not by hand: `{command}` runs it again with the same faults. Each case
 submits reservations to the real processes, under concurrency and to several PMSs of different kinds, injects its faults while they
