@@ -10,7 +10,7 @@ from tools.reference.source import HEAD, table
 _ABOUT: Final = """# What becomes of each field
 
 Nothing of a request is dropped in silence. What a PMS has no field for goes into its notes or comments in plain words, such as
-`Infants: 1`. What is not sent at all has its reason here, and a caller who sends it is told by `warnings` in the answer.
+`Infants: 1`. For a field that is not sent at all the table gives the reason, and the answer to a caller who sends it has an entry in `warnings`.
 
 The tables are those of accounts without options. They are declared beside the code of each kind, and a test puts a value into each
 field in turn and looks for it in the requests that go out. `forwarder adapters fields KIND --options-file …` shows the table of an

@@ -16,7 +16,7 @@ _ABOUT: Final = """# Log events
 
 Every process writes one event a line to standard error, as JSON unless it runs on a terminal (`FORWARDER_LOG_FORMAT`). Each
 event has `event`, `level` and `time`, and the fields below; what an HTTP request leads to has its `Request-Id` as
-`http_request_id`. Guest and card data are never logged. `{name}` stands for the loop or
+`http_request_id`. Guest and card data are never logged. `{name}` is the name of the loop or
 batch that logs it, such as `intake`. Events without a dot in their name come from the log's drivers.
 
 """
