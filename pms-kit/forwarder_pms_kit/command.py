@@ -76,8 +76,9 @@ def check(
     yes: Annotated[bool, typer.Option("--yes", help="With --account: book without asking first.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Run the conformance checks on an adapter. Exits 1 if one fails. What it is going to book is said on standard error before
-    anything is sent; an account's PMS is booked in only after a yes. Of a mapping, prints what the checks show of its evidence."""
+    """Run the conformance checks on an adapter. Exits 1 if one fails. Before it sends anything, it
+    prints on standard error what it will book; with --account it then asks for confirmation. For a mapping, prints the evidence
+    that the checks give."""
     if kind not in pms_kinds():
         raise WrongUsage(f"There is no PMS kind {kind!r}; there are: {', '.join(pms_kinds())}.")
     options = options_from(option, options_file)

@@ -9,10 +9,11 @@ from tools.reference.source import HEAD, table
 
 _ABOUT: Final = """# What becomes of each field
 
-Nothing of a request is dropped in silence. What a PMS has no field for goes into its notes or comments in plain words, such as
-`Infants: 1`. For a field that is not sent at all the table gives the reason, and the answer to a caller who sends it has an entry in `warnings`.
+No field of a request is dropped silently. If the PMS has no field for a value, it goes into the notes or comments in plain words,
+such as `Infants: 1`. For a field that is not sent at all the table gives the reason, and the answer to a caller who sends it has
+an entry in `warnings`.
 
-The tables are those of accounts without options. They are declared beside the code of each kind, and a test puts a value into each
+The tables are those of accounts without options. They are declared with the code of each kind, and a test puts a value into each
 field in turn and looks for it in the requests that go out. `forwarder adapters fields KIND --options-file …` shows the table of an
 account with options, and what a [mapping](../guides/map-a-pms.md) makes of each field.
 

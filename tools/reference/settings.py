@@ -10,11 +10,11 @@ from tools.reference.source import HEAD, PACKAGE, documented, table
 
 _ABOUT: Final = """# Settings
 
-The forwarder is configured by environment variables. Times are in seconds. A value that is out of range, a variable
-`FORWARDER_…` that is none of these, or half a configuration (Kafka without PostgreSQL, or the reverse) is an error at start-up.
-How Kafka and PostgreSQL are secured: [Secured Kafka and PostgreSQL](../operations/secured-kafka-and-postgresql.md); HTTPS:
-[without a proxy](../operations/secured-http.md). What traces are exported to is said by OpenTelemetry's own variables, `OTEL_…`:
-[Traces](../operations/traces.md).
+The forwarder is configured by environment variables. Times are in seconds. An out-of-range value, an unknown
+`FORWARDER_…` variable, or an incomplete configuration (Kafka without PostgreSQL, or the reverse) is an error at start-up.
+For encryption see [Secured Kafka and PostgreSQL](../operations/secured-kafka-and-postgresql.md) and
+[HTTPS](../operations/secured-http.md). Configure the export of [traces](../operations/traces.md) with the standard
+OpenTelemetry variables, `OTEL_…`.
 
 """
 

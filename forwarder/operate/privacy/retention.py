@@ -115,7 +115,7 @@ def change(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Set the number of days after which a workspace's guests' data is removed. Workers start within a quarter of an hour."""
+    """Set the number of days after which a workspace's guests' data is removed. Takes effect within a quarter of an hour."""
     given = {"reservation_days": ("--reservations", reservations), "dead_letter_days": ("--dead-letters", dead_letters)}
     changes = {name: _days(option, text) for name, (option, text) in given.items() if text is not None}
     changes |= {} if deliveries is None else {"delivery_days": deliveries}

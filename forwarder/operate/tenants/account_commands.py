@@ -77,12 +77,12 @@ _DUPLICATE_WINDOW = typer.Option(
 )
 _SIMILAR = typer.Option(
     metavar="|".join(SIMILAR),
-    help="Whether a submission without an Idempotency-Key is refused for the stay and the guest of an earlier one, where its body "
-    "is another.",
+    help="Whether to refuse a submission without an Idempotency-Key that has the stay and guest of an earlier one, but a different "
+    "body.",
 )
 _SKIP_CHECKS = typer.Option(
     metavar="NAMES",
-    help="Checks that its requests need not pass, with commas between: past-arrival (an arrival long past), guest-counts "
+    help="Checks to skip for its requests, comma-separated: past-arrival (an arrival long past), guest-counts "
     "(more adults and children than guests), clock-times (times that no clock shows), guest-name (a guest without a name), "
     "card-like-ids (identifiers and transactions that look like card numbers); or all, or none.",
 )
@@ -111,12 +111,12 @@ class _Terms:
     ca_file: Annotated[
         Path | None,
         typer.Option(
-            help="The authorities (PEM) to believe its PMS by, instead of the system's. The contents are stored."
+            help="The certificate authorities (PEM) to trust for its PMS, instead of the system's. The contents are stored."
         ),
     ] = None
     certificate_file: Annotated[
         Path | None,
-        typer.Option(help="The client certificate (PEM, with its chain) to show to its PMS. The contents are stored."),
+        typer.Option(help="The client certificate (PEM, with its chain) for its PMS. The contents are stored."),
     ] = None
     key_file: Annotated[
         Path | None, typer.Option(help="The certificate's key (PEM, without a password), stored sealed.")
@@ -127,7 +127,7 @@ class _Terms:
             min=0,
             max=3600,
             metavar="SECONDS",
-            help="How long its PMS may take to show a reservation, where that is longer than its kind states.",
+            help="How long its PMS may take to show a reservation, if that is longer than its kind states.",
         ),
     ] = None
 
