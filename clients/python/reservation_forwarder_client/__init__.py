@@ -3,9 +3,9 @@
     with ForwarderClient(url, token=…, workspace=…, account=…) as client:
         submission = client.submit({…}, wait=10)
 
-`ForwarderClient` and `AsyncForwarderClient` submit, follow, list and cancel, and manage webhooks; `verify_webhook` tells whether a
-delivery is the service's own. The errors are drawn in `reservation_forwarder_client.problems`. It needs httpx, and nothing else of
-the forwarder.
+`ForwarderClient` and `AsyncForwarderClient` submit, follow, list and cancel, and manage webhooks; `verify_webhook` checks that a
+delivery comes from the service. `reservation_forwarder_client.problems` shows the tree of errors. The package needs httpx, and no
+other part of the forwarder.
 """
 
 from reservation_forwarder_client.async_client import AsyncForwarderClient

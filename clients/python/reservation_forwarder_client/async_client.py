@@ -31,8 +31,8 @@ class AsyncForwarderClient:
     connections. Any number of calls may be under way at once. `base_url`: where the service is, without `/api`; all of its
     stages, as a proxy puts them together.
 
-    Every call that may be repeated is made again as `retry_policy` allows, where nothing answered, or 429, 502, 503 or 504 did. It
-    raises what `problems` draws. `timeout_seconds`: how long one try may take, beside the time it lets the service wait.
+    Calls that are safe to repeat are retried under `retry_policy`, after no answer or 429, 502, 503 or 504. They raise the errors
+    shown in `problems`. `timeout_seconds`: how long one try may take, in addition to the time for which it lets the service wait.
     `transport` is httpx's seam: for a proxy, a certificate of your own, or a test without a network.
     """
 
@@ -87,9 +87,9 @@ class AsyncForwarderClient:
 
         The submission is safe, and usually `PENDING`. `wait`: up to so many seconds for its outcome, which may be REJECTED: that is
         an answer, not an error; 0 and None do not wait.
-        `deadline`: the seconds for which it is worth forwarding. `idempotency_key`: what makes another call with it the same
-        submission, for ever; without one, the tries of this call alone are one, under a key of the client's.
-        Raises `Refused` where it was not accepted, and `Unavailable`, with the key, where that is not known.
+        `deadline`: the seconds for which it is worth forwarding. `idempotency_key`: every call with the
+        same key is the same submission; without one, the client makes a key that only the tries of this call share.
+        Raises `Refused` if it was not accepted, and `Unavailable`, with the key, if that is unknown.
         """
         return await self._connection.run(
             self._operations.submit(BOOKING_ENGINE, reservation, idempotency_key, wait, deadline)
@@ -111,11 +111,11 @@ class AsyncForwarderClient:
     async def submit_many(
         self, items: Iterable[Item], *, bulk_size: int = MAX_ITEMS
     ) -> AsyncIterator[Submission | Problem]:
-        """Submit `items` in bulks, and tell of each, in their order, whether it was accepted, as soon as its bulk is answered.
+        """Submit `items` in bulks, and yield for each, in their order, whether it was accepted, as soon as its bulk is answered.
 
-        One that is refused harms no other. Outcomes are not waited for. Raises `Unavailable` where a bulk is not answered, and
-        `Refused` where it is refused as a whole: what was yielded before is told of; the error's `items` are the others that were
-        taken, under their keys, to be submitted again. `with_keys` makes the keys before anything is sent.
+        A refused item does not affect the others. Does not wait for outcomes. Raises `Unavailable` if a bulk gets no answer, and
+        `Refused` if it is refused as a whole: results already yielded are final; the error's `items` are the others taken from
+        `items`, under their keys, to be submitted again. `with_keys` makes the keys before anything is sent.
         """
         for bulk in bulks(items, bulk_size):
             for result in await self._connection.run(self._operations.bulk(bulk)):
@@ -137,19 +137,19 @@ class AsyncForwarderClient:
         return await self._connection.run(self._operations.cancel(identifier, reason, wait))
 
     async def submission(self, request_id: str) -> Submission:
-        """How a submission stands, with every attempt. Raises `NotFound` (`submission_not_found`)."""
+        """The state of a submission, with every attempt. Raises `NotFound` (`submission_not_found`)."""
         return await self._connection.run(self._operations.submission(request_id))
 
     async def wait(self, request_id: str, *, timeout_seconds: float = 60.0) -> Submission:
-        """The submission once it has an outcome. Raises `OutcomeTimeout`, with how it then stands, after `timeout_seconds`.
+        """The submission once it has an outcome. Raises `OutcomeTimeout`, with its current state, after `timeout_seconds`.
 
-        The service is asked to answer when the outcome comes. Where it answers sooner, pauses that grow lie between two requests.
+        Asks the service to answer when the outcome comes. If it answers sooner, asks again after growing pauses.
         An outage on the way may take longer, as the retry policy allows.
         """
         return await self._connection.run(self._operations.wait(request_id, timeout_seconds))
 
     async def reservation(self, reservation_id: int) -> Reservation:
-        """One reservation, whatever its status. Raises `NotFound` (`reservation_not_found`)."""
+        """One reservation, in any status. Raises `NotFound` (`reservation_not_found`)."""
         return await self._connection.run(self._operations.reservation(reservation_id))
 
     async def pages(
@@ -169,8 +169,8 @@ class AsyncForwarderClient:
     async def reservations(
         self, *, page_size: int = MAX_PAGE, **filters: Unpack[Filters]
     ) -> AsyncIterator[Reservation]:
-        """The account's reservations, oldest first unless `order` says otherwise, page after page as they are asked for. What was
-        rejected or has failed only where `status` names it."""
+        """The account's reservations, oldest first unless `order` says otherwise, page after page as you iterate. Includes
+        rejected and failed ones only if `status` names them."""
         async for page in self.pages(page_size=page_size, **filters):
             for reservation in page.reservations:
                 yield reservation

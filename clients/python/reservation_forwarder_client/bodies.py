@@ -1,6 +1,6 @@
 """What is sent, by the names of the contract: a type checker finds a field that is misspelt, missing or of another type.
 
-Days may be `date`s and amounts `Decimal`s. What a value must be beyond its type, the service says, naming each fault.
+Days may be `date`s and amounts `Decimal`s. The service checks values beyond their types, and names each fault.
 """
 
 from datetime import date

@@ -1,4 +1,4 @@
-"""The client that blocks. What each operation does is told at `AsyncForwarderClient`: both take the same steps."""
+"""The blocking client. `AsyncForwarderClient` documents each operation: both take the same steps."""
 
 import copy
 from collections.abc import Iterable, Iterator
@@ -87,7 +87,7 @@ class ForwarderClient:
         return self._connection.run(self._operations.submit(RESERVATIONS, reservation, idempotency_key, wait, deadline))
 
     def submit_many(self, items: Iterable[Item], *, bulk_size: int = MAX_ITEMS) -> Iterator[Submission | Problem]:
-        """Submit `items` in bulks, and tell of each whether it was accepted. An error has the `items` that were not told of."""
+        """Submit `items` in bulks, and yield for each whether it was accepted. An error has the `items` without a result."""
         for bulk in bulks(items, bulk_size):
             yield from self._connection.run(self._operations.bulk(bulk))
 
@@ -104,7 +104,7 @@ class ForwarderClient:
         return self._connection.run(self._operations.cancel(identifier, reason, wait))
 
     def submission(self, request_id: str) -> Submission:
-        """How a submission stands, with every attempt."""
+        """The state of a submission, with every attempt."""
         return self._connection.run(self._operations.submission(request_id))
 
     def wait(self, request_id: str, *, timeout_seconds: float = 60.0) -> Submission:
@@ -112,7 +112,7 @@ class ForwarderClient:
         return self._connection.run(self._operations.wait(request_id, timeout_seconds))
 
     def reservation(self, reservation_id: int) -> Reservation:
-        """One reservation, whatever its status."""
+        """One reservation, in any status."""
         return self._connection.run(self._operations.reservation(reservation_id))
 
     def pages(self, *, page_size: int = MAX_PAGE, cursor: str = "", **filters: Unpack[Filters]) -> Iterator[Page]:

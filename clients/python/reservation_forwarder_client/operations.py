@@ -86,14 +86,14 @@ class Operations:
         return _told(answer, responses.cancelling)
 
     def submission(self, request_id: str, seconds: int = 0) -> Steps[Submission]:
-        """How it stands; for up to `seconds`, once it has an outcome."""
+        """Its state; waits for up to `seconds` for an outcome."""
         path = f"{_SUBMISSIONS}/{quote(request_id, safe='')}"
         headers = {**self._headers(), **(preference(seconds) if seconds else {})}
         answer = yield from self._exchange.answer(ApiRequest("GET", path, headers, wait_seconds=seconds))
         return _named(responses.submission(answer.members), answer)
 
     def wait(self, request_id: str, timeout_seconds: float) -> Steps[Submission]:
-        """The submission once it has an outcome: asked for anew, after a pause that grows where the service does not wait."""
+        """The submission once it has an outcome: asks again, after growing pauses if the service does not wait."""
         until, looks = self._time.monotonic() + timeout_seconds, 0
         while True:
             begun = self._time.monotonic()

@@ -57,7 +57,7 @@ Outcome = Confirmed | Rejected | Failed | InDoubt | Cancelled | OtherOutcome
 
 
 def outcome_of(status: str, record: Reservation | None, problem: Problem | None) -> Outcome | None:
-    """The outcome of what stands so; None without one, and where only its status was told, as a receipt does."""
+    """The outcome of a submission in this state; None without one, and if only the status is known, as from a receipt."""
     match status, record, problem:
         case Status.CONFIRMED, Reservation(), _:
             return Confirmed(record)

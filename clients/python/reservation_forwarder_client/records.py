@@ -1,4 +1,4 @@
-"""The reservation that a submission made, as the service tells it. Named as in the contract, in snake_case.
+"""The reservation that a submission made, as the service shows it. Named as in the contract, in snake_case.
 
 Amounts are decimals, times are aware, and statuses are plain text: the contract may add others, as it may add fields. Those that
 this client does not know are in `raw`.
@@ -14,13 +14,13 @@ from reservation_forwarder_client.problems import Problem
 
 
 class Status:
-    """Where a submission, and so its reservation, stands."""
+    """The state of a submission, and so of its reservation."""
 
     PENDING: Final = "PENDING"
     """On its way. All others are outcomes."""
     CONFIRMED: Final = "CONFIRMED"
     REJECTED: Final = "REJECTED"
-    """A rule, or the PMS, said no: `problem` tells why."""
+    """A rule, or the PMS, refused it: `problem` says why."""
     FAILED: Final = "FAILED"
     """It could not be delivered before its deadline."""
     IN_DOUBT: Final = "IN_DOUBT"
@@ -102,7 +102,7 @@ class Codes:
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """The reservation record. It is there from the moment a worker took the submission in, whatever its status."""
+    """The reservation record. It exists from the moment a worker has ingested the submission, in any status."""
 
     id: int
     request_id: str

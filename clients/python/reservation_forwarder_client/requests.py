@@ -2,7 +2,7 @@
 both take. Pure.
 
 Nearly every request of this client may be repeated: those that read change nothing, a submission carries a key, and cancelling
-twice cancels once. What would act twice is made again only after 429, which says that it did nothing.
+twice cancels once. Other requests are repeated only after 429, which says that nothing was done.
 """
 
 from collections.abc import Callable, Generator, Mapping
@@ -53,7 +53,7 @@ Step = ApiRequest | Pause
 Reply = httpx.Response | Unavailable | None
 """What a step came to: an answer, or that there was none; None after a pause."""
 Steps = Generator[Step, Reply, _Result]
-"""What to do one after the other, each step told what the one before it came to; then the result."""
+"""The steps of an operation, each given the reply to the one before; then the result."""
 
 
 class Time(Protocol):
@@ -94,7 +94,7 @@ class Answer:
 
     @property
     def accepted(self) -> bool:
-        """It is safe, and its outcome is told elsewhere."""
+        """It was accepted, and its outcome is found elsewhere."""
         return self.status == HTTPStatus.ACCEPTED
 
 
@@ -136,7 +136,7 @@ def _result(reply: Reply, now: datetime) -> httpx.Response | Unavailable | RateL
 
 
 def _passes(reply: httpx.Response, trouble: Unavailable | RateLimited) -> bool:
-    """Whether it is trouble of the moment. A problem of a submission is its outcome, whatever its status."""
+    """Whether the trouble is temporary. A problem of a submission is its outcome, and never temporary."""
     return reply.status_code in _PASSING and (trouble.problem is None or trouble.problem.request_id is None)
 
 

@@ -32,7 +32,7 @@ def _of_contract(reader: Callable[_Given, _Shape]) -> Callable[_Given, _Shape]:
 
 @_of_contract
 def submission(members: _Members) -> Submission:
-    """How a submission stands, or that it was accepted."""
+    """The state of a submission, or its acceptance."""
     data = _data(members)
     return read(Submission, {**data, "warnings": members["warnings"]} if "warnings" in members else data)
 
@@ -46,7 +46,7 @@ def cancelling(members: _Members) -> Submission:
 
 @_of_contract
 def made(members: _Members) -> Submission:
-    """A submission whose outcome is a record, as far as that tells of it."""
+    """A submission whose outcome is a record, with the fields that the record has."""
     record = read(Reservation, _data(members))
     return Submission(
         request_id=record.request_id,

@@ -1,5 +1,5 @@
-"""What the service tells of a submission: how it stands, what was tried, what would come of it. Named as in the contract, in
-snake_case; what this client does not know is in `raw`."""
+"""A submission: its state, its attempts, its dry run. Names are those of the contract, in snake_case; fields unknown to this client
+are in `raw`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -26,7 +26,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Cancellation:
-    """How a cancellation that was asked for stands: `REQUESTED`, `DONE`, `REFUSED`, `FAILED` or `NOT_NEEDED`."""
+    """The state of a requested cancellation: `REQUESTED`, `DONE`, `REFUSED`, `FAILED` or `NOT_NEEDED`."""
 
     status: str
     requested_at: datetime | None = None
@@ -67,7 +67,7 @@ class DryRun:
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """How a submission stands. One that was only accepted says no more than that; `ForwarderClient.submission` tells all.
+    """The state of a submission. If it was only accepted, it has no more than that; `ForwarderClient.submission` has everything.
 
     From the answer to `submit` or `submit_many`: `idempotency_key`, under which it was sent; `idempotent_replayed`, if that key
     was used before and nothing new was booked. From the answer to `submit`: `duplicate_of`, the earlier submission that it repeats
@@ -107,7 +107,7 @@ class Submission:
 
     @property
     def outcome(self) -> Outcome | None:
-        """What became of it; None while it is on its way, and where only its status was told."""
+        """Its outcome; None while it is in progress, and if only its status is known."""
         return outcome_of(self.status, self.record, self.problem)
 
 

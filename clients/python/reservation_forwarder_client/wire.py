@@ -65,7 +65,7 @@ def _camel(name: str) -> str:
 
 
 def _value(hint: Any, value: Any) -> Any:
-    """`value` as the contract's type `hint`. An empty text stands for none where that may be."""
+    """`value` as the contract's type `hint`. An empty text means none where the type allows it."""
     if get_origin(hint) in (Union, types.UnionType):
         return _one_of(get_args(hint), value)
     if get_origin(hint) is tuple:

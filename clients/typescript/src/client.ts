@@ -46,7 +46,7 @@ export interface ClientOptions {
   workspace: string;
   /** The integration account that selects the PMS. */
   account: string;
-  /** How long one try may take, beside the time it lets the service wait. 30 s. */
+  /** How long one try may take, in addition to the time for which it lets the service wait. 30 s. */
   timeoutMs?: number;
   retries?: Partial<RetryPolicy>;
   /** Another `fetch`: for a proxy, or a test without a network. */
@@ -61,8 +61,8 @@ export interface CallOptions {
 
 export interface SubmitOptions extends CallOptions {
   /**
-   * What makes another call with it the same submission, for ever. Without one, the tries of this call alone are one, under a key
-   * of the client's.
+   * Every call with the same key is the same submission. Without one, the client makes a key that only the tries of this call
+   * share.
    */
   idempotencyKey?: string;
   /** Seconds to wait for the outcome, which may be REJECTED: that is an answer, not an error. */
@@ -117,10 +117,10 @@ export class ForwarderClient {
   }
 
   /**
-   * Submit `items` in bulks, and tell of each, in their order, whether it was accepted, as soon as its bulk is answered.
-   * One that is refused harms no other. Throws `Unavailable` where a bulk is not answered, and `Refused` where it is refused as a
-   * whole: what was yielded before is told of; the error's `items` are the others that were taken, under their keys, to be submitted
-   * again. `withKeys` makes the keys before anything is sent.
+   * Submit `items` in bulks, and yield for each, in their order, whether it was accepted, as soon as its bulk is answered.
+   * A refused item does not affect the others. Throws `Unavailable` if a bulk gets no answer, and `Refused` if it is refused as a
+   * whole: results already yielded are final; the error's `items` are the others taken from `items`, under their keys, to be
+   * submitted again. `withKeys` makes the keys before anything is sent.
    */
   async *submitMany(items: Iterable<Item>, options: CallOptions & { bulkSize?: number } = {}): AsyncGenerator<ItemResult> {
     for (const bulk of bulks(items, options.bulkSize)) yield* await this.submitBulk(bulk, options);
@@ -148,7 +148,7 @@ export class ForwarderClient {
     return { ...submitted(answer), ...(cancellation && { cancellation }) };
   }
 
-  /** How a submission stands, with every attempt. Rejects with `NotFound` (`submission_not_found`). */
+  /** The state of a submission, with every attempt. Rejects with `NotFound` (`submission_not_found`). */
   submission(requestId: string, options: CallOptions = {}): Promise<Submission> {
     return this.look(requestId, 0, options);
   }
@@ -172,7 +172,7 @@ export class ForwarderClient {
     }
   }
 
-  /** One reservation, whatever its status. Rejects with `NotFound` (`reservation_not_found`). */
+  /** One reservation, in any status. Rejects with `NotFound` (`reservation_not_found`). */
   async reservation(id: number, options: CallOptions = {}): Promise<Reservation> {
     return dataOf(await this.get(`${RESERVATIONS}/${id}`, options)) as unknown as Reservation;
   }

@@ -23,7 +23,7 @@ export class ForwarderError extends Error {
    */
   idempotencyKey: string | undefined;
   /**
-   * Of `submitMany`: those that were taken and of which nothing was told, each under its key. Submit them again, followed by the rest,
+   * From `submitMany`: the items that were taken but have no result, each under its key. Submit them again, followed by the rest,
    * and none is booked twice.
    */
   items: readonly KeyedItem[] = [];

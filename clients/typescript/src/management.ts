@@ -46,8 +46,8 @@ export class Webhooks {
   }
 
   /**
-   * Remove it, with what waits to be delivered and its log. Where an answer was lost, the client asks again, and may be told by
-   * `NotFound` that it is gone.
+   * Remove it, with its waiting deliveries and its log. If the answer is lost, the client asks again, and may then reject with
+   * `NotFound` because the webhook is gone.
    */
   async remove(id: string, options: CallOptions = {}): Promise<void> {
     await this.send("DELETE", path(id), options);
@@ -79,7 +79,7 @@ export class Webhooks {
     return one(await this.send("GET", path(id, "deliveries", deliveryId), options));
   }
 
-  /** Deliver it once more, now, whatever became of it. Rejects with `Conflict` where the webhook is disabled. */
+  /** Deliver it once more, now, even if it succeeded. Rejects with `Conflict` where the webhook is disabled. */
   async resend(id: string, deliveryId: number, options: CallOptions = {}): Promise<WebhookDelivery> {
     return one(await this.send("POST", path(id, "deliveries", deliveryId, "resend"), options));
   }

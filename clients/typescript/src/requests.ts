@@ -1,7 +1,7 @@
 /**
  * Requests, made again while that is safe and may help. Nearly every request of this client may be repeated: those that read change
- * nothing, a submission carries a key, and cancelling twice cancels once. What would act twice is made again only after 429, which
- * says that it did nothing.
+ * nothing, a submission carries a key, and cancelling twice cancels once. Other requests are repeated only after 429, which
+ * says that nothing was done.
  */
 
 import { errorOf, RateLimited, Unavailable, Unexpected, type ForwarderError } from "./errors.js";
@@ -127,7 +127,7 @@ export class Requester {
   }
 }
 
-/** Whether it is trouble of the moment. A problem of a submission is its outcome, whatever its status. */
+/** Whether the trouble is temporary. A problem of a submission is its outcome, and never temporary. */
 function passes(answer: Response, trouble: ForwarderError): trouble is Unavailable | RateLimited {
   const may = trouble instanceof Unavailable || trouble instanceof RateLimited;
   return may && PASSING.has(answer.status) && trouble.problem?.requestId === undefined;
@@ -145,7 +145,7 @@ function membersOf(answer: Response, body: string): Record<string, unknown> {
   throw unexpected;
 }
 
-/** What a failed fetch says: its cause tells more than "fetch failed". */
+/** The reason of a failed fetch: its cause says more than "fetch failed". */
 function reason(error: unknown): string {
   if (!(error instanceof Error)) return String(error);
   return error.cause instanceof Error ? `${error.message}: ${error.cause.message}` : error.message;

@@ -16,7 +16,7 @@ export type Cursors = Schemas["Cursors"];
 export type CancellationStatus = Schemas["CancellationStatus"];
 
 export type Webhook = Schemas["Webhook"];
-/** A webhook, and the secret that was just made for it: it is told this once. */
+/** A webhook, and its new secret, which is shown only this once. */
 export type WebhookWithSecret = Schemas["WebhookWithSecret"];
 export type WebhookDelivery = Schemas["WebhookDelivery"];
 export type NewWebhook = Schemas["NewWebhook"];

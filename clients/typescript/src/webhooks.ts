@@ -22,7 +22,7 @@ export interface WebhookEvent {
 type HeaderSource = Headers | Record<string, string | string[] | undefined>;
 
 /**
- * The event that `payload`, the body as it came, byte for byte, holds. `secrets`: the endpoint's `whsec_…`, or several while one
+ * The event in `payload`, the body exactly as received, byte for byte. `secrets`: the endpoint's `whsec_…`, or several while one
  * replaces another.
  *
  * Rejects with `WebhookInvalid` unless one of the signatures is of one of the secrets, and the delivery was sent within

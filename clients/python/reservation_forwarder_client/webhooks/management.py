@@ -1,4 +1,4 @@
-"""Managing a workspace's webhooks: what each operation does is told at `AsyncWebhooks`; `Webhooks` is the same without `async`."""
+"""Management of a workspace's webhooks. `AsyncWebhooks` documents each operation; `Webhooks` is the same without `async`."""
 
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from functools import partial
@@ -53,8 +53,8 @@ class AsyncWebhooks:
         return await self._connection.run(self._operations.change(webhook_id, change))
 
     async def remove(self, webhook_id: str) -> None:
-        """Remove it, with what waits to be delivered and its log. Where an answer was lost, the client asks again, and may be told
-        by `NotFound` that it is gone."""
+        """Remove it, with its waiting deliveries and its log. If the answer is lost, the client asks again, and may then raise
+        `NotFound` because the webhook is gone."""
         await self._connection.run(self._operations.remove(webhook_id))
 
     async def rotate(self, webhook_id: str, *, overlap_seconds: int | None = None) -> WebhookSecret:
@@ -78,7 +78,7 @@ class AsyncWebhooks:
         return await self._connection.run(self._operations.delivery(webhook_id, delivery_id))
 
     async def resend(self, webhook_id: str, delivery_id: int) -> WebhookDelivery:
-        """Deliver it once more, now, whatever became of it. Raises `Conflict` where the webhook is disabled."""
+        """Deliver it once more, now, even if it succeeded. Raises `Conflict` where the webhook is disabled."""
         return await self._connection.run(self._operations.resend(webhook_id, delivery_id))
 
     async def _every(self, page_at: _PageAt[_Item]) -> AsyncIterator[_Item]:
@@ -138,7 +138,7 @@ class Webhooks:
         return self._connection.run(self._operations.delivery(webhook_id, delivery_id))
 
     def resend(self, webhook_id: str, delivery_id: int) -> WebhookDelivery:
-        """Deliver it once more, now, whatever became of it."""
+        """Deliver it once more, now, even if it succeeded."""
         return self._connection.run(self._operations.resend(webhook_id, delivery_id))
 
     def _every(self, page_at: _PageAt[_Item]) -> Iterator[_Item]:

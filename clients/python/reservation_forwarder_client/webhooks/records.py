@@ -1,5 +1,5 @@
-"""Webhooks and their deliveries as the service tells them. Named as in the contract, in snake_case; what this client does not know
-is in `raw`."""
+"""Webhooks and their deliveries, as the service shows them. Names are those of the contract, in snake_case; fields unknown to this
+client are in `raw`."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ EventType = Literal[
     "reservation.cancellation_refused.v1",
     "reservation.cancellation_failed.v1",
 ]
-"""What a webhook may be told of."""
+"""The types of events that a webhook can receive."""
 
 
 class WebhookChange(TypedDict, total=False):

@@ -52,7 +52,7 @@ def verify_webhook(
     tolerance_seconds: float = TOLERANCE_SECONDS,
     now: float | None = None,
 ) -> WebhookEvent:
-    """The event that `payload`, the body as it came, byte for byte, holds. `secrets`: the endpoint's `whsec_…`, or several
+    """The event in `payload`, the body exactly as received, byte for byte. `secrets`: the endpoint's `whsec_…`, or several
     while one replaces another. `now`: unix time; None is the machine's.
 
     Raises `WebhookInvalid` unless one of the signatures is of one of the secrets, and the delivery was sent within
