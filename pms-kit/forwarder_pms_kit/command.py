@@ -33,7 +33,7 @@ _MAX_NAMED: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """What the command was told of the site."""
+    """The site, from the command's options."""
 
     base_url: str | None
     credential: str | None

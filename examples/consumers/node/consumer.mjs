@@ -1,8 +1,8 @@
 /**
  * Follows reservation results on the topic, with kafkajs.
  *
- * What it handled is in a file beside it, written before the offset is committed: a crash in between brings events again, which are
- * known by then. In earnest that file is a table, written in the transaction that does the work.
+ * It records the events that it has handled in a file, written before the offset is committed: after a crash in between, events come
+ * again and are recognised. In production that file is a table, written in the transaction that does the work.
  */
 
 import { readFileSync } from "node:fs";

@@ -1,4 +1,4 @@
-// Keeps the parts of a page that are marked live up to date: the server makes the page anew, what changed in a part is exchanged.
+// Keeps the parts of a page that are marked live up to date: fetches the page again, and replaces the parts that changed.
 // Everything else works without scripts.
 "use strict";
 
@@ -17,7 +17,7 @@ async function refresh() {
   const fresh = new DOMParser().parseFromString(await response.text(), "text/html");
   for (const part of document.querySelectorAll("[data-live]")) {
     const next = fresh.getElementById(part.id);
-    // Whoever reads it with the keyboard is not interrupted.
+    // A part that has the keyboard focus is left alone.
     if (next && next.innerHTML !== part.innerHTML && !part.contains(document.activeElement)) {
       part.replaceChildren(...next.childNodes);
     }

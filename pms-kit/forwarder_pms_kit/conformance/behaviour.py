@@ -73,7 +73,7 @@ def _late(began: float) -> str | None:
 
 async def can_be_cancelled(trial: Trial) -> Findings:
     """A push that is cancelled in the middle of any exchange ends at once with `CancelledError`, leaves no task behind, and the
-    same account goes on; what was cancelled is made once in the end."""
+    same account continues; the cancelled reservation is made once in the end."""
     normal = await trial.normal_push()
     for delivered in (False, True):
         for at in range(1, len(normal.statuses) + 1):

@@ -1,4 +1,4 @@
-"""Checks of what an adapter says when it cannot know: the promises on which "never twice" stands."""
+"""Checks of an adapter's answers when the PMS's are ambiguous: "never twice" depends on them."""
 
 from collections.abc import Sequence
 from functools import partial

@@ -88,8 +88,8 @@ class RequestPacing:
 class Site:
     """A PMS to try an adapter against: a simulator, a test server of the author's own, a vendor's sandbox. It is booked in.
 
-    `options`: the account's; `{origin}` in a text stands for the origin of the base URL as the adapter sees it, so that what is
-    asked at another path goes through the faulty proxy too. `fields`, `card`: what every booking has.
+    `options`: the account's; `{origin}` in a text is replaced by the origin of the base URL as the adapter sees it, so that
+    requests to another path go through the faulty proxy too. `fields`, `card`: what every booking has.
 
     `held`: how many reservations that are not cancelled the PMS has under a reference; where nobody can tell, the adapter's own
     look-up is asked. `held_by`: what `held` is asked instead of the reference, of a PMS that is told none.
