@@ -1,4 +1,4 @@
-"""What one kind of PMS has to bring along: an `Adapter`, and how one is made for an account."""
+"""The interface of an adapter for one kind of PMS, and of the factory that makes one for an account."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ from forwarder.reservation.outcome import CancelOutcome, LookupOutcome, Outcome
 
 
 class NoOptions(BaseModel):
-    """Of a kind whose accounts have no options. Kinds that have some extend it, with their fields in camel case."""
+    """The options of a kind whose accounts have none. Kinds with options extend it; their fields are in camel case."""
 
     model_config = ConfigDict(
         alias_generator=to_camel, extra="forbid", frozen=True, validate_by_name=False, validate_by_alias=True
@@ -25,26 +25,26 @@ class NoOptions(BaseModel):
 
 
 class Adapter(Protocol):
-    """One kind of PMS, spoken to as one account. Says what responses mean; `send` says what no response means, by raising."""
+    """One kind of PMS, for one account. Interprets responses; `send` raises when there is no response."""
 
     @property
     def capabilities(self) -> Capabilities: ...
 
     @property
     def fields(self) -> FieldTable:
-        """What becomes of each field of a request. True of every request that `create` makes."""
+        """How each field of a request is sent. Holds for every request that `create` makes."""
         ...
 
     async def create(self, booking: Booking, send: Send) -> Outcome:
-        """Ask once. What it lets through of `send`'s errors speaks of the reservation itself."""
+        """Ask once. An error of `send` that it does not catch is taken to concern the reservation itself."""
         ...
 
     async def find(self, booking: Booking, send: Send) -> LookupOutcome:
-        """Look up `booking.reference`. `Absent` only where the PMS surely showed everything that could carry it."""
+        """Look up `booking.reference`. `Absent` only if the PMS certainly showed every reservation that could carry it."""
         ...
 
     async def cancel(self, booking: Booking, pms_reservation_id: str, send: Send) -> CancelOutcome:
-        """Cancel. `Cancelled` as well where the PMS has none of that id, or has cancelled it before."""
+        """Cancel. `Cancelled` also if the PMS has no reservation of that id, or has cancelled it before."""
         ...
 
 
@@ -53,14 +53,14 @@ class BatchAdapter(Adapter, Protocol):
     """An adapter whose PMS takes several at once: `capabilities.max_per_create` is more than 1."""
 
     async def create_many(self, bookings: Sequence[Booking], send: Send) -> Sequence[Outcome]:
-        """Ask once for all. What it lets through of `send`'s errors speaks of every one of them."""
+        """Ask once for all. An error of `send` that it does not catch is taken to concern every one of them."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class StandIn:
-    """A response that is taken for the PMS's own in a dry run. `means`: what in it is only assumed, as one sentence;
-    empty where nothing that follows shows it."""
+    """A response used in place of the PMS's in a dry run. `means`: what in it is only assumed, as one sentence;
+    empty if no later request shows it."""
 
     response: Response
     means: str
@@ -68,10 +68,10 @@ class StandIn:
 
 @runtime_checkable
 class RehearsingAdapter(Adapter, Protocol):
-    """An adapter that makes several requests, and can be shown to: it says what might be answered to those that book nothing."""
+    """An adapter that makes several requests, and supports dry runs: it provides possible answers to those that book nothing."""
 
     def stand_in(self, request: Request, booking: Booking) -> StandIn | None:
-        """What might be answered to `request`; None where a dry run ends with it."""
+        """A possible answer to `request`; None if a dry run ends with it."""
         ...
 
 
@@ -80,22 +80,22 @@ class AdapterKind(Protocol):
 
     @property
     def limits(self) -> Limits:
-        """What this kind of PMS publishes that one account may ask of it."""
+        """The rate limits that this kind of PMS publishes for one account."""
         ...
 
     @property
     def capabilities(self) -> Capabilities:
-        """What this kind of PMS can do, where an account's options do not say otherwise."""
+        """The capabilities of this kind of PMS, unless an account's options change them."""
         ...
 
     @property
     def fields(self) -> FieldTable:
-        """What becomes of each field of a request, where an account's options do not say otherwise."""
+        """How each field of a request is sent, unless an account's options change it."""
         ...
 
     @property
     def options(self) -> type[BaseModel]:
-        """What `connection.options` must be: a `NoOptions`, or a model that extends it. The adapter reads them by it."""
+        """The model of `connection.options`: `NoOptions`, or a model that extends it. The adapter reads the options with it."""
         ...
 
     def __call__(self, connection: AccountConnection, clock: Clock) -> Adapter: ...
@@ -103,10 +103,10 @@ class AdapterKind(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """An `AdapterKind` that is more than the class of its adapter: what an account can rely on follows from its options.
+    """An `AdapterKind` whose capabilities depend on the account's options.
 
-    `capabilities`, `limits` and `fields` are those of an account without options; an adapter may have others. `limits_by`: those
-    of an account with these options, where they say; raises nothing."""
+    `capabilities`, `limits` and `fields` are those of an account without options; an adapter may have others. `limits_by`: the
+    limits of an account with these options, if they determine them; raises nothing."""
 
     make: Callable[[AccountConnection, Clock], Adapter]
     options: type[BaseModel]
@@ -120,7 +120,7 @@ class Kind:
 
 
 def limits_of(kind: AdapterKind, options: Mapping[str, Any]) -> Limits:
-    """What is published that an account with these options may ask of its PMS."""
+    """The published rate limits of an account with these options."""
     if isinstance(kind, Kind) and kind.limits_by is not None:
         return kind.limits_by(options)
     return kind.limits

@@ -61,7 +61,7 @@ async def _refuse(_: Request) -> Response:
 
 
 class LastResponse:
-    """What was answered last to a request of one push that may have made something. Its requests go by `send`."""
+    """Keeps the response to the last request of a push, unless that was a GET. The push sends its requests with `send`."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
@@ -75,10 +75,10 @@ class LastResponse:
 
 
 class ConnectedPms(Struct, frozen=True, eq=False):
-    """A `Pms`: an adapter and what sends its requests, which go by `pace`.
+    """A `Pms`: an adapter, and the client that sends its requests at the account's `pace`.
 
-    What creates goes over connections that the account keeps, if it may. What looks up or cancels goes over new ones: nothing in
-    "there is none" shows whose answer it is.
+    Creates use the account's kept connections, if it may keep any. Look-ups and cancellations use new ones: nothing in the answer
+    "there is none" shows whose it is.
     """
 
     adapter: Adapter
@@ -217,8 +217,8 @@ class Directory:
 
 @dataclass(frozen=True, slots=True)
 class Traces:
-    """What becomes of the traces of those who ask for reservations. `forward`: requests to PMSs carry them. `tracer`: what records
-    what PMSs are asked; None for nothing."""
+    """How callers' traces are continued. `forward`: requests to PMSs carry them. `tracer`: records requests to PMSs; None: they are
+    not recorded."""
 
     forward: bool = True
     tracer: Tracer | None = None

@@ -1,11 +1,11 @@
-"""What becomes of each field of a reservation request on its way to one kind of PMS: the table that every kind declares. Pure.
+"""How each field of a reservation request is sent to one kind of PMS: the table that every kind declares. Pure.
 
     SentAs    the PMS has a field for it
     InNotes   it has none: the value goes into the notes of the booking, in plain words ("Infants: 1")
-    LeftOut   it stays here, for a reason
+    LeftOut   it is not sent, for a reason
     Refused   a booking that has it is refused
 
-An adapter writes its notes by its table (`FieldTable.lines`), so that what the table says of them is what happens.
+An adapter writes its notes from its table (`FieldTable.lines`), so that the table's description of them is always true.
 """
 
 import re
@@ -48,8 +48,8 @@ SPECIFIED: Final = tuple(name for name in dict.fromkeys(_specified()) if name no
 
 @dataclass(frozen=True, slots=True)
 class InNotes:
-    """Written into the PMS's notes, as a line of its own. `how`: what is to be said of that; `also`: the PMS's names under which it
-    may be sent besides."""
+    """Written into the PMS's notes, as a separate line. `how`: a remark about that; `also`: the PMS's names under which it may
+    be sent as well."""
 
     how: str = ""
     also: tuple[str, ...] = ()
@@ -65,7 +65,7 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A booking with a value that does not fit is refused with this `code`. `when`: which does not."""
+    """A booking with an unsuitable value is refused with this `code`. `when`: which values are unsuitable."""
 
     code: str
     when: str
@@ -76,7 +76,7 @@ class SentAs:
     """Sent under the PMS's own `names`, one of them or several. `path` means the path of the request.
 
     `how`: what changes on the way. `only_if`: another field, and the value that it must have for this one to be sent. `otherwise`:
-    what becomes of a value that the PMS's field does not take.
+    the fate of a value that the PMS's field does not take.
     """
 
     names: tuple[str, ...]
@@ -118,7 +118,7 @@ _OWN_WORDS: Final = {"notes", "comments"}
 
 
 def words_for(name: str) -> str:
-    """What a line of notes calls the field: `Promotion code` for `promotionCode`."""
+    """The field's name in a line of notes: `Promotion code` for `promotionCode`."""
     return _WORDS.get(name) or _CAPITAL.sub(" ", name.rpartition(".")[2]).capitalize()
 
 
@@ -142,13 +142,13 @@ def as_text(value: Any) -> str:
 
 
 def line_of(name: str, value: Any) -> str:
-    """One field in plain words; what the caller wrote as notes or comments as it is."""
+    """One field in plain words; the caller's own notes and comments unchanged."""
     text = as_text(value)
     return text if name in _OWN_WORDS else f"{words_for(name)}: {_MEANINGS.get((name, text), text)}"
 
 
 def becomes(fate: Fate, notes: str) -> str:
-    """What becomes of a field, in a few words; `notes`: the PMS's name of what takes notes."""
+    """A field's fate in a few words; `notes`: the PMS's name of its field for notes."""
     match fate:
         case SentAs():
             return "; ".join(_sent(fate, notes))
@@ -172,8 +172,7 @@ def _sent(fate: SentAs, notes: str) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class FieldTable:
-    """`fates`: of each field of `SPECIFIED`. `notes`: the PMS's name of what takes what it has no field for; empty where nothing
-    does."""
+    """`fates`: of each field of `SPECIFIED`. `notes`: the PMS's name of its field for notes; empty if it has none."""
 
     fates: Mapping[str, Fate]
     notes: str = ""
@@ -189,7 +188,7 @@ class FieldTable:
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """The fields that it says nothing of."""
+        """The fields that the table lacks."""
         return tuple(name for name in SPECIFIED if name not in self.fates)
 
     @cached_property
@@ -197,8 +196,8 @@ class FieldTable:
         return tuple(name for name in SPECIFIED if isinstance(self.fates.get(name), InNotes))
 
     def lines(self, booking: Booking, unfit: Mapping[str, str | None] | None = None) -> list[str]:
-        """What the PMS has no field for, a line for each field that was given. `unfit`: fields whose value the PMS's own field
-        does not take, each with what is to be said in place of the value, if anything."""
+        """Notes for the PMS: a line for each given field that the PMS has no field for. `unfit`: fields whose value the PMS's own
+        field does not take, each with a text to write instead of the value, if any."""
         unfit = unfit or {}
         names = self._noted if not unfit else [name for name in SPECIFIED if name in unfit or name in self._noted]
         values = ((name, value_of(booking, name)) for name in names)
@@ -210,13 +209,13 @@ class FieldTable:
 
     @cached_property
     def losses(self) -> Mapping[str, LeftOut]:
-        """The fields that may be given in vain."""
+        """The fields that may be lost on the way to the PMS."""
         fates = ((name, _lost(fate)) for name, fate in self.fates.items())
         return {name: lost for name, lost in fates if lost is not None}
 
     def in_callers_words(self, pms_name: str) -> str:
-        """The PMS's name of a field with the names by which the caller knows what it holds: `start_at (arrivalDate)`. Alone where
-        the caller sends no such thing, or calls it so too."""
+        """The PMS's name of a field with the caller's names for its content: `start_at (arrivalDate)`. Alone if the caller sends
+        nothing for it, or uses the same name."""
         names = self._callers_names.get(pms_name, ())
         return pms_name if not names or pms_name in names else f"{pms_name} ({', '.join(names)})"
 
@@ -233,7 +232,7 @@ class FieldTable:
 
 
 def _says_nothing(booking: Booking, name: str, value: Any) -> bool:
-    """Nobody counted, and the room of a property that is its own only room."""
+    """A count of zero, or the only room of a property."""
     return (value == 0 and name.startswith("numberOf")) or (name == "roomId" and booking.room_id == booking.property_id)
 
 

@@ -1,6 +1,6 @@
-"""What the worker asks of a PMS, and what a PMS says of itself. No HTTP here: outcomes are already decided.
+"""The worker's port to PMSs: operations, capabilities and limits. No HTTP here: outcomes are already decided.
 
-Nothing of this port raises for what a PMS, or the way to it, may do; `UnknownKind` is a mistake in an account's settings.
+Failures of a PMS, or of the connection to it, raise nothing in this port; `UnknownKind` is a mistake in an account's settings.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -15,28 +15,27 @@ from forwarder.reservation.reference import AS_IT_IS, ReferenceForm
 
 
 class UnknownKind(LookupError):
-    """No adapter is registered for that kind of PMS. The message names the kinds there are."""
+    """No adapter is registered for that kind of PMS. The message names the registered kinds."""
 
 
 class BadOptions(ValueError):
-    """An account's options are not as its kind of PMS wants them. The message names each at fault, and what would be right."""
+    """An account's options are invalid for its kind of PMS. The message names each invalid one, and what would be right."""
 
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What a kind of PMS can be relied on for; it decides how an ambiguous push is resolved.
+    """What a kind of PMS can do. Decides how an ambiguous push is resolved.
 
     `idempotent_create`: creating twice with one key makes one reservation, so that a push may be sent again.
     `find_by_reference`: a reservation can be looked up by our reference, so that a push can be checked.
     `cancel`: a reservation can be cancelled.
     `max_per_create`: how many reservations one request can ask for, each with its own outcome.
-    `names_reference`: each confirmation names our reference, so that one without it is in doubt. Where it is False, an adapter
-    compares what a confirmation shows with what was asked.
-    `finds_by_stay`: a look-up knows a reservation by its property, days and guest alone: it says surely what is absent, and
-    of what is
-    there no more than that one looks alike (`LOOKS_ALIKE`).
-    `settles`: seconds until a reservation is surely shown after the create that made it ended, a late commit included; 0 for a PMS
-    that shows at once what it made; None where the kind states nothing.
+    `names_reference`: each confirmation names our reference, so that one without it is in doubt. If it is False, an adapter
+    compares what a confirmation shows with the request.
+    `finds_by_stay`: a look-up recognises a reservation only by its property, days and guest: it can prove that there is none, but
+    not that one that looks alike is ours (`LOOKS_ALIKE`).
+    `settles`: seconds after the end of a create until its reservation is certainly shown, a late commit included; 0 for a PMS that
+    shows a new reservation at once; None if the kind states nothing.
     `key_seconds`: how long the PMS keeps idempotency keys. `reference_form`: how much of our reference it keeps.
     `proves_absence`: a look-up that finds nothing proves that there is nothing; else it may find, and never says `Absent`.
     """
@@ -54,19 +53,19 @@ class Capabilities:
 
 
 LOOKS_ALIKE: Final = "pms_shows_one_alike"
-"""The reason of a look-up that is deferred because the PMS shows a reservation that may be ours, and need not be."""
+"""The reason of a look-up that is deferred because the PMS shows a reservation that may or may not be ours."""
 
 CANCELLED_IN_PMS: Final = "cancelled_in_pms"
-"""The reason of a look-up that is deferred because what the PMS made was cancelled there since."""
+"""The reason of a look-up that is deferred because the reservation was cancelled in the PMS since."""
 
 REFUSED_IN_WORDS: Final = "pms_refused_in_words"
-"""The reason of what a PMS refused in words that its adapter does not know: sure, if it comes back the same."""
+"""The reason of a refusal whose words the adapter does not recognise: certain only if the PMS repeats it."""
 
 SEARCH_UNPROVEN: Final = "pms_search_unproven"
 """The reason of a look-up that found nothing in a PMS whose search may leave reservations out."""
 
 LEASE_LOST: Final = "lease_lost"
-"""The reason of what is deferred because it was held no longer when the next byte was to be sent."""
+"""The reason of a push deferred because the worker no longer held the reservation when the next byte was to be sent."""
 
 NOT_ABOUT_THE_PMS: Final = frozenset(
     {
@@ -93,20 +92,20 @@ NOT_ABOUT_THE_PMS: Final = frozenset(
         "pms_still_working",
     }
 )
-"""Reasons of `Deferred` and `InDoubt` that speak of one reservation, of the account's settings or of this process. Every other
-reason of this seam says that the PMS, or the way to it, is failing."""
+"""Reasons of `Deferred` and `InDoubt` that concern one reservation, the account's settings or this process. Every other reason of
+this port means that the PMS, or the connection to it, is failing."""
 
 
 OVERLOADED: Final = frozenset(
     {"pms_connect_timed_out", "pms_throttled", "pms_timed_out", "pms_timed_out_reading", "pms_unavailable"}
 )
-"""Reasons of `Deferred` and `InDoubt` by which a PMS shows that it is asked for more at once than it bears."""
+"""Reasons of `Deferred` and `InDoubt` by which a PMS shows that it is overloaded."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """At most `requests` within any `seconds`, for one account, or for all accounts that are reached from one address: the
-    deployment counts as one."""
+    """At most `requests` within any `seconds`, for one account, or for all accounts together that a PMS sees from one address: the
+    deployment counts as one address."""
 
     requests: int
     seconds: float
@@ -115,9 +114,9 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a kind of PMS publishes that an account may ask of it: every one of `each` holds at once, none where there are none.
+    """The rate limits that a kind of PMS publishes for an account: all of `each` apply together; empty: no limit.
 
-    `requests_per_push`: how many a push takes where nothing goes wrong.
+    `requests_per_push`: how many requests a push takes if nothing goes wrong.
     """
 
     each: tuple[Limit, ...] = ()
@@ -125,14 +124,14 @@ class Limits:
 
 
 class Pace(Protocol):
-    """Minds how fast an account's PMS is asked. Its methods return at once and raise nothing."""
+    """Counts requests against an account's rate limit. Its methods return at once and raise nothing."""
 
     def requested(self) -> None:
         """A request is about to be sent."""
         ...
 
     def hold_off(self, seconds: float) -> None:
-        """The PMS said that it takes nothing more for so long."""
+        """The PMS asked for a pause."""
         ...
 
 
@@ -145,13 +144,13 @@ class _Unpaced:
 
 
 UNPACED: Final[Pace] = _Unpaced()
-"""Nobody minds."""
+"""No rate limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClientTls:
-    """What an account has of its own for TLS, as PEM. `authorities`: believed instead of the system's, at all of its addresses.
-    `certificate` and `key`: shown where a PMS wants to know us by one; both or none."""
+    """An account's own TLS settings, as PEM. `authorities`: trusted instead of the system's, at all of its addresses.
+    `certificate` and `key`: the client certificate, if the PMS requires one; both or none."""
 
     authorities: str | None = None
     certificate: str | None = None
@@ -159,14 +158,14 @@ class ClientTls:
 
 
 SYSTEM_TLS: Final = ClientTls()
-"""Nothing of its own."""
+"""No TLS settings of the account's own."""
 
 
 @dataclass(frozen=True, slots=True)
 class AccountConnection:
-    """Where one integration account's PMS is and how it lets us in. The credential is in the clear: in memory only.
+    """Address and credential of one integration account's PMS. The credential is in the clear: in memory only.
 
-    `options`: the account's settings that only its kind of PMS has, as JSON values.
+    `options`: the account's settings that are specific to its kind of PMS, as JSON values.
     """
 
     account_id: str
@@ -181,9 +180,9 @@ class AccountConnection:
 
 @dataclass(frozen=True, slots=True)
 class ShownRequest:
-    """A request as a caller may see it: without credentials, and of a card the masked number alone.
+    """A request as a caller may see it: without credentials, and with only the masked number of a card.
 
-    `path`: with its query, and without the host. `body`: JSON, or the fields of a form by their names; None for none.
+    `path`: with its query, without the host. `body`: JSON, or the fields of a form by their names; None if there is none.
     """
 
     method: str
@@ -194,7 +193,7 @@ class ShownRequest:
 
 @dataclass(frozen=True, slots=True)
 class Rehearsal:
-    """The requests that a create would make, as far as they can be known without asking anybody.
+    """The requests that a create would make, as far as they can be known without asking the PMS.
 
     `assumed`: placeholders in them for values that only the PMS can give. `outcome`: the outcome of a create that sends nothing,
     if that is certain already.
@@ -222,7 +221,7 @@ class Preview(Protocol):
         ...
 
     def losses(self, connection: AccountConnection) -> Sequence[Loss]:
-        """The fields of requests that do not reach that PMS. None where the account's settings are wrong: they may be repaired."""
+        """The fields of requests that do not reach that PMS. Empty if the account's settings are wrong: they may be repaired."""
         ...
 
 
@@ -233,8 +232,8 @@ class Pms(Protocol):
     def capabilities(self) -> Capabilities: ...
 
     def while_held(self, held: Callable[[], bool]) -> "Pms":
-        """The same, for a push that may lose its right to send: `held` is asked before each request. Once it says no, nothing more
-        is sent, and what is asked for is deferred (`LEASE_LOST`), unless it had been decided before."""
+        """The same, for a push that may lose its right to send: `held` is called before each request. Once it returns
+        False, nothing more is sent, and the operation is deferred (`LEASE_LOST`), unless its outcome was decided before."""
         ...
 
     async def create(self, booking: Booking) -> Outcome:
@@ -246,12 +245,12 @@ class Pms(Protocol):
         ...
 
     async def find(self, booking: Booking) -> LookupOutcome:
-        """Look for a reservation that carries `booking.reference`. Only where `find_by_reference`."""
+        """Look for a reservation that carries `booking.reference`. Only with `find_by_reference`."""
         ...
 
     async def cancel(self, booking: Booking, pms_reservation_id: str) -> CancelOutcome:
-        """Cancel what the PMS made of `booking`, which comes without its card, under that id of the PMS's. Only where `cancel`.
-        Safe to ask again."""
+        """Cancel the PMS's reservation with that id, made for `booking` (given without its card). Only with the capability
+        `cancel`. Safe to repeat."""
         ...
 
 
@@ -263,7 +262,7 @@ class PmsDirectory(Protocol):
         ...
 
     def limits(self, kind: str, options: Mapping[str, Any]) -> Limits:
-        """What that kind publishes, of an account with these options; no limits for a kind that is not registered."""
+        """The published limits of that kind, for an account with these options; none for a kind that is not registered."""
         ...
 
     def connect(self, connection: AccountConnection) -> Pms:

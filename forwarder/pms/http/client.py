@@ -34,7 +34,7 @@ _TOKEN = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _HOST = re.compile(rb"[0-9A-Za-z._~-]+|[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*")
 """A name or an address; one of IPv6 comes without its brackets."""
 _FRAMING: Final = {b"content-length", b"transfer-encoding"}
-"""What says how long the body is. It is sent whole, so that its length alone does."""
+"""Headers that frame the body. It is sent whole, framed by its length only."""
 _ANNOUNCED_IF_EMPTY: Final = {"POST", "PUT", "PATCH"}
 _TRACEPARENT: Final = TRACEPARENT.encode()
 _VISIBLE_ASCII = re.compile(rb"[\x21-\x7e]+")
@@ -45,8 +45,8 @@ _OF_A_QUERY: Final = "!$%&'()*+,;:@/?=~[]"
 
 @value(frozen=True, slots=True)
 class Request:
-    """`url` is without its query, which comes encoded. `Host` and `Content-Length` are added as it is sent. What may hold a
-    credential, a card or the guest is not in its `repr`."""
+    """`url` excludes the query, which is given encoded. Sending adds `Host` and `Content-Length`. Its `repr` leaves out everything
+    that may hold a credential, a card or the guest."""
 
     method: str
     url: str
@@ -242,7 +242,7 @@ class Reuse:
 
 
 class Transport(Protocol):
-    """What carries requests to PMSs: `ConnectionPool`, or a test's own."""
+    """Carries requests to PMSs: `ConnectionPool`, or a test's own."""
 
     async def exchange(
         self, request: Request, deadline: float, held: Held | None = None, reuse: Reuse | None = None
@@ -260,7 +260,7 @@ class Transport(Protocol):
 @dataclass(frozen=True, slots=True)
 class PushPolicy:
     """`push_seconds`: how long one push may take, all its requests and tries together. `max_tries`: how often a request is
-    tried of which surely nothing was sent; the pauses between, in seconds, are random, at most `max_pause_seconds` each."""
+    tried if nothing of it was sent; the pauses between, in seconds, are random, at most `max_pause_seconds` each."""
 
     push_seconds: float = 30.0
     max_tries: int = 3
@@ -268,12 +268,12 @@ class PushPolicy:
 
 
 def always() -> bool:
-    """Held for as long as anybody asks."""
+    """A `held` that never ends."""
     return True
 
 
 class PmsClient:
-    """Every push's way out, over one transport. Belongs to the event loop of its first push."""
+    """The HTTP client that all pushes share, over one transport. Belongs to the event loop of its first push."""
 
     def __init__(self, transport: Transport, clock: Clock, policy: PushPolicy) -> None:
         self._transport = transport
@@ -288,9 +288,9 @@ class PmsClient:
         reuse: Reuse | None = None,
         trace: str | None = None,
     ) -> Send:
-        """A way to send the requests of one push: its time runs from now. Call it in the running loop. `pace` hears of every
-        request, before it is sent, and of every response that asks for a pause. A request that comes when it is not `held` any
-        more is `NotSent`. `reuse` is to be ended after it. `trace`: what each request's `traceparent` says."""
+        """Returns the `Send` for the requests of one push, whose time starts now. Call it in the running loop. `pace` hears of every
+        request before it is sent, and of every response that asks for a pause. A request made when `held` returns False
+        raises `NotSent`. The caller ends `reuse` afterwards. `trace`: the `traceparent` of each request."""
         if self._loop is None:
             self._loop = asyncio.get_running_loop()  # once: it is a system call
         deadline = self._loop.time() + self._policy.push_seconds

@@ -1,4 +1,4 @@
-"""What a request means for the reservation where the adapter did not decide it. Pure.
+"""The outcome of a request for the reservation if the adapter did not decide it. Pure.
 
 NotSent, NoResponse                          → `outcome_of`
 a response that the adapter did not decide   → `unexpected`, by its status
@@ -27,7 +27,7 @@ _NOT_LET_IN = {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.PROXY_A
 
 
 def outcome_of(failure: NotSent | NoResponse) -> Deferred | InDoubt:
-    """What a create that ended in `failure` came to."""
+    """The outcome of a create that ended in `failure`."""
     match failure:
         case NotSent():
             return Deferred(failure.reason, failure.detail, failure.retry_after_seconds)
@@ -36,20 +36,20 @@ def outcome_of(failure: NotSent | NoResponse) -> Deferred | InDoubt:
 
 
 def harmless(outcome: Deferred | InDoubt) -> Deferred:
-    """The same of a request that may be made any number of times: a doubt about it is no more than a delay."""
+    """The same for a request that is safe to repeat: an ambiguous answer only delays it."""
     if isinstance(outcome, Deferred):
         return outcome
     return Deferred(outcome.reason, outcome.detail, outcome.retry_after_seconds)
 
 
 def not_understood(response: Response, pms_id: str | None = None) -> InDoubt:
-    """A response in the right status and the wrong form. `pms_id`: the id that it gives all the same."""
+    """A response with the right status and the wrong form. `pms_id`: the id that it gives nevertheless."""
     detail = f"The PMS answered HTTP {response.status_code} with a body that is not as agreed."
     return InDoubt("pms_answer_not_understood", detail, made=_is_success(response), pms_reservation_id=pms_id)
 
 
 def gateway_failure(_response: Response) -> None:
-    """Deprecated: `unexpected` says it now."""
+    """Deprecated: use `unexpected`."""
 
 
 def is_ambiguous(status: int) -> bool:
@@ -67,7 +67,7 @@ def _is_success(response: Response) -> bool:
 
 
 def unexpected(response: Response, now: datetime) -> Deferred | InDoubt:
-    """What a response means that the adapter did not decide, by its status alone.
+    """The outcome of a response that the adapter did not decide, by its status alone.
 
     Any redirect, 408 and 5xx is a doubt, whatever its headers: proxies and caches send them for a request that the PMS carries out.
     Deferred, never Rejected, where an operator can repair the account (credential, address): nothing is lost meanwhile.
