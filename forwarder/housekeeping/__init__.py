@@ -1,1 +1,1 @@
-"""What no reservation waits for: metrics of the backlog, and the removal of guests' data. Reads the log and changes the store."""
+"""Work outside the delivery of reservations: metrics of the backlog, removal of guests' data. Reads the log, changes the store."""

@@ -36,7 +36,7 @@ def page_text(kind: str) -> str:
 
 @cache
 def traits_of(kind: str) -> Traits:
-    """What that kind requires of a reservation. Nothing for a kind of another distribution: its adapter refuses what it must."""
+    """The rules of that kind for reservations. None for a kind of another distribution: its adapter refuses invalid ones."""
     if kind not in PAGES:
         return CODED[kind][1] if kind in CODED else Traits()
     page: Mapping[str, Any] = yaml.load(page_text(kind), _Loader)  # noqa: S506 - a safe one

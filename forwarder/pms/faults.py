@@ -1,4 +1,4 @@
-"""What is wrong with a mapping or with an account's options, in the words of their page rather than in pydantic's. Pure."""
+"""Errors of a mapping or of an account's options, in the words of their documentation rather than pydantic's. Pure."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final

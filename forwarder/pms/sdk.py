@@ -1,4 +1,4 @@
-"""What the author of an adapter imports, inside this project and outside it. Nothing else is meant for them; this is kept stable.
+"""The stable interface for authors of adapters, inside this project and outside it. Import nothing else.
 
 A kind of PMS is a class that `Adapter` describes. See docs/guides/write-an-adapter.md for one written from nothing, and
 `forwarder_pms_kit.conformance` for what holds it to its word.

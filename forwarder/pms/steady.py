@@ -22,7 +22,7 @@ _UNSTEADY: Final = Deferred("pms_list_changing", "The PMS's list of reservations
 
 
 async def steady(look_up: Callable[[Send], Awaitable[LookupOutcome]], send: Send) -> LookupOutcome:
-    """What `look_up` comes to, which asks by the `send` that it is given."""
+    """The outcome of `look_up`, which sends its requests with the given `send`."""
     before: list[bytes] | None = None
     for _ in range(MAX_READINGS):
         pages: list[tuple[str, bytes]] = []

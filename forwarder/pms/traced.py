@@ -46,7 +46,7 @@ class TracedDirectory:
 
 
 class TracedPms:
-    """What is asked of `pms` is a part of the trace of the booking that it is about."""
+    """Requests to `pms` belong to the trace of their booking."""
 
     def __init__(self, pms: Pms, tracer: Tracer, about: dict[str, str]) -> None:
         self._pms = pms

@@ -1,4 +1,4 @@
-"""What an authorization server granted an account: access tokens that end, refresh tokens that change at every use.
+"""An account's grants from an authorization server: access tokens that expire, refresh tokens that change at every use.
 
 Grants outlive processes and are shared by all of them: `shared_grants` keeps them so. Here is what the adapters see, and the
 keeping in memory that will do where nothing rotates.

@@ -187,7 +187,7 @@ class SharedGrants:
         return claim == self._claimant or now - seen[2] >= self._times.overtake_seconds
 
     async def _follow(self, account_id: str, version: int, latest: Grant | None, ask: Ask) -> Grant:
-        """Ask, then store; the claim is ours. What could not be stored the last time is stored now, and nobody asked again."""
+        """Ask, then store; the claim is ours. If the last grant could not be stored, stores it now without asking again."""
         unstored = self._unstored.get(account_id)
         if unstored is not None and unstored[0] == version:
             return await self._store(account_id, *unstored)
@@ -236,7 +236,7 @@ class SharedGrants:
 
 
 def credential_digest(credential: str) -> str:
-    """What distinguishes a credential from others. It says nothing of a credential that cannot be guessed."""
+    """Distinguishes a credential from others. Reveals nothing about a credential that cannot be guessed."""
     return blake2b(credential.encode(), digest_size=16, person=b"forwarder-grant").hexdigest()
 
 

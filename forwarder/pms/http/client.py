@@ -90,7 +90,7 @@ def path_segment(identifier: str) -> str | None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Origin:
-    """Where connections lead to; those to the same one stand in for each other. `headers`: the lines that a request to it has
+    """The destination of connections; those to the same one are interchangeable. `headers`: the lines that a request to it has
     unless it brings its own, by their names in lower case."""
 
     host: str
@@ -101,8 +101,8 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """What an address says of a request to it: where it goes, what it asks for there, and the line that its user information
-    makes, if any."""
+    """The parts of a request that come from its address: the destination, the target, and the header line for the user information,
+    if any."""
 
     origin: Origin
     target: bytes
@@ -288,8 +288,8 @@ class PmsClient:
         reuse: Reuse | None = None,
         trace: str | None = None,
     ) -> Send:
-        """Returns the `Send` for the requests of one push, whose time starts now. Call it in the running loop. `pace` hears of every
-        request before it is sent, and of every response that asks for a pause. A request made when `held` returns False
+        """The `Send` for the requests of one push, whose time starts now. Call it in the running loop. `pace` hears of each request
+        before it is sent, and of each response that asks for a pause. A request made when `held` returns False
         raises `NotSent`. The caller ends `reuse` afterwards. `trace`: the `traceparent` of each request."""
         if self._loop is None:
             self._loop = asyncio.get_running_loop()  # once: it is a system call

@@ -21,7 +21,7 @@ from forwarder.pms.http.response import MAX_RESPONSE_BYTES, Response, ResponseRe
 from forwarder.pms.port import LEASE_LOST
 
 _Keeping = tuple[Origin, str | None, ssl.SSLContext | None]
-"""Where kept connections lead, whose they are, and whom they believe."""
+"""The key of kept connections: destination, owner and trusted authorities."""
 
 _ANYBODY: Final = ""
 _LOOK_SECONDS: Final = 0.1

@@ -54,7 +54,7 @@ def invalid_address(detail: str) -> NotSent:
 
 
 def broke_protocol(why: str) -> NoResponse:
-    """What came back is not HTTP."""
+    """The response is not HTTP."""
     return NoResponse("pms_broke_protocol", f"The PMS was sent the request; its answer is not HTTP: {shortened(why)}.")
 
 

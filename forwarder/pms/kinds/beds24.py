@@ -1,4 +1,4 @@
-"""What beds24.yaml cannot say: several bookings in one request, each with a result of its own."""
+"""The part of Beds24 that beds24.yaml cannot express: several bookings in one request, each with its own result."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

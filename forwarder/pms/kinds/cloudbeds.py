@@ -1,4 +1,4 @@
-"""What cloudbeds.yaml cannot say: a note that follows the booking, and its price, which is read once the booking is made."""
+"""The part of Cloudbeds that cloudbeds.yaml cannot express: a note sent after the booking, and its price, read afterwards."""
 
 from collections.abc import Mapping
 from decimal import Decimal

@@ -1,4 +1,4 @@
-"""What hostaway.yaml cannot say: the parts of a price that Hostaway lists as finance fields."""
+"""The part of Hostaway that hostaway.yaml cannot express: the components of a price, listed as finance fields."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

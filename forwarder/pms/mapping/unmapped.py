@@ -1,4 +1,4 @@
-"""What becomes of each field of a booking under a mapping: the field table, and notes for what the PMS has no field for. Pure."""
+"""How each field of a booking is sent under a mapping: the field table, and notes for values without a field in the PMS. Pure."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet

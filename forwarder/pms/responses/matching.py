@@ -22,7 +22,7 @@ class Echo:
     email: str = ""
 
     def contradicts(self, shown: Mapping[str, Any], booking: Booking) -> bool:
-        """Whether any of them is there, and is another than `booking`'s. What is missing, or of another type, says nothing."""
+        """Whether any of them is present and differs from `booking`'s. Missing values, and values of another type, do not count."""
         return (
             _other_day(shown.get(self.arrival), booking.fields["arrivalDate"])
             or _other_day(shown.get(self.departure), booking.fields["departureDate"])

@@ -1,4 +1,4 @@
-"""What a PMS said, made fit to be kept. Pure.
+"""Makes a PMS's responses fit for storage. Pure.
 
 Only what has the shape of section 2.5 gets into a record. Text that is kept has no card number and no data of the guest.
 """
@@ -24,7 +24,7 @@ _CARD_LIKE = re.compile(r"\d{12,}|\d{4}(?:[ -]\d{4}){2,}(?:[ -]?\d{1,4})?|\d{4}[
 _SPACES = re.compile(r"[\s\x00-\x1f\x7f]+")
 
 # No U+0000: databases do not take it.
-# The published contract has the limits as such. What a PMS gives beyond them is cut, rather than refused.
+# The published contract has the limits as such. Longer values from a PMS are cut, not refused.
 _MAX_LINE: Final = 256
 _MAX_TEXT: Final = 10_000
 _Line = Annotated[

@@ -43,7 +43,7 @@ _UNSAID: Final[Mapping[str, str]] = {
         "property offers."
     ),
 }
-"""What a refusal without words is about, by the fields that the caller sent."""
+"""Advice after a refusal without a reason, in terms of the caller's fields."""
 
 _NO_LETTERS: Final = re.compile(r"[\W\d_]+")
 _HTTP: Final = frozenset({"http", "status", "code", "error"})
@@ -62,7 +62,7 @@ _PHRASES: Final = frozenset({(), *(_words(status.phrase) for status in HTTPStatu
 
 
 class Meaning(Enum):
-    """What a failure says that does not speak of the reservation."""
+    """The meanings of a failure that does not concern the reservation."""
 
     UNAUTHORIZED = auto()
     THROTTLED = auto()
@@ -70,7 +70,7 @@ class Meaning(Enum):
 
 
 def outcome_of_message(meaning: Meaning | str, message: str, booking: Booking) -> Rejected | Deferred | InDoubt:
-    """What a failure with that message comes to. A meaning that is a text is the code of `REFUSALS` for a no."""
+    """The outcome of a failure with that message. A meaning that is a text is the refusal's code in `REFUSALS`."""
     said = discreet(message, booking) or "nothing more"
     match meaning:
         case Meaning.UNAUTHORIZED:

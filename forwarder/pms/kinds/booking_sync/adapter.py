@@ -105,7 +105,7 @@ class BookingSyncAdapter:
         return await self._concluded(made, booking, send) if isinstance(made, SyncBooking) else made
 
     async def _quote(self, booking: Booking, send: Send) -> Quote | Rejected | Deferred:
-        """What it costs now, which is what was asked for. Nothing is booked by asking."""
+        """The current quote, if it equals the requested price. Books nothing."""
         people = people_of(booking)
         query = urlencode(
             given(

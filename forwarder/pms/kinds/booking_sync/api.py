@@ -32,7 +32,7 @@ from forwarder.pms.sdk import (
 )
 
 SECURE_PAYMENTS: Final = "https://secure.bookingsync.com/api/bookingsync/instant_bookings"
-"""Where the vendor's payments guide says that cards are sent, and nowhere else."""
+"""The only address for cards, from the vendor's payments guide."""
 
 _OWN_MACHINE = {"localhost", "127.0.0.1", "::1"}
 
@@ -173,7 +173,7 @@ class BookingSyncApi:
             return harmless(outcome_of(failure))
 
     def unexpected(self, response: Response) -> Deferred | InDoubt:
-        """What a response means that was not decided by itself."""
+        """The outcome of a response that no operation interprets."""
         if response.status_code == HTTPStatus.FORBIDDEN:
             # The vendor's word for a good token whose application was not given the scope: the operator can ask for it.
             detail = "The account's application may not do this (HTTP 403): it lacks a scope, or another one owns the booking."

@@ -1,4 +1,4 @@
-"""What BookingSync is asked: what becomes of each field of a request, the live quote of a price, and the bodies. Pure."""
+"""Requests to BookingSync: the field table, the live quote of a price, and the bodies. Pure."""
 
 import json
 import re
@@ -238,7 +238,7 @@ _LABEL: Final = "default"
 
 
 def client_body(booking: Booking) -> bytes:
-    """The guest. What is not known is left out, but for the name, which BookingSync cannot do without."""
+    """The guest. Unknown fields are left out, except the name, which BookingSync requires."""
     guest = booking.guest
     email, phone = guest.get("email"), guest.get("phone")
     client: dict[str, Any] = {"fullname": booking.guest_name or email or "Guest"}

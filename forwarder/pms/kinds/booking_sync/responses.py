@@ -1,4 +1,4 @@
-"""What BookingSync responds with, and what its 422 means. Pure."""
+"""Responses of BookingSync, and the meaning of its 422. Pure."""
 
 import re
 from collections.abc import Iterator
@@ -104,7 +104,7 @@ class SyncBooking(BaseModel):
         return arrival < booking.departure and departure > booking.arrival
 
     def record(self, paid_since: Decimal = Decimal(0)) -> dict[str, Any]:
-        """What of section 2.5's record is in it. `paid_since`: what was paid after it was shown."""
+        """The fields of section 2.5's record that it has. `paid_since`: what was paid after it was shown."""
         price, paid = amount(self.final_price), amount(self.paid_amount)
         left = amount(self.payment_left_to_collect)
         if paid_since:
@@ -176,7 +176,7 @@ def bookings_in(response: Response) -> list[SyncBooking] | None:
 
 
 def errors_in(response: Response) -> dict[str, str]:
-    """What a 422 says, field by field; nothing where it says it in another form."""
+    """The errors of a 422 by field; empty if it has another form."""
     body = read_object(response) or {}
     errors = body.get("errors", body)
     return {str(field): _messages(said) for field, said in errors.items()} if isinstance(errors, dict) else {}
@@ -243,7 +243,7 @@ def _hidden(shown: list[SyncBooking], booking: Booking, *, strict: bool) -> Defe
 
 
 def _not_booked(shown: list[SyncBooking], booking: Booking) -> Absent | Deferred:
-    """What was held, and never confirmed nor paid for, counts for nothing."""
+    """A hold that was neither confirmed nor paid for does not count."""
     ours = [found for found in shown if found.is_ours(booking) and not found.came_to_nothing]
     if not ours:
         return Absent()
