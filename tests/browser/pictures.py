@@ -79,6 +79,7 @@ async def _deployment(directory: Path, reaper: Reaper) -> AsyncIterator[Deployme
         plain = {"FORWARDER_ALLOW_PLAINTEXT_PMS": "true", "FORWARDER_WEBHOOK_PRIVATE_ADDRESSES": "true"}
         async with deploy(Site("distributed", directory, {**settings, **own, **plain}, reaper)) as running:
             running.add("notifier")
+            running.add("housekeeping")
             running.add("console")
             await running.start()
             for account in _RATES:
