@@ -113,9 +113,8 @@ class Loans:
             pauses = [self._clock.sleep(min(each.due for each in self._open.values()) - now)] if self._open else []
             await first_of(self._noted.wait(), *pauses)
             return
-        asking.sort(
-            key=lambda each: each.lent_at
-        )  # of accounts that share a limit, the one that waits longest goes first
+        # Of accounts that share a limit, the one that has waited longest goes first.
+        asking.sort(key=lambda each: each.lent_at)
         requests = [each.request(now) for each in asking]
         try:
             loans = await self._lender.lend(requests)
@@ -233,10 +232,10 @@ class Budgets:
             yield SharedBucket(f"{account.id}#own", rate, max(rate, per_push))
         for limit in published.each:
             if limit.per == "address":
-                name = f"{account.kind}@{urlsplit(account.base_url).netloc}#{limit.seconds:g}"
+                name = f"{account.kind}@{urlsplit(account.base_url).netloc}#{limit.requests}/{limit.seconds:g}"
                 yield self._published(name, limit, per_push)
             elif rate is None:
-                yield self._published(f"{account.id}#{limit.seconds:g}", limit, per_push)
+                yield self._published(f"{account.id}#{limit.requests}/{limit.seconds:g}", limit, per_push)
 
     def _published(self, name: str, limit: Limit, per_push: int) -> SharedBucket:
         """Burst and rate are chosen so that their sum stays below the next whole number of the published limit."""

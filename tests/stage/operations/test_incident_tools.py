@@ -44,6 +44,10 @@ def test_operators_can_ask_a_pms_in_the_composition(service: str) -> None:
     assert given["profiles"] == [service]  # starts with nothing else
 
 
+def test_no_caller_of_the_console_says_which_address_it_calls_from() -> None:
+    assert SERVICES["console"]["environment"]["FORWARDER_TRUSTED_PROXIES"] == ""
+
+
 def test_the_console_is_published_to_this_machine_only() -> None:
     (port,) = SERVICES["console"]["ports"]
     assert port.startswith("127.0.0.1:")
