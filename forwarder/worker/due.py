@@ -92,10 +92,13 @@ class Sweep:
         given_up = self._dispatcher.configure(account)
         if given_up:
             await self._lease.give_back(given_up)
-        room = self._dispatcher.room_for(account)
-        if room == 0 or not self.partitions or not self._lease.held():
+        if not self.partitions or not self._lease.held():
             return
-        limit = min(room, _MAX_CLAIMED)
+        with self._dispatcher.reserving() as reserve:
+            if limit := reserve(account, _MAX_CLAIMED):
+                await self._claim(account, limit)
+
+    async def _claim(self, account: Account, limit: int) -> None:
         now, partitions, target = self._clock.now(), self.partitions, self._dispatcher.target(account)
         works = await self._lease.claim(
             lambda worker_id: self._recorder.claim(

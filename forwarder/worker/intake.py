@@ -5,7 +5,7 @@ work, so a slow PMS never holds up a partition. Rows that do not fit in a queue 
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -203,20 +203,23 @@ class Intake:
             await self._clock.sleep(self._settings.pause_seconds)
 
     async def _insert(self, received: Sequence[_Received]) -> None:
-        allotments = await self._allotments({each.submission.account_id for each in received})
-        arrivals = [self._arrival(each, allotments[each.submission.account_id]) for each in received]
-        carded = {each.submission.request_id: each for each in arrivals if each.submission.card is not None}
-        if carded:  # their cards are resealed for the rows; those ingested before need none
-            resealed = await self._cards.reseal(list(carded.values()))
-            arrivals = [resealed.get(each.submission.request_id, each) for each in arrivals]
-        now, repeated, conflicts = self._clock.now(), list[Duplicate](), list[ConflictingBody]()
-        works = await self._lease.claim(
-            lambda worker_id: self._recorder.ingest(
-                worker_id, arrivals, now=now, on_duplicate=repeated.append, on_conflict=conflicts.append
+        repeated, conflicts = list[Duplicate](), list[ConflictingBody]()
+        with self._dispatcher.reserving() as reserve:
+            counts = Counter(each.submission.account_id for each in received)
+            allotments = {key: await self._allotment(key, count, reserve) for key, count in counts.items()}
+            arrivals = [self._arrival(each, allotments[each.submission.account_id]) for each in received]
+            carded = {each.submission.request_id: each for each in arrivals if each.submission.card is not None}
+            if carded:  # their cards are resealed for the rows; those ingested before need none
+                resealed = await self._cards.reseal(list(carded.values()))
+                arrivals = [resealed.get(each.submission.request_id, each) for each in arrivals]
+            now = self._clock.now()
+            works = await self._lease.claim(
+                lambda worker_id: self._recorder.ingest(
+                    worker_id, arrivals, now=now, on_duplicate=repeated.append, on_conflict=conflicts.append
+                )
             )
-        )
-        accounts = {key: each.account for key, each in allotments.items() if each.account is not None}
-        self._offer(works, arrivals, accounts)
+            accounts = {key: each.account for key, each in allotments.items() if each.account is not None}
+            self._offer(works, arrivals, accounts)
         if repeated:
             await self._tell_of(repeated)
         if conflicts:
@@ -255,17 +258,12 @@ class Intake:
 
         await keep_trying(step, name=Where.CONFLICTS, clock=self._clock, outages=(LogUnavailable,))
 
-    async def _allotments(self, account_ids: Collection[str]) -> Mapping[str, _Allotment]:
-        allotments = {}
-        for account_id in account_ids:
-            account = await self._directory.account(account_id)
-            if account is None:
-                allotments[account_id] = _Allotment(None)
-            else:
-                room = self._dispatcher.room_for(account) if self._lease.held() else 0
-                target = self._dispatcher.target(account)
-                allotments[account_id] = _Allotment(account, account.deadline_seconds, room, target)
-        return allotments
+    async def _allotment(self, account_id: str, count: int, reserve: Callable[[Account, int], int]) -> _Allotment:
+        account = await self._directory.account(account_id)
+        if account is None:
+            return _Allotment(None)
+        room = reserve(account, count) if self._lease.held() else 0
+        return _Allotment(account, account.deadline_seconds, room, self._dispatcher.target(account))
 
     def _arrival(self, received: _Received, allotment: _Allotment) -> Arrival:
         message, submission, request = received

@@ -1,7 +1,8 @@
 """All account queues of one worker, and their memory budget. Rows that do not fit stay in the store, due."""
 
 import asyncio
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Final
 
 from pydantic_core import to_json
@@ -43,6 +44,7 @@ class Dispatcher:
         self._max_per_create = max_per_create
         self._queues: dict[str, AccountQueue] = {}
         self._budget = MemoryBudget(rows=max_held)
+        self._reserved = 0
         self._stopped = False
         self._emptied: asyncio.Future[None] | None = None
         self._shows_held_soon = False
@@ -70,7 +72,25 @@ class Dispatcher:
         if self._throttles.of(account).blocked:
             share = min(share, account.concurrency)
         waiting = 0 if queue is None else queue.waiting
-        return max(min(share - waiting, self._budget.max_rows - self.held), 0)
+        return max(min(share - waiting, self._budget.max_rows - self.held - self._reserved), 0)
+
+    @contextmanager
+    def reserving(self) -> Iterator[Callable[[Account, int], int]]:
+        """Yields a function that gives an account room for up to so many rows, and returns for how many. Until the block ends they
+        count as held: intake, sweep and refill wait for the store at the same time, and none may fill another's room."""
+        reserved = 0
+
+        def reserve(account: Account, wanted: int) -> int:
+            nonlocal reserved
+            room = min(self.room_for(account), wanted)
+            reserved += room
+            self._reserved += room
+            return room
+
+        try:
+            yield reserve
+        finally:
+            self._reserved -= reserved
 
     def offer(self, account: Account, works: Sequence[Work]) -> Sequence[int]:
         """Holds these rows and pushes each in its turn. Returns the ids of refused rows: their partition was lost or their

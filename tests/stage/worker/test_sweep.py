@@ -33,11 +33,11 @@ class _Accounts:
 class _Worker:
     """The parts of a worker that fetch rows, and a store for them."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, max_held: int = 100) -> None:
         self.clock = ManualClock(NOW)
         self.recorder = Recorder(engine)
         self.pushes = Pushes()
-        self.dispatcher = Dispatcher(self.clock, self.pushes.run, max_held=100)
+        self.dispatcher = Dispatcher(self.clock, self.pushes.run, max_held=max_held)
         self.lease = Lease(self.recorder, self.clock, 45.0)
         self.dispatcher.partitions = frozenset({0})
         parts = parts_of(self.recorder, _Accounts(), self.clock, WorkerSettings(sweep_seconds=0.0))
@@ -46,6 +46,10 @@ class _Worker:
     async def sweep(self) -> None:
         await self._sweep.all_accounts()
         await asyncio.sleep(0)
+
+    async def refill(self) -> None:
+        self.dispatcher.refill_wanted.set()
+        await self._sweep.queues_running_low()
 
 
 @pytest.fixture
@@ -94,3 +98,14 @@ async def test_a_row_that_cannot_be_delivered_yet_is_free_for_others(engine: Eng
     assert len(other.pushes.started) == 1
     await worker.pushes.answer()
     await other.pushes.answer()
+
+
+async def test_two_claims_at_once_do_not_hold_more_than_may_be_held(engine: Engine) -> None:
+    worker = _Worker(engine, max_held=10)
+    await worker.lease.renew()
+    await worker.recorder.ingest(worker.lease.worker_id, arrivals(range(1, 41), held=False), now=NOW)
+    worker.dispatcher.note_more(account())
+    await asyncio.gather(worker.refill(), worker.refill())
+    assert worker.dispatcher.held == 10
+    while worker.pushes.under_way:
+        await worker.pushes.answer()

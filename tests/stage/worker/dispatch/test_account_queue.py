@@ -153,6 +153,16 @@ async def test_room_in_memory_is_bounded_and_shared_evenly() -> None:
     assert dispatcher.room_for(big) == 3
 
 
+async def test_rows_on_their_way_from_the_store_count_as_held() -> None:
+    dispatcher = _dispatcher(Pushes(), max_held=10)
+    big, small = account("big"), account("small")
+    with dispatcher.reserving() as reserve, dispatcher.reserving() as reserve_at_the_same_time:
+        assert reserve(big, 7) == 7
+        assert reserve_at_the_same_time(big, 7) == 3
+        assert reserve(small, 1) == 0
+    assert dispatcher.room_for(small) == 10
+
+
 async def test_an_account_with_much_to_do_leaves_the_others_their_share() -> None:
     pms = Pushes()
     dispatcher = _dispatcher(pms, max_held=10)
