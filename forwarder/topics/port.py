@@ -8,6 +8,7 @@ Exception
     └── MessageTooLarge  the topic takes no message of that size
 """
 
+import json
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
@@ -68,6 +69,16 @@ class Message:
         for name, content in self.headers:
             size += len(name.encode()) + len(content) + _HEADER_OVERHEAD
         return size
+
+
+def headers_as_text(headers: Headers) -> str:
+    """For a file. Each byte is the character with its number: any bytes can be stored, and text stays readable."""
+    return json.dumps([(name, value.decode("latin-1")) for name, value in headers])
+
+
+def headers_from_text(text: str) -> Headers:
+    """The headers that `headers_as_text` wrote."""
+    return tuple((name, value.encode("latin-1")) for name, value in json.loads(text))
 
 
 def refuse_too_large(messages: Sequence[Message]) -> None:

@@ -3,6 +3,7 @@ and can be killed anywhere and run again."""
 
 import asyncio
 import shutil
+import tracemalloc
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import func, select
 
 from forwarder.operate.deployment.recovery import LeasesInForce, Recovery
 from forwarder.process.clock import SystemClock
@@ -26,7 +27,7 @@ from forwarder.store.engine import Engine, open_engine
 from forwarder.store.lists.overview import Overview
 from forwarder.store.submissions.recorder import Recorder
 from forwarder.store.submissions.repairs import StoreRecovery
-from forwarder.store.tables import duplicates, reservations
+from forwarder.store.tables import duplicates, outbox, reservations
 from forwarder.topics.codec import encode_cancellation
 from forwarder.topics.dead_letters import replayed
 from forwarder.topics.port import Log
@@ -293,6 +294,43 @@ def test_a_stay_that_was_booked_again_while_its_cancellation_was_under_way_stays
             await house.until(loss.engine, [first], Status.CANCELLED)
             await house.until(loss.engine, [second], Status.CONFIRMED)
         assert house.pmss.made == Counter({first.request_id: 1, second.request_id: 1})
+
+    played(scene, backend, log, migrated_url, request)
+
+
+@pytest.mark.slow
+def test_it_takes_less_memory_than_what_was_lost(
+    backend: Backend, log: Log, migrated_url: str, request: pytest.FixtureRequest
+) -> None:
+    """Hours of a deployment's traffic are more than memory holds."""
+    lost, notes = 2_000, "n" * 9_000
+
+    async def scene(loss: Loss) -> None:
+        house = loss.house
+        await loss.keep_snapshot()
+        for number in range(lost):
+            one = fresh(number, account="searched", notes=notes)
+            house.submitted.append(replace(one, request_id=house.ids.issue("searched", one.accepted_at)))
+        await loss.publish(*map(message_of, house.submitted))
+
+        async def all_told() -> bool:
+            told = select(func.count()).where(reservations.c.status == "CONFIRMED")
+            left = select(func.count()).select_from(outbox)
+            database = Database(loss.engine)
+            return (await database.read(told))[0][0] == lost and not (await database.read(left))[0][0]
+
+        async with house.worker(loss.engine):
+            await loss.until(all_told)
+        await loss.lose()
+        async with house.recovery(loss.engine) as recovery:
+            tracemalloc.start()
+            try:
+                done = await recovery.run()
+                _, most = tracemalloc.get_traced_memory()
+            finally:
+                tracemalloc.stop()
+        assert (done.missing, done.behind) == (lost, lost)
+        assert most < 3 * lost * len(notes), "those in work are hundreds, whatever their number"
 
     played(scene, backend, log, migrated_url, request)
 

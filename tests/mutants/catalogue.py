@@ -30,6 +30,7 @@ _PUSHER: Final = "forwarder/worker/push/pusher.py"
 _OUTCOMES: Final = "forwarder/pms/http/outcomes.py"
 _DUPLICATES: Final = "forwarder/reservation/duplicates.py"
 _RECOVER: Final = "forwarder/operate/deployment/recovery.py"
+_TOPIC_COPY: Final = "forwarder/operate/deployment/topic_copy.py"
 _WATCH: Final = "forwarder/worker/store_watch.py"
 _LEASES: Final = "forwarder/store/submissions/leases.py"
 _DIRECTORY: Final = "forwarder/pms/directory.py"
@@ -279,8 +280,8 @@ MUTANTS: Final = (
         "recover-forgets-replays",
         "A dead letter that was put back after the snapshot is FAILED after a recovery, and sent blindly.",
         _RECOVER,
-        "        replayed = await self._replay(contents)\n",
-        "        replayed = 0\n",
+        "            replayed += await self._replay(replays)\n",
+        "            replayed += 0 * len(replays)\n",
         ("ReplayDeadLetters", "Down", "FailOver", "NextReplies"),
         settings={"deadline_seconds": 20},
     ),
@@ -288,7 +289,7 @@ MUTANTS: Final = (
         "recover-books-repetitions",
         "A recovery takes what was sent again of a decided submission for a new one.",
         _RECOVER,
-        "            await self._recognise(decided)\n",
+        "            await self._recognise(some)\n",
         "",
         ("FailOver", "SendAgain"),
     ),
@@ -303,9 +304,9 @@ MUTANTS: Final = (
     Mutant(
         "recover-only-what-was-committed",
         "A recovery leaves out what was ingested and made before its offset was committed; workers wait for its outcome for ever.",
-        _RECOVER,
-        "        if submission.request_id in reported and submission.request_id not in seen:\n",
-        "        if submission.request_id in seen:\n",
+        _TOPIC_COPY,
+        "            ends[partition] = max(ends.get(partition, 0), end)\n",
+        "            ends.setdefault(partition, 0 * end)\n",
         ("FailOver", "DeliverAgain", "Strike"),
     ),
     Mutant(

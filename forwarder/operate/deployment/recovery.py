@@ -7,15 +7,15 @@ workers that take them over look them up, send them again under their key, or pa
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, closing, suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import structlog
 
+from forwarder.operate.deployment.topic_copy import BATCH, Submitted, TopicCopy, in_batches
 from forwarder.oversight.audit import Audit
 from forwarder.oversight.restored import PublishedOutcome, RecoveryCheck
 from forwarder.process.clock import Clock
@@ -40,7 +40,6 @@ from forwarder.tenancy.cards import GONE
 from forwarder.tenancy.port import DEFAULT_DEADLINE_SECONDS, Account, Directory, TenancyUnavailable
 from forwarder.topics.codec import trace_of
 from forwarder.topics.port import ConsumedMessage, Log, LogUnavailable, Publisher, Topics
-from forwarder.topics.reading import read_to_end
 
 if TYPE_CHECKING:
     from forwarder.store.submissions.recorder import Recorder
@@ -48,7 +47,6 @@ if TYPE_CHECKING:
 
 _log = structlog.get_logger(__name__)
 
-_BATCH: Final = 200
 _LEASE_SECONDS: Final = 60.0
 _RENEWAL_SECONDS: Final = 10.0
 _MAX_PARTITIONS: Final = 1000
@@ -100,19 +98,6 @@ class RecoveryParts:
     clock: Clock
 
 
-@dataclass(frozen=True, slots=True)
-class _LogContents:
-    """The topics' contents since a time. `submissions` and `cancellations` in the order in which they were published."""
-
-    submissions: Sequence[tuple[ConsumedMessage, Submission]]
-    cancellations: Sequence[CancellationRequest]
-    replays: Mapping[str, tuple[ConsumedMessage, int]]
-    """Replayed dead letters, with the revision of the failure."""
-    outcomes: Mapping[str, PublishedOutcome]
-    """The last outcome of each submission."""
-    known: Sequence[PublishedOutcome]
-
-
 class Recovery:
     """One recovery. Raises `LeasesInForce`, `StoreUnavailable`, `TenancyUnavailable`, `LogUnavailable`."""
 
@@ -124,24 +109,27 @@ class Recovery:
 
     async def run(self, *, since: datetime | None = None, dry_run: bool = False) -> Recovered:
         """`since`: when the store was like this; by default an hour before its newest row. `dry_run`: only counts."""
-        if dry_run:
-            await self._require_no_leases()
-            since = await self._begin_at(since)
-            contents = await self._read_topics(since)
-            return await self._dry_run(since, contents, await self._unknown(contents.submissions))
-        async with self._alone():
-            since = await self._begin_at(since)
-            await self._exclude_workers(since)
-            contents = await self._read_topics(since)
-            unknown = await self._unknown(contents.submissions)
-            async with self._parts.audit.request("store.recover", since=since and since.isoformat()) as operation:
-                recovered = await self._recover(since, contents, unknown)
-                operation.details.update({name: count for name, count in asdict(recovered).items() if name != "since"})
-                await self._parts.audit.note(operation, AuditResult.DONE)
-        await self._parts.recorder.take_over((), now=self._parts.clock.now())
-        await self._publish_again(contents.known)
-        await self._parts.store.finish(self._parts.clock.now())
-        return recovered
+        with closing(TopicCopy(self._parts.log, self._parts.topics, self._parts.check)) as copy:
+            if dry_run:
+                await self._require_no_leases()
+                since = await self._begin_at(since)
+                await copy.read(since)
+                return await self._dry_run(since, copy)
+            async with self._alone():
+                since = await self._begin_at(since)
+                await self._exclude_workers(since)
+                await copy.read(since)
+                async with self._parts.audit.request("store.recover", since=since and since.isoformat()) as operation:
+                    recovered = await self._recover(since, copy)
+                    counts = {name: count for name, count in asdict(recovered).items() if name != "since"}
+                    operation.details.update(counts)
+                    await self._parts.audit.note(operation, AuditResult.DONE)
+            await self._parts.recorder.take_over((), now=self._parts.clock.now())
+            # The store has these outcomes, but perhaps not their deliveries. Consumers drop repeated events by their id.
+            for messages in in_batches(copy.known()):
+                await self._parts.publisher.publish(self._parts.topics.results, messages)
+            await self._parts.store.finish(self._parts.clock.now())
+            return recovered
 
     @asynccontextmanager
     async def _alone(self) -> AsyncIterator[None]:
@@ -180,25 +168,21 @@ class Recovery:
             return None
         return min(moments) if moments else await self._before_newest()
 
-    async def _dry_run(
-        self, since: datetime | None, contents: _LogContents, unknown: Sequence[tuple[ConsumedMessage, Submission]]
-    ) -> Recovered:
-        standing = await self._parts.store.standing(contents.outcomes.keys()) if contents.outcomes else {}
-        ids = {submission.request_id for _, submission in unknown}
-        behind = sum(each in standing or each in ids for each in contents.outcomes)
+    async def _dry_run(self, since: datetime | None, copy: TopicCopy) -> Recovered:
+        counts, behind, in_store, replayed = copy.counts(), 0, 0, 0
+        for some in in_batches(copy.outcomes()):
+            standing = await self._parts.store.standing({outcome.request_id for outcome, _ in some})
+            behind += sum(missing or outcome.request_id in standing for outcome, missing in some)
+            in_store += len(standing)
+        for replays in in_batches(copy.replays()):
+            undecided = {each.submission.request_id: each.replay_of or 0 for each in replays if each.outcome is None}
+            failed_since = [each.outcome for each in replays if each.outcome and each.outcome.status is Status.FAILED]
+            revisions = {each.submission.request_id: each.replay_of for each in replays}
+            replayed += len(await self._parts.store.replays_not_made(undecided))
+            replayed += sum(each.revision == revisions[each.request_id] for each in failed_since)
         pending = (await self._parts.recorder.backlog(now=_ENDLESS)).due
-        open_ones = pending + len(ids - contents.outcomes.keys()) - len(standing.keys() & contents.outcomes.keys())
-        revisions = {
-            each: revision for each, (_, revision) in contents.replays.items() if each not in contents.outcomes
-        }
-        replayed = len(await self._parts.store.replays_not_made(revisions)) + sum(
-            each in contents.outcomes
-            and contents.outcomes[each].status is Status.FAILED
-            and contents.outcomes[each].revision == revision
-            for each, (_, revision) in contents.replays.items()
-        )
-        possibly_sent = max(open_ones, 0) + replayed
-        return self._counts(since, contents, unknown, behind=behind, possibly_sent=possibly_sent, replayed=replayed)
+        possibly_sent = max(pending + counts["undecided"] - in_store, 0) + replayed
+        return _counted(since, counts, behind=behind, possibly_sent=possibly_sent, replayed=replayed)
 
     async def _require_no_leases(self) -> None:
         """Waits for one lease to tell live workers from those that only the snapshot remembers: live ones renew it."""
@@ -216,61 +200,15 @@ class Recovery:
         newest = await self._parts.store.newest()
         return None if newest is None else newest - _MARGIN
 
-    # --- reading the topics -----------------------------------------------------------------------------------------------
-
-    async def _read_topics(self, since: datetime | None) -> _LogContents:
-        parts, check = self._parts, self._parts.check
-        committed = await check.committed()
-        messages = [
-            each async for batch in read_to_end(parts.log, parts.topics.requests, since=since) for each in batch
-        ]
-        messages.sort(key=lambda each: (each.timestamp_ms, each.partition, each.offset))
-        submitted = check.submissions(messages)
-        outcomes = [
-            outcome
-            async for batch in read_to_end(parts.log, parts.topics.results, since=since)
-            for outcome in check.outcomes(batch)
-        ]
-        ends = _ingested_until(committed, submitted, {each.request_id for each in outcomes})
-        messages = [each for each in messages if each.offset < ends.get(each.partition, 0)]
-        behind = await check.behind(outcomes)
-        last = {each.request_id: each for each in sorted(behind, key=lambda each: each.revision)}
-        return _LogContents(
-            [
-                (each, submitted[each.partition, each.offset])
-                for each in messages
-                if (each.partition, each.offset) in submitted
-            ],
-            [request for each in messages if (request := check.cancellation(each)) is not None],
-            check.replays(messages),
-            last,
-            [each for each in outcomes if each not in behind],
-        )
-
-    async def _unknown(
-        self, submitted: Sequence[tuple[ConsumedMessage, Submission]]
-    ) -> Sequence[tuple[ConsumedMessage, Submission]]:
-        places = {(message.partition, message.offset): submission for message, submission in submitted}
-        unknown = await self._parts.check.unknown(places)
-        first: dict[str, tuple[ConsumedMessage, Submission]] = {}
-        for message, submission in submitted:
-            if (message.partition, message.offset) in unknown:
-                first.setdefault(submission.request_id, (message, submission))
-        return list(first.values())
-
-    # --- updating the store -------------------------------------------------------------------------------------------
-
-    async def _recover(
-        self, since: datetime | None, contents: _LogContents, unknown: Sequence[tuple[ConsumedMessage, Submission]]
-    ) -> Recovered:
-        recorder = self._parts.recorder
+    async def _recover(self, since: datetime | None, copy: TopicCopy) -> Recovered:
+        recorder, behind, replayed = self._parts.recorder, 0, 0
         await recorder.take_over(await self._others(), now=self._parts.clock.now())
         await self._hold_pending()
-        behind = 0
-        for some in _in_batches(unknown, contents.outcomes):
+        counts = copy.counts()
+        for some in _in_turn(copy.missing()):
             await self._renew()
             await by_halves(
-                partial(self._ingest, contents.outcomes),
+                self._ingest,
                 some,
                 where=Where.RECOVERY,
                 set_aside=_left_out,
@@ -279,32 +217,36 @@ class Recovery:
                 refused=_left_out,
                 blame=self._blame,
             )
-            decided = [each for _, each in some if each.request_id in contents.outcomes]
-            behind += await self._restore([contents.outcomes[each.request_id] for each in decided])
+            behind += await self._restore([each.outcome for each in some if each.outcome is not None])
+            await self._recognise(some)
+        for decided in in_batches(copy.decided()):
             await self._recognise(decided)
-        await self._recognise([each for _, each in contents.submissions if each.request_id in contents.outcomes])
-        await self._cancel(contents.cancellations)
-        ingested = {submission.request_id for _, submission in unknown}
-        behind += await self._restore([each for each in contents.outcomes.values() if each.request_id not in ingested])
-        replayed = await self._replay(contents)
+        for cancellations in in_batches(copy.cancellations()):
+            await self._cancel(cancellations)
+        for outcomes in in_batches(copy.outcomes()):
+            await self._renew()
+            behind += await self._restore([outcome for outcome, missing in outcomes if not missing])
+        for replays in in_batches(copy.replays()):
+            replayed += await self._replay(replays)
         await self._hold_pending()
         possibly_sent = len(await recorder.leased_ids(self._worker_id))
-        return self._counts(since, contents, unknown, behind=behind, possibly_sent=possibly_sent, replayed=replayed)
+        return _counted(since, counts, behind=behind, possibly_sent=possibly_sent, replayed=replayed)
 
-    async def _recognise(self, submissions: Iterable[Submission]) -> None:
-        """Later submissions are compared with these from now on."""
-        await self._parts.store.recognise_by({each.request_id: each.natural for each in submissions if each.natural})
+    async def _recognise(self, some: Iterable[Submitted]) -> None:
+        """Later submissions are compared with those of these that have an outcome from now on."""
+        decided = (each.submission for each in some if each.outcome is not None)
+        await self._parts.store.recognise_by({each.request_id: each.natural for each in decided if each.natural})
 
-    async def _replay(self, contents: _LogContents) -> int:
+    async def _replay(self, replays: Sequence[Submitted]) -> int:
         """Makes replayed dead letters without an outcome pending again, and possibly sent. Returns how many."""
-        revisions = {each: revision for each, (_, revision) in contents.replays.items()}
-        lacking = await self._parts.store.replays_not_made(revisions)
-        submissions = {(each.partition, each.offset): submission for each, submission in contents.submissions}
-        arrivals = []
-        for request_id in lacking:
-            message, revision = contents.replays[request_id]
-            arrival = await self._arrival(message, submissions[message.partition, message.offset])
-            arrivals.append(replace(arrival, replay_of=revision))
+        lacking = await self._parts.store.replays_not_made(
+            {each.submission.request_id: each.replay_of or 0 for each in replays}
+        )
+        arrivals = [
+            replace(await self._arrival(each.message, each.submission), replay_of=each.replay_of)
+            for each in replays
+            if each.submission.request_id in lacking
+        ]
         await self._parts.recorder.ingest(self._worker_id, arrivals, now=self._parts.clock.now())
         return len(lacking)
 
@@ -321,20 +263,19 @@ class Recovery:
             target = await self._target(account_id)
             while True:
                 works = await recorder.claim(
-                    self._worker_id, account_id, partitions, now=_ENDLESS, limit=_BATCH, target=target
+                    self._worker_id, account_id, partitions, now=_ENDLESS, limit=BATCH, target=target
                 )
                 await recorder.mark_pushing(self._worker_id, [work.id for work in works])
-                if len(works) < _BATCH:
+                if len(works) < BATCH:
                     break
                 await self._renew()
 
-    async def _ingest(self, outcomes: Collection[str], some: Sequence[tuple[ConsumedMessage, Submission]]) -> None:
-        arrivals = [await self._arrival(message, submission) for message, submission in some]
+    async def _ingest(self, some: Sequence[Submitted]) -> None:
+        arrivals = [await self._arrival(each.message, each.submission) for each in some]
         # A submission with an outcome of its own duplicates no other: leave its natural key out now, and restore it later.
         arrivals = [
-            replace(each, submission=replace(each.submission, natural=None)) if own else each
-            for each in arrivals
-            for own in [each.submission.request_id in outcomes]
+            arrival if each.outcome is None else replace(arrival, submission=replace(arrival.submission, natural=None))
+            for arrival, each in zip(arrivals, some, strict=True)
         ]
         works = await self._parts.recorder.ingest(self._worker_id, arrivals, now=self._parts.clock.now())
         await self._parts.recorder.mark_pushing(self._worker_id, [work.id for work in works])
@@ -395,12 +336,6 @@ class Recovery:
             evidence=await self._doubt(account_id, outcome.occurred_at) if in_doubt else NOTHING_SENT,
         )
 
-    async def _publish_again(self, known: Sequence[PublishedOutcome]) -> None:
-        """The store has these outcomes, but perhaps not their deliveries. Consumers drop repeated events by their id."""
-        for first in range(0, len(known), _BATCH):
-            messages = [each.consumed.message for each in known[first : first + _BATCH]]
-            await self._parts.publisher.publish(self._parts.topics.results, messages)
-
     async def _account(self, account_id: str) -> Account | None:
         if account_id not in self._accounts:
             self._accounts[account_id] = await self._parts.directory.account(account_id)
@@ -419,60 +354,36 @@ class Recovery:
         target = read_target(await self._target(account_id))
         return NOTHING_SENT.after(InDoubt("restored", ""), target, at)
 
-    def _counts(
-        self,
-        since: datetime | None,
-        contents: _LogContents,
-        unknown: Sequence[tuple[ConsumedMessage, Submission]],
-        *,
-        behind: int,
-        possibly_sent: int,
-        replayed: int,
-    ) -> Recovered:
-        return Recovered(
-            since,
-            missing=len(unknown),
-            behind=behind,
-            possibly_sent=possibly_sent,
-            cancellations=len(contents.cancellations),
-            published_again=len(contents.known),
-            without_request=len(contents.outcomes) - behind,
-            replayed=replayed,
-        )
+
+def _counted(
+    since: datetime | None, counts: Mapping[str, int], *, behind: int, possibly_sent: int, replayed: int
+) -> Recovered:
+    return Recovered(
+        since,
+        missing=counts["missing"],
+        behind=behind,
+        possibly_sent=possibly_sent,
+        cancellations=counts["cancellations"],
+        published_again=counts["known"],
+        without_request=counts["outcomes"] - behind,
+        replayed=replayed,
+    )
 
 
-def _ingested_until(
-    committed: Mapping[int, int], submitted: Mapping[tuple[int, int], Submission], reported: Collection[str]
-) -> Mapping[int, int]:
-    """The offset in each partition before which workers had ingested everything: the committed offset, which lags behind and which
-    operators may set back, or the end of the last submission whose outcome was `reported`. `submitted`: in the order of the log.
-    A later message of the same request id proves nothing: its caller sent it again."""
-    ends, seen = dict(committed), set[str]()
-    for (partition, offset), submission in submitted.items():
-        if submission.request_id in reported and submission.request_id not in seen:
-            ends[partition] = max(ends.get(partition, 0), offset + 1)
-        seen.add(submission.request_id)
-    return ends
-
-
-def _in_batches(
-    unknown: Sequence[tuple[ConsumedMessage, Submission]], outcomes: Mapping[str, PublishedOutcome]
-) -> Iterator[Sequence[tuple[ConsumedMessage, Submission]]]:
-    """Batches in log order. A submission with an outcome ends one before the next with its content: its outcome must be stored, and
-    its content known, when that one is compared with it. So does a failed outcome."""
-    batch: list[tuple[ConsumedMessage, Submission]] = []
+def _in_turn(missing: Iterator[Submitted]) -> Iterator[Sequence[Submitted]]:
+    """Batches in the order of the log. A submission with an outcome ends one before the next with its content: its outcome must be
+    stored, and its content known, when that one is compared with it. So does a failed outcome."""
+    batch: list[Submitted] = []
     decided: set[str] = set()
-    for each in unknown:
-        _, submission = each
-        content = submission.natural and submission.natural.key
+    for each in missing:
+        content = each.submission.natural and each.submission.natural.key
         if content in decided:
             yield batch
             batch, decided = [], set()
         batch.append(each)
-        found = outcomes.get(submission.request_id)
-        if content and found is not None:
+        if content and each.outcome is not None:
             decided.add(content)
-        if len(batch) == _BATCH or (found is not None and found.status in _UNMADE):
+        if len(batch) == BATCH or (each.outcome is not None and each.outcome.status in _UNMADE):
             yield batch
             batch, decided = [], set()
     if batch:
@@ -486,8 +397,8 @@ def _at_work(worker_ids: Sequence[str]) -> LeasesInForce:
     )
 
 
-async def _left_out(submitted: tuple[ConsumedMessage, Submission], error: Exception | Fault) -> None:
-    message, submission = submitted
+async def _left_out(submitted: Submitted, error: Exception | Fault) -> None:
+    message, submission = submitted.message, submitted.submission
     _log.error(
         "recovery.left_out",
         request_id=submission.request_id,

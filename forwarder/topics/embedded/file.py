@@ -5,7 +5,6 @@
 Blocks: called from threads of the log. Uses the file, and lock files next to it."""
 
 import fcntl
-import json
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -15,7 +14,16 @@ from pathlib import Path
 from typing import IO, Final, NamedTuple, assert_never
 from urllib.parse import quote
 
-from forwarder.topics.port import ConsumedMessage, GroupBusy, Headers, Lag, LogUnavailable, Message, moment_of
+from forwarder.topics.port import (
+    ConsumedMessage,
+    GroupBusy,
+    Lag,
+    LogUnavailable,
+    Message,
+    headers_as_text,
+    headers_from_text,
+    moment_of,
+)
 from forwarder.topics.publishing import partition_of
 
 _VERSION = 1
@@ -140,7 +148,7 @@ def append(
 
 def entry_of(message: Message) -> Entry:
     """The key, the value and the headers as the file keeps them, and the partition that was chosen."""
-    return message.key, message.value, _headers_text(message.headers), message.partition
+    return message.key, message.value, headers_as_text(message.headers), message.partition
 
 
 def read(
@@ -156,7 +164,9 @@ def read(
     read = 0
     with closing(rows):
         for at, timestamp_ms, key, value, text in rows:
-            found.append(ConsumedMessage(name, partition, at, timestamp_ms, Message(key, value, _headers(text))))
+            found.append(
+                ConsumedMessage(name, partition, at, timestamp_ms, Message(key, value, headers_from_text(text)))
+            )
             read += found[-1].message.size
             if read >= MAX_READ_BYTES:
                 break
@@ -198,15 +208,6 @@ def lock_group(path: Path, topic: str, group: str) -> IO[bytes]:
 
 def _lock_path(path: Path, name: str) -> Path:
     return path.with_name(f"{path.name}.{quote(name, safe='@')}.lock")
-
-
-def _headers_text(headers: Headers) -> str:
-    """Each byte as the character with its number: any bytes can be stored, and text stays readable in the file."""
-    return json.dumps([(name, value.decode("latin-1")) for name, value in headers])
-
-
-def _headers(text: str) -> Headers:
-    return tuple((name, value.encode("latin-1")) for name, value in json.loads(text))
 
 
 @dataclass(frozen=True, slots=True)
