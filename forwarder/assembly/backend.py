@@ -116,7 +116,7 @@ def _system(backend: Embedded | Distributed) -> str:
 
 @asynccontextmanager
 async def open_log(
-    backend: Embedded | Distributed, *, partitions: int, session_seconds: float = 10.0
+    backend: Embedded | Distributed, *, partitions: int, session_seconds: float = 10.0, member: str | None = None
 ) -> AsyncIterator[Log]:
     """The log. Its parts connect when they are opened."""
     match backend:
@@ -124,7 +124,7 @@ async def open_log(
             make_private(data_dir)
             yield EmbeddedLog(data_dir / _LOG_FILE, partitions=partitions)
         case Distributed(bootstrap_servers, kafka_security=security):
-            yield KafkaLog(bootstrap_servers, security=security, session_timeout_seconds=session_seconds)
+            yield KafkaLog(bootstrap_servers, security=security, session_timeout_seconds=session_seconds, member=member)
 
 
 @asynccontextmanager
@@ -149,7 +149,10 @@ async def open_backend(
                 await SqlSealingKeys(engine, keyring).publish(now=clock.now())
         environment = settings.environment
         async with open_log(
-            settings.backend, partitions=environment.partitions, session_seconds=environment.session_seconds
+            settings.backend,
+            partitions=environment.partitions,
+            session_seconds=environment.session_seconds,
+            member=settings.member_name,
         ) as log:
             trail = SqlAuditTrail(engine)
             audit = Audit(trail, clock)

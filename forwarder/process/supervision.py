@@ -32,6 +32,9 @@ BACKLOG: Final = 2048
 SHARED_ADDRESS: Final = "FORWARDERSHARED_ADDRESS"
 """The variable with which `run_processes` passes the shared address to its children."""
 
+PROCESS_NUMBER: Final = "FORWARDERPROCESS_NUMBER"
+"""The variable with the number of a child, from 0, which the one that replaces it has as well."""
+
 _EVERY_ADDRESS = {"0.0.0.0", "::"}  # noqa: S104 - compared, not bound
 _RESTART_PAUSE_SECONDS = 1.0
 
@@ -178,12 +181,13 @@ class _Family:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop.set)
-        codes = await asyncio.gather(*(self._raise_one() for _ in range(self._count)))
+        codes = await asyncio.gather(*(self._raise_one(number) for number in range(self._count)))
         return max(codes, default=0)
 
-    async def _raise_one(self) -> int:
+    async def _raise_one(self, number: int) -> int:
+        environment = {**self._environment, PROCESS_NUMBER: str(number)}
         while True:
-            child = await asyncio.create_subprocess_exec(*self._command, env=self._environment, stdin=subprocess.PIPE)
+            child = await asyncio.create_subprocess_exec(*self._command, env=environment, stdin=subprocess.PIPE)
             code = await self._watch(child)
             mark_process_dead(child.pid, self._environment["PROMETHEUS_MULTIPROC_DIR"])  # type: ignore[no-untyped-call]
             if self._stop.is_set():

@@ -162,6 +162,10 @@ class Environment(AccessVariables, BaseSettings):
     """How long a silent worker keeps its rows. At least 1.5 times the push time-out."""
     session_seconds: Annotated[float, Field(ge=1, le=300)] = 10.0
     """How long a silent process keeps its partitions. The brokers must allow it: `group.min.session.timeout.ms`, 6 s."""
+    member_name: Annotated[str, Field(pattern=r"^([A-Za-z0-9._-]|\{hostname\}){0,150}$")] = ""
+    """A name that no other worker or notifier has, and that this one keeps when it is started again: after it was killed, it has
+    its partitions back as soon as it is there, and need not wait for `FORWARDER_SESSION_SECONDS`. `{hostname}` is replaced by the
+    host's name, which suits containers that are restarted in place."""
     webhook_timeout_seconds: Annotated[float, Field(gt=0, le=60)] = 15.0
     """How long a customer's endpoint may take to answer."""
     webhook_private_addresses: bool = False

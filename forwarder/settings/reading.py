@@ -1,6 +1,7 @@
 """Reads the environment and checks it as a whole: unknown names, values from files, and each component's settings."""
 
 import os
+import socket
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
@@ -14,7 +15,7 @@ from forwarder.http.connections import ConnectionLimits
 from forwarder.http.tls import TlsFiles
 from forwarder.notifier.settings import GROUP as NOTIFIER_GROUP
 from forwarder.notifier.settings import NotifierSettings
-from forwarder.process.supervision import SHARED_ADDRESS
+from forwarder.process.supervision import PROCESS_NUMBER, SHARED_ADDRESS
 from forwarder.reservation.request import MAX_BODY_BYTES
 from forwarder.settings.backend import Distributed, Embedded, backend_of
 from forwarder.settings.environment import PREFIX, BadSettings, Environment, secret, variable
@@ -30,6 +31,7 @@ from forwarder.worker.parts import GROUP, WorkerSettings
 _LEASE_TO_PUSH: Final = 1.5
 _NO_SETTINGS: Final = {
     SHARED_ADDRESS,
+    PROCESS_NUMBER,
     # Printed by `forwarder up` for clients in the same shell.
     "FORWARDER_URL",
     "FORWARDER_TOKEN",
@@ -124,6 +126,15 @@ class Settings:
             post_seconds=environment.webhook_timeout_seconds,
             grace_seconds=environment.grace_seconds,
         )
+
+    @property
+    def member_name(self) -> str | None:
+        """The name of this process among the members of its consumer group; None if it has none."""
+        name = self.environment.member_name.replace("{hostname}", socket.gethostname())
+        number = os.environ.get(PROCESS_NUMBER)
+        if not name:
+            return None
+        return f"{name}-{number}" if number else name
 
     @property
     def webhook_addresses(self) -> AddressRule:

@@ -26,8 +26,9 @@ class KafkaConnection:
 
     `publish_timeout_seconds` limits one publish with all its retries. `session_timeout_seconds` is how long a dead member
     of a group keeps its partitions. `silence_seconds` is how long the brokers may not answer before a reader calls
-    them unavailable; a rebalance is silent too, and takes up to the session timeout. `security` is the result of `secured`; empty
-    for plaintext.
+    them unavailable; a rebalance is silent too, and takes up to the session timeout. `member`: the name of this process in its
+    groups (static membership, KIP-345): after it was killed, it has its partitions again as soon as it comes back under its name.
+    `security` is the result of `secured`; empty for plaintext.
     """
 
     bootstrap_servers: str
@@ -35,6 +36,7 @@ class KafkaConnection:
     publish_timeout_seconds: float
     session_timeout_seconds: float
     silence_seconds: float
+    member: str | None = None
     security: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     @property

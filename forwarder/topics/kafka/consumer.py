@@ -208,6 +208,7 @@ class KafkaConsumer:
         return AIOKafkaConsumer(
             **self._connection.arguments,
             group_id=self._group,
+            group_instance_id=self._connection.member,
             enable_auto_commit=False,
             # Report an offset that the log lacks before the group continues after it.
             auto_offset_reset="none",

@@ -1,9 +1,10 @@
 """Every use of aiokafka's private names, each with its reason. Nothing else in this project uses one.
 
 aiokafka has no way to give up: `stop` waits for brokers without a limit, stops half-way if a fetch fails meanwhile, and raises
-before it has closed any connection if the client's own metadata task has failed. Nor does it say that this task has failed. And its
-idempotent producer becomes unusable for a partition once a batch was refused, even if only for its size.
-`tests/stage/test_kafka_internals.py` fails if a release changes one of these names; pyproject.toml has the upper bound.
+before it has closed any connection if the client's own metadata task has failed. Nor does it say that this task has failed. A
+member with a name never leaves its group. And its idempotent producer becomes unusable for a partition once a batch was refused,
+even if only for its size.
+`tests/stage/topics/test_kafka_internals.py` fails if a release changes one of these names; pyproject.toml has the upper bound.
 """
 
 import asyncio
@@ -31,6 +32,11 @@ def metadata_task(client: AIOKafkaClient) -> Task[None]:
 def client_of(consumer: AIOKafkaConsumer) -> AIOKafkaClient:
     """The client of a consumer; a producer's is public."""
     return consumer._client  # noqa: SLF001
+
+
+def leave_when_stopped(consumer: AIOKafkaConsumer) -> None:
+    """A member with a name leaves its group when it stops, as one without does: its partitions go to others at once."""
+    consumer._coordinator._group_instance_id = None  # noqa: SLF001
 
 
 def make_closable(client: AIOKafkaClient) -> None:

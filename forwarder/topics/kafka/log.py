@@ -33,6 +33,7 @@ class KafkaLog:
         publish_timeout_seconds: float = 10.0,
         session_timeout_seconds: float = 10.0,
         silence_seconds: float = 15.0,
+        member: str | None = None,
         replication_factor: int | None = None,
     ) -> None:
         self._connection = KafkaConnection(
@@ -41,6 +42,7 @@ class KafkaLog:
             publish_timeout_seconds=publish_timeout_seconds,
             session_timeout_seconds=session_timeout_seconds,
             silence_seconds=silence_seconds,
+            member=member,
             security={} if security is None else secured(security),
         )
         self._replication_factor = replication_factor

@@ -33,7 +33,13 @@ from aiokafka.errors import (
 
 from forwarder.process.loops import CROWD
 from forwarder.topics.kafka.connection import KafkaConnection, milliseconds, reaching_kafka
-from forwarder.topics.kafka.internals import abandon_consumer, client_of, metadata_task, retrieve_exception
+from forwarder.topics.kafka.internals import (
+    abandon_consumer,
+    client_of,
+    leave_when_stopped,
+    metadata_task,
+    retrieve_exception,
+)
 from forwarder.topics.port import UNREADABLE, ConsumedMessage, LogUnavailable, LogUnreadable, Message
 
 METADATA_SECONDS = 15.0
@@ -331,6 +337,8 @@ async def stop(consumer: AIOKafkaConsumer, connection: KafkaConnection) -> None:
 
     Waits at most one session time-out for brokers that do not respond: after that the group drops the member anyway.
     """
+    if connection.member is not None:
+        leave_when_stopped(consumer)
     stopping = asyncio.create_task(consumer.stop())
     await asyncio.wait({stopping}, timeout=connection.session_timeout_seconds)
     if not stopping.done():

@@ -1,9 +1,11 @@
 """Settings: what the environment may say, and what is refused at the start."""
 
+import socket
 from pathlib import Path
 
 import pytest
 
+from forwarder.process.supervision import PROCESS_NUMBER
 from forwarder.settings import BadSettings, Distributed, Embedded, Environment, read_settings
 from forwarder.tenancy.port import RateLimit
 from forwarder.webhooks.addresses import AddressRule
@@ -139,3 +141,14 @@ def test_the_token_of_metrics_is_long_and_may_be_in_a_file(monkeypatch: pytest.M
             assert "too-short" not in str(error.value)
         else:
             assert read_settings().metrics_token == "token-of-prometheus"
+
+
+def test_processes_that_share_a_port_have_names_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert read_settings().member_name is None
+    monkeypatch.setenv("FORWARDER_MEMBER_NAME", "{hostname}")
+    assert read_settings().member_name == socket.gethostname()
+    monkeypatch.setenv(PROCESS_NUMBER, "1")
+    assert read_settings().member_name == f"{socket.gethostname()}-1"
+    monkeypatch.setenv("FORWARDER_MEMBER_NAME", "of two words")
+    with pytest.raises(BadSettings, match="FORWARDER_MEMBER_NAME"):
+        read_settings()

@@ -30,6 +30,7 @@ USES = [
     (GroupCoordinator, "self._heartbeat_task = create_task("),
     (GroupCoordinator, "self._commit_refresh_task = create_task("),
     (NoGroupCoordinator.__init__, "self._reset_committed_task = create_task("),
+    (GroupCoordinator, "if self.generation > 0 and self._group_instance_id is None:"),
     (Fetcher.__init__, "self._fetch_task = create_task("),
     (Fetcher.close, "for x in self._pending_tasks"),
 ]

@@ -144,6 +144,7 @@ postgresql://{{ include "forwarder.database.user" . }}@{{ $d.host }}:{{ $d.port 
 - {name: FORWARDER_KAFKA_SASL_USERNAME, value: {{ $v.kafka.username | quote }}}
 {{- end }}
 {{- end }}
+- {name: FORWARDER_MEMBER_NAME, value: "{hostname}"}
 - {name: FORWARDER_TOPIC_PREFIX, value: {{ $v.kafka.topicPrefix | quote }}}
 - {name: FORWARDER_PARTITIONS, value: {{ $v.kafka.partitions | int | quote }}}
 - {name: FORWARDER_DATABASE_URL, value: {{ include "forwarder.database.url" . | quote }}}
