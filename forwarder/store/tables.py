@@ -1,5 +1,6 @@
 """The store's tables. The statements use them, and a test compares them with the migrations."""
 
+from collections.abc import Sequence
 from datetime import date
 from typing import Any, Final
 
@@ -166,8 +167,12 @@ IS_OPEN_FAILURE: Final = sa.text(_OPEN_FAILURE)
 """Failed submissions that can be replayed; literally the condition of the index."""
 _partial_index("reservations_failed", _row.account_id, _row.failure_class, where=sa.text(_OPEN_FAILURE))
 
-_POSSIBLE = "status IN ('PENDING', 'IN_DOUBT', 'CONFIRMED', 'CANCELLED')"
-"""Rows that led or may lead to a reservation. Only these are searched for repeats."""
+POSSIBLE_STATUSES: Final[Sequence[sa.ColumnElement[str]]] = [
+    sa.literal_column(f"'{status}'") for status in (Status.PENDING, Status.IN_DOUBT, Status.CONFIRMED, Status.CANCELLED)
+]
+"""Of rows that led or may lead to a reservation: only these are searched for repeats. In the order of the indexes' conditions,
+because SQLite uses a partial index only for a statement with the same list in the same order."""
+_POSSIBLE = f"status IN ({', '.join(map(str, POSSIBLE_STATUSES))})"
 
 
 def recognised_by(columns: ReadOnlyColumnCollection[str, Any]) -> sa.ColumnElement[str]:

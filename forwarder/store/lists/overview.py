@@ -38,9 +38,9 @@ from forwarder.store.sql import (
     key_batch,
     same_key,
 )
-from forwarder.store.submissions.duplicates import EVERY_ROW, POSSIBLE_STATUSES, alike_of, original_of, replaced_by
+from forwarder.store.submissions.duplicates import EVERY_ROW, alike_of, original_of, replaced_by
 from forwarder.store.submissions.rows import attempts_of
-from forwarder.store.tables import outbox, recognised_by, reservations
+from forwarder.store.tables import POSSIBLE_STATUSES, outbox, recognised_by, reservations
 
 _row = reservations.c
 _LARGEST_ID: Final = 2**63 - 1

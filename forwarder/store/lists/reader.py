@@ -32,10 +32,10 @@ from forwarder.store.lists.port import (
     sides,
 )
 from forwarder.store.sql import BATCH, DialectName, batch_of, columns_of, key_batch, octets, same_key
-from forwarder.store.submissions.duplicates import POSSIBLE_STATUSES, fingerprint_of, original_of
+from forwarder.store.submissions.duplicates import fingerprint_of, original_of
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.store.submissions.rows import attempts_of, similar_in
-from forwarder.store.tables import reservations
+from forwarder.store.tables import POSSIBLE_STATUSES, reservations
 
 _row = reservations.c
 _LARGEST_ID: Final = 2**63 - 1

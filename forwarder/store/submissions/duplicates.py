@@ -16,13 +16,13 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from forwarder.process.clock import iso
-from forwarder.reservation.duplicates import MAX_SIMILAR, POSSIBLE, Earlier, NaturalKey
+from forwarder.reservation.duplicates import MAX_SIMILAR, Earlier, NaturalKey
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.submission import Submission
 from forwarder.store.sql import BATCH, DialectName, as_batch, batch_of, key_among, key_batch, same_key
 from forwarder.store.submissions import cancellations
 from forwarder.store.submissions.port import Arrival, Duplicate
-from forwarder.store.tables import duplicates, parked_cancellations, recognised_by, reservations
+from forwarder.store.tables import POSSIBLE_STATUSES, duplicates, parked_cancellations, recognised_by, reservations
 
 
 @dataclass(slots=True)
@@ -235,10 +235,6 @@ _LOOKED_AT: Final[sa.ColumnElement[int]] = sa.literal_column("16")
 _new = reservations.alias("new")
 _old = reservations.alias("old")
 _NONE: Final[sa.ColumnElement[str]] = sa.literal_column("''")
-
-POSSIBLE_STATUSES: Final[Sequence[sa.ColumnElement[str]]] = [
-    sa.literal_column(f"'{status}'") for status in Status if status in POSSIBLE
-]
 
 
 @cache
