@@ -39,7 +39,7 @@ def store(migrated_url: str) -> Iterator[Store]:
 @pytest.mark.parametrize("opening", CORNERS)
 def test_the_guarantees_hold_at_every_corner_of(opening: str, store: Store) -> None:
     broken: list[str] = []
-    corners = some(CORNERS[opening], 6, first=0 if store.dialect == "postgresql" else 3)
+    corners = some(CORNERS[opening], 12, first=0 if store.dialect == "postgresql" else 3)
     for corner in corners:
         try:
             live_through(store, opening, corner)

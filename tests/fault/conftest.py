@@ -29,8 +29,8 @@ from tools.servers.surroundings import surroundings
 
 NewCase = Callable[[Service], Case]
 
-_HERE = Path(__file__).parent
-_PAGE = _HERE.parent.parent / "docs" / "explanation" / "reliability.md"
+_HERE = "tests/fault/"
+_PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "reliability.md"
 _LONG_CASE_SECONDS = 1800
 _SEEDS = 1_000_000
 _FEW_BYTES, _DEFAULT_BYTES = 8 * 1024**2, 32 * 1024**2
@@ -54,9 +54,13 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[_left_out] = []
 
 
+def _is_ours(item: pytest.Item) -> bool:
+    return item.nodeid.startswith(_HERE)
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: Sequence[pytest.Item]) -> None:
     for item in items:
-        if _HERE in item.path.parents and pytest_asyncio.is_async_test(item):
+        if _is_ours(item) and pytest_asyncio.is_async_test(item):
             # The service is one for all cases, and so is the loop that its connections belong to.
             item.add_marker(pytest.mark.asyncio(loop_scope="session"), append=False)
             if config.stash[_report].form.length == "long":
@@ -65,19 +69,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: Sequence[pytest.
 
 def pytest_deselected(items: Sequence[pytest.Item]) -> None:
     for item in items:
-        if _HERE in item.path.parents:
+        if _is_ours(item):
             item.config.stash[_left_out].append(item.name)
 
 
 def pytest_report_collectionfinish(config: pytest.Config, items: Sequence[pytest.Item]) -> str:
-    fault_cases = any(_HERE in item.path.parents for item in items)
+    fault_cases = any(map(_is_ours, items))
     return f"faults: {config.stash[_report].form}" if fault_cases else ""
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
-    if report.failed and _HERE in item.path.parents:
+    if report.failed and _is_ours(item):
         form = item.config.stash[_report].form
         report.sections.append(("again, with the same faults", form.command(item.name.partition("[")[0])))
     return report

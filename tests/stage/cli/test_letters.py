@@ -189,10 +189,12 @@ async def test_letters_are_selected_by_account_class_time_and_id(desk: _Desk) ->
 
 
 async def test_very_many_letters_are_read_whole(desk: _Desk) -> None:
-    works = await desk.recorder.ingest("w1", [arrival(number) for number in range(1, 1502)], now=NOW)
-    ends = [failure(work) for work in works]
-    await desk.recorder.record("w1", [end for end, _ in ends], [])
-    await desk.publisher.publish(TOPICS.dead_letters, [message for _, message in ends])
+    ends: list[tuple[Ended, Message]] = []
+    for first in range(1, 1202, 200):
+        works = await desk.recorder.ingest("w1", [arrival(number) for number in range(first, first + 200)], now=NOW)
+        ends += (failed := [failure(work) for work in works])
+        await desk.recorder.record("w1", [end for end, _ in failed], [])
+        await desk.publisher.publish(TOPICS.dead_letters, [message for _, message in failed])
     found = await desk.letters.find(LetterFilter())
     assert {letter.id for letter, _ in found} == {end.event.event_id for end, _ in ends}
     assert {standing for _, standing in found} == {LetterState.OPEN}

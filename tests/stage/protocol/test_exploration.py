@@ -23,6 +23,7 @@ from tests.support.exploration.world import FAULTS, Bound
 Patch = Callable[[pytest.MonkeyPatch], None]
 
 
+@pytest.mark.slow  # for a change, one submission with any two faults
 def test_three_submissions_two_workers_and_any_fault() -> None:
     explored = explore(Bound(submissions=3, workers=2, faults=1))
     assert not explored.violation, explored
@@ -30,6 +31,13 @@ def test_three_submissions_two_workers_and_any_fault() -> None:
 
 
 @pytest.mark.parametrize("pms", PMS)
+def test_one_submission_two_workers_and_any_fault(pms: str) -> None:
+    explored = explore(Bound(submissions=1, workers=2, faults=1), pms=pms)
+    assert not explored.violation, explored
+    assert explored.states > 200
+
+
+@pytest.mark.parametrize("pms", [one if one == "find" else pytest.param(one, marks=pytest.mark.slow) for one in PMS])
 def test_one_submission_two_workers_and_any_two_faults(pms: str) -> None:
     explored = explore(Bound(submissions=1, workers=2, faults=2), pms=pms)
     assert not explored.violation, explored

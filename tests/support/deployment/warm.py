@@ -152,10 +152,12 @@ def _serve(channel: socket.socket) -> list[str]:
 
 def _import_everything() -> None:
     import forwarder
+    from forwarder.pms import registry
 
     for module in pkgutil.walk_packages(forwarder.__path__, "forwarder."):
         if ".migrations" not in module.name and not module.name.endswith("__main__"):
             importlib.import_module(module.name)
+    dict(registry.KINDS)  # reads their pages
     asyncio.run(_do_what_imports_late())
     gc.freeze()
 

@@ -53,3 +53,8 @@ ACCOUNTS: Final[Mapping[str, SimulatedAccount]] = {
     "hostaway by client credentials": SimulatedAccount("hostaway", "hostaway", {"credential": "4711:a-client-secret"}),
 }
 """What it is → the account."""
+
+REPRESENTATIVE: Final = frozenset(
+    {"beds24", "booking-sync", "cloudbeds", "generic", "hostaway", "hostify", "website-builder"}
+)
+"""One account of each adapter's code: hostify's stands for all kinds that are nothing but a page."""
