@@ -4,7 +4,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final, cast
 
 import pytest
-import structlog
 from hypothesis.stateful import run_state_machine_as_test
 
 from tests.support.machine.corners import CORNERS, live_through
@@ -13,21 +12,12 @@ from tests.support.machine.site import OPERATOR
 from tests.support.machine.worlds.store import Store, opened_store
 from tests.support.profile import TIMEOUT_SECONDS, Profile, lives, some
 
+pytestmark = pytest.mark.usefixtures("no_log_lines")
+
 EXAMPLES: Final[Mapping[str, Mapping[Profile, int]]] = {
     "sqlite": {"change": 2, "full": 50, "long": 2000},
     "postgresql": {"change": 3, "full": 15, "long": 300},
 }
-
-
-@pytest.fixture(autouse=True)
-def _quiet() -> Iterator[None]:
-    structlog.configure(processors=[drop_events])
-    yield
-    structlog.reset_defaults()
-
-
-def drop_events(_logger: object, _method: str, _event: Any) -> Any:
-    raise structlog.DropEvent
 
 
 @pytest.fixture

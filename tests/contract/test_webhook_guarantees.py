@@ -5,16 +5,16 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final, cast
 
 import pytest
-import structlog
 from hypothesis import Phase
 from hypothesis.stateful import run_state_machine_as_test
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.store.engine import open_engine
-from tests.contract.test_guarantees import drop_events
 from tests.support.machine.webhooks import WebhookLife
 from tests.support.machine.worlds.sqlite_at_once import do_at_once
 from tests.support.profile import PROFILE, TIMEOUT_SECONDS, Profile, lives
+
+pytestmark = pytest.mark.usefixtures("no_log_lines")
 
 EXAMPLES: Final[Mapping[str, Mapping[Profile, int]]] = {
     "sqlite": {"change": 10, "full": 30, "long": 3000},
@@ -22,13 +22,6 @@ EXAMPLES: Final[Mapping[str, Mapping[Profile, int]]] = {
 }
 PHASES = [Phase.generate, Phase.shrink] if PROFILE == "long" else [Phase.generate]
 """A life is short enough to be read as it is; to find a shorter one takes minutes."""
-
-
-@pytest.fixture(autouse=True)
-def _quiet() -> Iterator[None]:
-    structlog.configure(processors=[drop_events])
-    yield
-    structlog.reset_defaults()
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
+import pytest
 import pytest_asyncio
 
 from tests.fault.conftest import NewCase
@@ -48,6 +49,7 @@ async def case(
             yield new_case(service)
 
 
+@pytest.mark.slow  # `test_memory_budget.py` shows what is held
 async def test_far_more_due_than_may_be_held(case: Case, form: Form) -> None:
     """PMSs so slow that the worker holds as much as it may; and when they are quicker, it goes on with that in memory."""
     due, pushed = _DUE[form.length], _PUSHED[form.length]

@@ -1,5 +1,7 @@
 """A third of everything is cancelled once it is accepted, while workers are killed: none of it stays booked, or is booked later."""
 
+import pytest
+
 from tests.support.campaign.cancelling import Cancelling
 from tests.support.campaign.case import Case
 from tests.support.campaign.judge import Expected
@@ -7,6 +9,7 @@ from tests.support.campaign.judge import Expected
 ENDED = Expected(statuses=frozenset({"CONFIRMED", "CANCELLED"}), all_accepted=True)
 
 
+@pytest.mark.slow  # `test_exploration.py` and the state machine cancel while workers die
 async def test_cancelled_at_once_while_the_worker_is_killed(case: Case) -> None:
     cancelling = Cancelling(case.deployment)
     async with case.load(then=cancelling):

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from tests.support.campaign.case import Case
 from tests.support.campaign.judge import Expected
 from tests.support.deployment.jumping_clock import jump, launcher
@@ -9,6 +11,7 @@ from tests.support.deployment.jumping_clock import jump, launcher
 _HOUR = 3600
 
 
+@pytest.mark.slow  # the state machine sets clocks back too
 async def test_wall_clocks_that_jump(case: Case, tmp_path: Path) -> None:
     """Of two workers one's clock jumps: neither may take the other for dead. Both leases run out many times meanwhile, by that
     clock."""

@@ -65,6 +65,7 @@ async def cramped(
         yield new_case(service)
 
 
+@pytest.mark.slow  # `test_embedded.py` fills the disk of a store too
 async def test_postgresql_out_of_disk(cramped: Case, disk: SmallDisk, own_postgres: PostgresServer) -> None:
     async with cramped.load() as load:
         for _ in range(cramped.times(short=1, long=5)):

@@ -3,6 +3,8 @@
 from datetime import datetime
 from statistics import quantiles
 
+import pytest
+
 from tests.fault.conftest import NewCase
 from tests.support.campaign.case import Case
 from tests.support.campaign.form import Form
@@ -15,6 +17,7 @@ _SENT = {"short": 120, "long": 1_200}
 _MADE = {"short": 50, "long": 400}
 
 
+@pytest.mark.slow  # `tests/contract/pms/test_pms.py` shows it of each adapter
 async def test_one_pms_hangs_and_the_others_go_on(shared_service: Service, new_case: NewCase, form: Form) -> None:
     await shared_service.mend()
     sent, made = _SENT[form.length], _MADE[form.length]

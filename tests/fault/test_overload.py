@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 
 import asyncpg
 import httpx
+import pytest
 
 from tests.support.campaign.case import Case
 from tests.support.campaign.flood import Flood
@@ -44,6 +45,7 @@ async def test_more_than_can_be_published(case: Case, kafka: KafkaCluster) -> No
     _assert_small(case, "ingress")
 
 
+@pytest.mark.slow  # for a change, more than can be published is enough
 async def test_more_than_can_be_stored(case: Case) -> None:
     """The store answers nothing for a while. What needs no look-up is accepted; the worker leaves it on the log meanwhile."""
     await case.wait(case.deployment.processes["worker"].restart)

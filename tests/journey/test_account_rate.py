@@ -3,12 +3,15 @@
 import asyncio
 import time
 
+import pytest
+
 from tests.support.backends import only
 from tests.support.deployment.deployment import PATIENCE_SECONDS, Deployment, booking
 
 WORKERS, RATE, SUBMISSIONS = 3, 20.0, 100
 
 
+@pytest.mark.slow  # `tests/contract/store/test_rate_loans.py` shows it of the store
 @only("distributed")
 async def test_workers_share_an_accounts_rate(deployment: Deployment) -> None:
     for number in range(2, WORKERS + 1):

@@ -31,6 +31,7 @@ async def book(deployment: Deployment, account: str, number: int) -> str:
     return request_id
 
 
+@slow_on("distributed")
 async def test_a_cancelled_reservation_is_gone_from_the_pms_and_its_nights_are_free(deployment: Deployment) -> None:
     for kind in KINDS:
         request_id = await book(deployment, kind, 1)

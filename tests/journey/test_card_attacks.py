@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import asyncpg
+import pytest
 
 from forwarder.tenancy.sealing import Secret
 from tests.support.backends import slow_on
@@ -71,6 +72,7 @@ async def test_a_finished_cards_keys_are_gone_and_a_dead_letter_has_none(deploym
     assert (await deployment.made())["made"] == 1
 
 
+@pytest.mark.slow  # `tests/stage/worker/test_missing_secret.py` shows it of a worker
 @slow_on("embedded")
 async def test_a_mistyped_secret_is_refused_and_what_runs_beside_it_goes_on(deployment: Deployment) -> None:
     before = await _sql(deployment, "SELECT id, state FROM secrets")

@@ -170,6 +170,7 @@ async def test_submissions_are_shown_to_operators(deployment: Deployment) -> Non
     assert shown["attempts"][0]["outcome"] == "confirmed"
 
 
+@slow_on("embedded")
 async def test_each_process_stops_cleanly_and_loses_nothing(deployment: Deployment) -> None:
     """SIGTERM in the middle: what is under way finishes, the rest is given back, exit 0; the next start goes on at once."""
     await deployment.client.put(f"{deployment.url('simulate')}/generic/faults", json={"delay_ms": 200})
@@ -193,6 +194,7 @@ def test_several_processes_share_one_port_and_end_together(tmp_path: Path) -> No
         _until(lambda: not _answers(port))
 
 
+@pytest.mark.slow  # the next longest journey: several processes on one port run above
 @pytest.mark.skipif(not Path("/proc/self/net/tcp").exists(), reason="what listens is read from Linux's /proc")
 def test_several_processes_share_the_connections_out(tmp_path: Path) -> None:
     """Also when one was killed and started again. They end with exit code 0, with connections that are open and idle."""

@@ -26,7 +26,7 @@ async def submit(deployment: Deployment, role: str, body: dict[str, Any], **head
 
 
 @slow_on("embedded")
-@pytest.mark.parametrize("paid", [False, True])
+@pytest.mark.parametrize("paid", [pytest.param(False, marks=pytest.mark.slow), True])
 async def test_one_ingress_answers_it_at_once(deployment: Deployment, *, paid: bool) -> None:
     await deployment.add_account("twice", duplicate_window_seconds=WINDOW)
     body = booking(1) if paid else unpaid(1)

@@ -5,6 +5,7 @@ import signal
 
 from standardwebhooks import Webhook
 
+from tests.support.backends import slow_on
 from tests.support.deployment.deployment import Deployment, booking
 from tests.support.deployment.following import Following, begin, ended, next_line
 from tests.support.network.receiver import receiver
@@ -28,6 +29,7 @@ async def submitted(deployment: Deployment, number: int, **more: object) -> str:
     return request_id
 
 
+@slow_on("embedded")
 async def test_what_becomes_of_submissions_is_posted_signed_and_once(deployment: Deployment) -> None:
     earlier = await submitted(deployment, 1)
     async with receiver() as program:
@@ -61,6 +63,7 @@ async def test_what_becomes_of_submissions_is_posted_signed_and_once(deployment:
     assert json.loads(program.answered[-1].body)["data"]["requestId"] == earlier
 
 
+@slow_on("distributed")
 async def test_who_may_not_read_is_told_why(deployment: Deployment) -> None:
     code, out, err = await ended(listen(deployment, "http://127.0.0.1:9/in", token="fwd_live_nobody"))
     assert (code, out) == (1, "")

@@ -69,6 +69,7 @@ async def test_an_erased_guest_is_gone_and_never_booked_again(deployment: Deploy
     await _is_audited(deployment, request_id)
 
 
+@pytest.mark.slow  # `tests/contract/store/test_retention.py` shows it of the store
 @slow_on("embedded")
 async def test_what_is_not_finished_is_not_erased(deployment: Deployment) -> None:
     await deployment.command("account", "pause", "generic")

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 import httpx
+import pytest
 
 from tests.support.backends import slow_on
 from tests.support.deployment.deployment import PATIENCE_SECONDS, Deployment
@@ -20,6 +21,7 @@ async def calls(url: str, headers: Mapping[str, str], count: int) -> Counter[int
         return Counter(answer.status_code for answer in await asyncio.gather(*posts))
 
 
+@pytest.mark.slow  # `tests/contract/tenancy/test_key_usage.py` shows it of four processes
 @slow_on("embedded")
 async def test_processes_on_one_port_share_a_keys_limit(deployment: Deployment) -> None:
     deployment.add("ingress", "--processes", str(PROCESSES), role="several")

@@ -4,6 +4,8 @@ import asyncio
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.support.backends import slow_on
 from tests.support.deployment.deployment import Deployment, booking
 
@@ -11,6 +13,7 @@ ACCOUNT = "rotating"
 CREDENTIAL = {"clientId": "app", "clientSecret": "s3cr3t-of-the-app", "refreshToken": "first-refresh-token"}
 
 
+@pytest.mark.slow  # `tests/contract/pms/test_booking_sync.py` shows it of several processes
 @slow_on("embedded")
 async def test_a_worker_renews_its_tokens_and_the_next_one_goes_on(deployment: Deployment, tmp_path: Path) -> None:
     at = f"{deployment.url('simulate')}/{ACCOUNT}/booking-sync"

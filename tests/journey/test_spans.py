@@ -69,6 +69,7 @@ async def traced(site: Site, backend: Backend) -> AsyncIterator[Traced]:
         yield Traced(running, taking, webhook)
 
 
+@pytest.mark.slow  # `test_traces.py` follows a trace through the same processes
 @slow_on("embedded")
 async def test_spans_of_one_trace_are_connected_from_the_caller_to_the_webhook(
     traced: Traced, backend: Backend

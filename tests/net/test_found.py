@@ -1,16 +1,16 @@
 """Histories in which the net found what nobody had thought of, as short as they could be made."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import pytest
-import structlog
 
 from tests.support.machine.worlds.mishap import Effect
-from tests.support.net.__main__ import drop_events
 from tests.support.net.histories import Plan, Step, live
 from tests.support.net.moves.callers import Submit
 from tests.support.net.moves.infrastructure import DeliverAgain, FailOver, Strike
 from tests.support.net.world import ACCOUNTS
+
+pytestmark = pytest.mark.usefixtures("no_log_lines")
 
 FOUND: dict[str, Sequence[Step]] = {
     "recovered though its offset was not committed": [
@@ -26,13 +26,6 @@ FOUND: dict[str, Sequence[Step]] = {
         Step(FailOver(seconds=2.0), 40.0),
     ],
 }
-
-
-@pytest.fixture(autouse=True)
-def _quiet() -> Iterator[None]:
-    structlog.configure(processors=[drop_events])
-    yield
-    structlog.reset_defaults()
 
 
 @pytest.mark.parametrize("shape", ["searched", "neither"])

@@ -1,26 +1,18 @@
 """Some histories of the whole deployment, and some mutants. `make net` lives through many more."""
 
-from collections.abc import Iterator
 from typing import Final
 
 import pytest
-import structlog
 
 from tests.mutants.catalogue import MUTANTS
 from tests.mutants.hunting import hunt
-from tests.support.net.__main__ import drop_events
 from tests.support.net.histories import live, plan_of, shrink
 from tests.support.net.moves import MOVES
 from tests.support.profile import PROFILE, TIMEOUT_SECONDS
 
+pytestmark = pytest.mark.usefixtures("no_log_lines")
+
 SEEDS: Final = {"change": 3, "full": 30, "long": 1000}[PROFILE]
-
-
-@pytest.fixture(autouse=True)
-def _quiet() -> Iterator[None]:
-    structlog.configure(processors=[drop_events])
-    yield
-    structlog.reset_defaults()
 
 
 @pytest.mark.timeout(TIMEOUT_SECONDS)

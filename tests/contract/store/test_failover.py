@@ -224,7 +224,7 @@ async def test_of_several_servers_the_one_that_can_be_written_to_is_used(
         await sql(standby.url, "SELECT pg_promote()")
         async with asyncio.timeout(SOON):
             while not await succeeds(take_in(engine, 2)):
-                await asyncio.sleep(0)
+                await asyncio.sleep(0.02)
         assert (await Database(engine).lookup(port)({}))[0].port == standby.port
     finally:
         await engine.dispose()

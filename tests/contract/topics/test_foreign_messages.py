@@ -5,13 +5,12 @@ import itertools
 import json
 import re
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pytest
-import structlog
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
@@ -44,6 +43,8 @@ from tests.support.log.signers import SIGNER
 from tests.support.profile import PROFILE, some
 from tests.support.worker.worker_bench import cancellation, fresh, message_of
 from tools.contracts.messages import result_messages
+
+pytestmark = pytest.mark.usefixtures("no_log_lines")
 
 _REQUEST_ID: Final = re.compile(rb"rsv_[0-9]{32}")
 AT_A_TIME: Final = 400
@@ -94,17 +95,6 @@ def odd(message: Message) -> list[Message]:
 requests = st.lists(foreign_to(_submission, _with_card, _cancellation), min_size=1, max_size=6)
 results = st.lists(foreign_to(_result), min_size=1, max_size=4)
 letters = st.lists(foreign_to(_letter, _submission), min_size=1, max_size=30)
-
-
-@pytest.fixture(autouse=True)
-def _quiet() -> Iterator[None]:
-    structlog.configure(processors=[_drop])
-    yield
-    structlog.reset_defaults()
-
-
-def _drop(_logger: object, _method: str, _event: Any) -> Any:
-    raise structlog.DropEvent
 
 
 @pytest.fixture

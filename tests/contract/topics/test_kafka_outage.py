@@ -157,6 +157,7 @@ async def test_leaving_does_not_wait_for_brokers_that_are_gone(
         await asyncio.to_thread(kafka_to_kill.brokers[0].resume)
 
 
+@pytest.mark.slow  # three brokers; for a change, one is killed above
 async def test_of_what_is_acknowledged_while_a_leader_dies_none_is_lost_or_doubled(
     kafka_cluster: Callable[[int], KafkaCluster],
 ) -> None:

@@ -60,6 +60,7 @@ def test_the_guides_files_are_all_there(acme: Path) -> None:
     }
 
 
+@pytest.mark.slow  # the conformance kit, once more
 def test_its_tests_pass(acme: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-rs", "test_acme_fax.py"],
@@ -83,6 +84,7 @@ def test_the_kind_is_listed_with_where_it_comes_from(acme: Path) -> None:
     assert station["description"].startswith("The fax machine")
 
 
+@pytest.mark.slow  # the same
 def test_the_command_finds_that_it_keeps_its_word(acme: Path, gateway: str, tmp_path: Path) -> None:
     (tmp_path / "key").write_text(f"{KEY}\n")
     options = ["--base-url", gateway, "--credential-file", str(tmp_path / "key")]
@@ -92,6 +94,7 @@ def test_the_command_finds_that_it_keeps_its_word(acme: Path, gateway: str, tmp_
     assert [result["verdict"] for result in json.loads(done.stdout)] == ["passed"] * 3
 
 
+@pytest.mark.slow  # a whole deployment; for a change, the kind is found and listed
 async def test_a_reservation_goes_through_it(
     acme: Path, gateway: str, tmp_path: Path, real_servers: RealServers
 ) -> None:

@@ -33,6 +33,7 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
+@pytest.mark.slow  # programs of guides are for `make guides`
 async def test_the_guides_program_books_and_the_tour_ends(desk: Path, running: Mapping[str, str]) -> None:
     printed = await asyncio.to_thread(_run, desk, running, "book.py")
     assert printed[0].startswith("booked as ")

@@ -67,15 +67,20 @@ def test_the_list_of_commands_imports_none_of_them() -> None:
             "ingress",
             ["forwarder.worker.service", "forwarder.query", "forwarder.notifier.service", *PMS],
         ),
-        (
+        pytest.param(
             "query",
             ["forwarder.worker.service", "forwarder.ingress", "forwarder.notifier.service", *PMS],
+            marks=pytest.mark.slow,
         ),
         (
             "worker",
             ["forwarder.ingress", "forwarder.query", "forwarder.notifier.service", "tools.contracts.openapi"],
         ),
-        ("notifier", ["forwarder.worker.service", "forwarder.ingress", "forwarder.query", *PMS]),
+        pytest.param(
+            "notifier",
+            ["forwarder.worker.service", "forwarder.ingress", "forwarder.query", *PMS],
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_a_stage_imports_nothing_of_the_others(stage: str, foreign: list[str]) -> None:

@@ -7,6 +7,8 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import pytest
+
 from forwarder.observability.log_writer import MAX_WAITING_CHARACTERS, WriterThread, unblocked
 from forwarder.observability.metrics import LOG_LINES_DROPPED
 
@@ -91,14 +93,14 @@ print("done", flush=True)
 """
 
 
-def test_a_process_whose_log_nobody_reads_works_and_ends() -> None:
-    for style in ("json", "pretty"):
-        with subprocess.Popen(
-            [sys.executable, "-c", PROGRAM, style], stdout=subprocess.PIPE, stderr=subprocess.PIPE
-        ) as process:
-            assert process.stdout is not None
-            assert process.stdout.readline() == b"done\n"
-            assert process.wait(60) == 0
+@pytest.mark.parametrize("style", ["json", pytest.param("pretty", marks=pytest.mark.slow)])
+def test_a_process_whose_log_nobody_reads_works_and_ends(style: str) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, style], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"done\n"
+        assert process.wait(60) == 0
 
 
 def test_the_last_lines_are_written_before_a_process_ends() -> None:

@@ -134,7 +134,7 @@ def count_of(where: Where) -> float:
 async def until(met: Callable[[], Awaitable[object]]) -> None:
     async with asyncio.timeout(PATIENCE_SECONDS):
         while not await met():
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0.03)
 
 
 @dataclass

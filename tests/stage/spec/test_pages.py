@@ -161,19 +161,19 @@ BAD_NUMBERS = [
 ]
 
 
-@pytest.mark.parametrize("value", [*BAD_NUMBERS, ""])
-async def test_a_limit_that_is_none_is_400(house: Stages, value: str) -> None:
-    assert _faults(await house.client.get(f"{PATH}?limit={value}")) == {
-        "/limit": ("out_of_range", "must be a whole number from 1; a page has at most 200 items")
-    }
+async def test_a_limit_that_is_none_is_400(house: Stages) -> None:
+    for value in (*BAD_NUMBERS, ""):
+        assert _faults(await house.client.get(f"{PATH}?limit={value}")) == {
+            "/limit": ("out_of_range", "must be a whole number from 1; a page has at most 200 items")
+        }, value
 
 
-@pytest.mark.parametrize("value", [*BAD_NUMBERS, "9223372036854775808", "9" * 5000])
 @pytest.mark.parametrize("name", ["cursor", "cursors"])
-async def test_a_cursor_that_is_none_is_400(house: Stages, name: str, value: str) -> None:
-    assert _faults(await house.client.get(f"{PATH}?{name}={value}")) == {
-        "/cursor": ("out_of_range", "must be a whole number from 1 to 9223372036854775807, or empty for the first page")
-    }
+async def test_a_cursor_that_is_none_is_400(house: Stages, name: str) -> None:
+    detail = "must be a whole number from 1 to 9223372036854775807, or empty for the first page"
+    for value in (*BAD_NUMBERS, "9223372036854775808", "9" * 5000):
+        found = _faults(await house.client.get(f"{PATH}?{name}={value}"))
+        assert found == {"/cursor": ("out_of_range", detail)}, value
 
 
 @pytest.mark.parametrize(

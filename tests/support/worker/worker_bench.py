@@ -221,13 +221,13 @@ class Bench:
                 ]
                 if len(rows) >= count:
                     return rows
-                await asyncio.sleep(0.01)
+                await asyncio.sleep(0.03)
 
     async def taken_in(self) -> None:
         """Return once the workers' group is past all that is on the requests topic."""
         async with asyncio.timeout(PATIENCE_SECONDS):
             while await asyncio.to_thread(self._behind):
-                await asyncio.sleep(0.01)
+                await asyncio.sleep(0.03)
 
     def _behind(self) -> bool:
         """As the log's file has it: the group has one consumer, which is the worker's."""
