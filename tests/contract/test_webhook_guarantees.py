@@ -17,8 +17,8 @@ from tests.support.profile import PROFILE, TIMEOUT_SECONDS, Profile, lives
 pytestmark = pytest.mark.usefixtures("no_log_lines")
 
 EXAMPLES: Final[Mapping[str, Mapping[Profile, int]]] = {
-    "sqlite": {"change": 10, "full": 30, "long": 3000},
-    "postgresql": {"change": 3, "full": 5, "long": 300},
+    "sqlite": {"change": 4, "full": 30, "long": 3000},
+    "postgresql": {"change": 2, "full": 5, "long": 300},
 }
 PHASES = [Phase.generate, Phase.shrink] if PROFILE == "long" else [Phase.generate]
 """A life is short enough to be read as it is; to find a shorter one takes minutes."""

@@ -136,7 +136,9 @@ async def failed_then_replayed_and_lost(loss: Loss, account: str) -> Submission:
     return one
 
 
-@pytest.mark.parametrize("account", ["keyed", "searched", "blind"])
+@pytest.mark.parametrize(
+    "account", ["searched", *(pytest.param(name, marks=pytest.mark.slow) for name in ("keyed", "blind"))]
+)
 @slow_on("distributed")
 def test_a_dead_letter_that_was_put_back_after_the_snapshot_is_possibly_sent(
     account: str, backend: Backend, log: Log, migrated_url: str, request: pytest.FixtureRequest

@@ -131,7 +131,9 @@ async def change(engine: AsyncEngine, statement: str, *, by: str = "tenancy") ->
 
 
 @pytest.mark.parametrize("sqlstate", ["25006", "57P01", "57P03", "08006", "08003"])
-@pytest.mark.parametrize("when", ["IMMEDIATE", "DEFERRED"])  # in the statement, or in COMMIT
+@pytest.mark.parametrize(
+    "when", [pytest.param("IMMEDIATE", marks=pytest.mark.slow), "DEFERRED"]
+)  # in the statement, or in COMMIT
 async def test_what_says_that_the_server_is_not_the_right_one_ends_the_connection(
     sqlstate: str, when: str, url: str, engine: AsyncEngine
 ) -> None:
@@ -274,7 +276,7 @@ def _copy(server: PostgresServer, standby: PostgresServer) -> None:
 
 
 @pytest.mark.parametrize("sqlstate", ["53100", "58030"])
-@pytest.mark.parametrize("when", ["IMMEDIATE", "DEFERRED"])
+@pytest.mark.parametrize("when", [pytest.param("IMMEDIATE", marks=pytest.mark.slow), "DEFERRED"])
 async def test_a_write_that_finds_the_disk_full_is_counted_for_the_readiness_check(
     sqlstate: str, when: str, url: str, engine: AsyncEngine
 ) -> None:

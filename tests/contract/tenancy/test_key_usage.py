@@ -83,7 +83,7 @@ class Processes:
         return max(sum(start <= moment < start + seconds for moment in moments) for start in moments)
 
 
-@pytest.mark.parametrize("calls_a_second", [10, 400])
+@pytest.mark.parametrize("calls_a_second", [10, pytest.param(400, marks=pytest.mark.slow)])
 async def test_four_processes_keep_to_the_limit_within_what_is_promised(
     calls_a_second: int, clock: ManualClock, usage: SqlUsage
 ) -> None:

@@ -48,7 +48,7 @@ pytestmark = pytest.mark.usefixtures("no_log_lines")
 
 _REQUEST_ID: Final = re.compile(rb"rsv_[0-9]{32}")
 AT_A_TIME: Final = 400
-ONE_IN: Final = 4
+ONE_IN: Final = 8
 """For a change. It has no divisor in common with the number of odd values (27) or contents (7), so each of them is still used."""
 EXAMPLES: Final = {"embedded": 5, "distributed": 3} if PROFILE == "change" else {"embedded": 15, "distributed": 5}
 

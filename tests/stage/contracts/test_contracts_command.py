@@ -11,6 +11,7 @@ from tools.contracts.files import generated_files
 RELEASED = "schemas/released"
 
 
+@pytest.mark.slow  # `make check` looks at this too
 def test_what_is_published_is_what_the_code_says() -> None:
     check()
 

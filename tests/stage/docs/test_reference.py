@@ -11,6 +11,7 @@ from tools.reference.log_events import MEANINGS, log_events_page
 from tools.reference.settings import descriptions
 
 
+@pytest.mark.slow  # `make check` looks at this too
 def test_the_pages_are_what_the_code_says() -> None:
     assert outdated() == []
     assert main(["check"]) == 0

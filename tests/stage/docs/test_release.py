@@ -39,6 +39,7 @@ def distributions(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return built(HOME, tmp_path_factory.mktemp("dist"))
 
 
+@pytest.mark.slow  # builds them; `make release-check` installs them too
 def test_wheels_have_all_of_the_package_and_say_what_they_are(distributions: list[Path]) -> None:
     wheels = [path for path in distributions if path.suffix == ".whl"]
     assert len(distributions) == 6

@@ -44,7 +44,7 @@ from tests.support.pms.kinds.mapped import LODGIFY_LIKE, mapping_of
 from tests.support.profile import Profile, lives
 from tests.support.simulator.server import booking
 
-LIVES: Final[Mapping[Profile, int]] = {"change": 20, "full": 5_000, "long": 100_000}
+LIVES: Final[Mapping[Profile, int]] = {"change": 10, "full": 5_000, "long": 100_000}
 PACKAGE: Final = Path(forwarder.pms.kinds.__file__).parents[3]
 NOW: Final = datetime(2027, 1, 1, tzinfo=UTC)
 OURS: Final = booking()

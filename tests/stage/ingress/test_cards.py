@@ -75,7 +75,7 @@ def _open_cards() -> int:
     return sum(type(each) is CardDetails for each in gc.get_objects())  # `isinstance` takes pydantic ten times as long
 
 
-@pytest.mark.parametrize("pieces", [1, 2])
+@pytest.mark.parametrize("pieces", [pytest.param(1, marks=pytest.mark.slow), 2])
 async def test_while_the_log_is_waited_for_the_card_is_not_open_in_memory(house: Stages, pieces: int) -> None:
     house.log.acknowledging.clear()
     body = json.dumps(BOOKING_ENGINE | {"cardDetails": CARD}).encode()

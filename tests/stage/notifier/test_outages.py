@@ -85,7 +85,7 @@ async def test_a_dead_endpoint_s_crowd_does_not_prolong_its_trying() -> None:
     hooks = Hooks(NotifierSettings(max_backoff_seconds=900.0))
     endpoint_id = await hooks.add("dead")
     hooks.sender.answers[url("dead")] = [FAILING]
-    await hooks.queued(endpoint_id, *range(200))
+    await hooks.queued(endpoint_id, *range(100))
     await hooks.work(RETRY_FOR / timedelta(days=1) - 0.1)
     assert await _disabled_reason(hooks, endpoint_id) is None
     await hooks.work(2)

@@ -251,7 +251,7 @@ MUTATIONS = {
 }
 
 
-@pytest.mark.parametrize("rule", some(list(MUTATIONS), 3))
+@pytest.mark.parametrize("rule", some(list(MUTATIONS), 6))
 def test_each_rule_taken_back_is_found(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
     before, after = MUTATIONS[rule]
     source = Path(original.__file__).read_text()
