@@ -91,7 +91,7 @@ async def consume(settings: Settings) -> None:
 
 async def main() -> None:
     """Until SIGTERM."""
-    task = asyncio.ensure_future(consume(Settings()))
+    task = asyncio.ensure_future(consume(Settings.given()))
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     try:
         await task

@@ -54,7 +54,7 @@ class Reservation(BaseModel):
 @asynccontextmanager
 async def lifespan(app: FastAPI) -> AsyncIterator[None]:
     """One producer for the whole process."""
-    app.state.settings = Settings()
+    app.state.settings = Settings.given()
     async with AIOKafkaProducer(
         bootstrap_servers=app.state.settings.kafka, acks="all", enable_idempotence=True
     ) as app.state.producer:

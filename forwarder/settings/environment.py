@@ -4,8 +4,7 @@ import re
 from pathlib import Path
 from typing import Annotated, Final
 
-from pydantic import AfterValidator, Field, SecretStr
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import AfterValidator, ConfigDict, Field, SecretStr
 
 from forwarder.observability.logging import LogFormat
 from forwarder.pms.encryption import Plaintext
@@ -28,13 +27,13 @@ def _proxy(given: SecretStr) -> SecretStr:
     return given
 
 
-class Environment(AccessVariables, BaseSettings):
+class Environment(AccessVariables):
     """The variables, each `FORWARDER_` and the field's name in capitals. Times are in seconds.
 
     The docstrings are the texts of docs/reference/settings.md: run `python -m tools.reference write` after a change.
     """
 
-    model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, env_ignore_empty=True, extra="ignore")
+    model_config = ConfigDict(frozen=True, extra="ignore", validate_default=True)
 
     kafka_bootstrap_servers: str | None = None
     """Kafka brokers. Set together with `FORWARDER_DATABASE_URL`, or leave both out to run embedded."""

@@ -2,7 +2,7 @@
 
 import os
 import socket
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -153,9 +153,18 @@ def read_settings() -> Settings:
     """The settings from the environment. Raises `BadSettings`."""
     _refuse_unknown(os.environ)
     try:
-        return replace(settings_of(Environment()), trace_export=trace_export_of(os.environ))
+        return replace(settings_of(_environment_of(os.environ)), trace_export=trace_export_of(os.environ))
     except ValidationError as error:
         raise BadSettings("\n".join(_in_words(error))) from None
+
+
+def _environment_of(variables: Mapping[str, str]) -> Environment:
+    """Our variables, in capitals or not. An empty one counts as not set."""
+    ours = {name.upper(): value for name, value in variables.items() if value}
+    given = {
+        name: ours[f"{PREFIX}{name.upper()}"] for name in Environment.model_fields if f"{PREFIX}{name.upper()}" in ours
+    }
+    return Environment.model_validate(given)
 
 
 def settings_of(environment: Environment) -> Settings:
