@@ -15,10 +15,9 @@ def test_it_applies(mutant: Mutant) -> None:
     compile(mutated(mutant), mutant.path, "exec")
 
 
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.id)
-def test_it_is_looked_for_where_moves_and_a_pms_are(mutant: Mutant) -> None:
-    assert set(mutant.moves) <= _KINDS
-    assert mutant.shape in SHAPES
+def test_each_is_looked_for_where_moves_and_a_pms_are() -> None:
+    assert {move for mutant in MUTANTS for move in mutant.moves} <= _KINDS
+    assert {mutant.shape for mutant in MUTANTS} <= set(SHAPES)
 
 
 def test_they_have_names_of_their_own() -> None:

@@ -71,21 +71,21 @@ def _fields(request: dict[str, Any], path: str = "") -> list[str]:
 WITH_CARD = {**BOOKING_ENGINE, "cardDetails": {"cardNumber": "4111111111111111", "cvv": "123"}}
 
 
-@pytest.mark.parametrize("field", _fields(WITH_CARD))
 @pytest.mark.parametrize("separators", [(",", ":"), (" ,\n", "\t:\r\n ")])
 @pytest.mark.parametrize("spelt", [lambda name: name, lambda name: f"\\u{ord(name[0]):04x}{name[1:]}"])
-def test_no_field_may_come_twice_however_it_is_written(field: str, separators: Any, spelt: Any) -> None:
-    whole = json.loads(json.dumps(WITH_CARD))
-    *way, name = field.split(".")
-    place = whole
-    for step in way:
-        place = place[step]
-    place["again"] = place[name]
-    body = json.dumps(whole, separators=separators).replace('"again"', f'"{spelt(name)}"')
+def test_no_field_may_come_twice_however_it_is_written(separators: Any, spelt: Any) -> None:
     once = json.dumps(WITH_CARD, separators=separators)
     assert not isinstance(read_request("booking-engine", once.encode()), list)
-    with pytest.raises(MalformedJson, match="one name twice"):
-        read_request("booking-engine", body.encode())
+    for field in _fields(WITH_CARD):
+        whole = json.loads(json.dumps(WITH_CARD))
+        *way, name = field.split(".")
+        place = whole
+        for step in way:
+            place = place[step]
+        place["again"] = place[name]
+        body = json.dumps(whole, separators=separators).replace('"again"', f'"{spelt(name)}"')
+        with pytest.raises(MalformedJson, match="one name twice"):
+            read_request("booking-engine", body.encode())
 
 
 @pytest.mark.parametrize("field", ["propertyId", "numberOfGuests", "totalPrice", "notes", "guest.phone", "unknown"])

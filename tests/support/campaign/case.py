@@ -34,7 +34,7 @@ FIRST_MADE = {"short": 20, "long": 40}
 RATES = {"short": 150.0, "long": 60.0}
 """Submissions a second. Many faults take minutes: what flows meanwhile is to be read whole again by the judge. Short ones find two
 or three pushes under way at any time."""
-RATES_AFTERWARDS = {"short": 40.0, "long": 60.0}
+RATES_AFTERWARDS = {"short": 20.0, "long": 60.0}
 """Once there are enough, for as long as the fault takes: something is under way all the same."""
 KINDS = ("generic", "generic", "booking-sync", "website-builder")
 """Of the case's accounts: PMSs that take a key, and one that can only be searched."""
