@@ -43,6 +43,7 @@ async def _cut_every_half_second(
     return cuts
 
 
+@pytest.mark.slow  # `tests/stage/pms/http/test_transport.py` shows it of each connection
 async def test_what_is_pushed_is_never_given_back_as_not_sent(postgres: PostgresServer, form: Form) -> None:
     """One recorder, as a worker uses it: an intake, a sweep, and pushes that are under way for a while."""
     await asyncio.to_thread(postgres.start)

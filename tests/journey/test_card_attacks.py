@@ -44,6 +44,7 @@ async def test_a_credential_does_not_go_to_an_address_that_was_written_into_the_
     assert (await deployment.made())["made"] == made
 
 
+@pytest.mark.slow  # `tests/contract/tenancy/test_card_shredding.py` shows it of the store
 @slow_on("embedded")
 async def test_a_finished_cards_keys_are_gone_and_a_dead_letter_has_none(deployment: Deployment) -> None:
     answer = await deployment.submit("generic", booking(1, cardDetails=CARD), Prefer="wait=20")

@@ -25,8 +25,9 @@ async def submit(deployment: Deployment, role: str, body: dict[str, Any], **head
     )
 
 
+@pytest.mark.slow  # the next one is harder: another ingress, another worker
 @slow_on("embedded")
-@pytest.mark.parametrize("paid", [pytest.param(False, marks=pytest.mark.slow), True])
+@pytest.mark.parametrize("paid", [False, True])
 async def test_one_ingress_answers_it_at_once(deployment: Deployment, *, paid: bool) -> None:
     await deployment.add_account("twice", duplicate_window_seconds=WINDOW)
     body = booking(1) if paid else unpaid(1)

@@ -15,6 +15,7 @@ from standardwebhooks import Webhook
 from forwarder.assembly.backend import open_log
 from forwarder.settings import Settings
 from forwarder.topics.port import Log, Message, Publisher
+from tests.support.backends import slow_on
 from tests.support.deployment.deployment import Site
 from tests.support.deployment.following import begin, ended, next_line
 from tests.support.deployment.site import settings_of
@@ -95,6 +96,7 @@ async def test_it_follows_passes_over_what_it_cannot_read_and_ends_when_it_is_to
     assert "\x1b" not in err
 
 
+@slow_on("distributed")
 async def test_it_ends_in_silence_when_nobody_reads_any_more(topic: Topic) -> None:
     await topic.publish(EVENTS["confirmed"])
     following = begin(topic.site, "--from", "beginning", command=TAIL)
@@ -104,6 +106,7 @@ async def test_it_ends_in_silence_when_nobody_reads_any_more(topic: Topic) -> No
     assert await ended(following) == (0, "", "")
 
 
+@slow_on("distributed")
 async def test_without_the_topic_it_says_what_makes_it(site: Site) -> None:
     code, out, err = await ended(begin(site, command=TAIL))
     assert (code, out) == (1, "")
@@ -128,6 +131,7 @@ async def test_what_is_listened_for_is_posted_signed_and_in_order_and_the_answer
     assert "skipped" in err
 
 
+@slow_on("distributed")
 async def test_a_program_that_is_not_there_is_told_of_and_waited_for(topic: Topic) -> None:
     await topic.publish(EVENTS["confirmed"])
     (port,) = free_ports(1)

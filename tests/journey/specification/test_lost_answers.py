@@ -114,6 +114,7 @@ async def test_what_was_wanted_is_made_once(deployment: Deployment) -> None:
         await _assert_all_made_once(deployment, proxy, service)
 
 
+@pytest.mark.slow  # the one above loses answers too, and `test_main_job.py` kills a worker
 @pytest.mark.timeout(TIMEOUT_SECONDS)
 @only("distributed")
 async def test_also_by_two_ingresses_and_a_worker_that_is_killed(deployment: Deployment) -> None:
