@@ -77,6 +77,7 @@ _HEXADECIMAL: Final = re.compile(
         00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}                                             # a W3C traceparent
       | (?=(?:[0-9-]{0,32}[a-f]){4}) [0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}              # a UUID
       | (?=(?:[0-9]*[a-f]){4}) [0-9a-f]{32,}                                                 # a hash, a key, a signature
+      | req_ (?=(?:[0-9]*[a-f]){4}) [0-9a-f]{24}                                             # our id of an HTTP request
       ) (?![0-9a-z])
     """,
     re.IGNORECASE | re.VERBOSE,

@@ -18,6 +18,8 @@ WAITING = {"keeps-its-time", "leaves-nothing-open"}
 """Checks that mostly wait, by their names: all accounts are put to them side by side."""
 
 OF_THE_CODE = {
+    "can-be-cancelled",
+    "cancels-truly",
     "follows-no-redirect",
     "hides-cards",
     "hides-the-credential",

@@ -322,6 +322,7 @@ def test_no_hash_and_no_key_is_taken_for_one() -> None:
     [
         "booking-c70fe002-4d4a-4609-8623-54170730daf9",
         "order_30916e477d5cef6e38356696020546cb",
+        "req_b0cfb6cd4412421764476de0",
         f"v1,{NUMBER}abcdef0123456789",
         f"00-{NUMBER}abcdef0123456789-00f067aa0ba902b7-01",
     ],

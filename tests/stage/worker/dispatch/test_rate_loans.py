@@ -117,7 +117,12 @@ LIMITS: Mapping[str, Limits] = {
 }
 
 
-@pytest.mark.parametrize("workers", [1, 2, 4])
+SOME_WORKERS = pytest.mark.parametrize(
+    "workers", [pytest.param(1, marks=pytest.mark.slow), 2, pytest.param(4, marks=pytest.mark.slow)]
+)
+
+
+@SOME_WORKERS
 @pytest.mark.parametrize("published", LIMITS.values(), ids=LIMITS)
 async def test_workers_together_keep_to_a_published_limit_and_use_most_of_it(published: Limits, workers: int) -> None:
     async with _site(workers, published) as site:
@@ -130,7 +135,7 @@ async def test_workers_together_keep_to_a_published_limit_and_use_most_of_it(pub
         assert len(sent) >= 0.8 * tightest.requests * 180.0 / max(tightest.seconds, 180.0 * tightest.requests / 100)
 
 
-@pytest.mark.parametrize("workers", [1, 2, 4])
+@SOME_WORKERS
 @pytest.mark.parametrize("rate", [0.5, 20.0, 400.0])
 async def test_an_accounts_own_rate_is_that_of_all_workers_together(rate: float, workers: int) -> None:
     async with _site(workers, Limits()) as site:
