@@ -43,7 +43,8 @@ EXIST = [
 
 @pytest.mark.parametrize("body", EXIST)
 def test_that_our_reference_exists_is_a_yes(body: str) -> None:
-    for status, outcome in product([200, 400, 409, 422], [NO, LATER]):
+    outcomes: Sequence[Outcome] = (NO, LATER)
+    for status, outcome in product([200, 400, 409, 422], outcomes):
         read = read_again(outcome, Response(status, content=body.encode()), OURS)
         assert isinstance(read, InDoubt)
         assert (read.reason, read.made, read.status) == ("pms_has_it", True, status)
