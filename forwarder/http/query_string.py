@@ -11,7 +11,7 @@ from starlette.types import Scope
 
 from forwarder.reservation.checks.card_numbers import mask
 from forwarder.reservation.problems import requests
-from forwarder.reservation.problems.problem import Fault, Problem
+from forwarder.reservation.problems.problem import Fault, Problem, pointer_to
 from forwarder.reservation.spelling import nearest
 
 Parameters = Mapping[str, Sequence[str]]
@@ -48,5 +48,5 @@ def _unknown(name: str, known: Collection[str]) -> Fault:
     else:
         hint = f"there are {', '.join(sorted(known))}" if known else "this operation takes none"
     # The name may be anything, a card number too.
-    shown = mask(name)[:_MAX_SHOWN].replace("~", "~0").replace("/", "~1")
-    return Fault(f"/{shown}", "unknown_parameter", f"is no query parameter of this operation: {hint}")
+    shown = pointer_to(mask(name)[:_MAX_SHOWN])
+    return Fault(shown, "unknown_parameter", f"is no query parameter of this operation: {hint}")

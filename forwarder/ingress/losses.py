@@ -6,6 +6,7 @@ from typing import Any, Final, NamedTuple
 from forwarder.pms.port import AccountConnection, Loss, Preview
 from forwarder.reservation.checks.card_numbers import mask
 from forwarder.reservation.checks.fields import Reading, UnknownField
+from forwarder.reservation.problems.problem import pointer_to
 from forwarder.reservation.spelling import nearest
 from forwarder.reservation.usual import AnyRequest, given
 from forwarder.tenancy.port import Account
@@ -84,10 +85,9 @@ def _of_field(kind: str, loss: Loss) -> CallerWarning:
 
 def _ignored(field: UnknownField) -> CallerWarning:
     # The name may be anything, a card number too.
-    name = mask(field.name)[:_MAX_NAME]
+    pointer = field.place + pointer_to(mask(field.name)[:_MAX_NAME])
     meant = nearest(field.name, field.known)
     hint = "" if meant is None else f" Did you mean {meant}?"
-    pointer = f"{field.place}/{name.replace('~', '~0').replace('/', '~1')}"
     return CallerWarning("unknown_field", pointer, f"There is no such field; it was ignored.{hint}")
 
 

@@ -128,12 +128,12 @@ class EndpointRunner:
         if endpoint is None or not endpoint.enabled:
             await self._queue.stop(endpoint_id, now=self._clock.now())
             return False
-        secrets = self._poster.secrets_of(endpoint)
+        opened = self._poster.opened(endpoint)
         claimed = await self._claim(endpoint_id)
         if not claimed:
             return False
         failing = self._backoff.failing_seconds(endpoint_id)
-        posts = (self._poster.post(endpoint, secrets, one, failing_seconds=failing) for one in claimed)
+        posts = (self._poster.post(opened, one, failing_seconds=failing) for one in claimed)
         results = await asyncio.gather(*posts, return_exceptions=True)
         for error in results:
             if isinstance(error, BaseException):

@@ -1,5 +1,6 @@
 """Result events as customers receive them. Pure."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -27,20 +28,26 @@ class Event:
     id: str
     type: str
     workspace_id: str
+    account_id: str
+    property_id: str
     body: str = field(repr=False)
     trace: str | None = None
 
 
 def decode_event(message: Message) -> Event:
     """The event in a message of the results topic. Raises `Undecodable`."""
-    workspace_id = decode_data(message).get("workspaceId")
+    data = decode_data(message)
+    workspace_id, account_id = data.get("workspaceId"), data.get("integrationAccountId")
+    reservation = data.get("reservation")
+    property_id = reservation.get("propertyId", "") if isinstance(reservation, Mapping) else ""
     attributes = [header(message.headers, name) for name in ("ce_id", "ce_type", "ce_time")]
     if not isinstance(workspace_id, str) or not all(attributes):
         raise Undecodable("not a result event: it has no workspace, id, type or time")
     event_id, kind, time = (each or "" for each in attributes)
     if not (_is_id(workspace_id, MAX_ID) and _is_id(event_id, _MAX_EVENT_ID) and _is_id(kind, MAX_ID)):
         raise Undecodable("not a result event: an identifier is too long or has U+0000")
-    return Event(event_id, kind, workspace_id, body_of(kind, time, message.value.decode()), trace_of(message.headers))
+    body = body_of(kind, time, message.value.decode())
+    return Event(event_id, kind, workspace_id, str(account_id), str(property_id), body, trace_of(message.headers))
 
 
 def _is_id(text: str, max_length: int) -> bool:

@@ -109,7 +109,7 @@ class Intake:
             for message, event in received
             for endpoint in endpoints
             if endpoint.workspace_id == event.workspace_id
-            and endpoint.takes(event.type)
+            and endpoint.takes(kind=event.type, account_id=event.account_id, property_id=event.property_id)
             and message.timestamp_ms >= int(endpoint.created_at.timestamp() * 1000)
         ]
 

@@ -4,11 +4,12 @@ Disables an endpoint that returns 410, or to which every post has failed for day
 """
 
 import random
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 import structlog
+from pydantic_core import from_json
 
 from forwarder.notifier.policy import Decision, adjusted_start, attempt_of, decide
 from forwarder.observability import metrics
@@ -20,13 +21,22 @@ from forwarder.reservation.failures import INTERNAL_ERROR
 from forwarder.store.deliveries import DeliveryQueue, DueDelivery, TriedDelivery
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.tenancy.port import Disabled, Endpoint, EndpointReader, TenancyUnavailable, Unsealer
-from forwarder.tenancy.sealing import of_webhook_secret
+from forwarder.tenancy.sealing import of_webhook_headers, of_webhook_secret
 from forwarder.webhooks.port import EndpointResponse, NoResponse, PostResult, Sender
 from forwarder.webhooks.signature import signed_headers
 
 _log = structlog.get_logger(__name__)
 
 _HEADERS = {"content-type": "application/json", "user-agent": "reservation-forwarder"}
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """An endpoint with its secrets and headers, unsealed."""
+
+    endpoint: Endpoint
+    secrets: Sequence[str] = field(repr=False)
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
 class Poster:
@@ -58,21 +68,24 @@ class Poster:
             blame=Blame(Where.WEBHOOK_RECORDS, clock.sleep),
         )
 
-    def secrets_of(self, endpoint: Endpoint) -> Sequence[str]:
-        """The secrets that sign for the endpoint now: its own, and earlier ones during a rotation."""
+    def opened(self, endpoint: Endpoint) -> Opened:
+        """The secrets that sign for the endpoint now (its own, and earlier ones during a rotation), and its headers."""
         now = self._clock.now()
         sealed = [endpoint.secret, *(each.secret for each in endpoint.previous if now < each.until)]
-        return [self._unsealer.open_text(one, of_webhook_secret(endpoint.id)) for one in sealed]
+        secrets = [self._unsealer.open_text(one, of_webhook_secret(endpoint.id)) for one in sealed]
+        if endpoint.headers is None:
+            return Opened(endpoint, secrets)
+        headers = self._unsealer.open_text(endpoint.headers, of_webhook_headers(endpoint.id, endpoint.url))
+        return Opened(endpoint, secrets, from_json(headers))
 
-    async def post(
-        self, endpoint: Endpoint, secrets: Sequence[str], delivery: DueDelivery, *, failing_seconds: float
-    ) -> Decision:
+    async def post(self, opened: Opened, delivery: DueDelivery, *, failing_seconds: float) -> Decision:
         """Posts `delivery` and records the result. `failing_seconds`: how long every post to the endpoint has failed. An unexpected
         exception counts as a failed post."""
         started, began = self._clock.now(), self._clock.monotonic()
+        endpoint = opened.endpoint
         try:
             delivery = _with_adjusted_start(delivery, started, failing_seconds)
-            result = await self._send(endpoint, secrets, delivery, started)
+            result = await self._send(opened, delivery, started)
         except (StoreUnavailable, TenancyUnavailable):
             raise
         except FAULTS as error:  # as said
@@ -109,13 +122,18 @@ class Poster:
         await self._records.submit(decision.tried)
         return decision
 
-    async def _send(
-        self, endpoint: Endpoint, secrets: Sequence[str], delivery: DueDelivery, started: datetime
-    ) -> PostResult:
+    async def _send(self, opened: Opened, delivery: DueDelivery, started: datetime) -> PostResult:
         body = delivery.body.encode()
-        signed = signed_headers(secrets, message_id=delivery.event_id, timestamp=int(started.timestamp()), body=body)
+        signed = signed_headers(
+            opened.secrets,
+            message_id=delivery.event_id,
+            timestamp=int(started.timestamp()),
+            body=body,
+            asymmetric=opened.endpoint.asymmetric,
+        )
         traced = () if delivery.trace is None else trace_headers(delivery.trace)
-        return await self._sender.post(endpoint.url, {**_HEADERS, **signed, **dict(traced)}, body)
+        headers = {**opened.headers, **_HEADERS, **signed, **dict(traced)}
+        return await self._sender.post(opened.endpoint.url, headers, body)
 
     async def disable_if_dead(self, endpoint: Endpoint, decisions: Sequence[Decision]) -> None:
         """Disables the endpoint if it returned 410, or accepted nothing for as long as one of these deliveries was tried."""

@@ -4,21 +4,24 @@
 All methods may raise `NotKnown`, `TenancyUnavailable` and `StoreUnavailable`, in addition to the errors they name.
 """
 
+import re
 import secrets
-from collections.abc import AsyncIterator, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Any, Final, TypedDict, Unpack
 
 from pydantic_core import to_json
 
 from forwarder.notifier.events import EVENT_TYPES, TEST_EVENT, body_of
 from forwarder.oversight.audit import Audit, Operation
 from forwarder.process.clock import Clock, iso
+from forwarder.reservation.checks.card_numbers import find
 from forwarder.store.deliveries import DeliveryEntry, DeliveryLog, DeliveryStatus, NewDelivery
 from forwarder.tenancy.port import Disabled, Endpoint, EndpointAdmin, NotKnown, Sealer
-from forwarder.tenancy.sealing import of_webhook_secret
+from forwarder.tenancy.sealing import of_webhook_headers, of_webhook_secret, origin_of
 from forwarder.webhooks.port import Targets
 from forwarder.webhooks.signature import new_secret
 
@@ -26,6 +29,17 @@ MAX_OVERLAP_SECONDS: Final = 7 * 24 * 60 * 60
 DEFAULT_OVERLAP_SECONDS: Final = 24 * 60 * 60
 _MAX_ID: Final = 2**63 - 1
 _MAX_DESCRIPTION: Final = 500
+_LISTS: Final = frozenset({"types", "account_ids", "property_ids"})
+_NO_HEADERS: Final = {"headers": None, "header_names": None}
+MAX_HEADERS: Final = 10
+MAX_HEADER_VALUE: Final = 2000
+_HEADER_NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
+_HEADER_VALUE: Final = re.compile(r"[!-~]([ -~]*[!-~])?")
+_RESERVED: Final = frozenset(
+    "accept-encoding connection expect host keep-alive te traceparent tracestate trailer transfer-encoding upgrade "
+    "user-agent".split()
+)
+_RESERVED_PREFIXES: Final = ("content-", "proxy-", "webhook-")
 
 
 class EndpointDisabled(RuntimeError):
@@ -36,11 +50,29 @@ class UnknownType(ValueError):
     """There is no event of that type. The message lists the existing types."""
 
 
-class Unchanged:
-    """Marks a field that stays as it is, where None means something else."""
+class BadHeaders(ValueError):
+    """Headers that cannot be sent. `faults`: for each name a stable code and what would be right."""
+
+    def __init__(self, faults: Mapping[str, tuple[str, str]]) -> None:
+        super().__init__("; ".join(f"the header {name!r} {text}" for name, (_, text) in faults.items()))
+        self.faults = faults
 
 
-UNCHANGED: Final = Unchanged()
+class HeadersNeeded(ValueError):
+    """The URL has another host, and the headers are sealed for the host before."""
+
+
+class WebhookTerms(TypedDict, total=False):
+    """What the owner of a webhook sets. `types`, `account_ids`, `property_ids`: None for all. `headers`: sent with each delivery;
+    they replace all earlier ones."""
+
+    url: str
+    types: Sequence[str] | None
+    account_ids: Sequence[str] | None
+    property_ids: Sequence[str] | None
+    description: str
+    headers: Mapping[str, str]
+    asymmetric: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,30 +98,27 @@ class Webhooks:
         self._clock = parts.clock
         self._audit = parts.audit
 
-    async def add(
-        self, workspace_id: str, url: str, *, types: Sequence[str] | None = None, description: str = ""
-    ) -> tuple[Endpoint, str]:
+    async def add(self, workspace_id: str, url: str, **terms: Unpack[WebhookTerms]) -> tuple[Endpoint, str]:
         """Adds an endpoint, which gets events from now on. Returns it with its secret, which is shown only once.
 
-        Raises `BadTarget`, `UnknownType`, `TooManyEndpoints`.
+        Raises `BadTarget`, `BadHeaders`, `UnknownType`, `UnknownAccount`, `TooManyEndpoints`.
         """
         new_id = f"whk_{secrets.token_hex(10)}"
         async with self._audit.operation("webhook.add", workspace=workspace_id, target=new_id):
-            kinds = _checked_types(types)
-            await self._targets.check(url)
             secret = new_secret()
-            endpoint = Endpoint(
+            empty = Endpoint(
                 id=new_id,
                 workspace_id=workspace_id,
                 url=url,
-                types=kinds,
-                description=description[:_MAX_DESCRIPTION],
+                types=None,
+                description="",
                 enabled=True,
                 disabled_reason=None,
                 disabled_at=None,
                 secret=self._sealer.seal_text(secret, of_webhook_secret(new_id)),
                 created_at=self._clock.now(),
             )
+            endpoint = await self._with_terms(empty, {**terms, "url": url})
             await self._endpoints.add(endpoint)
         return endpoint, secret
 
@@ -109,24 +138,31 @@ class Webhooks:
         endpoint_id: str,
         *,
         workspace_id: str | None,
-        url: str | None = None,
-        types: Sequence[str] | Unchanged | None = UNCHANGED,
-        description: str | None = None,
+        **terms: Unpack[WebhookTerms],
     ) -> Endpoint:
-        """Changes the given fields. Raises `BadTarget`, `UnknownType`."""
-        given = {"url": url is not None, "types": types is not UNCHANGED, "description": description is not None}
+        """Changes the given terms. Headers are sealed for their host: a URL with another host needs them again, or empty.
+
+        Raises `BadTarget`, `BadHeaders`, `HeadersNeeded`, `UnknownType`, `UnknownAccount`."""
         async with self._changing("change", endpoint_id, workspace_id) as (was, operation):
-            operation.details["changed"] = [name for name, is_given in given.items() if is_given]
-            kinds = was.types if isinstance(types, Unchanged) else _checked_types(types)
-            if url is not None:
-                await self._targets.check(url)
-            changed = await self._endpoints.change(
-                endpoint_id,
-                url=was.url if url is None else url,
-                types=kinds,
-                description=was.description if description is None else description[:_MAX_DESCRIPTION],
-            )
+            operation.details["changed"] = list(terms)
+            changed = await self._endpoints.change(await self._with_terms(was, terms))
             return _still_there(changed, endpoint_id)
+
+    async def _with_terms(self, was: Endpoint, terms: WebhookTerms) -> Endpoint:
+        url, headers = terms.get("url", was.url), terms.get("headers")
+        if "url" in terms:
+            await self._targets.check(url)
+        if headers is None and was.headers is not None and origin_of(url) != origin_of(was.url):
+            raise HeadersNeeded("The address has another host: give the headers again, or none to remove them.")
+        changes: dict[str, Any] = {**terms, "description": terms.get("description", was.description)[:_MAX_DESCRIPTION]}
+        for name in _LISTS & terms.keys():
+            changes[name] = None if terms[name] is None else tuple(dict.fromkeys(terms[name]))
+        _require_types(changes.get("types"))
+        if headers is not None:
+            _require_headers(headers)
+            sealed = self._sealer.seal_text(to_json(headers).decode(), of_webhook_headers(was.id, url))
+            changes |= {"headers": sealed, "header_names": tuple(headers)} if headers else _NO_HEADERS
+        return replace(was, **changes)
 
     async def enable(self, endpoint_id: str, *, workspace_id: str | None) -> Endpoint:
         """Post to it again: events from now on, and deliveries that are sent again."""
@@ -234,13 +270,34 @@ class Webhooks:
             yield endpoint, operation
 
 
-def _checked_types(types: Sequence[str] | None) -> tuple[str, ...] | None:
-    if types is None:
-        return None
-    for kind in types:
+def _require_types(types: Sequence[str] | None) -> None:
+    for kind in types or ():
         if kind not in EVENT_TYPES:
             raise UnknownType(f"There is no event of type {kind!r}. There are: {', '.join(EVENT_TYPES)}.")
-    return tuple(dict.fromkeys(types))
+
+
+def _require_headers(headers: Mapping[str, str]) -> None:
+    """Raises `BadHeaders`, whose texts quote no value."""
+    faults = {name: fault for name, value in headers.items() if (fault := _fault_of(name, value)) is not None}
+    spellings = Counter(name.lower() for name in headers)
+    faults |= {name: ("duplicate", "is given twice") for name in headers if spellings[name.lower()] > 1}
+    if len(headers) > MAX_HEADERS:
+        faults[list(headers)[MAX_HEADERS]] = ("too_many", f"is one too many: at most {MAX_HEADERS} headers")
+    if faults:
+        raise BadHeaders(faults)
+
+
+def _fault_of(name: str, value: str) -> tuple[str, str] | None:
+    """The code and the text of what is wrong with a header."""
+    if not _HEADER_NAME.fullmatch(name) or find(name):
+        return "invalid_name", "is not a header name: letters, digits and hyphens, such as X-Api-Key"
+    if name.lower() in _RESERVED or name.lower().startswith(_RESERVED_PREFIXES):
+        return "reserved", "is reserved: the forwarder or its connection sets it"
+    if len(value) > MAX_HEADER_VALUE:
+        return "too_long", f"must have a value of at most {MAX_HEADER_VALUE:,} characters"
+    if not _HEADER_VALUE.fullmatch(value):
+        return "invalid_value", "must have a value of printable ASCII characters, without spaces at its ends"
+    return None
 
 
 def _require_enabled(endpoint: Endpoint) -> None:

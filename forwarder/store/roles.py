@@ -149,6 +149,8 @@ ROLES: Final[Mapping[str, Mapping[str, Sequence[str]]]] = {
         "webhook_deliveries": _CHANGE,
         "log_gaps": ("SELECT", "INSERT"),
         "key_usage": _COUNT,
+        # Whether a webhook selects accounts of its own workspace.
+        "integration_accounts": _of("id", "workspace_id"),
         # To lock the row of a workspace while its endpoints are counted.
         "workspaces": (*_of("id"), "UPDATE (created_at)"),
         # Whether the database answers.

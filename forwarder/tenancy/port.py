@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Any, Final, Literal, Protocol, TypedDict, Unpack, get_args
 
 from forwarder.reservation.duplicates import DEFAULT_WINDOW_SECONDS
-from forwarder.reservation.submission import is_test
+from forwarder.reservation.submission import is_test, live_account_id
 from forwarder.tenancy.api_keys import DEFAULT_SCOPES, Network, Scopes
 
 DEFAULT_DEADLINE_SECONDS: Final = 24 * 60 * 60
@@ -277,6 +277,10 @@ class TooManyEndpoints(ValueError):
     """The workspace has the maximum number of endpoints. The message names it."""
 
 
+class UnknownAccount(ValueError):
+    """An endpoint selects an account that its workspace does not have. The message names it."""
+
+
 class Disabled(StrEnum):
     """Why an endpoint is disabled: it returned 410, failed for days, or was disabled by hand."""
 
@@ -295,8 +299,10 @@ class PreviousSecret:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """One URL of one workspace. `types`: the event types it subscribes to, None for all. `secret` is sealed. `previous`: at most
-    `MAX_PREVIOUS_SECRETS` replaced secrets, the one that expires last first; some may have expired."""
+    """One URL of one workspace. `types`, `account_ids`, `property_ids`: it receives only events of these types, accounts and
+    properties; None for all. `secret` is sealed. `previous`: at most `MAX_PREVIOUS_SECRETS` replaced secrets, the one that expires
+    last first; some may have expired. `headers`: the customer's own headers, sealed; `header_names`: their names. `asymmetric`:
+    whether deliveries also carry a `v1a` signature."""
 
     id: str
     workspace_id: str
@@ -309,15 +315,28 @@ class Endpoint:
     secret: str = field(repr=False)
     created_at: datetime
     previous: tuple[PreviousSecret, ...] = ()
+    account_ids: tuple[str, ...] | None = None
+    property_ids: tuple[str, ...] | None = None
+    header_names: tuple[str, ...] | None = None
+    headers: str | None = field(default=None, repr=False)
+    asymmetric: bool = False
 
     @property
     def previous_until(self) -> datetime | None:
         """When the last of the replaced secrets stops signing."""
         return self.previous[0].until if self.previous else None
 
-    def takes(self, kind: str) -> bool:
-        """Whether it subscribes to events of that type."""
-        return self.types is None or kind in self.types
+    def takes(self, *, kind: str, account_id: str, property_id: str) -> bool:
+        """Whether it receives such an event. Events of an account's shadow are the account's."""
+        wanted = (self.types, kind), (self.account_ids, live_account_id(account_id)), (self.property_ids, property_id)
+        return all(allowed is None or each in allowed for allowed, each in wanted)
+
+
+ENDPOINT_TERMS: Final = (
+    *("url", "types", "account_ids", "property_ids", "description"),
+    *("header_names", "headers", "asymmetric"),
+)
+"""The fields of an endpoint that its owner sets."""
 
 
 class EndpointReader(Protocol):
@@ -342,16 +361,16 @@ class EndpointAdmin(EndpointReader, Protocol):
     """Changes to endpoints by their owner or an operator. Returns the changed endpoint, None if there is none."""
 
     async def add(self, endpoint: Endpoint) -> None:
-        """Raises `NotKnown` (no such workspace), `TooManyEndpoints`."""
+        """Raises `NotKnown` (no such workspace), `TooManyEndpoints`, `UnknownAccount`."""
         ...
 
     async def of(self, workspace_id: str | None) -> Sequence[Endpoint]:
         """The endpoints of one workspace, or all; oldest first."""
         ...
 
-    async def change(
-        self, endpoint_id: str, *, url: str, types: Sequence[str] | None, description: str
-    ) -> Endpoint | None: ...
+    async def change(self, endpoint: Endpoint) -> Endpoint | None:
+        """Stores the `ENDPOINT_TERMS` of `endpoint`. Raises `UnknownAccount`."""
+        ...
 
     async def enable(self, endpoint_id: str) -> Endpoint | None: ...
 

@@ -369,6 +369,11 @@ def of_webhook_secret(endpoint_id: str) -> str:
     return _binding("webhook", endpoint_id)
 
 
+def of_webhook_headers(endpoint_id: str, url: str) -> str:
+    """Binds a webhook's headers to the webhook and to the host that they are sent to."""
+    return _binding("webhook-headers", endpoint_id, origin_of(url))
+
+
 def origin_of(url: str) -> str:
     """Scheme, host and port, in one spelling."""
     try:

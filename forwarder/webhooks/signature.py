@@ -38,11 +38,14 @@ def public_key(secret: str) -> str:
     return _PUBLIC_PREFIX + base64.b64encode(bytes(_signing_key(secret).verify_key)).decode()
 
 
-def signed_headers(signing_secrets: Sequence[str], *, message_id: str, timestamp: int, body: bytes) -> dict[str, str]:
-    """The headers that sign `body`, with a `v1` and a `v1a` signature per secret. `timestamp`: the Unix time of this attempt, in
-    seconds."""
+def signed_headers(
+    signing_secrets: Sequence[str], *, message_id: str, timestamp: int, body: bytes, asymmetric: bool = False
+) -> dict[str, str]:
+    """The headers that sign `body`, with a `v1` signature per secret, and a `v1a` one too if `asymmetric`. `timestamp`: the Unix
+    time of this attempt, in seconds."""
     content = b"%s.%d." % (message_id.encode(), timestamp) + body
-    signatures = [sign(secret, content) for sign in (_signature, _asymmetric) for secret in signing_secrets]
+    kinds = (_signature, _asymmetric) if asymmetric else (_signature,)
+    signatures = [sign(secret, content) for sign in kinds for secret in signing_secrets]
     return {
         "webhook-id": message_id,
         "webhook-timestamp": str(timestamp),

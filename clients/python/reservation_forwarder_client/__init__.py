@@ -56,6 +56,7 @@ from reservation_forwarder_client.submissions import (
 from reservation_forwarder_client.webhooks import (
     AsyncWebhooks,
     EventType,
+    NewWebhook,
     Webhook,
     WebhookAttempt,
     WebhookChange,
@@ -63,7 +64,7 @@ from reservation_forwarder_client.webhooks import (
     WebhookEvent,
     WebhookInvalid,
     Webhooks,
-    WebhookSecret,
+    WebhookWithSecret,
     verify_webhook,
 )
 
@@ -96,6 +97,7 @@ __all__ = [
     "Guest",
     "InDoubt",
     "Item",
+    "NewWebhook",
     "NotAllowed",
     "NotFound",
     "OtherOutcome",
@@ -119,7 +121,7 @@ __all__ = [
     "WebhookDelivery",
     "WebhookEvent",
     "WebhookInvalid",
-    "WebhookSecret",
+    "WebhookWithSecret",
     "Webhooks",
     "verify_webhook",
     "with_keys",

@@ -59,6 +59,11 @@ def _fields(shape: type[Any]) -> tuple[tuple[str, str, Any], ...]:
     return tuple((one.name, _camel(one.name), hints[one.name]) for one in dataclasses.fields(shape) if one.init)
 
 
+def camel_case(members: Mapping[str, Any]) -> dict[str, Any]:
+    """`members` with the names of the contract."""
+    return {_camel(name): value for name, value in members.items()}
+
+
 def _camel(name: str) -> str:
     head, *rest = name.split("_")
     return head + "".join(part.capitalize() for part in rest)

@@ -15,7 +15,7 @@ from starlette.requests import Request
 from forwarder.http.messages import NO_STORE, Response
 from forwarder.http.paging import FIRST, LARGEST_ID, Cursors, positive, write_list
 from forwarder.notifier.api.requests import NewWebhook, Rotation, WebhookChange, read_page_query, read_request_body
-from forwarder.notifier.webhooks import UNCHANGED, Webhooks
+from forwarder.notifier.webhooks import Webhooks
 from forwarder.process.clock import iso
 from forwarder.reservation.problems.problem import Problem
 from forwarder.store.deliveries import DeliveryAttempt, DeliveryEntry
@@ -45,9 +45,7 @@ class WebhookActions:
         body = await read_request_body(request, NewWebhook)
         if isinstance(body, Problem):
             return body
-        endpoint, secret = await self._hooks.add(
-            workspace_id, body.url, types=_each_once(body.types), description=body.description
-        )
+        endpoint, secret = await self._hooks.add(workspace_id, **body.terms())
         location = f"{request.scope['path']}/{endpoint.id}".encode()
         return _response(_with_secret(endpoint, secret), 201, (b"location", location))
 
@@ -75,13 +73,7 @@ class WebhookActions:
         return _response(endpoint_json(await self._change(_id(request), workspace_id, body)))
 
     async def _change(self, endpoint_id: str, workspace_id: str, body: WebhookChange) -> Endpoint:
-        changed = await self._hooks.change(
-            endpoint_id,
-            workspace_id=workspace_id,
-            url=body.url if body.has("url") else None,
-            types=_each_once(body.types) if body.has("types") else UNCHANGED,
-            description=body.description if body.has("description") else None,
-        )
+        changed = await self._hooks.change(endpoint_id, workspace_id=workspace_id, **body.terms())
         if not body.has("enabled") or body.enabled == changed.enabled:
             return changed
         switch = self._hooks.enable if body.enabled else self._hooks.disable
@@ -164,8 +156,12 @@ def endpoint_json(endpoint: Endpoint) -> dict[str, Any]:
     return {
         "id": endpoint.id,
         "url": endpoint.url,
-        "types": None if endpoint.types is None else list(endpoint.types),
+        "types": _list(endpoint.types),
+        "integrationAccountIds": _list(endpoint.account_ids),
+        "propertyIds": _list(endpoint.property_ids),
         "description": endpoint.description,
+        "headerNames": _list(endpoint.header_names) or [],
+        "asymmetricSignature": endpoint.asymmetric,
         "enabled": endpoint.enabled,
         "disabledReason": endpoint.disabled_reason,
         "disabledAt": _moment(endpoint.disabled_at),
@@ -199,6 +195,10 @@ def _attempt(attempt: DeliveryAttempt) -> dict[str, Any]:
     }
 
 
+def _list(values: Sequence[str] | None) -> list[str] | None:
+    return None if values is None else list(values)
+
+
 def _moment(moment: datetime | None) -> str | None:
     return None if moment is None else iso(moment)
 
@@ -213,10 +213,6 @@ def _id(request: Request) -> str:
 
 def _added(endpoint: Endpoint) -> int:
     return round(endpoint.created_at.timestamp() * 1_000_000)
-
-
-def _each_once(types: Sequence[str] | None) -> Sequence[str] | None:
-    return None if types is None else list(dict.fromkeys(types))
 
 
 def _response(data: Mapping[str, Any], status: int = 200, *headers: tuple[bytes, bytes]) -> Response:

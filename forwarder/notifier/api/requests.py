@@ -5,7 +5,7 @@ The models' docstrings and descriptions are published in the OpenAPI document.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Final, TypeVar
+from typing import Annotated, Final, TypeVar, cast
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.alias_generators import to_camel
@@ -15,13 +15,13 @@ from starlette.requests import Request
 from forwarder.http.messages import JSON_BODY, BodyFault, HttpRequest
 from forwarder.http.paging import PAGE_PARAMETERS, read_cursor, read_limit
 from forwarder.http.query_string import invalid_query, parameters_of
-from forwarder.notifier.webhooks import DEFAULT_OVERLAP_SECONDS, MAX_OVERLAP_SECONDS
+from forwarder.notifier.webhooks import DEFAULT_OVERLAP_SECONDS, MAX_HEADERS, MAX_OVERLAP_SECONDS, WebhookTerms
 from forwarder.reservation.checks.card_numbers import find
 from forwarder.reservation.checks.faults import MalformedJson
 from forwarder.reservation.checks.fields import read_object
 from forwarder.reservation.problems import requests, service
 from forwarder.reservation.problems.problem import Fault, Problem, summary_of
-from forwarder.reservation.record import RESULT_TYPES
+from forwarder.reservation.record import MAX_ID, RESULT_TYPES
 from forwarder.reservation.request import MAX_BODY_BYTES, NO_NUL, whole
 from forwarder.store.deliveries import DeliveryStatus
 
@@ -38,6 +38,8 @@ _UNREAD: Final = {
 }
 
 MAX_URL: Final = 2000
+MAX_SELECTED: Final = 500
+_TERMS: Final = {"integration_account_ids": "account_ids", "asymmetric_signature": "asymmetric"}
 
 _Url = Annotated[
     str,
@@ -75,8 +77,43 @@ class RequestBody(BaseModel):
         return []
 
 
-class _OfTypes(RequestBody):
+_Id = Annotated[str, Field(min_length=1, max_length=MAX_ID, pattern=NO_NUL)]
+_AccountIds = Annotated[
+    list[_Id] | None,
+    Field(
+        min_length=1, max_length=MAX_SELECTED, description="Only events of these integration accounts; null for all."
+    ),
+]
+_PropertyIds = Annotated[
+    list[_Id | int] | None,
+    Field(min_length=1, max_length=MAX_SELECTED, description="Only events of these properties; null for all."),
+]
+_Headers = Annotated[
+    dict[str, str],
+    Field(
+        description=(
+            f"Headers to send with each delivery, such as an `Authorization` of yours: at most {MAX_HEADERS}. They are stored "
+            "encrypted, and only their names are shown again. Replaces all earlier ones. Reserved: `Content-*`, `Host`, "
+            "`User-Agent`, `traceparent`, `tracestate`, `Webhook-*`, and headers of the connection."
+        )
+    ),
+]
+_Asymmetric = Annotated[
+    bool, Field(description="Also sign deliveries with `v1a` (Ed25519), which the webhook's `publicKey` verifies.")
+]
+
+
+class _Selection(RequestBody):
     types: _Types = None
+    integration_account_ids: _AccountIds = None
+    property_ids: _PropertyIds = None
+
+    def terms(self) -> WebhookTerms:
+        """The terms that the body contains."""
+        given = {_TERMS.get(name, name): getattr(self, name) for name in self.model_fields_set - {"enabled"}}
+        if given.get("property_ids"):
+            given["property_ids"] = [str(each) for each in given["property_ids"]]
+        return cast("WebhookTerms", given)
 
     def faults(self) -> list[Fault]:
         taken = ", ".join(RESULT_TYPES)
@@ -87,19 +124,23 @@ class _OfTypes(RequestBody):
         ]
 
 
-class NewWebhook(_OfTypes):
+class NewWebhook(_Selection):
     """A URL to which the workspace's results are posted."""
 
     url: _Url
     description: _Description = ""
+    headers: _Headers = Field(default_factory=dict)
+    asymmetric_signature: _Asymmetric = False
 
 
-class WebhookChange(_OfTypes):
+class WebhookChange(_Selection):
     """Changes to a webhook. Omitted fields stay unchanged."""
 
     # These defaults mark a missing field; they have no meaning and are not published.
     url: _Url = Field(default_factory=str)
     description: _Description = Field(default_factory=str)
+    headers: _Headers = Field(default_factory=dict)
+    asymmetric_signature: _Asymmetric = Field(default_factory=bool)
     enabled: bool = Field(
         default_factory=bool, description="False: nothing more is sent to it, including waiting deliveries."
     )

@@ -14,16 +14,16 @@ from forwarder.http.paging import PAGE_PARAMETERS
 from forwarder.http.query_string import refuse_unknown
 from forwarder.notifier.api.actions import ENDPOINT_ID, DeliveryActions, NoDelivery, WebhookActions
 from forwarder.notifier.api.requests import DELIVERY_PARAMETERS, invalid
-from forwarder.notifier.webhooks import EndpointDisabled, Webhooks
+from forwarder.notifier.webhooks import BadHeaders, EndpointDisabled, HeadersNeeded, Webhooks
 from forwarder.oversight.audit import Actor, acting_as
 from forwarder.reservation.checks.card_numbers import find
 from forwarder.reservation.problems import requests, service, webhooks
-from forwarder.reservation.problems.problem import Fault, Problem
+from forwarder.reservation.problems.problem import Fault, Problem, pointer_to
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.tenancy.access import Access, forbidden
 from forwarder.tenancy.api_keys import Scope
 from forwarder.tenancy.limits import RateLimits, rate_limited, with_allowance
-from forwarder.tenancy.port import ApiKey, NotKnown, TenancyUnavailable, TooManyEndpoints
+from forwarder.tenancy.port import ApiKey, NotKnown, TenancyUnavailable, TooManyEndpoints, UnknownAccount
 from forwarder.webhooks.port import BadTarget
 
 _PATH: Final = "/api/v1/vrs/webhooks"
@@ -38,7 +38,16 @@ _OVERLOADED: Final = service.OVERLOADED.problem("Nothing was changed. Send the s
 LIVE_KEY_NEEDED: Final = webhooks.LIVE_KEY_NEEDED.problem("Use a live key of the workspace: fwd_live_….")
 
 Refusal = (
-    NotKnown | NoDelivery | EndpointDisabled | TooManyEndpoints | BadTarget | TenancyUnavailable | StoreUnavailable
+    NotKnown
+    | NoDelivery
+    | EndpointDisabled
+    | TooManyEndpoints
+    | BadTarget
+    | BadHeaders
+    | HeadersNeeded
+    | UnknownAccount
+    | TenancyUnavailable
+    | StoreUnavailable
 )
 """The exceptions of an action, the same for another workspace's webhook as for one that does not exist."""
 
@@ -167,6 +176,12 @@ def problem_of(error: Refusal) -> Problem:
             return webhooks.TOO_MANY_WEBHOOKS.problem(str(error))
         case BadTarget():
             return invalid([Fault("/url", error.code, str(error))])
+        case BadHeaders():
+            return invalid([Fault(pointer_to("headers", name), *fault) for name, fault in error.faults.items()])
+        case HeadersNeeded():
+            return invalid([Fault("/headers", "required", str(error))])
+        case UnknownAccount():
+            return invalid([Fault("/integrationAccountIds", "invalid_value", str(error))])
         case TenancyUnavailable():
             return service.TENANCY_UNAVAILABLE.problem("Ask again in a moment.")
         case StoreUnavailable():

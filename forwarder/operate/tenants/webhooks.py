@@ -2,6 +2,7 @@
 made."""
 
 from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
 from typing import Annotated, Any, Final, TypeVar
 
 import typer
@@ -12,22 +13,25 @@ from forwarder.notifier.api.actions import delivery_json, endpoint_json
 from forwarder.notifier.webhooks import (
     DEFAULT_OVERLAP_SECONDS,
     MAX_OVERLAP_SECONDS,
-    UNCHANGED,
+    BadHeaders,
     EndpointDisabled,
+    HeadersNeeded,
     UnknownType,
     Webhooks,
+    WebhookTerms,
 )
-from forwarder.operate.command import Commands, moment, with_backend
+from forwarder.operate.command import Commands, moment, text_from, with_backend
 from forwarder.operate.output import AsJson, Failed, WrongUsage, report, show_one, show_rows
 from forwarder.process.clock import SystemClock
 from forwarder.store.deliveries import DeliveryStatus
-from forwarder.tenancy.port import Endpoint, TooManyEndpoints
+from forwarder.tenancy.port import Endpoint, TooManyEndpoints, UnknownAccount
 from forwarder.webhooks.port import BadTarget
 from forwarder.webhooks.signature import public_key
 
 R = TypeVar("R")
 
-_COLUMNS: Final = ("id", "workspace", "url", "enabled", "disabledReason", "types")
+_SELECTED: Final = ("types", "integrationAccountIds", "propertyIds")
+_COLUMNS: Final = ("id", "workspace", "url", "enabled", "disabledReason", *_SELECTED)
 _DELIVERY_COLUMNS: Final = ("id", "createdAt", "type", "status", "tries", "dueAt", "last")
 _EVERY: Final = "all"
 
@@ -39,6 +43,21 @@ _Types = Annotated[
     typer.Option(
         "--type", metavar="TYPE", help="Only events of this type, such as reservation.confirmed.v1; repeatable."
     ),
+]
+_Accounts = Annotated[
+    list[str] | None,
+    typer.Option("--account", metavar="ID", help="Only events of this integration account; repeatable."),
+]
+_Properties = Annotated[
+    list[str] | None, typer.Option("--property", metavar="ID", help="Only events of this property; repeatable.")
+]
+_HeadersFile = Annotated[
+    Path | None,
+    typer.Option(help="File with headers to send with each delivery, one a line, `Name: value`; - is standard input."),
+]
+_Asymmetric = Annotated[
+    bool | None,
+    typer.Option("--v1a/--no-v1a", help="Also sign with v1a (Ed25519), which the webhook's public key verifies."),
 ]
 _Description = Annotated[str | None, typer.Option(help="What it is for.")]
 
@@ -70,7 +89,7 @@ def _with_webhooks(command: Callable[[Webhooks], Awaitable[R]]) -> R:
 
     try:
         return with_backend(run)
-    except (BadTarget, UnknownType) as error:
+    except (BadHeaders, BadTarget, HeadersNeeded, UnknownAccount, UnknownType) as error:
         raise WrongUsage(str(error)) from error
     except (EndpointDisabled, TooManyEndpoints) as error:
         raise Failed(str(error)) from error
@@ -84,13 +103,16 @@ def add(
     url: Annotated[str, typer.Argument(metavar="URL", help="Where events are posted: https, and a public address.")],
     workspace: Annotated[str, typer.Option(help="The workspace whose results are posted.")],
     types: _Types = None,
+    accounts: _Accounts = None,
+    properties: _Properties = None,
+    headers_file: _HeadersFile = None,
+    asymmetric: _Asymmetric = None,
     description: _Description = None,
     as_json: AsJson = False,
 ) -> None:
     """Add a webhook and print its secret, which is shown only this once. It receives events from now on."""
-    endpoint, secret = _with_webhooks(
-        lambda hooks: hooks.add(workspace, url, types=types or None, description=description or "")
-    )
+    terms = _terms(None, types, accounts, properties, headers_file, asymmetric, description)
+    endpoint, secret = _with_webhooks(lambda hooks: hooks.add(workspace, url, **terms))
     _report_secret(endpoint, secret, f"Webhook {endpoint.id} added for workspace {workspace}.", as_json=as_json)
 
 
@@ -98,7 +120,7 @@ def list_webhooks(workspace: _OfWorkspace = None, as_json: AsJson = False) -> No
     """List webhooks, the oldest first."""
     rows = [_row(each) for each in _with_webhooks(lambda hooks: hooks.endpoints(workspace))]
     if not as_json:
-        rows = [{**row, "types": row["types"] or _EVERY} for row in rows]
+        rows = [{**row, **{name: row[name] or _EVERY for name in _SELECTED}} for row in rows]
     show_rows(rows, _COLUMNS, as_json=as_json)
 
 
@@ -115,20 +137,83 @@ def change(
         list[str] | None,
         typer.Option("--type", metavar="TYPE", help="Events of this type only; repeatable; all for all."),
     ] = None,
+    accounts: Annotated[
+        list[str] | None,
+        typer.Option("--account", metavar="ID", help="Events of this account only; repeatable; all for all."),
+    ] = None,
+    properties: Annotated[
+        list[str] | None,
+        typer.Option("--property", metavar="ID", help="Events of this property only; repeatable; all for all."),
+    ] = None,
+    headers_file: _HeadersFile = None,
+    no_headers: Annotated[bool, typer.Option("--no-headers", help="Send no headers of yours any more.")] = False,
+    asymmetric: _Asymmetric = None,
     description: _Description = None,
     workspace: _OfWorkspace = None,
     as_json: AsJson = False,
 ) -> None:
-    """Change a webhook's address, or the events that it receives."""
-    if url is None and not types and description is None:
-        raise WrongUsage("Say what is to change: --url, --type or --description.")
-    if types and _EVERY in types and len(types) > 1:
-        raise WrongUsage("--type all means every type: give it alone.")
-    kinds = UNCHANGED if not types else None if types == [_EVERY] else types
-    changed = _with_webhooks(
-        lambda hooks: hooks.change(endpoint_id, workspace_id=workspace, url=url, types=kinds, description=description)
-    )
+    """Change a webhook's address, the events that it receives, or its headers, which replace all earlier ones."""
+    terms = _terms(url, types, accounts, properties, headers_file, asymmetric, description)
+    if no_headers and headers_file:
+        raise WrongUsage("Give either --headers-file or --no-headers.")
+    if no_headers:
+        terms["headers"] = {}
+    if not terms:
+        raise WrongUsage(
+            "Say what to change: --url, --type, --account, --property, --headers-file, --no-headers, --v1a or --description."
+        )
+    changed = _with_webhooks(lambda hooks: hooks.change(endpoint_id, workspace_id=workspace, **terms))
     report(_row(changed), f"Webhook {endpoint_id} changed.", as_json=as_json)
+
+
+def _terms(
+    url: str | None,
+    types: list[str] | None,
+    accounts: list[str] | None,
+    properties: list[str] | None,
+    headers_file: Path | None,
+    asymmetric: bool | None,
+    description: str | None,
+) -> WebhookTerms:
+    """The terms that were given. Raises `WrongUsage`."""
+    terms: WebhookTerms = {}
+    if url is not None:
+        terms["url"] = url
+    if types:
+        terms["types"] = _selected("--type", types)
+    if accounts:
+        terms["account_ids"] = _selected("--account", accounts)
+    if properties:
+        terms["property_ids"] = _selected("--property", properties)
+    if headers_file is not None:
+        terms["headers"] = _headers_from(headers_file)
+    if asymmetric is not None:
+        terms["asymmetric"] = asymmetric
+    if description is not None:
+        terms["description"] = description
+    return terms
+
+
+def _selected(option: str, values: list[str]) -> list[str] | None:
+    if values == [_EVERY]:
+        return None
+    if _EVERY in values:
+        raise WrongUsage(f"{option} {_EVERY} means all: give it alone.")
+    return values
+
+
+def _headers_from(file: Path) -> dict[str, str]:
+    headers: dict[str, str] = {}
+    for number, line in enumerate(text_from(file).splitlines(), start=1):
+        name, colon, value = line.partition(":")
+        if not line.strip():
+            continue
+        if not colon:
+            raise WrongUsage(f"Line {number} of {file} is not a header, such as X-Api-Key: value.")
+        if name in headers:
+            raise WrongUsage(f"Line {number} of {file} repeats the header {name}.")
+        headers[name] = value.strip()
+    return headers
 
 
 def rotate(

@@ -9,7 +9,7 @@ from typing import Any, Final
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from forwarder.reservation.problems.problem import Fault
+from forwarder.reservation.problems.problem import Fault, pointer_to
 from forwarder.reservation.request import CONFIRMED, CURRENCY_IN_ANY_CASE, EMAIL, NO_NUL, NOT_BLANK, PRINTABLE
 
 _Place = tuple[int | str, ...]
@@ -36,8 +36,7 @@ def field_faults(error: ValidationError, place: Callable[[ErrorDetails], _Place]
 
 def _pointer(loc: _Place) -> str:
     # A string-or-number field reports each branch of its union as one more, last step: not a step of the document.
-    steps = [str(step) for step in loc if step not in _BRANCHES and not str(step).startswith(_CHECKED_BRANCH)]
-    return "".join("/" + step.replace("~", "~0").replace("/", "~1") for step in steps)
+    return pointer_to(*(step for step in loc if step not in _BRANCHES and not str(step).startswith(_CHECKED_BRANCH)))
 
 
 _BRANCHES = {"str", "int", "float", "constrained-str", "constrained-int", "constrained-float"}

@@ -17,6 +17,11 @@ class Fault:
         return {"pointer": self.pointer, "code": self.code, "detail": self.detail}
 
 
+def pointer_to(*steps: str | int) -> str:
+    """The JSON Pointer of these members and indexes."""
+    return "".join("/" + str(step).replace("~", "~0").replace("/", "~1") for step in steps)
+
+
 def summary_of(faults: Sequence[Fault]) -> str:
     """The detail of a problem with these faults: the first one, and how many more there are."""
     first = f"{faults[0].pointer or 'The body'} {faults[0].detail}"

@@ -28,6 +28,10 @@ def _created_at() -> sa.Column[object]:
     )
 
 
+def _list() -> sa.types.TypeEngine[object]:
+    return sa.JSON(none_as_null=True).with_variant(JSONB(none_as_null=True), "postgresql")
+
+
 workspaces = sa.Table(
     "workspaces",
     metadata,
@@ -123,7 +127,7 @@ webhook_endpoints = sa.Table(
     sa.Column("id", sa.Text, primary_key=True),
     sa.Column("workspace_id", sa.Text, sa.ForeignKey("workspaces.id"), nullable=False),
     sa.Column("url", sa.Text, nullable=False),
-    sa.Column("types", sa.JSON(none_as_null=True).with_variant(JSONB(none_as_null=True), "postgresql")),
+    sa.Column("types", _list()),
     sa.Column("description", sa.Text, nullable=False),
     sa.Column("enabled", sa.Boolean, nullable=False),
     sa.Column("disabled_reason", sa.Text),
@@ -132,9 +136,14 @@ webhook_endpoints = sa.Table(
     sa.Column("previous_secret", sa.Text),
     sa.Column("previous_until", sa.DateTime(timezone=True)),
     sa.Column("created_at", sa.DateTime(timezone=True), nullable=False),
+    sa.Column("account_ids", _list()),
+    sa.Column("property_ids", _list()),
+    sa.Column("header_names", _list()),
+    sa.Column("headers", sa.Text),
+    sa.Column("asymmetric", sa.Boolean, nullable=False, server_default=sa.text("false")),
     sa.Index("webhook_endpoints_workspace", "workspace_id"),
 )
-"""Customers' webhook endpoints. Both secrets are sealed; `types` null means every event type."""
+"""Customers' webhook endpoints. Both secrets and `headers` are sealed; `types`, `account_ids` and `property_ids` null mean all."""
 
 webhook_secrets = sa.Table(
     "webhook_secrets",

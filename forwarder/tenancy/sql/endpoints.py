@@ -9,6 +9,7 @@ from sqlalchemy import RowMapping, Select, Update, delete, func, insert, null, s
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from forwarder.tenancy.port import (
+    ENDPOINT_TERMS,
     MAX_ENDPOINTS,
     MAX_PREVIOUS_SECRETS,
     Disabled,
@@ -16,8 +17,9 @@ from forwarder.tenancy.port import (
     NotKnown,
     PreviousSecret,
     TooManyEndpoints,
+    UnknownAccount,
 )
-from forwarder.tenancy.sql.database import in_utc, transaction, webhook_secrets, workspaces
+from forwarder.tenancy.sql.database import in_utc, integration_accounts, transaction, webhook_secrets, workspaces
 from forwarder.tenancy.sql.database import webhook_endpoints as table
 
 _row, _earlier = table.c, webhook_secrets.c
@@ -62,6 +64,7 @@ class SqlEndpoints:
                 raise NotKnown(f"There is no workspace {endpoint.workspace_id!r}.")
             if (await connection.execute(count)).scalar_one() >= MAX_ENDPOINTS:
                 raise TooManyEndpoints(f"A workspace has at most {MAX_ENDPOINTS} endpoints.")
+            await _require_accounts(connection, endpoint)
             values = asdict(endpoint)
             del values["previous"]
             await connection.execute(insert(table).values(values))
@@ -70,16 +73,16 @@ class SqlEndpoints:
         wanted = select(*_ENDPOINT).order_by(_row.created_at, _row.id)
         return await self._all(wanted if workspace_id is None else wanted.where(_row.workspace_id == workspace_id))
 
-    async def change(
-        self, endpoint_id: str, *, url: str, types: Sequence[str] | None, description: str
-    ) -> Endpoint | None:
-        kinds = null() if types is None else list(types)
-        values = {"url": url, "types": kinds, "description": description}
-        return await self._changed(update(table).where(_row.id == endpoint_id).values(values))
+    async def change(self, endpoint: Endpoint) -> Endpoint | None:
+        values = {name: getattr(endpoint, name) for name in ENDPOINT_TERMS}
+        async with transaction(self._engine, writes=True) as connection:
+            await _require_accounts(connection, endpoint)
+            return await _changed(connection, update(table).where(_row.id == endpoint.id).values(values))
 
     async def enable(self, endpoint_id: str) -> Endpoint | None:
         values = {"enabled": True, "disabled_reason": null(), "disabled_at": null()}
-        return await self._changed(update(table).where(_row.id == endpoint_id).values(values))
+        async with transaction(self._engine, writes=True) as connection:
+            return await _changed(connection, update(table).where(_row.id == endpoint_id).values(values))
 
     async def rotate(self, endpoint_id: str, secret: str, *, previous_until: datetime | None) -> Endpoint | None:
         earlier = _earlier.endpoint_id == endpoint_id
@@ -112,9 +115,15 @@ class SqlEndpoints:
         async with transaction(self._engine, writes=False) as connection:
             return await _endpoints_of(connection, (await connection.execute(wanted)).mappings().all())
 
-    async def _changed(self, statement: Update) -> Endpoint | None:
-        async with transaction(self._engine, writes=True) as connection:
-            return await _changed(connection, statement)
+
+async def _require_accounts(connection: AsyncConnection, endpoint: Endpoint) -> None:
+    if not endpoint.account_ids:
+        return
+    account = integration_accounts.c
+    own = select(account.id).where(account.workspace_id == endpoint.workspace_id, account.id.in_(endpoint.account_ids))
+    unknown = set(endpoint.account_ids).difference(await connection.scalars(own))
+    if unknown:
+        raise UnknownAccount(f"The workspace has no integration account {min(unknown)!r}.")
 
 
 async def _changed(connection: AsyncConnection, statement: Update) -> Endpoint | None:
@@ -139,6 +148,7 @@ def _endpoint_of(row: RowMapping, previous: Sequence[PreviousSecret]) -> Endpoin
     kept = {name: value for name, value in row.items() if not name.startswith("previous_")}
     for name in ("disabled_at", "created_at"):
         kept[name] = kept[name] and in_utc(kept[name])
-    kept["types"] = None if kept["types"] is None else tuple(kept["types"])
+    for name in ("types", "account_ids", "property_ids", "header_names"):
+        kept[name] = None if kept[name] is None else tuple(kept[name])
     longest_first = sorted(previous, key=lambda each: each.until, reverse=True)
     return Endpoint(**kept, previous=tuple(longest_first))

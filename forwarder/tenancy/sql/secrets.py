@@ -32,6 +32,7 @@ from forwarder.tenancy.sealing import (
     of_client_key,
     of_credential,
     of_grant,
+    of_webhook_headers,
     of_webhook_secret,
 )
 from forwarder.tenancy.sql.database import (
@@ -169,6 +170,7 @@ _KEPT: Final = (
     _Kept("client keys", _account.client_key, (_account.id,), (_account.id,), of_client_key),
     _Kept("grants", _grant.content, _of := (_grant.account_id, _grant.credential), _of, of_grant),
     _Kept("webhook secrets", _hook.secret, (_hook.id,), (_hook.id,), of_webhook_secret, webhooks=True),
+    _Kept("webhook headers", _hook.headers, (_hook.id,), (_hook.id, _hook.url), of_webhook_headers, webhooks=True),
     _Kept(
         "previous webhook secrets", _hook.previous_secret, (_hook.id,), (_hook.id,), of_webhook_secret, webhooks=True
     ),

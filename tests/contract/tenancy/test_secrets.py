@@ -22,6 +22,7 @@ from forwarder.tenancy.sealing import (
     of_client_key,
     of_credential,
     of_grant,
+    of_webhook_headers,
     of_webhook_secret,
     with_credential,
 )
@@ -30,6 +31,7 @@ from forwarder.tenancy.sql.endpoints import SqlEndpoints
 from forwarder.tenancy.sql.grants import SqlGrants
 from forwarder.tenancy.sql.secrets import NoSecretYet, SqlSealed, SqlSecrets
 
+HOOK = "https://hook.example"
 OLD_TEXT, NEW_TEXT = "the first of the secrets", "the second of the secrets"
 OLD, NEW, MISTYPED = (Secret.from_text(each) for each in (OLD_TEXT, NEW_TEXT, "the first of teh secrets"))
 ACCOUNT = Account("acc", "ws", "generic", "https://pms.example", "", options={"tokenUrl": "https://id.example"})
@@ -117,6 +119,7 @@ async def test_a_secret_is_rotated_step_by_step_and_nothing_is_lost(registry: Sq
         "client keys": 1,
         "grants": 1,
         "webhook secrets": 1,
+        "webhook headers": 1,
         "previous webhook secrets": 1,
         "earlier webhook secrets": 1,
     }
@@ -162,7 +165,10 @@ async def _seal_something(engine: AsyncEngine) -> None:
     first, *others = (hooks.seal_text(f"whsec-{number}", of_webhook_secret("whk")) for number in (1, 2, 3))
     now = datetime.now(UTC)
     await SqlEndpoints(engine).add(
-        Endpoint("whk", "ws", "https://hook.example", None, "", True, None, None, first, now)
+        replace(
+            Endpoint("whk", "ws", HOOK, None, "", True, None, None, first, now),
+            headers=hooks.seal_text("headers", of_webhook_headers("whk", HOOK)),
+        )
     )
     for hour, secret in enumerate(others):
         await SqlEndpoints(engine).rotate("whk", secret, previous_until=now + timedelta(hours=hour))
@@ -185,4 +191,8 @@ async def _all_opens_with(engine: AsyncEngine, secret: str) -> None:
     sealed = (hook.secret, *(each.secret for each in hook.previous))
     opened = [unsealer.open_text(each, of_webhook_secret("whk")) for each in sealed]
     assert opened == ["whsec-3", "whsec-2", "whsec-1"]
+    assert hook.headers is not None
+    assert unsealer.open_text(hook.headers, of_webhook_headers("whk", HOOK + "/in")) == "headers"
+    with pytest.raises(CannotOpen):
+        unsealer.open_text(hook.headers, of_webhook_headers("whk", "https://other.example"))
     assert of_grant("acc", "digest") != of_grant("acc", "other")

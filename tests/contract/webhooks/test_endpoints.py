@@ -11,12 +11,14 @@ from forwarder.store.engine import open_engine
 from forwarder.tenancy.port import (
     MAX_ENDPOINTS,
     MAX_PREVIOUS_SECRETS,
+    Account,
     Disabled,
     Endpoint,
     NotKnown,
     PreviousSecret,
     TenancyUnavailable,
     TooManyEndpoints,
+    UnknownAccount,
 )
 from forwarder.tenancy.sql.admin import SqlTenancyAdmin
 from forwarder.tenancy.sql.endpoints import SqlEndpoints
@@ -40,9 +42,11 @@ SECOND = replace(FIRST, id="whk_2", types=("reservation.failed.v1",), created_at
 
 @pytest.fixture
 async def endpoints(engine: AsyncEngine) -> SqlEndpoints:
-    """With the workspaces "ws-1" and "ws-2"."""
-    for workspace in ("ws-1", "ws-2"):
-        await SqlTenancyAdmin(engine).add_workspace(workspace)
+    """With the workspaces "ws-1" and "ws-2", and an account of each."""
+    tenancy = SqlTenancyAdmin(engine)
+    for workspace, account_id in (("ws-1", "acc"), ("ws-2", "acc-2")):
+        await tenancy.add_workspace(workspace)
+        await tenancy.put_account(Account(account_id, workspace, "generic", "https://pms.example", ""))
     return SqlEndpoints(engine)
 
 
@@ -58,9 +62,10 @@ async def test_an_endpoint_is_kept_as_it_is(endpoints: SqlEndpoints) -> None:
 
 
 def test_an_endpoint_takes_what_it_asked_for() -> None:
-    assert FIRST.takes("reservation.confirmed.v1")
-    assert SECOND.takes("reservation.failed.v1")
-    assert not SECOND.takes("reservation.confirmed.v1")
+    source = {"account_id": "acc", "property_id": "1001"}
+    assert FIRST.takes(kind="reservation.confirmed.v1", **source)
+    assert SECOND.takes(kind="reservation.failed.v1", **source)
+    assert not SECOND.takes(kind="reservation.confirmed.v1", **source)
 
 
 async def test_an_endpoint_is_of_a_workspace_that_there_is(endpoints: SqlEndpoints) -> None:
@@ -95,11 +100,29 @@ async def test_a_disabled_endpoint_is_sent_nothing_until_it_is_enabled(endpoints
 async def test_an_endpoint_can_be_changed(endpoints: SqlEndpoints) -> None:
     await endpoints.add(FIRST)
     kinds = ("reservation.confirmed.v1", "reservation.failed.v1")
-    changed = await endpoints.change("whk_1", url="https://b.example", types=kinds, description="")
-    assert changed == replace(FIRST, url="https://b.example", types=kinds, description="")
-    assert await endpoints.endpoint("whk_1") == changed
-    everything = await endpoints.change("whk_1", url="https://b.example", types=None, description="")
-    assert everything == replace(FIRST, url="https://b.example", description="")
+    wanted = replace(
+        FIRST,
+        url="https://b.example",
+        types=kinds,
+        account_ids=("acc",),
+        property_ids=("A7", "1001"),
+        description="",
+        header_names=("X-Key",),
+        headers="c2VhbGVk",
+        asymmetric=True,
+    )
+    assert await endpoints.change(replace(wanted, secret="stays", enabled=False)) == wanted
+    assert await endpoints.endpoint("whk_1") == wanted
+    assert await endpoints.change(FIRST) == FIRST
+
+
+async def test_an_endpoint_selects_accounts_of_its_workspace(endpoints: SqlEndpoints) -> None:
+    for account_id in ("acc-2", "none"):
+        with pytest.raises(UnknownAccount, match=account_id):
+            await endpoints.add(replace(FIRST, account_ids=("acc", account_id)))
+    await endpoints.add(replace(FIRST, account_ids=("acc",)))
+    with pytest.raises(UnknownAccount, match="acc-2"):
+        await endpoints.change(replace(FIRST, account_ids=("acc-2",)))
 
 
 async def test_a_rotated_secret_leaves_the_one_of_before_for_a_while(endpoints: SqlEndpoints) -> None:
@@ -124,7 +147,7 @@ async def test_a_second_rotation_leaves_the_earlier_secrets_their_time(endpoints
     assert rotated == replace(FIRST, secret="newest", previous=(*longest, replaced))
     assert rotated.previous_until == longest[0].until
     assert await endpoints.of("ws-1") == [rotated, SECOND]
-    assert await endpoints.change("whk_1", url=FIRST.url, types=None, description=FIRST.description) == rotated
+    assert await endpoints.change(FIRST) == rotated
     assert await endpoints.rotate("whk_1", "safe", previous_until=None) == replace(FIRST, secret="safe")
     again = await endpoints.rotate("whk_1", "later", previous_until=NOW)
     assert again == replace(FIRST, secret="later", previous=(PreviousSecret("safe", NOW),))
@@ -160,7 +183,7 @@ async def test_what_is_removed_is_not_there(endpoints: SqlEndpoints) -> None:
         await endpoints.endpoint("whk_1"),
         await endpoints.enable("whk_1"),
         await endpoints.rotate("whk_1", "bmV3", previous_until=None),
-        await endpoints.change("whk_1", url="https://b.example", types=None, description=""),
+        await endpoints.change(FIRST),
     ):
         assert missing is None
 

@@ -81,6 +81,24 @@ def test_a_webhook_from_its_beginning_to_its_end(webhook: Command, tmp_path: Pat
 
     changed = webhook("set", hook, "--type", "all", "--description", "Ours", "--json").data
     assert changed == {**made, "types": None, "description": "Ours"}
+    file = tmp_path / "headers"
+    file.write_text("X-Key: opensesame\n\nX-Tenant:7\n")
+    own = webhook("set", hook, "--headers-file", str(file), "--property", "A7", "--v1a", "--json")
+    assert own.data == {
+        **changed,
+        "propertyIds": ["A7"],
+        "headerNames": ["X-Key", "X-Tenant"],
+        "asymmetricSignature": True,
+    }
+    none = webhook("set", hook, "--no-headers", "--property", "all", "--no-v1a", "--json").data
+    assert none == changed
+    file.write_text("X-Key: a\nno header\n")
+    for wrong in (
+        ("--headers-file", str(file)),
+        ("--headers-file", "x", "--no-headers"),
+        ("--property", "a", "--property", "all"),
+    ):
+        assert webhook("set", hook, *wrong).code == 2
     rotated = webhook("rotate", hook, "--overlap", "60", "--json").data
     (previous,) = kept(tmp_path, hook).previous
     assert (
@@ -138,6 +156,7 @@ REFUSED = (
     ("add https://me:pass@127.0.0.1/in --workspace acme", 2, "user name or password"),
     ("add https://10.0.0.1/in --workspace acme", 2, "public internet"),
     (f"add {URL} --workspace acme --type reservation.lost.v1", 2, "reservation.confirmed.v1"),
+    (f"add {URL} --workspace acme --account nobodys", 2, "nobodys"),
     (f"add {URL} --workspace nobody", 1, "nobody"),
     ("show whk_none", 1, "whk_none"),
     ("set whk_none --type all", 1, "whk_none"),

@@ -12,14 +12,16 @@ from reservation_forwarder_client import (
     Conflict,
     EventType,
     ForwarderClient,
+    NewWebhook,
     NotFound,
     Refused,
     RetryPolicy,
     Unavailable,
     Unexpected,
     WebhookChange,
-    WebhookSecret,
+    WebhookWithSecret,
 )
+from reservation_forwarder_client.wire import camel_case
 from tests.support.memory.clock import ManualClock
 from tests.support.stages.client_of_stages import client_of
 from tests.support.stages.http_stages import Stages, stages
@@ -57,6 +59,12 @@ async def test_one_is_added_changed_rotated_and_removed(webhooks: AsyncWebhooks,
     assert (webhook.enabled, webhook.created_at) == (True, house.clock.now())
     assert await webhooks.get(webhook.id) == webhook
 
+    more: WebhookChange = {"integration_account_ids": ["alpha-1"], "property_ids": [7], "headers": {"X-Key": "a"}}
+    chosen = await webhooks.change(webhook.id, **more, asymmetric_signature=True)
+    assert (chosen.integration_account_ids, chosen.property_ids) == (("alpha-1",), ("7",))
+    assert (chosen.header_names, chosen.asymmetric_signature) == (("X-Key",), True)
+    more = {"integration_account_ids": None, "property_ids": None, "headers": {}, "asymmetric_signature": False}
+    assert await webhooks.change(webhook.id, **more) == webhook
     changed = await webhooks.change(webhook.id, types=None)
     assert (changed.types, changed.description) == (None, "bookings")
     disabled = await webhooks.change(webhook.id, enabled=False)
@@ -83,7 +91,7 @@ async def test_what_may_not_be_posted_to_is_refused_with_its_pointer(webhooks: A
 
 
 async def test_lists_follow_their_pages(webhooks: AsyncWebhooks, house: Stages) -> None:
-    made: list[WebhookSecret] = []
+    made: list[WebhookWithSecret] = []
     for _ in range(3):
         await house.clock.advance(1)
         made.append(await webhooks.add(URL))
@@ -195,4 +203,6 @@ def test_the_client_that_blocks_takes_the_same_steps() -> None:
 
 def test_its_types_are_those_of_the_contract() -> None:
     assert get_args(EventType) == RESULT_TYPES
-    assert WebhookChange.__optional_keys__ == openapi()["components"]["schemas"]["WebhookChange"]["properties"].keys()
+    schemas = openapi()["components"]["schemas"]
+    assert camel_case(WebhookChange.__annotations__).keys() == schemas["WebhookChange"]["properties"].keys()
+    assert camel_case({**NewWebhook.__annotations__, "url": str}).keys() == schemas["NewWebhook"]["properties"].keys()

@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 
 from forwarder.notifier.dispatcher import EndpointDispatcher
 from forwarder.notifier.settings import NotifierSettings
-from forwarder.notifier.webhooks import EndpointDisabled, UnknownType
+from forwarder.notifier.webhooks import EndpointDisabled, HeadersNeeded, UnknownType, WebhookTerms
 from forwarder.observability.exposition import registry
 from forwarder.store.deliveries import DeliveryStatus
 from forwarder.tenancy.port import NotKnown
@@ -71,6 +71,29 @@ async def test_an_event_goes_to_the_endpoints_of_its_workspace_that_take_it(hook
     (post,) = hooks.sender.posts
     assert post.url == url("all")
     assert json.loads(post.body)["data"]["workspaceId"] == "ws-1"
+
+
+async def test_an_endpoint_gets_the_events_of_its_accounts_and_properties(hooks: Hooks) -> None:
+    data = json.loads(CONFIRMED.example.value)
+    account, place = data["integrationAccountId"], str(data["reservation"]["propertyId"])
+    hooks.endpoints.accounts.add(account)
+    selections: list[tuple[WebhookTerms, bool]] = [
+        ({"account_ids": [account]}, True),
+        ({"account_ids": ["acc-1"]}, False),
+        ({"property_ids": ["another", place]}, True),
+        ({"property_ids": ["another"]}, False),
+        ({"account_ids": ["acc-1", account], "property_ids": [place]}, True),
+        ({"account_ids": ["acc-1"], "property_ids": [place]}, False),
+        ({"account_ids": [account], "types": ["reservation.failed.v1"]}, False),
+        ({"account_ids": None, "property_ids": None}, True),
+    ]
+    added = [(await hooks.webhooks.add("ws-1", url("a"), **terms))[0].id for terms, _ in selections]
+    shadow = replace(CONFIRMED.example, value=json.dumps({**data, "integrationAccountId": f"test~{account}"}).encode())
+    events = [(CONFIRMED.example, "rsv_1.1"), (shadow, "rsv_2.1")]
+    hooks.consumer.waiting = [[published(each, at=hooks.clock.now(), event_id=name) for each, name in events]]
+    await hooks.intake.ingest_next(hooks.consumer)
+    await settle()
+    assert [len(hooks.statuses(each)) for each in added] == [2 * wanted for _, wanted in selections]
 
 
 async def test_an_event_that_comes_again_is_posted_once(hooks: Hooks) -> None:
@@ -219,6 +242,38 @@ async def test_a_second_rotation_takes_no_time_from_the_first_secret(
         assert post.headers["webhook-signature"].count("v1,") == len(signing)
         for secret in signing:
             Webhook(secret).verify(post.body, dict(post.headers))
+
+
+async def test_a_customers_own_headers_are_sent_and_kept_sealed(hooks: Hooks) -> None:
+    own = {"Authorization": "Basic c2VjcmV0", "X-Tenant": "7"}
+    endpoint, _ = await hooks.webhooks.add("ws-1", url("a"), headers=own)
+    await hooks.queued(endpoint.id, 1)
+    await hooks.sweep()
+    (post,) = hooks.sender.posts
+    assert own.items() <= post.headers.items()
+    assert post.headers["content-type"] == "application/json"
+    assert "c2VjcmV0" not in repr(endpoint) + str(endpoint.headers)
+    assert endpoint.header_names == ("Authorization", "X-Tenant")
+    with pytest.raises(HeadersNeeded):
+        await hooks.webhooks.change(endpoint.id, workspace_id="ws-1", url=url("elsewhere"))
+    await hooks.webhooks.change(endpoint.id, workspace_id="ws-1", url=url("a") + "other")
+    await hooks.webhooks.change(endpoint.id, workspace_id="ws-1", url=url("elsewhere"), headers={"X-Tenant": "8"})
+    await hooks.queued(endpoint.id, 2)
+    await hooks.sweep()
+    post = hooks.sender.posts[-1]
+    assert (post.url, post.headers["X-Tenant"], "Authorization" in post.headers) == (url("elsewhere"), "8", False)
+    bare = await hooks.webhooks.change(endpoint.id, workspace_id="ws-1", headers={})
+    assert (bare.headers, bare.header_names) == (None, None)
+
+
+async def test_a_delivery_has_an_asymmetric_signature_where_one_was_asked_for(hooks: Hooks) -> None:
+    endpoint, _ = await hooks.webhooks.add("ws-1", url("a"), asymmetric=True)
+    await hooks.queued(endpoint.id, 1)
+    await hooks.sweep()
+    await hooks.webhooks.change(endpoint.id, workspace_id="ws-1", asymmetric=False)
+    await hooks.queued(endpoint.id, 2)
+    await hooks.sweep()
+    assert ["v1a," in post.headers["webhook-signature"] for post in hooks.sender.posts] == [True, False]
 
 
 # --- what an answer leads to ------------------------------------------------------------------------------------------------

@@ -39,7 +39,11 @@ async def test_a_webhook_is_added_and_its_secret_shown_this_once(house: Stages) 
         "id": made["id"],
         "url": URL,
         "types": [RESULT_TYPES[1]],
+        "integrationAccountIds": None,
+        "propertyIds": None,
         "description": "Ours",
+        "headerNames": [],
+        "asymmetricSignature": False,
         "enabled": True,
         "disabledReason": None,
         "disabledAt": None,
@@ -79,6 +83,43 @@ async def test_types_are_all_unless_named_and_each_counts_once(house: Stages) ->
         ({"url": URL, "description": "of 4111 1111 1111 1111"}, {"/description": "card_number"}),
         ({"url": URL, "description": "a\u0000b"}, {"/description": "invalid_value"}),
         ({"url": URL, "type": RESULT_TYPES[0]}, {"/type": "unknown_field"}),
+        ({"url": URL, "integrationAccountIds": []}, {"/integrationAccountIds": "invalid_value"}),
+        ({"url": URL, "integrationAccountIds": ["beta-1"]}, {"/integrationAccountIds": "invalid_value"}),
+        ({"url": URL, "propertyIds": [True]}, {"/propertyIds/0": "wrong_type"}),
+        ({"url": URL, "propertyIds": "1001"}, {"/propertyIds": "wrong_type"}),
+        ({"url": URL, "asymmetricSignature": "yes"}, {"/asymmetricSignature": "wrong_type"}),
+        ({"url": URL, "headers": ["X-A: b"]}, {"/headers": "wrong_type"}),
+        ({"url": URL, "headers": {"X-A": 7}}, {"/headers/X-A": "wrong_type"}),
+        (
+            {"url": URL, "headers": {"X A": "b", "a/b": "c"}},
+            {"/headers/X A": "invalid_name", "/headers/a~1b": "invalid_name"},
+        ),
+        (
+            {"url": URL, "headers": {"X-A": "a\nb", "X-B": "", "X-C": "é"}},
+            dict.fromkeys(["/headers/X-A", "/headers/X-B", "/headers/X-C"], "invalid_value"),
+        ),
+        ({"url": URL, "headers": {"X-A": "x" * 2001}}, {"/headers/X-A": "too_long"}),
+        (
+            {"url": URL, "headers": {"X-A": "1", "x-a": "2"}},
+            dict.fromkeys(["/headers/X-A", "/headers/x-a"], "duplicate"),
+        ),
+        ({"url": URL, "headers": {f"X-{n}": "1" for n in range(11)}}, {"/headers/X-10": "too_many"}),
+        *(
+            ({"url": URL, "headers": {name: "x"}}, {f"/headers/{name}": "reserved"})
+            for name in (
+                *(
+                    "Content-Type",
+                    "content-length",
+                    "Host",
+                    "webhook-id",
+                    "Webhook-Anything",
+                    "Connection",
+                    "Keep-Alive",
+                ),
+                *("TE", "Trailer", "Transfer-Encoding", "Upgrade", "Proxy-Authorization", "Expect", "User-Agent"),
+                *("traceparent", "tracestate", "Accept-Encoding"),
+            )
+        ),
         ({"url": 7, "description": 8}, {"/url": "wrong_type", "/description": "wrong_type"}),
     ],
 )
@@ -176,6 +217,37 @@ async def test_what_is_said_is_changed_and_the_rest_stays(house: Stages) -> None
         assert (answer.status_code, list(faults(answer))) == (422, [f"/{next(iter(wrong))}"])
     assert (await house.client.get(one)).json()["data"] == every
     assert house.unsealer.open_text(house.endpoints.kept[made["id"]].secret, of_webhook_secret(made["id"])) == secret
+
+
+async def test_a_webhook_selects_events_and_its_headers_are_never_shown(house: Stages) -> None:
+    body = {
+        "integrationAccountIds": ["alpha-1", "alpha-1"],
+        "propertyIds": ["A7", 1001, "1001"],
+        "headers": {"X-Key": "opensesame"},
+        "asymmetricSignature": True,
+    }
+    made = await added(house, **body)
+    shown = {
+        "integrationAccountIds": ["alpha-1"],
+        "propertyIds": ["A7", "1001"],
+        "headerNames": ["X-Key"],
+        "asymmetricSignature": True,
+    }
+    assert shown.items() <= made.items()
+    one = f"{PATH}/{made['id']}"
+    refused = await house.client.patch(one, json={"url": "https://b.example"})
+    assert faults(refused) == {"/headers": "required"}
+    changes: list[dict[str, Any]] = [
+        {"propertyIds": None},
+        {"url": "https://b.example", "headers": {"X-New": "opensesame"}},
+    ]
+    answers = [await house.client.patch(one, json=change) for change in changes]
+    answers.append(await house.client.patch(one, json={"headers": {}, "asymmetricSignature": False}))
+    assert [each.status_code for each in answers] == [200] * 3
+    kept = house.endpoints.kept[made["id"]]
+    assert (kept.account_ids, kept.property_ids, kept.headers) == (("alpha-1",), None, None)
+    answers += [await house.client.get(one), await house.client.get(PATH)]
+    assert all("opensesame" not in each.text for each in answers)
 
 
 async def test_disabled_nothing_is_sent_to_it_until_it_is_enabled(house: Stages) -> None:

@@ -20,8 +20,9 @@ NOW = datetime(2027, 1, 1, tzinfo=UTC)
 BODY = '{"type":"t","data":{"name":"Zoë"}}'.encode()
 
 
-def headers(*secrets: str, body: bytes = BODY) -> dict[str, str]:
-    return signed_headers(secrets, message_id="rsv_1.1", timestamp=int(datetime.now(UTC).timestamp()), body=body)
+def headers(*secrets: str, body: bytes = BODY, asymmetric: bool = False) -> dict[str, str]:
+    now = int(datetime.now(UTC).timestamp())
+    return signed_headers(secrets, message_id="rsv_1.1", timestamp=now, body=body, asymmetric=asymmetric)
 
 
 def test_a_secret_is_as_standard_webhooks_has_it() -> None:
@@ -38,10 +39,11 @@ def test_the_public_library_accepts_what_was_signed() -> None:
 
 def test_the_public_key_verifies_a_signature_of_its_own() -> None:
     old, new = new_secret(), new_secret()
-    signed = headers(new, old)
+    signed = headers(new, old, asymmetric=True)
     content = f"{signed['webhook-id']}.{signed['webhook-timestamp']}.".encode() + BODY
     given = [one.partition(",") for one in signed["webhook-signature"].split()]
     assert [version for version, _, _ in given] == ["v1", "v1", "v1a", "v1a"]
+    assert "v1a" not in headers(new, old)["webhook-signature"]
     for secret, (_, _, value) in zip((new, old), given[2:], strict=True):
         prefix, _, key = public_key(secret).partition("_")
         assert prefix == "whpk"

@@ -10,6 +10,7 @@ from ipaddress import ip_address
 from forwarder.store.deliveries import DeliveryEntry, DeliveryStatus, DueDelivery, NewDelivery, TriedDelivery
 from forwarder.store.submissions.port import StoreUnavailable, Unstorable
 from forwarder.tenancy.port import (
+    ENDPOINT_TERMS,
     MAX_ENDPOINTS,
     MAX_PREVIOUS_SECRETS,
     Disabled,
@@ -17,6 +18,7 @@ from forwarder.tenancy.port import (
     NotKnown,
     PreviousSecret,
     TooManyEndpoints,
+    UnknownAccount,
 )
 from forwarder.webhooks.addresses import AddressRule, ResolvedTargets
 from forwarder.webhooks.port import EndpointResponse, PostResult
@@ -27,6 +29,7 @@ class MemoryEndpoints:
 
     def __init__(self, *workspaces: str) -> None:
         self.workspaces = set(workspaces)
+        self.accounts = {"acc-1", "alpha-1", "alpha-2"}
         self.kept: dict[str, Endpoint] = {}
 
     async def add(self, endpoint: Endpoint) -> None:
@@ -34,7 +37,13 @@ class MemoryEndpoints:
             raise NotKnown(f"There is no workspace {endpoint.workspace_id!r}.")
         if len(await self.of(endpoint.workspace_id)) >= MAX_ENDPOINTS:
             raise TooManyEndpoints(f"A workspace has at most {MAX_ENDPOINTS} endpoints.")
+        self._require_accounts(endpoint)
         self.kept[endpoint.id] = endpoint
+
+    def _require_accounts(self, endpoint: Endpoint) -> None:
+        for account_id in endpoint.account_ids or ():
+            if account_id not in self.accounts:
+                raise UnknownAccount(f"The workspace has no integration account {account_id!r}.")
 
     async def of(self, workspace_id: str | None) -> Sequence[Endpoint]:
         return [one for one in self.kept.values() if workspace_id in {None, one.workspace_id}]
@@ -58,11 +67,10 @@ class MemoryEndpoints:
     async def enable(self, endpoint_id: str) -> Endpoint | None:
         return self._change(endpoint_id, lambda was: replace(was, enabled=True, disabled_reason=None, disabled_at=None))
 
-    async def change(
-        self, endpoint_id: str, *, url: str, types: Sequence[str] | None, description: str
-    ) -> Endpoint | None:
-        kinds = None if types is None else tuple(types)
-        return self._change(endpoint_id, lambda was: replace(was, url=url, types=kinds, description=description))
+    async def change(self, endpoint: Endpoint) -> Endpoint | None:
+        self._require_accounts(endpoint)
+        terms = {name: getattr(endpoint, name) for name in ENDPOINT_TERMS}
+        return self._change(endpoint.id, lambda was: replace(was, **terms))
 
     async def rotate(self, endpoint_id: str, secret: str, *, previous_until: datetime | None) -> Endpoint | None:
         def rotated(was: Endpoint) -> Endpoint:

@@ -3,11 +3,12 @@
 from reservation_forwarder_client.webhooks.management import AsyncWebhooks, Webhooks
 from reservation_forwarder_client.webhooks.records import (
     EventType,
+    NewWebhook,
     Webhook,
     WebhookAttempt,
     WebhookChange,
     WebhookDelivery,
-    WebhookSecret,
+    WebhookWithSecret,
 )
 from reservation_forwarder_client.webhooks.verification import (
     TOLERANCE_SECONDS,
@@ -20,13 +21,14 @@ __all__ = [
     "TOLERANCE_SECONDS",
     "AsyncWebhooks",
     "EventType",
+    "NewWebhook",
     "Webhook",
     "WebhookAttempt",
     "WebhookChange",
     "WebhookDelivery",
     "WebhookEvent",
     "WebhookInvalid",
-    "WebhookSecret",
+    "WebhookWithSecret",
     "Webhooks",
     "verify_webhook",
 ]

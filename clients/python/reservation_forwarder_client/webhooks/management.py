@@ -1,6 +1,6 @@
 """Management of a workspace's webhooks. `AsyncWebhooks` documents each operation; `Webhooks` is the same without `async`."""
 
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
 from typing import TypeVar, Unpack
 
@@ -9,11 +9,11 @@ from reservation_forwarder_client.listing import MAX_PAGE
 from reservation_forwarder_client.requests import Steps
 from reservation_forwarder_client.webhooks.operations import Listed, WebhookOperations
 from reservation_forwarder_client.webhooks.records import (
-    EventType,
+    NewWebhook,
     Webhook,
     WebhookChange,
     WebhookDelivery,
-    WebhookSecret,
+    WebhookWithSecret,
 )
 
 _Item = TypeVar("_Item")
@@ -33,11 +33,10 @@ class AsyncWebhooks:
         self._connection = connection
         self._operations = operations
 
-    async def add(self, url: str, *, types: Sequence[EventType] | None = None, description: str = "") -> WebhookSecret:
-        """Have results posted to `url`: `https`, and an address of the public internet. `types`: None is all, and those to come.
-        The secret is in this answer and in no other. Raises `Refused` for an address that may not be posted to, and `Conflict`
-        where there are too many."""
-        return await self._connection.run(self._operations.add(url, types, description))
+    async def add(self, url: str, **more: Unpack[NewWebhook]) -> WebhookWithSecret:
+        """Have results posted to `url`: `https`, and an address of the public internet. The secret is in this answer and in no
+        other. Raises `Refused` for an address that may not be posted to, and `Conflict` where there are too many."""
+        return await self._connection.run(self._operations.add(url, more))
 
     async def list(self, *, page_size: int = MAX_PAGE) -> AsyncIterator[Webhook]:
         """Every webhook, in the order in which they were added."""
@@ -57,7 +56,7 @@ class AsyncWebhooks:
         `NotFound` because the webhook is gone."""
         await self._connection.run(self._operations.remove(webhook_id))
 
-    async def rotate(self, webhook_id: str, *, overlap_seconds: int | None = None) -> WebhookSecret:
+    async def rotate(self, webhook_id: str, *, overlap_seconds: int | None = None) -> WebhookWithSecret:
         """Replace the secret; the new one is in this answer and in no other. For `overlap_seconds` (a day) deliveries are signed
         with the old one too."""
         return await self._connection.run(self._operations.rotate(webhook_id, overlap_seconds))
@@ -99,9 +98,9 @@ class Webhooks:
         self._connection = connection
         self._operations = operations
 
-    def add(self, url: str, *, types: Sequence[EventType] | None = None, description: str = "") -> WebhookSecret:
+    def add(self, url: str, **more: Unpack[NewWebhook]) -> WebhookWithSecret:
         """Have results posted to `url`. The secret is in this answer and in no other."""
-        return self._connection.run(self._operations.add(url, types, description))
+        return self._connection.run(self._operations.add(url, more))
 
     def list(self, *, page_size: int = MAX_PAGE) -> Iterator[Webhook]:
         """Every webhook, in the order in which they were added."""
@@ -119,7 +118,7 @@ class Webhooks:
         """Remove it, with what waits to be delivered and its log."""
         self._connection.run(self._operations.remove(webhook_id))
 
-    def rotate(self, webhook_id: str, *, overlap_seconds: int | None = None) -> WebhookSecret:
+    def rotate(self, webhook_id: str, *, overlap_seconds: int | None = None) -> WebhookWithSecret:
         """Replace the secret; the new one is in this answer and in no other."""
         return self._connection.run(self._operations.rotate(webhook_id, overlap_seconds))
 

@@ -8,13 +8,13 @@ from urllib.parse import quote
 from reservation_forwarder_client.problems import Unexpected
 from reservation_forwarder_client.requests import Answer, ApiRequest, Exchange, RetryPolicy, Steps, Time
 from reservation_forwarder_client.webhooks.records import (
-    EventType,
+    NewWebhook,
     Webhook,
     WebhookChange,
     WebhookDelivery,
-    WebhookSecret,
+    WebhookWithSecret,
 )
-from reservation_forwarder_client.wire import Malformed, json_bytes, read
+from reservation_forwarder_client.wire import Malformed, camel_case, json_bytes, read
 
 _WEBHOOKS: Final = "/api/v1/vrs/webhooks"
 _Item = TypeVar("_Item")
@@ -34,9 +34,9 @@ class WebhookOperations:
     def __init__(self, retry_policy: RetryPolicy, time: Time) -> None:
         self._exchange = Exchange(retry_policy, time)
 
-    def add(self, url: str, types: Sequence[EventType] | None, description: str) -> Steps[WebhookSecret]:
+    def add(self, url: str, more: NewWebhook) -> Steps[WebhookWithSecret]:
         """Add one."""
-        body = {"url": url, "types": types, "description": description}
+        body = camel_case({"url": url, **more})
         return _with_secret((yield from self._send("POST", _WEBHOOKS, body, repeatable=False)))
 
     def page(self, page_size: int, cursor: str) -> Steps[Listed[Webhook]]:
@@ -49,13 +49,13 @@ class WebhookOperations:
 
     def change(self, webhook_id: str, change: WebhookChange) -> Steps[Webhook]:
         """What is named is changed."""
-        return _one((yield from self._send("PATCH", _path(webhook_id), change)), Webhook)
+        return _one((yield from self._send("PATCH", _path(webhook_id), camel_case(change))), Webhook)
 
     def remove(self, webhook_id: str) -> Steps[None]:
         """Remove it."""
         yield from self._send("DELETE", _path(webhook_id))
 
-    def rotate(self, webhook_id: str, overlap_seconds: int | None) -> Steps[WebhookSecret]:
+    def rotate(self, webhook_id: str, overlap_seconds: int | None) -> Steps[WebhookWithSecret]:
         """Make it a new secret."""
         body = {} if overlap_seconds is None else {"overlapSeconds": overlap_seconds}
         return _with_secret((yield from self._send("POST", _path(webhook_id, "rotate"), body, repeatable=False)))
@@ -115,9 +115,9 @@ def _one(answer: Answer, shape: type[_Item]) -> _Item:
     return _checked(shape, answer.members.get("data"))
 
 
-def _with_secret(answer: Answer) -> WebhookSecret:
+def _with_secret(answer: Answer) -> WebhookWithSecret:
     made = _one(answer, _Secret)
-    return WebhookSecret(_one(answer, Webhook), made.secret, made.public_key)
+    return WebhookWithSecret(_one(answer, Webhook), made.secret, made.public_key)
 
 
 def _listed(answer: Answer, shape: type[_Item]) -> Listed[_Item]:

@@ -18,13 +18,24 @@ EventType = Literal[
 """The types of events that a webhook can receive."""
 
 
-class WebhookChange(TypedDict, total=False):
-    """What is to be changed; what is left out stays as it is. `types`: None is all, and those to come. `enabled`: False ends what
-    waits to be delivered too."""
+class NewWebhook(TypedDict, total=False):
+    """What a new webhook may have besides its URL. `types`, `integration_account_ids`, `property_ids`: it receives only these
+    events; None for all. `headers`: sent with each delivery; only their names are shown again. `asymmetric_signature`: deliveries
+    also carry a `v1a` signature."""
+
+    types: Sequence[EventType] | None
+    integration_account_ids: Sequence[str] | None
+    property_ids: Sequence[str | int] | None
+    description: str
+    headers: Mapping[str, str]
+    asymmetric_signature: bool
+
+
+class WebhookChange(NewWebhook, total=False):
+    """Changes; fields that are left out keep their values. `headers` replace all earlier ones. `enabled`: False also stops pending
+    deliveries."""
 
     url: str
-    types: Sequence[EventType] | None
-    description: str
     enabled: bool
 
 
@@ -43,11 +54,15 @@ class Webhook:
     disabled_at: datetime | None
     created_at: datetime
     previous_secret_until: datetime | None
+    integration_account_ids: tuple[str, ...] | None = None
+    property_ids: tuple[str, ...] | None = None
+    header_names: tuple[str, ...] = ()
+    asymmetric_signature: bool = False
     raw: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
-class WebhookSecret:
+class WebhookWithSecret:
     """A webhook with its new secret, `whsec_…`, for `verify_webhook`. It is shown only this once. `public_key`: verifies `v1a`
     signatures; None from a service that makes none."""
 
