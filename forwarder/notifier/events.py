@@ -28,10 +28,10 @@ class Event:
     id: str
     type: str
     workspace_id: str
-    account_id: str
-    property_id: str
     body: str = field(repr=False)
     trace: str | None = None
+    account_id: str = ""
+    property_id: str = ""
 
 
 def decode_event(message: Message) -> Event:
@@ -47,7 +47,7 @@ def decode_event(message: Message) -> Event:
     if not (_is_id(workspace_id, MAX_ID) and _is_id(event_id, _MAX_EVENT_ID) and _is_id(kind, MAX_ID)):
         raise Undecodable("not a result event: an identifier is too long or has U+0000")
     body = body_of(kind, time, message.value.decode())
-    return Event(event_id, kind, workspace_id, str(account_id), str(property_id), body, trace_of(message.headers))
+    return Event(event_id, kind, workspace_id, body, trace_of(message.headers), str(account_id), str(property_id))
 
 
 def _is_id(text: str, max_length: int) -> bool:

@@ -98,7 +98,7 @@ class Webhooks:
         self._clock = parts.clock
         self._audit = parts.audit
 
-    async def add(self, workspace_id: str, url: str, **terms: Unpack[WebhookTerms]) -> tuple[Endpoint, str]:
+    async def add(self, workspace_id: str, url: str, /, **terms: Unpack[WebhookTerms]) -> tuple[Endpoint, str]:
         """Adds an endpoint, which gets events from now on. Returns it with its secret, which is shown only once.
 
         Raises `BadTarget`, `BadHeaders`, `UnknownType`, `UnknownAccount`, `TooManyEndpoints`.
@@ -118,7 +118,7 @@ class Webhooks:
                 secret=self._sealer.seal_text(secret, of_webhook_secret(new_id)),
                 created_at=self._clock.now(),
             )
-            endpoint = await self._with_terms(empty, {**terms, "url": url})
+            endpoint = await self._with_terms(empty, terms | {"url": url})
             await self._endpoints.add(endpoint)
         return endpoint, secret
 
@@ -133,13 +133,7 @@ class Webhooks:
             return endpoint
         raise _unknown(endpoint_id)
 
-    async def change(
-        self,
-        endpoint_id: str,
-        *,
-        workspace_id: str | None,
-        **terms: Unpack[WebhookTerms],
-    ) -> Endpoint:
+    async def change(self, endpoint_id: str, *, workspace_id: str | None, **terms: Unpack[WebhookTerms]) -> Endpoint:
         """Changes the given terms. Headers are sealed for their host: a URL with another host needs them again, or empty.
 
         Raises `BadTarget`, `BadHeaders`, `HeadersNeeded`, `UnknownType`, `UnknownAccount`."""
@@ -155,8 +149,8 @@ class Webhooks:
         if headers is None and was.headers is not None and origin_of(url) != origin_of(was.url):
             raise HeadersNeeded("The address has another host: give the headers again, or none to remove them.")
         changes: dict[str, Any] = {**terms, "description": terms.get("description", was.description)[:_MAX_DESCRIPTION]}
-        for name in _LISTS & terms.keys():
-            changes[name] = None if terms[name] is None else tuple(dict.fromkeys(terms[name]))
+        for name in _LISTS & changes.keys():
+            changes[name] = changes[name] and tuple(dict.fromkeys(changes[name]))
         _require_types(changes.get("types"))
         if headers is not None:
             _require_headers(headers)

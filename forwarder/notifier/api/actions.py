@@ -45,7 +45,7 @@ class WebhookActions:
         body = await read_request_body(request, NewWebhook)
         if isinstance(body, Problem):
             return body
-        endpoint, secret = await self._hooks.add(workspace_id, **body.terms())
+        endpoint, secret = await self._hooks.add(workspace_id, body.url, **body.terms())
         location = f"{request.scope['path']}/{endpoint.id}".encode()
         return _response(_with_secret(endpoint, secret), 201, (b"location", location))
 

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from secrets import token_hex
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
@@ -28,7 +29,7 @@ def _created_at() -> sa.Column[object]:
     )
 
 
-def _list() -> sa.types.TypeEngine[object]:
+def _list() -> sa.types.TypeEngine[Any]:
     return sa.JSON(none_as_null=True).with_variant(JSONB(none_as_null=True), "postgresql")
 
 

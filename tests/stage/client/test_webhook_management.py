@@ -60,7 +60,8 @@ async def test_one_is_added_changed_rotated_and_removed(webhooks: AsyncWebhooks,
     assert await webhooks.get(webhook.id) == webhook
 
     more: WebhookChange = {"integration_account_ids": ["alpha-1"], "property_ids": [7], "headers": {"X-Key": "a"}}
-    chosen = await webhooks.change(webhook.id, **more, asymmetric_signature=True)
+    more["asymmetric_signature"] = True
+    chosen = await webhooks.change(webhook.id, **more)
     assert (chosen.integration_account_ids, chosen.property_ids) == (("alpha-1",), ("7",))
     assert (chosen.header_names, chosen.asymmetric_signature) == (("X-Key",), True)
     more = {"integration_account_ids": None, "property_ids": None, "headers": {}, "asymmetric_signature": False}
