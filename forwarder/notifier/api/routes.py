@@ -179,7 +179,15 @@ def problem_of(error: Refusal) -> Problem:
         case BadHeaders():
             return invalid([Fault(pointer_to("headers", name), *fault) for name, fault in error.faults.items()])
         case HeadersNeeded():
-            return invalid([Fault("/headers", "required", str(error))])
+            return invalid(
+                [
+                    Fault(
+                        "/headers",
+                        "required",
+                        "is required: it was sealed for the host before; send it again, or {} to remove it",
+                    )
+                ]
+            )
         case UnknownAccount():
             return invalid([Fault("/integrationAccountIds", "invalid_value", str(error))])
         case TenancyUnavailable():

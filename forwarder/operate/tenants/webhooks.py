@@ -89,8 +89,10 @@ def _with_webhooks(command: Callable[[Webhooks], Awaitable[R]]) -> R:
 
     try:
         return with_backend(run)
-    except (BadHeaders, BadTarget, HeadersNeeded, UnknownAccount, UnknownType) as error:
+    except (BadHeaders, BadTarget, HeadersNeeded, UnknownType) as error:
         raise WrongUsage(str(error)) from error
+    except UnknownAccount as error:
+        raise WrongUsage(f"--account {error}.") from error
     except (EndpointDisabled, TooManyEndpoints) as error:
         raise Failed(str(error)) from error
 

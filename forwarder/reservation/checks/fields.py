@@ -203,14 +203,20 @@ def _faults(operation: Operation, error: ValidationError, body: bytes, check: Pl
 
 
 def hinted(faults: Mapping[str, Fault], unknown: Sequence[UnknownField]) -> list[Fault]:
-    """`faults`, with the name of the `unknown` field that was probably sent instead of each missing one."""
-    return [_hinted(fault, unknown) if fault.code == "required" else fault for fault in faults.values()]
+    """`faults`, with the field that was probably meant where a required one is missing or an unknown one is refused."""
+    return [_hinted(fault, unknown) for fault in faults.values()]
 
 
-def _hinted(missing: Fault, unknown: Sequence[UnknownField]) -> Fault:
-    place, _, name = missing.pointer.rpartition("/")
-    sent = [each.name for each in unknown if each.place == place and nearest(each.name, (name,))]
-    return replace(missing, detail=f"is required; you sent {sent[0]}: did you mean {name}?") if sent else missing
+def _hinted(fault: Fault, unknown: Sequence[UnknownField]) -> Fault:
+    place, _, name = fault.pointer.rpartition("/")
+    there = [each for each in unknown if each.place == place]
+    if fault.code == "required":
+        sent = [each.name for each in there if nearest(each.name, (name,))]
+        return replace(fault, detail=f"is required; you sent {sent[0]}: did you mean {name}?") if sent else fault
+    if fault.code == "unknown_field":
+        meant = [field for each in there if each.name == name and (field := nearest(name, each.known))]
+        return replace(fault, detail=f"{fault.detail}; did you mean {meant[0]}?") if meant else fault
+    return fault
 
 
 def _date_faults(arrival: date, departure: date) -> list[Fault]:

@@ -123,7 +123,7 @@ async def _require_accounts(connection: AsyncConnection, endpoint: Endpoint) -> 
     own = select(account.id).where(account.workspace_id == endpoint.workspace_id, account.id.in_(endpoint.account_ids))
     unknown = set(endpoint.account_ids).difference(await connection.scalars(own))
     if unknown:
-        raise UnknownAccount(f"The workspace has no integration account {min(unknown)!r}.")
+        raise UnknownAccount(f"names {min(unknown)!r}, which is not an integration account of the workspace")
 
 
 async def _changed(connection: AsyncConnection, statement: Update) -> Endpoint | None:

@@ -219,6 +219,15 @@ async def test_what_is_said_is_changed_and_the_rest_stays(house: Stages) -> None
     assert house.unsealer.open_text(house.endpoints.kept[made["id"]].secret, of_webhook_secret(made["id"])) == secret
 
 
+async def test_a_misspelt_field_gets_a_hint(house: Stages) -> None:
+    answer = await house.client.post(PATH, json={"url": URL, "header": {}, "propertyIDs": [1], "x": 1})
+    assert [fault["detail"].partition("; ")[2] for fault in answer.json()["errors"]] == [
+        "did you mean headers?",
+        "did you mean propertyIds?",
+        "",
+    ]
+
+
 async def test_a_webhook_selects_events_and_its_headers_are_never_shown(house: Stages) -> None:
     body = {
         "integrationAccountIds": ["alpha-1", "alpha-1"],

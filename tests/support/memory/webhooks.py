@@ -43,7 +43,7 @@ class MemoryEndpoints:
     def _require_accounts(self, endpoint: Endpoint) -> None:
         for account_id in endpoint.account_ids or ():
             if account_id not in self.accounts:
-                raise UnknownAccount(f"The workspace has no integration account {account_id!r}.")
+                raise UnknownAccount(f"names {account_id!r}, which is not an integration account of the workspace")
 
     async def of(self, workspace_id: str | None) -> Sequence[Endpoint]:
         return [one for one in self.kept.values() if workspace_id in {None, one.workspace_id}]
