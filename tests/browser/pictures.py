@@ -18,7 +18,7 @@ from typing import Final
 from playwright.async_api import Browser, StorageState, ViewportSize, async_playwright
 
 from tests.support.browser import CHROMIUM, PATIENCE_MS
-from tests.support.deployment.deployment import Deployment, deploy
+from tests.support.deployment.deployment import Deployment, booking, deploy
 from tests.support.deployment.site import Site, site_settings
 from tests.support.network.receiver import receiver
 from tools.servers.kafka.process import KafkaCluster
@@ -26,6 +26,8 @@ from tools.servers.postgres.process import PostgresServer
 from tools.servers.reaper import Reaper
 
 _DOWN, _BLIND, _GIVEN_UP = "hotel-lisboa", "seaside-split", "apartments-rome"
+_DOUBTFUL = "beach-house"
+"""It has one reservation, whose PMS breaks the connection after booking it."""
 _RATES: Final[Mapping[str, int]] = {"casa-azul": 250, "villa-porto": 160, _DOWN: 75, _GIVEN_UP: 10, _BLIND: 5}
 """Submissions a second of each account: 500."""
 _WELL_SECONDS: Final = 75.0
@@ -35,11 +37,13 @@ _WIDE, _NARROW = ViewportSize(width=1280, height=844), ViewportSize(width=390, h
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """`path` as the browser is sent to; `whole`: of all that is on the page, not only of what a window shows."""
+    """`path` as the browser is sent to; `whole`: of all that is on the page, not only of what a window shows; `part`: only the
+    part of the page with this heading."""
 
     name: str
     path: str
     whole: bool = False
+    part: str = ""
     narrow: bool = False
     dark: bool = False
 
@@ -82,7 +86,7 @@ async def _deployment(directory: Path, reaper: Reaper) -> AsyncIterator[Deployme
             running.add("housekeeping")
             running.add("console")
             await running.start()
-            for account in _RATES:
+            for account in (*_RATES, _DOUBTFUL):
                 if account != _BLIND:
                     await running.add_account(account)
             url = f"{running.url('simulate')}/{_BLIND}/cloudbeds/api/v1.3"
@@ -116,6 +120,9 @@ async def _load(running: Deployment) -> AsyncIterator[None]:
 
 
 async def _trouble(running: Deployment) -> None:
+    fault = {"mode": "reset_after_booking", "count": 1, "habits": ["exists"]}
+    (await running.client.put(f"{running.url('simulate')}/{_DOUBTFUL}/faults", json=fault)).raise_for_status()
+    await running.submit(_DOUBTFUL, booking(1))
     await running.command("account", "set", _GIVEN_UP, "--deadline", "3")
     for account, mode in ((_DOWN, "down"), (_GIVEN_UP, "down"), (_BLIND, "garbage_after_booking")):
         url = f"{running.url('simulate')}/{account}/faults"
@@ -134,6 +141,7 @@ async def _pictures(running: Deployment, hook: str) -> list[Picture]:
     (pending,) = await running.listed(
         "submissions", "list", "--account", _DOWN, "--reason", "pms_unavailable", "--limit", "1"
     )
+    (resolved,) = await running.listed("submissions", "list", "--account", _DOUBTFUL)
     (doubtful,) = await running.listed("submissions", "list", "--status", "in_doubt", "--limit", "1")
     await running.command("submissions", "settle", doubtful["requestId"], "--confirmed", "as its extranet shows it")
     return [
@@ -143,6 +151,7 @@ async def _pictures(running: Deployment, hook: str) -> list[Picture]:
         Picture("submissions", "/submissions"),
         Picture("submission", f"/submissions/{pending['requestId']}", whole=True),
         Picture("submission-narrow", f"/submissions/{pending['requestId']}", whole=True, narrow=True, dark=True),
+        Picture("doubt-resolved", f"/submissions/{resolved['requestId']}", part="History"),
         Picture("in-doubt", "/in-doubt"),
         Picture("dead-letters", "/dead-letters"),
         Picture("dead-letters-narrow", "/dead-letters", narrow=True),
@@ -182,7 +191,11 @@ async def _take(picture: Picture, browser: Browser, session: StorageState, into:
     page = await context.new_page()
     await page.goto(f"/console{picture.path}")
     await page.locator("[data-go-on]").wait_for(state="detached")
-    await page.screenshot(path=into / f"{picture.name}.png", full_page=picture.whole)
+    if picture.part:
+        part = page.locator("section", has=page.get_by_role("heading", name=picture.part))
+        await part.last.screenshot(path=into / f"{picture.name}.png")
+    else:
+        await page.screenshot(path=into / f"{picture.name}.png", full_page=picture.whole)
     await context.close()
 
 
