@@ -66,7 +66,8 @@ FORBIDDEN: Mapping[str, tuple[str, ...]] = {
         "SELECT request FROM reservations",
         "SELECT data FROM outbox",
         "SELECT content FROM grants",
-        "SELECT id FROM integration_accounts",
+        "SELECT credential FROM integration_accounts",
+        "SELECT base_url FROM integration_accounts",
         "SELECT reservation_days FROM workspaces",
         "UPDATE workspaces SET id = 'other'",
         "UPDATE integration_accounts SET base_url = 'https://attacker.example'",
@@ -149,7 +150,8 @@ async def _journey(running: Deployment) -> None:
     async with receiver() as customer:
         hooks = f"{running.url('notifier')}/api/v1/vrs/webhooks"
         headers = running.headers("generic")
-        added = await running.client.post(hooks, json={"url": customer.url}, headers=headers)
+        body = {"url": customer.url, "integrationAccountIds": ["generic"], "headers": {"X-Key": "a"}}
+        added = await running.client.post(hooks, json=body, headers=headers)
         assert added.status_code == 201, added.text
         key = {"Idempotency-Key": "one"}
         sent = await asyncio.gather(
