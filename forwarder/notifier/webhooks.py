@@ -274,9 +274,9 @@ def _require_headers(headers: Mapping[str, str]) -> None:
     """Raises `BadHeaders`, whose texts quote no value."""
     faults = {name: fault for name, value in headers.items() if (fault := _fault_of(name, value)) is not None}
     spellings = Counter(name.lower() for name in headers)
-    faults |= {name: ("duplicate", "is given twice") for name in headers if spellings[name.lower()] > 1}
+    faults |= {name: ("invalid_value", "is given twice") for name in headers if spellings[name.lower()] > 1}
     if len(headers) > MAX_HEADERS:
-        faults[list(headers)[MAX_HEADERS]] = ("too_many", f"is one too many: at most {MAX_HEADERS} headers")
+        faults[list(headers)[MAX_HEADERS]] = ("invalid_value", f"is one too many: at most {MAX_HEADERS} headers")
     if faults:
         raise BadHeaders(faults)
 
@@ -284,7 +284,7 @@ def _require_headers(headers: Mapping[str, str]) -> None:
 def _fault_of(name: str, value: str) -> tuple[str, str] | None:
     """The code and the text of what is wrong with a header."""
     if not _HEADER_NAME.fullmatch(name) or find(name):
-        return "invalid_name", "is not a header name: letters, digits and hyphens, such as X-Api-Key"
+        return "invalid_value", "is not a header name: letters, digits and hyphens, such as X-Api-Key"
     if name.lower() in _RESERVED or name.lower().startswith(_RESERVED_PREFIXES):
         return "reserved", "is reserved: the forwarder or its connection sets it"
     if len(value) > MAX_HEADER_VALUE:
