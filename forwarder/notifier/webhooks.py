@@ -4,9 +4,7 @@
 All methods may raise `NotKnown`, `TenancyUnavailable` and `StoreUnavailable`, in addition to the errors they name.
 """
 
-import re
 import secrets
-from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -18,10 +16,10 @@ from pydantic_core import to_json
 from forwarder.notifier.events import EVENT_TYPES, TEST_EVENT, body_of
 from forwarder.oversight.audit import Audit, Operation
 from forwarder.process.clock import Clock, iso
-from forwarder.reservation.checks.card_numbers import find
 from forwarder.store.deliveries import DeliveryEntry, DeliveryLog, DeliveryStatus, NewDelivery
 from forwarder.tenancy.port import Disabled, Endpoint, EndpointAdmin, NotKnown, Sealer
 from forwarder.tenancy.sealing import of_webhook_headers, of_webhook_secret, origin_of
+from forwarder.webhooks.headers import require_headers
 from forwarder.webhooks.port import Targets
 from forwarder.webhooks.signature import new_secret
 
@@ -31,15 +29,6 @@ _MAX_ID: Final = 2**63 - 1
 _MAX_DESCRIPTION: Final = 500
 _LISTS: Final = frozenset({"types", "account_ids", "property_ids"})
 _NO_HEADERS: Final = {"headers": None, "header_names": None}
-MAX_HEADERS: Final = 10
-MAX_HEADER_VALUE: Final = 2000
-_HEADER_NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
-_HEADER_VALUE: Final = re.compile(r"[!-~]([ -~]*[!-~])?")
-_RESERVED: Final = frozenset(
-    "accept-encoding connection expect host keep-alive te traceparent tracestate trailer transfer-encoding upgrade "
-    "user-agent".split()
-)
-_RESERVED_PREFIXES: Final = ("content-", "proxy-", "webhook-")
 
 
 class EndpointDisabled(RuntimeError):
@@ -48,14 +37,6 @@ class EndpointDisabled(RuntimeError):
 
 class UnknownType(ValueError):
     """There is no event of that type. The message lists the existing types."""
-
-
-class BadHeaders(ValueError):
-    """Headers that cannot be sent. `faults`: for each name a stable code and what would be right."""
-
-    def __init__(self, faults: Mapping[str, tuple[str, str]]) -> None:
-        super().__init__("; ".join(f"the header {name!r} {text}" for name, (_, text) in faults.items()))
-        self.faults = faults
 
 
 class HeadersNeeded(ValueError):
@@ -153,7 +134,7 @@ class Webhooks:
             changes[name] = changes[name] and tuple(dict.fromkeys(changes[name]))
         _require_types(changes.get("types"))
         if headers is not None:
-            _require_headers(headers)
+            require_headers(headers)
             sealed = self._sealer.seal_text(to_json(headers).decode(), of_webhook_headers(was.id, url))
             changes |= {"headers": sealed, "header_names": tuple(headers)} if headers else _NO_HEADERS
         return replace(was, **changes)
@@ -268,30 +249,6 @@ def _require_types(types: Sequence[str] | None) -> None:
     for kind in types or ():
         if kind not in EVENT_TYPES:
             raise UnknownType(f"There is no event of type {kind!r}. There are: {', '.join(EVENT_TYPES)}.")
-
-
-def _require_headers(headers: Mapping[str, str]) -> None:
-    """Raises `BadHeaders`, whose texts quote no value."""
-    faults = {name: fault for name, value in headers.items() if (fault := _fault_of(name, value)) is not None}
-    spellings = Counter(name.lower() for name in headers)
-    faults |= {name: ("invalid_value", "is given twice") for name in headers if spellings[name.lower()] > 1}
-    if len(headers) > MAX_HEADERS:
-        faults[list(headers)[MAX_HEADERS]] = ("invalid_value", f"is one too many: at most {MAX_HEADERS} headers")
-    if faults:
-        raise BadHeaders(faults)
-
-
-def _fault_of(name: str, value: str) -> tuple[str, str] | None:
-    """The code and the text of what is wrong with a header."""
-    if not _HEADER_NAME.fullmatch(name) or find(name):
-        return "invalid_value", "is not a header name: letters, digits and hyphens, such as X-Api-Key"
-    if name.lower() in _RESERVED or name.lower().startswith(_RESERVED_PREFIXES):
-        return "reserved", "is reserved: the forwarder or its connection sets it"
-    if len(value) > MAX_HEADER_VALUE:
-        return "too_long", f"must have a value of at most {MAX_HEADER_VALUE:,} characters"
-    if not _HEADER_VALUE.fullmatch(value):
-        return "invalid_value", "must have a value of printable ASCII characters, without spaces at its ends"
-    return None
 
 
 def _require_enabled(endpoint: Endpoint) -> None:

@@ -15,7 +15,7 @@ from starlette.requests import Request
 from forwarder.http.messages import JSON_BODY, BodyFault, HttpRequest
 from forwarder.http.paging import PAGE_PARAMETERS, read_cursor, read_limit
 from forwarder.http.query_string import invalid_query, parameters_of
-from forwarder.notifier.webhooks import DEFAULT_OVERLAP_SECONDS, MAX_HEADERS, MAX_OVERLAP_SECONDS, WebhookTerms
+from forwarder.notifier.webhooks import DEFAULT_OVERLAP_SECONDS, MAX_OVERLAP_SECONDS, WebhookTerms
 from forwarder.reservation.checks.card_numbers import find
 from forwarder.reservation.checks.faults import MalformedJson
 from forwarder.reservation.checks.fields import read_object
@@ -24,6 +24,7 @@ from forwarder.reservation.problems.problem import Fault, Problem, summary_of
 from forwarder.reservation.record import MAX_ID, RESULT_TYPES
 from forwarder.reservation.request import MAX_BODY_BYTES, NO_NUL, whole
 from forwarder.store.deliveries import DeliveryStatus
+from forwarder.webhooks.headers import MAX_HEADERS
 
 _BODY_SECONDS: Final = 10.0
 _NOTHING_CHANGED: Final = "Nothing was changed"

@@ -14,16 +14,17 @@ from forwarder.http.paging import PAGE_PARAMETERS
 from forwarder.http.query_string import refuse_unknown
 from forwarder.notifier.api.actions import ENDPOINT_ID, DeliveryActions, NoDelivery, WebhookActions
 from forwarder.notifier.api.requests import DELIVERY_PARAMETERS, invalid
-from forwarder.notifier.webhooks import BadHeaders, EndpointDisabled, HeadersNeeded, Webhooks
+from forwarder.notifier.webhooks import EndpointDisabled, HeadersNeeded, Webhooks
 from forwarder.oversight.audit import Actor, acting_as
 from forwarder.reservation.checks.card_numbers import find
 from forwarder.reservation.problems import requests, service, webhooks
-from forwarder.reservation.problems.problem import Fault, Problem, pointer_to
+from forwarder.reservation.problems.problem import Fault, Problem
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.tenancy.access import Access, forbidden
 from forwarder.tenancy.api_keys import Scope
 from forwarder.tenancy.limits import RateLimits, rate_limited, with_allowance
 from forwarder.tenancy.port import ApiKey, NotKnown, TenancyUnavailable, TooManyEndpoints, UnknownAccount
+from forwarder.webhooks.headers import BadHeaders
 from forwarder.webhooks.port import BadTarget
 
 _PATH: Final = "/api/v1/vrs/webhooks"
@@ -177,7 +178,7 @@ def problem_of(error: Refusal) -> Problem:
         case BadTarget():
             return invalid([Fault("/url", error.code, str(error))])
         case BadHeaders():
-            return invalid([Fault(pointer_to("headers", name), *fault) for name, fault in error.faults.items()])
+            return invalid(error.faults)
         case HeadersNeeded():
             return invalid(
                 [

@@ -13,7 +13,6 @@ from forwarder.notifier.api.actions import delivery_json, endpoint_json
 from forwarder.notifier.webhooks import (
     DEFAULT_OVERLAP_SECONDS,
     MAX_OVERLAP_SECONDS,
-    BadHeaders,
     EndpointDisabled,
     HeadersNeeded,
     UnknownType,
@@ -25,6 +24,7 @@ from forwarder.operate.output import AsJson, Failed, WrongUsage, report, show_on
 from forwarder.process.clock import SystemClock
 from forwarder.store.deliveries import DeliveryStatus
 from forwarder.tenancy.port import Endpoint, TooManyEndpoints, UnknownAccount
+from forwarder.webhooks.headers import BadHeaders
 from forwarder.webhooks.port import BadTarget
 from forwarder.webhooks.signature import public_key
 
