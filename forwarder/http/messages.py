@@ -20,7 +20,7 @@ from starlette.types import Message, Receive, Scope, Send
 from forwarder.http.admission import Place, place_of
 from forwarder.reservation.checks.card_numbers import mask
 from forwarder.reservation.problems import service
-from forwarder.reservation.problems.problem import Problem
+from forwarder.reservation.problems.problem import Problem, with_absolute_links
 from forwarder.reservation.value import value
 
 _SAFE_METHODS: Final = frozenset({"GET", "HEAD"})
@@ -259,9 +259,8 @@ class Response:
         body, added = self.body, added_headers(scope)
         if added and self.media_type is PROBLEM_JSON:
             body = with_request_id(body, added[0][1])
-        if (url := scope.get(PUBLIC_URL)) and b'"/problems/' in body:
-            for link in _PROBLEM_LINKS:
-                body = body.replace(link, link.replace(b'"/', b'"%b/' % url))
+        if url := scope.get(PUBLIC_URL):
+            body = with_absolute_links(body, url)
         if len(body) > LARGE_BYTES:
             await self._send_large(body, scope, receive, send)
             return
@@ -293,8 +292,6 @@ class Response:
             await send({"type": "http.response.body", "body": body[at : at + LARGE_BYTES], "more_body": more})
 
 
-_PROBLEM_LINKS: Final = (b'"type":"/problems/', b'"instance":"/api/')
-"""The links of problems as they are written; the quotes cannot occur inside a JSON text."""
 _ID_BITS: Final = 96
 
 

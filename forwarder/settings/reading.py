@@ -116,6 +116,7 @@ class Settings:
             push_seconds=environment.push_timeout_seconds,
             settles_seconds=environment.settles_seconds,
             max_named_accounts=environment.metrics_accounts,
+            public_url=environment.public_url,
         )
 
     @property

@@ -48,6 +48,8 @@ class WorkerSettings:
     """How many accounts a worker names in its metrics."""
     republish_seconds: float = 10.0
     """How long a recorded event may stay unpublished before it is published again."""
+    public_url: str = ""
+    """Links of problems in events begin with it."""
 
 
 class Lacking(Protocol):

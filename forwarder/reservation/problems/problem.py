@@ -22,6 +22,18 @@ def pointer_to(*steps: str | int) -> str:
     return "".join("/" + str(step).replace("~", "~0").replace("/", "~1") for step in steps)
 
 
+_LINKS: Final = (b'"type":"/problems/', b'"instance":"/api/')
+"""The links of problems as they are written; the quotes cannot occur inside a JSON text."""
+
+
+def with_absolute_links(document: bytes, base_url: bytes) -> bytes:
+    """The JSON `document`, in which the links of problems begin with `base_url`, if there is one."""
+    if base_url and b'"/problems/' in document:
+        for link in _LINKS:
+            document = document.replace(link, link.replace(b'"/', b'"%b/' % base_url))
+    return document
+
+
 def summary_of(faults: Sequence[Fault]) -> str:
     """The detail of a problem with these faults: the first one, and how many more there are."""
     first = f"{faults[0].pointer or 'The body'} {faults[0].detail}"

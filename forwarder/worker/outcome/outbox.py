@@ -26,6 +26,8 @@ from forwarder.reservation.failures import (
     UNDECODABLE,
     class_of,
 )
+from forwarder.reservation.problems.problem import with_absolute_links
+from forwarder.reservation.record import ResultEvent
 from forwarder.store.submissions.port import DeadLetter, Ended, OutboxEvent, StoreUnavailable, Work
 from forwarder.tenancy.cards import GONE
 from forwarder.topics.codec import encode_result, encode_submission
@@ -77,6 +79,7 @@ class OutboxPublisher:
         self._topics = topics
         self._clock = clock
         self._republish_seconds = settings.republish_seconds
+        self._public_url = settings.public_url.encode()
         self._in_memory = 0
         self._batches: Batcher[OutboxEvent, None] = Batcher(
             self._publish,
@@ -174,7 +177,7 @@ class OutboxPublisher:
     async def _publish_now(self, events: Sequence[OutboxEvent]) -> None:
         letters = [entry.dead_letter for entry in events if entry.dead_letter is not None]
         # Encode and measure all before publishing any, so that an unpublishable event costs the others nothing.
-        results = [encode_result(entry.event) for entry in events]
+        results = [self._encoded(entry.event) for entry in events]
         refuse_too_large(results)
         if letters:
             signed = [self._signer.signed(letter_message(each)) for each in letters]
@@ -183,6 +186,11 @@ class OutboxPublisher:
                 metrics.dead_letters(letter.failure_class or OTHER).inc()
         await self._publisher.publish(self._topics.results, results)
         metrics.RESULTS_PUBLISHED.inc(len(events))
+
+    def _encoded(self, event: ResultEvent) -> Message:
+        message = encode_result(event)
+        value = with_absolute_links(message.value, self._public_url)
+        return message if value is message.value else replace(message, value=value)
 
 
 class Forged(ValueError):

@@ -15,8 +15,8 @@ from tools.contracts.written import written
 _ABOUT: Final = """\
 Every error response is a problem (RFC 9457, `application/problem+json`), and so is the reason why a reservation was not made.
 Branch on `code`, whose meaning never changes. `type` links to the page of the problem, which explains when it occurs and what to
-do, as HTML or, with `Accept: application/json`, as JSON. In responses it begins with `FORWARDER_PUBLIC_URL`, if the operator set
-that; otherwise, and in events, it is a path on the host that you called (a relative reference, RFC 9457, 3.1.1).
+do, as HTML or, with `Accept: application/json`, as JSON. It begins with `FORWARDER_PUBLIC_URL`, if
+the operator set that; otherwise it is a path on the host that you called (a relative reference, RFC 9457, 3.1.1).
 In the body of a response a problem also has `success: false`, for clients that only look at that."""
 _EXAMPLE: Final = """\
 ```json

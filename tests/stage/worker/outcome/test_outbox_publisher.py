@@ -1,6 +1,7 @@
 """How events get from the outbox to the results topic: in their turn, and then out of the outbox, many by one statement."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Collection
 from dataclasses import replace
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from forwarder.process.clock import SystemClock
+from forwarder.reservation.problems import endings
 from forwarder.reservation.record import ResultEvent
 from forwarder.store.engine import Engine, open_engine
 from forwarder.store.submissions.port import OutboxEvent
@@ -51,8 +53,8 @@ def log() -> MemoryLog:
     return MemoryLog(SystemClock())
 
 
-def publisher_of(recorder: Recorder, log: MemoryLog) -> OutboxPublisher:
-    return OutboxPublisher(recorder, log, SIGNER, Topics(), SystemClock(), WorkerSettings())
+def publisher_of(recorder: Recorder, log: MemoryLog, public_url: str = "") -> OutboxPublisher:
+    return OutboxPublisher(recorder, log, SIGNER, Topics(), SystemClock(), WorkerSettings(public_url=public_url))
 
 
 async def recorded(recorder: Recorder, count: int) -> list[OutboxEvent]:
@@ -82,6 +84,20 @@ async def test_what_is_published_while_others_are_deleted_is_deleted_together(re
     assert sum(recorder.told) == len(entries)
     assert len(recorder.told) == 2  # the first alone, and all that came while that was under way
     assert await unpublished(recorder) == []
+
+
+@pytest.mark.parametrize("public_url", ["", "https://book.example"])
+async def test_links_of_problems_begin_with_the_public_url(recorder: _Slow, log: MemoryLog, public_url: str) -> None:
+    (entry,) = await recorded(recorder, 1)
+    problem = endings.ROOM_UNAVAILABLE.problem("Taken.").as_json()
+    event = replace(entry.event, data={**entry.event.data, "reservation": {"problem": problem}})
+    publishing = publisher_of(recorder, log, public_url)
+    publishing.publish_soon([OutboxEvent(entry.id, event)])
+    await log.holds(RESULTS, 1)
+    published = json.loads(log.topics[RESULTS][0].value)["reservation"]["problem"]
+    assert published == {**problem, "type": f"{public_url}/problems/room_unavailable"}
+    recorder.may_delete.set()
+    await publishing.drain()
 
 
 async def test_a_later_event_follows_the_one_before_it_though_that_is_in_the_outbox_still(
