@@ -3,8 +3,10 @@
 The Markdown files keep links that work in the repository, such as `../../schemas/openapi.json`.
 """
 
+import os
 import posixpath
 import re
+import tomllib
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,6 +20,14 @@ PAGES: Final = {
     "CHANGELOG.md": "changelog.md",
 }
 _LINK: Final = re.compile(r"(\]\()([^)\s#:]+)(?=[)#])")
+
+
+def on_config(config: Any) -> Any:
+    """The version is that of pyproject.toml, and the repository is `HOME_URL`, as in `make release`."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    config.copyright = f"Version {project['version']}"
+    config.repo_url, config.repo_name = os.environ.get("HOME_URL"), "Sources"
+    return config
 
 
 def on_files(files: Files, config: Any) -> Files:
