@@ -10,9 +10,8 @@ from tools.reference.source import HEAD, table
 _ABOUT: Final = """# Privileges of the database roles
 
 The privileges that `forwarder migrate --roles` grants: [Database roles](../operations/database-roles.md). Empty: nothing.
-*of columns*: of those
-that `forwarder/store/roles.py` names. Only worker and operator read a sealed card or credential, only the notifier and operator the
-secret of a webhook.
+*of columns*: only those that `forwarder/store/roles.py` names. Only worker and operator read a sealed card or credential, only
+notifier and operator the secret of a webhook.
 
 """
 
