@@ -19,8 +19,8 @@ from forwarder.process.clock import Clock, iso
 from forwarder.store.deliveries import DeliveryEntry, DeliveryLog, DeliveryStatus, NewDelivery
 from forwarder.tenancy.port import Disabled, Endpoint, EndpointAdmin, NotKnown, Sealer
 from forwarder.tenancy.sealing import of_webhook_headers, of_webhook_secret, origin_of
+from forwarder.webhooks.addresses import ResolvedTargets
 from forwarder.webhooks.headers import require_headers
-from forwarder.webhooks.port import Targets
 from forwarder.webhooks.signature import new_secret
 
 MAX_OVERLAP_SECONDS: Final = 7 * 24 * 60 * 60
@@ -63,7 +63,7 @@ class WebhooksParts:
     endpoints: EndpointAdmin
     log: DeliveryLog
     sealer: Sealer
-    targets: Targets
+    targets: ResolvedTargets
     clock: Clock
     audit: Audit
 

@@ -162,8 +162,8 @@ def _look_up(host: str, port: int) -> Sequence[str] | OSError:
 
 
 class ResolvedTargets:
-    """`Targets` by an `AddressRule`. Without `resolves`, for deliveries through a proxy that resolves names itself, it checks only
-    hosts that are written as addresses."""
+    """Which URLs may be posted to, by an `AddressRule`. Without `resolves`, for deliveries through a proxy that resolves names
+    itself, it checks only hosts that are written as addresses."""
 
     def __init__(self, rule: AddressRule, find: Resolve | None = None, *, resolves: bool = True) -> None:
         self._rule = rule
@@ -171,6 +171,8 @@ class ResolvedTargets:
         self._find = find or Resolver()
 
     async def check(self, url: str) -> None:
+        """Raise `BadTarget` if the URL, or the address its host resolves to now, may not be posted to, or if it does not resolve.
+        Addresses are checked again with every connection."""
         parts = _parsed(url)
         if not self._rule.may_allow(parts.scheme):
             raise BadTarget("https_needed", "The address must begin with https://.")

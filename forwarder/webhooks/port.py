@@ -42,12 +42,3 @@ class BadTarget(ValueError):
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
         self.code = code
-
-
-class Targets(Protocol):
-    """Which URLs may be posted to."""
-
-    async def check(self, url: str) -> None:
-        """Raise `BadTarget` if the URL, or the address its host resolves to now, may not be posted to, or if it does not resolve.
-        Addresses are checked again with every connection."""
-        ...

@@ -3,7 +3,7 @@ made."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Final, TypeVar
+from typing import Annotated, Any, Final, TypeVar, cast
 
 import typer
 
@@ -178,22 +178,16 @@ def _terms(
     description: str | None,
 ) -> WebhookTerms:
     """The terms that were given. Raises `WrongUsage`."""
-    terms: WebhookTerms = {}
-    if url is not None:
-        terms["url"] = url
-    if types:
-        terms["types"] = _selected("--type", types)
-    if accounts:
-        terms["account_ids"] = _selected("--account", accounts)
-    if properties:
-        terms["property_ids"] = _selected("--property", properties)
-    if headers_file is not None:
-        terms["headers"] = _headers_from(headers_file)
-    if asymmetric is not None:
-        terms["asymmetric"] = asymmetric
-    if description is not None:
-        terms["description"] = description
-    return terms
+    headers = None if headers_file is None else _headers_from(headers_file)
+    given = {"url": url, "description": description, "asymmetric": asymmetric, "headers": headers}
+    terms: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    lists = {
+        "types": ("--type", types),
+        "account_ids": ("--account", accounts),
+        "property_ids": ("--property", properties),
+    }
+    terms |= {name: _selected(option, values) for name, (option, values) in lists.items() if values}
+    return cast("WebhookTerms", terms)
 
 
 def _selected(option: str, values: list[str]) -> list[str] | None:
