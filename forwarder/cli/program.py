@@ -94,7 +94,7 @@ GROUPS: Final[Mapping[str, tuple[str, str]]] = {
     "results": ("forwarder.operate.events.results:commands", "Result events, as downstream services receive them."),
     "audit": (
         "forwarder.operate.deployment.audit:commands",
-        "The audit trail: who did what, and whether it was tampered with.",
+        "The audit trail: who did what, from where, and with what result.",
     ),
     "retention": (
         "forwarder.operate.privacy.retention:commands",

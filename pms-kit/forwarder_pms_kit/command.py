@@ -53,7 +53,7 @@ def check(
         str | None,
         typer.Option(
             metavar="ID",
-            help="Book as this account, with its address, options and credential; what else is given goes before them.",
+            help="Book as this account, with its address, options and credential; other options override them.",
         ),
     ] = None,
     credential_file: Annotated[

@@ -141,7 +141,7 @@ async def open_look_ups(backend: Backend) -> AsyncIterator[LookUps]:
 def look_up(request_id: RequestId, as_json: AsJson = False) -> None:
     """Ask the PMS whether it has the reservation, by our reference. Nothing is changed, here or there.
 
-    Use it before you settle a submission of a PMS that workers do not look in. Exit code 1 where the PMS does not say.
+    Use it before you settle a submission of a PMS that workers cannot search. Exit code 1 if the PMS gives no answer.
     """
 
     async def run(backend: Backend) -> LookedUp | None:

@@ -238,7 +238,7 @@ def change(
         ),
     ] = False,
     system_tls: Annotated[
-        bool, typer.Option("--system-tls", help="Believe the system's authorities again, and show no certificate.")
+        bool, typer.Option("--system-tls", help="Trust the system's authorities again, and send no client certificate.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:

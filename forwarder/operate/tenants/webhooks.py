@@ -148,7 +148,7 @@ def change(
         typer.Option("--property", metavar="ID", help="Events of this property only; repeatable; all for all."),
     ] = None,
     headers_file: _HeadersFile = None,
-    no_headers: Annotated[bool, typer.Option("--no-headers", help="Send no headers of yours any more.")] = False,
+    no_headers: Annotated[bool, typer.Option("--no-headers", help="Remove all headers of yours.")] = False,
     asymmetric: _Asymmetric = None,
     description: _Description = None,
     workspace: _OfWorkspace = None,
