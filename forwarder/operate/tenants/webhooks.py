@@ -41,15 +41,18 @@ _DeliveryId = Annotated[int, typer.Argument(metavar="DELIVERY", help="The delive
 _Types = Annotated[
     list[str] | None,
     typer.Option(
-        "--type", metavar="TYPE", help="Only events of this type, such as reservation.confirmed.v1; repeatable."
+        "--type",
+        metavar="TYPE",
+        help="Only events of this type, such as reservation.confirmed.v1; repeatable; all for all.",
     ),
 ]
 _Accounts = Annotated[
     list[str] | None,
-    typer.Option("--account", metavar="ID", help="Only events of this integration account; repeatable."),
+    typer.Option("--account", metavar="ID", help="Only events of this integration account; repeatable; all for all."),
 ]
 _Properties = Annotated[
-    list[str] | None, typer.Option("--property", metavar="ID", help="Only events of this property; repeatable.")
+    list[str] | None,
+    typer.Option("--property", metavar="ID", help="Only events of this property; repeatable; all for all."),
 ]
 _HeadersFile = Annotated[
     Path | None,
@@ -135,18 +138,9 @@ def show(endpoint_id: _Id, workspace: _OfWorkspace = None, as_json: AsJson = Fal
 def change(
     endpoint_id: _Id,
     url: Annotated[str | None, typer.Option(help="Post to this address from now on.")] = None,
-    types: Annotated[
-        list[str] | None,
-        typer.Option("--type", metavar="TYPE", help="Events of this type only; repeatable; all for all."),
-    ] = None,
-    accounts: Annotated[
-        list[str] | None,
-        typer.Option("--account", metavar="ID", help="Events of this account only; repeatable; all for all."),
-    ] = None,
-    properties: Annotated[
-        list[str] | None,
-        typer.Option("--property", metavar="ID", help="Events of this property only; repeatable; all for all."),
-    ] = None,
+    types: _Types = None,
+    accounts: _Accounts = None,
+    properties: _Properties = None,
     headers_file: _HeadersFile = None,
     no_headers: Annotated[bool, typer.Option("--no-headers", help="Remove all headers of yours.")] = False,
     asymmetric: _Asymmetric = None,
