@@ -140,7 +140,7 @@ class Connection(Securable):
         if self._refused and unheard:
             self._fail(refused_certificate())
         else:
-            self._fail(connection_lost(f"the connection was lost: {exc}"))
+            self._fail(connection_lost(str(exc or "it was closed")))
         self._reader.close()
         self._on_lost(self)
 
