@@ -152,7 +152,7 @@ def _failing(check: str, fault: str = "{where}") -> Seen:
 
 
 _CONSUMING: Final = "consuming"
-_EXPLAINS: Final = frozenset({"log", "store", "store_in_step_with_topics"})
+_EXPLAINS: Final = frozenset({"log", "store", "store_in_step_with_topics", "keys_in_step_with_store"})
 """The checks that explain why a process does not read its topic."""
 
 

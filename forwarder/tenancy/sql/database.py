@@ -4,7 +4,7 @@ Here, and nowhere else in tenancy, drivers' errors become `TenancyUnavailable`.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from secrets import token_hex
@@ -256,6 +256,13 @@ async def message_key(engine: AsyncEngine) -> bytes:
 async def token_key(engine: AsyncEngine) -> bytes:
     """The 32-byte MAC key of API tokens, which distinguishes tokens from guesses. Raises `TenancyUnavailable`."""
     return await _shared_key(engine, _TOKEN_KEY)
+
+
+async def shared_keys(engine: AsyncEngine) -> Mapping[str, str]:
+    """Those keys that the database has, by name. Raises `TenancyUnavailable`."""
+    async with transaction(engine, writes=False) as connection:
+        rows = await connection.execute(sa.select(deployment_secrets))
+        return {row.name: row.value for row in rows}
 
 
 async def _shared_key(engine: AsyncEngine, name: str) -> bytes:

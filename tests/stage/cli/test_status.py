@@ -178,6 +178,17 @@ INCIDENTS: Sequence[tuple[str, DeploymentStatus, Sequence[tuple[str, str, str]]]
         ],
     ),
     (
+        "the database was dropped and created anew",
+        stored(processes=[*SERVING, process("worker", "w1", "keys_in_step_with_store", "consuming")]),
+        [
+            (
+                "KeysReplaced",
+                "the database was created anew and not restored: these processes have the keys of the one before: worker on w1",
+                "restore a backup: docs/operations/restore.md; if there is none, restart these processes",
+            )
+        ],
+    ),
+    (
         "the database was restored to an earlier state",
         stored(processes=[*SERVING, process("worker", "w1", "store_in_step_with_topics", "consuming")]),
         [
