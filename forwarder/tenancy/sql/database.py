@@ -36,8 +36,10 @@ workspaces = sa.Table(
     sa.Column("reservation_days", sa.Integer),
     sa.Column("delivery_days", sa.Integer),
     sa.Column("dead_letter_days", sa.Integer),
+    sa.Column("limit_requests", sa.Integer),
+    sa.Column("limit_seconds", sa.Integer),
 )
-"""The days are those of `RetentionPolicy`."""
+"""The days are those of `RetentionPolicy`; the limit is the one that the workspace's keys share."""
 
 api_keys = sa.Table(
     "api_keys",
@@ -76,7 +78,7 @@ key_usage = sa.Table(
     sa.Column("counted_at", sa.Double, nullable=False),
 )
 """The share of a key's quota that was used at `counted_at` (seconds since 1970, by the database's clock) by all processes
-together. A whole quota comes back in `window_seconds`."""
+together. A whole quota comes back in `window_seconds`. A workspace's quota is under `workspace:` and its id."""
 
 integration_accounts = sa.Table(
     "integration_accounts",
