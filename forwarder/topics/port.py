@@ -258,6 +258,11 @@ class TopicAdmin(Protocol):
         `retention`: the minimum time that they keep a message; None for the log's default."""
         ...
 
+    async def grow(self, partitions: Mapping[str, int]) -> None:
+        """Gives each of these topics that many partitions, which is more than it has. Keys then have other partitions. Raises
+        `NotImplementedError`: the embedded log keeps those that it was made with."""
+        ...
+
     async def list(self) -> Mapping[str, int]:
         """The existing topics and their number of partitions."""
         ...

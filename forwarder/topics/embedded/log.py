@@ -164,6 +164,9 @@ class EmbeddedAdmin:
             if await self._writer.execute(Create(name, count), within=self._time_limit)
         ]
 
+    async def grow(self, partitions: Mapping[str, int]) -> None:
+        raise NotImplementedError
+
     async def list(self) -> Mapping[str, int]:
         return await asyncio.to_thread(list_topics, self._path)
 

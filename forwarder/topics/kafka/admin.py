@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
-from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import (
     GroupCoordinatorNotAvailableError,
@@ -55,6 +55,11 @@ class KafkaAdmin:
             created = _created(response.topic_errors)
             await self._wait_for_leaders(created)
         return created
+
+    async def grow(self, partitions: Mapping[str, int]) -> None:
+        async with reaching_kafka("add partitions", within=self._connection.publish_timeout_seconds):
+            await self._client.create_partitions({name: NewPartitions(count) for name, count in partitions.items()})
+            await self._wait_for_leaders(list(partitions), partitions)
 
     async def list(self) -> Mapping[str, int]:
         async with reaching_kafka("list topics", within=self._connection.publish_timeout_seconds):
@@ -173,9 +178,13 @@ class KafkaAdmin:
             await asyncio.sleep(_POLL_SECONDS)
         return min(_REPLICAS, len(brokers))
 
-    async def _wait_for_leaders(self, names: Sequence[str]) -> None:
-        """Wait until every partition has a leader. Creation is confirmed before all brokers know of the topic."""
-        while not all(_has_leaders(topic) for topic in await self._client.describe_topics(list(names))):  # noqa: ASYNC110 - remote
+    async def _wait_for_leaders(self, names: Collection[str], partitions: Mapping[str, int] | None = None) -> None:
+        """Wait until every partition has a leader, and there are so many. Creation is confirmed before all brokers know of it."""
+        least = partitions or {}
+        while True:
+            topics = await self._client.describe_topics(list(names))
+            if all(_has_leaders(topic, least.get(topic["topic"], 1)) for topic in topics):
+                return
             await asyncio.sleep(_POLL_SECONDS)
 
 
@@ -244,6 +253,6 @@ def _created(results: Sequence[tuple[str, int, str | None]]) -> list[str]:
     return created
 
 
-def _has_leaders(topic: Mapping[str, Any]) -> bool:
+def _has_leaders(topic: Mapping[str, Any], least: int) -> bool:
     partitions = topic["partitions"]
-    return bool(partitions) and all(each["leader"] >= 0 for each in partitions)
+    return len(partitions) >= least and all(each["leader"] >= 0 for each in partitions)
