@@ -109,12 +109,13 @@ class Backend:
         return SqlDirectory(self.engine, self.clock, shadow=shadow, for_pushes=True)
 
     async def create_topics(
-        self, partitions: int | None = None, *, retention: timedelta | None = None
+        self, partitions: int | None = None, *, retention: timedelta | None = None, replicas: int | None = None
     ) -> Sequence[str]:
         """Creates missing topics; returns their names. Raises as `TopicAdmin.create`."""
         count = partitions or self.settings.environment.partitions
         async with self.log.admin() as admin:
-            return await admin.create(dict.fromkeys(self.settings.topics.all(), count), retention=retention)
+            counts = dict.fromkeys(self.settings.topics.all(), count)
+            return await admin.create(counts, retention=retention, replicas=replicas)
 
 
 def _shadows(settings: Settings, keyring: Keyring | None) -> Shadows:

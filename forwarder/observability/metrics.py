@@ -224,6 +224,11 @@ LAG_SECONDS = SnapshotGauge(
     "How long ago the oldest message was appended that the group has not committed yet; 0 when there is none.",
     ["group"],
 )
+RETENTION_SECONDS = SnapshotGauge(
+    "forwarder_retention_seconds",
+    "For how long the topic that the group reads keeps a message; absent if forever.",
+    ["group"],
+)
 WEBHOOKS_PENDING = SnapshotGauge("forwarder_webhooks_pending", "Deliveries still to be made.", ["endpoint"])
 """`endpoint`: as `account` of `forwarder_pending_reservations`."""
 

@@ -130,15 +130,21 @@ def create(
         int | None,
         typer.Option(min=1, max=3650, help="How many days each topic keeps a message. Default: the brokers' setting."),
     ] = None,
+    replicas: Annotated[
+        int | None,
+        typer.Option(min=1, max=15, help="Copies of each message. Default: 3, or as many as there are brokers."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Create the topics that do not exist yet."""
     retention = None if retention_days is None else timedelta(days=retention_days)
 
     async def run(backend: Backend) -> tuple[list[str], dict[str, int], int]:
-        if retention is not None and isinstance(backend.settings.backend, Embedded):
-            raise WrongUsage("--retention-days is for Kafka: the embedded log keeps messages for 7 days.")
-        created = list(await backend.create_topics(partitions, retention=retention))
+        if (retention or replicas) and isinstance(backend.settings.backend, Embedded):
+            raise WrongUsage(
+                "--retention-days and --replicas are for Kafka: the embedded log keeps one copy for 7 days."
+            )
+        created = list(await backend.create_topics(partitions, retention=retention, replicas=replicas))
         async with backend.log.admin() as admin:
             found = await admin.list()
         wanted = partitions or backend.settings.environment.partitions

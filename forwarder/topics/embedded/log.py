@@ -157,7 +157,13 @@ class EmbeddedAdmin:
         self._time_limit = time_limit
         self._retention = retention
 
-    async def create(self, partitions: Mapping[str, int], *, retention: timedelta | None = None) -> Sequence[str]:  # noqa: ARG002 - it is the same for all of them
+    async def create(
+        self,
+        partitions: Mapping[str, int],
+        *,
+        retention: timedelta | None = None,  # noqa: ARG002 - it is the same for all of them
+        replicas: int | None = None,  # noqa: ARG002 - as above
+    ) -> Sequence[str]:
         return [
             name
             for name, count in partitions.items()

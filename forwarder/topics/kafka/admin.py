@@ -30,25 +30,24 @@ _OLDEST_SECONDS = 3.0  # for one message of each partition to come
 
 
 class KafkaAdmin:
-    """See `port.TopicAdmin`. Replicas: as given, else three, or one for each broker if there are fewer.
+    """See `port.TopicAdmin`.
 
     With three replicas or more, two must be in sync for a publish to succeed. Messages have the brokers' append time.
     """
 
-    def __init__(
-        self, client: AIOKafkaAdminClient, connection: KafkaConnection, replication_factor: int | None
-    ) -> None:
+    def __init__(self, client: AIOKafkaAdminClient, connection: KafkaConnection) -> None:
         self._client = client
         self._connection = connection
-        self._replication_factor = replication_factor
 
-    async def create(self, partitions: Mapping[str, int], *, retention: timedelta | None = None) -> Sequence[str]:
+    async def create(
+        self, partitions: Mapping[str, int], *, retention: timedelta | None = None, replicas: int | None = None
+    ) -> Sequence[str]:
         async with reaching_kafka("create topics", within=self._connection.publish_timeout_seconds):
             existing = await self._existing()
             wanted = {name: count for name, count in partitions.items() if name not in existing}
             if not wanted:
                 return ()
-            replicas = self._replication_factor or await self._default_replicas()
+            replicas = replicas or await self._default_replicas()
             response = await self._client.create_topics(
                 [_new(name, n, replicas, retention) for name, n in wanted.items()]
             )
@@ -189,7 +188,7 @@ class KafkaAdmin:
 
 
 @asynccontextmanager
-async def kafka_admin(connection: KafkaConnection, replication_factor: int | None) -> AsyncIterator[KafkaAdmin]:
+async def kafka_admin(connection: KafkaConnection) -> AsyncIterator[KafkaAdmin]:
     """Connected on entry, else `LogUnavailable`."""
     client = AIOKafkaAdminClient(
         **connection.arguments,
@@ -198,7 +197,7 @@ async def kafka_admin(connection: KafkaConnection, replication_factor: int | Non
     try:
         async with connecting(connection, "connect", within=connection.publish_timeout_seconds):
             await client.start()
-        yield KafkaAdmin(client, connection, replication_factor)
+        yield KafkaAdmin(client, connection)
     finally:
         await client.close()
 

@@ -79,6 +79,8 @@ def acls(topics: Topics, worker_group: str, notifier_group: str) -> Mapping[str,
             Acl("Read", topics.all(), [worker_group]),
             Acl("Write", [topics.results, topics.dead_letters]),
             Acl("Describe", groups=[notifier_group]),
+            # Housekeeping compares lag with retention.
+            Acl("DescribeConfigs", topics.all()),
         ),
         # For waiting callers.
         "query": (Acl("Read", [topics.results]),),
