@@ -99,7 +99,14 @@ class SubmissionPages:
         plan = self._plan(do, found)
         chosen = {each if isinstance(each, str) else each.request_id for each in plan.chosen}
         groups = Counter(tuple(each.items()) for each in groups_of([one for one in found if one.request_id in chosen]))
-        values = {"given": given, "do": do, "problem": problem, "whole": whole, "most": _MOST, "count": len(chosen)}
+        values: dict[str, Any] = {
+            "given": given,
+            "do": do,
+            "problem": problem,
+            "whole": whole,
+            "most": _MOST,
+            "count": len(chosen),
+        }
         values |= {
             "groups": [(dict(group), count) for group, count in groups.most_common()],
             "already": len(plan.settled),
