@@ -211,6 +211,7 @@ async def _measure(arguments: argparse.Namespace, servers: RealServers, logs: Pa
     async with AsyncExitStack() as stack:
         url = await stack.enter_async_context(new_database(servers.postgres.address()))
         plain = url.replace("+asyncpg", "")
+        first = _announced()  # by earlier turns
         await migrate(url)
         database = await asyncpg.connect(plain)
         stack.push_async_callback(database.close)
@@ -219,14 +220,14 @@ async def _measure(arguments: argparse.Namespace, servers: RealServers, logs: Pa
         pms = Role("pms", command, {}, f"{pms_url}/healthz")
         await stack.enter_async_context(running(pms, logs, servers.reaper))
         async with _worker(arguments, servers.kafka.address(), plain, pms_url) as worker:
-            await _until_announced(arguments.warm, worker)
+            await _until_announced(first + arguments.warm, worker)
             already, began = _announced(), time.perf_counter()
             before, written = Usage.now(postmaster), await _written(database)
             shares = None if arguments.no_profile else Shares(DELIVERY)
             with nullcontext() if shares is None else shares.taken():
-                await _until_announced(arguments.warm + arguments.count, worker)
+                await _until_announced(first + arguments.warm + arguments.count, worker)
                 after, seconds = Usage.now(postmaster), time.perf_counter() - began
-        done = arguments.warm + arguments.count - already
+        done = first + arguments.warm + arguments.count - already
         told = _told(before, after, done, shares) | _told_written(written, await _written(database), done)
         return told | {"per second": round(done / seconds)}
 
