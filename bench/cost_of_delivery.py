@@ -2,19 +2,25 @@
 
 This process is the worker, with its own log on real Kafka, its store in a real PostgreSQL and the lean PMS beside it. So many
 submissions of about 900 bytes stand on the log before it starts. CPU time, not wall time: other work of the machine hardly shows.
+
+`--turns 4 --rate 100000` measures in turns without and with a rate of the account, for which the worker borrows tokens from
+PostgreSQL: what that costs of the flow. The rate is higher than the flow, so that nothing waits for it.
 """
 
 import argparse
 import asyncio
 import json
 import os
+import secrets
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext, redirect_stderr
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import asyncpg
 import uvloop
@@ -34,6 +40,7 @@ from forwarder.reservation.checks.fields import read_request
 from forwarder.reservation.submission import RequestIds
 from forwarder.store.engine import open_engine
 from forwarder.store.migrate import migrate
+from forwarder.store.rate_loans import SqlLender
 from forwarder.store.submissions.card_keys import SqlCardKeys
 from forwarder.store.submissions.recorder import Recorder
 from forwarder.tenancy.access import Caller
@@ -167,8 +174,9 @@ async def _worker(
     arguments: argparse.Namespace, kafka: str, database_url: str, pms_url: str
 ) -> AsyncIterator[asyncio.Task[None]]:
     """A worker at work on what stands on the log; it has stopped cleanly at the end."""
-    topics, stop, clock = Topics(f"cost.{os.getpid()}."), asyncio.Event(), SystemClock()
-    account = Account(_ACCOUNT, _WORKSPACE, "generic", pms_url, "", concurrency=arguments.concurrency)
+    topics, stop, clock = Topics(f"cost.{secrets.token_hex(4)}."), asyncio.Event(), SystemClock()
+    rate, concurrency = arguments.rate, arguments.concurrency
+    account = Account(_ACCOUNT, _WORKSPACE, "generic", pms_url, "", concurrency=concurrency, rate_per_second=rate)
     account = with_credential(account, "secret", sealer_of(_SECRET))
     async with AsyncExitStack() as stack:
         log, engine = KafkaLog(kafka), open_engine(database_url)
@@ -189,6 +197,7 @@ async def _worker(
             settings=WorkerSettings(),
             signer=_SIGNER,
             cards=_card_parts(engine),
+            lender=None if rate is None else SqlLender(engine),
         )
         running_worker = asyncio.create_task(Worker(parts).run(stop))
         try:
@@ -202,6 +211,7 @@ async def _measure(arguments: argparse.Namespace, servers: RealServers, logs: Pa
     async with AsyncExitStack() as stack:
         url = await stack.enter_async_context(new_database(servers.postgres.address()))
         plain = url.replace("+asyncpg", "")
+        first = _announced()  # by earlier turns
         await migrate(url)
         database = await asyncpg.connect(plain)
         stack.push_async_callback(database.close)
@@ -210,15 +220,30 @@ async def _measure(arguments: argparse.Namespace, servers: RealServers, logs: Pa
         pms = Role("pms", command, {}, f"{pms_url}/healthz")
         await stack.enter_async_context(running(pms, logs, servers.reaper))
         async with _worker(arguments, servers.kafka.address(), plain, pms_url) as worker:
-            await _until_announced(arguments.warm, worker)
-            already = _announced()
+            await _until_announced(first + arguments.warm, worker)
+            already, began = _announced(), time.perf_counter()
             before, written = Usage.now(postmaster), await _written(database)
             shares = None if arguments.no_profile else Shares(DELIVERY)
             with nullcontext() if shares is None else shares.taken():
-                await _until_announced(arguments.warm + arguments.count, worker)
-                after = Usage.now(postmaster)
-        done = arguments.warm + arguments.count - already
-        return _told(before, after, done, shares) | _told_written(written, await _written(database), done)
+                await _until_announced(first + arguments.warm + arguments.count, worker)
+                after, seconds = Usage.now(postmaster), time.perf_counter() - began
+        done = first + arguments.warm + arguments.count - already
+        told = _told(before, after, done, shares) | _told_written(written, await _written(database), done)
+        return told | {"per second": round(done / seconds)}
+
+
+async def _in_turns(arguments: argparse.Namespace, servers: RealServers, logs: Path) -> dict[str, object]:
+    """The medians without and with the rate, and what that costs of the CPU time of worker and PostgreSQL."""
+    rates = {"without": None, "with": arguments.rate}
+    told: dict[str, list[dict[str, Any]]] = {each: [] for each in rates}
+    for _ in range(arguments.turns):
+        for each, rate in rates.items():
+            of_turn = argparse.Namespace(**vars(arguments) | {"rate": rate, "no_profile": True})
+            told[each].append(await _measure(of_turn, servers, logs))
+    names = ("worker", "postgres", "per second", "transactions per 1,000", "wal bytes")
+    medians = {each: {name: median(turn[name] for turn in turns) for name in names} for each, turns in told.items()}
+    without, with_rate = (medians[each]["worker"] + medians[each]["postgres"] for each in rates)
+    return {**medians, "cost of the rate, per cent": round((with_rate / without - 1) * 100, 1), "turns": told}
 
 
 def _told(before: Usage, after: Usage, count: float, shares: Shares | None) -> dict[str, object]:
@@ -254,14 +279,18 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--concurrency", type=int, default=64, help="pushes in flight (%(default)s)")
     parser.add_argument("--delay", type=float, default=0.0, help="seconds before each answer of the PMS (%(default)s)")
     parser.add_argument("--unrecognised", action="store_true", help="without natural keys: nothing is found sent again")
+    parser.add_argument("--rate", type=float, help="a rate of the account, in pushes a second, for all workers")
+    parser.add_argument("--turns", type=int, default=0, help="so often without and with the rate, in turns")
     parser.add_argument("--no-profile", action="store_true", help="leave the parts out, and what sampling costs")
     arguments = parser.parse_args(argv)
+    if arguments.turns and arguments.rate is None:
+        parser.error("--turns compares a --rate with none")
     with TemporaryDirectory() as directory, RealServers() as servers:
         logs = Path(directory)
         with (logs / "worker.log").open("w", buffering=1) as log, redirect_stderr(log):
             configure_logging("info", "json")
             collect_rarely()
-            told = uvloop.run(_measure(arguments, servers, logs))
+            told = uvloop.run((_in_turns if arguments.turns else _measure)(arguments, servers, logs))
     print(json.dumps(told, indent=1))
 
 

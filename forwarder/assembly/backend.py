@@ -1,7 +1,7 @@
 """The log and the database, embedded or distributed: chosen by the settings, opened, migrated, closed."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -31,10 +31,10 @@ from forwarder.store.migrate import migrate, require_current
 from forwarder.store.roles import make_roles
 from forwarder.store.submissions.repairs import Repairs
 from forwarder.tenancy.access import Access, BadTokens
-from forwarder.tenancy.port import Sealer, TenancyAdmin
+from forwarder.tenancy.port import Sealer, TenancyAdmin, TenancyUnavailable
 from forwarder.tenancy.sealing import Keyring, PublicKeys, PublicKeySealer
 from forwarder.tenancy.sql.admin import SqlTenancyAdmin
-from forwarder.tenancy.sql.database import message_key, request_id_key, token_key
+from forwarder.tenancy.sql.database import message_key, request_id_key, shared_keys, token_key
 from forwarder.tenancy.sql.directory import SqlDirectory
 from forwarder.tenancy.sql.secrets import SqlSealingKeys, SqlSecrets
 from forwarder.topics.embedded.log import EmbeddedLog
@@ -66,6 +66,8 @@ class Backend:
     trail: SqlAuditTrail
     keyring: Keyring | None
     """The deployment's secrets, in a process that has them."""
+    keys: Mapping[str, str]
+    """The keys of ids, messages and tokens that the database had when it was opened."""
 
     async def sealer(self) -> Sealer:
         """The sealer of credentials for the workers. Raises `BadSettings`, `NoSecretYet`, `NotTrusted`."""
@@ -89,6 +91,15 @@ class Backend:
         """Signs and verifies messages."""
         return MessageSigner(await message_key(self.engine))
 
+    async def has_our_keys(self) -> bool:
+        """Whether the database still has the keys that this process works with: a database that was created anew, instead of being
+        restored, has others. True if it cannot be asked, or has none yet."""
+        try:
+            now = await shared_keys(self.engine)
+        except TenancyUnavailable:
+            return True
+        return all(now.get(name, value) == value for name, value in self.keys.items())
+
     async def _public_keys(self) -> PublicKeys:
         return await SqlSecrets(self.engine).trusted_keys(trusted_keys(self.settings, self.keyring))
 
@@ -98,12 +109,13 @@ class Backend:
         return SqlDirectory(self.engine, self.clock, shadow=shadow, for_pushes=True)
 
     async def create_topics(
-        self, partitions: int | None = None, *, retention: timedelta | None = None
+        self, partitions: int | None = None, *, retention: timedelta | None = None, replicas: int | None = None
     ) -> Sequence[str]:
         """Creates missing topics; returns their names. Raises as `TopicAdmin.create`."""
         count = partitions or self.settings.environment.partitions
         async with self.log.admin() as admin:
-            return await admin.create(dict.fromkeys(self.settings.topics.all(), count), retention=retention)
+            counts = dict.fromkeys(self.settings.topics.all(), count)
+            return await admin.create(counts, retention=retention, replicas=replicas)
 
 
 def _shadows(settings: Settings, keyring: Keyring | None) -> Shadows:
@@ -172,6 +184,7 @@ async def open_backend(
                 audit=audit,
                 trail=trail,
                 keyring=keyring,
+                keys=await shared_keys(engine),
             )
     finally:
         await engine.dispose()

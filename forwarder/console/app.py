@@ -27,6 +27,7 @@ def console_routes(parts: ConsoleParts) -> Routes:
         ("", OverviewPage(parts).show),
         ("/submissions", submissions.search),
         ("/submissions/{request_id}", submissions.show),
+        ("/bulk", submissions.preview),
         ("/in-doubt", submissions.in_doubt),
         ("/dead-letters", letters.groups),
         ("/dead-letters/replay", letters.preview),
@@ -42,6 +43,7 @@ def console_routes(parts: ConsoleParts) -> Routes:
     done: Sequence[tuple[str, View]] = (
         ("/sign-out", guard.sign_out),
         ("/submissions/{request_id}", submissions.act),
+        ("/bulk", submissions.run_bulk),
         ("/dead-letters/replay", letters.replay),
         ("/dead-letters/replays/{id}", letters.stop),
         ("/accounts/{id}", accounts.act),

@@ -65,6 +65,7 @@ class ConsoleParts:
     audit: Audit
     trail: AuditTrail
     webhooks: Webhooks
+    grafana_url: str
 
 
 async def run_console(settings: Settings, listening: Listening, stop: Stop) -> None:
@@ -116,6 +117,7 @@ async def open_console(backend: Backend) -> Routes:
         audit=backend.audit,
         trail=backend.trail,
         webhooks=await webhooks_of(backend),
+        grafana_url=settings.environment.grafana_url,
     )
     # Imported here: it needs the packages of the extra `console`.
     routes: Routes = load("forwarder.console.app:console_routes")(parts)

@@ -47,7 +47,7 @@ _WORK_GAUGES: Final = (
     metrics.WEBHOOKS_PENDING,
     metrics.WEBHOOKS_OLDEST_DUE_SECONDS,
 )
-_LAG_GAUGES: Final = (metrics.LAG_MESSAGES, metrics.LAG_SECONDS)
+_LAG_GAUGES: Final = (metrics.LAG_MESSAGES, metrics.LAG_SECONDS, metrics.RETENTION_SECONDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +87,12 @@ class BacklogMetrics:
         """Reports the groups' lag; then waits. Raises `LogUnavailable`."""
         self._clear_stale()
         lags = await read_lag(self._log, list(self._parts.groups.values()), self._clock)
-        metrics.LAG_MESSAGES.replace(
-            {(name,): lag.messages for name, lag in zip(self._parts.groups, lags, strict=True)}
+        named = {(name,): lag for name, lag in zip(self._parts.groups, lags, strict=True)}
+        metrics.LAG_MESSAGES.replace({name: lag.messages for name, lag in named.items()})
+        metrics.LAG_SECONDS.replace({name: lag.seconds for name, lag in named.items()})
+        metrics.RETENTION_SECONDS.replace(
+            {name: lag.kept.total_seconds() for name, lag in named.items() if lag.kept is not None}
         )
-        metrics.LAG_SECONDS.replace({(name,): lag.seconds for name, lag in zip(self._parts.groups, lags, strict=True)})
         self._note("lag", lags[0].at)
         await self._clock.sleep(LOOK_SECONDS)
 

@@ -15,7 +15,7 @@ from forwarder.reservation.problems import requests
 from forwarder.reservation.problems.problem import Problem
 from forwarder.tenancy.access import Caller, forbidden
 from forwarder.tenancy.api_keys import Scope
-from forwarder.tenancy.limits import RateLimits, rate_limited, with_allowance
+from forwarder.tenancy.limits import Allowance, RateLimits, rate_limited, with_allowance
 from forwarder.tenancy.port import TenancyUnavailable
 
 _FLOOD: Final = requests.TOO_MANY_BAD_TOKENS.code
@@ -99,7 +99,7 @@ class _Guarded:
             refused = self._refusal(caller, scope)
             if refused is not None:
                 return endpoint.refuse(refused, caller)
-            allowance = guard.limits.take(caller.key_id, caller.limit) if self._limited else None
+            allowance = _taken(guard.limits, caller, 1) if self._limited else None
             if allowance is None:
                 return await endpoint.respond(caller, request)
             if not allowance.admitted:
@@ -129,13 +129,17 @@ class _Guarded:
         await response(scope, receive, send)
 
 
+def _taken(limits: RateLimits, caller: Caller, count: int) -> Allowance | None:
+    return limits.take(caller.key_id, caller.limit, count, (caller.workspace_id, caller.shared_limit))
+
+
 class ItemLimit:
     """The limit of a caller's key, as one bulk meets it: each item counts as a request would. Keys without a limit meet none."""
 
     def __init__(self, limits: RateLimits, caller: Caller) -> None:
         self._limits = limits
         self._caller = caller
-        self._allowance = limits.take(caller.key_id, caller.limit, 0)
+        self._allowance = _taken(limits, caller, 0)
         self._counted = False
 
     def used_up(self) -> Problem | None:
@@ -149,7 +153,7 @@ class ItemLimit:
     def admit(self, items: int) -> Problem | None:
         """Let all of the items through, or none."""
         self._counted = True
-        self._allowance = allowance = self._limits.take(self._caller.key_id, self._caller.limit, items)
+        self._allowance = allowance = _taken(self._limits, self._caller, items)
         return None if allowance is None or allowance.admitted else rate_limited(allowance)
 
     def refused_whole(self) -> None:

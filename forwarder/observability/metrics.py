@@ -33,7 +33,8 @@ FAILING_CHECKS = SnapshotGauge(
 """`check`: log (Kafka accepts writes), store (PostgreSQL answers), store_writes (it has taken all writes of the last half minute),
 loops (no loop fails repeatedly), certificate (the server certificate is valid for more than 14 days), consuming (the worker or
 notifier reads its topic), topic_readable (it can decode its topic), store_in_step_with_topics (the store is not known to lack what
-the topics record), topics_in_step_with_store (the topics have everything that the store took from them)."""
+the topics record), topics_in_step_with_store (the topics have everything that the store took from them), keys_in_step_with_store
+(the store has the keys that this process began with: it was not created anew)."""
 
 CONTAINED_FAULTS = Counter(
     "forwarder_contained_faults_total",
@@ -221,6 +222,11 @@ LAG_MESSAGES = SnapshotGauge(
 LAG_SECONDS = SnapshotGauge(
     "forwarder_lag_seconds",
     "How long ago the oldest message was appended that the group has not committed yet; 0 when there is none.",
+    ["group"],
+)
+RETENTION_SECONDS = SnapshotGauge(
+    "forwarder_retention_seconds",
+    "For how long the topic that the group reads keeps a message; absent if forever.",
     ["group"],
 )
 WEBHOOKS_PENDING = SnapshotGauge("forwarder_webhooks_pending", "Deliveries still to be made.", ["endpoint"])

@@ -152,7 +152,7 @@ ASSUMPTIONS: Final[Sequence[Assumption]] = (
         "warning",
         "topic description",
         "Each partition has one worker at a time. Rows of partitions that are gone are moved to others.",
-        "set FORWARDER_PARTITIONS to its number, or recreate it while it is empty",
+        "set FORWARDER_PARTITIONS to its number, or add partitions: forwarder topics grow",
         _partitions,
     ),
     Assumption(

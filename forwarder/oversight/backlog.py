@@ -22,6 +22,10 @@ KEY_ENDS_SOON: Final = timedelta(days=14)
 """An API key that expires sooner is reported."""
 
 
+DELETION_NEARS: Final = 0.25
+"""The share of its topic's retention from which on a lag is reported, long before messages are deleted that were not read."""
+
+
 class AccountState(StrEnum):
     """Whether the account's submissions are pushed."""
 
@@ -43,11 +47,13 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class GroupLag:
-    """How far a group is behind in each partition, read at `at`."""
+    """How far a group is behind in each partition, read at `at`. `kept`: how long its topic keeps a message; None for forever,
+    or if that is unknown."""
 
     group: Group
     partitions: Sequence[Lag]
     at: datetime
+    kept: timedelta | None = None
 
     @property
     def messages(self) -> int:
@@ -58,6 +64,14 @@ class GroupLag:
         """The age of the oldest uncommitted message in seconds; 0 if there is none."""
         oldest = min((each.oldest_at for each in self.partitions if each.oldest_at is not None), default=self.at)
         return max((self.at - oldest).total_seconds(), 0.0)
+
+    @property
+    def deleted_in(self) -> timedelta | None:
+        """When the oldest uncommitted message is deleted, if the group has used up more than a quarter of the time that it has to
+        read it."""
+        if self.kept is None or self.seconds <= DELETION_NEARS * self.kept.total_seconds():
+            return None
+        return max(self.kept - timedelta(seconds=self.seconds), timedelta())
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +120,8 @@ async def read_lag(log: Log, groups: Sequence[Group], clock: Clock) -> Sequence[
     async with log.admin() as admin:
 
         async def lag_of(group: Group) -> GroupLag:
-            return GroupLag(group, await admin.lag(group.topic, group=group.name), clock.now())
+            lag, kept = await admin.lag(group.topic, group=group.name), await admin.retention(group.topic)
+            return GroupLag(group, lag, clock.now(), kept)
 
         return await asyncio.gather(*map(lag_of, groups))
 

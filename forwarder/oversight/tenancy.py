@@ -8,7 +8,7 @@ from typing import Any, Final, Unpack
 from forwarder.oversight.audit import Audit
 from forwarder.process.clock import iso
 from forwarder.tenancy.api_keys import write_networks, write_scopes
-from forwarder.tenancy.port import Account, ApiKey, KeyTerms, KnownKey, TenancyAdmin, Workspace
+from forwarder.tenancy.port import Account, ApiKey, KeyTerms, KnownKey, RateLimit, TenancyAdmin, Workspace
 
 
 class AuditedTenancy:
@@ -18,9 +18,15 @@ class AuditedTenancy:
         self._admin = admin
         self._audit = audit
 
-    async def add_workspace(self, workspace_id: str) -> None:
-        async with self._audit.operation("workspace.add", workspace=workspace_id):
-            await self._admin.add_workspace(workspace_id)
+    async def add_workspace(self, workspace_id: str, limit: RateLimit | None = None) -> None:
+        given = {} if limit is None else {"rate": str(limit)}
+        async with self._audit.operation("workspace.add", workspace=workspace_id, **given):
+            await self._admin.add_workspace(workspace_id, limit)
+
+    async def limit_workspace(self, workspace_id: str, limit: RateLimit | None) -> None:
+        rate = None if limit is None else str(limit)
+        async with self._audit.operation("workspace.change", workspace=workspace_id, rate=rate):
+            await self._admin.limit_workspace(workspace_id, limit)
 
     async def workspaces(self, workspace_id: str | None = None) -> Sequence[Workspace]:
         return await self._admin.workspaces(workspace_id)

@@ -98,6 +98,9 @@ class Environment(AccessVariables):
     `type` begins with it. Default: the request's host, which a proxy may change and a caller may forge."""
     console_plaintext: bool = False
     """Serve the console over plain HTTP on any address, for a proxy that terminates TLS. Default: only on this machine."""
+    grafana_url: Annotated[str, Field(pattern=r"^(https?://[^/\s?#@]+/[^\s?#]*)?$")] = ""
+    """The dashboard of `deploy/monitoring` in your Grafana, such as `https://grafana.example.com/d/forwarder`: the console's
+    overview links to it for more than the last 30 minutes."""
     secret_key: Annotated[SecretStr, Field(min_length=32)] | None = None
     """The secret that seals cards and credentials: the output of `forwarder secret generate`, or other random text of at least 32
     characters. An embedded forwarder generates one and keeps it in the data directory."""

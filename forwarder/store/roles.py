@@ -56,10 +56,12 @@ _KEYS: Final = _of(
     *("id", "workspace_id", "token_hash", "revoked_at", "test", "limit_requests", "limit_seconds"),
     *("scopes", "expires_at", "networks"),
 )
+_LIMITS: Final = _of("id", "limit_requests", "limit_seconds")
 
 _AUDITS: Final[dict[str, Sequence[str]]] = {"audit": ("INSERT",), "audit_head": _COUNT}
 _CALLED_OVER_HTTP: Final[dict[str, Sequence[str]]] = {
     "api_keys": _KEYS,
+    "workspaces": _LIMITS,
     "deployment_secrets": _READ,
     # The time of a key's last use is the only thing that a reading stage writes.
     "key_uses": _COUNT,
@@ -152,7 +154,7 @@ ROLES: Final[Mapping[str, Mapping[str, Sequence[str]]]] = {
         # Whether a webhook selects accounts of its own workspace.
         "integration_accounts": _of("id", "workspace_id"),
         # To lock the row of a workspace while its endpoints are counted.
-        "workspaces": (*_of("id"), "UPDATE (created_at)"),
+        "workspaces": (*_LIMITS, "UPDATE (created_at)"),
         # Whether the database answers.
         "reservations": _of("id"),
     },

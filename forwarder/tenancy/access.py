@@ -54,7 +54,7 @@ class Access:
         account = await self._directory.account(shadow_id(account_id) if key.test else account_id)
         if account is None or account.workspace_id != key.workspace_id:
             return _account_not_found()
-        return Caller(key.workspace_id, account, key.id, key.limit, key.scopes, key.networks)
+        return Caller(key.workspace_id, account, key.id, key.limit, key.scopes, key.networks, key.shared_limit)
 
     async def workspace_key(self, headers: Mapping[str, str], address: str) -> ApiKey | Problem:
         """The key of a caller who acts for a whole workspace: requires no account header, and ignores one. Raises
@@ -198,7 +198,7 @@ _Credentials = tuple[bytes | None, bytes | None, bytes | None]
 @dataclass(frozen=True, slots=True)
 class Caller:
     """An authenticated caller and its integration account: with a test key, the shadow of the account named in the request.
-    `scopes` and `networks`: the key's permissions, and where it may be used from."""
+    `scopes` and `networks`: the key's permissions, and where it may be used from. `shared_limit`: of all keys of the workspace."""
 
     workspace_id: str
     account: Account
@@ -206,6 +206,7 @@ class Caller:
     limit: RateLimit | None = None
     scopes: Scopes = DEFAULT_SCOPES
     networks: tuple[Network, ...] = ()
+    shared_limit: RateLimit | None = None
 
 
 def bearer_token(authorization: str) -> str | None:
@@ -259,7 +260,10 @@ def caller_valid_until(
     if key is None or account is None or account[0] is not caller.account:
         return -math.inf
     held, until = key
-    same = Caller(held.workspace_id, caller.account, held.id, held.limit, held.scopes, held.networks) == caller
+    same = (
+        Caller(held.workspace_id, caller.account, held.id, held.limit, held.scopes, held.networks, held.shared_limit)
+        == caller
+    )
     if held.expires_at is not None:
         until = min(until, clock.monotonic() + (held.expires_at - clock.now()).total_seconds())
     return min(until, account[1]) if same else -math.inf

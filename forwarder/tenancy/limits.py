@@ -1,7 +1,7 @@
-"""The rate limits of API keys: a token bucket per key, decided in memory. Only `exchange` does I/O.
+"""The rate limits of API keys and of workspaces: a token bucket for each, decided in memory. Only `exchange` does I/O.
 
 A key that may make `requests` calls in `seconds` has a bucket of that many tokens, full at first, that refills at requests/seconds
-per second, so that any t seconds see at most requests · (1 + t / seconds) calls.
+per second, so that any t seconds see at most requests · (1 + t / seconds) calls. So has a workspace, whose keys share it.
 
 Several processes that serve one key each decide from their own bucket, and exchange their usage: each reports the calls that it
 admitted since its last exchange, and learns how much of the key's quota all processes together have used (`Usage`). It does so
@@ -52,13 +52,20 @@ def read_limit(text: str) -> RateLimit:
 @dataclass(frozen=True, slots=True)
 class Allowance:
     """The decision about a call. `remaining`: how many more calls would be admitted now. `more_in`: whole seconds until one more
-    would be. `retry_in`: whole seconds until the refused call would be admitted; 0 if it was admitted."""
+    would be. `retry_in`: whole seconds until the refused call would be admitted; 0 if it was admitted. `shared`: the limit is the
+    workspace's."""
 
     limit: RateLimit
     admitted: bool
     remaining: int
     more_in: int
     retry_in: int = 0
+    shared: bool = False
+
+
+def shared_by(workspace_id: str) -> str:
+    """The name of the bucket that the keys of a workspace share, among those of keys."""
+    return f"workspace:{workspace_id}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,20 +101,30 @@ class RateLimits:
         self._unreported: dict[str, _Bucket] = {}
         self.report_due = asyncio.Event()
 
-    def take(self, key_id: str, limit: RateLimit | None, count: int = 1) -> Allowance | None:
+    def take(
+        self, key_id: str, limit: RateLimit | None, count: int = 1, shared: tuple[str, RateLimit | None] = ("", None)
+    ) -> Allowance | None:
         """Admits `count` calls of a key, all or none; None if it has no limit. A full bucket admits more than a whole quota, and is
-        overdrawn by the rest. With 0, nothing is taken."""
-        limit = limit or self._default
-        if limit is None:
-            return None
+        overdrawn by the rest. With 0, nothing is taken. `shared`: the key's workspace, and the limit that its keys share: what
+        either limit refuses is refused, and costs neither. The allowance is that of the limit that allows less."""
+        limits = ((key_id, limit or self._default), (shared_by(shared[0]), shared[1]))
         now = self._clock.monotonic()
-        bucket = self._bucket(key_id, limit)
-        admitted = bucket.take(count, now)
-        if admitted and count:
-            self._unreported[key_id] = bucket
-            if bucket.unreported >= limit.requests * _REPORT_SHARE:
-                self.report_due.set()
-        return bucket.allowance(now, admitted=admitted, count=count)
+        buckets = {name: self._bucket(name, each) for name, each in limits if each is not None}
+        if not buckets:
+            return None
+        refusing = {name: bucket.delay(count, now) for name, bucket in buckets.items() if bucket.delay(count, now)}
+        if not refusing and count:
+            for name, bucket in buckets.items():
+                bucket.take(count, now)
+                self._unreported[name] = bucket
+                if bucket.unreported >= bucket.limit.requests * _REPORT_SHARE:
+                    self.report_due.set()
+        tightest = (
+            max(refusing, key=refusing.__getitem__)
+            if refusing
+            else min(buckets, key=lambda name: buckets[name].left(now))
+        )
+        return buckets[tightest].allowance(now, admitted=not refusing, count=count, shared=tightest != key_id)
 
     def _bucket(self, key_id: str, limit: RateLimit) -> "_Bucket":
         bucket = self._buckets.get(key_id)
@@ -153,24 +170,24 @@ class _Bucket:
         self._bucket = TokenBucket(limit.requests / limit.seconds, limit.requests)
         self._since = 0.0
 
-    def take(self, count: int, now: float) -> bool:
-        if self._delay(count, now):
-            return False
+    def take(self, count: int, now: float) -> None:
         self._bucket.debit(count, now)
         if not self.unreported:
             self._since = now
         self.unreported += count
-        return True
 
-    def allowance(self, now: float, *, admitted: bool, count: int) -> Allowance:
+    def left(self, now: float) -> float:
+        return self._bucket.left(now)
+
+    def allowance(self, now: float, *, admitted: bool, count: int, shared: bool) -> Allowance:
         interval = self.limit.seconds / self.limit.requests
-        free = self._bucket.left(now) + ROUNDING / interval
+        free = self.left(now) + ROUNDING / interval
         remaining = max(math.floor(free), 0)
         more_in = max(math.ceil((remaining + 1 - free) * interval), 1)
-        retry_in = 0 if admitted else max(math.ceil(self._delay(count, now)), more_in)
-        return Allowance(self.limit, admitted, remaining, more_in, retry_in)
+        retry_in = 0 if admitted else max(math.ceil(self.delay(count, now)), more_in)
+        return Allowance(self.limit, admitted, remaining, more_in, retry_in, shared)
 
-    def _delay(self, count: int, now: float) -> float:
+    def delay(self, count: int, now: float) -> float:
         """Seconds until `count` calls are admitted."""
         return self._bucket.delay(min(count, self.limit.requests), now)
 
@@ -192,10 +209,10 @@ POLICY: Final = "default"
 
 
 def rate_limited(allowance: Allowance) -> Problem:
-    """The refusal where the limit of the caller's key is used up."""
-    limit = allowance.limit
+    """The refusal where the limit of the caller's key, or of its workspace, is used up."""
+    limit, whose = allowance.limit, "All API keys of this workspace together" if allowance.shared else "This API key"
     return requests.RATE_LIMITED.problem(
-        f"This API key may submit, cancel or manage webhooks {limit.requests} times in {limit.seconds} seconds. Nothing was "
+        f"{whose} may submit, cancel or manage webhooks {limit.requests} times in {limit.seconds} seconds. Nothing was "
         f"accepted. Send the same request again in {allowance.retry_in} seconds."
     )
 

@@ -60,6 +60,8 @@ class ApiKey:
     networks: tuple[Network, ...] = ()
     name: str | None = None
     """What operators call it, such as its owner; only they read it."""
+    shared_limit: RateLimit | None = None
+    """The limit that all keys of its workspace share; only callers' keys have it."""
 
 
 class KeyTerms(TypedDict, total=False):
@@ -141,6 +143,8 @@ class Workspace:
     accounts: int
     keys: int
     webhooks: int
+    limit: RateLimit | None = None
+    """The limit that its keys share."""
 
 
 class InUse(Exception):
@@ -164,7 +168,11 @@ class Directory(Protocol):
 class TenancyAdmin(Protocol):
     """Operators' changes to workspaces, keys and accounts. Raises `AlreadyExists`, `NotKnown`, `TenancyUnavailable`."""
 
-    async def add_workspace(self, workspace_id: str) -> None: ...
+    async def add_workspace(self, workspace_id: str, limit: RateLimit | None = None) -> None: ...
+
+    async def limit_workspace(self, workspace_id: str, limit: RateLimit | None) -> None:
+        """Sets the limit that its keys share, or removes it."""
+        ...
 
     async def workspaces(self, workspace_id: str | None = None) -> Sequence[Workspace]:
         """All workspaces, or one, ordered by id."""

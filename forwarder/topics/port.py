@@ -253,9 +253,17 @@ class Tail(Protocol):
 class TopicAdmin(Protocol):
     """Creates and lists topics, and reads their offsets."""
 
-    async def create(self, partitions: Mapping[str, int], *, retention: timedelta | None = None) -> Sequence[str]:
+    async def create(
+        self, partitions: Mapping[str, int], *, retention: timedelta | None = None, replicas: int | None = None
+    ) -> Sequence[str]:
         """Creates each topic that does not exist yet, with the given number of partitions; returns the names of those created.
-        `retention`: the minimum time that they keep a message; None for the log's default."""
+        `retention`: the minimum time that they keep a message; None for the log's default. `replicas`: None for three, or as many
+        as there are brokers; the embedded log has one."""
+        ...
+
+    async def grow(self, partitions: Mapping[str, int]) -> None:
+        """Gives each of these topics that many partitions, which is more than it has. Keys then have other partitions. Raises
+        `NotImplementedError`: the embedded log keeps those that it was made with."""
         ...
 
     async def list(self) -> Mapping[str, int]:

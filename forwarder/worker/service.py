@@ -161,7 +161,7 @@ class Worker:
     async def _store_in_step(self, stop: asyncio.Event) -> bool:
         """Waits until the store has all results on the topics, which a store restored to an earlier state lacks; False if `stop`
         came first."""
-        outage, told = Outage(Where.RECOVERY_CHECK, self._parts.clock), False
+        outage, told = Outage(Where.RECOVERY_CHECK, self._parts.clock), dict[str, int]()
         recorder = self._parts.recorder
         try:
             while not stop.is_set():
@@ -175,9 +175,9 @@ class Worker:
                     if not lacking:
                         self.in_step = True
                         return True
-                    if not told:
+                    if lacking != told:
                         _log.error("store.behind_the_log", **lacking)
-                        told = True
+                        told = lacking
                 except _OUTAGES as error:
                     seconds = outage.failed(error)
                 except FAULTS as error:  # contained: nothing is pushed until the check goes through

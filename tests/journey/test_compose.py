@@ -125,11 +125,26 @@ def test_the_proxy_alone_is_reached_from_other_machines_and_reaches_the_stages_a
     on_front = {name for name, each in told["services"].items() if "front" in each["networks"]}
 
     assert published.pop("console") == ["127.0.0.1:8084:8084"]
+    assert published.pop("prometheus") == ["127.0.0.1:9090:9090"]
     assert published == {"proxy": ["8443:8443"]}
     assert told["services"]["proxy"]["networks"] == ["front"]
     assert on_front == {"proxy", "ingress", "query", "notifier"}
     assert told["networks"]["engines"] == {"internal": True}
     assert {name for name, each in told["services"].items() if "engines" not in each["networks"]} == {"proxy"}
+
+
+def test_prometheus_scrapes_every_role_where_it_listens() -> None:
+    commands = {name: each.get("command", []) for name, each in read_compose()["services"].items()}
+    listening = {
+        (name, int(command[command.index("--port") + 1]))
+        for name, command in commands.items()
+        if "--port" in command and name != "console"
+    }
+    (job,) = yaml.safe_load((COMPOSE_FILE.parent / "deploy" / "monitoring" / "prometheus.yml").read_text())[
+        "scrape_configs"
+    ]
+    assert "forwarder" in job["job_name"]
+    assert {(*each["names"], each["port"]) for each in job["dns_sd_configs"]} == listening
 
 
 def test_simulated_pmss_are_in_the_demo_alone_and_for_this_machine() -> None:

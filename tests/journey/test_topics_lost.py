@@ -101,6 +101,21 @@ async def test_rows_of_partitions_that_are_gone_are_moved_to_where_their_message
         assert await check.move_unowned() == 0
 
 
+async def test_open_rows_follow_their_keys_to_more_partitions(tmp_path: Path) -> None:
+    async with open_backend(settings_of(Environment(data_dir=tmp_path, partitions=2))) as backend:
+        await backend.create_topics()
+        check = topic_check(backend)
+        for number in range(1, 9):
+            await ingested(backend, number, partition=number % 2, offset=number)
+        found = select(reservations.c.account_id, reservations.c.property_id, reservations.c.partition)
+        before = await Database(backend.engine).read(found)
+        moved = await check.move_all(7)
+        homes = [partition_of(f"{row.account_id}:{row.property_id}".encode(), 7) for row in before]
+        assert moved == sum(row.partition != home for row, home in zip(before, homes, strict=True)) > 0
+        assert [row.partition for row in await Database(backend.engine).read(found)] == homes
+        assert await check.move_all(7) == 0
+
+
 async def ingested(backend: Backend, number: int, *, partition: int = 0, offset: int = 0) -> None:
     recorder = Recorder(backend.engine)
     await recorder.renew("w1", seconds=30.0)
@@ -174,6 +189,43 @@ async def test_the_requests_topic_comes_back_with_fewer_partitions(running: Depl
         assert (await running.settled("acme", request_id))["status"] == "CONFIRMED"
     made = await running.made()
     assert (made["made"], made["duplicates"]["surplus"]) == (12, 0)
+
+
+@only("distributed")
+async def test_the_topics_are_given_more_partitions(running: Deployment) -> None:
+    await running.command("account", "pause", "acme")
+    waiting = [
+        (await running.submit("acme", booking(each, propertyId=each % 6))).json()["data"]["requestId"]
+        for each in range(12)
+    ]
+    await _ingested(running, len(waiting))
+    refused = await Typed(running, "topics", "grow", "16", "--yes").done()
+    assert refused.code == 1
+    steps = [line for line in refused.err.splitlines() if line.startswith("- ")]
+    assert [step.partition(" on ")[0] for step in steps if "read" not in step] == [
+        "- stop the ingress",
+        "- stop the worker",
+    ]
+    await asyncio.to_thread(running.processes["ingress"].stop)
+    await asyncio.to_thread(running.processes["worker"].stop)
+    assert (await running.command("topics", "list"))[0]["partitions"] == 4
+    grown = await Typed(running, "topics", "grow", "16", "--yes", "--json").done()
+    assert grown.code == 0, grown.err
+    assert grown.data["moved"] > 0
+    assert {each["partitions"] for each in await running.command("topics", "list")} == {16}
+    again = await Typed(running, "topics", "grow", "16", "--yes", "--json").done()
+    assert (again.data["topics"], again.data["moved"]) == ([], 0)
+    await running.start()
+    waiting += [
+        (await running.submit("acme", booking(each, propertyId=each % 6))).json()["data"]["requestId"]
+        for each in range(12, 18)
+    ]
+    await running.command("account", "resume", "acme")
+    for request_id in waiting:
+        assert (await running.settled("acme", request_id))["status"] == "CONFIRMED"
+    made = await running.made()
+    assert (made["made"], made["duplicates"]["surplus"]) == (18, 0)
+    assert await _failed(running, until=False) == []
 
 
 async def _ingested(running: Deployment, count: int) -> None:

@@ -13,12 +13,30 @@ _ABOUT: Final = """# Commands
 Every command that prints data also takes `--json` (not repeated below). Exit codes: 0 done, 1 failed, 2 wrong usage. The
 commands read the same [settings](settings.md) as the processes.
 
+At night begin with [At night](../operations/at-night.md).
+
 """
+
+_NEEDS: Final = {
+    "When something is wrong": "status doctor submissions dead-letters doubles recover",
+    "Callers and their PMSs": "workspace key account adapters webhook",
+    "Set up and start": "migrate topics up ingress worker query notifier housekeeping console",
+    "Guests, secrets and the audit trail": "guests retention purge scan secret audit",
+    "Try and develop": "simulate listen results",
+}
+"""The commands in the order in which they are needed."""
 
 
 def commands_page() -> str:
-    """The page."""
-    return HEAD + _ABOUT + "\n".join(part for name in _tree("").commands for part in _section([name], _tree(name)))
+    """The page. Raises `ValueError` if a command has no place on it."""
+    placed = [name for names in _NEEDS.values() for name in names.split()]
+    if others := set(_tree("").commands).symmetric_difference(placed):
+        raise ValueError(f"{', '.join(sorted(others))}: name each command once in {__name__}._NEEDS")
+    return HEAD + _ABOUT + "\n".join(_part(need, names.split()) for need, names in _NEEDS.items())
+
+
+def _part(need: str, names: list[str]) -> str:
+    return f"## {need}\n\n" + "\n".join(part for name in names for part in _section([name], _tree(name)))
 
 
 def _tree(called: str) -> Any:
@@ -28,7 +46,7 @@ def _tree(called: str) -> Any:
 
 def _section(path: list[str], parent: Any) -> Iterator[str]:
     command = parent.commands[path[-1]]
-    yield f"{'#' * (len(path) + 1)} forwarder {' '.join(path)}\n\n{_text(command.help)}\n"
+    yield f"{'#' * (len(path) + 2)} forwarder {' '.join(path)}\n\n{_text(command.help)}\n"
     if subcommands := getattr(command, "commands", None):
         for name in subcommands:
             yield from _section([*path, name], command)

@@ -44,7 +44,8 @@ async def run_ingress(settings: Settings, listening: Listening, stop: Stop) -> N
         outcomes = await open_outcomes(stack, backend, closing)
         routes = await open_ingress(stack, backend, publisher, outcomes, closing)
         # Without the store it refuses keyed submissions and cancellations, and accepts the rest: it stays ready.
-        health = Health({"log": publisher.ready}, store_checks(backend))
+        checks = {"log": publisher.ready, "keys_in_step_with_store": backend.has_our_keys}
+        health = Health(checks, {name: check for name, check in store_checks(backend).items() if name not in checks})
         await serve_role(
             "ingress", [*routes, *contract_routes()], backend, listening, closing, health=health, leaving=stop
         )

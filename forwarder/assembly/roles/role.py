@@ -77,7 +77,7 @@ def consuming_checks(stage: Consuming) -> Mapping[str, Check]:
 
 
 def store_checks(backend: Backend) -> Mapping[str, Check]:
-    """Health checks: whether the store answers, and whether it has accepted this process's recent writes."""
+    """Health checks: whether the store answers, has accepted this process's recent writes, and has the keys that it works with."""
     refusals, clock = refusals_of(backend.engine), backend.clock
     counted, refused_at = refusals.count, float("-inf")
 
@@ -87,13 +87,15 @@ def store_checks(backend: Backend) -> Mapping[str, Check]:
             counted, refused_at = refusals.count, clock.monotonic()
         return clock.monotonic() - refused_at >= _REFUSED_SECONDS
 
-    return {"store": SqlReader(backend.engine).ready, "store_writes": writes}
+    ready = SqlReader(backend.engine).ready
+    return {"store": ready, "store_writes": writes, "keys_in_step_with_store": backend.has_our_keys}
 
 
 def reading_health(backend: Backend) -> Health:
     """The health of a process that mostly reads: a store that takes no writes leaves it ready."""
-    checks = store_checks(backend)
-    return Health({"store": checks["store"]}, {"store_writes": checks["store_writes"]})
+    checks = dict(store_checks(backend))
+    writes = checks.pop("store_writes")
+    return Health(checks, {"store_writes": writes})
 
 
 def _certificate_check(backend: Backend) -> Mapping[str, Check]:

@@ -6,7 +6,7 @@ import structlog
 
 from forwarder.assembly.backend import Backend
 from forwarder.assembly.cards import card_parts
-from forwarder.assembly.checks import recovery_check, topic_check
+from forwarder.assembly.checks import lacking_of, recovery_check, topic_check
 from forwarder.assembly.roles.role import (
     Listening,
     consuming_checks,
@@ -86,7 +86,7 @@ async def open_worker(stack: AsyncExitStack, backend: Backend, publisher: Publis
         cards=card_parts(backend),
         credential_key=(await backend.request_ids()).mac_key,
         lender=None if isinstance(settings.backend, Embedded) else SqlLender(backend.engine),
-        lacking=recovery_check(backend, await backend.request_ids(), signer).lacking,
+        lacking=lacking_of(backend, recovery_check(backend, await backend.request_ids(), signer)),
         topic_losses=topic_check(backend),
     )
     return Worker(parts)

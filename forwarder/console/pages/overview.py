@@ -65,6 +65,7 @@ class OverviewPage:
             "overview.html",
             {
                 "flow": flow,
+                "grafana": self._parts.grafana_url,
                 "log": status.log,
                 "work": None if status.store is None else status.store.work,
                 "accounts": rows[:_ROWS],

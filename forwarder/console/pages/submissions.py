@@ -1,5 +1,6 @@
 """Submissions: search, history, and settling, cancelling or retrying one."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
@@ -11,8 +12,8 @@ from forwarder.console.guard import Form, Visit
 from forwarder.console.responses import Go, Page, address, moment_of
 from forwarder.console.service import ConsoleParts
 from forwarder.http.paging import LARGEST_ID, positive
-from forwarder.operate.submissions.bulk import Retries, plan_retry
-from forwarder.operate.submissions.cancel import Cancellations, CannotCancel
+from forwarder.operate.submissions.bulk import Plan, Retries, groups_of, plan_retry
+from forwarder.operate.submissions.cancel import Cancellations, CannotCancel, plan_cancel
 from forwarder.operate.submissions.history import History, history_of
 from forwarder.operate.submissions.look_up import LookedUp
 from forwarder.operate.submissions.search import SubmissionQuery
@@ -30,6 +31,11 @@ _LONGEST_TEXT: Final = 500
 _ROWS: Final = 50
 _LOOK_SECONDS: Final = 0.1
 """How long a page searches before it shows the results so far; it continues on its own, or on the operator's request."""
+_MOST: Final = 1_000
+"""How many submissions one bulk action changes; it can be repeated."""
+_BULK_SECONDS: Final = 10.0
+_BULK: Final = {"retry": "made due; workers come to them within seconds", "cancel": "asked to be cancelled"}
+"""The bulk actions, and what was done."""
 _FIELDS: Final = (
     "account",
     "workspace",
@@ -67,17 +73,84 @@ class SubmissionPages:
             return Go(address(f"/submissions/{request_id}"))
         given = {name: visit.query(name) for name in _FIELDS}
         query, problem = _query(given)
-        rows, following = ([], None) if problem else await self._page_of(query, visit.query("below"))
+        rows, following = (
+            ([], None) if problem else await self._page_of(query, positive(visit.query("below"), LARGEST_ID))
+        )
         more = None if following is None else address("/submissions", **given, below=following)
         go_on = None if more is None or rows or visit.query("stay") else more
         stay = address("/submissions", **given, below=visit.query("below"), stay=1)
+        every = {} if query == SubmissionQuery() else {do: address("/bulk", do=do, **given) for do in _BULK}
         values = {"given": given, "statuses": list(Status), "problem": problem, "rows": rows, "more": more}
         values |= {
+            "every": every,
             "go_on": go_on,
             "stay": stay,
             "looked_back_to": await self._looked_back_to(following) if more else None,
         }
         return Page("submissions.html", values)
+
+    async def preview(self, visit: Visit) -> Page:
+        """What an action would do with all submissions that match a search."""
+        given = {name: visit.query(name) for name in _FIELDS}
+        found, whole, problem = await self._matches(given, None)
+        do = visit.query("do")
+        if do not in _BULK:
+            problem = "There is no such action."
+        plan = self._plan(do, found)
+        chosen = {each if isinstance(each, str) else each.request_id for each in plan.chosen}
+        groups = Counter(tuple(each.items()) for each in groups_of([one for one in found if one.request_id in chosen]))
+        values: dict[str, Any] = {
+            "given": given,
+            "do": do,
+            "problem": problem,
+            "whole": whole,
+            "most": _MOST,
+            "count": len(chosen),
+        }
+        values |= {
+            "groups": [(dict(group), count) for group, count in groups.most_common()],
+            "already": len(plan.settled),
+            "refused": Counter(plan.refused.values()).most_common(),
+            "below": found[0].id + 1 if found else "",
+            "longest_reason": MAX_REASON,
+        }
+        return Page("bulk.html", values)
+
+    async def run_bulk(self, visit: Visit) -> Go:
+        """Does it, with those that matched when the preview was shown and still match."""
+        given, form = {name: visit.form.text(name) for name in _FIELDS}, visit.form
+        back, do, why = address("/submissions", **given), form.text("do"), form.text("why")
+        below = positive(form.text("below"), LARGEST_ID)
+        found, _, problem = await self._matches(given, below)
+        if problem is not None or below is None or do not in _BULK:
+            return Go(back, f"Nothing was changed: {problem or 'there is no such action.'}")
+        if len(why) > MAX_REASON or "\0" in why:
+            return Go(back, f"Nothing was changed: a reason has at most {MAX_REASON:,} characters, without U+0000.")
+        if do == "retry":
+            outcome = await self._retries.run(plan_retry(found, now=iso(self._parts.clock.now())), stop=Stop())
+        else:
+            outcome = await self._cancellations.run(plan_cancel(found), why or None, stop=Stop())
+        said = f"{outcome.done:,} were {_BULK[do]}."
+        if outcome.failed:
+            said += f" {len(outcome.failed):,} could not be: {next(iter(outcome.failed.values()))}"
+        if outcome.left:
+            said += f" {outcome.left:,} were not tried: {outcome.outage}."
+        return Go(back, said)
+
+    def _plan(self, do: str, found: Sequence[SubmissionSummary]) -> Plan[SubmissionSummary] | Plan[str]:
+        return plan_cancel(found) if do == "cancel" else plan_retry(found, now=iso(self._parts.clock.now()))
+
+    async def _matches(
+        self, given: Mapping[str, str], below: int | None
+    ) -> tuple[Sequence[SubmissionSummary], bool, str | None]:
+        """The newest `_MOST` matches with an id below that, whether these are all, and what is wrong with the search."""
+        query, problem = _query(given)
+        if problem is None and query == SubmissionQuery():
+            problem = "Search for some of them first."
+        if problem is not None:
+            return (), True, problem
+        found, following = await self._page_of(query, below, rows=_MOST, seconds=_BULK_SECONDS)
+        return found, following is None, None
 
     async def _looked_back_to(self, below: int | None) -> str | None:
         return None if below is None else await self._parts.overview.accepted_at(below)
@@ -86,24 +159,25 @@ class SubmissionPages:
         """Submissions in doubt, for an operator to decide."""
         account = visit.query("account")
         query = SubmissionQuery(frozenset({Status.IN_DOUBT}), account_id=account or None)
-        rows, following = await self._page_of(query, visit.query("below"))
+        rows, following = await self._page_of(query, positive(visit.query("below"), LARGEST_ID))
         more = None if following is None else address("/in-doubt", account=account, below=following)
         return Page("in_doubt.html", {"rows": rows, "more": more, "account": account})
 
-    async def _page_of(self, query: SubmissionQuery, below: str) -> tuple[Sequence[SubmissionSummary], int | None]:
-        """Up to a page of matches, and where the next page continues."""
+    async def _page_of(
+        self, query: SubmissionQuery, below: int | None, *, rows: int = _ROWS, seconds: float = _LOOK_SECONDS
+    ) -> tuple[Sequence[SubmissionSummary], int | None]:
+        """Up to so many matches, found in about so many seconds, and where the next page continues."""
         found: list[SubmissionSummary] = []
         following: int | None = None
         began = self._parts.clock.monotonic()
-        search = self._parts.search.pages(query, page=_ROWS, before=positive(below, LARGEST_ID))
-        async with aclosing(search) as pages:
-            async for rows, next_below in pages:
-                found += rows
+        async with aclosing(self._parts.search.pages(query, page=rows, before=below)) as pages:
+            async for some, next_below in pages:
+                found += some
                 following = next_below
-                if len(found) >= _ROWS or self._parts.clock.monotonic() - began > _LOOK_SECONDS:
+                if len(found) >= rows or self._parts.clock.monotonic() - began > seconds:
                     break
-        if len(found) > _ROWS:
-            return found[:_ROWS], found[_ROWS - 1].id
+        if len(found) > rows:
+            return found[:rows], found[rows - 1].id
         return found, following
 
     async def show(self, visit: Visit) -> Page:

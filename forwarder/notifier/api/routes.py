@@ -22,7 +22,7 @@ from forwarder.reservation.problems.problem import Fault, Problem
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.tenancy.access import Access, forbidden
 from forwarder.tenancy.api_keys import Scope
-from forwarder.tenancy.limits import RateLimits, rate_limited, with_allowance
+from forwarder.tenancy.limits import Allowance, RateLimits, rate_limited, with_allowance
 from forwarder.tenancy.port import ApiKey, NotKnown, TenancyUnavailable, TooManyEndpoints, UnknownAccount
 from forwarder.webhooks.headers import BadHeaders
 from forwarder.webhooks.port import BadTarget
@@ -102,7 +102,9 @@ class _Endpoints:
 
         async def endpoint(request: Request) -> Response:
             key = await self._authenticate(request)
-            allowance = None if isinstance(key, Problem) else self._limits.take(key.id, key.limit)
+            allowance: Allowance | None = None
+            if not isinstance(key, Problem):
+                allowance = self._limits.take(key.id, key.limit, 1, (key.workspace_id, key.shared_limit))
             result: Response | Problem
             if isinstance(key, Problem):
                 result = key

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 from forwarder.operate.deployment.throughput import pms_states
-from forwarder.oversight.backlog import AccountState
+from forwarder.oversight.backlog import AccountState, Group
 from forwarder.process.printable import printable
 from forwarder.reservation.failures import FORGED, INTERNAL_ERROR, UNDECODABLE
 from forwarder.store.deployment import RunningProcess
@@ -152,7 +152,7 @@ def _failing(check: str, fault: str = "{where}") -> Seen:
 
 
 _CONSUMING: Final = "consuming"
-_EXPLAINS: Final = frozenset({"log", "store", "store_in_step_with_topics"})
+_EXPLAINS: Final = frozenset({"log", "store", "store_in_step_with_topics", "keys_in_step_with_store"})
 """The checks that explain why a process does not read its topic."""
 
 
@@ -210,9 +210,21 @@ def _lag(status: "DeploymentStatus") -> Iterator[Fields]:
         members = status.log.members.get(lag.group.name)
         if lag.messages and (members == 0 or lag.seconds > LATE.total_seconds()):
             unread = ", and no process reads it" if members == 0 else ""
-            role = lag.group.name.rpartition("forwarder-")[2]  # a topic prefix may precede it
             values = {"group": lag.group.name, "messages": lag.messages, "seconds": lag.seconds}
-            yield {**values, "unread": unread, "role": role, "topic": lag.group.topic}
+            yield {**values, "unread": unread, "role": _role(lag.group), "topic": lag.group.topic}
+
+
+def _deletion_nears(status: "DeploymentStatus") -> Iterator[Fields]:
+    for lag in status.log.lags if status.log is not None else ():
+        if lag.kept is not None and lag.deleted_in is not None:
+            values = {"group": lag.group.name, "topic": lag.group.topic, "role": _role(lag.group)}
+            times = {"age": span(timedelta(seconds=lag.seconds)), "kept": span(lag.kept), "left": span(lag.deleted_in)}
+            yield {**values, **times, "longer": 4 * lag.kept // timedelta(milliseconds=1)}
+
+
+def _role(group: Group) -> str:
+    """The role whose processes are this group's members; a topic prefix may precede it in the group's name."""
+    return group.name.rpartition("forwarder-")[2]
 
 
 def _topics_missing(status: "DeploymentStatus") -> Iterator[Fields]:
@@ -387,6 +399,7 @@ _SEEN: Final[Mapping[str, Seen]] = {
     "MessagesLost": _topics_lost,
     "PartitionsRemoved": _unowned,
     "Lag": _lag,
+    "DeletionNears": _deletion_nears,
     "OldestPending": _old,
     "DueUnclaimed": _unclaimed,
     "UnknownAccount": _of_account(AccountState.UNKNOWN),

@@ -13,9 +13,11 @@ from forwarder.assembly.backend import database_of, open_log
 from forwarder.assembly.secrets import held_secrets
 from forwarder.assembly.start import settings_and_logging
 from forwarder.operate.command import require_data
-from forwarder.operate.deployment.status import valid_sealing_keys
+from forwarder.operate.deployment.conditions import span
+from forwarder.operate.deployment.status import groups_of, valid_sealing_keys
 from forwarder.operate.output import AsJson, Failed, show_json, show_table
 from forwarder.oversight.assumptions import Facts, broken_assumptions
+from forwarder.oversight.backlog import Group, GroupLag, read_lag
 from forwarder.process.clock import Clock, SystemClock
 from forwarder.settings import Distributed, Embedded, Settings
 from forwarder.store.engine import open_engine
@@ -65,6 +67,7 @@ class DoctorParts:
     where: str
     log: Log
     topics: Topics
+    groups: Sequence[Group]
     partitions: int
     revisions: Callable[[], Awaitable[tuple[Sequence[str], bool]]]
     database_time: Callable[[], Awaitable[datetime]]
@@ -113,13 +116,26 @@ async def _topics(parts: DoctorParts) -> Sequence[Step]:
     async with parts.log.admin() as admin:
         described = await admin.describe(wanted)
         settings = {name: await admin.settings(name) for name in described}
+    lags = await read_lag(parts.log, [group for group in parts.groups if group.topic in described], parts.clock)
     missing = [name for name in wanted if name not in described]
     found = [Step("topics", "failed", f"there is no {name}", "forwarder topics create") for name in missing]
     for name, state in described.items():
         faults = _steps(f"topic {name}", Facts(settings[name], name, state, parts.partitions))
         replicas = f"{state.partitions} partitions, {state.replicas} replicas, {state.in_sync} in sync"
         found += faults or [Step(f"topic {name}", "ok", replicas)]
-    return found
+    return [*found, *map(_kept, lags)]
+
+
+def _kept(lag: GroupLag) -> Step:
+    name, topic = f"group {lag.group.name}", lag.group.topic
+    if lag.kept is None:
+        return Step(name, "ok", f"{topic} keeps messages forever, or does not say for how long")
+    says = f"has not read messages of {span(timedelta(seconds=lag.seconds))}; {topic} keeps them for {span(lag.kept)}"
+    if lag.deleted_in is None:
+        return Step(name, "ok", says)
+    return Step(
+        name, "failed", says, f"the first are deleted in {span(lag.deleted_in)}: forwarder status says what to do"
+    )
 
 
 def _steps(name: str, facts: Facts) -> list[Step]:
@@ -236,6 +252,7 @@ async def open_doctor(settings: Settings) -> AsyncIterator[DoctorParts]:
                 where=_where(settings.backend),
                 log=log,
                 topics=settings.topics,
+                groups=groups_of(settings),
                 partitions=settings.environment.partitions,
                 revisions=revisions,
                 database_time=Overview(engine).time,

@@ -118,8 +118,7 @@ class StatusReader:
     @property
     def groups(self) -> Sequence[Group]:
         """The consumer groups of the workers and of the notifiers."""
-        settings, topics = self.settings, self.settings.topics
-        return [Group(settings.worker.group, topics.requests), Group(settings.notifier.group, topics.results)]
+        return groups_of(self.settings)
 
     async def read(self) -> DeploymentStatus:
         """Never raises for an outage: it becomes a finding."""
@@ -176,6 +175,12 @@ class StatusReader:
             audit_entries=await SqlAuditTrail(engine).last(),
             size_bytes=work.size_bytes,
         )
+
+
+def groups_of(settings: Settings) -> Sequence[Group]:
+    """The consumer groups of the workers and of the notifiers."""
+    topics = settings.topics
+    return [Group(settings.worker.group, topics.requests), Group(settings.notifier.group, topics.results)]
 
 
 @asynccontextmanager

@@ -10,14 +10,16 @@ from typing import Annotated, Any, Final
 import typer
 
 from forwarder.assembly.backend import Backend, make_database_roles, migrate_backend
+from forwarder.assembly.checks import topic_check
 from forwarder.assembly.start import settings_and_logging
 from forwarder.operate.command import Commands, with_backend
-from forwarder.operate.output import AsJson, WrongUsage, say, show_json, show_rows
+from forwarder.operate.output import AsJson, Failed, WrongUsage, say, show_json, show_rows
 from forwarder.reservation.checks.card_numbers import mask
 from forwarder.settings import Distributed, Embedded
+from forwarder.store.deployment import ProcessRegister
 from forwarder.topics.codec import Undecodable, decode_data, header
 from forwarder.topics.kafka.security import acls, arguments
-from forwarder.topics.port import ConsumedMessage, Log, moment_of
+from forwarder.topics.port import ConsumedMessage, Log, TopicAdmin, moment_of
 from forwarder.topics.reading import read_to_end
 
 HIDDEN: Final = "(hidden)"
@@ -116,8 +118,8 @@ def _text(text: str) -> str:
 
 
 def commands() -> Commands:
-    """acls, create, list"""
-    return {"acls": print_acls, "create": create, "list": list_topics}
+    """acls, create, grow, list"""
+    return {"acls": print_acls, "create": create, "grow": grow, "list": list_topics}
 
 
 def create(
@@ -128,15 +130,21 @@ def create(
         int | None,
         typer.Option(min=1, max=3650, help="How many days each topic keeps a message. Default: the brokers' setting."),
     ] = None,
+    replicas: Annotated[
+        int | None,
+        typer.Option(min=1, max=15, help="Copies of each message. Default: 3, or as many as there are brokers."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Create the topics that do not exist yet."""
     retention = None if retention_days is None else timedelta(days=retention_days)
 
     async def run(backend: Backend) -> tuple[list[str], dict[str, int], int]:
-        if retention is not None and isinstance(backend.settings.backend, Embedded):
-            raise WrongUsage("--retention-days is for Kafka: the embedded log keeps messages for 7 days.")
-        created = list(await backend.create_topics(partitions, retention=retention))
+        if (retention or replicas) and isinstance(backend.settings.backend, Embedded):
+            raise WrongUsage(
+                "--retention-days and --replicas are for Kafka: the embedded log keeps one copy for 7 days."
+            )
+        created = list(await backend.create_topics(partitions, retention=retention, replicas=replicas))
         async with backend.log.admin() as admin:
             found = await admin.list()
         wanted = partitions or backend.settings.environment.partitions
@@ -150,10 +158,72 @@ def create(
         lines = [f"Topic {name} created." for name in created]
         lines += [
             f"Topic {name} has {count} partitions, not {wanted}. It is left as it is: set FORWARDER_PARTITIONS={count}, or add "
-            "partitions with kafka-topics.sh --alter."
+            "partitions with forwarder topics grow."
             for name, count in others.items()
         ]
         say("\n".join(lines) or "All topics exist.")
+
+
+def grow(
+    partitions: Annotated[int, typer.Argument(min=2, max=10_000, help="How many each topic is to have.")],
+    yes: Annotated[bool, typer.Option("--yes", help="Do it. Without it, only say whether that can be done.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Give the topics more partitions, so that more workers can share them.
+
+    First stop the ingresses, let the workers read all messages, and stop them, because messages of a property then go to another
+    partition: it refuses until that is done. Reservations may wait, and are moved to their new partition. Afterwards set
+    FORWARDER_PARTITIONS for all processes, start the workers, then the ingresses.
+    """
+
+    async def run(backend: Backend) -> tuple[list[str], list[str], int]:
+        settings, topics = backend.settings, backend.settings.topics
+        if isinstance(settings.backend, Embedded):
+            raise WrongUsage("the embedded log is for one process, which has all of its partitions")
+        async with backend.log.admin() as admin:
+            found = await admin.list()
+            if missing := [name for name in topics.all() if name not in found]:
+                raise Failed(f"there is no {', '.join(missing)}: forwarder topics create")
+            if found[topics.requests] > partitions:
+                raise WrongUsage(f"{topics.requests} has {found[topics.requests]}; partitions cannot be removed")
+            small = [name for name in topics.all() if found[name] < partitions]
+            first = await _first(backend, admin)
+            if first or not yes:
+                return small, first, 0
+            check = topic_check(backend)
+            async with backend.audit.operation("topics.grow", target=topics.requests, partitions=partitions):
+                await admin.grow(dict.fromkeys(small, partitions))
+                return small, [], await check.move_all(partitions)
+
+    small, first, moved = with_backend(run)
+    if as_json:
+        show_json(
+            {"topics": small, "partitions": partitions, "first": first, "moved": moved, "done": yes and not first}
+        )
+    if first:
+        raise Failed("not yet:\n" + "\n".join(f"- {each}" for each in first))
+    names = ", ".join(small) or "no topic"
+    if not as_json and not yes:
+        say(f"{names} would get {partitions} partitions; --yes does it.")
+    elif not as_json:
+        say(
+            f"{names} now has {partitions} partitions; {moved:,} waiting submissions moved to theirs. Set "
+            f"FORWARDER_PARTITIONS={partitions} for all processes, start the workers, then the ingresses."
+        )
+
+
+async def _first(backend: Backend, admin: TopicAdmin) -> list[str]:
+    """What has to be done before keys can get other partitions, in this order."""
+    now, topics = backend.clock.now(), backend.settings.topics
+    live = [each for each in await ProcessRegister(backend.engine).processes() if not each.silent(now)]
+    first = [f"stop the ingress on {each.host}" for each in live if each.role == "ingress"]
+    for topic, group, role in (
+        (topics.requests, backend.settings.worker.group, "worker"),
+        (topics.results, backend.settings.notifier.group, "notifier"),
+    ):
+        if behind := sum(each.messages for each in await admin.lag(topic, group=group)):
+            first.append(f"let a {role} read the {behind:,} messages that it has not read of {topic}: forwarder {role}")
+    return first + [f"stop the worker on {each.host}" for each in live if each.role == "worker"]
 
 
 def list_topics(as_json: AsJson = False) -> None:

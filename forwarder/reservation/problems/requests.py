@@ -80,7 +80,7 @@ RATE_LIMITED: Final = ProblemType(
     "rate_limited",
     "Too many requests",
     429,
-    "The API key has used up its rate limit, which `RateLimit-Policy` describes.",
+    "The API key, or all keys of its workspace together, have used up the rate limit that `RateLimit-Policy` describes.",
     "Send the same request again after `Retry-After` seconds, and stay within the quota left in `RateLimit`.",
 )
 UNSUPPORTED_MEDIA_TYPE: Final = ProblemType(

@@ -260,6 +260,7 @@ _gap = log_gaps.c
 _PLACES: Final = 200
 _SEARCHED: Final = 200_000
 _KEYS: Final = 500
+_OPEN: Final = reservations.c.due_at.is_not(None)
 
 
 class SubmissionPlace(NamedTuple):
@@ -340,20 +341,29 @@ class Places:
 
     async def unowned_keys(self, partitions: int) -> Sequence[tuple[str, str]]:
         """Account and property of some of them."""
-        found = sa.select(_row.account_id, _row.property_id).where(_unowned(partitions)).distinct().limit(_KEYS)
-        return [(row.account_id, row.property_id) for row in await self._database.read(found)]
+        return await self._keys(_unowned(partitions))
 
-    async def move(self, partitions: int, homes: Mapping[tuple[str, str], int]) -> int:
-        """Moves the unowned rows of these accounts and properties to the partitions that their messages would go to; returns how
-        many."""
+    async def open_keys(self, after: tuple[str, str]) -> Sequence[tuple[str, str]]:
+        """Account and property of open rows, in order, those that follow `after`; empty if there are no more."""
+        return await self._keys(_OPEN & (sa.tuple_(_row.account_id, _row.property_id) > sa.tuple_(*after)))
+
+    async def _keys(self, which: sa.ColumnElement[bool]) -> Sequence[tuple[str, str]]:
+        found = sa.select(_row.account_id, _row.property_id).where(which).distinct()
+        some = found.order_by(_row.account_id, _row.property_id).limit(_KEYS)
+        return [(row.account_id, row.property_id) for row in await self._database.read(some)]
+
+    async def move(self, homes: Mapping[tuple[str, str], int], *, gone: int | None = None) -> int:
+        """Moves the open rows of these accounts and properties to the partitions that their messages would go to, or only those of
+        partitions from `gone` on; returns how many. Otherwise no worker may hold any of them. Their places on the topic, which is
+        another one by then, are no longer compared."""
         batch = batch_of(_row.account_id, _row.property_id, sa.column("home", sa.Integer))
         rows = [{"account_id": key[0], "property_id": key[1], "home": home} for key, home in homes.items()]
         same = sa.and_(_row.account_id == batch.c.account_id, _row.property_id == batch.c.property_id)
-        moved = (
-            sa.update(reservations).where(same, _unowned(partitions)).values(partition=batch.c.home).returning(_row.id)
-        )
-        return len(await self._database.run(moved, {BATCH: as_batch(rows)}))
+        displaced = _OPEN & (_row.partition != batch.c.home) if gone is None else _unowned(gone)
+        place = sa.case((_row.log_offset >= 0, -1 - _row.log_offset), else_=_row.log_offset)
+        moved = sa.update(reservations).where(same, displaced).values(partition=batch.c.home, log_offset=place)
+        return len(await self._database.run(moved.returning(_row.id), {BATCH: as_batch(rows)}))
 
 
 def _unowned(partitions: int) -> sa.ColumnElement[bool]:
-    return sa.and_(_row.due_at.is_not(None), _row.partition >= partitions)
+    return _OPEN & (_row.partition >= partitions)

@@ -10,6 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from forwarder.process.enlistment import tell
 from forwarder.tenancy.api_keys import new_key_id, new_token, token_hash, write_networks, write_scopes
+from forwarder.tenancy.limits import shared_by
 from forwarder.tenancy.port import (
     Account,
     AlreadyExists,
@@ -18,6 +19,7 @@ from forwarder.tenancy.port import (
     KeyTerms,
     KnownKey,
     NotKnown,
+    RateLimit,
     RetentionPolicy,
     Workspace,
 )
@@ -34,7 +36,7 @@ from forwarder.tenancy.sql.database import (
     webhook_endpoints,
     workspaces,
 )
-from forwarder.tenancy.sql.directory import ACCOUNT, account_of, key_of
+from forwarder.tenancy.sql.directory import ACCOUNT, account_of, key_of, limit_of
 
 _KNOWN_KEYS = select(api_keys, key_uses.c.used_at).outerjoin(key_uses, key_uses.c.key_id == api_keys.c.id)
 
@@ -48,6 +50,8 @@ def _count(table: Table, *conditions: ColumnElement[bool]) -> ScalarSelect[int]:
 _WORKSPACES = select(
     workspaces.c.id,
     workspaces.c.created_at,
+    workspaces.c.limit_requests,
+    workspaces.c.limit_seconds,
     _count(integration_accounts).label("accounts"),
     _count(api_keys, api_keys.c.revoked_at.is_(None)).label("live_keys"),
     _count(webhook_endpoints).label("webhooks"),
@@ -60,12 +64,18 @@ class SqlTenancyAdmin:
     def __init__(self, engine: AsyncEngine) -> None:
         self._engine = engine
 
-    async def add_workspace(self, workspace_id: str) -> None:
-        new = insert_into(self._engine, workspaces).values(id=workspace_id)
+    async def add_workspace(self, workspace_id: str, limit: RateLimit | None = None) -> None:
+        new = insert_into(self._engine, workspaces).values(id=workspace_id, **_columns(KeyTerms(limit=limit)))
         async with transaction(self._engine, writes=True) as connection:
             added = await connection.execute(new.on_conflict_do_nothing().returning(workspaces.c.id))
             if added.one_or_none() is None:
                 raise AlreadyExists(f"There is a workspace {workspace_id!r} already.")
+
+    async def limit_workspace(self, workspace_id: str, limit: RateLimit | None) -> None:
+        of_it = update(workspaces).where(workspaces.c.id == workspace_id).values(_columns(KeyTerms(limit=limit)))
+        async with transaction(self._engine, writes=True) as connection:
+            if not (await connection.execute(of_it)).rowcount:
+                raise NotKnown(f"There is no workspace {workspace_id!r}.")
 
     async def workspaces(self, workspace_id: str | None = None) -> Sequence[Workspace]:
         wanted = _WORKSPACES.order_by(workspaces.c.id)
@@ -86,7 +96,8 @@ class SqlTenancyAdmin:
                     "would have no owner."
                 )
             await connection.execute(delete(key_uses).where(key_uses.c.key_id.in_(theirs)))
-            await connection.execute(delete(key_usage).where(key_usage.c.key_id.in_(theirs)))
+            shared = key_usage.c.key_id == shared_by(workspace_id)
+            await connection.execute(delete(key_usage).where(shared | key_usage.c.key_id.in_(theirs)))
             await connection.execute(delete(api_keys).where(api_keys.c.workspace_id == workspace_id))
             await connection.execute(delete(workspaces).where(workspaces.c.id == workspace_id))
 
@@ -173,7 +184,7 @@ class SqlTenancyAdmin:
 
 
 def _workspace(row: Row[Any]) -> Workspace:
-    return Workspace(row.id, in_utc(row.created_at), row.accounts, row.live_keys, row.webhooks)
+    return Workspace(row.id, in_utc(row.created_at), row.accounts, row.live_keys, row.webhooks, limit_of(row))
 
 
 def _known(row: Row[Any]) -> KnownKey:

@@ -4,7 +4,7 @@ Here, and nowhere else in tenancy, drivers' errors become `TenancyUnavailable`.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from secrets import token_hex
@@ -41,8 +41,10 @@ workspaces = sa.Table(
     sa.Column("reservation_days", sa.Integer),
     sa.Column("delivery_days", sa.Integer),
     sa.Column("dead_letter_days", sa.Integer),
+    sa.Column("limit_requests", sa.Integer),
+    sa.Column("limit_seconds", sa.Integer),
 )
-"""The days are those of `RetentionPolicy`."""
+"""The days are those of `RetentionPolicy`; the limit is the one that the workspace's keys share."""
 
 api_keys = sa.Table(
     "api_keys",
@@ -81,7 +83,7 @@ key_usage = sa.Table(
     sa.Column("counted_at", sa.Double, nullable=False),
 )
 """The share of a key's quota that was used at `counted_at` (seconds since 1970, by the database's clock) by all processes
-together. A whole quota comes back in `window_seconds`."""
+together. A whole quota comes back in `window_seconds`. A workspace's quota is under `workspace:` and its id."""
 
 integration_accounts = sa.Table(
     "integration_accounts",
@@ -266,6 +268,13 @@ async def message_key(engine: AsyncEngine) -> bytes:
 async def token_key(engine: AsyncEngine) -> bytes:
     """The 32-byte MAC key of API tokens, which distinguishes tokens from guesses. Raises `TenancyUnavailable`."""
     return await _shared_key(engine, _TOKEN_KEY)
+
+
+async def shared_keys(engine: AsyncEngine) -> Mapping[str, str]:
+    """Those keys that the database has, by name. Raises `TenancyUnavailable`."""
+    async with transaction(engine, writes=False) as connection:
+        rows = await connection.execute(sa.select(deployment_secrets))
+        return {row.name: row.value for row in rows}
 
 
 async def _shared_key(engine: AsyncEngine, name: str) -> bytes:

@@ -16,7 +16,7 @@ from forwarder.reservation.submission import is_test, live_account_id
 from forwarder.tenancy.access import Caller, caller_valid_until
 from forwarder.tenancy.api_keys import is_test_token, may_be_ours, read_networks, read_scopes, token_hash
 from forwarder.tenancy.port import Account, ApiKey, RateLimit, TenancyUnavailable
-from forwarder.tenancy.sql.database import api_keys, in_utc, integration_accounts, token_key, transaction
+from forwarder.tenancy.sql.database import api_keys, in_utc, integration_accounts, token_key, transaction, workspaces
 
 V = TypeVar("V")
 
@@ -142,7 +142,12 @@ _UNREAD = {api_keys.c.token_hash, api_keys.c.revoked_at, api_keys.c.created_at, 
 KEY = tuple(column for column in api_keys.c if column not in _UNREAD)
 """The columns of an `ApiKey`."""
 
-_KEY = select(*KEY).where(api_keys.c.token_hash == bindparam("wanted"), api_keys.c.revoked_at.is_(None))
+_SHARED = (workspaces.c.limit_requests.label("shared_requests"), workspaces.c.limit_seconds.label("shared_seconds"))
+_KEY = (
+    select(*KEY, *_SHARED)
+    .join(workspaces, workspaces.c.id == api_keys.c.workspace_id)
+    .where(api_keys.c.token_hash == bindparam("wanted"), api_keys.c.revoked_at.is_(None))
+)
 _OF_ID = integration_accounts.c.id == bindparam("wanted")
 _SERVED_ACCOUNT = select(*_SERVED).where(_OF_ID)
 _PUSHED_ACCOUNT = select(*ACCOUNT).where(_OF_ID)
@@ -192,7 +197,10 @@ class SqlDirectory:
 
     async def _find_key(self, hashed: str) -> ApiKey | None:
         row = await self._find(_KEY, hashed)
-        return None if row is None else replace(key_of(row), test=False)
+        if row is None:
+            return None
+        shared = None if row.shared_requests is None else RateLimit(row.shared_requests, row.shared_seconds)
+        return replace(key_of(row), test=False, shared_limit=shared)
 
     async def _find_test_key(self, hashed: str) -> ApiKey | None:
         key = await self._find_key(hashed)
@@ -210,13 +218,18 @@ class SqlDirectory:
             return found
 
 
+def limit_of(row: Row[Any]) -> RateLimit | None:
+    """The limit of a key or workspace in a row of it."""
+    return None if row.limit_requests is None else RateLimit(row.limit_requests, row.limit_seconds)
+
+
 def key_of(row: Row[Any]) -> ApiKey:
     """The key in a row with the columns `KEY`."""
     return ApiKey(
         row.id,
         row.workspace_id,
         row.test,
-        None if row.limit_requests is None else RateLimit(row.limit_requests, row.limit_seconds),
+        limit_of(row),
         read_scopes(row.scopes.split()),
         None if row.expires_at is None else in_utc(row.expires_at),
         read_networks(row.networks.split()),

@@ -157,12 +157,21 @@ class EmbeddedAdmin:
         self._time_limit = time_limit
         self._retention = retention
 
-    async def create(self, partitions: Mapping[str, int], *, retention: timedelta | None = None) -> Sequence[str]:  # noqa: ARG002 - it is the same for all of them
+    async def create(
+        self,
+        partitions: Mapping[str, int],
+        *,
+        retention: timedelta | None = None,  # noqa: ARG002 - it is the same for all of them
+        replicas: int | None = None,  # noqa: ARG002 - as above
+    ) -> Sequence[str]:
         return [
             name
             for name, count in partitions.items()
             if await self._writer.execute(Create(name, count), within=self._time_limit)
         ]
+
+    async def grow(self, partitions: Mapping[str, int]) -> None:
+        raise NotImplementedError
 
     async def list(self) -> Mapping[str, int]:
         return await asyncio.to_thread(list_topics, self._path)

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
-from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import (
     GroupCoordinatorNotAvailableError,
@@ -30,31 +30,35 @@ _OLDEST_SECONDS = 3.0  # for one message of each partition to come
 
 
 class KafkaAdmin:
-    """See `port.TopicAdmin`. Replicas: as given, else three, or one for each broker if there are fewer.
+    """See `port.TopicAdmin`.
 
     With three replicas or more, two must be in sync for a publish to succeed. Messages have the brokers' append time.
     """
 
-    def __init__(
-        self, client: AIOKafkaAdminClient, connection: KafkaConnection, replication_factor: int | None
-    ) -> None:
+    def __init__(self, client: AIOKafkaAdminClient, connection: KafkaConnection) -> None:
         self._client = client
         self._connection = connection
-        self._replication_factor = replication_factor
 
-    async def create(self, partitions: Mapping[str, int], *, retention: timedelta | None = None) -> Sequence[str]:
+    async def create(
+        self, partitions: Mapping[str, int], *, retention: timedelta | None = None, replicas: int | None = None
+    ) -> Sequence[str]:
         async with reaching_kafka("create topics", within=self._connection.publish_timeout_seconds):
             existing = await self._existing()
             wanted = {name: count for name, count in partitions.items() if name not in existing}
             if not wanted:
                 return ()
-            replicas = self._replication_factor or await self._default_replicas()
+            replicas = replicas or await self._default_replicas()
             response = await self._client.create_topics(
                 [_new(name, n, replicas, retention) for name, n in wanted.items()]
             )
             created = _created(response.topic_errors)
             await self._wait_for_leaders(created)
         return created
+
+    async def grow(self, partitions: Mapping[str, int]) -> None:
+        async with reaching_kafka("add partitions", within=self._connection.publish_timeout_seconds):
+            await self._client.create_partitions({name: NewPartitions(count) for name, count in partitions.items()})
+            await self._wait_for_leaders(list(partitions), partitions)
 
     async def list(self) -> Mapping[str, int]:
         async with reaching_kafka("list topics", within=self._connection.publish_timeout_seconds):
@@ -173,14 +177,18 @@ class KafkaAdmin:
             await asyncio.sleep(_POLL_SECONDS)
         return min(_REPLICAS, len(brokers))
 
-    async def _wait_for_leaders(self, names: Sequence[str]) -> None:
-        """Wait until every partition has a leader. Creation is confirmed before all brokers know of the topic."""
-        while not all(_has_leaders(topic) for topic in await self._client.describe_topics(list(names))):  # noqa: ASYNC110 - remote
+    async def _wait_for_leaders(self, names: Collection[str], partitions: Mapping[str, int] | None = None) -> None:
+        """Wait until every partition has a leader, and there are so many. Creation is confirmed before all brokers know of it."""
+        least = partitions or {}
+        while True:
+            topics = await self._client.describe_topics(list(names))
+            if all(_has_leaders(topic, least.get(topic["topic"], 1)) for topic in topics):
+                return
             await asyncio.sleep(_POLL_SECONDS)
 
 
 @asynccontextmanager
-async def kafka_admin(connection: KafkaConnection, replication_factor: int | None) -> AsyncIterator[KafkaAdmin]:
+async def kafka_admin(connection: KafkaConnection) -> AsyncIterator[KafkaAdmin]:
     """Connected on entry, else `LogUnavailable`."""
     client = AIOKafkaAdminClient(
         **connection.arguments,
@@ -189,7 +197,7 @@ async def kafka_admin(connection: KafkaConnection, replication_factor: int | Non
     try:
         async with connecting(connection, "connect", within=connection.publish_timeout_seconds):
             await client.start()
-        yield KafkaAdmin(client, connection, replication_factor)
+        yield KafkaAdmin(client, connection)
     finally:
         await client.close()
 
@@ -244,6 +252,6 @@ def _created(results: Sequence[tuple[str, int, str | None]]) -> list[str]:
     return created
 
 
-def _has_leaders(topic: Mapping[str, Any]) -> bool:
+def _has_leaders(topic: Mapping[str, Any], least: int) -> bool:
     partitions = topic["partitions"]
-    return bool(partitions) and all(each["leader"] >= 0 for each in partitions)
+    return len(partitions) >= least and all(each["leader"] >= 0 for each in partitions)

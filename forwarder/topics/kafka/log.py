@@ -21,7 +21,6 @@ class KafkaLog:
     """See `port.Log`. Times are seconds; see `KafkaConnection` for what each of them limits.
 
     Without `security` the brokers are reached in plaintext.
-    `replication_factor` is for the topics that its admin creates: None for three, or as many as there are brokers.
     """
 
     def __init__(
@@ -34,7 +33,6 @@ class KafkaLog:
         session_timeout_seconds: float = 10.0,
         silence_seconds: float = 15.0,
         member: str | None = None,
-        replication_factor: int | None = None,
     ) -> None:
         self._connection = KafkaConnection(
             bootstrap_servers=bootstrap_servers,
@@ -45,7 +43,6 @@ class KafkaLog:
             member=member,
             security={} if security is None else secured(security),
         )
-        self._replication_factor = replication_factor
 
     def publisher(self) -> AbstractAsyncContextManager[Publisher]:
         return kafka_publisher(self._connection)
@@ -59,7 +56,7 @@ class KafkaLog:
         return kafka_tail(topic, self._connection, from_beginning=from_beginning)
 
     def admin(self) -> AbstractAsyncContextManager[TopicAdmin]:
-        return kafka_admin(self._connection, self._replication_factor)
+        return kafka_admin(self._connection)
 
 
 class KafkaTail:

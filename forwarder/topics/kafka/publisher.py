@@ -70,7 +70,7 @@ class KafkaPublisher:
         limit, asked_at = self._limits.get(topic, (None, -_LIMIT_SECONDS))
         if now - asked_at >= _LIMIT_SECONDS:
             with suppress(LogUnavailable, KeyError, ValueError):
-                async with kafka_admin(self._connection, None) as admin:
+                async with kafka_admin(self._connection) as admin:
                     limit = int((await admin.settings(topic))["max.message.bytes"])
             self._limits[topic] = (limit, now)
         return limit

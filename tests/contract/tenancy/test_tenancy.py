@@ -88,6 +88,22 @@ async def test_a_workspace_is_added_once(registry: SqlTenancyAdmin) -> None:
         await registry.add_workspace("ws-1")
 
 
+async def test_callers_keys_have_the_limit_of_their_workspace(
+    registry: SqlTenancyAdmin, directory: SqlDirectory, clock: ManualClock
+) -> None:
+    await registry.add_workspace("ws-2", RateLimit(5, 60))
+    _, token = await registry.add_key("ws-2", limit=RateLimit(2, 1))
+    key = await directory.key(token)
+    assert key is not None
+    assert (key.limit, key.shared_limit) == (RateLimit(2, 1), RateLimit(5, 60))
+    await registry.limit_workspace("ws-2", None)
+    await clock.advance(5)
+    assert await directory.key(token) == replace(key, shared_limit=None)
+    assert [each.limit for each in await registry.workspaces()] == [None, None]
+    with pytest.raises(NotKnown, match="ws-3"):
+        await registry.limit_workspace("ws-3", None)
+
+
 async def test_a_key_is_known_by_its_token_until_it_is_revoked(
     registry: SqlTenancyAdmin, directory: SqlDirectory, clock: ManualClock
 ) -> None:

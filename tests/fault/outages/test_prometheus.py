@@ -97,6 +97,8 @@ class Night:
         """What was just begun fires the alert, while submissions to `load` come; the command names its cause, and
         `forwarder status` says what `status` matches; once it is repaired the alert is quiet again."""
         command, said = cause
+        if tuple(command) == ("status",):
+            status = rf"^! .*{said}"
         began = time.monotonic()
         async with asyncio.timeout(_PATIENCE_SECONDS), self.load(load) if load else nullcontext():
             fired = await self.prometheus.fires(alert[0], **alert[1])

@@ -12,11 +12,12 @@ import pytest
 from forwarder.assembly.backend import open_backend
 from forwarder.operate.deployment.doctor import DoctorParts, Step, examine, open_doctor
 from forwarder.operate.output import Failed
+from forwarder.oversight.backlog import Group
 from forwarder.settings import Environment, Settings, settings_of
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.tenancy.port import Account, ApiKey, KnownKey, Workspace
 from forwarder.tenancy.sealing import UnknownSecret
-from forwarder.topics.port import Log, LogUnavailable, Topics, TopicState
+from forwarder.topics.port import Lag, Log, LogUnavailable, Topics, TopicState
 from tests.support.memory.clock import ManualClock
 
 SOUND = {
@@ -31,8 +32,15 @@ NOW = datetime(2026, 7, 1, tzinfo=UTC)
 class Broker:
     """A log with these topics and settings; away where there are none."""
 
-    def __init__(self, state: TopicState | None = None, settings: Mapping[str, str] = SOUND, missing: str = "") -> None:
+    def __init__(
+        self,
+        state: TopicState | None = None,
+        settings: Mapping[str, str] = SOUND,
+        missing: str = "",
+        unread_since: datetime = NOW,
+    ) -> None:
         self._state = state or TopicState(8, 3, 3)
+        self._unread_since = unread_since
         self._settings = settings
         self._missing = missing
 
@@ -47,6 +55,12 @@ class Broker:
 
     async def settings(self, _topic: str) -> Mapping[str, str]:
         return self._settings
+
+    async def lag(self, _topic: str, *, group: str) -> Sequence[Lag]:
+        return [Lag(0, 4, self._unread_since)] if group == "workers" else []
+
+    async def retention(self, _topic: str) -> timedelta:
+        return timedelta(milliseconds=int(self._settings["retention.ms"]))
 
 
 class Callers:
@@ -71,6 +85,7 @@ def parts(broker: Broker | None = None, **changes: Any) -> DoctorParts:
         where="Kafka and PostgreSQL",
         log=cast("Log", broker or Broker()),
         topics=Topics(),
+        groups=[Group("workers", Topics().requests), Group("notifiers", Topics().results)],
         partitions=8,
         revisions=_answer((["0001"], True)),
         database_time=_answer(NOW),
@@ -104,6 +119,14 @@ def _answer(value: Any) -> Any:
 async def found(broker: Broker | None = None, **changes: Any) -> list[Step]:
     """The steps that are not well."""
     return [step for step in await examine(parts(broker, **changes)) if step.verdict in {"failed", "warning"}]
+
+
+async def test_messages_that_will_be_deleted_before_they_are_read_are_noticed_days_before() -> None:
+    assert not await found(Broker(unread_since=NOW - timedelta(hours=41)))
+    (step,) = await found(Broker(unread_since=NOW - timedelta(hours=43)))
+    assert (step.name, step.verdict) == ("group workers", "failed")
+    assert step.says == "has not read messages of 1.8 d; reservations.requests keeps them for 7.0 d"
+    assert (step.mend or "").startswith("the first are deleted in 5.2 d")
 
 
 async def test_where_all_is_well_every_step_says_so() -> None:

@@ -131,3 +131,22 @@ def test_a_key_is_given_a_name_another_and_none(
     for wrong in ("x" * 101, "a\nb"):
         code, _, err = _forwarder(monkeypatch, capsys, "key", "change", made["id"], "--name", wrong)
         assert (code, "100 printable characters" in err) == (2, True)
+
+
+def test_a_workspace_is_given_a_limit_and_another_and_then_none(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _forwarder(monkeypatch, capsys, "workspace", "add", "other", "--rate", "100/60s")[0] == 0
+    shown = []
+    for rate in ("5/1s", "none"):
+        shown.append(json.loads(_forwarder(monkeypatch, capsys, "workspace", "show", "other", "--json")[1])["rate"])
+        assert _forwarder(monkeypatch, capsys, "workspace", "change", "other", "--rate", rate)[0] == 0
+    (last,) = [
+        each["rate"]
+        for each in json.loads(_forwarder(monkeypatch, capsys, "workspace", "list", "--json")[1])
+        if each["id"] == "other"
+    ]
+    assert (*shown, last) == ("100/60s", "5/1s", None)
+    code, _, err = _forwarder(monkeypatch, capsys, "workspace", "change", "other", "--rate", "fast")
+    assert (code, "--rate: A rate limit is written as calls and whole seconds, such as 100/60s." in err) == (2, True)
+    assert _forwarder(monkeypatch, capsys, "workspace", "change", "nobody", "--rate", "1/1s")[0] == 1

@@ -157,6 +157,24 @@ INCIDENTS: Sequence[tuple[str, DeploymentStatus, Sequence[tuple[str, str, str]]]
         [("Lag", "forwarder-worker is 12 messages and 7,200 s behind", "start more: forwarder worker")],
     ),
     (
+        "workers have been behind for so long that messages will be deleted unread",
+        logged(lags=[GroupLag(WORKERS, [Lag(0, 12, LONG_AGO)], NOW, timedelta(hours=7))]),
+        [
+            ("Lag", "forwarder-worker is 12 messages and 7,200 s behind", "start more: forwarder worker"),
+            (
+                "DeletionNears",
+                (
+                    "forwarder-worker has not read messages of 2.0 h, and reservations.requests keeps them for 7.0 h: "
+                    "the first are deleted in 5.0 h"
+                ),
+                (
+                    "keep them for longer: kafka-configs.sh --alter --entity-type topics --entity-name reservations.requests "
+                    "--add-config retention.ms=100800000; then start more: forwarder worker"
+                ),
+            ),
+        ],
+    ),
+    (
         "messages were lost before they were received",
         replace(
             WELL,
@@ -175,6 +193,17 @@ INCIDENTS: Sequence[tuple[str, DeploymentStatus, Sequence[tuple[str, str, str]]]
                 "2 due submissions of partitions that the requests topic no longer has",
                 "start a worker, which moves them within half a minute: forwarder worker",
             ),
+        ],
+    ),
+    (
+        "the database was dropped and created anew",
+        stored(processes=[*SERVING, process("worker", "w1", "keys_in_step_with_store", "consuming")]),
+        [
+            (
+                "KeysReplaced",
+                "the database was created anew and not restored: these processes have the keys of the one before: worker on w1",
+                "restore a backup: docs/operations/restore.md; if there is none, restart these processes",
+            )
         ],
     ),
     (

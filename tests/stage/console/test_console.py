@@ -533,6 +533,57 @@ async def test_what_waits_is_tried_now(console: Console) -> None:
     assert entry.actor == console.key_id
 
 
+async def test_all_matches_of_a_search_are_tried_now_after_a_preview(console: Console) -> None:
+    later = NOW + timedelta(days=30_000)
+    waiting = [await taken_in(console, each, due_at=later, propertyId="p-1") for each in range(1, 4)]
+    other = await taken_in(console, 9, due_at=later, propertyId="p-2")
+    failed = await taken_in(console, 8, status=Status.FAILED, propertyId="p-1")
+    await console.sign_in()
+    assert "all matches" not in (await console.http.get("/console/submissions")).text
+    found = (await console.http.get("/console/submissions?property=p-1")).text
+    preview = unescape(not_none(re.search(r'href="([^"]*bulk[^"]*retry[^"]*)"', found))[1])
+    shown = (await console.http.get(preview)).text
+    assert "<h1>Try 3 now?</h1>" in shown
+    assert "Left out: 1, FAILED: `forwarder dead-letters replay` puts it back" in unescape(shown)
+    fields = dict(re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)">', shown))
+    # One that came after the preview is not touched.
+    late = await taken_in(console, 20, due_at=later, propertyId="p-1")
+    sent = await console.http.post("/console/bulk", data=fields, headers={"Origin": ORIGIN})
+    assert sent.status_code == 303
+    assert "3 were made due" in (await console.http.get(sent.headers["location"])).text
+    due = {each.request_id: each.due_at for each in await console.backend.overview.summaries([*waiting, other, late])}
+    now = iso(console.backend.clock.now())
+    assert {each: not_none(at) <= now for each, at in due.items()} == {
+        **dict.fromkeys(waiting, True),
+        other: False,
+        late: False,
+    }
+    (entry,) = await console.audited("submissions.retry")
+    assert (entry.actor, failed in str(entry.details)) == (console.key_id, False)
+
+
+async def test_all_matches_of_a_search_are_cancelled_after_a_preview(console: Console) -> None:
+    confirmed = [await taken_in(console, each, status=Status.CONFIRMED, propertyId="p-1") for each in (1, 2)]
+    await taken_in(console, 3, status=Status.CONFIRMED, propertyId="p-2")
+    await console.sign_in()
+    page = "/console/bulk?do=cancel&property=p-1"
+    shown = (await console.http.get(page)).text
+    assert "<h1>Cancel 2?</h1>" in shown
+    below = not_none(re.search(r'name="below" value="(\d+)"', shown))[1]
+    await console.send(page, do="cancel", property="p-1", why="the owner sells", below=below)
+    topic = console.backend.settings.topics.requests
+    messages = [each.message async for batch in read_to_end(console.backend.log, topic) for each in batch]
+    asked = [decode_cancellation(each) for each in messages if is_cancellation(each)]
+    assert {(each.request_id, each.reason) for each in asked} == {(each, "the owner sells") for each in confirmed}
+    # Without a search it would be everything.
+    assert "Search for some of them first." in (await console.http.get("/console/bulk?do=cancel")).text
+    await console.send(page, do="cancel", below=below)
+    await console.send(page, do="cancel", property="p-1")
+    await console.send(page, do="nothing", property="p-1", below=below)
+    messages = [each.message async for batch in read_to_end(console.backend.log, topic) for each in batch]
+    assert len([each for each in messages if is_cancellation(each)]) == 2
+
+
 async def test_a_cancellation_goes_the_way_of_a_callers(console: Console) -> None:
     request_id = await taken_in(console, 1, status=Status.CONFIRMED)
     await console.sign_in()
@@ -674,6 +725,17 @@ async def test_without_kafka_or_the_database_the_overview_shows_the_rest_and_say
     assert "the store is away: ConnectionRefusedError" in shown
     assert (shown.count("Unknown: the database is away"), "Kafka is away" in shown) == (3, False)
     assert "reservations.requests" in shown
+
+
+async def test_longer_ranges_are_links_into_grafana(console: Console) -> None:
+    await console.sign_in()
+    assert "Grafana" not in (await console.http.get("/console")).text
+    settings = console.backend.settings
+    environment = settings.environment.model_copy(update={"grafana_url": "https://grafana.test/d/abc/forwarder"})
+    async with visited(replace(console.backend, settings=replace(settings, environment=environment))) as other:
+        await other.sign_in(console.token)
+        shown = (await other.http.get("/console")).text
+    assert 'href="https://grafana.test/d/abc/forwarder?from=now-7d&amp;to=now"' in shown
 
 
 async def test_a_next_try_whose_time_has_come_is_now(console: Console) -> None:

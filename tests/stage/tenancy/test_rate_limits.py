@@ -12,6 +12,7 @@ from forwarder.tenancy.limits import (
     Consumption,
     RateLimits,
     exchange_usage,
+    rate_limited,
     read_limit,
 )
 from forwarder.tenancy.port import RateLimit, TenancyUnavailable
@@ -43,6 +44,41 @@ class ToldUsage:
         if self.away:
             raise TenancyUnavailable("away")
         return {one.key_id: self.used for one in consumed}
+
+
+# --- the limit of a workspace ----------------------------------------------------------------------------------------------
+
+
+async def test_keys_of_a_workspace_share_its_limit_however_many_there_are() -> None:
+    clock = ManualClock()
+    limits = RateLimits(clock)
+
+    def take(key: str, workspace: str = "acme", count: int = 1) -> Allowance:
+        allowance = limits.take(key, RateLimit(6, 60), count, (workspace, TEN_A_MINUTE))
+        assert allowance is not None
+        return allowance
+
+    admitted = [sum(take(key).admitted for _ in range(20)) for key in ("a", "b", "c")]
+    assert admitted == [6, 4, 0]
+    refused = take("b")
+    assert (refused.shared, refused.limit, refused.retry_in) == (True, TEN_A_MINUTE, 6)
+    assert "All API keys of this workspace together" in (rate_limited(refused).detail or "")
+    # What the workspace refused cost the key nothing, and the other way round.
+    assert (take("c", "other").remaining, take("c", "other", 0).shared) == (5, False)
+    assert not take("a").shared
+    await clock.advance(12)
+    assert [take("c", count=3).admitted, take("c", count=2).admitted] == [False, True]
+    assert take("d", "other", 0).remaining == 6
+
+
+async def test_a_workspaces_limit_holds_for_keys_without_one() -> None:
+    limits = RateLimits(ManualClock())
+    shared = ("acme", TEN_A_MINUTE)
+    taken_by = [limits.take(f"key-{number}", None, 1, shared) for number in range(12)]
+    assert [each is not None and each.admitted for each in taken_by] == [True] * 10 + [False] * 2
+    usage = ToldUsage()
+    await limits.exchange(usage)
+    assert [(one.key_id, one.share) for one in usage.told[0]] == [("workspace:acme", 1.0)]
 
 
 # --- one bucket -----------------------------------------------------------------------------------------------------------

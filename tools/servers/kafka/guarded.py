@@ -12,7 +12,7 @@ from tools.servers.reaper import Reaper
 from tools.servers.server_process import ServerFailed, free_ports
 
 _RESOURCES: Final = {"topic": 2, "group": 3}
-_OPERATIONS: Final = {"Read": 3, "Write": 4, "Create": 5, "Describe": 8, "DescribeConfigs": 10}
+_OPERATIONS: Final = {"Read": 3, "Write": 4, "Create": 5, "Alter": 7, "Describe": 8, "DescribeConfigs": 10}
 _LITERAL: Final = 3
 _ALLOW: Final = 3
 _LOGIN: Final = "org.apache.kafka.common.security.plain.PlainLoginModule required"
