@@ -31,12 +31,15 @@ class BorrowedTokens:
         self.account_id = account_id
         self.burst = min(each.burst for each in buckets)
         self._rate = min(each.rate for each in buckets)
+        self._soon = math.ceil(self._rate * _AHEAD_SECONDS)
         self._buckets = tuple(buckets)
         self._least = least
         self._loans = loans
         self._tokens = 0.0
         self._lapses_at = math.inf
         self._wanted = 0
+        self._most = self._soon
+        self._used = 0.0
         self._left, self._left_at = self.burst, -math.inf
         self.ask_at = self.lent_at = -math.inf
         """When to ask the lender next, if there is anything to ask for; and when it last lent any."""
@@ -59,19 +62,23 @@ class BorrowedTokens:
     def debit(self, tokens: float, _now: float) -> None:
         """Uses `tokens`, even if they are not borrowed; a negative number returns them."""
         self._tokens -= tokens
+        self._used += tokens
         if self._tokens:
             self._loans.note(self)
 
     def want(self, startable: int, waiting: int) -> None:
         """Asks for the tokens of pushes that could start now, and of those that will before the next loan, of `waiting` ones."""
-        soon = math.ceil(self._rate * _AHEAD_SECONDS)
-        self._wanted = max(min(max(startable * self._least, soon), waiting * self._least), self._least)
+        self._most = max(startable * self._least, self._soon)
+        self._wanted = max(min(self._most, waiting * self._least), self._least)
         self._loans.note(self)
 
     def request(self, now: float) -> LoanRequest:
-        """What to ask the lender for. The tokens here are given back with it, so that a loan has one end."""
+        """What to ask the lender for: also as many tokens as were used since the last time, for pushes that arrive before the next
+        one. The tokens here are given back with it, so that a loan has one end."""
         returned, self._tokens = self._tokens, 0.0
-        wanted, self._wanted = self._wanted, 0
+        ahead, self._used = max(math.ceil(self._used), 0), 0.0
+        wanted, self._wanted = min(self._wanted + ahead, max(self._most, self._wanted)), 0
+        wanted = wanted if wanted >= self._least else 0
         self.ask_at = now + _PAUSE_SECONDS
         return LoanRequest(self._buckets, returned, wanted, self._least)
 

@@ -255,3 +255,16 @@ def test_a_clock_that_was_set_back_stops_an_account_for_no_longer_than_two_burst
     loan, after = decide(LoanRequest((bucket,), 0.0, 1, 1), {"a": 5_000.0}, 1_000.0)
     assert (loan.tokens, after["a"]) == (0, 1_004.0)
     assert loan.retry_in == pytest.approx(2.1)
+
+
+async def test_a_steady_flow_below_its_rate_is_pushed_as_it_arrives() -> None:
+    async with _site(1, Limits()) as site:
+        arrived = []
+        for _ in range(400):
+            arrived.append(site.clock.monotonic())
+            await site.offer(1, rate_per_second=1000.0, concurrency=50)
+            await site.clock.advance(0.005)
+        await site.clock.advance(1.0)
+        (sent,) = site.sent.values()
+    waits = sorted(start - arrival for arrival, start in zip(arrived, sent, strict=True))
+    assert waits[len(waits) * 9 // 10] < 0.01
