@@ -1,11 +1,11 @@
 """The mutants: in which file which text is replaced by which, and what hole that reopens.
 
 `old` must occur exactly once in its file (tests/mutants/test_mutants.py): when code is moved or rewritten, move the mutant along.
-`moves`, `shape` and `settings` say where to look: the kinds of moves that meet there, besides submissions, and the account's PMS
-and settings.
+`moves`, `values`, `shape` and `settings` say where to look: the kinds of moves that meet there, besides submissions; the values
+that their fields are drawn from, if not from all; and the account's PMS and settings.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -22,6 +22,7 @@ class Mutant:
     moves: tuple[str, ...]
     shape: str = "searched"
     settings: Mapping[str, Any] = field(default_factory=dict)
+    values: Mapping[str, Mapping[str, Sequence[Any]]] = field(default_factory=dict)
 
 
 _EVIDENCE: Final = "forwarder/reservation/evidence.py"
@@ -34,6 +35,9 @@ _TOPIC_COPY: Final = "forwarder/operate/deployment/topic_copy.py"
 _WATCH: Final = "forwarder/worker/store_watch.py"
 _LEASES: Final = "forwarder/store/submissions/leases.py"
 _DIRECTORY: Final = "forwarder/pms/directory.py"
+
+_LOST: Final = ("makes it and loses the answer", "makes it in the end and never answers")
+_MANY: Final = {"Submit": {"more": (3,)}}
 
 MUTANTS: Final = (
     Mutant(
@@ -115,6 +119,7 @@ MUTANTS: Final = (
         "        if shown == before:\n",
         "        if shown or not shown:\n",
         ("NextReplies", "ListShifts"),
+        values={"NextReplies": {"first": _LOST}},
     ),
     Mutant(
         "doubles-are-not-told",
@@ -123,6 +128,8 @@ MUTANTS: Final = (
         "        return replace(standing, doubles=doubles) if isinstance(standing, Confirmed) else standing",
         "        return standing",
         ("NextReplies",),
+        "immediate",
+        values={"NextReplies": {"first": ("makes it twice and loses the answer",)}},
     ),
     Mutant(
         "cancelled-at-another-pms",
@@ -139,6 +146,8 @@ MUTANTS: Final = (
         "    if not all(facts.same_pms(push) for push in pushes):",
         "    if not pushes:",
         ("NextReplies", "ChangeAddress"),
+        "immediate",
+        values={"NextReplies": {"first": _LOST}},
     ),
     Mutant(
         "reference-in-capitals",
@@ -193,6 +202,8 @@ MUTANTS: Final = (
         "        self.may_send = lambda _work: True\n",
         ("SuspendWorker", "NextReplies"),
         settings={"concurrency": 1},
+        values=_MANY
+        | {"SuspendWorker": {"seconds": (100.0,)}, "NextReplies": {"first": ("answers slowly",), "count": (3,)}},
     ),
     Mutant(
         "door-answers-with-the-cancelled",
@@ -258,6 +269,7 @@ MUTANTS: Final = (
         "        if failed.key or not stands(self.status, self.cancel_requested_at, None):",
         ("ReplayDeadLetters", "Down", "SendAgain"),
         settings={"deadline_seconds": 20},
+        values={"Down": {"seconds": (50.0,)}, "SendAgain": {"nth": (0,)}},
     ),
     Mutant(
         "failover-is-not-noticed",
@@ -275,6 +287,8 @@ MUTANTS: Final = (
         "not self",
         ("SuspendMachine", "NextReplies"),
         settings={"concurrency": 1},
+        values=_MANY
+        | {"SuspendMachine": {"seconds": (100.0,)}, "NextReplies": {"first": ("answers slowly",), "count": (3,)}},
     ),
     Mutant(
         "recover-forgets-replays",
@@ -284,6 +298,7 @@ MUTANTS: Final = (
         "            replayed += 0 * len(replays)\n",
         ("ReplayDeadLetters", "Down", "FailOver", "NextReplies"),
         settings={"deadline_seconds": 20},
+        values={"Down": {"seconds": (50.0,)}, "NextReplies": {"first": _LOST}, "FailOver": {"seconds": (2.0, 10.0)}},
     ),
     Mutant(
         "recover-books-repetitions",
@@ -299,7 +314,8 @@ MUTANTS: Final = (
         _RECOVER,
         "                await recorder.mark_pushing(self._worker_id, [work.id for work in works])\n",
         "                await recorder.release(self._worker_id, [work.id for work in works])\n",
-        ("FailOver", "NextReplies", "PauseOrResume"),
+        ("FailOver", "NextReplies"),
+        values={"NextReplies": {"first": ("says 429", "says that it did nothing"), "second": _LOST, "count": (2,)}},
     ),
     Mutant(
         "recover-only-what-was-committed",
@@ -316,6 +332,7 @@ MUTANTS: Final = (
         '            "cancellations": await self._store.cancellations_not_noted(cancelled),',
         '            "cancellations": 0 * len(cancelled),',
         ("RestoreSnapshot", "Cancel", "CancelsBadly"),
+        values={"RestoreSnapshot": {"seconds": (30.0,)}, "CancelsBadly": {"how": ("fails",)}},
     ),
     Mutant(
         "gap-is-not-told",
@@ -332,6 +349,7 @@ MUTANTS: Final = (
         "        breaker = self._cancel_breaker if admission.cancelling else self._breaker\n        before",
         "        breaker = self._breaker\n        before",
         ("CancelsBadly", "Cancel"),
+        values=_MANY | {"CancelsBadly": {"how": ("fails",)}, "Cancel": {"nth": (0, 2, 4), "more": (3,)}},
     ),
     Mutant(
         "others-can-read",

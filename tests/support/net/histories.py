@@ -66,12 +66,17 @@ class Outcome:
         return "\n".join([*head, *moves, "", *self.story])
 
 
-def plan_of(seed: int, focus: Sequence[str] = (), shape: str = "", given: Mapping[str, Any] = {}) -> Plan:
+def plan_of(
+    seed: int,
+    focus: Mapping[str, Mapping[str, Sequence[Any]]] = {},
+    shape: str = "",
+    given: Mapping[str, Any] = {},
+) -> Plan:
     """The history of a seed. Even seeds draw from some kinds of moves and some values only, by weights of their own, so that these
     meet each other more often; odd seeds walk through pairs of kinds, so that a hundred and fifty see all pairs.
 
-    `focus`: only these kinds, and submissions; all of them concern the first account, whose PMS is of this `shape`. `given`:
-    settings of the accounts."""
+    `focus`: only these kinds, and submissions, with the values that their fields are drawn from if not from all. All of them
+    concern the first account, whose PMS is of this `shape`. `given`: settings of the accounts."""
     rng = random.Random(seed)
     first, second = rng.choice(list(SHAPES)), rng.choice(list(SHAPES))
     shapes = dict(zip(ACCOUNTS, (shape or first, second, "keyed"), strict=True))
@@ -83,7 +88,9 @@ def plan_of(seed: int, focus: Sequence[str] = (), shape: str = "", given: Mappin
     else:
         others = [each.__name__ for each in MOVES if each.__name__ not in _CALLERS]
         kinds = _weighed(rng, [*_CALLERS, *rng.sample(others, rng.randint(3, 9))], rng.randint(8, 24))
-    narrowed = {kind: kind.narrowed(rng) for kind in sorted(set(kinds), key=MOVES.index)}
+    narrowed = {
+        kind: {**kind.narrowed(rng), **focus.get(kind.__name__, {})} for kind in sorted(set(kinds), key=MOVES.index)
+    }
     short, long, left = some(rng, _PAUSES[:5]), some(rng, _PAUSES), _PAUSED_SECONDS
     steps = list[Step]()
     for kind in kinds:
