@@ -20,6 +20,8 @@ from tests.support.net.world import ACCOUNTS, HOSTS, World
 _PAUSES: Final = (0.0, 0.02, 0.1, 0.5, 1.0, 1.0, 3.0, 3.0, 8.0, 20.0, 40.0, 100.0)
 _PAUSED_SECONDS: Final = 200.0
 """A history has no long pauses any more after so much time: quiet costs as much as what happens."""
+_AFTERWARDS: Final = 200.0
+"""Longer than a lease and a doubt last, and than any worker is stopped."""
 _CALLERS: Final = frozenset({"Submit", "SendAgain", "Cancel", "Read"})
 _WALKED: Final = 32
 """Pairs of kinds of moves in one history."""
@@ -97,7 +99,9 @@ def plan_of(
         move, pause = kind.draw(rng, narrowed[kind]), rng.choice(rng.choice((short, long) if left > 0 else (short,)))
         left -= pause
         steps.append(Step(_about_the_first(move) if focus else move, pause))
-    return Plan(seed, shapes, settings, rng.choice([2, 2, 1, 3]), steps)
+    # What is odd in the end goes on for a while, or is well at once.
+    steps[-1] = replace(steps[-1], pause=_AFTERWARDS if focus else rng.choice([0.0, 0.0, 0.0, _AFTERWARDS]))
+    return Plan(seed, shapes, settings, rng.choice([2, 2, 3] if focus else [2, 2, 1, 3]), steps)
 
 
 def _weighed(rng: random.Random, names: Sequence[str], count: int) -> Sequence[type[Move]]:
