@@ -373,9 +373,9 @@ MUTANTS: Final = (
 )
 
 MISSED: Final[Mapping[str, str]] = {
-    "stopped-worker-sends": "the odds: it must be stopped with rows in its queue, while another worker takes them over and pushes them",
+    "stopped-worker-sends": "the odds: it must be stopped with rows in its queue that another worker pushes before it wakes",
     "suspended-machine": "the odds: as for a worker that is stopped",
-    "cancellations-open-the-breaker": "the odds: a reservation waits for long only after some sixteen cancellations failed in a row",
+    "cancellations-open-the-breaker": "the odds: a reservation waits for long only after many cancellations failed in a row",
 }
 """The mutants that the net does not show yet, and why, as far as is known. `make net` does not search for them.
 
