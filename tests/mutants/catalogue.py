@@ -37,8 +37,8 @@ _LEASES: Final = "forwarder/store/submissions/leases.py"
 _DIRECTORY: Final = "forwarder/pms/directory.py"
 
 _LOST: Final = ("makes it and loses the answer", "makes it in the end and never answers")
-_MANY: Final = {"Submit": {"more": (3,)}}
-_QUEUED: Final = {
+_MANY: Final[dict[str, Mapping[str, Sequence[Any]]]] = {"Submit": {"more": (3,)}}
+_QUEUED: Final[dict[str, Mapping[str, Sequence[Any]]]] = {
     "Submit": {"more": (7,)},
     "NextReplies": {"first": ("answers slowly",), "count": (1,)},
 }
