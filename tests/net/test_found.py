@@ -7,7 +7,7 @@ import pytest
 from tests.support.machine.worlds.mishap import Effect
 from tests.support.net.histories import Plan, Step, live
 from tests.support.net.moves.callers import Submit
-from tests.support.net.moves.infrastructure import DeliverAgain, FailOver, Strike
+from tests.support.net.moves.infrastructure import ClockJumps, DeliverAgain, FailOver, Strike
 from tests.support.net.world import ACCOUNTS
 
 pytestmark = pytest.mark.usefixtures("no_log_lines")
@@ -22,6 +22,12 @@ FOUND: dict[str, Sequence[Step]] = {
     "recovered though its offset was committed late": [
         Step(Submit(account="beta-1"), 10.0),
         *(Step(Strike(place=place, step="log commit", effect=Effect.SLOW, seconds=60.0), 0.0) for place in (0, 1)),
+        Step(Submit(), 1.0),
+        Step(FailOver(seconds=2.0), 40.0),
+    ],
+    "recovered though the clocks of workers were ahead": [
+        *(Step(ClockJumps(place=place, seconds=7200.0), 0.0) for place in (0, 1)),
+        Step(Submit(account="beta-1"), 10.0),
         Step(Submit(), 1.0),
         Step(FailOver(seconds=2.0), 40.0),
     ],

@@ -128,6 +128,11 @@ def lost_in_silence(record: Record) -> None:
     record.gone["rsv_7"] = 3.0
 
 
+def doubled_in_silence(record: Record) -> None:
+    record.bookings[0].shown_with_double = True
+    record.calls[-1].data = {**record.calls[-1].data, "attempts": [{"action": "find", "outcome": "confirmed"}]}
+
+
 WRONG: list[tuple[Callable[[Record], None], str]] = [
     (made_twice, "made_once"),
     (wanted_once_and_made_twice, "wanted_once_stands_once"),
@@ -149,6 +154,7 @@ WRONG: list[tuple[Callable[[Record], None], str]] = [
     (answered_with_an_internal_error, "no_process_ended"),
     (key_with_two_names, "keys_say_the_same"),
     (lost_in_silence, "losses_are_noticed"),
+    (doubled_in_silence, "doubles_are_told"),
 ]
 
 

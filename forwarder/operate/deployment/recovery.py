@@ -39,7 +39,7 @@ from forwarder.store.submissions.port import (
 from forwarder.tenancy.cards import GONE
 from forwarder.tenancy.port import DEFAULT_DEADLINE_SECONDS, Account, Directory, TenancyUnavailable
 from forwarder.topics.codec import trace_of
-from forwarder.topics.port import ConsumedMessage, Log, LogUnavailable, Publisher, Topics
+from forwarder.topics.port import ConsumedMessage, Log, LogUnavailable, Publisher, Topics, moment_of
 
 if TYPE_CHECKING:
     from forwarder.store.submissions.recorder import Recorder
@@ -197,8 +197,9 @@ class Recovery:
         return [each for each in await self._parts.recorder.heartbeats() if each.worker_id != self._worker_id]
 
     async def _before_newest(self) -> datetime | None:
+        """By the log's clock, by which the topics are searched: a worker's may have been wrong."""
         newest = await self._parts.store.newest()
-        return None if newest is None else newest - _MARGIN
+        return None if newest is None else moment_of(newest) - _MARGIN
 
     async def _recover(self, since: datetime | None, copy: TopicCopy) -> Recovered:
         recorder, behind, replayed = self._parts.recorder, 0, 0

@@ -183,11 +183,11 @@ class StoreRecovery:
     def __init__(self, engine: AsyncEngine) -> None:
         self._database = Database(engine)
 
-    async def newest(self) -> datetime | None:
-        """When the last row was ingested; None if the store is empty."""
+    async def newest(self) -> int | None:
+        """When the log appended the submission that was ingested last, in milliseconds since 1970; None if the store is empty."""
         newest = sa.select(sa.func.max(_row.id)).scalar_subquery()
-        rows = await self._database.read(sa.select(_row.created_at).where(_row.id == newest))
-        return rows[0].created_at if rows else None
+        rows = await self._database.read(sa.select(_row.log_timestamp_ms).where(_row.id == newest))
+        return rows[0].log_timestamp_ms if rows else None
 
     async def unfinished(self) -> Sequence[datetime | None]:
         """The `since` of unfinished recoveries."""

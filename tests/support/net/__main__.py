@@ -58,7 +58,8 @@ def _database(backend: str = "embedded") -> Iterator[str]:
 
 
 def _plan(mutant: Mutant, seed: int) -> Plan:
-    return plan_of(seed, mutant.moves, mutant.shape, mutant.settings)
+    values = {each: mutant.values.get(each, {}) for each in (*mutant.moves, "Submit")}
+    return plan_of(seed, values, mutant.shape, mutant.settings)
 
 
 def hunted(mutant: Mutant, histories: int, first: int | None, after: int) -> dict[str, Any]:

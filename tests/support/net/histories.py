@@ -20,6 +20,8 @@ from tests.support.net.world import ACCOUNTS, HOSTS, World
 _PAUSES: Final = (0.0, 0.02, 0.1, 0.5, 1.0, 1.0, 3.0, 3.0, 8.0, 20.0, 40.0, 100.0)
 _PAUSED_SECONDS: Final = 200.0
 """A history has no long pauses any more after so much time: quiet costs as much as what happens."""
+_AFTERWARDS: Final = 200.0
+"""Longer than a lease and a doubt last, and than any worker is stopped."""
 _CALLERS: Final = frozenset({"Submit", "SendAgain", "Cancel", "Read"})
 _WALKED: Final = 32
 """Pairs of kinds of moves in one history."""
@@ -66,12 +68,17 @@ class Outcome:
         return "\n".join([*head, *moves, "", *self.story])
 
 
-def plan_of(seed: int, focus: Sequence[str] = (), shape: str = "", given: Mapping[str, Any] = {}) -> Plan:
+def plan_of(
+    seed: int,
+    focus: Mapping[str, Mapping[str, Sequence[Any]]] = {},
+    shape: str = "",
+    given: Mapping[str, Any] = {},
+) -> Plan:
     """The history of a seed. Even seeds draw from some kinds of moves and some values only, by weights of their own, so that these
     meet each other more often; odd seeds walk through pairs of kinds, so that a hundred and fifty see all pairs.
 
-    `focus`: only these kinds, and submissions; all of them concern the first account, whose PMS is of this `shape`. `given`:
-    settings of the accounts."""
+    `focus`: only these kinds, and submissions, with the values that their fields are drawn from if not from all. All of them
+    concern the first account, whose PMS is of this `shape`. `given`: settings of the accounts."""
     rng = random.Random(seed)
     first, second = rng.choice(list(SHAPES)), rng.choice(list(SHAPES))
     shapes = dict(zip(ACCOUNTS, (shape or first, second, "keyed"), strict=True))
@@ -83,14 +90,18 @@ def plan_of(seed: int, focus: Sequence[str] = (), shape: str = "", given: Mappin
     else:
         others = [each.__name__ for each in MOVES if each.__name__ not in _CALLERS]
         kinds = _weighed(rng, [*_CALLERS, *rng.sample(others, rng.randint(3, 9))], rng.randint(8, 24))
-    narrowed = {kind: kind.narrowed(rng) for kind in sorted(set(kinds), key=MOVES.index)}
+    narrowed = {
+        kind: {**kind.narrowed(rng), **focus.get(kind.__name__, {})} for kind in sorted(set(kinds), key=MOVES.index)
+    }
     short, long, left = some(rng, _PAUSES[:5]), some(rng, _PAUSES), _PAUSED_SECONDS
     steps = list[Step]()
     for kind in kinds:
         move, pause = kind.draw(rng, narrowed[kind]), rng.choice(rng.choice((short, long) if left > 0 else (short,)))
         left -= pause
         steps.append(Step(_about_the_first(move) if focus else move, pause))
-    return Plan(seed, shapes, settings, rng.choice([2, 2, 1, 3]), steps)
+    # What is odd in the end goes on for a while, or is well at once.
+    steps[-1] = replace(steps[-1], pause=_AFTERWARDS if focus else rng.choice([0.0, 0.0, 0.0, _AFTERWARDS]))
+    return Plan(seed, shapes, settings, rng.choice([2, 2, 3] if focus else [2, 2, 1, 3]), steps)
 
 
 def _weighed(rng: random.Random, names: Sequence[str], count: int) -> Sequence[type[Move]]:

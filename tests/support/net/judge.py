@@ -264,12 +264,12 @@ def _reads_are_of_a_register(case: Case) -> Iterator[str]:
 
 
 def _doubles_are_told(case: Case) -> Iterator[str]:
-    for booking in case.record.bookings:
-        attempts = case.last(booking.reference).get("attempts") or []
-        looked = [each for each in attempts if each["action"] == "find" and each["outcome"] == "CONFIRMED"]
-        told = any("otherPmsReservationIds" in each.data for each in case.events[booking.reference].values())
-        if booking.doubled and looked and not told and case.status(booking.reference) == "CONFIRMED":
-            yield f"{booking.reference} is in the PMS twice, and nobody was told"
+    for reference in {each.reference for each in case.record.bookings if each.shown_with_double}:
+        attempts = case.last(reference).get("attempts") or []
+        found = any(each["action"] == "find" and each["outcome"] == "confirmed" for each in attempts)
+        told = any("otherPmsReservationIds" in each.data for each in case.events[reference].values())
+        if found and not told and case.status(reference) == "CONFIRMED":
+            yield f"{reference} is in the PMS twice, and nobody was told"
 
 
 def _losses_are_noticed(case: Case) -> Iterator[str]:

@@ -21,7 +21,8 @@ runs if a worker asks for it. Then a judge that saw only what callers, PMSs and 
 printed as a story; `python -m tests.support.net story SEED` prints any.
 
 Even seeds draw a few kinds of moves, a few values of their fields and weights of their own, so that rare combinations meet
-(swarm testing). Odd seeds walk through the pairs of kinds: about 140 of them see every pair next to each other.
+(swarm testing). Odd seeds walk through the pairs of kinds: of all ordered pairs, the first 140 seeds see 96 % next to each
+other, 200 see 98 %, and 300 all.
 
 To add a move, write one class in `tests/support/net/moves`: a field for each thing that is drawn, and `happen`, which does
 it to the `World`. A new habit of PMSs is a line in `REPLIES` or `PROXIES` of `tests/support/net/pms.py`. A new guarantee is a
@@ -31,8 +32,8 @@ function in the judge, and a case in `tests/net/test_judge.py`. A history that b
 `make net HOURS=1` runs for an hour from a new seed, with `BACKEND=postgres` on PostgreSQL, which it starts or finds as the
 suites do. There the database does not go back, because only a file of SQLite can be put back within a moment.
 
-The net found that `forwarder recover` left out submissions that had been made before their offset was committed: workers then
-waited for ever.
+The net found two defects of `forwarder recover`, both of which left workers waiting for ever: it left out submissions that had
+been made before their offset was committed, and it began too late where a worker's clock was an hour ahead.
 
 Each mend of the past was taken back (`tests/mutants/catalogue.py`), and the net searched for each: **seed** is a history that
 showed it, of as many **moves**, after so many **histories** and **seconds** of CPU; the same history holds with the mend. The

@@ -254,12 +254,16 @@ class NetPms:
 
     def _list(self, request: Request) -> Response:
         now = self._loop.time()
-        shown = [self._shown(each) for each in self.bookings if each.shown_at <= now]
+        bookings = [each for each in self.bookings if each.shown_at <= now]
         if self.shape != "searched":
             # Without its page, a PMS that cannot be searched is asked for nothing.
             wanted = re.sub(r".*reference=([^&]*).*", r"\1", request.query)
-            found = [each for each in shown if _bare(wanted)[:20] in _bare(each["reference"])]
-            return Response(200, (), json.dumps({"data": found}).encode())
+            matching = [each for each in bookings if _bare(wanted)[:20] in _bare(each.kept)]
+            both = len([each for each in matching if each.cancelled_at is None]) > 1
+            for each in matching:
+                each.shown_with_double |= both and each.doubled
+            return Response(200, (), json.dumps({"data": [*map(self._shown, matching)]}).encode())
+        shown = [*map(self._shown, reversed(bookings))]
         page = int(re.sub(r".*page=(\d+).*", r"\1", request.query))
         foreign = {"reference": "", "status": "CONFIRMED", "email": "other@example.com"}
         if self.shifting and page == 1:

@@ -72,6 +72,8 @@ class Booking:
     """It is shown without our reference."""
     told: bool = False
     """Its id was answered."""
+    shown_with_double: bool = False
+    """One look-up was answered with it and with its double."""
 
 
 @dataclass(frozen=True, slots=True)

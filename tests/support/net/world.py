@@ -92,28 +92,32 @@ class Accounts:
     """`Directory` for every process: what an operator sets applies at once."""
 
     def __init__(self, shapes: Mapping[str, str], settings: Mapping[str, Any]) -> None:
-        sealer = sealer_of(_SECRET)
+        self._sealer = sealer_of(_SECRET)
         self.keys = {f"token-{each}": ApiKey(f"key-{each}", each, scopes=ALL_SCOPES) for each in ACCOUNTS.values()}
         self.known: dict[str, Account] = {}
+        self._credentials: dict[str, str] = {}
         for name, workspace in ACCOUNTS.items():
-            bare = Account(
+            self.known[name] = Account(
                 name,
                 workspace,
                 "generic",
-                f"https://{name}.pms.test",
-                options=SHAPES[shapes[name]],
+                "",
                 duplicate_window_seconds=24 * 3600,
                 **settings,
             )
-            self.known[name] = with_credential(bare, f"token-of-{name}", sealer)
+            self.change_credential(name, f"token-of-{name}")
+            self.change(name, base_url=f"https://{name}.pms.test", options=SHAPES[shapes[name]])
 
     def change(self, account_id: str, **settings: Any) -> None:
-        """As `forwarder account set`."""
+        """As `forwarder account set`. A credential is sealed for the addresses of its account, so it is sealed again for others."""
         self.known[account_id] = replace(self.known[account_id], **settings)
+        if settings.keys() & {"base_url", "options"}:
+            self.change_credential(account_id, self._credentials[account_id])
 
     def change_credential(self, account_id: str, credential: str) -> None:
         """As `forwarder account set --credential-file`."""
-        self.known[account_id] = with_credential(self.known[account_id], credential, sealer_of(_SECRET))
+        self._credentials[account_id] = credential
+        self.known[account_id] = with_credential(self.known[account_id], credential, self._sealer)
 
     async def key(self, token: str) -> ApiKey | None:
         return self.keys.get(token)

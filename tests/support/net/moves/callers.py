@@ -35,7 +35,7 @@ _ACCOUNT: Final = one_of(*_NAMES[:1] * 3, _NAMES[1], _NAMES[2])
 def _body(number: int, guest: int, *, notes: str = "", transaction: bool = False) -> Mapping[str, Any]:
     """`number` makes the content its own: it is in the guest's address, which PMSs are sent."""
     return {
-        "propertyId": 1000 + guest % 3,
+        "propertyId": 1000 + guest % 6,
         "roomId": "A",
         "arrivalDate": "2027-06-01",
         "departureDate": "2027-06-05",
