@@ -220,9 +220,10 @@ def _events_are_in_order(case: Case) -> Iterator[str]:
 
 def _events_tell_the_end(case: Case) -> Iterator[str]:
     for request_id, _ in case.ids():
-        events, status = case.events.get(request_id), case.status(request_id)
-        last = events[max(events)].status if events else None
-        if status in ENDS and last != status:
+        events = [each for _, each in sorted(case.events.get(request_id, {}).items())]
+        status, read_at = case.status(request_id), max((each.began for each in case.reads[request_id]), default=0.0)
+        last = {each[-1].status for each in (events, [one for one in events if one.at < read_at]) if each}
+        if status in ENDS and status not in last:  # a doubt may end while it is read
             yield f"{request_id} is {status}, and its last event is {last}"
 
 
@@ -266,7 +267,7 @@ def _reads_are_of_a_register(case: Case) -> Iterator[str]:
 def _doubles_are_told(case: Case) -> Iterator[str]:
     for reference in {each.reference for each in case.record.bookings if each.shown_with_double}:
         attempts = case.last(reference).get("attempts") or []
-        found = any(each["action"] == "find" and each["outcome"] == "confirmed" for each in attempts)
+        found = any((each["action"], each["outcome"]) == ("find", "confirmed") for each in attempts)
         told = any("otherPmsReservationIds" in each.data for each in case.events[reference].values())
         if found and not told and case.status(reference) == "CONFIRMED":
             yield f"{reference} is in the PMS twice, and nobody was told"
