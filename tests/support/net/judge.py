@@ -266,10 +266,9 @@ def _reads_are_of_a_register(case: Case) -> Iterator[str]:
 
 def _doubles_are_told(case: Case) -> Iterator[str]:
     for reference in {each.reference for each in case.record.bookings if each.shown_with_double}:
-        attempts = case.last(reference).get("attempts") or []
-        found = any((each["action"], each["outcome"]) == ("find", "confirmed") for each in attempts)
+        tried = [(each["action"], each["outcome"]) for each in case.last(reference).get("attempts") or []]
         told = any("otherPmsReservationIds" in each.data for each in case.events[reference].values())
-        if found and not told and case.status(reference) == "CONFIRMED":
+        if ("find", "confirmed") in tried and not told and case.status(reference) == "CONFIRMED":
             yield f"{reference} is in the PMS twice, and nobody was told"
 
 
