@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 
@@ -66,7 +66,7 @@ class Backend:
     trail: SqlAuditTrail
     keyring: Keyring | None
     """The deployment's secrets, in a process that has them."""
-    keys: Mapping[str, str]
+    keys: Mapping[str, str] = field(repr=False)
     """The keys of ids, messages and tokens that the database had when it was opened."""
 
     async def sealer(self) -> Sealer:
