@@ -406,13 +406,14 @@ class StoreIdentity:
 
     def __init__(self) -> None:
         self.changes = 0
-        self._seen: str | None = None
+        self.seen: str | None = None
+        """The last one; None before there was a connection, and always for SQLite."""
 
     def note(self, found: str) -> None:
         """A connection leads to the database that `IDENTITY` describes so."""
-        if self._seen not in {None, found}:
+        if self.seen not in {None, found}:
             self.changes += 1
-        self._seen = found
+        self.seen = found
 
 
 def identity_of(engine: AsyncEngine) -> StoreIdentity:

@@ -17,7 +17,7 @@ from forwarder.store.engine import UnusableDatabase, open_engine
 if TYPE_CHECKING:
     from alembic.config import Config
 
-HEAD: Final = "0011"
+HEAD: Final = "0012"
 """The newest revision in `migrations/`."""
 
 _SCRIPTS: Final = Path(__file__).parent / "migrations"

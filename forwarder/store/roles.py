@@ -128,10 +128,10 @@ ROLES: Final[Mapping[str, Mapping[str, Sequence[str]]]] = {
         "grants": _CHANGE,
         "card_keys": _CHANGE,
         "sealing_keys": _CHANGE,
-        # Read to know which results on the topics the store may lack.
+        # To know which results on the topics the store may lack, and to say so to all workers.
         "purges": _READ,
-        "recoveries": _READ,
-        "log_gaps": ("SELECT", "INSERT"),
+        "recoveries": _APPEND,
+        "log_gaps": _APPEND,
         "set_aside": _COUNT,
         # For housekeeping, which has the worker's user.
         "api_keys": _of("id", "revoked_at", "expires_at"),

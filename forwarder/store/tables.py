@@ -261,6 +261,7 @@ workers = sa.Table(
     sa.Column("id", Key, primary_key=True),
     sa.Column("sequence", sa.BigInteger, nullable=False),
     sa.Column("lease_seconds", sa.Double, nullable=False),
+    sa.Column("checked", sa.Text),
     postgresql_with={"fillfactor": 50},
 )
 """The lease holders. `sequence` counts renewals: a worker whose sequence does not change for `lease_seconds`, by the clock of the

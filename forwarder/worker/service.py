@@ -165,7 +165,7 @@ class Worker:
         recorder = self._parts.recorder
         try:
             while not stop.is_set():
-                seconds = _RESTORED_SECONDS
+                seconds, database = _RESTORED_SECONDS, recorder.database
                 try:
                     lacking = dict(await recorder.lacking((), now=self._parts.clock.now()))
                     if self._parts.lacking is not None:
@@ -174,6 +174,7 @@ class Worker:
                     self.behind = bool(lacking)
                     if not lacking:
                         self.in_step = True
+                        recorder.checked = database
                         return True
                     if lacking != told:
                         _log.error("store.behind_the_log", **lacking)

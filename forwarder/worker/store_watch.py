@@ -5,6 +5,9 @@ moved against the monotonic clock (a paused virtual machine, whose lease may hav
 lease, and checks that the store has everything that it acknowledged to this worker, and all results on the topics. A missing row
 proves that transactions were lost: the worker then stops all its loops; a worker that starts on such a store does not begin.
 
+What another worker pushed looks free in a database that lost its claim. So after a failover no worker pushes before each has
+checked, or lost its lease; and one that finds a loss begins a recovery, which all of them wait for.
+
 It cannot detect that the database lost a claim of another worker which died during its push without publishing an outcome. A
 synchronous standby loses none.
 """
@@ -55,6 +58,8 @@ class StoreWatch:
         self._held = held
         self._lacking = lacking
         self._changes = recorder.changes
+        self._whole: int | None = None
+        """The change after which this worker found nothing missing, while others had yet to look."""
         self._apart = self._clocks_apart()
         self._checking = asyncio.Lock()
         self._failures = 0
@@ -87,13 +92,18 @@ class StoreWatch:
         await self._clock.sleep(_LOOK_SECONDS)
 
     async def _check(self) -> bool:
-        changes, apart = self._recorder.changes, self._clocks_apart()
+        changes, apart, database = self._recorder.changes, self._clocks_apart(), self._recorder.database
+        another = changes != self._changes
         try:
             if not await self._lease.renew():
                 return False  # queued rows were withdrawn, other workers may have them; the next check is under a new lease
-            lacks = await self._lacks()
-            if self._lacking is not None:
-                lacks |= await self._lacking(_LOOKED_AT)
+            lacks = {} if another and changes == self._whole else await self._look_for_losses(another=another)
+            if another and not lacks:
+                self._whole = changes
+                lacks = dict(await self._recorder.agree(self._lease.worker_id, database))
+                if lacks.keys() == {"workers"}:
+                    _log.info("store.others_check", workers=lacks["workers"])
+                    return False
         except (StoreUnavailable, LogUnavailable) as error:
             _log.warning("store.not_checked", error=str(error))
             return False
@@ -101,9 +111,15 @@ class StoreWatch:
             self.lacks = lacks
             self.behind.set()
             return False
-        _log.info("store.checked", another_database=changes != self._changes)
+        _log.info("store.checked", another_database=another)
         self._changes, self._apart = changes, apart
         return True
+
+    async def _look_for_losses(self, *, another: bool) -> dict[str, int]:
+        lacks = await self._lacks()
+        if lacks and another and "recoveries" not in lacks:
+            await self._recorder.report_loss(self._clock.now())
+        return lacks if self._lacking is None else {**lacks, **await self._lacking(_LOOKED_AT)}
 
     async def _lacks(self) -> dict[str, int]:
         held = frozenset(self._held())

@@ -8,6 +8,7 @@ from tests.support.machine.worlds.mishap import Effect
 from tests.support.net.histories import Plan, Step, live
 from tests.support.net.moves.callers import Submit
 from tests.support.net.moves.infrastructure import ClockJumps, DeliverAgain, FailOver, Strike
+from tests.support.net.moves.pmss import NextReplies
 from tests.support.net.world import ACCOUNTS
 
 pytestmark = pytest.mark.usefixtures("no_log_lines")
@@ -24,6 +25,11 @@ FOUND: dict[str, Sequence[Step]] = {
         *(Step(Strike(place=place, step="log commit", effect=Effect.SLOW, seconds=60.0), 0.0) for place in (0, 1)),
         Step(Submit(), 1.0),
         Step(FailOver(seconds=2.0), 40.0),
+    ],
+    "pushed again by the worker that got the partitions of one that stopped for a loss": [
+        Step(NextReplies(first="says 429", second="makes it and loses the answer", count=2), 3.0),
+        Step(Submit(), 40.0),
+        Step(FailOver(seconds=30.0), 200.0),
     ],
     "recovered though the clocks of workers were ahead": [
         *(Step(ClockJumps(place=place, seconds=7200.0), 0.0) for place in (0, 1)),

@@ -44,7 +44,6 @@ class Leases(LossDetection):
     def __init__(self, engine: AsyncEngine) -> None:
         super().__init__(engine)
         self._blame = Blame(Where.SWEEP)
-        self._known_workers: set[str] = set()
         self._uncertain: dict[str, set[int]] = {}
         self._leasing = asyncio.Lock()
 
@@ -53,7 +52,8 @@ class Leases(LossDetection):
         if worker_id in self._known_workers:
             renewed = sa.update(workers).where(workers.c.id == worker_id).values(sequence=workers.c.sequence + 1)
             return bool(await self._database.run(renewed.returning(workers.c.id)))
-        first = insert_into(self._database.dialect, workers).values(id=worker_id, sequence=0, lease_seconds=seconds)
+        about = {"lease_seconds": seconds, "checked": self.checked or self.database}
+        first = insert_into(self._database.dialect, workers).values(id=worker_id, sequence=0, **about)
         again = {"sequence": workers.c.sequence + 1}
         await self._database.run(first.on_conflict_do_update(index_elements=["id"], set_=again))
         self._known_workers.add(worker_id)

@@ -10,15 +10,16 @@ from datetime import UTC, date, datetime, time, timedelta
 from functools import cache
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import Executable, Integer, and_, column, exists, func, or_, select
+from sqlalchemy import Executable, Integer, and_, bindparam, column, exists, false, func, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.process.clock import iso
 from forwarder.reservation.outcome import Status
+from forwarder.reservation.parsing import unix_moment
 from forwarder.store.database import Database
 from forwarder.store.engine import OBSERVE, identity_of
-from forwarder.store.sql import BATCH, as_batch, batch_of, key_batch
-from forwarder.store.tables import Key, duplicates, parked_cancellations, purges, recoveries, reservations
+from forwarder.store.sql import BATCH, as_batch, batch_of, insert_into, key_batch
+from forwarder.store.tables import Key, duplicates, parked_cancellations, purges, recoveries, reservations, workers
 
 
 class LossDetection:
@@ -28,6 +29,15 @@ class LossDetection:
         self._database = Database(engine)
         self._identity = identity_of(engine)
         self._acknowledged = Acknowledged()
+        self._known_workers: set[str] = set()
+        """The ids under which this process has had a lease."""
+        self.checked: str | None = None
+        """The database that this worker found whole last; None before it looked."""
+
+    @property
+    def database(self) -> str | None:
+        """Which database is behind the connections: see `StoreIdentity.seen`."""
+        return self._identity.seen
 
     @property
     def changes(self) -> int:
@@ -54,9 +64,29 @@ class LossDetection:
             (row,) = await self._database.read(not_put_off(), {BATCH: batch})
             counts.update(put_off=row.put_off)
         if held:
-            (row,) = await self._database.read(unclaimed(), named(held))
+            (row,) = await self._database.read(unclaimed(), {**named(held), "ours": sorted(self._known_workers)})
             counts.update(claims=row.claims)
         return {what: count for what, count in counts.items() if count}
+
+    async def agree(self, worker_id: str, database: str | None) -> Mapping[str, int]:
+        """Records that this worker has found `database` whole. Counts the `workers` that have yet to look at it, each of which may
+        find that a push of its own was lost; and unfinished `recoveries`, which `report_loss` begins. Empty: all may push."""
+        here = workers.c.id == worker_id
+        await self._database.run(update(workers).where(here).values(checked=database))
+        self.checked = database
+        others = select(func.count()).select_from(workers).where(~here, workers.c.checked != database)
+        unfinished = select(func.count()).select_from(recoveries).where(recoveries.c.recovered_at.is_(None))
+        both = select(others.scalar_subquery().label("workers"), unfinished.scalar_subquery().label("recoveries"))
+        (row,) = await self._database.read(both)
+        return {what: count for what, count in row._mapping.items() if count}
+
+    async def report_loss(self, now: datetime) -> None:
+        """Begins a recovery, which every worker waits for: the database lacks what it acknowledged to this one."""
+        rows = await self._database.read(newest_appended())
+        newest = unix_moment(rows[0].log_timestamp_ms / 1000) if rows else None
+        since = None if newest is None else newest - _LOST_FOR
+        statement = insert_into(self._database.dialect, recoveries).values(began_at=now, since=since)
+        await self._database.run(statement.on_conflict_do_nothing())
 
     def remember_lost(self, work_ids: Collection[int], now: datetime) -> None:
         """These rows were claimed by this worker, and the database has them as never claimed: `lacking` counts them until that is
@@ -67,18 +97,15 @@ class LossDetection:
 _MAX_REMEMBERED: Final = 20_000
 _REMEMBERED_FOR: Final = timedelta(hours=1)
 _PER_QUERY: Final = 2_000
+_LOST_FOR: Final = timedelta(hours=1)
+"""How long before the newest row a recovery begins."""
 _CLOCKS_APART: Final = timedelta(seconds=1)
 """Another worker, whose clock is behind, may have put the row off since."""
 
 _row = reservations.c
 
-_FREE_AND_UNSENT: Final = (
-    _row.status == Status.PENDING.value,
-    _row.leased_by.is_(None),
-    ~_row.possibly_sent,
-    _row.takeovers == 0,
-)
-"""Anyone may claim it, and would send it without looking."""
+_UNSENT: Final = (_row.status == Status.PENDING.value, ~_row.possibly_sent, _row.takeovers == 0)
+"""Whoever claims it, or has claimed it, sends it without looking."""
 
 
 class _Known(NamedTuple):
@@ -154,6 +181,12 @@ class Acknowledged:
 
 
 @cache
+def newest_appended() -> Executable:
+    """When the log appended the submission that was ingested last, in milliseconds since 1970."""
+    return select(_row.log_timestamp_ms).where(_row.id == select(func.max(_row.id)).scalar_subquery())
+
+
+@cache
 def accepted_losses() -> Executable:
     """The day before which finished submissions were purged, when the store was last recovered, and whether that was broken off."""
     purged = select(func.max(purges.c.finished_before)).scalar_subquery()
@@ -185,17 +218,18 @@ def lacking() -> Executable:
 
 @cache
 def not_put_off() -> Executable:
-    """For a batch of `Acknowledged`: how many rows lack their postponement."""
+    """For a batch of `Acknowledged`: how many rows lack their postponement, claimed since or not."""
     batch = batch_of(_row.id, _row.updated_at)
     before = and_(_row.id == batch.c.id, _row.updated_at < batch.c.updated_at)
-    return select(func.count().label("put_off")).select_from(batch.join(reservations, before)).where(*_FREE_AND_UNSENT)
+    return select(func.count().label("put_off")).select_from(batch.join(reservations, before)).where(*_UNSENT)
 
 
 @cache
 def unclaimed() -> Executable:
-    """For a batch of rows that this worker holds: how many are unclaimed in the database."""
+    """For a batch of rows that this worker holds: how many are unclaimed in the database, or claimed by others."""
     batch = batch_of(_row.id)
-    return select(func.count().label("claims")).where(_row.id.in_(select(batch.c.id)), *_FREE_AND_UNSENT)
+    ours = func.coalesce(_row.leased_by.in_(bindparam("ours", expanding=True)), false())
+    return select(func.count().label("claims")).where(_row.id.in_(select(batch.c.id)), ~ours, *_UNSENT)
 
 
 def named(work_ids: Collection[int]) -> Mapping[str, Any]:

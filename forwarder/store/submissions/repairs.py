@@ -28,6 +28,7 @@ from forwarder.store.sql import (
 from forwarder.store.submissions import cancellations, duplicates, intake, leases, recorder
 from forwarder.store.submissions.cancellations import PENDING
 from forwarder.store.submissions.duplicates import replaced_by
+from forwarder.store.submissions.losses import newest_appended
 from forwarder.store.submissions.port import Attempt, Ended, Work
 from forwarder.store.submissions.recorder import finish_where, outcomes
 from forwarder.store.submissions.rows import natural_columns, outcome_batch, work_of
@@ -185,8 +186,7 @@ class StoreRecovery:
 
     async def newest(self) -> int | None:
         """When the log appended the submission that was ingested last, in milliseconds since 1970; None if the store is empty."""
-        newest = sa.select(sa.func.max(_row.id)).scalar_subquery()
-        rows = await self._database.read(sa.select(_row.log_timestamp_ms).where(_row.id == newest))
+        rows = await self._database.read(newest_appended())
         return rows[0].log_timestamp_ms if rows else None
 
     async def unfinished(self) -> Sequence[datetime | None]:

@@ -39,6 +39,16 @@ LOSSES = [
     ("its outcome", "UPDATE reservations SET revision = 0, status = 'PENDING' WHERE revision = 1", {"outcomes": 1}),
     ("its cancellation", "UPDATE reservations SET cancel_requested_at = NULL", {"outcomes": 1}),
     ("its claim", "UPDATE reservations SET leased_by = NULL WHERE status = 'PENDING'", {"claims": 2}),
+    (
+        "its claim, and another claims it",
+        "UPDATE reservations SET leased_by = 'w2' WHERE status = 'PENDING'",
+        {"claims": 2},
+    ),
+    (
+        "a row put off, and another claims it",
+        "UPDATE reservations SET updated_at = created_at, leased_by = 'w2' WHERE tries = 1",
+        {"put_off": 1},
+    ),
     ("a row put off", "UPDATE reservations SET updated_at = created_at WHERE tries = 1", {"put_off": 1}),
     ("nothing", "UPDATE reservations SET leased_by = NULL, possibly_sent = TRUE, takeovers = 1", {}),
 ]
@@ -85,6 +95,31 @@ async def test_what_was_acknowledged_long_ago_is_asked_for_no_more(engine: Async
     await change(engine, "DELETE FROM reservations")
     assert await recorder.lacking((), now=NOW + timedelta(minutes=59)) == {"submissions": 1}
     assert await recorder.lacking((), now=NOW + timedelta(minutes=61)) == {}
+
+
+async def test_workers_wait_for_one_another_in_another_database_and_for_a_recovery_if_one_of_them_lacks_something(
+    engine: AsyncEngine,
+) -> None:
+    one, other = Recorder(engine), Recorder(engine)
+    one.checked = other.checked = "the primary"
+    await lease(one, "w1")
+    await lease(other, "w2")
+    assert await one.agree("w1", "a standby") == {"workers": 1}
+    assert await other.agree("w2", "a standby") == {}
+    assert await one.agree("w1", "a standby") == {}
+    assert await one.agree("w1", "another standby") == {"workers": 1}
+    await other.report_loss(NOW)
+    await other.end_lease("w2")
+    assert await one.agree("w1", "another standby") == {"recoveries": 1}
+    assert await one.lacking((), now=NOW) == {"recoveries": 1}
+
+
+async def test_a_worker_of_a_release_that_does_not_say_what_it_checked_is_not_waited_for(engine: AsyncEngine) -> None:
+    recorder = Recorder(engine)
+    await lease(recorder, "w1")
+    await lease(Recorder(engine), "w2")
+    await change(engine, "UPDATE workers SET checked = NULL WHERE id = 'w2'")
+    assert await recorder.agree("w1", "a standby") == {}
 
 
 # --- which database it is -------------------------------------------------------------------------------------------------

@@ -15,6 +15,8 @@ from tests.support.memory.clock import ManualClock, settle
 class _Store:
     """`changes` when it is another database. It answers a renewal once `answering` is set, and is away until `there`."""
 
+    database = "one"
+
     def __init__(self) -> None:
         self.changes = 0
         self.renewals = 0
@@ -27,6 +29,9 @@ class _Store:
         if not self.there:
             raise StoreUnavailable("away")
         return seconds > 0
+
+    async def agree(self, _worker_id: str, _database: str | None) -> Mapping[str, int]:
+        return {}
 
     async def lacking(self, _held: Collection[int], *, now: datetime) -> Mapping[str, int]:
         return {}
