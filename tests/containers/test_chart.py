@@ -229,7 +229,7 @@ class TestRendered:
             assert policy["spec"]["policyTypes"] == ["Ingress", "Egress"]
             rules = policy["spec"]["egress"]
             outbound = [rule for rule in rules if "ipBlock" in json.dumps(rule) and "0.0.0.0/0" in json.dumps(rule)]
-            assert component in {"worker", "notifier", "operator"} or not outbound
+            assert component in {"worker", "notifier", "operator", "console"} or not outbound
         for job in ("migrate", "topics"):
             assert "ingress" not in policies[job]["spec"]
             assert policies[job]["metadata"]["annotations"]["helm.sh/hook"] == "pre-install,pre-upgrade"
