@@ -50,8 +50,8 @@ def test_a_workspace_is_listed_shown_and_removed_with_its_keys(forwarder: Forwar
     listed = json.loads(forwarder("workspace", "list", "--json")[1])
     counts = {"accounts": 0, "keys": 0, "webhooks": 0}
     assert [{**each, "createdAt": None} for each in listed] == [
-        {"id": "acme", **counts, "keys": 1, "createdAt": None},
-        {"id": "acme.berlin", **counts, "createdAt": None},
+        {"id": "acme", **counts, "keys": 1, "rate": None, "createdAt": None},
+        {"id": "acme.berlin", **counts, "rate": None, "createdAt": None},
     ]
     assert json.loads(forwarder("workspace", "show", "acme", "--json")[1]) == listed[0]
 
@@ -88,5 +88,5 @@ def test_one_that_is_not_there_is_told(forwarder: Forwarder, command: tuple[str,
 
 def test_a_shell_completes_commands_groups_and_options(forwarder: Forwarder) -> None:
     assert sorted(forwarder.completed("forwarder work")) == ["worker", "workspace"]
-    assert sorted(forwarder.completed("forwarder workspace ")) == ["add", "list", "remove", "show"]
+    assert sorted(forwarder.completed("forwarder workspace ")) == ["add", "change", "list", "remove", "show"]
     assert "--duplicate-window" in forwarder.completed("forwarder account set --")
