@@ -97,13 +97,18 @@ class StoreWatch:
         try:
             if not await self._lease.renew():
                 return False  # queued rows were withdrawn, other workers may have them; the next check is under a new lease
-            lacks = {} if another and changes == self._whole else await self._look_for_losses(another=another)
+            lacks = {} if another and changes == self._whole else await self._lacks()
             if another and not lacks:
                 self._whole = changes
                 lacks = dict(await self._recorder.agree(self._lease.worker_id, database))
                 if lacks.keys() == {"workers"}:
                     _log.info("store.others_check", workers=lacks["workers"])
                     return False
+            elif another and "recoveries" not in lacks:
+                await self._recorder.report_loss(self._clock.now())
+            # Last: a worker that cannot reach the log keeps no other one waiting.
+            if not lacks and self._lacking is not None:
+                lacks = dict(await self._lacking(_LOOKED_AT))
         except (StoreUnavailable, LogUnavailable) as error:
             _log.warning("store.not_checked", error=str(error))
             return False
@@ -114,12 +119,6 @@ class StoreWatch:
         _log.info("store.checked", another_database=another)
         self._changes, self._apart = changes, apart
         return True
-
-    async def _look_for_losses(self, *, another: bool) -> dict[str, int]:
-        lacks = await self._lacks()
-        if lacks and another and "recoveries" not in lacks:
-            await self._recorder.report_loss(self._clock.now())
-        return lacks if self._lacking is None else {**lacks, **await self._lacking(_LOOKED_AT)}
 
     async def _lacks(self) -> dict[str, int]:
         held = frozenset(self._held())
