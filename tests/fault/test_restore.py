@@ -239,7 +239,8 @@ async def copied(backend: Backend, url: str, server_url: str | None) -> AsyncIte
     """The URL of a copy of the database as it is now; nobody is connected to it."""
     if backend == "embedded":
         path = Path(url.removeprefix("sqlite+aiosqlite:///"))
-        copy = path.with_name("restored.sqlite3")
+        # Under a new name: a connection that an earlier test left open would make the backup wait for ever.
+        copy = path.with_name(f"{path.name}.restored-{uuid.uuid4().hex[:8]}")
         with closing(sqlite3.connect(path)) as source, closing(sqlite3.connect(copy)) as restored:
             source.backup(restored)
         yield f"sqlite+aiosqlite:///{copy}"
