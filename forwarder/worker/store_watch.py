@@ -32,6 +32,8 @@ _LOOKED_AT: Final = 1_000
 """Messages of each partition: another worker may have lost more than this one."""
 _CLOCKS_APART_SECONDS: Final = 5.0
 _SETTLES_SECONDS: Final = 1.0
+_NO_RECOVERY: Final = frozenset({"recoveries", "keys"})
+"""Where one has begun already, or the database was created anew: there is nothing to bring up to date."""
 
 _log = structlog.get_logger(__name__)
 
@@ -104,11 +106,11 @@ class StoreWatch:
                 if lacks.keys() == {"workers"}:
                     _log.info("store.others_check", workers=lacks["workers"])
                     return False
-            elif another and "recoveries" not in lacks:
+            # After that: a worker that cannot reach the log keeps no other one waiting.
+            if self._lacking is not None:
+                lacks |= await self._lacking(_LOOKED_AT)
+            if another and lacks and not lacks.keys() & _NO_RECOVERY:
                 await self._recorder.report_loss(self._clock.now())
-            # Last: a worker that cannot reach the log keeps no other one waiting.
-            if not lacks and self._lacking is not None:
-                lacks = dict(await self._lacking(_LOOKED_AT))
         except (StoreUnavailable, LogUnavailable) as error:
             _log.warning("store.not_checked", error=str(error))
             return False
