@@ -1,6 +1,7 @@
 """The exit code of a failed command. Imported only after a failure."""
 
 from forwarder.operate.deployment.recovery import LeasesInForce
+from forwarder.operate.deployment.topic_copy import NoRoom
 from forwarder.operate.output import Failed, WrongUsage
 from forwarder.operate.tenants.accounts import NotEncrypted
 from forwarder.process.data_dir import AlreadyRunning, NotPrivate
@@ -19,6 +20,7 @@ _WRONG = (BadSettings, NotEncrypted, WrongUsage)
 _FAILED = (
     Failed,
     LeasesInForce,
+    NoRoom,
     CannotMakeRoles,
     NotMigrated,
     NotReadable,

@@ -107,12 +107,14 @@ class RateLimits:
         """Admits `count` calls of a key, all or none; None if it has no limit. A full bucket admits more than a whole quota, and is
         overdrawn by the rest. With 0, nothing is taken. `shared`: the key's workspace, and the limit that its keys share: what
         either limit refuses is refused, and costs neither. The allowance is that of the limit that allows less."""
-        limits = ((key_id, limit or self._default), (shared_by(shared[0]), shared[1]))
-        now = self._clock.monotonic()
-        buckets = {name: self._bucket(name, each) for name, each in limits if each is not None}
-        if not buckets:
+        workspace_id, of_all = shared
+        own = limit or self._default
+        if own is None and of_all is None:
             return None
-        refusing = {name: bucket.delay(count, now) for name, bucket in buckets.items() if bucket.delay(count, now)}
+        limits, now = ((key_id, own), (shared_by(workspace_id), of_all)), self._clock.monotonic()
+        buckets = {name: self._bucket(name, each) for name, each in limits if each is not None}
+        delays = {name: bucket.delay(count, now) for name, bucket in buckets.items()}
+        refusing = {name: delay for name, delay in delays.items() if delay}
         if not refusing and count:
             for name, bucket in buckets.items():
                 bucket.take(count, now)

@@ -8,8 +8,8 @@ proves that transactions were lost: the worker then stops all its loops; a worke
 What another worker pushed looks free in a database that lost its claim. So after a failover no worker pushes before each has
 checked, or lost its lease; and one that finds a loss begins a recovery, which all of them wait for.
 
-It cannot detect that the database lost a claim of another worker which died during its push without publishing an outcome. A
-synchronous standby loses none.
+It cannot detect that the database lost a claim of another worker which died during its push without publishing an outcome, nor that
+it lost a worker altogether, which started within the seconds that are missing. A synchronous standby loses none.
 """
 
 import asyncio

@@ -16,6 +16,7 @@ from typing import Any, cast
 import pytest
 from sqlalchemy import func, select
 
+from forwarder.operate.deployment import topic_copy
 from forwarder.operate.deployment.recovery import LeasesInForce, Recovery
 from forwarder.process.clock import SystemClock
 from forwarder.reservation.cancellation import CancellationRequest
@@ -30,6 +31,7 @@ from forwarder.store.submissions.repairs import StoreRecovery
 from forwarder.store.tables import duplicates, outbox, reservations
 from forwarder.topics.codec import encode_cancellation
 from forwarder.topics.dead_letters import replayed
+from forwarder.topics.embedded.log import EmbeddedLog
 from forwarder.topics.port import Log
 from forwarder.topics.reading import read_to_end
 from tests.fault import test_restore as restore
@@ -335,6 +337,23 @@ def test_it_takes_less_memory_than_what_was_lost(
         assert most < 3 * lost * len(notes), "those in work are hundreds, whatever their number"
 
     played(scene, backend, log, migrated_url, request)
+
+
+def test_a_full_temporary_directory_is_said_and_leaves_the_store_as_it_is(
+    migrated_sqlite_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    async def scene(loss: Loss) -> None:
+        await lost_after_work(loss)
+        before = await loss.rows()
+        monkeypatch.setattr(topic_copy, "_SCHEMA", "PRAGMA max_page_count = 9;" + topic_copy._SCHEMA)  # noqa: SLF001
+        async with loss.house.recovery(loss.engine) as recovery:
+            with pytest.raises(topic_copy.NoRoom, match=r"disk is full\. Set TMPDIR"):
+                await recovery.run()
+            monkeypatch.undo()
+            assert await loss.rows() == before
+            assert (await recovery.run()).missing == 6
+
+    played(scene, "embedded", EmbeddedLog(tmp_path / "log.sqlite3"), migrated_sqlite_url, request)
 
 
 # --- alone --------------------------------------------------------------------------------------------------------------

@@ -52,6 +52,10 @@ _IS_LAST: Final = """o.lacking AND o.rowid = (SELECT l.rowid FROM outcomes l
 _OF_MISSING: Final = "EXISTS (SELECT 1 FROM requests r WHERE r.request_id = o.request_id AND r.lacking)"
 
 
+class NoRoom(Exception):
+    """The temporary file cannot be written."""
+
+
 class Submitted(NamedTuple):
     """A submission on the requests topic. `outcome`: its last one, if the store lacks that. `replay_of`: if it is a replayed dead
     letter, the revision of the failure."""
@@ -77,8 +81,17 @@ class TopicCopy:
         self._file.close()
 
     async def read(self, since: datetime | None) -> None:
-        """Copies what the topics hold since then, of the requests topic what workers had ingested. Raises `LogUnavailable`,
-        `StoreUnavailable`."""
+        """Copies what the topics hold since then, of the requests topic what workers had ingested. Raises `NoRoom`,
+        `LogUnavailable`, `StoreUnavailable`."""
+        try:
+            await self._read(since)
+        except sqlite3.OperationalError as error:
+            raise NoRoom(
+                f"The topics cannot be copied to a temporary file: {error}. Set TMPDIR to a directory with more room, and run this "
+                "again."
+            ) from error
+
+    async def _read(self, since: datetime | None) -> None:
         committed = await self._check.committed()
         async for batch in read_to_end(self._log, self._topics.requests, since=since):
             self._insert("requests", self._requests_in(batch))

@@ -52,7 +52,8 @@ class Leases(LossDetection):
         if worker_id in self._known_workers:
             renewed = sa.update(workers).where(workers.c.id == worker_id).values(sequence=workers.c.sequence + 1)
             return bool(await self._database.run(renewed.returning(workers.c.id)))
-        about = {"lease_seconds": seconds, "checked": self.checked or self.database}
+        self.checked = self.checked or self.database
+        about = {"lease_seconds": seconds, "checked": self.checked}
         first = insert_into(self._database.dialect, workers).values(id=worker_id, sequence=0, **about)
         again = {"sequence": workers.c.sequence + 1}
         await self._database.run(first.on_conflict_do_update(index_elements=["id"], set_=again))
@@ -368,7 +369,7 @@ def _abandoned() -> dict[str, Any]:
 
 @cache
 def postpone() -> sa.Executable:
-    """Record a batch of tries after which there will be another."""
+    """Record a batch of tries after which there will be another; the rows that were held."""
     batch = batch_of(
         _row.id, _row.revision, _row.updated_at, _row.attempts, _row.due_at, _row.possibly_sent, _row.evidence
     )
@@ -387,4 +388,5 @@ def postpone() -> sa.Executable:
             pushing=pushing_unless_unsent(batch.c.possibly_sent),
             leased_by=sa.null(),
         )
+        .returning(_row.id, _row.revision, _row.tries)
     )

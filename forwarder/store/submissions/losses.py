@@ -13,7 +13,6 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy import Executable, Integer, and_, bindparam, column, exists, false, func, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from forwarder.process.clock import iso
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.parsing import unix_moment
 from forwarder.store.database import Database
@@ -91,7 +90,7 @@ class LossDetection:
     def remember_lost(self, work_ids: Collection[int], now: datetime) -> None:
         """These rows were claimed by this worker, and the database has them as never claimed: `lacking` counts them until that is
         mended, since they may have been sent."""
-        self._acknowledged.note_put_off(dict.fromkeys(work_ids, now))
+        self._acknowledged.note_put_off(dict.fromkeys(work_ids, PutOff(_EVERY, _EVERY, now)))
 
 
 _MAX_REMEMBERED: Final = 20_000
@@ -99,13 +98,13 @@ _REMEMBERED_FOR: Final = timedelta(hours=1)
 _PER_QUERY: Final = 2_000
 _LOST_FOR: Final = timedelta(hours=1)
 """How long before the newest row a recovery begins."""
-_CLOCKS_APART: Final = timedelta(seconds=1)
-"""Another worker, whose clock is behind, may have put the row off since."""
+_EVERY: Final = 2**31 - 1
+"""More than any row's revision or tries."""
 
 _row = reservations.c
 
 _UNSENT: Final = (_row.status == Status.PENDING.value, ~_row.possibly_sent, _row.takeovers == 0)
-"""Whoever claims it, or has claimed it, sends it without looking."""
+"""The worker that has claimed it, or claims it next, sends it without looking."""
 
 
 class _Known(NamedTuple):
@@ -116,12 +115,21 @@ class _Known(NamedTuple):
     at: datetime
 
 
+class PutOff(NamedTuple):
+    """A row that was put off: its revision and tries after that, and when the store acknowledged it. Both only grow, whatever the
+    clocks of other workers say; tries begin anew under a later revision."""
+
+    revision: int
+    tries: int
+    at: datetime
+
+
 class Acknowledged:
     """The last 20,000 submissions whose changes were acknowledged within the last hour, and as many rows that were put off."""
 
     def __init__(self) -> None:
         self._known: OrderedDict[str, _Known] = OrderedDict()
-        self._put_off: OrderedDict[int, datetime] = OrderedDict()
+        self._put_off: OrderedDict[int, PutOff] = OrderedDict()
 
     def note_ingested(self, request_ids: Iterable[str], now: datetime) -> None:
         """These submissions are durable."""
@@ -133,11 +141,11 @@ class Acknowledged:
         for request_id, revision in revisions.items():
             self._note(request_id, revision, now)
 
-    def note_put_off(self, at: Mapping[int, datetime]) -> None:
-        """It is durable that these rows were put off, at these moments; so is that they may have been sent."""
-        for work_id, moment in at.items():
+    def note_put_off(self, rows: Mapping[int, PutOff]) -> None:
+        """It is durable that these rows were put off; so is that they may have been sent."""
+        for work_id, put_off in rows.items():
             self._put_off.pop(work_id, None)
-            self._put_off[work_id] = moment
+            self._put_off[work_id] = put_off
         while len(self._put_off) > _MAX_REMEMBERED:
             self._put_off.popitem(last=False)
 
@@ -172,9 +180,9 @@ class Acknowledged:
         """Parameters of `not_put_off`."""
         oldest = max(now - _REMEMBERED_FOR, recovered_at or now - _REMEMBERED_FOR)
         rows = [
-            {"id": work_id, "updated_at": iso(at - _CLOCKS_APART)}
-            for work_id, at in self._put_off.items()
-            if at >= oldest
+            {"id": work_id, "revision": put_off.revision, "tries": put_off.tries}
+            for work_id, put_off in self._put_off.items()
+            if put_off.at >= oldest
         ]
         for first in range(0, len(rows), _PER_QUERY):
             yield as_batch(rows[first : first + _PER_QUERY])
@@ -219,8 +227,8 @@ def lacking() -> Executable:
 @cache
 def not_put_off() -> Executable:
     """For a batch of `Acknowledged`: how many rows lack their postponement, claimed since or not."""
-    batch = batch_of(_row.id, _row.updated_at)
-    before = and_(_row.id == batch.c.id, _row.updated_at < batch.c.updated_at)
+    batch = batch_of(_row.id, _row.revision, _row.tries)
+    before = and_(_row.id == batch.c.id, _row.revision <= batch.c.revision, _row.tries < batch.c.tries)
     return select(func.count().label("put_off")).select_from(batch.join(reservations, before)).where(*_UNSENT)
 
 

@@ -25,6 +25,7 @@ from forwarder.store.sql import (
 from forwarder.store.submissions.cancellations import CANCEL_REQUESTED, CONFIRMED
 from forwarder.store.submissions.intake import SubmissionIntake
 from forwarder.store.submissions.leases import HELD, UNREADABLE_RESTS, postpone
+from forwarder.store.submissions.losses import PutOff
 from forwarder.store.submissions.port import Ended, OutboxEvent, Postponed
 from forwarder.store.submissions.rows import event_of, outcome_batch, postponed_row
 from forwarder.store.tables import IS_SET_ASIDE, outbox, reservations, set_aside
@@ -48,14 +49,16 @@ class Recorder(SubmissionIntake):
         if self._database.dialect == "postgresql" and not postponed and all(_is_first(each) for each in ended):
             events = await self._record_first(worker_id, ended)
         else:
-            events = {}
+            events, acknowledged = {}, dict[int, PutOff]()
             async with self._database.transaction() as connection:
                 if postponed:
                     batch = as_batch([postponed_row(one) for one in postponed])
-                    await connection.execute(postpone(), {"worker_id": worker_id, BATCH: batch})
+                    put_off = await connection.execute(postpone(), {"worker_id": worker_id, BATCH: batch})
+                    at = max(each.updated_at for each in postponed)
+                    acknowledged = {row.id: PutOff(row.revision, row.tries, at) for row in put_off}
                 if ended:
                     events = await self._finish_all(connection, worker_id, ended)
-        self._acknowledged.note_put_off({each.work_id: each.updated_at for each in postponed})
+            self._acknowledged.note_put_off(acknowledged)
         if events:
             revisions = {each.event.request_id: each.event.revision for each in events.values()}
             self._acknowledged.note_recorded(revisions, max(each.updated_at for each in ended))

@@ -10,7 +10,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.reservation.cancellation import CancellationRequest
-from forwarder.store.engine import open_engine
+from forwarder.store.engine import identity_of, open_engine
 from forwarder.store.migrate import migrate
 from forwarder.store.submissions.port import CancellationArrival
 from forwarder.store.submissions.recorder import Recorder
@@ -46,10 +46,10 @@ LOSSES = [
     ),
     (
         "a row put off, and another claims it",
-        "UPDATE reservations SET updated_at = created_at, leased_by = 'w2' WHERE tries = 1",
+        "UPDATE reservations SET updated_at = created_at, tries = 0, leased_by = 'w2' WHERE tries = 1",
         {"put_off": 1},
     ),
-    ("a row put off", "UPDATE reservations SET updated_at = created_at WHERE tries = 1", {"put_off": 1}),
+    ("a row put off", "UPDATE reservations SET updated_at = created_at, tries = 0 WHERE tries = 1", {"put_off": 1}),
     ("nothing", "UPDATE reservations SET leased_by = NULL, possibly_sent = TRUE, takeovers = 1", {}),
 ]
 
@@ -97,6 +97,27 @@ async def test_what_was_acknowledged_long_ago_is_asked_for_no_more(engine: Async
     assert await recorder.lacking((), now=NOW + timedelta(minutes=61)) == {}
 
 
+async def test_a_row_that_a_worker_whose_clock_is_behind_has_put_off_since_is_not_lost(
+    engine: AsyncEngine, recorder: Recorder
+) -> None:
+    (work,) = await recorder.ingest("w1", arrivals([1]), now=NOW)
+    await recorder.record("w1", [], [replace(postponed(work), updated_at=LATER)])
+    other = Recorder(engine)
+    await lease(other, "w2")
+    await change(engine, "UPDATE reservations SET leased_by = 'w2'")
+    await other.record("w2", [], [replace(postponed(work), updated_at=NOW)])
+    assert await recorder.lacking((), now=LATER) == {}
+
+
+async def test_what_was_not_put_off_because_the_row_was_no_longer_held_is_not_lost(
+    engine: AsyncEngine, recorder: Recorder
+) -> None:
+    (work,) = await recorder.ingest("w1", arrivals([1]), now=NOW)
+    await change(engine, "UPDATE reservations SET leased_by = NULL")
+    await recorder.record("w1", [], [replace(postponed(work), updated_at=LATER)])
+    assert await recorder.lacking((), now=LATER) == {}
+
+
 async def test_workers_wait_for_one_another_in_another_database_and_for_a_recovery_if_one_of_them_lacks_something(
     engine: AsyncEngine,
 ) -> None:
@@ -112,6 +133,17 @@ async def test_workers_wait_for_one_another_in_another_database_and_for_a_recove
     await other.end_lease("w2")
     assert await one.agree("w1", "another standby") == {"recoveries": 1}
     assert await one.lacking((), now=NOW) == {"recoveries": 1}
+
+
+async def test_a_worker_that_lost_its_lease_with_the_failover_has_yet_to_look(engine: AsyncEngine) -> None:
+    one, other = Recorder(engine), Recorder(engine)
+    for recorder in (one, other):
+        identity_of(engine).seen = "the primary"
+        await lease(recorder, "w1" if recorder is one else "w2")
+    await change(engine, "DELETE FROM workers WHERE id = 'w2'")
+    identity_of(engine).seen = "a standby"
+    await lease(other, "w3")
+    assert await one.agree("w1", "a standby") == {"workers": 1}
 
 
 async def test_a_worker_of_a_release_that_does_not_say_what_it_checked_is_not_waited_for(engine: AsyncEngine) -> None:
