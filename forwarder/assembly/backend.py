@@ -1,29 +1,25 @@
-"""The log and the database, embedded or distributed: chosen by the settings, opened, migrated, closed."""
+"""What every process and command works with: the log and the database, embedded or distributed, chosen by the settings, opened,
+migrated and closed; and the secrets and keys that this process was given, checked against those of its deployment."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from functools import cache
 from pathlib import Path
+from typing import Final
+from urllib.parse import quote
 
-from forwarder.assembly.secrets import (
-    held_secrets,
-    notifier_pairs,
-    open_keyring,
-    require_notifier_key,
-    required_secrets,
-    trusted_keys,
-)
-from forwarder.assembly.test_mode import Shadows
 from forwarder.http.admission import Admission
 from forwarder.observability.tracing.tracer import Tracer
 from forwarder.oversight.audit import Audit
 from forwarder.oversight.tenancy import AuditedTenancy
 from forwarder.process.clock import Clock, SystemClock
-from forwarder.process.data_dir import make_private
-from forwarder.reservation.submission import RequestIds
-from forwarder.settings import Distributed, Embedded, Settings
+from forwarder.process.data_dir import make_private, secret_in
+from forwarder.reservation.submission import RequestIds, shadow_id
+from forwarder.settings import BadSettings, Distributed, Embedded, Settings
+from forwarder.simulator.sites import SITES
 from forwarder.store.audit_trail import SqlAuditTrail
 from forwarder.store.engine import Engine, open_engine
 from forwarder.store.lists.overview import Overview
@@ -31,8 +27,16 @@ from forwarder.store.migrate import migrate, require_current
 from forwarder.store.roles import make_roles
 from forwarder.store.submissions.repairs import Repairs
 from forwarder.tenancy.access import Access, BadTokens
-from forwarder.tenancy.port import Sealer, TenancyAdmin, TenancyUnavailable
-from forwarder.tenancy.sealing import Keyring, PublicKeys, PublicKeySealer
+from forwarder.tenancy.port import Account, Sealer, TenancyAdmin, TenancyUnavailable
+from forwarder.tenancy.sealing import (
+    KeyPair,
+    Keyring,
+    PublicKeySealer,
+    Secret,
+    UnknownSecret,
+    active_of,
+    of_credential,
+)
 from forwarder.tenancy.sql.admin import SqlTenancyAdmin
 from forwarder.tenancy.sql.database import message_key, request_id_key, shared_keys, token_key
 from forwarder.tenancy.sql.directory import SqlDirectory
@@ -45,6 +49,13 @@ from forwarder.topics.traced import TracedLog
 
 _LOG_FILE = "log.sqlite3"
 _STORE_FILE = "store.sqlite3"
+_NOT_GIVEN = (
+    "FORWARDER_SECRET_KEY is missing: the keys that cards and credentials are sealed to are derived from it. "
+    "Set it, for migrate and every worker alike, to what `forwarder secret generate` prints."
+)
+
+_ANY_OTHER_KIND: Final = "generic"
+"""The kind simulated for kinds that the simulator does not have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,17 +82,54 @@ class Backend:
 
     async def sealer(self) -> Sealer:
         """The sealer of credentials for the workers. Raises `BadSettings`, `NoSecretYet`, `NotTrusted`."""
-        return self.keyring or PublicKeySealer((await self._public_keys()).accounts_key)
+        if self.keyring is not None:
+            return self.keyring
+        return PublicKeySealer((await SqlSecrets(self.engine).trusted_keys(self.trusted_keys())).accounts_key)
 
     async def webhook_sealer(self) -> Sealer:
         """The sealer of webhooks' secrets for the notifier. Raises as `sealer`, and `UnknownSecret`."""
         if self.keyring is not None:
             return PublicKeySealer(self.keyring.active.webhooks.public_key)
-        pairs = notifier_pairs(self.settings, None)
+        pairs = self.notifier_pairs()
         if not pairs:
-            return PublicKeySealer((await self._public_keys()).webhooks_key)
+            return PublicKeySealer((await SqlSecrets(self.engine).trusted_keys(self.trusted_keys())).webhooks_key)
         # The process's own key: the public keys in the database need not be trusted.
-        return PublicKeySealer((await require_notifier_key(self.engine, pairs)).public_key)
+        return PublicKeySealer((await self.notifier_key(pairs)).public_key)
+
+    def required_keyring(self) -> Keyring:
+        """The keyring, for processes that need one. Raises `BadSettings` if there is none."""
+        if self.keyring is None:
+            raise BadSettings(_NOT_GIVEN)
+        return self.keyring
+
+    def trusted_keys(self) -> Collection[bytes]:
+        """The verify keys whose signatures on public keys this process trusts. Raises `BadSettings` if there are none."""
+        if self.keyring is not None:
+            return {secret.verify_key for secret in self.keyring.held.values()}
+        if not self.settings.secrets.verify_keys:
+            raise BadSettings(
+                "FORWARDER_SEALING_VERIFY_KEY is missing: this process has no secret, and needs it to verify that the keys in the "
+                "database are yours. `forwarder secret status`, run with FORWARDER_SECRET_KEY set, prints it."
+            )
+        return set(self.settings.secrets.verify_keys)
+
+    def notifier_pairs(self) -> Sequence[KeyPair]:
+        """The key pairs that open webhooks' secrets; empty if this process was given none."""
+        if self.settings.secrets.notifier_keys:
+            return [KeyPair.of(key) for key in self.settings.secrets.notifier_keys]
+        return [] if self.keyring is None else [secret.webhooks for secret in self.keyring.held.values()]
+
+    async def notifier_key(self, pairs: Sequence[KeyPair]) -> KeyPair:
+        """The one of `pairs` that webhooks' secrets are sealed to now. Raises `UnknownSecret`."""
+        active = active_of(await SqlSecrets(self.engine).known())
+        present = next((pair for pair in pairs if active and pair.public_key == active.keys.webhooks_key), None)
+        if present is None:
+            used = "none yet" if active is None else active.id
+            raise UnknownSecret(
+                f"FORWARDER_NOTIFIER_KEY is not of the secret that this deployment uses: {used}. `forwarder secret status "
+                "--notifier-key`, run with that secret, prints the right one."
+            )
+        return present
 
     async def request_ids(self) -> RequestIds:
         """Issues and recognises request ids."""
@@ -100,12 +148,9 @@ class Backend:
             return True
         return all(now.get(name, value) == value for name, value in self.keys.items())
 
-    async def _public_keys(self) -> PublicKeys:
-        return await SqlSecrets(self.engine).trusted_keys(trusted_keys(self.settings, self.keyring))
-
     def pushing_directory(self) -> SqlDirectory:
         """Accounts with their credentials, which only workers' database role may read."""
-        shadow = _shadows(self.settings, self.keyring).of
+        shadow = _shadows(self.settings, self.keyring)
         return SqlDirectory(self.engine, self.clock, shadow=shadow, for_pushes=True)
 
     async def create_topics(
@@ -118,12 +163,72 @@ class Backend:
             return await admin.create(counts, retention=retention, replicas=replicas)
 
 
-def _shadows(settings: Settings, keyring: Keyring | None) -> Shadows:
-    return Shadows(settings.environment.simulator_url, None if keyring is None else keyring.seal_text)
+def shadows(simulator_url: str | None, seal: Callable[[str, str], str] | None) -> Callable[[Account], Account]:
+    """Makes the shadow of an integration account, which test keys use: its kind, or a simulated one in its place, with the
+    simulator's address, credential and options, never paused, and at the kind's own rate. It has none of its account's secrets, and
+    keeps the account settings that its requests are checked against: the deadline, the duplicate window and the checks.
+
+    `simulator_url`: None without a simulator; then the address is empty and nothing can be sent. `seal`: seals to the workers' key;
+    without it, a shadow cannot receive pushes."""
+    # Once per text: a new seal would make the account look changed.
+    sealed = cache(seal or (lambda *_: ""))
+
+    def shadow_of(account: Account) -> Account:
+        kind = account.kind if account.kind in SITES else _ANY_OTHER_KIND
+        site, identifier = SITES[kind], shadow_id(account.id)
+        base_url = "" if simulator_url is None else f"{simulator_url}/{quote(identifier, safe='')}/{site.path}"
+        shadow = Account(
+            identifier,
+            account.workspace_id,
+            kind,
+            base_url,
+            "",
+            deadline_seconds=account.deadline_seconds,
+            options=site.options,
+            duplicate_window_seconds=account.duplicate_window_seconds,
+            similar=account.similar,
+            skipped_checks=account.skipped_checks,
+        )
+        return replace(shadow, credential=sealed(site.credential, of_credential(shadow)))
+
+    return shadow_of
 
 
-def _system(backend: Embedded | Distributed) -> str:
-    return "embedded" if isinstance(backend, Embedded) else "kafka"
+def _shadows(settings: Settings, keyring: Keyring | None) -> Callable[[Account], Account]:
+    return shadows(settings.environment.simulator_url, None if keyring is None else keyring.seal_text)
+
+
+def held_secrets(settings: Settings) -> Sequence[Secret]:
+    """The secrets of this process, the current one first. An embedded forwarder creates its own and keeps it in its directory;
+    other processes may have none."""
+    present, earlier = settings.secrets.present, settings.secrets.earlier
+    if present is None and isinstance(settings.backend, Embedded):
+        present = secret_in(settings.backend.data_dir)
+    if present is None:
+        if earlier:
+            raise BadSettings(_NOT_GIVEN)
+        return ()
+    return [Secret.from_text(text) for text in dict.fromkeys((present, *earlier))]
+
+
+def required_secrets(settings: Settings) -> Sequence[Secret]:
+    """`held_secrets`, for processes that need one. Raises `BadSettings` if there is none."""
+    held = held_secrets(settings)
+    if not held:
+        raise BadSettings(_NOT_GIVEN)
+    return held
+
+
+async def open_keyring(engine: Engine, held: Sequence[Secret], *, first: bool = False) -> Keyring | None:
+    """The keyring of this process; None without a secret. `first`: it may register the first secret of a new database. Raises
+    `UnknownSecret`."""
+    if not held:
+        return None
+    known = await SqlSecrets(engine).admit(held, first=first)
+    keyring, active = Keyring(held), active_of(known)
+    if active is not None:
+        keyring.activate(active.id)
+    return keyring
 
 
 @asynccontextmanager
@@ -168,11 +273,13 @@ async def open_backend(
         ) as log:
             trail = SqlAuditTrail(engine)
             audit = Audit(trail, clock)
-            directory = SqlDirectory(engine, clock, shadow=_shadows(settings, keyring).of)
+            directory = SqlDirectory(engine, clock, shadow=_shadows(settings, keyring))
             yield Backend(
                 settings=settings,
                 clock=clock,
-                log=log if tracer is None else TracedLog(log, tracer, _system(settings.backend)),
+                log=log
+                if tracer is None
+                else TracedLog(log, tracer, "embedded" if isinstance(settings.backend, Embedded) else "kafka"),
                 tracer=tracer,
                 engine=engine,
                 directory=directory,

@@ -1,8 +1,14 @@
 """The first step of every process and command: settings, logging, and no core dumps, which could hold cards."""
 
+import ctypes
+import resource
+import sys
+from typing import Final
+
 from forwarder.observability.logging import configure_logging
-from forwarder.process.memory import forbid_core_dumps
 from forwarder.settings import Settings, read_settings
+
+_PR_SET_DUMPABLE: Final = 4
 
 
 def settings_and_logging(level: str | None = None) -> Settings:
@@ -13,3 +19,11 @@ def settings_and_logging(level: str | None = None) -> Settings:
     if not environment.core_dumps:
         forbid_core_dumps()
     return settings
+
+
+def forbid_core_dumps() -> None:
+    """Disables core dumps of this process, whatever the system's setting, and on Linux also reading its memory from other
+    processes of the same user (`PR_SET_DUMPABLE`). Children decide for themselves."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)

@@ -6,6 +6,7 @@ A process of one stage loads nothing of the others, and a command starts quickly
 
 import gc
 from functools import cache
+from importlib.util import find_spec
 from pkgutil import resolve_name
 from typing import Any, Final
 
@@ -25,6 +26,12 @@ def load(name: str) -> Any:
     finally:
         if collecting:
             gc.enable()
+
+
+def of_kit(name: str) -> Any | None:
+    """The object that `name` (as for `load`) refers to in the separate distribution forwarder-pms-kit; None if that is not
+    installed."""
+    return None if find_spec("forwarder_pms_kit") is None else load(f"forwarder_pms_kit.{name}")
 
 
 def collect_rarely() -> None:

@@ -4,13 +4,14 @@ import re
 from pathlib import Path
 from typing import Annotated, Final
 
-from pydantic import AfterValidator, ConfigDict, Field, SecretStr
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr
 
 from forwarder.observability.logging import LogFormat
 from forwarder.pms.encryption import Plaintext
 from forwarder.reservation.checks.card_numbers import CardNumbersInText
 from forwarder.reservation.request import MAX_BODY_BYTES
-from forwarder.settings.access import AccessVariables
+from forwarder.tenancy.access import DEFAULT_PER_MINUTE
+from forwarder.tenancy.api_keys import read_networks
 from forwarder.tenancy.limits import RATE
 from forwarder.topics.kafka.security import Mechanism, Protocol
 
@@ -27,7 +28,14 @@ def _proxy(given: SecretStr) -> SecretStr:
     return given
 
 
-class Environment(AccessVariables):
+def _networks(text: str) -> str:
+    networks = read_networks([text])
+    if text and not networks:
+        raise ValueError("Name the proxies: an address or a network in CIDR notation, several with commas between.")
+    return ",".join(map(str, networks))
+
+
+class Environment(BaseModel):
     """The variables, each `FORWARDER_` and the field's name in capitals. Times are in seconds.
 
     The docstrings are the texts of docs/reference/settings.md: run `python -m tools.reference write` after a change.
@@ -35,6 +43,16 @@ class Environment(AccessVariables):
 
     model_config = ConfigDict(frozen=True, extra="ignore", validate_default=True)
 
+    trusted_proxies: Annotated[str, AfterValidator(_networks)] = ""
+    """Trust `X-Forwarded-For` and `X-Forwarded-Proto` only from these proxies: addresses or networks (CIDR), comma-separated.
+    Default: none."""
+    bad_tokens_per_minute: Annotated[int, Field(ge=1)] = DEFAULT_PER_MINUTE
+    """How many requests with unknown API keys from one address get 401 per minute; more get 429. Valid keys from there still
+    work."""
+    metrics_token: Annotated[SecretStr, Field(min_length=16)] | None = None
+    """Bearer token required for `/metrics`; at least 16 characters. Default: no authentication."""
+    metrics_token_file: Path | None = None
+    """A file with the token, instead of `FORWARDER_METRICS_TOKEN`."""
     kafka_bootstrap_servers: str | None = None
     """Kafka brokers. Set together with `FORWARDER_DATABASE_URL`, or leave both out to run embedded."""
     kafka_security_protocol: Protocol = "PLAINTEXT"

@@ -1,10 +1,13 @@
-"""Reads the environment and checks it as a whole: unknown names, values from files, and each component's settings."""
+"""Reads the environment and checks it as a whole: unknown names, values from files, secrets, server certificates and the export of
+traces. Makes each component's settings from it."""
 
 import os
 import socket
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
+from math import log2
 from pathlib import Path
 from typing import Final
 
@@ -15,13 +18,11 @@ from forwarder.http.connections import ConnectionLimits
 from forwarder.http.tls import TlsFiles
 from forwarder.notifier.settings import GROUP as NOTIFIER_GROUP
 from forwarder.notifier.settings import NotifierSettings
+from forwarder.process.addresses import is_local
 from forwarder.process.supervision import PROCESS_NUMBER, SHARED_ADDRESS
 from forwarder.reservation.request import MAX_BODY_BYTES
 from forwarder.settings.backend import Distributed, Embedded, backend_of
 from forwarder.settings.environment import PREFIX, BadSettings, Environment, secret, variable
-from forwarder.settings.inbound import check_tls, tls_files
-from forwarder.settings.secrets import GivenSecrets, given_secrets
-from forwarder.settings.tracing import NOT_EXPORTED, TraceExport, trace_export_of
 from forwarder.tenancy.limits import read_limit
 from forwarder.tenancy.port import RateLimit
 from forwarder.topics.port import Topics
@@ -56,12 +57,37 @@ _MAY_BE_EMPTY: Final = "earlier_secret_keys"
 
 
 @dataclass(frozen=True, slots=True)
+class GivenSecrets:
+    """`present` seals; `earlier` are the deployment's other secrets. A process without a secret may have `notifier_keys`, and
+    `verify_keys` to decide which public keys to trust."""
+
+    present: str | None = field(repr=False)
+    earlier: Sequence[str] = field(repr=False)
+    notifier_keys: Sequence[bytes] = field(repr=False)
+    verify_keys: Sequence[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class TraceExport:
+    """`asked_by`: the variable that asks for export, empty if none does. `refusal`: why it is not exported as asked. A refusal
+    stops nothing: operators often set these variables for all processes of a machine."""
+
+    asked_by: str = ""
+    refusal: str = ""
+
+
+NOT_EXPORTED: Final = TraceExport()
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """The checked settings."""
 
     environment: Environment
     backend: Embedded | Distributed
     secrets: GivenSecrets
+    tls: TlsFiles | None = None
+    """The files for serving HTTPS; None for plain HTTP."""
     trace_export: TraceExport = NOT_EXPORTED
 
     @property
@@ -78,11 +104,6 @@ class Settings:
     def metrics_token(self) -> str | None:
         """The token that `/metrics` requires; None: no authentication."""
         return secret(self.environment.metrics_token)
-
-    @property
-    def tls(self) -> TlsFiles | None:
-        """The files for serving HTTPS; None for plain HTTP."""
-        return tls_files(self.environment)
 
     @property
     def connections(self) -> ConnectionLimits:
@@ -146,26 +167,41 @@ class Settings:
     @property
     def webhook_proxy(self) -> str | None:
         """The URL of the proxy for webhooks, with its password."""
-        proxy = self.environment.webhook_proxy
-        return None if proxy is None else proxy.get_secret_value()
+        return secret(self.environment.webhook_proxy)
 
 
 def read_settings() -> Settings:
-    """The settings from the environment. Raises `BadSettings`."""
+    """The settings from the environment; an empty variable counts as not set. Raises `BadSettings`."""
     _refuse_unknown(os.environ)
+    given = {name.upper(): value for name, value in os.environ.items() if value}
+    ours = {name: given[variable(name)] for name in Environment.model_fields if variable(name) in given}
     try:
-        return replace(settings_of(_environment_of(os.environ)), trace_export=trace_export_of(os.environ))
+        return replace(settings_of(Environment.model_validate(ours)), trace_export=trace_export_of(os.environ))
     except ValidationError as error:
-        raise BadSettings("\n".join(_in_words(error))) from None
+        lines = [
+            f"{PREFIX}{'_'.join(str(step) for step in detail['loc'][:1]).upper()}: {detail['msg']}"
+            for detail in error.errors(include_input=False, include_url=False)
+        ]
+        raise BadSettings("\n".join(lines)) from None
 
 
-def _environment_of(variables: Mapping[str, str]) -> Environment:
-    """Our variables, in capitals or not. An empty one counts as not set."""
-    ours = {name.upper(): value for name, value in variables.items() if value}
-    given = {
-        name: ours[f"{PREFIX}{name.upper()}"] for name in Environment.model_fields if f"{PREFIX}{name.upper()}" in ours
-    }
-    return Environment.model_validate(given)
+def _refuse_unknown(names: Iterable[str]) -> None:
+    """Rejects unknown names: a misspelt variable would be ignored, and what it should protect would be left open."""
+    known = {variable(name) for name in Environment.model_fields} | _NO_SETTINGS
+    short = [each.removeprefix(PREFIX) for each in known]
+    refused = []
+    for name in sorted(names):
+        whole = name.upper()
+        if whole.startswith(PREFIX) and whole not in known and not whole.startswith(_OF_THE_TESTS):
+            nearest = get_close_matches(whole.removeprefix(PREFIX), short, n=1)
+            hint = (
+                f"Did you mean {PREFIX}{nearest[0]}?"
+                if nearest
+                else "docs/reference/settings.md lists those there are."
+            )
+            refused.append(f"{name} is no setting. {hint}")
+    if refused:
+        raise BadSettings("\n".join(refused))
 
 
 def settings_of(environment: Environment) -> Settings:
@@ -177,9 +213,8 @@ def settings_of(environment: Environment) -> Settings:
             f"FORWARDER_LEASE_SECONDS must be at least {_LEASE_TO_PUSH} times FORWARDER_PUSH_TIMEOUT_SECONDS, so {least:g}: it is "
             "renewed when a third of it is over, and a push that starts then must end, and be recorded, within the rest."
         )
-    check_tls(environment)
-    backend = backend_of(environment)
-    return Settings(environment, backend, given_secrets(environment, backend))
+    tls, backend = _server_tls(environment), backend_of(environment)
+    return Settings(environment, backend, given_secrets(environment, backend), tls)
 
 
 def _from_files(environment: Environment) -> dict[str, str]:
@@ -201,24 +236,112 @@ def _from_files(environment: Environment) -> dict[str, str]:
     return values
 
 
-def _refuse_unknown(names: Iterable[str]) -> None:
-    """Rejects unknown names: a misspelt variable would be ignored, and what it should protect would be left open."""
-    known = {f"{PREFIX}{name.upper()}" for name in Environment.model_fields} | _NO_SETTINGS
-    ours = {name for name in names if name.upper().startswith(PREFIX)}
-    unknown = sorted(name for name in ours if name.upper() not in known and not name.upper().startswith(_OF_THE_TESTS))
-    if unknown:
-        raise BadSettings("\n".join(_unknown(name, known) for name in unknown))
+def _server_tls(environment: Environment) -> TlsFiles | None:
+    """The files to serve HTTPS with; None for plain HTTP. Raises `BadSettings` for incomplete or unusable ones."""
+    certificate, key, client_ca = (
+        environment.tls_certificate_file,
+        environment.tls_key_file,
+        environment.tls_client_ca_file,
+    )
+    given = {"tls_certificate_file": certificate, "tls_key_file": key, "tls_client_ca_file": client_ca}
+    named = ", ".join(f"{variable(name)}={path}" for name, path in given.items() if path is not None)
+    if not named:
+        return None
+    if certificate is None or key is None:
+        missing = [variable(name) for name in ("tls_certificate_file", "tls_key_file") if given[name] is None]
+        raise BadSettings(f"{' and '.join(missing)} must be set, because {named} is: HTTPS needs both.")
+    files = TlsFiles(certificate, key, client_ca)
+    try:
+        files.context()
+    except OSError as error:
+        raise BadSettings(f"{named} cannot be used: {error.strerror or error}") from None
+    return files
 
 
-def _unknown(name: str, known: Iterable[str]) -> str:
-    short = [each.removeprefix(PREFIX) for each in known]
-    nearest = get_close_matches(name.upper().removeprefix(PREFIX), short, n=1)
-    hint = f"Did you mean {PREFIX}{nearest[0]}?" if nearest else "docs/reference/settings.md lists those there are."
-    return f"{name} is no setting. {hint}"
+# --- secrets and keys ---
+
+_KEY_BYTES: Final = 32
+_MIN_LENGTH: Final = 16
+"""For an earlier secret. The current one needs twice as many characters (`FORWARDER_SECRET_KEY`)."""
+
+_MIN_BITS: Final = 80.0
+"""Random text of 32 hexadecimal digits has 116 as `_bits` counts, and one in 100,000 has 92."""
+
+_PUBLISHED: Final = "DEVELOPMENT-ONLY"
+"""The prefix of the secrets published in this project's documentation and examples."""
 
 
-def _in_words(error: ValidationError) -> list[str]:
-    return [
-        f"FORWARDER_{'_'.join(str(step) for step in detail['loc'][:1]).upper()}: {detail['msg']}"
-        for detail in error.errors(include_input=False, include_url=False)
-    ]
+def given_secrets(environment: Environment, backend: Embedded | Distributed) -> GivenSecrets:
+    """The secrets and keys that were given. Raises `BadSettings`, which quotes none of them: for a malformed key, and for a
+    published secret if other machines can reach what it protects."""
+    present, earlier = secret(environment.secret_key), secret_lines(secret(environment.earlier_secret_keys))
+    if any(each.startswith(_PUBLISHED) for each in (present or "", *earlier)):
+        hosts = (environment.host, *(backend.hosts if isinstance(backend, Distributed) else ()))
+        away = next((host for host in hosts if not is_local(host)), None)
+        if away is not None:
+            raise BadSettings(
+                f"FORWARDER_SECRET_KEY is one that is published, for development on one machine, and {away} is not on it. "
+                "`forwarder secret generate` makes a private one."
+            )
+    elif present is not None and _bits(present) < _MIN_BITS:
+        raise BadSettings(
+            "FORWARDER_SECRET_KEY is too repetitive, and can be guessed by brute force from a copy of the database. "
+            "`forwarder secret generate` makes a strong one."
+        )
+    return GivenSecrets(
+        present,
+        earlier,
+        read_keys("FORWARDER_NOTIFIER_KEY", (secret(environment.notifier_key) or "").splitlines()),
+        read_keys("FORWARDER_SEALING_VERIFY_KEY", (environment.sealing_verify_key or "").split(",")),
+    )
+
+
+def secret_lines(text: str | None) -> Sequence[str]:
+    """The secrets in `text`, one a line. Raises `BadSettings`."""
+    lines = [line.strip() for line in (text or "").splitlines() if line.strip()]
+    if any(len(line) < _MIN_LENGTH for line in lines):
+        raise BadSettings(f"FORWARDER_EARLIER_SECRET_KEYS: each line must have at least {_MIN_LENGTH} characters.")
+    return lines
+
+
+def read_keys(name: str, texts: Iterable[str]) -> Sequence[bytes]:
+    """Keys of 32 bytes, each written as 64 hexadecimal digits. Raises `BadSettings`."""
+    try:
+        keys = [bytes.fromhex(text.strip()) for text in texts if text.strip()]
+    except ValueError:
+        keys = [b""]
+    if any(len(key) != _KEY_BYTES for key in keys):
+        raise BadSettings(f"{name}: a key has {2 * _KEY_BYTES} hexadecimal digits.")
+    return keys
+
+
+def _bits(text: str) -> float:
+    """An upper bound on the entropy in bits, from character frequencies (Shannon); words have less. A repeated text counts once."""
+    text = text[: (text + text).find(text, 1)]
+    return sum(count * log2(len(text) / count) for count in Counter(text).values())
+
+
+# --- the export of traces: decided by OpenTelemetry's own variables; its SDK reads the rest of them ---
+
+_EXPORTER: Final = "OTEL_TRACES_EXPORTER"
+_ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+_PROTOCOLS: Final = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
+_PROTOCOL: Final = "http/protobuf"
+
+
+def trace_export_of(variables: Mapping[str, str]) -> TraceExport:
+    """The export that the environment asks for."""
+    given = {name: value.strip() for name, value in variables.items() if name.startswith("OTEL_") and value.strip()}
+    exporters = {each.strip() for each in given.get(_EXPORTER, "").lower().split(",")} - {""}
+    asked_by = next((name for name in (_EXPORTER, *_ENDPOINTS) if name in given), "")
+    if not asked_by or "none" in exporters or given.get("OTEL_SDK_DISABLED", "").lower() == "true":
+        return NOT_EXPORTED
+    if exporters and "otlp" not in exporters:
+        return TraceExport(asked_by, f"{_EXPORTER} is {given[_EXPORTER]}, and traces are exported by otlp alone")
+    protocol = next((name for name in _PROTOCOLS if name in given), None)
+    if protocol is not None and given[protocol] != _PROTOCOL:
+        return TraceExport(
+            asked_by,
+            f"{protocol} is {given[protocol]}, and traces are exported by {_PROTOCOL} alone: collectors take that at port 4318",
+        )
+    return TraceExport(asked_by)

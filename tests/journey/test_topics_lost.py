@@ -12,7 +12,7 @@ from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
 from sqlalchemy import select
 
 from forwarder.assembly.backend import Backend, open_backend
-from forwarder.assembly.checks import topic_check
+from forwarder.assembly.parts import topic_check
 from forwarder.settings.environment import Environment
 from forwarder.settings.reading import settings_of
 from forwarder.store.audit import AuditFilter

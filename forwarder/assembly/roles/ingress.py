@@ -4,8 +4,9 @@ from contextlib import AsyncExitStack
 from functools import cache
 from typing import Final
 
+import structlog
+
 from forwarder.assembly.backend import Backend
-from forwarder.assembly.cards import open_card_sealer
 from forwarder.assembly.roles.role import (
     Listening,
     lame_duck,
@@ -20,12 +21,16 @@ from forwarder.http.health import Health
 from forwarder.http.messages import Routes
 from forwarder.ingress.parts import IngressParts, IngressSettings
 from forwarder.ingress.routes import ingress_routes
+from forwarder.process.containment import Where
 from forwarder.process.loading import load
-from forwarder.process.supervision import Stop
-from forwarder.reservation.submission import RequestIds
+from forwarder.process.loops import forever
+from forwarder.process.supervision import Stop, side_by_side
 from forwarder.settings import Settings
 from forwarder.store.lists.reader import SqlReader
-from forwarder.tenancy.sql.database import request_id_key
+from forwarder.tenancy.cards import CardSealer
+from forwarder.tenancy.port import TenancyUnavailable
+from forwarder.tenancy.sealing import NotTrusted
+from forwarder.tenancy.sql.secrets import load_sealing_keys
 from forwarder.topics.outcomes import OutcomeListener
 from forwarder.topics.port import Publisher
 
@@ -33,6 +38,11 @@ _CAN_CANCEL: Final = "forwarder.pms.registry:takes_cancellations"
 _PREVIEW: Final = "forwarder.pms.rehearsal:Previews"
 """Imported on the first cancellation or submission, with the adapters of their accounts, so that the start of an ingress does not
 wait for them."""
+
+
+_REFRESH_SECONDS: Final = 60.0
+
+_log = structlog.get_logger(__name__)
 
 
 async def run_ingress(settings: Settings, listening: Listening, stop: Stop) -> None:
@@ -62,7 +72,7 @@ async def open_ingress(
         requests_topic=topics.requests,
         access=backend.access,
         sealer=await open_card_sealer(stack, backend, stop),
-        ids=RequestIds(await request_id_key(backend.engine)),
+        ids=await backend.request_ids(),
         reader=SqlReader(backend.engine),
         outcomes=outcomes,
         clock=backend.clock,
@@ -81,3 +91,30 @@ async def open_ingress(
         ),
     )
     return ingress_routes(parts)
+
+
+async def open_card_sealer(stack: AsyncExitStack, backend: Backend, stop: Stop) -> CardSealer:
+    """Seals with the keys that the workers publish, refreshed regularly; during a database outage, with the last ones known. Raises
+    `BadSettings` where this process could not verify whose they are."""
+    sealer, trusted = CardSealer(), backend.trusted_keys()
+
+    async def refresh() -> None:
+        found = await load_sealing_keys(backend.engine, now=backend.clock.now())
+        good = []
+        for key in found:
+            try:
+                key.require_trusted(trusted)
+            except NotTrusted as error:
+                _log.error("sealing_key.not_trusted", key_id=key.key_id, error=str(error))
+            else:
+                good.append(key)
+        sealer.use(good)
+
+    async def step() -> None:
+        await backend.clock.sleep(_REFRESH_SECONDS)
+        await refresh()
+
+    await refresh()
+    looking = forever(step, name=Where.SEALING_KEYS, clock=backend.clock, outages=(TenancyUnavailable,))
+    await stack.enter_async_context(side_by_side(looking, stop, until_stopped=True))
+    return sealer

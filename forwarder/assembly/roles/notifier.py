@@ -4,7 +4,7 @@ from contextlib import AsyncExitStack
 from functools import partial
 
 from forwarder.assembly.backend import Backend
-from forwarder.assembly.checks import topic_check
+from forwarder.assembly.parts import topic_check, webhooks_of
 from forwarder.assembly.roles.role import (
     Listening,
     consuming_checks,
@@ -15,13 +15,18 @@ from forwarder.assembly.roles.role import (
     store_checks,
     then_set,
 )
-from forwarder.assembly.webhooks import open_notifier, webhooks_of
 from forwarder.http.contract import contract_routes
 from forwarder.http.health import Health
 from forwarder.http.messages import Routes
 from forwarder.notifier.api.routes import WebhookApiParts, webhook_routes
+from forwarder.notifier.service import Notifier, NotifierParts
 from forwarder.process.supervision import Stop, side_by_side
-from forwarder.settings import Settings
+from forwarder.settings import BadSettings, Settings
+from forwarder.store.delivery_queue import SqlDeliveryQueue
+from forwarder.tenancy.sealing import KeyPairUnsealer
+from forwarder.tenancy.sql.endpoints import SqlEndpoints
+from forwarder.webhooks.sender import open_sender
+from forwarder.webhooks.traced import TracedSender
 
 
 async def run_notifier(settings: Settings, listening: Listening, stop: Stop) -> None:
@@ -49,3 +54,33 @@ async def open_webhook_api(stack: AsyncExitStack, backend: Backend, stop: Stop) 
     """The routes by which customers manage their webhooks."""
     limits = await open_limits(stack, backend, stop)
     return webhook_routes(WebhookApiParts(backend.access, await webhooks_of(backend), limits))
+
+
+async def open_notifier(stack: AsyncExitStack, backend: Backend) -> Notifier:
+    """A notifier, whose parts are closed with `stack`. Raises `BadSettings` without its key or the deployment's secret,
+    `UnknownSecret` if that belongs to another deployment."""
+    settings, clock = backend.settings, backend.clock
+    pairs = backend.notifier_pairs()
+    if not pairs:
+        raise BadSettings(
+            "FORWARDER_NOTIFIER_KEY is missing: it opens the secrets of webhooks. `forwarder secret status --notifier-key`, run "
+            "with FORWARDER_SECRET_KEY set, prints it."
+        )
+    await backend.notifier_key(pairs)
+    sender = await stack.enter_async_context(
+        open_sender(
+            settings.webhook_addresses, clock, seconds=settings.notifier.post_seconds, proxy=settings.webhook_proxy
+        )
+    )
+    parts = NotifierParts(
+        log=backend.log,
+        topics=settings.topics,
+        queue=SqlDeliveryQueue(backend.engine),
+        endpoints=SqlEndpoints(backend.engine),
+        unsealer=KeyPairUnsealer(pairs),
+        sender=sender if backend.tracer is None else TracedSender(sender, backend.tracer),
+        clock=clock,
+        settings=settings.notifier,
+        on_gap=topic_check(backend).note,
+    )
+    return Notifier(parts)

@@ -16,10 +16,8 @@ from forwarder.http.messages import Routes
 from forwarder.process.supervision import Stop
 from forwarder.query.parts import QueryParts
 from forwarder.query.routes import query_routes
-from forwarder.reservation.submission import RequestIds
 from forwarder.settings import Settings
 from forwarder.store.lists.reader import SqlReader
-from forwarder.tenancy.sql.database import request_id_key
 from forwarder.topics.outcomes import OutcomeListener
 
 
@@ -37,6 +35,6 @@ async def run_query(settings: Settings, listening: Listening, stop: Stop) -> Non
 
 async def open_query(backend: Backend, outcomes: OutcomeListener) -> Routes:
     """The routes of the query stage."""
-    ids, longest = RequestIds(await request_id_key(backend.engine)), backend.settings.environment.max_wait_seconds
+    ids, longest = await backend.request_ids(), backend.settings.environment.max_wait_seconds
     parts = QueryParts(backend.access, SqlReader(backend.engine), ids, outcomes, backend.clock, longest)
     return query_routes(parts)

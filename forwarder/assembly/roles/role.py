@@ -13,14 +13,15 @@ import structlog
 
 from forwarder import __version__
 from forwarder.assembly.backend import Backend, open_backend
-from forwarder.assembly.tracing import open_tracer
 from forwarder.http.health import Check, Health, health_routes
 from forwarder.http.messages import Routes
 from forwarder.http.server import http_app, serve
 from forwarder.http.tls import ServerTls, certificate_ends
 from forwarder.http.traced import TracedApp
 from forwarder.observability.exposition import tell_build
+from forwarder.observability.tracing.tracer import Tracer
 from forwarder.process.containment import Where
+from forwarder.process.loading import load
 from forwarder.process.loops import cancel_all, forever
 from forwarder.process.supervision import BACKLOG, Stop, side_by_side
 from forwarder.settings import Settings
@@ -46,6 +47,10 @@ _REFUSED_SECONDS: Final = 30.0
 ENDS_SOON: Final = timedelta(days=14)
 """A server certificate that ends sooner fails the check `certificate`."""
 
+_OPEN: Final = "forwarder.observability.tracing.otel:open_otel"
+_FLUSH_SECONDS: Final = 3.0
+"""How long a stopping process waits for the collector to accept the remaining spans."""
+
 _log = structlog.get_logger(__name__)
 
 
@@ -62,6 +67,32 @@ async def open_role_backend(stack: AsyncExitStack, settings: Settings, role: str
     """The backend for a process of `role`, traced if tracing is configured. Raises as `open_backend`."""
     tracer = await stack.enter_async_context(open_tracer(settings, role))
     return await stack.enter_async_context(open_backend(settings, tracer=tracer))
+
+
+@asynccontextmanager
+async def open_tracer(settings: Settings, role: str) -> AsyncIterator[Tracer | None]:
+    """Records the spans of `role`; None if export is not configured, or not possible, which it logs."""
+    asked = settings.trace_export
+    if not asked.asked_by:
+        yield None
+        return
+    if asked.refusal:
+        _log.warning("tracing.not_started", asked_by=asked.asked_by, reason=asked.refusal)
+        yield None
+        return
+    try:
+        tracer = load(_OPEN)(f"forwarder-{role}", __version__)
+    except ImportError:
+        reason = "packages are not installed: pip install 'reservation-forwarder[otel]'"
+        _log.warning("tracing.not_started", asked_by=asked.asked_by, reason=reason)
+        yield None
+        return
+    _log.info("tracing.started", asked_by=asked.asked_by)
+    try:
+        yield tracer
+    finally:
+        if not await tracer.close(_FLUSH_SECONDS):
+            _log.warning("tracing.not_flushed", seconds=_FLUSH_SECONDS)
 
 
 def consuming_checks(stage: Consuming) -> Mapping[str, Check]:

@@ -6,10 +6,10 @@ from typing import get_args
 import structlog
 from pydantic import ValidationError
 
-from forwarder.assembly.kit import of_kit
 from forwarder.assembly.roles.role import Listening
 from forwarder.http.server import serve
 from forwarder.process.clock import SystemClock
+from forwarder.process.loading import of_kit
 from forwarder.process.supervision import Stop
 from forwarder.settings import BadSettings
 from forwarder.simulator.app import SimulatorApp, simulator_app

@@ -1,12 +1,12 @@
 """The worker process."""
 
+from collections.abc import Mapping
 from contextlib import AsyncExitStack, suppress
 
 import structlog
 
 from forwarder.assembly.backend import Backend
-from forwarder.assembly.cards import card_parts
-from forwarder.assembly.checks import lacking_of, recovery_check, topic_check
+from forwarder.assembly.parts import recovery_check, topic_check
 from forwarder.assembly.roles.role import (
     Listening,
     consuming_checks,
@@ -15,9 +15,9 @@ from forwarder.assembly.roles.role import (
     store_checks,
     then_set,
 )
-from forwarder.assembly.secrets import required_keyring
 from forwarder.http.health import Health
 from forwarder.oversight.assumptions import Facts, broken_assumptions
+from forwarder.oversight.restored import LOOKED_AT, RecoveryCheck
 from forwarder.pms.auth.shared_grants import RenewalTimes, SharedGrantKeeper
 from forwarder.pms.directory import Traces, open_directory
 from forwarder.pms.http.client import PushPolicy
@@ -25,13 +25,16 @@ from forwarder.pms.registry import registered
 from forwarder.process.supervision import Stop, side_by_side
 from forwarder.settings import Embedded, Settings
 from forwarder.store.rate_loans import SqlLender
+from forwarder.store.submissions.card_keys import SqlCardKeys
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.store.submissions.recorder import Recorder
 from forwarder.tenancy.port import CannotOpen, TenancyUnavailable
-from forwarder.tenancy.sealing import Keyring
+from forwarder.tenancy.sealing import Keyring, KeyWrapper, active_of
 from forwarder.tenancy.sql.grants import SqlGrants
+from forwarder.tenancy.sql.secrets import SqlSealingKeys, SqlSecrets
 from forwarder.topics.port import LogUnavailable, Publisher
-from forwarder.worker.parts import WorkerParts
+from forwarder.worker.cards import CardParts
+from forwarder.worker.parts import Lacking, WorkerParts
 from forwarder.worker.service import Worker
 
 _log = structlog.get_logger(__name__)
@@ -57,8 +60,10 @@ async def open_worker(stack: AsyncExitStack, backend: Backend, publisher: Publis
     """A worker with the adapters of its accounts loaded, so that one that fails to load is reported now and not by a reservation.
     `stack` closes its parts, except `backend`."""
     settings, clock = backend.settings, backend.clock
-    keyring = required_keyring(backend)
-    await _load_kinds(backend)
+    keyring = backend.required_keyring()
+    kinds = registered().kinds
+    for kind in await backend.tenancy.kinds():
+        kinds.get(kind)  # submissions of a missing kind wait until it is installed
     push_seconds = settings.environment.push_timeout_seconds
     grants = grants_of(backend, keyring, push_seconds)
     pms = await stack.enter_async_context(
@@ -83,10 +88,10 @@ async def open_worker(stack: AsyncExitStack, backend: Backend, publisher: Publis
         clock=clock,
         settings=settings.worker,
         signer=signer,
-        cards=card_parts(backend),
+        cards=_card_parts(backend, keyring),
         credential_key=(await backend.request_ids()).mac_key,
         lender=None if isinstance(settings.backend, Embedded) else SqlLender(backend.engine),
-        lacking=lacking_of(backend, recovery_check(backend, await backend.request_ids(), signer)),
+        lacking=_lacking_of(backend, recovery_check(backend, await backend.request_ids(), signer)),
         topic_losses=topic_check(backend),
     )
     return Worker(parts)
@@ -122,15 +127,30 @@ async def _log_broken_assumptions(backend: Backend) -> None:
                     )
 
 
-async def _load_kinds(backend: Backend) -> None:
-    """Imports the adapters at the start. Submissions of a missing kind wait until it is installed."""
-    kinds = registered().kinds
-    for kind in await backend.tenancy.kinds():
-        kinds.get(kind)
-
-
 def grants_of(backend: Backend, keyring: Keyring, push_seconds: float) -> SharedGrantKeeper:
     """Grants are sealed to the secret that all workers share."""
     rows = SqlGrants(backend.engine, keyring, keyring)
     outages = (TenancyUnavailable, CannotOpen)
     return SharedGrantKeeper(rows, backend.clock, RenewalTimes.within(push_seconds), outages)
+
+
+def _card_parts(backend: Backend, keyring: Keyring) -> CardParts:
+    registry = SqlSecrets(backend.engine)
+
+    async def refresh() -> None:
+        active = active_of(await registry.known())
+        if active is not None:
+            keyring.activate(active.id)
+
+    sealing_keys = SqlSealingKeys(backend.engine, keyring)
+    return CardParts(SqlCardKeys(backend.engine), sealing_keys, KeyWrapper(keyring), refresh)
+
+
+def _lacking_of(backend: Backend, check: RecoveryCheck) -> Lacking:
+    """What the store lacks, by `check`; also `keys`, if it has others than this process: it is another deployment's store."""
+
+    async def lacking(looked_at: int = LOOKED_AT) -> Mapping[str, int]:
+        counts = await check.lacking(looked_at)
+        return counts if await backend.has_our_keys() else {**counts, "keys": 1}
+
+    return lacking

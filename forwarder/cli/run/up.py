@@ -19,13 +19,12 @@ from dotenv import dotenv_values
 from forwarder.assembly.backend import Backend
 from forwarder.assembly.roles.housekeeping import housekeeping
 from forwarder.assembly.roles.ingress import open_ingress
-from forwarder.assembly.roles.notifier import open_webhook_api
+from forwarder.assembly.roles.notifier import open_notifier, open_webhook_api
 from forwarder.assembly.roles.query import open_query
 from forwarder.assembly.roles.role import Listening, open_outcomes, open_role_backend, serve_role
 from forwarder.assembly.roles.simulator import simulated_pms
 from forwarder.assembly.roles.worker import open_worker, worker_health
 from forwarder.assembly.start import settings_and_logging
-from forwarder.assembly.webhooks import open_notifier
 from forwarder.cli.run.serve import Host, Port, listen
 from forwarder.console.service import console_refusal, open_console
 from forwarder.http.contract import contract_routes

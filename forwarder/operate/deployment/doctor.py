@@ -9,8 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final, Literal, Protocol
 from urllib.request import urlopen
 
-from forwarder.assembly.backend import database_of, open_log
-from forwarder.assembly.secrets import held_secrets
+from forwarder.assembly.backend import database_of, held_secrets, open_log
 from forwarder.assembly.start import settings_and_logging
 from forwarder.operate.command import require_data
 from forwarder.operate.deployment.conditions import span

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from forwarder.assembly.backend import Backend
-from forwarder.assembly.checks import recovery_check, topic_check
+from forwarder.assembly.parts import recovery_check, topic_check
 from forwarder.operate.command import moment, with_backend
 from forwarder.operate.deployment.recovery import Recovered, Recovery, RecoveryParts
 from forwarder.operate.output import AsJson, WrongUsage, say, show_json

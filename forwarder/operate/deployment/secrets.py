@@ -9,8 +9,7 @@ from typing import Annotated, Any, Final, Protocol, TypeVar
 
 import typer
 
-from forwarder.assembly.backend import Backend
-from forwarder.assembly.secrets import required_secrets
+from forwarder.assembly.backend import Backend, required_secrets
 from forwarder.operate.command import Commands, with_backend
 from forwarder.operate.output import AsJson, Failed, picked, report, say, show_json, show_rows
 from forwarder.store.submissions.card_keys import SqlCardKeys

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from forwarder.assembly.backend import Backend, make_database_roles, migrate_backend
-from forwarder.assembly.checks import topic_check
+from forwarder.assembly.parts import topic_check
 from forwarder.assembly.start import settings_and_logging
 from forwarder.operate.command import Commands, with_backend
 from forwarder.operate.output import AsJson, Failed, WrongUsage, say, show_json, show_rows

@@ -8,12 +8,13 @@ from typing import Annotated, Any
 
 import typer
 
-from forwarder.assembly.kit import HOW_TO_INSTALL, of_kit
+from forwarder import __version__
 from forwarder.assembly.pms_catalog import adapters, fields, pms_kinds, try_out
 from forwarder.observability.logging import configure_logging
 from forwarder.operate.command import Commands, options_from
 from forwarder.operate.output import AsJson, Failed, WrongUsage, say, show_json, show_rows
 from forwarder.pms.port import BadOptions
+from forwarder.process.loading import of_kit
 
 _COLUMNS = ("kind", "after a doubt", "cancel", "at once", "requests", "known by", "from")
 _MOST_CHOICES = 4
@@ -29,7 +30,9 @@ def commands() -> Commands:
 
 def check_without_kit() -> None:
     """Run the conformance checks on an adapter. Needs forwarder-pms-kit, which is not installed."""
-    raise Failed(f"The checks are in a separate distribution, which is not installed: {HOW_TO_INSTALL}")
+    raise Failed(
+        f"The checks are in a separate distribution, which is not installed: pip install forwarder-pms-kit=={__version__}"
+    )
 
 
 # It takes all that the kit's own command takes.

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final, TypeVar, cast
 import typer
 
 from forwarder.assembly.backend import Backend
-from forwarder.assembly.webhooks import webhooks_of
+from forwarder.assembly.parts import webhooks_of
 from forwarder.notifier.api.actions import delivery_json, endpoint_json
 from forwarder.notifier.webhooks import (
     DEFAULT_OVERLAP_SECONDS,

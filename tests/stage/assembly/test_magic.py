@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from forwarder.assembly.test_mode import Shadows
+from forwarder.assembly.backend import shadows
 from forwarder.pms.directory import open_directory
 from forwarder.pms.port import LOOKS_ALIKE, AccountConnection, Pms, PmsDirectory
 from forwarder.pms.registry import KINDS
@@ -77,7 +77,7 @@ class Trial:
     @property
     def shadow(self) -> Account:
         real = Account(self.name.removeprefix("test~"), "acme", self.kind, "http://127.0.0.1:9", "sealed")
-        return Shadows(self.house.simulator.url, lambda text, _: text).of(real)
+        return shadows(self.house.simulator.url, lambda text, _: text)(real)
 
     @property
     def pms(self) -> Pms:

@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 import structlog
 
-from forwarder.assembly.tracing import open_tracer
+from forwarder.assembly.roles.role import open_tracer
 from forwarder.observability.tracing.otel import open_otel
 from forwarder.observability.tracing.tracer import Kind
 from forwarder.process.loading import load
 from forwarder.settings import Environment, Settings, settings_of
-from forwarder.settings.tracing import NOT_EXPORTED, TraceExport, trace_export_of
+from forwarder.settings.reading import NOT_EXPORTED, TraceExport, trace_export_of
 from tests.support.network.collector import collector
 from tests.support.network.raw_server import Caller, raw_server
 

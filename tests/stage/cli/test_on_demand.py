@@ -145,7 +145,7 @@ def test_only_what_is_called_is_more_than_listed() -> None:
 
 
 def test_without_the_kit_a_check_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("forwarder.assembly.kit.find_spec", lambda _name: None)
+    monkeypatch.setattr("forwarder.process.loading.find_spec", lambda _name: None)
     asked = CliRunner().invoke(program(["adapters"]), ["adapters", "check", "hostaway", "--check", "cancels"])
     assert isinstance(asked.exception, Failed)
     assert "pip install forwarder-pms-kit==" in str(asked.exception)

@@ -8,7 +8,7 @@ import pytest
 from pydantic_core import from_json
 from starlette.datastructures import Headers
 
-from forwarder.assembly.test_mode import Shadows
+from forwarder.assembly.backend import shadows
 from forwarder.ingress.parts import IngressSettings
 from forwarder.pms.registry import KINDS, check_options
 from forwarder.process.supervision import bind, own_url
@@ -89,7 +89,7 @@ def test_a_shadow_is_told_by_its_identifier() -> None:
 
 
 def test_a_shadow_has_nothing_of_the_account_but_kind_workspace_deadline_and_checks() -> None:
-    shadow = Shadows("http://sim.test/simulator", sealer_of(SECRET).seal_text).of(REAL)
+    shadow = shadows("http://sim.test/simulator", sealer_of(SECRET).seal_text)(REAL)
     assert (shadow.id, shadow.workspace_id, shadow.kind) == ("test~acc-1", "ws-1", "booking-sync")
     assert shadow.base_url == "http://sim.test/simulator/test~acc-1/booking-sync/api/v3"
     assert SecretUnsealer([SECRET]).open_text(shadow.credential, of_credential(shadow)) == "a-simulated-credential"
@@ -106,12 +106,12 @@ def test_a_shadow_has_nothing_of_the_account_but_kind_workspace_deadline_and_che
 
 
 def test_a_shadow_stays_the_same_one() -> None:
-    shadows = Shadows("http://sim.test", sealer_of(SECRET).seal_text)
-    assert shadows.of(REAL) == shadows.of(replace(REAL, paused=False, credential="another"))
+    shadow_of = shadows("http://sim.test", sealer_of(SECRET).seal_text)
+    assert shadow_of(REAL) == shadow_of(replace(REAL, paused=False, credential="another"))
 
 
 def test_an_identifier_that_no_address_can_hold_as_it_is_makes_an_address() -> None:
-    shadow = Shadows("http://sim.test", lambda text, _: text).of(replace(REAL, id="a b/ü?c"))
+    shadow = shadows("http://sim.test", lambda text, _: text)(replace(REAL, id="a b/ü?c"))
     assert shadow.base_url == "http://sim.test/test~a%20b%2F%C3%BC%3Fc/booking-sync/api/v3"
 
 
@@ -124,7 +124,7 @@ def test_a_process_reaches_its_own_simulator_wherever_it_listens(host: str) -> N
 @pytest.mark.parametrize("kind", [*KINDS, "acme-fax"])
 def test_every_kind_has_a_shadow_that_can_be_connected_to(kind: str) -> None:
     options = {"mapping": "no such mapping"}
-    shadow = Shadows("http://sim.test", lambda text, _: text).of(replace(REAL, kind=kind, options=options))
+    shadow = shadows("http://sim.test", lambda text, _: text)(replace(REAL, kind=kind, options=options))
     assert shadow.kind == (kind if kind in SITES else "generic")
     check_options(shadow.kind, shadow.options)
 
@@ -136,8 +136,8 @@ def let_in_a_test_key(house: Stages) -> dict[str, str]:
     """The headers of a test key of workspace `alpha`."""
     directory = house.directory
     directory.keys = {**directory.keys, "token-test": ApiKey("key-test", "alpha", test=True)}
-    shadows = Shadows("http://sim.test", lambda text, _: text)
-    shadow = shadows.of(directory.accounts["alpha-1"])
+    shadow_of = shadows("http://sim.test", lambda text, _: text)
+    shadow = shadow_of(directory.accounts["alpha-1"])
     directory.accounts = {**directory.accounts, shadow.id: shadow}
     return {**HEADERS, "Authorization": "Bearer token-test"}
 

@@ -20,7 +20,7 @@ from prometheus_client import REGISTRY
 from sqlalchemy import select
 from structlog.testing import capture_logs
 
-import forwarder.assembly.cards as assembly_cards
+import forwarder.assembly.roles.ingress as assembly_ingress
 import forwarder.assembly.roles.role as assembly_role
 import forwarder.housekeeping.backlog as housekeeping_backlog
 import forwarder.store.submissions.leases as store_leases
@@ -596,12 +596,11 @@ async def _key_uses(ten: Ten) -> None:
 
 async def _sealing_keys(ten: Ten) -> None:
     clock = ManualClock()
-    backend: Any = SimpleNamespace(clock=clock, engine=ten.engine, settings=None, keyring=None)
-    ten.monkeypatch.setattr(assembly_cards, "trusted_keys", lambda *_: None)
+    backend: Any = SimpleNamespace(clock=clock, engine=ten.engine, trusted_keys=lambda: None)
     stop = asyncio.Event()
     async with AsyncExitStack() as stack:
-        await assembly_cards.open_card_sealer(stack, backend, stop)
-        injected = ten.inject(assembly_cards, "load_sealing_keys")
+        await assembly_ingress.open_card_sealer(stack, backend, stop)
+        injected = ten.inject(assembly_ingress, "load_sealing_keys")
         await _rounds(stop.wait(), clock, lambda: injected.calls > injected.raised == 2)  # type: ignore[arg-type]
         stop.set()
 

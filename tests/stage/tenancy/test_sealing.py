@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from forwarder.settings import BadSettings
-from forwarder.settings.secrets import read_keys, secret_lines
+from forwarder.settings.reading import read_keys, secret_lines
 from forwarder.tenancy.port import Account, CannotOpen, NotBound
 from forwarder.tenancy.sealing import (
     KeyPairUnsealer,

@@ -1,16 +1,34 @@
-"""Builds the checks that compare the topics with the store: is the store an older one, did the topics lose messages?"""
-
-from collections.abc import Mapping
+"""Parts that several processes and commands share: the management of webhooks, and the checks that compare the topics with the
+store (is the store an older one, did the topics lose messages?)."""
 
 from forwarder.assembly.backend import Backend
+from forwarder.notifier.webhooks import Webhooks, WebhooksParts
 from forwarder.oversight.losses import TopicCheck
-from forwarder.oversight.restored import LOOKED_AT, RecoveryCheck
+from forwarder.oversight.restored import RecoveryCheck
 from forwarder.reservation.submission import RequestIds
+from forwarder.store.delivery_queue import SqlDeliveryLog
 from forwarder.store.retention import Purger
 from forwarder.store.submissions.card_keys import SqlCardKeys
 from forwarder.store.submissions.repairs import Places, StoreRecovery
+from forwarder.tenancy.sql.endpoints import SqlEndpoints
 from forwarder.topics.signing import MessageSigner
-from forwarder.worker.parts import Lacking
+from forwarder.webhooks.addresses import ResolvedTargets
+
+
+async def webhooks_of(backend: Backend) -> Webhooks:
+    """The management of webhooks. Raises as `Backend.webhook_sealer`."""
+    return Webhooks(
+        WebhooksParts(
+            endpoints=SqlEndpoints(backend.engine),
+            log=SqlDeliveryLog(backend.engine),
+            sealer=await backend.webhook_sealer(),
+            targets=ResolvedTargets(
+                backend.settings.webhook_addresses, resolves=backend.settings.webhook_proxy is None
+            ),
+            clock=backend.clock,
+            audit=backend.audit,
+        )
+    )
 
 
 def recovery_check(backend: Backend, ids: RequestIds, signer: MessageSigner) -> RecoveryCheck:
@@ -25,16 +43,6 @@ def recovery_check(backend: Backend, ids: RequestIds, signer: MessageSigner) -> 
         purged_before=Purger(backend.engine).purged_before,
         signer=signer,
     )
-
-
-def lacking_of(backend: Backend, check: RecoveryCheck) -> Lacking:
-    """What the store lacks, by `check`; also `keys`, if it has others than this process: it is another deployment's store."""
-
-    async def lacking(looked_at: int = LOOKED_AT) -> Mapping[str, int]:
-        counts = await check.lacking(looked_at)
-        return counts if await backend.has_our_keys() else {**counts, "keys": 1}
-
-    return lacking
 
 
 def topic_check(backend: Backend) -> TopicCheck:
