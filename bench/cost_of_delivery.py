@@ -41,13 +41,13 @@ from forwarder.reservation.submission import RequestIds
 from forwarder.store.engine import open_engine
 from forwarder.store.migrate import migrate
 from forwarder.store.rate_loans import SqlLender
-from forwarder.store.submissions.card_keys import SqlCardKeys
+from forwarder.store.submissions.card_keys import CardKeys
 from forwarder.store.submissions.recorder import Recorder
 from forwarder.tenancy.access import Caller
 from forwarder.tenancy.cards import CardSealer
 from forwarder.tenancy.port import Account
 from forwarder.tenancy.sealing import Keyring, KeyWrapper, Secret, SecretUnsealer, sealer_of, with_credential
-from forwarder.tenancy.sql.secrets import SqlSealingKeys
+from forwarder.tenancy.sql.secrets import SealingKeys
 from forwarder.topics.kafka.log import KafkaLog
 from forwarder.topics.port import Message, Publisher, Topics
 from forwarder.topics.signing import MessageSigner
@@ -166,7 +166,7 @@ def _card_parts(engine: AsyncEngine) -> CardParts:
         """The one secret stays."""
 
     keyring = Keyring([Secret.from_text(_SECRET)])
-    return CardParts(SqlCardKeys(engine), SqlSealingKeys(engine, keyring), KeyWrapper(keyring), refresh)
+    return CardParts(CardKeys(engine), SealingKeys(engine, keyring), KeyWrapper(keyring), refresh)
 
 
 @asynccontextmanager

@@ -17,6 +17,7 @@ from forwarder.pms.rehearsal import Previews
 from forwarder.process.clock import SystemClock
 from forwarder.reservation.submission import RequestIds
 from forwarder.store.lists.port import DEFAULT_FILTERS, Filters, Order, Page, SimilarSubmission, StoredSubmission
+from forwarder.store.lists.reader import Reader
 from forwarder.tenancy.access import Access, Caller, caller_valid_until
 from forwarder.tenancy.api_keys import new_token, token_hash
 from forwarder.tenancy.cards import CardSealer
@@ -81,8 +82,8 @@ class Nowhere:
         return True
 
 
-class _EmptyStore:
-    """Implements `Reader`."""
+class _EmptyStore(Reader):
+    def __init__(self) -> None: ...
 
     async def submission(self, account_id: str, request_id: str) -> None:
         return None

@@ -20,7 +20,7 @@ from forwarder.process.data_dir import make_private, secret_in
 from forwarder.reservation.submission import RequestIds, shadow_id
 from forwarder.settings import BadSettings, Distributed, Embedded, Settings
 from forwarder.simulator.sites import SITES
-from forwarder.store.audit_trail import SqlAuditTrail
+from forwarder.store.audit_trail import AuditTrail
 from forwarder.store.engine import Engine, open_engine
 from forwarder.store.lists.overview import Overview
 from forwarder.store.migrate import migrate, require_current
@@ -40,7 +40,7 @@ from forwarder.tenancy.sealing import (
 from forwarder.tenancy.sql.admin import SqlTenancyAdmin
 from forwarder.tenancy.sql.database import message_key, request_id_key, shared_keys, token_key
 from forwarder.tenancy.sql.directory import SqlDirectory
-from forwarder.tenancy.sql.secrets import SqlSealingKeys, SqlSecrets
+from forwarder.tenancy.sql.secrets import SealingKeys, SqlSecrets
 from forwarder.topics.embedded.log import EmbeddedLog
 from forwarder.topics.kafka.log import KafkaLog
 from forwarder.topics.port import Log
@@ -74,7 +74,7 @@ class Backend:
     overview: Overview
     repairs: Repairs
     audit: Audit
-    trail: SqlAuditTrail
+    trail: AuditTrail
     keyring: Keyring | None
     """The deployment's secrets, in a process that has them."""
     keys: Mapping[str, str] = field(repr=False)
@@ -263,7 +263,7 @@ async def open_backend(
         else:
             keyring = await open_keyring(engine, held, first=isinstance(settings.backend, Embedded))
             if keyring is not None and isinstance(settings.backend, Embedded):
-                await SqlSealingKeys(engine, keyring).publish(now=clock.now())
+                await SealingKeys(engine, keyring).publish(now=clock.now())
         environment = settings.environment
         async with open_log(
             settings.backend,
@@ -271,7 +271,7 @@ async def open_backend(
             session_seconds=environment.session_seconds,
             member=settings.member_name,
         ) as log:
-            trail = SqlAuditTrail(engine)
+            trail = AuditTrail(engine)
             audit = Audit(trail, clock)
             directory = SqlDirectory(engine, clock, shadow=_shadows(settings, keyring))
             yield Backend(
@@ -307,7 +307,7 @@ def migrate_backend(settings: Settings) -> Sequence[str]:
         try:
             keyring = await open_keyring(engine, held, first=True)
             if keyring is not None:
-                await SqlSealingKeys(engine, keyring).publish(now=SystemClock().now())
+                await SealingKeys(engine, keyring).publish(now=SystemClock().now())
             # Created now, so that no stage needs write access to them.
             await request_id_key(engine)
             await message_key(engine)

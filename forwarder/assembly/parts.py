@@ -6,11 +6,11 @@ from forwarder.notifier.webhooks import Webhooks, WebhooksParts
 from forwarder.oversight.losses import TopicCheck
 from forwarder.oversight.restored import RecoveryCheck
 from forwarder.reservation.submission import RequestIds
-from forwarder.store.delivery_queue import SqlDeliveryLog
+from forwarder.store.delivery_queue import Deliveries
 from forwarder.store.retention import Purger
-from forwarder.store.submissions.card_keys import SqlCardKeys
+from forwarder.store.submissions.card_keys import CardKeys
 from forwarder.store.submissions.repairs import Places, StoreRecovery
-from forwarder.tenancy.sql.endpoints import SqlEndpoints
+from forwarder.tenancy.sql.endpoints import Endpoints
 from forwarder.topics.signing import MessageSigner
 from forwarder.webhooks.addresses import ResolvedTargets
 
@@ -19,8 +19,8 @@ async def webhooks_of(backend: Backend) -> Webhooks:
     """The management of webhooks. Raises as `Backend.webhook_sealer`."""
     return Webhooks(
         WebhooksParts(
-            endpoints=SqlEndpoints(backend.engine),
-            log=SqlDeliveryLog(backend.engine),
+            endpoints=Endpoints(backend.engine),
+            log=Deliveries(backend.engine),
             sealer=await backend.webhook_sealer(),
             targets=ResolvedTargets(
                 backend.settings.webhook_addresses, resolves=backend.settings.webhook_proxy is None
@@ -37,7 +37,7 @@ def recovery_check(backend: Backend, ids: RequestIds, signer: MessageSigner) -> 
         backend.log,
         backend.settings.topics,
         backend.settings.worker.group,
-        known=SqlCardKeys(backend.engine).known,
+        known=CardKeys(backend.engine).known,
         store=StoreRecovery(backend.engine),
         vouches=ids.vouches,
         purged_before=Purger(backend.engine).purged_before,

@@ -23,8 +23,8 @@ from forwarder.process.clock import Clock
 from forwarder.process.loading import load
 from forwarder.process.supervision import Stop
 from forwarder.settings import BadSettings, Settings
-from forwarder.store.audit import AuditTrail
-from forwarder.store.delivery_queue import SqlDeliveryLog
+from forwarder.store.audit_trail import AuditTrail
+from forwarder.store.delivery_queue import Deliveries
 from forwarder.store.deployment import BacklogReader, ProcessRegister
 from forwarder.tenancy.access import Access
 from forwarder.tenancy.port import Directory, TenancyAdmin
@@ -60,7 +60,7 @@ class ConsoleParts:
     processes: ProcessRegister
     prober: Callable[[], AbstractAsyncContextManager[Prober]]
     look_ups: Callable[[], AbstractAsyncContextManager[LookUps]]
-    deliveries: SqlDeliveryLog
+    deliveries: Deliveries
     repairs: "Repairs"
     audit: Audit
     trail: AuditTrail
@@ -112,7 +112,7 @@ async def open_console(backend: Backend) -> Routes:
         processes=ProcessRegister(backend.engine),
         prober=lambda: open_prober(backend),
         look_ups=lambda: open_look_ups(backend),
-        deliveries=SqlDeliveryLog(backend.engine),
+        deliveries=Deliveries(backend.engine),
         repairs=backend.repairs,
         audit=backend.audit,
         trail=backend.trail,

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from forwarder.http.admission import Admission
 from forwarder.oversight.audit import Audit
@@ -9,7 +10,6 @@ from forwarder.pms.port import Preview
 from forwarder.process.clock import Clock
 from forwarder.reservation.checks.card_numbers import CardNumbersInText
 from forwarder.reservation.submission import RequestIds
-from forwarder.store.lists.port import Reader
 from forwarder.tenancy.access import Access
 from forwarder.tenancy.cards import CardSealer
 from forwarder.tenancy.limits import RateLimits
@@ -17,6 +17,9 @@ from forwarder.tenancy.port import Account
 from forwarder.topics.outcomes import OutcomeListener
 from forwarder.topics.port import Publisher
 from forwarder.topics.signing import MessageSigner
+
+if TYPE_CHECKING:
+    from forwarder.store.lists.reader import Reader
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +60,7 @@ class IngressParts:
     access: Access
     sealer: CardSealer
     ids: RequestIds
-    reader: Reader
+    reader: "Reader"
     outcomes: OutcomeListener
     clock: Clock
     can_cancel: Callable[[Account], bool]

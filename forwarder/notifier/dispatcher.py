@@ -8,7 +8,7 @@ import random
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from datetime import timedelta
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
@@ -19,9 +19,13 @@ from forwarder.notifier.settings import NotifierSettings
 from forwarder.process.clock import Clock
 from forwarder.process.containment import FAULTS, Where, contained
 from forwarder.process.loops import cancel_all, detached
-from forwarder.store.deliveries import DeliveryQueue, DueDelivery
+from forwarder.store.deliveries import DueDelivery
 from forwarder.store.submissions.port import StoreUnavailable
-from forwarder.tenancy.port import CannotOpen, EndpointReader, TenancyUnavailable
+from forwarder.tenancy.port import CannotOpen, TenancyUnavailable
+
+if TYPE_CHECKING:
+    from forwarder.store.delivery_queue import Deliveries
+    from forwarder.tenancy.sql.endpoints import Endpoints
 
 _log = structlog.get_logger(__name__)
 
@@ -89,8 +93,8 @@ class EndpointRunner:
 
     def __init__(
         self,
-        queue: DeliveryQueue,
-        endpoints: EndpointReader,
+        queue: "Deliveries",
+        endpoints: "Endpoints",
         poster: Poster,
         backoff: Backoff,
         clock: Clock,

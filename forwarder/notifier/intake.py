@@ -4,6 +4,7 @@ An event that is received again is recognized by its id and queued once. An endp
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -13,11 +14,15 @@ from forwarder.observability import metrics
 from forwarder.process.clock import Clock
 from forwarder.process.containment import FAULTS, Blame, Fault, Where, as_fault, by_halves
 from forwarder.process.loops import keep_trying
-from forwarder.store.deliveries import DeliveryQueue, NewDelivery
+from forwarder.store.deliveries import NewDelivery
 from forwarder.store.submissions.port import StoreUnavailable, Unstorable
-from forwarder.tenancy.port import EndpointReader, TenancyUnavailable
+from forwarder.tenancy.port import TenancyUnavailable
 from forwarder.topics.codec import Undecodable, is_outcome
 from forwarder.topics.port import ConsumedMessage, Consumer, LogUnavailable
+
+if TYPE_CHECKING:
+    from forwarder.store.delivery_queue import Deliveries
+    from forwarder.tenancy.sql.endpoints import Endpoints
 
 _log = structlog.get_logger(__name__)
 
@@ -32,8 +37,8 @@ class Intake:
 
     def __init__(
         self,
-        queue: DeliveryQueue,
-        endpoints: EndpointReader,
+        queue: "Deliveries",
+        endpoints: "Endpoints",
         clock: Clock,
         settings: NotifierSettings,
         *,

@@ -7,6 +7,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 
 import structlog
 from pydantic_core import from_json
@@ -18,12 +19,16 @@ from forwarder.process.clock import Clock, iso
 from forwarder.process.containment import FAULTS, Blame, Fault, Where, contained
 from forwarder.process.loops import Batcher
 from forwarder.reservation.failures import INTERNAL_ERROR
-from forwarder.store.deliveries import DeliveryQueue, DueDelivery, TriedDelivery
+from forwarder.store.deliveries import DueDelivery, TriedDelivery
 from forwarder.store.submissions.port import StoreUnavailable
-from forwarder.tenancy.port import Disabled, Endpoint, EndpointReader, TenancyUnavailable, Unsealer
+from forwarder.tenancy.port import Disabled, Endpoint, TenancyUnavailable, Unsealer
 from forwarder.tenancy.sealing import of_webhook_headers, of_webhook_secret
 from forwarder.webhooks.port import EndpointResponse, NoResponse, PostResult, Sender
 from forwarder.webhooks.signature import signed_headers
+
+if TYPE_CHECKING:
+    from forwarder.store.delivery_queue import Deliveries
+    from forwarder.tenancy.sql.endpoints import Endpoints
 
 _log = structlog.get_logger(__name__)
 
@@ -44,8 +49,8 @@ class Poster:
 
     def __init__(
         self,
-        queue: DeliveryQueue,
-        endpoints: EndpointReader,
+        queue: "Deliveries",
+        endpoints: "Endpoints",
         unsealer: Unsealer,
         sender: Sender,
         clock: Clock,

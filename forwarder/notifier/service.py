@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -19,11 +20,14 @@ from forwarder.notifier.settings import NotifierSettings
 from forwarder.process.clock import Clock
 from forwarder.process.containment import Where
 from forwarder.process.loops import Outage, cancel_all, forever
-from forwarder.store.deliveries import DeliveryQueue
 from forwarder.store.submissions.port import StoreUnavailable
-from forwarder.tenancy.port import EndpointReader, TenancyUnavailable, Unsealer
+from forwarder.tenancy.port import TenancyUnavailable, Unsealer
 from forwarder.topics.port import Consumer, GapFound, Log, LogUnavailable, Topics
 from forwarder.webhooks.port import Sender
+
+if TYPE_CHECKING:
+    from forwarder.store.delivery_queue import Deliveries
+    from forwarder.tenancy.sql.endpoints import Endpoints
 
 _log = structlog.get_logger(__name__)
 
@@ -38,8 +42,8 @@ class NotifierParts:
 
     log: Log
     topics: Topics
-    queue: DeliveryQueue
-    endpoints: EndpointReader
+    queue: "Deliveries"
+    endpoints: "Endpoints"
     unsealer: Unsealer
     sender: Sender
     clock: Clock

@@ -9,19 +9,23 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any, Final, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
 
 from pydantic_core import to_json
 
 from forwarder.notifier.events import EVENT_TYPES, TEST_EVENT, body_of
 from forwarder.oversight.audit import Audit, Operation
 from forwarder.process.clock import Clock, iso
-from forwarder.store.deliveries import DeliveryEntry, DeliveryLog, DeliveryStatus, NewDelivery
-from forwarder.tenancy.port import Disabled, Endpoint, EndpointAdmin, NotKnown, Sealer
+from forwarder.store.deliveries import DeliveryEntry, DeliveryStatus, NewDelivery
+from forwarder.tenancy.port import Disabled, Endpoint, NotKnown, Sealer
 from forwarder.tenancy.sealing import of_webhook_headers, of_webhook_secret, origin_of
 from forwarder.webhooks.addresses import ResolvedTargets
 from forwarder.webhooks.headers import require_headers
 from forwarder.webhooks.signature import new_secret
+
+if TYPE_CHECKING:
+    from forwarder.store.delivery_queue import Deliveries
+    from forwarder.tenancy.sql.endpoints import Endpoints
 
 MAX_OVERLAP_SECONDS: Final = 7 * 24 * 60 * 60
 DEFAULT_OVERLAP_SECONDS: Final = 24 * 60 * 60
@@ -60,8 +64,8 @@ class WebhookTerms(TypedDict, total=False):
 class WebhooksParts:
     """The ports of `Webhooks`."""
 
-    endpoints: EndpointAdmin
-    log: DeliveryLog
+    endpoints: "Endpoints"
+    log: "Deliveries"
     sealer: Sealer
     targets: ResolvedTargets
     clock: Clock

@@ -12,16 +12,19 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
 from forwarder.process.clock import Clock
 from forwarder.process.enlistment import Enlisted, enlist
-from forwarder.store.audit import AuditResult, AuditTrail, NewEntry
+from forwarder.store.audit import AuditResult, NewEntry
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.tenancy.port import TenancyUnavailable
 from forwarder.topics.port import LogUnavailable
+
+if TYPE_CHECKING:
+    from forwarder.store.audit_trail import AuditTrail
 
 _log = structlog.get_logger(__name__)
 
@@ -80,7 +83,7 @@ class Operation:
 class Audit:
     """Audits operations on `trail`."""
 
-    def __init__(self, trail: AuditTrail, clock: Clock) -> None:
+    def __init__(self, trail: "AuditTrail", clock: Clock) -> None:
         self._trail = trail
         self._clock = clock
 

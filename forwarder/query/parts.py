@@ -1,12 +1,15 @@
 """The parts of the query stage, assembled by `assembly`."""
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from forwarder.process.clock import Clock
 from forwarder.reservation.submission import RequestIds
-from forwarder.store.lists.port import Reader
 from forwarder.tenancy.access import Access
 from forwarder.topics.outcomes import OutcomeListener
+
+if TYPE_CHECKING:
+    from forwarder.store.lists.reader import Reader
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +18,7 @@ class QueryParts:
     while the store is unavailable."""
 
     access: Access
-    reader: Reader
+    reader: "Reader"
     ids: RequestIds
     outcomes: OutcomeListener
     clock: Clock

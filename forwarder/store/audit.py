@@ -1,10 +1,10 @@
-"""The audit trail's port. Every method may raise `StoreUnavailable`."""
+"""The entries of the audit trail, as it takes and returns them; `audit_trail` stores them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any
 
 from pydantic_core import to_json
 
@@ -80,23 +80,3 @@ class AuditFilter:
     actor: str | None = None
     action: str | None = None
     workspace_id: str | None = None
-
-
-class AuditTrail(Protocol):
-    """Entries are numbered from 1, without a gap. They are appended and read, never changed or deleted."""
-
-    async def append(self, entry: NewEntry) -> None:
-        """Append `entry` in a transaction of its own."""
-        ...
-
-    async def append_within(self, connection: Any, entry: NewEntry) -> None:
-        """Appends `entry` in the transaction of `connection`, which should commit at once: other appends wait for it."""
-        ...
-
-    async def entries(self, wanted: AuditFilter, *, before: int | None, limit: int) -> Sequence[AuditEntry]:
-        """Entries that match `wanted`, newest first, with numbers below `before`."""
-        ...
-
-    async def last(self) -> int:
-        """The number of the last entry, 0 before the first."""
-        ...

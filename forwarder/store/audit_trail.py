@@ -19,23 +19,27 @@ _ONLY: Final = 1
 _SHOWN: Final = [_row[field.name] for field in fields(AuditEntry)]
 
 
-class SqlAuditTrail:
-    """`AuditTrail` on PostgreSQL or SQLite."""
+class AuditTrail:
+    """Entries are numbered from 1, without a gap; they are appended and read, never changed or deleted. Raises
+    `StoreUnavailable`."""
 
     def __init__(self, engine: AsyncEngine) -> None:
         self._database = Database(engine)
         self._next = _next(self._database.dialect)
 
     async def append(self, entry: NewEntry) -> None:
+        """Append `entry` in a transaction of its own."""
         async with self._database.transaction() as connection:
             await self.append_within(connection, entry)
 
     async def append_within(self, connection: AsyncConnection, entry: NewEntry) -> None:
+        """Appends `entry` in the transaction of `connection`, which should commit at once: other appends wait for it."""
         # The update locks the row: no other transaction appends now.
         number = (await connection.execute(self._next)).scalar_one()
         await connection.execute(insert(table).values(asdict(numbered(entry, number))))
 
     async def entries(self, wanted: AuditFilter, *, before: int | None, limit: int) -> Sequence[AuditEntry]:
+        """Entries that match `wanted`, newest first, with numbers below `before`."""
         found = select(*_SHOWN).order_by(_row.number.desc()).limit(limit)
         if before is not None:
             found = found.where(_row.number < before)
@@ -51,6 +55,7 @@ class SqlAuditTrail:
         return [_entry_of(row) for row in await self._database.read(found)]
 
     async def last(self) -> int:
+        """The number of the last entry, 0 before the first."""
         rows = await self._database.read(select(audit_head.c.number))
         return int(rows[0].number) if rows else 0
 

@@ -46,47 +46,62 @@ _pending = _row.due_at.is_not(None)
 PENDING: sa.ColumnClause[str] = sa.literal_column("'PENDING'")
 DELIVERED: sa.ColumnClause[str] = sa.literal_column("'DELIVERED'")
 MAX_ATTEMPTS_KEPT: Final = 20
+_NOT_DELIVERED = (DeliveryStatus.FAILED.value, DeliveryStatus.STOPPED.value)
 
 _DUE = columns_of(table, "id endpoint_id event_id event_type body claims retrying_since tries attempts trace")
 
 ENTRY = columns_of(table, "id endpoint_id event_id event_type status created_at due_at ended_at tries attempts")
 
 
-class SqlDeliveryQueue:
-    """`DeliveryQueue` on PostgreSQL or SQLite."""
+class Deliveries:
+    """The deliveries of all endpoints, shared by any number of notifiers. Raises `StoreUnavailable`.
+
+    A claimed delivery belongs to its claimant until the claim expires, by the clocks of those who ask; then it is due again, and
+    may be posted twice, which receivers recognise by the event's id.
+    """
 
     def __init__(self, engine: AsyncEngine) -> None:
         self._database = Database(engine)
 
     async def queue(self, deliveries: Sequence[NewDelivery], *, now: datetime) -> None:
+        """Store each, due at once, unless its endpoint already has a delivery of that event."""
         if deliveries:
             batch = as_batch([_new_row(position, one) for position, one in enumerate(deliveries)])
             await self._database.run(queue(self._database.dialect), {BATCH: batch, "now": now})
 
     async def endpoints_due(self, *, now: datetime) -> Sequence[str]:
+        """The endpoints that have due deliveries."""
         return [row.value for row in await self._database.read(endpoints_due(), {"now": now})]
 
     async def claim(self, endpoint_id: str, *, now: datetime, until: datetime, limit: int) -> Sequence[DueDelivery]:
+        """Claim up to `limit` due deliveries of the endpoint until `until`, oldest due first."""
         asked = {"endpoint": endpoint_id, "now": now, "until": until, "limit": limit}
         rows = await self._database.run(claim(), asked)
         return [_due_of(row) for row in sorted(rows, key=lambda row: row.id)]
 
     async def record(self, tried: Sequence[TriedDelivery]) -> None:
+        """Records results of claimed deliveries. Skips deliveries that were claimed again or put back since; one that was stopped
+        meanwhile stays stopped, unless it was delivered."""
         if tried:
             await self._database.run(record(), {BATCH: as_batch([_tried_row(one) for one in tried])})
 
     async def release(self, claimed: Sequence[DueDelivery], *, now: datetime) -> None:
+        """Release claimed deliveries that were not posted: due at once."""
         if claimed:
             batch = as_batch([{"id": one.id, "claims": one.claim} for one in claimed])
             await self._database.run(release(), {BATCH: batch, "now": now})
 
     async def stop(self, endpoint_id: str, *, now: datetime) -> int:
+        """Stop everything pending for that endpoint; how many there were."""
         return len(await self._database.run(stop(), {"endpoint": endpoint_id, "now": now}))
 
     async def delivered_since(self, endpoint_id: str, moment: datetime) -> bool:
+        """Whether anything was delivered to the endpoint since `moment`."""
         return bool(await self._database.read(delivered_since(), {"endpoint": endpoint_id, "moment": moment}))
 
     async def prune(self, *, before: datetime, limit: int) -> int:
+        """Delete up to `limit` deliveries that ended before that, oldest first; how many there were. Pending ones stay, however
+        old."""
         pruned = after = 0
         while pruned < limit:
             (found,) = await self._database.read(page(), {"after": after, "limit": limit})
@@ -96,6 +111,83 @@ class SqlDeliveryQueue:
             pruned += len(await self._database.run(prune(), some))
             after = found.last
         return pruned
+
+    # --- the log, for an endpoint's owner to read and put back ---
+
+    async def entries(
+        self,
+        endpoint_id: str,
+        *,
+        status: DeliveryStatus | None,
+        before: int | None,
+        limit: int,
+        after: int | None = None,
+        tried: bool = False,
+    ) -> Sequence[DeliveryEntry]:
+        """Entries with ids below `before`, newest first; with `after`, the next ones above that id. `tried`: only those that were
+        posted at least once, which must skip waiting ones."""
+        wanted = sa.select(*ENTRY).where(_row.endpoint_id == endpoint_id)
+        if tried:
+            wanted = wanted.where(_row.attempts != sa.literal_column("'[]'"))
+        if status is not None:
+            wanted = wanted.where(_row.status == status.value)
+        if before is not None:
+            wanted = wanted.where(_row.id < before)
+        if after is not None:
+            next_newer = wanted.where(_row.id > after).order_by(_row.id).limit(limit)
+            return [entry_of(row) for row in reversed(await self._database.read(next_newer))]
+        return [entry_of(row) for row in await self._database.read(wanted.order_by(_row.id.desc()).limit(limit))]
+
+    async def entry(self, endpoint_id: str, delivery_id: int) -> DeliveryEntry | None:
+        wanted = sa.select(*ENTRY).where(_row.endpoint_id == endpoint_id, _row.id == delivery_id)
+        rows = await self._database.read(wanted)
+        return entry_of(rows[0]) if rows else None
+
+    async def about(self, request_id: str) -> Sequence[DeliveryEntry]:
+        """The deliveries of its events to all endpoints, oldest first."""
+        endpoints = distinct(sa.true(), _row.endpoint_id, _row.event_id)
+        known = sa.select(endpoints.c.value).where(endpoints.c.value.is_not(None))
+        # The ids of events are the request id, a dot and a number; in ASCII the dot is followed by the slash.
+        events = (_row.event_id > f"{request_id}.", _row.event_id < f"{request_id}/")
+        wanted = sa.select(*ENTRY).where(key_among(_row.endpoint_id, known), *events).order_by(_row.id)
+        return [entry_of(row) for row in await self._database.read(wanted)]
+
+    async def add(self, delivery: NewDelivery, *, now: datetime) -> int:
+        """Queue a delivery without an event, due at once; its id."""
+        values = {
+            "endpoint_id": delivery.endpoint_id,
+            "event_id": delivery.event_id,
+            "event_type": delivery.type,
+            "body": delivery.body,
+            "status": DeliveryStatus.PENDING.value,
+            "created_at": now,
+            "retrying_since": now,
+            "due_at": now,
+        }
+        (row,) = await self._database.run(sa.insert(table).values(values).returning(_row.id))
+        delivery_id: int = row.id
+        return delivery_id
+
+    async def put_back(self, endpoint_id: str, delivery_ids: Collection[int], *, now: datetime) -> int:
+        """Makes them due at once, in a new series of attempts, regardless of their status; returns how many."""
+        return await self._restart(now, _row.endpoint_id == endpoint_id, _row.id.in_(delivery_ids))
+
+    async def put_back_ended(self, endpoint_id: str, *, since: datetime, now: datetime) -> int:
+        """The same for all that were queued since `since` and failed or were stopped; how many there were."""
+        ended = (_row.status.in_(_NOT_DELIVERED), _row.created_at >= since)
+        return await self._restart(now, _row.endpoint_id == endpoint_id, *ended)
+
+    async def _restart(self, now: datetime, *which: sa.ColumnElement[bool]) -> int:
+        """Restarts them with new claim numbers, so that a post in flight does not end the new series; returns how many."""
+        values: dict[str, Any] = {
+            "status": DeliveryStatus.PENDING.value,
+            "retrying_since": now,
+            "due_at": now,
+            "ended_at": sa.null(),
+            "tries": sa.literal_column("0"),
+            "claims": _row.claims + 1,
+        }
+        return len(await self._database.run(sa.update(table).where(*which).values(values).returning(_row.id)))
 
 
 @cache
@@ -264,90 +356,3 @@ def entry_of(row: sa.Row[Any]) -> DeliveryEntry:
 def _attempts_of(text: str) -> tuple[DeliveryAttempt, ...]:
     attempts: Sequence[dict[str, Any]] = from_json(text)
     return tuple(DeliveryAttempt(**attempt) for attempt in attempts)
-
-
-_NOT_DELIVERED = (DeliveryStatus.FAILED.value, DeliveryStatus.STOPPED.value)
-
-
-class SqlDeliveryLog:
-    """`DeliveryLog` and `SubmissionDeliveries` on PostgreSQL or SQLite."""
-
-    def __init__(self, engine: AsyncEngine) -> None:
-        self._database = Database(engine)
-
-    async def entries(
-        self,
-        endpoint_id: str,
-        *,
-        status: DeliveryStatus | None,
-        before: int | None,
-        limit: int,
-        after: int | None = None,
-        tried: bool = False,
-    ) -> Sequence[DeliveryEntry]:
-        wanted = sa.select(*ENTRY).where(_row.endpoint_id == endpoint_id)
-        if tried:
-            wanted = wanted.where(_row.attempts != sa.literal_column("'[]'"))
-        if status is not None:
-            wanted = wanted.where(_row.status == status.value)
-        if before is not None:
-            wanted = wanted.where(_row.id < before)
-        if after is not None:
-            next_newer = wanted.where(_row.id > after).order_by(_row.id).limit(limit)
-            return [entry_of(row) for row in reversed(await self._database.read(next_newer))]
-        return [entry_of(row) for row in await self._database.read(wanted.order_by(_row.id.desc()).limit(limit))]
-
-    async def entry(self, endpoint_id: str, delivery_id: int) -> DeliveryEntry | None:
-        wanted = sa.select(*ENTRY).where(_row.endpoint_id == endpoint_id, _row.id == delivery_id)
-        rows = await self._database.read(wanted)
-        return entry_of(rows[0]) if rows else None
-
-    async def about(self, request_id: str) -> Sequence[DeliveryEntry]:
-        """The deliveries of its events to all endpoints, oldest first."""
-        endpoints = distinct(sa.true(), _row.endpoint_id, _row.event_id)
-        known = sa.select(endpoints.c.value).where(endpoints.c.value.is_not(None))
-        # The ids of events are the request id, a dot and a number; in ASCII the dot is followed by the slash.
-        events = (_row.event_id > f"{request_id}.", _row.event_id < f"{request_id}/")
-        wanted = sa.select(*ENTRY).where(key_among(_row.endpoint_id, known), *events).order_by(_row.id)
-        return [entry_of(row) for row in await self._database.read(wanted)]
-
-    async def add(self, delivery: NewDelivery, *, now: datetime) -> int:
-        values = {
-            "endpoint_id": delivery.endpoint_id,
-            "event_id": delivery.event_id,
-            "event_type": delivery.type,
-            "body": delivery.body,
-            "status": DeliveryStatus.PENDING.value,
-            "created_at": now,
-            "retrying_since": now,
-            "due_at": now,
-        }
-        (row,) = await self._database.run(sa.insert(table).values(values).returning(_row.id))
-        delivery_id: int = row.id
-        return delivery_id
-
-    async def put_back(self, endpoint_id: str, delivery_ids: Collection[int], *, now: datetime) -> int:
-        return await self._restart(now, _row.endpoint_id == endpoint_id, _row.id.in_(delivery_ids))
-
-    async def put_back_ended(self, endpoint_id: str, *, since: datetime, now: datetime) -> int:
-        ended = (_row.status.in_(_NOT_DELIVERED), _row.created_at >= since)
-        return await self._restart(now, _row.endpoint_id == endpoint_id, *ended)
-
-    async def stop(self, endpoint_id: str, *, now: datetime) -> int:
-        return len(await self._database.run(stop(), {"endpoint": endpoint_id, "now": now}))
-
-    async def _restart(self, now: datetime, *which: sa.ColumnElement[bool]) -> int:
-        return len(await self._database.run(_restarted(now).where(*which).returning(_row.id)))
-
-
-def _restarted(now: datetime) -> sa.Update:
-    """Restarts a delivery with a new claim number, so that a post in flight does not end the new series."""
-    values: dict[str, Any] = {
-        "status": DeliveryStatus.PENDING.value,
-        "retrying_since": now,
-        "due_at": now,
-        "ended_at": sa.null(),
-        "tries": sa.literal_column("0"),
-        "claims": _row.claims + 1,
-    }
-    return sa.update(table).values(values)

@@ -1,6 +1,6 @@
 """Workspaces, API keys, integration accounts, webhook endpoints and sealing, as the stages and the operators' commands use them."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -225,27 +225,6 @@ class Sealer(Protocol):
         ...
 
 
-class SealingKeys(Protocol):
-    """The short-lived keys that cards are sealed to on the topic, in the hands of workers. Raises `TenancyUnavailable`."""
-
-    async def publish(self, *, now: datetime) -> int:
-        """Make those of the next days, as far as they are missing; how many."""
-        ...
-
-    async def private_key(self, key_id: str) -> bytes | None:
-        """The private key; None if it was destroyed, or never existed. Raises `CannotOpen` if this process lacks its secret."""
-        ...
-
-    async def ended(self, *, now: datetime) -> Mapping[str, Mapping[int, int] | None]:
-        """The expired keys that are not destroyed yet, by id; and the end offsets of the partitions noted after their expiry, None
-        if not noted yet."""
-        ...
-
-    async def note_ends(self, key_ids: Collection[str], ends: Mapping[int, int]) -> None: ...
-
-    async def destroy(self, key_ids: Collection[str]) -> None: ...
-
-
 class Unsealer(Protocol):
     """Opens what was sealed, with the private key. Only workers and notifiers have it."""
 
@@ -345,48 +324,3 @@ ENDPOINT_TERMS: Final = (
     *("header_names", "headers", "asymmetric"),
 )
 """The fields of an endpoint that its owner sets."""
-
-
-class EndpointReader(Protocol):
-    """The notifier's side. Never cached: a change takes effect at once."""
-
-    async def any_enabled(self) -> bool:
-        """Whether any workspace has an enabled endpoint."""
-        ...
-
-    async def enabled_of(self, workspace_ids: Collection[str]) -> Sequence[Endpoint]:
-        """The enabled endpoints of these workspaces."""
-        ...
-
-    async def endpoint(self, endpoint_id: str) -> Endpoint | None: ...
-
-    async def disable(self, endpoint_id: str, reason: Disabled, *, now: datetime) -> bool:
-        """Stop posting to it. False where it was disabled already, or is unknown."""
-        ...
-
-
-class EndpointAdmin(EndpointReader, Protocol):
-    """Changes to endpoints by their owner or an operator. Returns the changed endpoint, None if there is none."""
-
-    async def add(self, endpoint: Endpoint) -> None:
-        """Raises `NotKnown` (no such workspace), `TooManyEndpoints`, `UnknownAccount`."""
-        ...
-
-    async def of(self, workspace_id: str | None) -> Sequence[Endpoint]:
-        """The endpoints of one workspace, or all; oldest first."""
-        ...
-
-    async def change(self, endpoint: Endpoint) -> Endpoint | None:
-        """Stores the `ENDPOINT_TERMS` of `endpoint`. Raises `UnknownAccount`."""
-        ...
-
-    async def enable(self, endpoint_id: str) -> Endpoint | None: ...
-
-    async def rotate(self, endpoint_id: str, secret: str, *, previous_until: datetime | None) -> Endpoint | None:
-        """Signs with `secret`, which is sealed. The replaced one also signs until `previous_until`, and older ones until their own
-        time; None ends all of them at once."""
-        ...
-
-    async def remove(self, endpoint_id: str) -> bool:
-        """False where there was none."""
-        ...

@@ -14,7 +14,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
@@ -24,7 +24,7 @@ from forwarder.process.containment import FAULTS, Where, contained
 from forwarder.process.loops import Batcher
 from forwarder.reservation.request import CardDetails, SealedCard
 from forwarder.reservation.submission import Submission
-from forwarder.store.submissions.port import Arrival, CardKey, CardKeys, KeptCard, StoreUnavailable
+from forwarder.store.submissions.port import Arrival, CardKey, KeptCard, StoreUnavailable
 from forwarder.tenancy.cards import (
     CODE_PURPOSE,
     GONE,
@@ -37,9 +37,13 @@ from forwarder.tenancy.cards import (
     open_in_row,
     seal_for_row,
 )
-from forwarder.tenancy.port import Account, CannotOpen, NotBound, SealingKeys, TenancyUnavailable
+from forwarder.tenancy.port import Account, CannotOpen, NotBound, TenancyUnavailable
 from forwarder.tenancy.sealing import KeyWrapper, WrappedKey, is_card_of, of_card
 from forwarder.topics.port import Log
+
+if TYPE_CHECKING:
+    from forwarder.store.submissions.card_keys import CardKeys
+    from forwarder.tenancy.sql.secrets import SealingKeys
 
 _log = structlog.get_logger(__name__)
 
@@ -61,7 +65,7 @@ class CodeGone(CannotOpen):
 class CardVault:
     """Opens, re-seals and destroys cards. Its methods raise `StoreUnavailable` and `TenancyUnavailable`."""
 
-    def __init__(self, keys: CardKeys, sealing_keys: SealingKeys, wrapper: KeyWrapper) -> None:
+    def __init__(self, keys: "CardKeys", sealing_keys: "SealingKeys", wrapper: KeyWrapper) -> None:
         self._keys = keys
         self._sealing_keys = sealing_keys
         self._wrapper = wrapper
@@ -212,8 +216,8 @@ class CardVault:
 class CardParts:
     """The ports to the keys of cards. `refresh` looks up which secret is active."""
 
-    keys: CardKeys
-    sealing_keys: SealingKeys
+    keys: "CardKeys"
+    sealing_keys: "SealingKeys"
     wrapper: KeyWrapper
     refresh: Callable[[], Awaitable[None]]
 

@@ -32,9 +32,9 @@ from forwarder.reservation.outcome import (
 from forwarder.reservation.submission import RequestIds, Submission
 from forwarder.store.engine import Engine, open_engine
 from forwarder.store.lists.overview import Overview
-from forwarder.store.lists.reader import SqlReader
+from forwarder.store.lists.reader import Reader
 from forwarder.store.retention import Purger
-from forwarder.store.submissions.card_keys import SqlCardKeys
+from forwarder.store.submissions.card_keys import CardKeys
 from forwarder.store.submissions.recorder import Recorder
 from forwarder.store.submissions.repairs import StoreRecovery
 from forwarder.tenancy.port import Account
@@ -151,7 +151,7 @@ class House:
             self.log,
             self.topics,
             SETTINGS.group,
-            known=SqlCardKeys(engine).known,
+            known=CardKeys(engine).known,
             store=StoreRecovery(engine),
             vouches=self.ids.vouches,
             purged_before=Purger(engine).purged_before,
@@ -228,7 +228,7 @@ class House:
     async def record_ids(self, engine: Engine) -> dict[str, int]:
         found = {}
         for each in self.submitted:
-            stored = await SqlReader(engine).submission(each.account_id, each.request_id)
+            stored = await Reader(engine).submission(each.account_id, each.request_id)
             if stored is not None:
                 found[each.request_id] = from_json(stored.record)["id"]
         return found

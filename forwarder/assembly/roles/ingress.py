@@ -26,7 +26,7 @@ from forwarder.process.loading import load
 from forwarder.process.loops import forever
 from forwarder.process.supervision import Stop, side_by_side
 from forwarder.settings import Settings
-from forwarder.store.lists.reader import SqlReader
+from forwarder.store.lists.reader import Reader
 from forwarder.tenancy.cards import CardSealer
 from forwarder.tenancy.port import TenancyUnavailable
 from forwarder.tenancy.sealing import NotTrusted
@@ -73,7 +73,7 @@ async def open_ingress(
         access=backend.access,
         sealer=await open_card_sealer(stack, backend, stop),
         ids=await backend.request_ids(),
-        reader=SqlReader(backend.engine),
+        reader=Reader(backend.engine),
         outcomes=outcomes,
         clock=backend.clock,
         can_cancel=lambda account: load(_CAN_CANCEL)(account, backend.clock),

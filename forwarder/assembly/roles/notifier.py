@@ -22,9 +22,9 @@ from forwarder.notifier.api.routes import WebhookApiParts, webhook_routes
 from forwarder.notifier.service import Notifier, NotifierParts
 from forwarder.process.supervision import Stop, side_by_side
 from forwarder.settings import BadSettings, Settings
-from forwarder.store.delivery_queue import SqlDeliveryQueue
+from forwarder.store.delivery_queue import Deliveries
 from forwarder.tenancy.sealing import KeyPairUnsealer
-from forwarder.tenancy.sql.endpoints import SqlEndpoints
+from forwarder.tenancy.sql.endpoints import Endpoints
 from forwarder.webhooks.sender import open_sender
 from forwarder.webhooks.traced import TracedSender
 
@@ -75,8 +75,8 @@ async def open_notifier(stack: AsyncExitStack, backend: Backend) -> Notifier:
     parts = NotifierParts(
         log=backend.log,
         topics=settings.topics,
-        queue=SqlDeliveryQueue(backend.engine),
-        endpoints=SqlEndpoints(backend.engine),
+        queue=Deliveries(backend.engine),
+        endpoints=Endpoints(backend.engine),
         unsealer=KeyPairUnsealer(pairs),
         sender=sender if backend.tracer is None else TracedSender(sender, backend.tracer),
         clock=clock,

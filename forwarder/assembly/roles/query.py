@@ -17,7 +17,7 @@ from forwarder.process.supervision import Stop
 from forwarder.query.parts import QueryParts
 from forwarder.query.routes import query_routes
 from forwarder.settings import Settings
-from forwarder.store.lists.reader import SqlReader
+from forwarder.store.lists.reader import Reader
 from forwarder.topics.outcomes import OutcomeListener
 
 
@@ -36,5 +36,5 @@ async def run_query(settings: Settings, listening: Listening, stop: Stop) -> Non
 async def open_query(backend: Backend, outcomes: OutcomeListener) -> Routes:
     """The routes of the query stage."""
     ids, longest = await backend.request_ids(), backend.settings.environment.max_wait_seconds
-    parts = QueryParts(backend.access, SqlReader(backend.engine), ids, outcomes, backend.clock, longest)
+    parts = QueryParts(backend.access, Reader(backend.engine), ids, outcomes, backend.clock, longest)
     return query_routes(parts)

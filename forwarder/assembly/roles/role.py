@@ -27,7 +27,7 @@ from forwarder.process.supervision import BACKLOG, Stop, side_by_side
 from forwarder.settings import Settings
 from forwarder.store.database import refusals_of
 from forwarder.store.deployment import TELL_SECONDS, ProcessRegister, RunningProcess
-from forwarder.store.lists.reader import SqlReader
+from forwarder.store.lists.reader import Reader
 from forwarder.store.submissions.port import StoreUnavailable, ThrottleState
 from forwarder.tenancy.access import write_uses
 from forwarder.tenancy.limits import RateLimits, exchange_usage
@@ -118,7 +118,7 @@ def store_checks(backend: Backend) -> Mapping[str, Check]:
             counted, refused_at = refusals.count, clock.monotonic()
         return clock.monotonic() - refused_at >= _REFUSED_SECONDS
 
-    ready = SqlReader(backend.engine).ready
+    ready = Reader(backend.engine).ready
     return {"store": ready, "store_writes": writes, "keys_in_step_with_store": backend.has_our_keys}
 
 

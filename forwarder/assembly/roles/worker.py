@@ -25,13 +25,13 @@ from forwarder.pms.registry import registered
 from forwarder.process.supervision import Stop, side_by_side
 from forwarder.settings import Embedded, Settings
 from forwarder.store.rate_loans import SqlLender
-from forwarder.store.submissions.card_keys import SqlCardKeys
+from forwarder.store.submissions.card_keys import CardKeys
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.store.submissions.recorder import Recorder
 from forwarder.tenancy.port import CannotOpen, TenancyUnavailable
 from forwarder.tenancy.sealing import Keyring, KeyWrapper, active_of
 from forwarder.tenancy.sql.grants import SqlGrants
-from forwarder.tenancy.sql.secrets import SqlSealingKeys, SqlSecrets
+from forwarder.tenancy.sql.secrets import SealingKeys, SqlSecrets
 from forwarder.topics.port import LogUnavailable, Publisher
 from forwarder.worker.cards import CardParts
 from forwarder.worker.parts import Lacking, WorkerParts
@@ -142,8 +142,8 @@ def _card_parts(backend: Backend, keyring: Keyring) -> CardParts:
         if active is not None:
             keyring.activate(active.id)
 
-    sealing_keys = SqlSealingKeys(backend.engine, keyring)
-    return CardParts(SqlCardKeys(backend.engine), sealing_keys, KeyWrapper(keyring), refresh)
+    sealing_keys = SealingKeys(backend.engine, keyring)
+    return CardParts(CardKeys(backend.engine), sealing_keys, KeyWrapper(keyring), refresh)
 
 
 def _lacking_of(backend: Backend, check: RecoveryCheck) -> Lacking:

@@ -7,7 +7,7 @@ order. So no submission is dropped if the log or the store lost one that is reme
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from forwarder.ingress.message import NewSubmission
 from forwarder.ingress.publish.idempotency import Receipt, receipt_of
@@ -17,8 +17,11 @@ from forwarder.reservation.duplicates import MAX_SIMILAR, Earlier, NaturalKey, d
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.problems import requests
 from forwarder.reservation.problems.problem import Problem
-from forwarder.store.lists.port import Reader, SimilarSubmission, StoredSubmission
+from forwarder.store.lists.port import SimilarSubmission, StoredSubmission
 from forwarder.store.submissions.port import StoreUnavailable
+
+if TYPE_CHECKING:
+    from forwarder.store.lists.reader import Reader
 
 _MAX_HINTED: Final = 10_000
 
@@ -35,7 +38,7 @@ class RecentSubmissions:
     """The last submissions, `max_remembered` of them at the most and half as many at the least, and every cancellation that came
     while they were remembered."""
 
-    def __init__(self, reader: Reader, max_remembered: int) -> None:
+    def __init__(self, reader: "Reader", max_remembered: int) -> None:
         self._reader = reader
         self._max_cancelled = max_remembered
         self._max_each = max(max_remembered // 2, 1)

@@ -9,15 +9,18 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 from forwarder.ingress.message import NewSubmission
 from forwarder.ingress.problems import key_reused
 from forwarder.process.clock import Clock
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.problems.problem import Problem
-from forwarder.store.lists.port import Reader, StoredSubmission
+from forwarder.store.lists.port import StoredSubmission
 from forwarder.topics.outcomes import OutcomeEvent
+
+if TYPE_CHECKING:
+    from forwarder.store.lists.reader import Reader
 
 
 class Receipt(NamedTuple):
@@ -103,7 +106,7 @@ class IdempotencyCache:
     minutes, and all that are being published. A key that comes again at another process is left for the worker, which ingests only
     the first."""
 
-    def __init__(self, reader: Reader, clock: Clock, max_remembered: int) -> None:
+    def __init__(self, reader: "Reader", clock: Clock, max_remembered: int) -> None:
         self._reader = reader
         self._clock = clock
         self._max_remembered = max_remembered

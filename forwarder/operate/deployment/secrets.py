@@ -12,7 +12,7 @@ import typer
 from forwarder.assembly.backend import Backend, required_secrets
 from forwarder.operate.command import Commands, with_backend
 from forwarder.operate.output import AsJson, Failed, picked, report, say, show_json, show_rows
-from forwarder.store.submissions.card_keys import SqlCardKeys
+from forwarder.store.submissions.card_keys import CardKeys
 from forwarder.store.submissions.port import CardKey
 from forwarder.tenancy.cards import CODE_PURPOSE, NUMBER_PURPOSE
 from forwarder.tenancy.port import CannotOpen
@@ -30,7 +30,7 @@ from forwarder.tenancy.sealing import (
     check_secrets,
     key_id_of,
 )
-from forwarder.tenancy.sql.secrets import SqlSealed, SqlSealingKeys, SqlSecrets
+from forwarder.tenancy.sql.secrets import SealingKeys, SqlSealed, SqlSecrets
 
 _CARDS: Final = "cards"
 
@@ -135,7 +135,7 @@ def _sealed_to(keys: PublicKeys, counts: Mapping[str, Counter[str]]) -> dict[str
 class SealedCardKeys:
     """Implements `Sealed` for the keys of rows' cards."""
 
-    def __init__(self, keys: SqlCardKeys) -> None:
+    def __init__(self, keys: CardKeys) -> None:
         self._keys = keys
 
     async def counts(self) -> Mapping[str, Counter[str]]:
@@ -275,8 +275,8 @@ def _secrets(backend: Backend) -> Secrets:
     held, engine = required_secrets(backend.settings), backend.engine
     sealed: list[Sealed] = [
         SqlSealed(engine),
-        SqlSealingKeys(engine, Keyring(held)),
-        SealedCardKeys(SqlCardKeys(engine)),
+        SealingKeys(engine, Keyring(held)),
+        SealedCardKeys(CardKeys(engine)),
     ]
     return Secrets(SqlSecrets(engine), sealed, held)
 

@@ -15,7 +15,7 @@ from forwarder.oversight.backlog import AccountBacklog, Backlog, Group, GroupLag
 from forwarder.oversight.losses import TopicCheck, TopicLost
 from forwarder.process.clock import Clock, SystemClock
 from forwarder.settings import Settings
-from forwarder.store.audit_trail import SqlAuditTrail
+from forwarder.store.audit_trail import AuditTrail
 from forwarder.store.database import NotPermitted
 from forwarder.store.deployment import BacklogReader, ProcessRegister, RunningProcess
 from forwarder.store.engine import Engine, open_engine
@@ -27,7 +27,7 @@ from forwarder.store.submissions.repairs import Places
 from forwarder.tenancy.port import TenancyUnavailable
 from forwarder.tenancy.sealing import KnownSecret
 from forwarder.tenancy.sql.admin import SqlTenancyAdmin
-from forwarder.tenancy.sql.endpoints import SqlEndpoints
+from forwarder.tenancy.sql.endpoints import Endpoints
 from forwarder.tenancy.sql.secrets import SqlSecrets, load_sealing_keys
 from forwarder.topics.port import Log, LogUnavailable, TopicState
 
@@ -152,7 +152,7 @@ class StatusReader:
         pending = {each.endpoint_id: each for each in work.endpoints}
         endpoints = [
             EndpointStatus(each.id, pending.get(each.id), None if each.enabled else each.disabled_reason)
-            for each in await SqlEndpoints(engine).of(None)
+            for each in await Endpoints(engine).of(None)
             if each.id in pending or (not each.enabled and each.disabled_reason != _BY_HAND)
         ]
         return StoreStatus(
@@ -172,7 +172,7 @@ class StatusReader:
             keys_ending=work.keys_ending,
             secrets=await SqlSecrets(engine).known(),
             sealing_keys=await valid_sealing_keys(engine, self.clock.now()),
-            audit_entries=await SqlAuditTrail(engine).last(),
+            audit_entries=await AuditTrail(engine).last(),
             size_bytes=work.size_bytes,
         )
 

@@ -32,7 +32,7 @@ from forwarder.operate.submissions.settle import settle
 from forwarder.process.clock import iso
 from forwarder.reservation.outcome import Status
 from forwarder.store.deliveries import DeliveryEntry, DeliveryStatus
-from forwarder.store.delivery_queue import SqlDeliveryLog
+from forwarder.store.delivery_queue import Deliveries
 from forwarder.store.lists.port import StoredSubmission, SubmissionSummary
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ class History:
 _NEXT = {Status.PENDING: "next try", Status.IN_DOUBT: "next look-up", Status.CONFIRMED: "cancellation: next try"}
 
 
-async def history_of(request_id: str, overview: "Overview", deliveries: SqlDeliveryLog) -> History | None:
+async def history_of(request_id: str, overview: "Overview", deliveries: Deliveries) -> History | None:
     """The submission with that request id, or the one that it is a duplicate of; None if it was not ingested. Raises
     `StoreUnavailable`."""
     found = await overview.find(request_id)
@@ -179,7 +179,7 @@ def _search(backend: Backend) -> SubmissionSearch:
 
 def show(request_id: RequestId, as_json: AsJson = False) -> None:
     """Show one submission: its history, try by try, and what comes next; with --json also its record."""
-    found = with_backend(lambda backend: history_of(request_id, backend.overview, SqlDeliveryLog(backend.engine)))
+    found = with_backend(lambda backend: history_of(request_id, backend.overview, Deliveries(backend.engine)))
     if found is None:
         raise not_found(request_id)
     if as_json:

@@ -25,7 +25,7 @@ from forwarder.store.lists.port import (
     SubmissionFilter,
     SubmissionSummary,
 )
-from forwarder.store.lists.reader import SqlReader
+from forwarder.store.lists.reader import Reader
 from forwarder.store.lists.statements import of_each
 from forwarder.store.sql import (
     BATCH,
@@ -77,7 +77,7 @@ class Overview:
 
     def __init__(self, engine: AsyncEngine) -> None:
         self._database = Database(engine)
-        self._reader = SqlReader(engine)
+        self._reader = Reader(engine)
 
     async def find(self, request_id: str) -> tuple[SubmissionSummary, StoredSubmission] | None:
         """The submission with that request id, or the one that it is a duplicate of, of any account."""

@@ -12,7 +12,7 @@ filters are checked on these rows, and rows that they drop were read in vain. So
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final, Literal
 
 from forwarder.reservation.cancellation import Cancellation
 from forwarder.reservation.evidence import NOTHING_SENT, Evidence
@@ -94,43 +94,6 @@ class Page:
     current: int
     previous: int | None
     next: int | None
-
-
-class Reader(Protocol):
-    """Reads one integration account at a time."""
-
-    async def submission(self, account_id: str, request_id: str) -> StoredSubmission | None:
-        """The submission with that request id, or the original if it is a duplicate: then with the original's request id, and the
-        duplicate's own fingerprint."""
-        ...
-
-    async def submissions(self, account_id: str, request_ids: Collection[str]) -> Mapping[str, StoredSubmission]:
-        """The known submissions among these request ids, as `submission` returns them, in one read. A record larger than its
-        share of a MiB is left out: it is empty."""
-        ...
-
-    async def similar(self, account_id: str, stay_key: str) -> Sequence[SimilarSubmission]:
-        """Some of the account's submissions for that stay and guest (`NaturalKey.stay`) that have or may have a reservation."""
-        ...
-
-    async def reservation(self, account_id: str, reservation_id: int) -> StoredSubmission | None:
-        """The submission whose record has that id."""
-        ...
-
-    async def page(
-        self, account_id: str, *, cursor: int, limit: int, filters: Filters = DEFAULT_FILTERS, order: Order = "asc"
-    ) -> Page:
-        """The page of `limit` records that starts at `cursor` (1 for the first page), among those that `filters` select. It
-        ends early, with `next` set, before it would exceed a MiB; the first record is always on it.
-
-        Following `next` shows each record that matched from the first page to the last exactly once, even if records are added or
-        changed meanwhile. A record that starts to match behind the reader is not shown, because its status changes.
-        """
-        ...
-
-    async def ready(self) -> bool:
-        """Whether a read would probably succeed now. Never raises."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

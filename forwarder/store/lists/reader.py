@@ -129,8 +129,8 @@ _SIMILAR: Final = (
 _PROBE: Final = sa.select(_ONE).select_from(reservations).limit(_ONE)
 
 
-class SqlReader:
-    """`Reader` on PostgreSQL or SQLite."""
+class Reader:
+    """Reads one integration account at a time. Raises `StoreUnavailable`."""
 
     def __init__(self, engine: AsyncEngine) -> None:
         self._database = Database(engine)
@@ -142,9 +142,13 @@ class SqlReader:
         self._pages: dict[tuple[ListShape, bool], Lookup] = {}
 
     async def submission(self, account_id: str, request_id: str) -> StoredSubmission | None:
+        """The submission with that request id, or the original if it is a duplicate: then with the original's request id, and the
+        duplicate's own fingerprint."""
         return await self._stored(self._by_request_id, {"account_id": account_id, "request_id": request_id})
 
     async def submissions(self, account_id: str, request_ids: Collection[str]) -> Mapping[str, StoredSubmission]:
+        """The known submissions among these request ids, as `submission` returns them, in one read. A record larger than its
+        share of a MiB is left out: it is empty."""
         several = len(request_ids) > 1
         parameters = {
             "account_id": account_id,
@@ -154,6 +158,7 @@ class SqlReader:
         return {row.asked_as: _stored(row) for row in await self._by_request_ids(parameters)}
 
     async def similar(self, account_id: str, stay_key: str) -> Sequence[SimilarSubmission]:
+        """Some of the account's submissions for that stay and guest (`NaturalKey.stay`) that have or may have a reservation."""
         return [
             SimilarSubmission(
                 row.request_id,
@@ -168,11 +173,18 @@ class SqlReader:
         ]
 
     async def reservation(self, account_id: str, reservation_id: int) -> StoredSubmission | None:
+        """The submission whose record has that id."""
         return await self._stored(self._by_id, {"account_id": account_id, "id": reservation_id})
 
     async def page(
         self, account_id: str, *, cursor: int, limit: int, filters: Filters = DEFAULT_FILTERS, order: Order = "asc"
     ) -> Page:
+        """The page of `limit` records that starts at `cursor` (1 for the first page), among those that `filters` select. It
+        ends early, with `next` set, before it would exceed a MiB; the first record is always on it.
+
+        Following `next` shows each record that matched from the first page to the last exactly once, even if records are added or
+        changed meanwhile. A record that starts to match behind the reader is not shown, because its status changes.
+        """
         # Rows that may make the page too large come without their large values. Few pages have any: these are read again, and
         # no more of them than fit.
         shape, whole_up_to = shape_of(filters, order), MAX_PAGE_BYTES // limit
@@ -204,6 +216,7 @@ class SqlReader:
         return Page(records[:shown], cursor, others.previous, others.next)
 
     async def ready(self) -> bool:
+        """Whether a read would probably succeed now. Never raises."""
         try:
             await self._probe({})
         except StoreUnavailable:

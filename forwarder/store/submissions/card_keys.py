@@ -33,17 +33,19 @@ def _values(key: CardKey) -> dict[str, Any]:
     return {name: getattr(key, name) for name in _COLUMNS}
 
 
-class SqlCardKeys:
-    """`CardKeys` on PostgreSQL or SQLite."""
+class CardKeys:
+    """Every method is one transaction and raises `StoreUnavailable`. Destroyed keys cannot be recovered."""
 
     def __init__(self, engine: AsyncEngine) -> None:
         self._database = Database(engine)
 
     async def known(self, request_ids: Collection[str]) -> Collection[str]:
+        """The submissions among these that were ingested, also as duplicates: their cards are not needed again."""
         rows = await self._database.read(_known(), {BATCH: key_batch("request_id", request_ids)})
         return {row.request_id for row in rows}
 
     async def take(self, request_ids: Collection[str]) -> Mapping[str, CardKey]:
+        """The existing keys. Destroys the stored keys of security codes, so that only the caller has them."""
         batch = {BATCH: key_batch("request_id", request_ids)}
         async with self._database.transaction() as connection:
             rows = (await connection.execute(select(card_keys).where(_of_the_batch()), batch)).all()
@@ -52,6 +54,7 @@ class SqlCardKeys:
         return {row.request_id: _card_key(row) for row in rows}
 
     async def put_back(self, key: CardKey) -> None:
+        """The security code's, which surely was not used, if the rest is still there."""
         back = update(card_keys).where(_row.request_id == key.request_id, _row.secret_id == key.secret_id)
         await self._database.run(back.values(code_key=key.code_key))
 
@@ -84,13 +87,16 @@ class SqlCardKeys:
         return bool(await self._database.run(changed))
 
     async def sealing_keys(self) -> Collection[str]:
+        """The ids of the topic's keys that cards of rows are still sealed to."""
         rows = await self._database.read(select(_row.sealing_key).where(~_OWN).distinct())
         return [row.sealing_key for row in rows]
 
     async def sealed_to(self, sealing_key: str, *, limit: int) -> Sequence[KeptCard]:
+        """Cards that are still sealed to this one of the topic's keys."""
         return await self._kept(_row.sealing_key == sealing_key, limit)
 
     async def kept(self, request_id: str) -> KeptCard | None:
+        """A row's card as it is now; None where its keys were destroyed."""
         return next(iter(await self._kept(_row.request_id == request_id, 1)), None)
 
     async def _kept(self, condition: ColumnElement[bool], limit: int) -> Sequence[KeptCard]:
@@ -104,6 +110,8 @@ class SqlCardKeys:
         return [KeptCard(row.request_id, row.account_id, card, row.expires_at) for row, card in found if card]
 
     async def reseal(self, request_id: str, card: SealedCard, key: CardKey | None) -> None:
+        """Replaces a row's card that is still sealed to a key of the topic by `card` and its own keys, None if it needs none. Does
+        nothing if the row has its own keys already, or has ended."""
         waiting = (_row.request_id == request_id, ~_OWN)
         change = delete(card_keys) if key is None else update(card_keys).values(_values(key))
         # A row that has ended meanwhile gets no card back.
@@ -113,6 +121,7 @@ class SqlCardKeys:
                 await connection.execute(kept.values(card=to_json(card_row(card)).decode()))
 
     async def sweep(self, *, now: datetime) -> int:
+        """Destroy what has expired, or has no row under way; how many there were."""
         open_row = exists().where(reservations.c.request_id == _row.request_id, reservations.c.status.in_(_PENDING))
         useless = delete(card_keys).where(or_(_row.expires_at <= now, ~open_row))
         return len(await self._database.run(useless.returning(_row.request_id)))

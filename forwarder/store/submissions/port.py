@@ -7,11 +7,11 @@ Exception
 
 The store translates its drivers' errors into these in one place, `store.database`."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from msgspec import Struct
 
@@ -302,46 +302,6 @@ class OutboxEvent(Struct, frozen=True):
     dead_letter: DeadLetter | None = None
     in_turn: bool = False
     faults: int = 0
-
-
-class CardKeys(Protocol):
-    """The keys of rows' cards. Every method is one transaction and raises `StoreUnavailable`. Destroyed keys cannot be
-    recovered."""
-
-    async def known(self, request_ids: Collection[str]) -> Collection[str]:
-        """The submissions among these that were ingested, also as duplicates: their cards are not needed again."""
-        ...
-
-    async def take(self, request_ids: Collection[str]) -> Mapping[str, CardKey]:
-        """The existing keys. Destroys the stored keys of security codes, so that only the caller has them."""
-        ...
-
-    async def put_back(self, key: CardKey) -> None:
-        """The security code's, which surely was not used, if the rest is still there."""
-        ...
-
-    async def destroy(self, request_ids: Collection[str]) -> None: ...
-
-    async def sealing_keys(self) -> Collection[str]:
-        """The ids of the topic's keys that cards of rows are still sealed to."""
-        ...
-
-    async def sealed_to(self, sealing_key: str, *, limit: int) -> Sequence[KeptCard]:
-        """Cards that are still sealed to this one of the topic's keys."""
-        ...
-
-    async def kept(self, request_id: str) -> KeptCard | None:
-        """A row's card as it is now; None where its keys were destroyed."""
-        ...
-
-    async def reseal(self, request_id: str, card: SealedCard, key: CardKey | None) -> None:
-        """Replaces a row's card that is still sealed to a key of the topic by `card` and its own keys, None if it needs none. Does
-        nothing if the row has its own keys already, or has ended."""
-        ...
-
-    async def sweep(self, *, now: datetime) -> int:
-        """Destroy what has expired, or has no row under way; how many there were."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

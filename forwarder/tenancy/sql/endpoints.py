@@ -29,16 +29,19 @@ _ENDPOINT = (*(_row[field.name] for field in fields(Endpoint) if field.name != "
 and clears it to end all."""
 
 
-class SqlEndpoints:
-    """`EndpointAdmin`."""
+class Endpoints:
+    """Customers' webhook endpoints, never cached: a change takes effect at once. Changes return the changed endpoint, None if
+    there is none. Raises `TenancyUnavailable`."""
 
     def __init__(self, engine: AsyncEngine) -> None:
         self._engine = engine
 
     async def any_enabled(self) -> bool:
+        """Whether any workspace has an enabled endpoint."""
         return bool(await self._all(select(*_ENDPOINT).where(_row.enabled).limit(1)))
 
     async def enabled_of(self, workspace_ids: Collection[str]) -> Sequence[Endpoint]:
+        """The enabled endpoints of these workspaces."""
         wanted = select(*_ENDPOINT).where(_row.workspace_id.in_(workspace_ids), _row.enabled)
         return await self._all(wanted) if workspace_ids else ()
 
@@ -50,12 +53,14 @@ class SqlEndpoints:
         return found[0] if found else None
 
     async def disable(self, endpoint_id: str, reason: Disabled, *, now: datetime) -> bool:
+        """Stop posting to it. False where it was disabled already, or is unknown."""
         values = {"enabled": False, "disabled_reason": reason.value, "disabled_at": now}
         disabled = update(table).where(_row.id == endpoint_id, _row.enabled).values(values)
         async with transaction(self._engine, writes=True) as connection:
             return (await connection.execute(disabled)).rowcount == 1
 
     async def add(self, endpoint: Endpoint) -> None:
+        """Raises `NotKnown` (no such workspace), `TooManyEndpoints`, `UnknownAccount`."""
         workspace = select(workspaces.c.id).where(workspaces.c.id == endpoint.workspace_id)
         count = select(func.count()).where(_row.workspace_id == endpoint.workspace_id)
         async with transaction(self._engine, writes=True) as connection:
@@ -70,10 +75,12 @@ class SqlEndpoints:
             await connection.execute(insert(table).values(values))
 
     async def of(self, workspace_id: str | None) -> Sequence[Endpoint]:
+        """The endpoints of one workspace, or all; oldest first."""
         wanted = select(*_ENDPOINT).order_by(_row.created_at, _row.id)
         return await self._all(wanted if workspace_id is None else wanted.where(_row.workspace_id == workspace_id))
 
     async def change(self, endpoint: Endpoint) -> Endpoint | None:
+        """Stores the `ENDPOINT_TERMS` of `endpoint`. Raises `UnknownAccount`."""
         values = {name: getattr(endpoint, name) for name in ENDPOINT_TERMS}
         async with transaction(self._engine, writes=True) as connection:
             await _require_accounts(connection, endpoint)
@@ -85,6 +92,8 @@ class SqlEndpoints:
             return await _changed(connection, update(table).where(_row.id == endpoint_id).values(values))
 
     async def rotate(self, endpoint_id: str, secret: str, *, previous_until: datetime | None) -> Endpoint | None:
+        """Signs with `secret`, which is sealed. The replaced one also signs until `previous_until`, and older ones until their own
+        time; None ends all of them at once."""
         earlier = _earlier.endpoint_id == endpoint_id
         longest = select(_earlier.secret).where(earlier).order_by(_earlier.until.desc(), _earlier.secret)
         async with transaction(self._engine, writes=True) as connection:
@@ -108,6 +117,7 @@ class SqlEndpoints:
             return await _changed(connection, changed)
 
     async def remove(self, endpoint_id: str) -> bool:
+        """False where there was none."""
         async with transaction(self._engine, writes=True) as connection:
             return (await connection.execute(delete(table).where(_row.id == endpoint_id))).rowcount == 1
 

@@ -244,8 +244,9 @@ _PUBLIC = (_row.key_id, _row.public_key, _row.not_before, _row.not_after, _row.v
 """The columns that an ingress may read."""
 
 
-class SqlSealingKeys:
-    """`SealingKeys` on PostgreSQL or SQLite, for those who hold the secrets."""
+class SealingKeys:
+    """The short-lived keys that cards are sealed to on the topic, for workers and operators, who hold the secrets. Raises
+    `TenancyUnavailable`."""
 
     def __init__(self, engine: AsyncEngine, keyring: Keyring) -> None:
         self._engine = engine
@@ -253,6 +254,7 @@ class SqlSealingKeys:
         self._wrapper = KeyWrapper(keyring)
 
     async def publish(self, *, now: datetime) -> int:
+        """Make those of the next days, as far as they are missing; how many."""
         first = now.replace(minute=0, second=0, microsecond=0)
         hours = [first + HOUR * number for number in range(AHEAD // HOUR + 1)]
         async with transaction(self._engine, writes=False) as connection:
@@ -267,6 +269,7 @@ class SqlSealingKeys:
         return len(missing)
 
     async def private_key(self, key_id: str) -> bytes | None:
+        """The private key; None if it was destroyed, or never existed. Raises `CannotOpen` if this process lacks its secret."""
         wanted = select(_row.secret_id, _row.private_key).where(_row.key_id == key_id)
         async with transaction(self._engine, writes=False) as connection:
             row = (await connection.execute(wanted)).one_or_none()
@@ -275,6 +278,8 @@ class SqlSealingKeys:
         return self._wrapper.unwrap(WrappedKey(row.secret_id, row.private_key), _purpose(key_id))
 
     async def ended(self, *, now: datetime) -> Mapping[str, Mapping[int, int] | None]:
+        """The expired keys that are not destroyed yet, by id; and the end offsets of the partitions noted after their expiry, None
+        if not noted yet."""
         wanted = select(_row.key_id, _row.ends).where(_row.not_after <= _seconds(now - MARGIN))
         async with transaction(self._engine, writes=False) as connection:
             rows = (await connection.execute(wanted)).all()

@@ -13,7 +13,7 @@ from forwarder.operate.submissions.settle import NotInDoubt, Repair
 from forwarder.oversight.audit import Actor, Audit, acting_as
 from forwarder.oversight.tenancy import AuditedTenancy
 from forwarder.store.audit import AuditEntry, AuditFilter, AuditResult, NewEntry
-from forwarder.store.audit_trail import SqlAuditTrail
+from forwarder.store.audit_trail import AuditTrail
 from forwarder.store.submissions.repairs import Repairs
 from forwarder.store.tables import audit as table
 from forwarder.store.tables import audit_head
@@ -27,12 +27,12 @@ EVERY = AuditFilter()
 
 
 @pytest.fixture
-def trail(engine: AsyncEngine) -> SqlAuditTrail:
-    return SqlAuditTrail(engine)
+def trail(engine: AsyncEngine) -> AuditTrail:
+    return AuditTrail(engine)
 
 
 @pytest.fixture
-def audit(trail: SqlAuditTrail) -> Audit:
+def audit(trail: AuditTrail) -> Audit:
     return Audit(trail, ManualClock())
 
 
@@ -41,12 +41,12 @@ def tenancy(engine: AsyncEngine, audit: Audit) -> AuditedTenancy:
     return AuditedTenancy(SqlTenancyAdmin(engine), audit)
 
 
-async def entries(trail: SqlAuditTrail) -> Sequence[AuditEntry]:
+async def entries(trail: AuditTrail) -> Sequence[AuditEntry]:
     return [*reversed(await trail.entries(EVERY, before=None, limit=1000))]
 
 
 async def test_each_change_of_a_tenant_says_who_did_it_from_where_and_to_what(
-    tenancy: AuditedTenancy, trail: SqlAuditTrail
+    tenancy: AuditedTenancy, trail: AuditTrail
 ) -> None:
     with acting_as(ANNA):
         await tenancy.add_workspace("ws-1")
@@ -77,7 +77,7 @@ async def test_each_change_of_a_tenant_says_who_did_it_from_where_and_to_what(
 
 
 async def test_what_cannot_be_audited_is_not_done(
-    engine: AsyncEngine, tenancy: AuditedTenancy, trail: SqlAuditTrail
+    engine: AsyncEngine, tenancy: AuditedTenancy, trail: AuditTrail
 ) -> None:
     await tenancy.add_workspace("ws-1")
     key, _ = await tenancy.add_key("ws-1")
@@ -96,7 +96,7 @@ async def test_what_cannot_be_audited_is_not_done(
 
 
 async def test_what_changes_nothing_is_not_audited_as_done(
-    engine: AsyncEngine, audit: Audit, trail: SqlAuditTrail
+    engine: AsyncEngine, audit: Audit, trail: AuditTrail
 ) -> None:
     with pytest.raises(NotInDoubt):
         await Repair(Repairs(engine), ManualClock(), audit).reject("rsv_unknown", "Maria Gonzalez says no")
@@ -105,7 +105,7 @@ async def test_what_changes_nothing_is_not_audited_as_done(
     assert "Maria" not in repr(entry)
 
 
-async def test_what_goes_to_the_log_is_audited_before(audit: Audit, trail: SqlAuditTrail) -> None:
+async def test_what_goes_to_the_log_is_audited_before(audit: Audit, trail: AuditTrail) -> None:
     async with audit.request("submission.cancel", target="rsv_1"):
         assert [each.result for each in await entries(trail)] == ["requested"]
     with pytest.raises(ZeroDivisionError):
@@ -118,13 +118,13 @@ async def test_what_goes_to_the_log_is_audited_before(audit: Audit, trail: SqlAu
     ]
 
 
-async def test_concurrent_appends_are_numbered_without_a_gap(tenancy: AuditedTenancy, trail: SqlAuditTrail) -> None:
+async def test_concurrent_appends_are_numbered_without_a_gap(tenancy: AuditedTenancy, trail: AuditTrail) -> None:
     await asyncio.gather(*(tenancy.add_workspace(f"ws-{number}") for number in range(20)))
     assert [each.number for each in await entries(trail)] == [*range(1, 21)]
     assert await trail.last() == 20
 
 
-async def test_entries_are_listed_newest_first_by_pages_and_filters(trail: SqlAuditTrail) -> None:
+async def test_entries_are_listed_newest_first_by_pages_and_filters(trail: AuditTrail) -> None:
     clock = ManualClock()
     for number in range(6):
         actor, action = ("anna", "key.add") if number % 2 else ("ben", "keyring.open")
@@ -144,7 +144,7 @@ async def test_entries_are_listed_newest_first_by_pages_and_filters(trail: SqlAu
         assert [each.number for each in await trail.entries(filters, before=None, limit=9)] == numbers
 
 
-async def test_a_process_that_still_chains_entries_can_go_on(engine: AsyncEngine, trail: SqlAuditTrail) -> None:
+async def test_a_process_that_still_chains_entries_can_go_on(engine: AsyncEngine, trail: AuditTrail) -> None:
     """As the version before does, during a rolling upgrade: it reads the head's hash, and writes hashes."""
     await _five(trail)
     async with engine.begin() as connection:
@@ -161,7 +161,7 @@ async def test_a_process_that_still_chains_entries_can_go_on(engine: AsyncEngine
     "statement", ["UPDATE audit SET actor = 'nobody'", "DELETE FROM audit WHERE number = 1", "TRUNCATE audit"]
 )
 async def test_the_database_refuses_to_change_or_delete_entries(
-    engine: AsyncEngine, trail: SqlAuditTrail, statement: str
+    engine: AsyncEngine, trail: AuditTrail, statement: str
 ) -> None:
     await _five(trail)
     if engine.dialect.name == "sqlite" and statement.startswith("TRUNCATE"):
@@ -172,6 +172,6 @@ async def test_the_database_refuses_to_change_or_delete_entries(
     assert len(await entries(trail)) == 5
 
 
-async def _five(trail: SqlAuditTrail) -> None:
+async def _five(trail: AuditTrail) -> None:
     for number in range(5):
         await trail.append(NewEntry(ManualClock().now(), "operator", "anna", "h", f"key.{number}", AuditResult.DONE))

@@ -12,7 +12,7 @@ from forwarder.oversight.audit import Audit
 from forwarder.process.clock import iso
 from forwarder.reservation.outcome import Status
 from forwarder.store.audit import AuditFilter
-from forwarder.store.audit_trail import SqlAuditTrail
+from forwarder.store.audit_trail import AuditTrail
 from forwarder.store.lists.overview import Overview
 from forwarder.store.submissions.recorder import Recorder
 from forwarder.store.submissions.repairs import Repairs
@@ -24,7 +24,7 @@ SOON = LATER - timedelta(minutes=1)
 
 
 async def test_waiting_submissions_are_made_due_once(engine: AsyncEngine) -> None:
-    recorder, overview, trail = Recorder(engine), Overview(engine), SqlAuditTrail(engine)
+    recorder, overview, trail = Recorder(engine), Overview(engine), AuditTrail(engine)
     await lease(recorder, "w1")
     works = await recorder.ingest("w1", arrivals(range(1, 4)), now=SOON)
     await recorder.record("w1", [], [postponed(work) for work in works[:2]])
@@ -44,7 +44,7 @@ async def test_waiting_submissions_are_made_due_once(engine: AsyncEngine) -> Non
 
 
 async def test_a_file_settles_what_is_in_doubt_and_a_second_time_nothing(engine: AsyncEngine) -> None:
-    recorder, overview, trail = Recorder(engine), Overview(engine), SqlAuditTrail(engine)
+    recorder, overview, trail = Recorder(engine), Overview(engine), AuditTrail(engine)
     await lease(recorder, "w1")
     works = await recorder.ingest("w1", arrivals(range(1, 4)), now=SOON)
     doubts = [replace(final(work, status=Status.IN_DOUBT), pms_reservation_id=None) for work in works[:2]]

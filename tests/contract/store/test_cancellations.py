@@ -14,7 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from forwarder.reservation.cancellation import CancellationRequest, CancellationStatus
 from forwarder.reservation.outcome import Status
 from forwarder.store.lists.port import StoredSubmission
-from forwarder.store.lists.reader import SqlReader
+from forwarder.store.lists.reader import Reader
 from forwarder.store.submissions.port import CancellationArrival, NotedCancellation, NotedOn, PmsReservation, Work
 from forwarder.store.submissions.recorder import Recorder
 from forwarder.store.submissions.repairs import Repairs
@@ -82,7 +82,7 @@ async def claimed(recorder: Recorder, *, at: Any = LATER) -> Sequence[Work]:
 
 
 async def stored(engine: AsyncEngine, number: int = 1) -> StoredSubmission:
-    found = await SqlReader(engine).submission("acc", submission(number).request_id)
+    found = await Reader(engine).submission("acc", submission(number).request_id)
     assert found is not None
     return found
 

@@ -15,7 +15,7 @@ from forwarder.reservation.cancellation import CancellationRequest
 from forwarder.reservation.duplicates import NaturalKey
 from forwarder.reservation.outcome import Status
 from forwarder.store.lists.overview import Overview
-from forwarder.store.lists.reader import SqlReader
+from forwarder.store.lists.reader import Reader
 from forwarder.store.submissions.port import Arrival, CancellationArrival, ConflictingBody, Duplicate, Work
 from forwarder.store.submissions.recorder import Recorder
 from forwarder.store.submissions.repairs import Repairs
@@ -36,8 +36,8 @@ async def recorder(engine: AsyncEngine) -> Recorder:
 
 
 @pytest.fixture
-def reader(engine: AsyncEngine) -> SqlReader:
-    return SqlReader(engine)
+def reader(engine: AsyncEngine) -> Reader:
+    return Reader(engine)
 
 
 def sent(
@@ -95,9 +95,7 @@ async def count(engine: AsyncEngine, table: Any = reservations) -> int:
         return int(await connection.scalar(select(func.count()).select_from(table)) or 0)
 
 
-async def test_what_is_sent_again_is_the_earlier_one(
-    recorder: Recorder, reader: SqlReader, engine: AsyncEngine
-) -> None:
+async def test_what_is_sent_again_is_the_earlier_one(recorder: Recorder, reader: Reader, engine: AsyncEngine) -> None:
     assert (await ingest(recorder, sent(1))).new == [request_id(1)]
     again = await ingest(recorder, sent(2, at=NOW + INSIDE))
     assert (again.new, again.repeated) == ([], {request_id(2): request_id(1)})
@@ -169,7 +167,7 @@ async def test_a_transaction_is_the_same_at_any_time(recorder: Recorder, status:
 
 
 async def test_what_the_log_delivers_again_stays_what_it_was(
-    recorder: Recorder, reader: SqlReader, engine: AsyncEngine
+    recorder: Recorder, reader: Reader, engine: AsyncEngine
 ) -> None:
     (first,) = (await ingest(recorder, sent(1), sent(2))).works
     await end(recorder, first, Status.REJECTED)
@@ -216,7 +214,7 @@ async def test_workers_who_ingest_the_same_at_once_book_once(engine: AsyncEngine
 
 
 async def test_a_replay_in_whose_place_another_was_sent_is_refused(
-    recorder: Recorder, reader: SqlReader, engine: AsyncEngine
+    recorder: Recorder, reader: Reader, engine: AsyncEngine
 ) -> None:
     (first,) = (await ingest(recorder, sent(1))).works
     await end(recorder, first, Status.FAILED)
@@ -252,7 +250,7 @@ def cancellation(number: int, at: datetime = LATER) -> CancellationArrival:
     )
 
 
-async def test_who_cancels_a_duplicate_cancels_what_it_repeats(recorder: Recorder, reader: SqlReader) -> None:
+async def test_who_cancels_a_duplicate_cancels_what_it_repeats(recorder: Recorder, reader: Reader) -> None:
     await ingest(recorder, sent(1), sent(2))
     noted = await recorder.request_cancellations([cancellation(2)], now=LATER)
     assert {name: on.request_id for name, on in noted.items()} == {
@@ -265,9 +263,7 @@ async def test_who_cancels_a_duplicate_cancels_what_it_repeats(recorder: Recorde
 
 
 @pytest.mark.parametrize("together", [False, True])
-async def test_so_does_who_cancels_it_before_it_is_ingested(
-    recorder: Recorder, reader: SqlReader, together: bool
-) -> None:
+async def test_so_does_who_cancels_it_before_it_is_ingested(recorder: Recorder, reader: Reader, together: bool) -> None:
     await recorder.request_cancellations([cancellation(2)], now=LATER)
     both = [sent(1), sent(2)]
     for batch in [both] if together else [both[:1], both[1:]]:
@@ -308,7 +304,7 @@ def own(number: int, same: str, **how: Any) -> Arrival:
 
 @pytest.mark.parametrize("together", [False, True])
 async def test_another_body_is_a_reservation_of_its_own_that_names_the_others(
-    recorder: Recorder, reader: SqlReader, together: bool
+    recorder: Recorder, reader: Reader, together: bool
 ) -> None:
     sending = [own(1, "a"), own(2, "b"), own(3, "a"), own(4, "c", keyed=True)]
     batches = [sending] if together else [[each] for each in sending]
@@ -332,7 +328,7 @@ async def test_what_stands_no_more_is_not_similar(recorder: Recorder) -> None:
 
 
 async def test_a_reader_finds_what_is_similar_and_whether_its_cancellation_failed(
-    recorder: Recorder, reader: SqlReader
+    recorder: Recorder, reader: Reader
 ) -> None:
     works = (await ingest(recorder, own(1, "a"), own(2, "b"), own(3, "c"), own(4, "d"))).works
     await recorder.request_cancellations([cancellation(number) for number in (2, 3)], now=LATER)
@@ -376,7 +372,7 @@ async def test_a_row_of_the_release_before_is_recognised_as_that_did(recorder: R
 
 
 @pytest.mark.parametrize("together", [False, True])
-async def test_another_body_under_one_id_ends_visibly(recorder: Recorder, reader: SqlReader, together: bool) -> None:
+async def test_another_body_under_one_id_ends_visibly(recorder: Recorder, reader: Reader, together: bool) -> None:
     first = sent(1, keyed=True)
     other = replace(
         first, submission=replace(first.submission, fingerprint="f" * 32, accepted_at=NOW + timedelta(minutes=1))
@@ -394,7 +390,7 @@ async def test_another_body_under_one_id_ends_visibly(recorder: Recorder, reader
     assert await reader.submission("acc", request_id(1)) == shown
 
 
-async def test_so_does_one_whose_key_turned_out_to_be_a_duplicate(recorder: Recorder, reader: SqlReader) -> None:
+async def test_so_does_one_whose_key_turned_out_to_be_a_duplicate(recorder: Recorder, reader: Reader) -> None:
     second = sent(2, keyed=True)
     await ingest(recorder, sent(1), second)
     other = replace(second, submission=replace(second.submission, fingerprint="f" * 32))

@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from sqlalchemy import Connection, MetaData, inspect, text
@@ -16,7 +15,6 @@ from forwarder.store.engine import UnusableDatabase, open_engine
 from forwarder.store.migrate import (
     HEAD,
     NotMigrated,
-    alembic_config,
     is_current,
     known_revisions,
     migrate,
@@ -127,17 +125,6 @@ async def test_a_database_that_a_newer_version_migrated_will_do(engine: AsyncEng
 async def test_a_database_that_is_away_is_an_outage() -> None:
     with pytest.raises(StoreUnavailable):
         await migrate(NOBODY_LISTENS)
-
-
-async def test_everything_can_be_taken_back(engine: AsyncEngine) -> None:
-    def go_back(connection: Connection) -> list[str]:
-        config = alembic_config()
-        config.attributes |= {"connection": connection, "applied": []}
-        command.downgrade(config, "base")
-        return inspect(connection).get_table_names()
-
-    async with engine.begin() as connection:
-        assert await connection.run_sync(go_back) == ["alembic_version"]
 
 
 async def test_a_database_that_cannot_hold_every_name_gets_no_tables(postgres_url: str) -> None:

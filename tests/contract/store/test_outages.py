@@ -13,7 +13,7 @@ from sqlalchemy import make_url, text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.store.engine import UnusableDatabase, open_engine
-from forwarder.store.lists.reader import SqlReader
+from forwarder.store.lists.reader import Reader
 from forwarder.store.migrate import migrate
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.store.submissions.recorder import Recorder
@@ -66,7 +66,7 @@ async def own_engine(server: PostgresServer) -> AsyncIterator[AsyncEngine]:
 async def test_a_restart_of_postgresql_goes_unnoticed_between_two_calls(
     server: PostgresServer, own_engine: AsyncEngine
 ) -> None:
-    recorder, reader = Recorder(own_engine), SqlReader(own_engine)
+    recorder, reader = Recorder(own_engine), Reader(own_engine)
     await asyncio.gather(use(recorder, 1), reader.ready(), recorder.backlog(now=NOW))
     await asyncio.to_thread(server.restart)
     await asyncio.gather(use(recorder, 2), recorder.backlog(now=NOW), recorder.take_over([], now=NOW))
@@ -74,7 +74,7 @@ async def test_a_restart_of_postgresql_goes_unnoticed_between_two_calls(
 
 
 async def test_postgresql_killed_and_brought_back(server: PostgresServer, own_engine: AsyncEngine) -> None:
-    recorder, reader = Recorder(own_engine), SqlReader(own_engine)
+    recorder, reader = Recorder(own_engine), Reader(own_engine)
     await use(recorder, 1)
     await asyncio.to_thread(server.kill)
     with pytest.raises(StoreUnavailable):
@@ -156,7 +156,7 @@ async def test_a_file_that_another_process_writes_for_too_long(sqlite_engine: As
     other.execute("BEGIN IMMEDIATE")
     with pytest.raises(StoreUnavailable, match="locked"):
         await use(recorder, 1)
-    assert await SqlReader(sqlite_engine).ready()
+    assert await Reader(sqlite_engine).ready()
     other.execute("COMMIT")
     other.close()
     await use(recorder, 1)

@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.submission import Submission
-from forwarder.store.lists.reader import SqlReader
+from forwarder.store.lists.reader import Reader
 from forwarder.store.submissions.port import StoreUnavailable, Work
 from forwarder.store.submissions.recorder import Recorder
 from tests.support.store.stored import (
@@ -56,7 +56,7 @@ async def test_an_outcome_is_recorded_with_its_event(
     kept = await row(engine, works[0].id)
     assert (kept["status"], kept["leased_by"], kept["due_at"], kept["pushing"]) == ("CONFIRMED", None, None, False)
     assert (kept["pms_reservation_id"], kept["problem"], kept["revision"]) == ("pms-1", None, 1)
-    stored = await SqlReader(engine).reservation("acc", works[0].record_id)
+    stored = await Reader(engine).reservation("acc", works[0].record_id)
     assert stored is not None
     assert from_json(stored.record) == outcome.record
     assert list(from_json(stored.record)) == list(outcome.record)
@@ -78,7 +78,7 @@ async def test_a_final_outcome_leaves_no_card(recorder: Recorder, works: list[Wo
 async def test_a_problem_is_kept(recorder: Recorder, works: list[Work], engine: AsyncEngine, status: Status) -> None:
     outcome = final(works[0], status=status)
     await recorder.record("w1", [outcome], [])
-    stored = await SqlReader(engine).submission("acc", works[0].submission.request_id)
+    stored = await Reader(engine).submission("acc", works[0].submission.request_id)
     assert stored is not None
     assert (stored.status, stored.problem) == (status, outcome.problem)
 

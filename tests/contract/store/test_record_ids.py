@@ -6,7 +6,7 @@ from sqlalchemy import delete, update
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.reservation.record import record_id_of
-from forwarder.store.lists.reader import SqlReader
+from forwarder.store.lists.reader import Reader
 from forwarder.store.submissions.recorder import Recorder
 from forwarder.store.tables import reservations
 from tests.support.store.stored import LATER, arrivals, lease
@@ -23,7 +23,7 @@ async def recorder(engine: AsyncEngine) -> Recorder:
 
 async def shown_ids(engine: AsyncEngine) -> dict[str, int]:
     """By request id, as readers of "acc" see them."""
-    page = await SqlReader(engine).page("acc", cursor=1, limit=100)
+    page = await Reader(engine).page("acc", cursor=1, limit=100)
     records = [from_json(record) for record in page.records]
     return {record["requestId"]: record["id"] for record in records}
 
@@ -59,6 +59,6 @@ async def test_where_anothers_record_has_it_the_next_is_taken_and_stays(
     assert {work.submission.request_id: work.record_id for work in works} == ids
     assert await shown_ids(engine) == {submission(1).request_id: wanted} | ids
     for request_id, record_id in ids.items():
-        stored = await SqlReader(engine).reservation("acc", record_id)
+        stored = await Reader(engine).reservation("acc", record_id)
         assert stored is not None
         assert stored.request_id == request_id

@@ -22,11 +22,11 @@ from forwarder.process.clock import iso
 from forwarder.reservation.cancellation import CancellationRequest
 from forwarder.reservation.duplicates import NaturalKey
 from forwarder.reservation.outcome import Status
-from forwarder.store.audit_trail import SqlAuditTrail
+from forwarder.store.audit_trail import AuditTrail
 from forwarder.store.deliveries import NewDelivery
-from forwarder.store.delivery_queue import SqlDeliveryLog
+from forwarder.store.delivery_queue import Deliveries
 from forwarder.store.lists.overview import Overview
-from forwarder.store.lists.reader import SqlReader
+from forwarder.store.lists.reader import Reader
 from forwarder.store.retention import GuestStore
 from forwarder.store.submissions.port import Arrival, CancellationArrival, Duplicate, ErasureState, Work
 from forwarder.store.submissions.recorder import Recorder
@@ -70,8 +70,8 @@ class Desk:
         self.engine = engine
         self.recorder = Recorder(engine)
         self.guests = GuestStore(engine)
-        self.reader = SqlReader(engine)
-        self.deliveries = SqlDeliveryLog(engine)
+        self.reader = Reader(engine)
+        self.deliveries = Deliveries(engine)
         self.policies = RetentionPolicies(engine)
         self.clock = HurriedClock(IN_2030)
 
@@ -287,7 +287,7 @@ async def test_erase_looks_through_them_too(desk: Desk, tmp_path: Path) -> None:
     log, topics = EmbeddedLog(tmp_path / "log.sqlite3", partitions=1), Topics()
     async with log.admin() as admin:
         await admin.create(dict.fromkeys(topics.all(), 1))
-    audit = Audit(SqlAuditTrail(desk.engine), desk.clock)
+    audit = Audit(AuditTrail(desk.engine), desk.clock)
     guests = Guests(desk.guests, desk.policies.account_workspaces, log, topics, desk.clock, audit)
     for query, named in (
         (GuestQuery(email="maria@example.com", workspace_id="other"), []),

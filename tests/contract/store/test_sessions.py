@@ -12,7 +12,7 @@ from sqlalchemy import text
 
 from forwarder.store.database import Database, Lookup, outages_translated
 from forwarder.store.engine import PostgresqlEngine, open_engine
-from forwarder.store.lists.reader import SqlReader
+from forwarder.store.lists.reader import Reader
 from forwarder.store.submissions.port import StoreUnavailable
 from tests.support.backends import only
 
@@ -172,14 +172,14 @@ async def test_a_wrong_value_is_no_outage_and_missing_tables_and_columns_are_one
         await database.lookup(text("SELECT id FROM reservations WHERE id = :id"))({"id": "one"})
     async with reading.begin() as connection:
         await connection.execute(text("DROP TABLE reservations"))
-    assert not await SqlReader(reading).ready()
+    assert not await Reader(reading).ready()
 
 
 async def test_where_nobody_listens_it_is_an_outage() -> None:
     away = open_engine(NOBODY_LISTENS)
     with pytest.raises(StoreUnavailable):
         await Database(away).lookup(SESSION)({})
-    assert not await SqlReader(away).ready()
+    assert not await Reader(away).ready()
     await away.dispose()
 
 

@@ -11,7 +11,7 @@ from forwarder.reservation.failures import FAILURE_CLASS
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.submission import shadow_id
 from forwarder.store.deliveries import NewDelivery
-from forwarder.store.delivery_queue import SqlDeliveryQueue
+from forwarder.store.delivery_queue import Deliveries
 from forwarder.store.deployment import BacklogReader, ProcessRegister, RunningProcess
 from forwarder.store.lists.port import AccountWork, EndpointWork, FailedWork, SetAsideMessages, Waiting
 from forwarder.store.submissions.port import Attempt, DeadLetter, Ended, Postponed, Work
@@ -133,7 +133,7 @@ async def test_results_that_are_not_published_and_doubles_are_counted(recorder: 
 
 
 async def test_the_deliveries_of_each_endpoint_stand_until_they_are_made(engine: AsyncEngine) -> None:
-    queue = SqlDeliveryQueue(engine)
+    queue = Deliveries(engine)
     await queue.queue([NewDelivery("one", f"e{each}", "t", "{}") for each in range(3)], now=NOW)
     await queue.queue([NewDelivery("two", "e1", "t", "{}")], now=LATER)
     await queue.stop("two", now=LATER)

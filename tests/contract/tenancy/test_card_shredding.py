@@ -17,13 +17,13 @@ from forwarder.process.clock import iso
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.request import CardDetails, SealedCard
 from forwarder.reservation.submission import Submission
-from forwarder.store.submissions.card_keys import SqlCardKeys
+from forwarder.store.submissions.card_keys import CardKeys
 from forwarder.store.submissions.port import Arrival, Work
 from forwarder.store.submissions.recorder import Recorder
 from forwarder.tenancy.cards import GONE, CardSealer, open_from_topic
 from forwarder.tenancy.port import CannotOpen, NotBound
 from forwarder.tenancy.sealing import Keyring, KeyWrapper, NotTrusted, Secret, WrappedKey, of_card
-from forwarder.tenancy.sql.secrets import AHEAD, HOUR, MARGIN, SqlSealingKeys, load_sealing_keys
+from forwarder.tenancy.sql.secrets import AHEAD, HOUR, MARGIN, SealingKeys, load_sealing_keys
 from forwarder.topics.codec import encode_submission
 from forwarder.topics.port import Log
 from forwarder.worker.cards import CardGone, CardKeeper, CardParts, CardVault, CodeGone
@@ -46,7 +46,7 @@ class Site:
     def __init__(self, log: Log, topic: str, engine: AsyncEngine, keyring: Keyring) -> None:
         self.log, self.topic, self.engine, self.keyring = log, topic, engine, keyring
         self.clock = ManualClock()
-        self.sealing_keys, self.keys = SqlSealingKeys(engine, keyring), SqlCardKeys(engine)
+        self.sealing_keys, self.keys = SealingKeys(engine, keyring), CardKeys(engine)
         self.recorder = Recorder(engine)
         self.vault = CardVault(self.keys, self.sealing_keys, KeyWrapper(keyring))
         self.parts = CardParts(self.keys, self.sealing_keys, KeyWrapper(keyring), self._refresh)
@@ -115,7 +115,7 @@ class Site:
         """What the attacker reads, with the secret and all there is: of the topic's copies, and of the rows."""
         stolen, wrapper = await self.stolen(), KeyWrapper(self.keyring)
         found = await self.cards_on_topic_that_open()
-        vault = CardVault(SqlCardKeys(self.engine), self.sealing_keys, wrapper)
+        vault = CardVault(CardKeys(self.engine), self.sealing_keys, wrapper)
         for row in stolen["reservations"]:
             kept = row["card"] and SealedCard(*json.loads(row["card"]).values())
             try:
@@ -231,7 +231,7 @@ async def test_a_sealed_card_that_comes_with_another_submission_is_not_taken_for
 async def test_a_sealing_key_that_was_put_into_the_database_is_not_trusted(site: Site) -> None:
     thief = Keyring([Secret.from_text("the secret of a thief")])
     await site.run("DELETE FROM sealing_keys")
-    await SqlSealingKeys(site.engine, thief).publish(now=site.clock.now())
+    await SealingKeys(site.engine, thief).publish(now=site.clock.now())
     planted = await load_sealing_keys(site.engine, now=site.clock.now())
     await site.run("UPDATE sealing_keys SET verify_key = :key", key=SECRET.verify_key.hex())
     for key in (*planted, *await load_sealing_keys(site.engine, now=site.clock.now())):
@@ -261,7 +261,7 @@ async def test_keys_of_cards_are_moved_to_another_secret_and_a_taken_code_stays_
         resealed = await sealed.reseal(both)
         assert not any(each.failed for each in resealed.values())
     assert set(await site.keys.counts()) == {new.id}
-    vault = CardVault(site.keys, SqlSealingKeys(site.engine, Keyring([new])), KeyWrapper(Keyring([new])))
+    vault = CardVault(site.keys, SealingKeys(site.engine, Keyring([new])), KeyWrapper(Keyring([new])))
     assert await vault.open(one.submission, ACCOUNT) == CARD
     with pytest.raises(CodeGone):
         await vault.open(two.submission, ACCOUNT)
@@ -310,4 +310,4 @@ async def test_a_card_taken_in_without_its_secret_follows_that_to_another(site: 
 def _vault_of(site: Site, secret: Secret) -> CardVault:
     """Of a worker that has this secret alone."""
     keyring = Keyring([secret])
-    return CardVault(site.keys, SqlSealingKeys(site.engine, keyring), KeyWrapper(keyring))
+    return CardVault(site.keys, SealingKeys(site.engine, keyring), KeyWrapper(keyring))

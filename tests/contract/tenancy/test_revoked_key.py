@@ -10,7 +10,7 @@ from forwarder.http.server import http_app
 from forwarder.query.parts import QueryParts
 from forwarder.query.routes import query_routes
 from forwarder.reservation.submission import RequestIds
-from forwarder.store.lists.reader import SqlReader
+from forwarder.store.lists.reader import Reader
 from forwarder.tenancy.access import Access
 from forwarder.tenancy.port import Account
 from forwarder.tenancy.sql.admin import SqlTenancyAdmin
@@ -41,7 +41,7 @@ async def query(engine: AsyncEngine, clock: ManualClock) -> AsyncIterator[httpx.
     """The query stage, with its caches as they are in a deployment."""
     outcomes = OutcomeListener(MemoryLog(clock).tail("reservations.results"), clock, max_waiting=1)
     directory = SqlDirectory(engine, clock)
-    parts = QueryParts(Access(directory, clock), SqlReader(engine), RequestIds(b"0123456789abcdef"), outcomes, clock)
+    parts = QueryParts(Access(directory, clock), Reader(engine), RequestIds(b"0123456789abcdef"), outcomes, clock)
     transport = httpx.ASGITransport(http_app(query_routes(parts), clock))
     async with httpx.AsyncClient(transport=transport, base_url="http://forwarder.test") as client:
         yield client

@@ -27,7 +27,7 @@ from forwarder.tenancy.sealing import (
     with_credential,
 )
 from forwarder.tenancy.sql.admin import SqlTenancyAdmin
-from forwarder.tenancy.sql.endpoints import SqlEndpoints
+from forwarder.tenancy.sql.endpoints import Endpoints
 from forwarder.tenancy.sql.grants import SqlGrants
 from forwarder.tenancy.sql.secrets import NoSecretYet, SqlSealed, SqlSecrets
 
@@ -164,14 +164,14 @@ async def _seal_something(engine: AsyncEngine) -> None:
     hooks = PublicKeySealer(OLD.webhooks.public_key)
     first, *others = (hooks.seal_text(f"whsec-{number}", of_webhook_secret("whk")) for number in (1, 2, 3))
     now = datetime.now(UTC)
-    await SqlEndpoints(engine).add(
+    await Endpoints(engine).add(
         replace(
             Endpoint("whk", "ws", HOOK, None, "", True, None, None, first, now),
             headers=hooks.seal_text("headers", of_webhook_headers("whk", HOOK)),
         )
     )
     for hour, secret in enumerate(others):
-        await SqlEndpoints(engine).rotate("whk", secret, previous_until=now + timedelta(hours=hour))
+        await Endpoints(engine).rotate("whk", secret, previous_until=now + timedelta(hours=hour))
 
 
 async def _all_opens_with(engine: AsyncEngine, secret: str) -> None:
@@ -186,7 +186,7 @@ async def _all_opens_with(engine: AsyncEngine, secret: str) -> None:
     row = await SqlGrants(engine, keyring, keyring).read("acc", "digest")
     assert row is not None
     assert row.content == "grant"
-    hook = await SqlEndpoints(engine).endpoint("whk")
+    hook = await Endpoints(engine).endpoint("whk")
     assert hook is not None
     sealed = (hook.secret, *(each.secret for each in hook.previous))
     opened = [unsealer.open_text(each, of_webhook_secret("whk")) for each in sealed]

@@ -17,7 +17,7 @@ from forwarder.store.deliveries import (
     NewDelivery,
     TriedDelivery,
 )
-from forwarder.store.delivery_queue import SqlDeliveryLog, SqlDeliveryQueue
+from forwarder.store.delivery_queue import Deliveries
 from forwarder.store.deployment import BacklogReader
 from forwarder.store.engine import open_engine
 from forwarder.store.lists.port import EndpointWork
@@ -30,20 +30,20 @@ LATER = NOW + timedelta(minutes=5)
 
 
 @pytest.fixture
-def queue(engine: AsyncEngine) -> SqlDeliveryQueue:
-    return SqlDeliveryQueue(engine)
+def queue(engine: AsyncEngine) -> Deliveries:
+    return Deliveries(engine)
 
 
 @pytest.fixture
-def log(engine: AsyncEngine) -> SqlDeliveryLog:
-    return SqlDeliveryLog(engine)
+def log(engine: AsyncEngine) -> Deliveries:
+    return Deliveries(engine)
 
 
 @pytest.fixture
-async def other(migrated_url: str) -> AsyncIterator[SqlDeliveryQueue]:
+async def other(migrated_url: str) -> AsyncIterator[Deliveries]:
     """The queue as another process has it."""
     opened = open_engine(migrated_url)
-    yield SqlDeliveryQueue(opened)
+    yield Deliveries(opened)
     await opened.dispose()
 
 
@@ -51,7 +51,7 @@ def new(number: int, endpoint: str = "whk_1") -> NewDelivery:
     return NewDelivery(endpoint, f"event-{number}", "reservation.confirmed.v1", f'{{"number":{number},"é":"\\u0000"}}')
 
 
-async def claimed(queue: SqlDeliveryQueue, endpoint: str = "whk_1", limit: int = 10) -> list[DueDelivery]:
+async def claimed(queue: Deliveries, endpoint: str = "whk_1", limit: int = 10) -> list[DueDelivery]:
     return list(await queue.claim(endpoint, now=NOW, until=UNTIL, limit=limit))
 
 
@@ -62,11 +62,11 @@ def tried(
     return TriedDelivery(delivery, status, attempt, NOW, LATER if status is DeliveryStatus.PENDING else None)
 
 
-async def entries(log: SqlDeliveryLog, endpoint: str = "whk_1") -> list[DeliveryEntry]:
+async def entries(log: Deliveries, endpoint: str = "whk_1") -> list[DeliveryEntry]:
     return list(await log.entries(endpoint, status=None, before=None, limit=100))
 
 
-async def test_an_event_is_queued_once_for_each_endpoint(queue: SqlDeliveryQueue, log: SqlDeliveryLog) -> None:
+async def test_an_event_is_queued_once_for_each_endpoint(queue: Deliveries, log: Deliveries) -> None:
     await queue.queue([new(1), new(1), new(1, "whk_2")], now=NOW)
     await queue.queue([new(2), new(1)], now=LATER)
     await queue.queue([], now=NOW)
@@ -75,14 +75,14 @@ async def test_an_event_is_queued_once_for_each_endpoint(queue: SqlDeliveryQueue
     assert sorted(await queue.endpoints_due(now=LATER)) == ["whk_1", "whk_2"]
 
 
-async def test_what_is_posted_is_what_was_queued(queue: SqlDeliveryQueue) -> None:
+async def test_what_is_posted_is_what_was_queued(queue: Deliveries) -> None:
     await queue.queue([replace(new(1), trace="of who asked")], now=NOW)
     (delivery,) = await claimed(queue)
     assert delivery.trace == "of who asked"
     assert (delivery.body, delivery.type, delivery.retrying_since) == (new(1).body, new(1).type, NOW)
 
 
-async def test_a_claim_is_one_process_s_until_it_runs_out(queue: SqlDeliveryQueue, other: SqlDeliveryQueue) -> None:
+async def test_a_claim_is_one_process_s_until_it_runs_out(queue: Deliveries, other: Deliveries) -> None:
     await queue.queue([new(number) for number in range(20)], now=NOW)
     ours, theirs = await asyncio.gather(claimed(queue), claimed(other))
     assert len({one.id for one in (*ours, *theirs)}) == 20
@@ -91,14 +91,14 @@ async def test_a_claim_is_one_process_s_until_it_runs_out(queue: SqlDeliveryQueu
     assert {one.id for one in again} == {one.id for one in (*ours, *theirs)}
 
 
-async def test_what_is_due_for_the_longest_comes_first(queue: SqlDeliveryQueue) -> None:
+async def test_what_is_due_for_the_longest_comes_first(queue: Deliveries) -> None:
     await queue.queue([new(2)], now=NOW - timedelta(seconds=1))
     await queue.queue([new(1)], now=NOW - timedelta(seconds=2))
     assert [one.event_id for one in await claimed(queue, limit=1)] == ["event-1"]
     assert [one.event_id for one in await claimed(queue)] == ["event-2"]
 
 
-async def test_a_delivery_that_was_made_is_due_no_more(queue: SqlDeliveryQueue, log: SqlDeliveryLog) -> None:
+async def test_a_delivery_that_was_made_is_due_no_more(queue: Deliveries, log: Deliveries) -> None:
     await queue.queue([new(1)], now=NOW)
     (delivery,) = await claimed(queue)
     await queue.record([tried(delivery)])
@@ -110,7 +110,7 @@ async def test_a_delivery_that_was_made_is_due_no_more(queue: SqlDeliveryQueue, 
     assert not await queue.delivered_since("whk_1", LATER)
 
 
-async def test_one_that_failed_is_due_again_with_what_was_tried(queue: SqlDeliveryQueue, log: SqlDeliveryLog) -> None:
+async def test_one_that_failed_is_due_again_with_what_was_tried(queue: Deliveries, log: Deliveries) -> None:
     await queue.queue([new(1)], now=NOW)
     for number in range(25):
         now = LATER if number else NOW
@@ -123,7 +123,7 @@ async def test_one_that_failed_is_due_again_with_what_was_tried(queue: SqlDelive
     assert await queue.endpoints_due(now=LATER) == ["whk_1"]
 
 
-async def test_from_when_on_it_is_tried_is_kept(queue: SqlDeliveryQueue) -> None:
+async def test_from_when_on_it_is_tried_is_kept(queue: Deliveries) -> None:
     await queue.queue([new(1)], now=NOW)
     (delivery,) = await claimed(queue)
     await queue.record([tried(replace(delivery, retrying_since=LATER), DeliveryStatus.PENDING)])
@@ -131,9 +131,7 @@ async def test_from_when_on_it_is_tried_is_kept(queue: SqlDeliveryQueue) -> None
     assert (again.retrying_since, again.tries) == (LATER, 1)
 
 
-async def test_what_was_claimed_again_is_not_recorded_by_the_first(
-    queue: SqlDeliveryQueue, log: SqlDeliveryLog
-) -> None:
+async def test_what_was_claimed_again_is_not_recorded_by_the_first(queue: Deliveries, log: Deliveries) -> None:
     await queue.queue([new(1)], now=NOW)
     (first,) = await claimed(queue)
     (second,) = await queue.claim("whk_1", now=UNTIL, until=LATER, limit=1)
@@ -144,14 +142,14 @@ async def test_what_was_claimed_again_is_not_recorded_by_the_first(
     assert [one.status for one in await entries(log)] == [DeliveryStatus.DELIVERED]
 
 
-async def test_what_was_given_back_is_due_at_once(queue: SqlDeliveryQueue) -> None:
+async def test_what_was_given_back_is_due_at_once(queue: Deliveries) -> None:
     await queue.queue([new(1)], now=NOW)
     await queue.release(await claimed(queue), now=NOW)
     assert await queue.endpoints_due(now=NOW) == ["whk_1"]
     await queue.release([], now=NOW)
 
 
-async def test_a_stopped_endpoint_s_deliveries_end(queue: SqlDeliveryQueue, log: SqlDeliveryLog) -> None:
+async def test_a_stopped_endpoint_s_deliveries_end(queue: Deliveries, log: Deliveries) -> None:
     await queue.queue([new(1), new(2), new(3), new(1, "whk_2")], now=NOW)
     delivered, failed, _ = await claimed(queue)
     assert await queue.stop("whk_1", now=LATER) == 3
@@ -166,7 +164,7 @@ async def test_a_stopped_endpoint_s_deliveries_end(queue: SqlDeliveryQueue, log:
     assert await queue.endpoints_due(now=LATER) == ["whk_2"]
 
 
-async def test_what_stands_is_what_is_to_come(queue: SqlDeliveryQueue, engine: AsyncEngine) -> None:
+async def test_what_stands_is_what_is_to_come(queue: Deliveries, engine: AsyncEngine) -> None:
     standing = BacklogReader(engine)
     assert list(await standing.endpoints()) == []
     await queue.queue([new(1), new(2)], now=NOW)
@@ -175,7 +173,7 @@ async def test_what_stands_is_what_is_to_come(queue: SqlDeliveryQueue, engine: A
     assert list(await standing.endpoints()) == [EndpointWork("whk_1", 1, NOW)]
 
 
-async def test_what_ended_is_forgotten_the_oldest_first(queue: SqlDeliveryQueue, log: SqlDeliveryLog) -> None:
+async def test_what_ended_is_forgotten_the_oldest_first(queue: Deliveries, log: Deliveries) -> None:
     await queue.queue([new(1), new(2), new(3)], now=NOW)
     await queue.stop("whk_1", now=NOW)
     await queue.queue([new(4)], now=LATER)
@@ -186,7 +184,7 @@ async def test_what_ended_is_forgotten_the_oldest_first(queue: SqlDeliveryQueue,
     assert [one.event_id for one in await entries(log)] == ["event-4"]
 
 
-async def test_what_is_pending_is_not_forgotten_however_old_it_is(queue: SqlDeliveryQueue, log: SqlDeliveryLog) -> None:
+async def test_what_is_pending_is_not_forgotten_however_old_it_is(queue: Deliveries, log: Deliveries) -> None:
     await queue.queue([new(1), new(2), new(3)], now=NOW)
     _, resent, _ = failed = await claimed(queue)
     await queue.record([tried(one, DeliveryStatus.FAILED) for one in failed])
@@ -200,14 +198,14 @@ async def test_what_is_pending_is_not_forgotten_however_old_it_is(queue: SqlDeli
     assert await queue.prune(before=month, limit=10) == 1
 
 
-async def test_what_ended_late_is_kept_from_then_on(queue: SqlDeliveryQueue, log: SqlDeliveryLog) -> None:
+async def test_what_ended_late_is_kept_from_then_on(queue: Deliveries, log: Deliveries) -> None:
     await queue.queue([new(1)], now=NOW)
     await queue.stop("whk_1", now=LATER)
     assert await queue.prune(before=LATER, limit=10) == 0
     assert await queue.prune(before=LATER + timedelta(milliseconds=1), limit=10) == 1
 
 
-async def test_what_is_kept_is_in_nobody_s_way(queue: SqlDeliveryQueue, log: SqlDeliveryLog) -> None:
+async def test_what_is_kept_is_in_nobody_s_way(queue: Deliveries, log: Deliveries) -> None:
     """However many of the oldest are still to be delivered."""
     await queue.queue([new(number, "whk_dead") for number in range(5)], now=NOW)
     await queue.queue([new(number) for number in range(5)], now=NOW)
@@ -218,7 +216,7 @@ async def test_what_is_kept_is_in_nobody_s_way(queue: SqlDeliveryQueue, log: Sql
     assert len(await entries(log, "whk_dead")) == 5
 
 
-async def test_the_log_is_read_in_pages_and_by_status(queue: SqlDeliveryQueue, log: SqlDeliveryLog) -> None:
+async def test_the_log_is_read_in_pages_and_by_status(queue: Deliveries, log: Deliveries) -> None:
     await queue.queue([new(number) for number in range(5)], now=NOW)
     (delivery,) = await claimed(queue, limit=1)
     await queue.record([tried(delivery)])
@@ -232,7 +230,7 @@ async def test_the_log_is_read_in_pages_and_by_status(queue: SqlDeliveryQueue, l
     assert await log.entry("whk_2", delivery.id) is None
 
 
-async def test_what_is_put_back_begins_anew(queue: SqlDeliveryQueue, log: SqlDeliveryLog) -> None:
+async def test_what_is_put_back_begins_anew(queue: Deliveries, log: Deliveries) -> None:
     await queue.queue([new(1), new(2)], now=NOW)
     first, second = await claimed(queue)
     await queue.record([tried(first, DeliveryStatus.FAILED, answer=500)])
@@ -244,7 +242,7 @@ async def test_what_is_put_back_begins_anew(queue: SqlDeliveryQueue, log: SqlDel
     assert (again[first.id].tries, again[first.id].retrying_since, len(again[first.id].attempts)) == (0, LATER, 1)
 
 
-async def test_all_that_ended_undelivered_can_be_put_back(queue: SqlDeliveryQueue, log: SqlDeliveryLog) -> None:
+async def test_all_that_ended_undelivered_can_be_put_back(queue: Deliveries, log: Deliveries) -> None:
     await queue.queue([new(1)], now=NOW - timedelta(days=1))
     await queue.queue([new(2), new(3), new(4)], now=NOW)
     old, failed, delivered, _stopped = await claimed(queue)
@@ -254,7 +252,7 @@ async def test_all_that_ended_undelivered_can_be_put_back(queue: SqlDeliveryQueu
     assert {one.event_id for one in await entries(log) if one.due_at} == {"event-2", "event-4"}
 
 
-async def test_one_that_no_event_brought_is_due_at_once(queue: SqlDeliveryQueue, log: SqlDeliveryLog) -> None:
+async def test_one_that_no_event_brought_is_due_at_once(queue: Deliveries, log: Deliveries) -> None:
     delivery_id = await log.add(new(7), now=NOW)
     assert [one.id for one in await claimed(queue)] == [delivery_id]
 
@@ -263,8 +261,8 @@ async def test_a_database_that_is_away_is_an_outage() -> None:
     away = open_engine(NOBODY_LISTENS)
     try:
         with pytest.raises(StoreUnavailable):
-            await SqlDeliveryQueue(away).queue([new(1)], now=NOW)
+            await Deliveries(away).queue([new(1)], now=NOW)
         with pytest.raises(StoreUnavailable):
-            await SqlDeliveryLog(away).entry("whk_1", 1)
+            await Deliveries(away).entry("whk_1", 1)
     finally:
         await away.dispose()

@@ -21,7 +21,7 @@ from forwarder.tenancy.port import (
     UnknownAccount,
 )
 from forwarder.tenancy.sql.admin import SqlTenancyAdmin
-from forwarder.tenancy.sql.endpoints import SqlEndpoints
+from forwarder.tenancy.sql.endpoints import Endpoints
 from tests.support.store.stored import NOBODY_LISTENS
 from tests.support.worker.works import NOW
 
@@ -41,16 +41,16 @@ SECOND = replace(FIRST, id="whk_2", types=("reservation.failed.v1",), created_at
 
 
 @pytest.fixture
-async def endpoints(engine: AsyncEngine) -> SqlEndpoints:
+async def endpoints(engine: AsyncEngine) -> Endpoints:
     """With the workspaces "ws-1" and "ws-2", and an account of each."""
     tenancy = SqlTenancyAdmin(engine)
     for workspace, account_id in (("ws-1", "acc"), ("ws-2", "acc-2")):
         await tenancy.add_workspace(workspace)
         await tenancy.put_account(Account(account_id, workspace, "generic", "https://pms.example", ""))
-    return SqlEndpoints(engine)
+    return Endpoints(engine)
 
 
-async def test_an_endpoint_is_kept_as_it_is(endpoints: SqlEndpoints) -> None:
+async def test_an_endpoint_is_kept_as_it_is(endpoints: Endpoints) -> None:
     await endpoints.add(SECOND)
     await endpoints.add(FIRST)
     assert await endpoints.endpoint("whk_1") == FIRST
@@ -68,12 +68,12 @@ def test_an_endpoint_takes_what_it_asked_for() -> None:
     assert not SECOND.takes(kind="reservation.confirmed.v1", **source)
 
 
-async def test_an_endpoint_is_of_a_workspace_that_there_is(endpoints: SqlEndpoints) -> None:
+async def test_an_endpoint_is_of_a_workspace_that_there_is(endpoints: Endpoints) -> None:
     with pytest.raises(NotKnown, match="ws-9"):
         await endpoints.add(replace(FIRST, workspace_id="ws-9"))
 
 
-async def test_a_workspace_has_so_many_at_most(endpoints: SqlEndpoints) -> None:
+async def test_a_workspace_has_so_many_at_most(endpoints: Endpoints) -> None:
     for number in range(MAX_ENDPOINTS):
         await endpoints.add(replace(FIRST, id=f"whk_{number}"))
     with pytest.raises(TooManyEndpoints, match=str(MAX_ENDPOINTS)):
@@ -81,7 +81,7 @@ async def test_a_workspace_has_so_many_at_most(endpoints: SqlEndpoints) -> None:
     await endpoints.add(replace(FIRST, id="whk_more", workspace_id="ws-2"))
 
 
-async def test_a_disabled_endpoint_is_sent_nothing_until_it_is_enabled(endpoints: SqlEndpoints) -> None:
+async def test_a_disabled_endpoint_is_sent_nothing_until_it_is_enabled(endpoints: Endpoints) -> None:
     await endpoints.add(FIRST)
     await endpoints.add(replace(FIRST, id="whk_other", workspace_id="ws-2"))
     assert await endpoints.enabled_of({"ws-1"}) == [FIRST]
@@ -97,7 +97,7 @@ async def test_a_disabled_endpoint_is_sent_nothing_until_it_is_enabled(endpoints
     assert await endpoints.enabled_of({"ws-1", "ws-3"}) == [FIRST]
 
 
-async def test_an_endpoint_can_be_changed(endpoints: SqlEndpoints) -> None:
+async def test_an_endpoint_can_be_changed(endpoints: Endpoints) -> None:
     await endpoints.add(FIRST)
     kinds = ("reservation.confirmed.v1", "reservation.failed.v1")
     wanted = replace(
@@ -116,7 +116,7 @@ async def test_an_endpoint_can_be_changed(endpoints: SqlEndpoints) -> None:
     assert await endpoints.change(FIRST) == FIRST
 
 
-async def test_an_endpoint_selects_accounts_of_its_workspace(endpoints: SqlEndpoints) -> None:
+async def test_an_endpoint_selects_accounts_of_its_workspace(endpoints: Endpoints) -> None:
     for account_id in ("acc-2", "none"):
         with pytest.raises(UnknownAccount, match=account_id):
             await endpoints.add(replace(FIRST, account_ids=("acc", account_id)))
@@ -125,7 +125,7 @@ async def test_an_endpoint_selects_accounts_of_its_workspace(endpoints: SqlEndpo
         await endpoints.change(replace(FIRST, account_ids=("acc-2",)))
 
 
-async def test_a_rotated_secret_leaves_the_one_of_before_for_a_while(endpoints: SqlEndpoints) -> None:
+async def test_a_rotated_secret_leaves_the_one_of_before_for_a_while(endpoints: Endpoints) -> None:
     await endpoints.add(FIRST)
     until = NOW + timedelta(days=1)
     rotated = await endpoints.rotate("whk_1", "bmV3", previous_until=until)
@@ -134,7 +134,7 @@ async def test_a_rotated_secret_leaves_the_one_of_before_for_a_while(endpoints: 
     assert at_once == await endpoints.endpoint("whk_1") == replace(FIRST, secret="bmV3ZXI=")
 
 
-async def test_a_second_rotation_leaves_the_earlier_secrets_their_time(endpoints: SqlEndpoints) -> None:
+async def test_a_second_rotation_leaves_the_earlier_secrets_their_time(endpoints: Endpoints) -> None:
     """The one replaced last, however short its time, and of those before it the longest."""
     await endpoints.add(FIRST)
     await endpoints.add(SECOND)
@@ -154,7 +154,7 @@ async def test_a_second_rotation_leaves_the_earlier_secrets_their_time(endpoints
 
 
 async def test_a_process_of_the_release_before_may_end_all_secrets_and_remove_an_endpoint(
-    endpoints: SqlEndpoints, engine: AsyncEngine
+    endpoints: Endpoints, engine: AsyncEngine
 ) -> None:
     """It knows one previous secret, in the endpoint's row."""
     await endpoints.add(FIRST)
@@ -174,7 +174,7 @@ async def test_a_process_of_the_release_before_may_end_all_secrets_and_remove_an
     assert await endpoints.of(None) == []
 
 
-async def test_what_is_removed_is_not_there(endpoints: SqlEndpoints) -> None:
+async def test_what_is_removed_is_not_there(endpoints: Endpoints) -> None:
     await endpoints.add(FIRST)
     assert await endpoints.remove("whk_1")
     assert not await endpoints.remove("whk_1")
@@ -192,6 +192,6 @@ async def test_a_database_that_is_away_is_an_outage() -> None:
     away = open_engine(NOBODY_LISTENS)
     try:
         with pytest.raises(TenancyUnavailable):
-            await SqlEndpoints(away).of(None)
+            await Endpoints(away).of(None)
     finally:
         await away.dispose()

@@ -12,14 +12,14 @@ from forwarder.notifier.api.routes import WebhookApiParts, webhook_routes
 from forwarder.notifier.webhooks import Webhooks, WebhooksParts
 from forwarder.process.clock import SystemClock
 from forwarder.store.deliveries import NewDelivery
-from forwarder.store.delivery_queue import SqlDeliveryLog
+from forwarder.store.delivery_queue import Deliveries
 from forwarder.tenancy.access import Access
 from forwarder.tenancy.api_keys import ALL_SCOPES
 from forwarder.tenancy.limits import RateLimits
 from forwarder.tenancy.sealing import sealer_of
 from forwarder.tenancy.sql.admin import SqlTenancyAdmin
 from forwarder.tenancy.sql.directory import SqlDirectory
-from forwarder.tenancy.sql.endpoints import SqlEndpoints
+from forwarder.tenancy.sql.endpoints import Endpoints
 from tests.support.memory.named_hosts import named_hosts
 from tests.support.store.audited import audit_on
 
@@ -30,12 +30,12 @@ COUNT = 7
 @pytest.fixture
 async def client(engine: AsyncEngine) -> AsyncIterator[httpx.AsyncClient]:
     """A caller of the API with two webhooks, to which in turn so many deliveries were made."""
-    clock, log = SystemClock(), SqlDeliveryLog(engine)
+    clock, log = SystemClock(), Deliveries(engine)
     registry = SqlTenancyAdmin(engine)
     await registry.add_workspace("alpha")
     _, token = await registry.add_key("alpha", scopes=ALL_SCOPES)
     hooks = Webhooks(
-        WebhooksParts(SqlEndpoints(engine), log, sealer_of("a secret"), named_hosts(), clock, audit_on(engine, clock))
+        WebhooksParts(Endpoints(engine), log, sealer_of("a secret"), named_hosts(), clock, audit_on(engine, clock))
     )
     parts = WebhookApiParts(Access(SqlDirectory(engine, clock), clock), hooks, RateLimits(clock))
     app = http_app(webhook_routes(parts), clock)

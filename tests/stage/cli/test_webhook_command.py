@@ -15,7 +15,7 @@ from forwarder.process.data_dir import secret_in
 from forwarder.store.engine import open_engine
 from forwarder.tenancy.port import Endpoint
 from forwarder.tenancy.sealing import SecretUnsealer, of_webhook_secret
-from forwarder.tenancy.sql.endpoints import SqlEndpoints
+from forwarder.tenancy.sql.endpoints import Endpoints
 from forwarder.webhooks.signature import public_key
 
 URL = "https://127.0.0.1:9/in"
@@ -59,7 +59,7 @@ def kept(directory: Path, endpoint_id: str) -> Endpoint:
     async def read() -> Endpoint | None:
         engine = open_engine(directory / "store.sqlite3")
         try:
-            return await SqlEndpoints(engine).endpoint(endpoint_id)
+            return await Endpoints(engine).endpoint(endpoint_id)
         finally:
             await engine.dispose()
 

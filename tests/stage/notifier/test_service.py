@@ -16,11 +16,11 @@ from forwarder.notifier.settings import NotifierSettings
 from forwarder.notifier.webhooks import Webhooks, WebhooksParts
 from forwarder.process.clock import SystemClock
 from forwarder.store.deliveries import DeliveryEntry, DeliveryStatus, NewDelivery, TriedDelivery
-from forwarder.store.delivery_queue import SqlDeliveryLog, SqlDeliveryQueue
+from forwarder.store.delivery_queue import Deliveries
 from forwarder.store.engine import open_engine
 from forwarder.tenancy.sealing import SecretUnsealer, sealer_of
 from forwarder.tenancy.sql.admin import SqlTenancyAdmin
-from forwarder.tenancy.sql.endpoints import SqlEndpoints
+from forwarder.tenancy.sql.endpoints import Endpoints
 from forwarder.topics.embedded.log import EmbeddedLog
 from forwarder.topics.port import Message, Publisher, Topics
 from forwarder.webhooks.port import PostResult
@@ -73,17 +73,17 @@ async def bench(data_dir: Path) -> AsyncIterator[Bench]:
         stack.push_async_callback(engine.dispose)
         await SqlTenancyAdmin(engine).add_workspace(WORKSPACE_ID)
         log, clock = EmbeddedLog(data_dir / "log.sqlite3"), SystemClock()
-        sender, endpoints = MemorySender(), SqlEndpoints(engine)
+        sender, endpoints = MemorySender(), Endpoints(engine)
         async with log.admin() as admin:
             await admin.create(dict.fromkeys(TOPICS.all(), 1))
         publisher = await stack.enter_async_context(log.publisher())
         settings = NotifierSettings(post_seconds=0.5, sweep_seconds=0.05, intake_wait_seconds=0.05, grace_seconds=5)
         unsealer = SecretUnsealer([SECRET])
-        parts = NotifierParts(log, TOPICS, SqlDeliveryQueue(engine), endpoints, unsealer, sender, clock, settings)
+        parts = NotifierParts(log, TOPICS, Deliveries(engine), endpoints, unsealer, sender, clock, settings)
         webhooks = Webhooks(
             WebhooksParts(
                 endpoints,
-                SqlDeliveryLog(engine),
+                Deliveries(engine),
                 sealer_of(SECRET),
                 public_targets(),
                 clock,
@@ -188,7 +188,7 @@ async def test_an_event_that_cannot_be_read_is_passed_over(bench: Bench, monkeyp
         assert not running.done()
 
 
-class _RefusingQueue(SqlDeliveryQueue):
+class _RefusingQueue(Deliveries):
     """Cannot queue one event, nor record what its endpoint said of another."""
 
     async def queue(self, deliveries: Sequence[NewDelivery], *, now: datetime) -> None:

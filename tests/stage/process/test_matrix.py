@@ -43,12 +43,12 @@ from forwarder.process.containment import LOOPS, Where
 from forwarder.process.loops import cancel_all, forever
 from forwarder.process.token_loans import SharedBucket
 from forwarder.reservation.request import CardDetails
-from forwarder.store.delivery_queue import SqlDeliveryLog, SqlDeliveryQueue
+from forwarder.store.delivery_queue import Deliveries
 from forwarder.store.deployment import ProcessRegister
 from forwarder.store.engine import Engine
 from forwarder.store.rate_loans import SqlLender
 from forwarder.store.retention import GuestStore, Purger
-from forwarder.store.submissions.card_keys import SqlCardKeys
+from forwarder.store.submissions.card_keys import CardKeys
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.store.submissions.recorder import Recorder
 from forwarder.store.submissions.repairs import StoreRecovery
@@ -58,7 +58,7 @@ from forwarder.tenancy.limits import RateLimits, exchange_usage
 from forwarder.tenancy.port import RateLimit, RetentionPolicy
 from forwarder.tenancy.sealing import SecretUnsealer, sealer_of
 from forwarder.tenancy.sql.admin import SqlTenancyAdmin
-from forwarder.tenancy.sql.endpoints import SqlEndpoints
+from forwarder.tenancy.sql.endpoints import Endpoints
 from forwarder.tenancy.sql.usage import SqlKeyUses, SqlUsage
 from forwarder.topics import outcomes as topics_outcomes
 from forwarder.topics.embedded.log import EmbeddedLog
@@ -331,7 +331,7 @@ UNITS: Final = (
     Unit(Where.PUSH, pusher, "apply_rules", _tried),
     Unit(Where.PUSH, pipeline, "decide", _tried),
     Unit(Where.INTENTS, Recorder, "mark_pushing", _intended, by_row=True),
-    Unit(Where.CARD_KEYS, SqlCardKeys, "take", _carded),
+    Unit(Where.CARD_KEYS, CardKeys, "take", _carded),
     Unit(Where.OUTCOMES, Recorder, "record", _in_doubt),
     Unit(Where.OUTBOX, publishing, "encode_result", _kept_in_outbox),
     Unit(Where.DEADLINES, due, "decide", _ended),
@@ -452,8 +452,8 @@ LOOP_SITES: Final[tuple[tuple[Where, Any, str], ...]] = (
     (Where.REFILL, Dispatcher, "running_low"),
     (Where.DEADLINES, Recorder, "claim_expired"),
     (Where.REPUBLISH, Recorder, "republish"),
-    (Where.CARDS, SqlCardKeys, "sweep"),
-    (Where.CARDS, SqlCardKeys, "sealing_keys"),
+    (Where.CARDS, CardKeys, "sweep"),
+    (Where.CARDS, CardKeys, "sealing_keys"),
     (Where.INTAKE, Worker, "_on_partitions"),
     (Where.STORE, Skipping, "sleep"),
     (Where.STORE, Recorder, "observe"),
@@ -638,12 +638,12 @@ async def _console(ten: Ten) -> None:
 async def _notified(ten: Ten, injected: Injected, met: Callable[[list[str]], object]) -> None:
     """A notifier on the embedded log and store, with ten events for one endpoint; `met` by the event ids that were posted."""
     log, clock, sender = EmbeddedLog(ten.directory / "log.sqlite3"), SystemClock(), MemorySender()
-    endpoints, url = SqlEndpoints(ten.engine), "https://hook.example/"
+    endpoints, url = Endpoints(ten.engine), "https://hook.example/"
     await SqlTenancyAdmin(ten.engine).add_workspace(WORKSPACE_ID)
     hooks = Webhooks(
         WebhooksParts(
             endpoints,
-            SqlDeliveryLog(ten.engine),
+            Deliveries(ten.engine),
             sealer_of("a secret"),
             public_targets(),
             clock,
@@ -652,7 +652,7 @@ async def _notified(ten: Ten, injected: Injected, met: Callable[[list[str]], obj
     )
     await hooks.add(WORKSPACE_ID, url)
     settings = NotifierSettings(sweep_seconds=0.05, intake_wait_seconds=0.05, grace_seconds=5, max_backoff_seconds=0.1)
-    queue, unsealer, stop = SqlDeliveryQueue(ten.engine), SecretUnsealer(["a secret"]), asyncio.Event()
+    queue, unsealer, stop = Deliveries(ten.engine), SecretUnsealer(["a secret"]), asyncio.Event()
     async with log.admin() as admin, log.publisher() as publisher:
         await admin.create(dict.fromkeys(TOPICS.all(), 1))
         parts = NotifierParts(log, TOPICS, queue, endpoints, unsealer, sender, clock, settings)
@@ -743,7 +743,7 @@ async def _recovery(ten: Ten) -> None:
             log,
             TOPICS,
             "workers",
-            known=SqlCardKeys(ten.engine).known,
+            known=CardKeys(ten.engine).known,
             store=StoreRecovery(ten.engine),
             vouches=lambda _request_id, _account_id: True,
             purged_before=Purger(ten.engine).purged_before,
@@ -782,15 +782,15 @@ ELSEWHERE: Final[tuple[tuple[Where, Callable[[Ten], Awaitable[None]]], ...]] = (
     (Where.REGISTER, _register),
     (Where.CONSOLE, _console),
     (Where.WAITERS, _waiters),
-    (Where.WEBHOOK_EVENTS, _webhooks(SqlEndpoints, "any_enabled", task=Where.WEBHOOK_EVENTS)),
-    (Where.WEBHOOK_SWEEP, _webhooks(SqlDeliveryQueue, "endpoints_due")),
-    (Where.WEBHOOK_PRUNE, _webhooks(SqlDeliveryQueue, "prune")),
+    (Where.WEBHOOK_EVENTS, _webhooks(Endpoints, "any_enabled", task=Where.WEBHOOK_EVENTS)),
+    (Where.WEBHOOK_SWEEP, _webhooks(Deliveries, "endpoints_due")),
+    (Where.WEBHOOK_PRUNE, _webhooks(Deliveries, "prune")),
     (Where.WEBHOOK_INTAKE, _webhooks(notifier_intake, "decode_event", one=True)),
-    (Where.WEBHOOK_INTAKE, _webhooks(SqlDeliveryQueue, "queue", one=True)),
+    (Where.WEBHOOK_INTAKE, _webhooks(Deliveries, "queue", one=True)),
     (Where.WEBHOOK_POST, _webhooks(posting, "signed_headers", one=True)),
     (Where.WEBHOOK_POST, _webhooks(MemorySender, "post", one=True)),
-    (Where.WEBHOOK_RECORDS, _webhooks(SqlDeliveryQueue, "record", one=True)),
-    (Where.WEBHOOK_ENDPOINT, _webhooks(SqlDeliveryQueue, "claim")),
+    (Where.WEBHOOK_RECORDS, _webhooks(Deliveries, "record", one=True)),
+    (Where.WEBHOOK_ENDPOINT, _webhooks(Deliveries, "claim")),
     (Where.RECOVERY, _recovery),
 )
 

@@ -11,10 +11,10 @@ from forwarder.process.clock import SystemClock
 from forwarder.reservation.request import CardDetails
 from forwarder.reservation.submission import Submission
 from forwarder.store.lists.port import StoredSubmission
-from forwarder.store.submissions.card_keys import SqlCardKeys
+from forwarder.store.submissions.card_keys import CardKeys
 from forwarder.tenancy.cards import CardSealer
 from forwarder.tenancy.sealing import Keyring, KeyWrapper, Secret, of_card
-from forwarder.tenancy.sql.secrets import SqlSealingKeys, load_sealing_keys
+from forwarder.tenancy.sql.secrets import SealingKeys, load_sealing_keys
 from forwarder.worker.cards import CardParts
 from tests.support.worker.worker_bench import PATIENCE_SECONDS, Bench, fresh, open_bench
 
@@ -35,13 +35,13 @@ def parts(bench: Bench, *held: Secret) -> CardParts:
     async def refresh() -> None:
         """It stays the active one."""
 
-    return CardParts(SqlCardKeys(bench.engine), SqlSealingKeys(bench.engine, keyring), KeyWrapper(keyring), refresh)
+    return CardParts(CardKeys(bench.engine), SealingKeys(bench.engine, keyring), KeyWrapper(keyring), refresh)
 
 
 async def carded(bench: Bench, number: int) -> Submission:
     """Its card sealed as an ingress does it, to a key that the new secret wraps."""
     now, bare = SystemClock().now(), fresh(number, cardDetails={"cardNumber": "411111******1111"})
-    await SqlSealingKeys(bench.engine, Keyring([NEW, OLD])).publish(now=now)
+    await SealingKeys(bench.engine, Keyring([NEW, OLD])).publish(now=now)
     ingress = CardSealer(await load_sealing_keys(bench.engine, now=now))
     return replace(bare, card=ingress.seal_card(CARD, of_card(bare.request_id, "acc", "https://pms.test"), now))
 

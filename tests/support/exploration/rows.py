@@ -21,7 +21,7 @@ from forwarder.reservation.cancellation import CancellationRequest
 from forwarder.reservation.json_text import json_text
 from forwarder.reservation.submission import Submission
 from forwarder.store.lists import reader
-from forwarder.store.lists.reader import SqlReader
+from forwarder.store.lists.reader import Reader
 from forwarder.store.submissions.port import Arrival, CancellationArrival, Ended, Heartbeat, NotedOn, Postponed, Work
 from forwarder.store.submissions.recorder import Recorder
 from forwarder.store.tables import duplicates, metadata, parked_cancellations, reservations
@@ -88,7 +88,7 @@ class Rows:
         self._recorder = Recorder(create_async_engine("sqlite+aiosqlite://"))
         database = _Database(connection)
         vars(self._recorder).update(_database=database)
-        self._reader = SqlReader(create_async_engine("sqlite+aiosqlite://"))
+        self._reader = Reader(create_async_engine("sqlite+aiosqlite://"))
         vars(self._reader).update(_by_request_ids=partial(database.read, vars(reader)["_BY_REQUEST_IDS"]))
         self._raw: sqlite3.Connection = cast("Any", connection.connection.driver_connection)
         self._known: dict[Any, Any] = {}

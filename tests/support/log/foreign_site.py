@@ -18,14 +18,14 @@ from forwarder.observability.exposition import registry
 from forwarder.process.clock import SystemClock
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.submission import Submission
-from forwarder.store.delivery_queue import SqlDeliveryLog, SqlDeliveryQueue
+from forwarder.store.delivery_queue import Deliveries
 from forwarder.store.engine import open_engine
 from forwarder.store.lists.overview import Overview
-from forwarder.store.lists.reader import SqlReader
+from forwarder.store.lists.reader import Reader
 from forwarder.store.submissions.recorder import Recorder
 from forwarder.tenancy.sealing import SecretUnsealer, sealer_of
 from forwarder.tenancy.sql.admin import SqlTenancyAdmin
-from forwarder.tenancy.sql.endpoints import SqlEndpoints
+from forwarder.tenancy.sql.endpoints import Endpoints
 from forwarder.topics.outcomes import OutcomeEvent, OutcomeListener
 from forwarder.topics.port import Log, Message, Publisher, Topics
 from forwarder.topics.signing import MessageSigner
@@ -55,7 +55,7 @@ class ForeignSite:
     ) -> None:
         self.publisher = publisher
         self.topics = topics
-        self.reader = SqlReader(engine)
+        self.reader = Reader(engine)
         self.overview = Overview(engine)
         self.outcomes = outcomes
         self.sender = MemorySender()
@@ -158,16 +158,16 @@ async def foreign_site(
             signer,
             card_parts(engine),
         )
-        endpoints = SqlEndpoints(engine)
+        endpoints = Endpoints(engine)
         settings = NotifierSettings(
             group=topics.results, sweep_seconds=0.05, intake_wait_seconds=0.05, idle_seconds=0.0
         )
-        queue = SqlDeliveryQueue(engine)
+        queue = Deliveries(engine)
         notifier = NotifierParts(log, topics, queue, endpoints, unsealer, site.sender, clock, settings)
         await SqlTenancyAdmin(engine).add_workspace(WORKSPACE)
         hooks = WebhooksParts(
             endpoints,
-            SqlDeliveryLog(engine),
+            Deliveries(engine),
             sealer_of(SECRET),
             public_targets(),
             clock,

@@ -20,7 +20,7 @@ from forwarder.notifier.posting import Poster
 from forwarder.notifier.settings import NotifierSettings
 from forwarder.notifier.webhooks import Webhooks, WebhooksParts
 from forwarder.store.deliveries import DeliveryEntry, DeliveryStatus, NewDelivery
-from forwarder.store.delivery_queue import ENTRY, SqlDeliveryLog, SqlDeliveryQueue, entry_of
+from forwarder.store.delivery_queue import ENTRY, Deliveries, entry_of
 from forwarder.store.deployment import BacklogReader
 from forwarder.store.tables import webhook_deliveries
 from forwarder.tenancy.sealing import SecretUnsealer, sealer_of
@@ -128,7 +128,7 @@ class WebhookLife(RuleBasedStateMachine):
         super().__init__()
         self._engine, self._loop = engine, loop
         self.clock = ManualClock()
-        self.queue, self.log = SqlDeliveryQueue(engine), SqlDeliveryLog(engine)
+        self.queue, self.log = Deliveries(engine), Deliveries(engine)
         self._standing = BacklogReader(engine)
         self.registry = MemoryEndpoints("ws-1")
         self.endpoints = Endpoints(self.clock)

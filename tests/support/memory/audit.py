@@ -6,11 +6,12 @@ from typing import Any
 from forwarder.oversight.audit import Audit
 from forwarder.process.clock import Clock
 from forwarder.store.audit import AuditEntry, AuditFilter, NewEntry, numbered
+from forwarder.store.audit_trail import AuditTrail
 from forwarder.store.submissions.port import StoreUnavailable
 
 
-class MemoryTrail:
-    """`AuditTrail`. What belongs to a transaction is appended at once. `away`: nothing can be appended."""
+class MemoryTrail(AuditTrail):
+    """What belongs to a transaction is appended at once. `away`: nothing can be appended."""
 
     def __init__(self) -> None:
         self.kept: list[AuditEntry] = []

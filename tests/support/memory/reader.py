@@ -17,12 +17,13 @@ from forwarder.store.lists.port import (
     fitting,
     neighbours,
 )
+from forwarder.store.lists.reader import Reader
 from forwarder.store.submissions.port import StoreUnavailable
 
 
 @dataclass
-class MemoryReader:
-    """Implements `Reader` over what `put` was given."""
+class MemoryReader(Reader):
+    """Reads what `put` was given."""
 
     rows: list[tuple[str, StoredSubmission]] = field(default_factory=list)
     duplicates: dict[str, tuple[str, str]] = field(default_factory=dict)

@@ -8,6 +8,7 @@ from datetime import datetime
 from ipaddress import ip_address
 
 from forwarder.store.deliveries import DeliveryEntry, DeliveryStatus, DueDelivery, NewDelivery, TriedDelivery
+from forwarder.store.delivery_queue import Deliveries
 from forwarder.store.submissions.port import StoreUnavailable, Unstorable
 from forwarder.tenancy.port import (
     ENDPOINT_TERMS,
@@ -20,12 +21,13 @@ from forwarder.tenancy.port import (
     TooManyEndpoints,
     UnknownAccount,
 )
+from forwarder.tenancy.sql.endpoints import Endpoints
 from forwarder.webhooks.addresses import AddressRule, ResolvedTargets
 from forwarder.webhooks.port import EndpointResponse, PostResult
 
 
-class MemoryEndpoints:
-    """Implements `EndpointRegistry` for the workspaces that it is given."""
+class MemoryEndpoints(Endpoints):
+    """`Endpoints` for the workspaces that it is given."""
 
     def __init__(self, *workspaces: str) -> None:
         self.workspaces = set(workspaces)
@@ -102,8 +104,8 @@ class _Kept:
 
 
 @dataclass
-class MemoryDeliveries:
-    """Implements `DeliveryQueue` and `DeliveryLog`. `away`: it cannot be reached; `pruned` counts what was forgotten;
+class MemoryDeliveries(Deliveries):
+    """`Deliveries` in memory. `away`: it cannot be reached; `pruned` counts what was forgotten;
     `refused`: the event that it cannot hold."""
 
     kept: dict[int, _Kept] = field(default_factory=dict)

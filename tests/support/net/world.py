@@ -36,9 +36,9 @@ from forwarder.query.parts import QueryParts
 from forwarder.query.routes import query_routes
 from forwarder.reservation.submission import RequestIds
 from forwarder.store.engine import identity_of
-from forwarder.store.lists.reader import SqlReader
+from forwarder.store.lists.reader import Reader
 from forwarder.store.retention import Purger
-from forwarder.store.submissions.card_keys import SqlCardKeys
+from forwarder.store.submissions.card_keys import CardKeys
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.store.submissions.repairs import Places, StoreRecovery
 from forwarder.tenancy.access import Access
@@ -179,7 +179,7 @@ class Door:
         """Another one after each restart."""
         self.process = process = Process(f"ingress {number}", world.loop, clock)
         log = NetProcessLog(world.log, process)
-        reader = world.store.port(process, SqlReader(world.store.hosts[number]))
+        reader = world.store.port(process, Reader(world.store.hosts[number]))
         access = Access(world.accounts, process.clock)
         outcomes = OutcomeListener(log.new_tail(TOPICS.results), process.clock)
         admission = Admission()
@@ -338,7 +338,7 @@ class World:
             cast("Log", log),
             TOPICS,
             GROUP,
-            known=self.store.port(process, SqlCardKeys(engine)).known,
+            known=self.store.port(process, CardKeys(engine)).known,
             store=self.store.port(process, StoreRecovery(engine)),
             vouches=self.ids.vouches,
             purged_before=self.store.port(process, Purger(engine)).purged_before,

@@ -4,9 +4,9 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.oversight.audit import Audit
 from forwarder.process.clock import Clock
-from forwarder.store.audit_trail import SqlAuditTrail
+from forwarder.store.audit_trail import AuditTrail
 
 
 def audit_on(engine: AsyncEngine, clock: Clock) -> Audit:
     """An audit whose trail is in the database of `engine`."""
-    return Audit(SqlAuditTrail(engine), clock)
+    return Audit(AuditTrail(engine), clock)

@@ -13,7 +13,8 @@ from forwarder.reservation.evidence import NOTHING_SENT
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.record import ResultEvent, SubmissionState, compose_record, result_data
 from forwarder.reservation.request import SealedCard
-from forwarder.store.lists.port import DEFAULT_FILTERS, FIRST, Filters, Reader
+from forwarder.store.lists.port import DEFAULT_FILTERS, FIRST, Filters
+from forwarder.store.lists.reader import Reader
 from forwarder.store.submissions.port import Arrival, Attempt, Ended, OutboxEvent, Postponed, Work
 from forwarder.store.submissions.recorder import Recorder
 from forwarder.store.tables import reservations

@@ -8,17 +8,18 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.reservation.request import CardDetails, SealedCard
 from forwarder.reservation.submission import Submission
-from forwarder.store.submissions.card_keys import SqlCardKeys
-from forwarder.store.submissions.port import CardKey, CardKeys, KeptCard
+from forwarder.store.submissions.card_keys import CardKeys
+from forwarder.store.submissions.port import CardKey, KeptCard
 from forwarder.tenancy.cards import CardSealer, SealingKey, open_from_topic
 from forwarder.tenancy.sealing import KeyPair, Keyring, KeyWrapper, Secret, of_card
+from forwarder.tenancy.sql.secrets import SealingKeys
 from forwarder.worker.cards import CardParts, CardVault
 
 _SECRET: Final = Secret.from_text("a secret of the cards of these tests alone")
 _ALWAYS: Final = (datetime(1970, 1, 1, tzinfo=UTC), datetime(8999, 1, 1, tzinfo=UTC))
 
 
-class OneSealingKey:
+class OneSealingKey(SealingKeys):
     """`SealingKeys` of one that is always valid, and what seals to it."""
 
     def __init__(self) -> None:
@@ -52,8 +53,8 @@ class OneSealingKey:
         self.destroyed = True
 
 
-class MemoryCardKeys:
-    """`CardKeys` that knows no rows: what is put into `held` is there."""
+class MemoryCardKeys(CardKeys):
+    """Knows no rows: what is put into `held` is there."""
 
     def __init__(self) -> None:
         self.held: dict[str, CardKey] = {}
@@ -93,7 +94,7 @@ def card_parts(keys: CardKeys | AsyncEngine | None = None, sealing_keys: OneSeal
     async def refresh() -> None:
         """The one secret stays."""
 
-    kept = SqlCardKeys(keys) if isinstance(keys, AsyncEngine) else keys or MemoryCardKeys()
+    kept = CardKeys(keys) if isinstance(keys, AsyncEngine) else keys or MemoryCardKeys()
     return CardParts(kept, sealing_keys or OneSealingKey(), KeyWrapper(Keyring([_SECRET])), refresh)
 
 

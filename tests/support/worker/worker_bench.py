@@ -19,7 +19,7 @@ from forwarder.reservation.submission import Submission
 from forwarder.store.engine import Engine
 from forwarder.store.lists.overview import Overview
 from forwarder.store.lists.port import StoredSubmission, SubmissionFilter, SubmissionSummary
-from forwarder.store.lists.reader import SqlReader
+from forwarder.store.lists.reader import Reader
 from forwarder.store.submissions.recorder import Recorder
 from forwarder.tenancy.port import Account
 from forwarder.tenancy.sealing import SecretUnsealer, sealer_of, with_credential
@@ -206,7 +206,7 @@ class Bench:
         await self.publisher.publish(TOPICS.requests, [encode_cancellation(request) for request in requests])
 
     async def stored(self, number: int = 1) -> StoredSubmission:
-        stored = await SqlReader(self.engine).submission("acc", submission(number).request_id)
+        stored = await Reader(self.engine).submission("acc", submission(number).request_id)
         assert stored is not None
         return stored
 

@@ -31,36 +31,6 @@ def upgrade() -> None:
     _audit()
 
 
-def downgrade() -> None:
-    """Drop everything."""
-    for table in (
-        "audit_head",
-        "audit",
-        "deployment_secrets",
-        "secrets",
-        "sealing_keys",
-        "card_keys",
-        "grants",
-        "webhook_endpoints",
-        "integration_accounts",
-        "key_usage",
-        "key_uses",
-        "api_keys",
-        "workspaces",
-        "webhook_deliveries",
-        "outbox",
-        "processes",
-        "workers",
-        "parked_cancellations",
-        "purges",
-        "duplicates",
-        "reservations",
-    ):
-        op.drop_table(table)
-    if op.get_bind().dialect.name == "postgresql":
-        op.execute("DROP FUNCTION refuse_change()")
-
-
 def _created_at() -> sa.Column[Any]:
     return sa.Column(
         "created_at", sa.DateTime(timezone=True), nullable=False, server_default=sa.func.current_timestamp()

@@ -16,7 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from forwarder.reservation.outcome import LISTED_STATUSES, Status
 from forwarder.store.lists import statements
 from forwarder.store.lists.port import DEFAULT_FILTERS, FIRST, Days, Filters, Order, Page, shape_of
-from forwarder.store.lists.reader import SqlReader, parameters_of
+from forwarder.store.lists.reader import Reader, parameters_of
 from forwarder.store.submissions.recorder import Recorder
 from forwarder.store.tables import reservations
 from tests.support.backends import only
@@ -28,8 +28,8 @@ Row = Mapping[str, Any]
 
 
 @pytest.fixture
-def reader(engine: AsyncEngine) -> SqlReader:
-    return SqlReader(engine)
+def reader(engine: AsyncEngine) -> Reader:
+    return Reader(engine)
 
 
 def drawn(random: Random, number: int, account: str) -> dict[str, Any]:
@@ -131,9 +131,7 @@ async def followed(read: Callable[[int], Any], limit: int) -> list[Page]:
 
 
 @pytest.mark.parametrize("order", ["asc", "desc"])
-async def test_pages_show_what_matches_once_and_lead_both_ways(
-    reader: SqlReader, rows: list[Row], order: Order
-) -> None:
+async def test_pages_show_what_matches_once_and_lead_both_ways(reader: Reader, rows: list[Row], order: Order) -> None:
     for name, filters in FILTERS.items():  # on one database: to make one takes longer than all this
         expected = [row["id"] for row in rows if matches(row, filters)]
         if order == "desc":
@@ -162,7 +160,7 @@ def test_the_filters_of_these_tests_let_something_through_and_keep_something_out
 
 
 @pytest.mark.parametrize("order", ["asc", "desc"])
-async def test_a_cursor_may_be_any_number(reader: SqlReader, rows: list[Row], order: Order) -> None:
+async def test_a_cursor_may_be_any_number(reader: Reader, rows: list[Row], order: Order) -> None:
     filters = Filters(frozenset({Status.CONFIRMED}))
     ids = [row["id"] for row in rows if matches(row, filters)]
     for cursor in (2, ids[3], ids[3] + 1, ids[-1], ids[-1] + 1, 2**63 - 1):
@@ -208,7 +206,7 @@ RANGES = {
 
 @pytest.mark.parametrize("order", ["asc", "desc"])
 async def test_a_page_of_many_days_lacks_none_however_unlike_they_are(
-    reader: SqlReader, uneven: list[tuple[int, date]], order: Order
+    reader: Reader, uneven: list[tuple[int, date]], order: Order
 ) -> None:
     """A sample of the days says where a page may end at the latest: on each of these some of it come from days outside of it."""
     for name, days in RANGES.items():
@@ -232,7 +230,7 @@ async def test_a_page_of_many_days_lacks_none_however_unlike_they_are(
             assert [page.previous for page in pages] == [None, *(page.current for page in pages[:-1])], name
 
 
-async def test_newest_first_shows_what_was_there_once_while_more_come(engine: AsyncEngine, reader: SqlReader) -> None:
+async def test_newest_first_shows_what_was_there_once_while_more_come(engine: AsyncEngine, reader: Reader) -> None:
     recorder = Recorder(engine)
     await lease(recorder, "w1")
     numbers = count(1)
@@ -252,7 +250,7 @@ async def test_newest_first_shows_what_was_there_once_while_more_come(engine: As
     assert back.previous > pages[1].current
 
 
-async def test_a_poller_of_a_status_misses_none_while_workers_write(engine: AsyncEngine, reader: SqlReader) -> None:
+async def test_a_poller_of_a_status_misses_none_while_workers_write(engine: AsyncEngine, reader: Reader) -> None:
     """Many intakes at once, whose transactions may end in any order; what is confirmed already is none of the list's."""
     numbers = count(1)
 
@@ -285,7 +283,7 @@ async def waits_in_doubt(engine: AsyncEngine) -> datetime:
     return changed
 
 
-async def test_what_was_changed_is_found_by_when_it_was_changed(reader: SqlReader, waits_in_doubt: datetime) -> None:
+async def test_what_was_changed_is_found_by_when_it_was_changed(reader: Reader, waits_in_doubt: datetime) -> None:
     async def since(moment: datetime) -> int:
         page = await reader.page("acc", cursor=FIRST, limit=5, filters=Filters(updated_since=moment))
         return len(page.records)

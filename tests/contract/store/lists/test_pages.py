@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.record import SubmissionState, compose_record
 from forwarder.store.lists.port import MAX_PAGE_BYTES, Filters, Order, Page
-from forwarder.store.lists.reader import SqlReader
+from forwarder.store.lists.reader import Reader
 from forwarder.store.submissions.intake import ingest
 from forwarder.store.submissions.recorder import Recorder
 from forwarder.store.submissions.rows import arrival_batch
@@ -32,15 +32,15 @@ async def recorder(engine: AsyncEngine) -> Recorder:
 
 
 @pytest.fixture
-def reader(engine: AsyncEngine) -> SqlReader:
-    return SqlReader(engine)
+def reader(engine: AsyncEngine) -> Reader:
+    return Reader(engine)
 
 
 def shown(page: Page) -> list[int]:
     return [from_json(record)["id"] for record in page.records]
 
 
-async def test_a_submission_is_found_by_either_id_by_its_own_account(recorder: Recorder, reader: SqlReader) -> None:
+async def test_a_submission_is_found_by_either_id_by_its_own_account(recorder: Recorder, reader: Reader) -> None:
     (work,) = await recorder.ingest("w1", arrivals([1]), now=LATER)
     request_id = work.submission.request_id
     stored = await reader.submission("acc", request_id)
@@ -55,7 +55,7 @@ async def test_a_submission_is_found_by_either_id_by_its_own_account(recorder: R
     assert await reader.reservation("acc", 2**63 - 1) is None
 
 
-async def test_what_has_no_outcome_yet_has_a_record_of_what_is_known(recorder: Recorder, reader: SqlReader) -> None:
+async def test_what_has_no_outcome_yet_has_a_record_of_what_is_known(recorder: Recorder, reader: Reader) -> None:
     (work,) = await recorder.ingest("w1", [arrival(1, propertyId="00123", totalPrice=300.5, notes='é "x"')], now=NOW)
     standing = SubmissionState(
         work.record_id, work.submission.request_id, Status.PENDING, work.created_at, work.created_at
@@ -67,7 +67,7 @@ async def test_what_has_no_outcome_yet_has_a_record_of_what_is_known(recorder: R
     assert (record["propertyId"], record["totalPrice"], record["status"]) == ("00123", 300.5, "PENDING")
 
 
-async def test_pages_of_one_account(recorder: Recorder, reader: SqlReader) -> None:
+async def test_pages_of_one_account(recorder: Recorder, reader: Reader) -> None:
     ids, records = [], []
     for number in range(1, 8):
         works = await recorder.ingest("w1", [*arrivals([number]), *arrivals([100 + number], account="b")], now=NOW)
@@ -86,7 +86,7 @@ async def test_pages_of_one_account(recorder: Recorder, reader: SqlReader) -> No
     assert await reader.page("acc", cursor=2**62, limit=7) == Page([], 2**62, 1, None)
 
 
-async def test_a_page_of_all_statuses_shows_each_as_it_is(recorder: Recorder, reader: SqlReader) -> None:
+async def test_a_page_of_all_statuses_shows_each_as_it_is(recorder: Recorder, reader: Reader) -> None:
     works = await recorder.ingest("w1", arrivals(range(1, 4)), now=NOW)
     outcomes = [final(works[0]), final(works[1], status=Status.REJECTED)]
     await recorder.record("w1", outcomes, [])
@@ -97,7 +97,7 @@ async def test_a_page_of_all_statuses_shows_each_as_it_is(recorder: Recorder, re
 
 
 async def test_unless_asked_for_what_ended_without_a_reservation_is_not_listed(
-    recorder: Recorder, reader: SqlReader
+    recorder: Recorder, reader: Reader
 ) -> None:
     works = await recorder.ingest("w1", arrivals(range(1, 7)), now=NOW)
     ends = [Status.CONFIRMED, Status.REJECTED, Status.FAILED, Status.IN_DOUBT, Status.CANCELLED]
@@ -114,7 +114,7 @@ async def test_unless_asked_for_what_ended_without_a_reservation_is_not_listed(
 
 @pytest.mark.parametrize("order", ["asc", "desc"])
 async def test_what_is_refused_between_two_pages_is_not_there_and_moves_nothing(
-    recorder: Recorder, reader: SqlReader, order: Order
+    recorder: Recorder, reader: Reader, order: Order
 ) -> None:
     """Refused ahead of the reader: where the next page begins, and within it. Refused behind: what was read stays read."""
     works = await recorder.ingest("w1", arrivals(range(1, 13)), now=NOW)
@@ -131,7 +131,7 @@ async def test_what_is_refused_between_two_pages_is_not_there_and_moves_nothing(
 
 
 async def test_a_failure_that_is_put_back_is_behind_the_poller_of_the_default_list_not_of_every_status(
-    recorder: Recorder, reader: SqlReader
+    recorder: Recorder, reader: Reader
 ) -> None:
     """It is PENDING again under its old id, which a cursor may have passed: docs/guides/read-lists.md says what to poll then."""
     failed, other = await recorder.ingest("w1", arrivals([1, 2]), now=NOW)
@@ -149,7 +149,7 @@ async def test_a_failure_that_is_put_back_is_behind_the_poller_of_the_default_li
     assert shown(await reader.page("acc", cursor=1, limit=10, filters=changed)) == [failed.record_id]
 
 
-async def test_ready_tells_whether_it_can_be_read(reader: SqlReader, engine: AsyncEngine) -> None:
+async def test_ready_tells_whether_it_can_be_read(reader: Reader, engine: AsyncEngine) -> None:
     assert await reader.ready()
     async with engine.begin() as connection:
         await connection.execute(text("DROP TABLE reservations"))
@@ -157,7 +157,7 @@ async def test_ready_tells_whether_it_can_be_read(reader: SqlReader, engine: Asy
 
 
 async def test_a_poller_that_keeps_its_cursor_misses_none_while_workers_write(
-    engine: AsyncEngine, reader: SqlReader
+    engine: AsyncEngine, reader: Reader
 ) -> None:
     numbers = count(1)
     writers = 4
@@ -179,7 +179,7 @@ async def test_a_poller_that_keeps_its_cursor_misses_none_while_workers_write(
 
 
 async def test_a_poller_of_the_default_list_misses_none_that_is_made_while_others_are_refused(
-    engine: AsyncEngine, reader: SqlReader
+    engine: AsyncEngine, reader: Reader
 ) -> None:
     """Every third is refused as soon as it was taken in: the poller may have seen it by then, or not."""
     numbers = count(1)
@@ -210,7 +210,7 @@ async def test_a_poller_of_the_default_list_misses_none_that_is_made_while_other
 
 
 @only("distributed")
-async def test_ids_become_visible_in_their_order(engine: AsyncEngine, reader: SqlReader) -> None:
+async def test_ids_become_visible_in_their_order(engine: AsyncEngine, reader: Reader) -> None:
     first, second = Recorder(engine), Recorder(engine)
     await lease(first, "w1")
     await lease(second, "w2")
@@ -237,7 +237,7 @@ async def _waits_for_its_turn(engine: AsyncEngine) -> None:
 @pytest.mark.parametrize("unsettled", [False, True])
 async def test_a_page_of_large_records_ends_early_and_following_next_shows_each_once(
     recorder: Recorder,
-    reader: SqlReader,
+    reader: Reader,
     order: Order,
     unsettled: bool,
 ) -> None:
@@ -264,7 +264,7 @@ async def test_a_page_of_large_records_ends_early_and_following_next_shows_each_
 
 
 async def test_of_many_large_records_that_are_read_at_once_the_largest_are_left_out(
-    recorder: Recorder, reader: SqlReader
+    recorder: Recorder, reader: Reader
 ) -> None:
     notes = ["n" * 900_000, "n"]
     works = await recorder.ingest("w1", [arrival(number, notes=each) for number, each in enumerate(notes)], now=NOW)

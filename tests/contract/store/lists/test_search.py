@@ -14,7 +14,7 @@ from forwarder.reservation.duplicates import NaturalKey
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.submission import RequestIds
 from forwarder.store.deliveries import NewDelivery
-from forwarder.store.delivery_queue import SqlDeliveryLog, SqlDeliveryQueue
+from forwarder.store.delivery_queue import Deliveries
 from forwarder.store.lists.overview import Overview
 from forwarder.store.submissions.port import Arrival, Attempt, Ended
 from forwarder.store.submissions.recorder import Recorder
@@ -111,10 +111,8 @@ async def test_a_timeline_has_what_happened_and_what_comes_next(
     (confirmed,) = await searched.newest(SubmissionQuery(pms_reservation_id="pms-6"), 1)
     event_id = f"{confirmed.request_id}.1"
     for endpoint in ("whk_1", "whk_2"):
-        await SqlDeliveryQueue(engine).queue(
-            [NewDelivery(endpoint, event_id, "reservation.confirmed.v1", "{}")], now=LATER
-        )
-    overview, deliveries = Overview(engine), SqlDeliveryLog(engine)
+        await Deliveries(engine).queue([NewDelivery(endpoint, event_id, "reservation.confirmed.v1", "{}")], now=LATER)
+    overview, deliveries = Overview(engine), Deliveries(engine)
     found = await history_of(confirmed.request_id, overview, deliveries)
     assert found is not None
     steps = [(step.what, step.outcome, step.planned) for step in found.steps()]

@@ -12,7 +12,7 @@ from forwarder.operate.submissions.settle import NotInDoubt, Repair
 from forwarder.reservation.outcome import InDoubt, Status
 from forwarder.store.engine import Engine, open_engine
 from forwarder.store.lists.port import StoredSubmission
-from forwarder.store.lists.reader import SqlReader
+from forwarder.store.lists.reader import Reader
 from forwarder.store.submissions.completion import with_attempt
 from forwarder.store.submissions.port import Attempt, OutboxEvent, Work
 from forwarder.store.submissions.recorder import Recorder
@@ -43,7 +43,7 @@ class _Desk:
             await self.recorder.published([entry.id])
 
     async def stored(self) -> StoredSubmission:
-        stored = await SqlReader(self.engine).submission("acc", REQUEST_ID)
+        stored = await Reader(self.engine).submission("acc", REQUEST_ID)
         assert stored is not None
         return stored
 

@@ -19,8 +19,8 @@ from sqlalchemy import event, text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from forwarder.store.engine import open_engine
-from forwarder.store.submissions.card_keys import SqlCardKeys
-from forwarder.store.submissions.port import CancellationArrival, CardKeys, NotedOn, StoreUnavailable
+from forwarder.store.submissions.card_keys import CardKeys
+from forwarder.store.submissions.port import CancellationArrival, NotedOn, StoreUnavailable
 from forwarder.store.submissions.recorder import Recorder
 from forwarder.store.submissions.repairs import Repairs
 from tests.support.machine.worlds.mishap import Effect, Mishap
@@ -174,7 +174,7 @@ class Store:
 
     def card_keys(self, process: Process, host: int) -> CardKeys:
         """Where the keys of rows' cards are, for one process."""
-        return cast("CardKeys", _Steps(process, SqlCardKeys(self.hosts[host])))
+        return cast("CardKeys", _Steps(process, CardKeys(self.hosts[host])))
 
     def repairs(self, process: Process, host: int) -> Repairs:
         """The operator's hand on it."""
