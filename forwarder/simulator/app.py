@@ -8,7 +8,7 @@
     PUT  /NAME/faults       what goes wrong from now on (`Faults`) at base URLs that begin with /NAME; of the one without a path
                             the name is `pms`                              GET, DELETE  look, lift
 
-Accepts any bearer credential but `wrong`. Test values in a booking select its outcome: see `magic`.
+Accepts any bearer credential but `wrong`. Test values in a booking select its outcome: see `sites`.
 """
 
 from collections.abc import Sequence
@@ -35,12 +35,18 @@ SimulatorApp = Starlette
 def simulator_app(world: World, vendors: Sequence[BaseRoute] = ()) -> SimulatorApp:
     """The application over `world`, which the caller closes. May be mounted below a path. `vendors`: routes of further kinds, tried
     first; `forwarder_pms_kit.simulators` has them."""
+    controls = _Controls(world)
     return Starlette(
         routes=[
             *vendors,
             *open_pms_routes(world),
             *booking_sync_routes(world),
-            *_developers_routes(world),
+            Route("/count", controls.count, methods=["GET"]),
+            Route("/stats", controls.stats, methods=["GET"]),
+            Route("/reset", controls.reset, methods=["POST"]),
+            Route("/{name}/faults", controls.order_faults, methods=["PUT"]),
+            Route("/{name}/faults", controls.show_faults, methods=["GET"]),
+            Route("/{name}/faults", controls.lift_faults, methods=["DELETE"]),
             *health_routes(Health(), "simulator"),
         ],
         exception_handlers={HTTPException: _no_such_thing},
@@ -50,18 +56,6 @@ def simulator_app(world: World, vendors: Sequence[BaseRoute] = ()) -> SimulatorA
 def simulator_below(path: str, app: SimulatorApp) -> BaseRoute:
     """The application as one route of another, below `path`."""
     return Mount(path, app=app)
-
-
-def _developers_routes(world: World) -> list[BaseRoute]:
-    controls = _Controls(world)
-    return [
-        Route("/count", controls.count, methods=["GET"]),
-        Route("/stats", controls.stats, methods=["GET"]),
-        Route("/reset", controls.reset, methods=["POST"]),
-        Route("/{name}/faults", controls.order_faults, methods=["PUT"]),
-        Route("/{name}/faults", controls.show_faults, methods=["GET"]),
-        Route("/{name}/faults", controls.lift_faults, methods=["DELETE"]),
-    ]
 
 
 class _Controls:
@@ -87,19 +81,15 @@ class _Controls:
             detail = "; ".join(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors())
             return problem_response(Problem("invalid_faults", "Not an order of faults", 422, detail))
         self._world.faults.order(request.path_params["name"], faults)
-        return _shown(faults)
+        return Response(200, faults.model_dump_json().encode())
 
     async def show_faults(self, request: Request) -> Response:
         order = self._world.faults.at(request.path_params["name"])
-        return _shown(Faults() if order is None else order.faults)
+        return Response(200, (Faults() if order is None else order.faults).model_dump_json().encode())
 
     async def lift_faults(self, request: Request) -> StarletteResponse:
         self._world.faults.lift(request.path_params["name"])
         return StarletteResponse(status_code=204)
-
-
-def _shown(faults: Faults) -> Response:
-    return Response(200, faults.model_dump_json().encode())
 
 
 async def _no_such_thing(_request: Request, error: Exception) -> StarletteResponse:

@@ -1,17 +1,25 @@
-"""Faults on demand: what a simulated PMS gets wrong, for how long, and how often.
+"""Faults on demand: what a simulated PMS gets wrong, for how long, and how often; and the broken responses.
 
 An order is given for one name and holds for all PMSs under that name. Orders live in memory only.
 """
 
 import asyncio
 import random
+import socket
+import struct
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Annotated, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+from pydantic_core import from_json, to_json
+from starlette.types import Receive, Scope, Send
 
+from forwarder.http.messages import Response
+from forwarder.http.open_connections import connection_of
 from forwarder.process.clock import Clock
+from forwarder.process.loops import first_of
 
 Mode = Literal[
     "none",
@@ -79,10 +87,6 @@ class Faults(BaseModel):
     def after_booking(self) -> bool:
         return self.mode.endswith("_after_booking")
 
-    @property
-    def only_bookings(self) -> bool:
-        return self.after_booking or self.scope == "bookings"
-
 
 @dataclass(slots=True)
 class Order:
@@ -98,7 +102,7 @@ class Order:
         faults = self.faults
         spent = faults.count is not None and self.struck >= faults.count
         over = faults.until is not None and now >= faults.until
-        passed_over = faults.only_bookings and not books
+        passed_over = not books and (faults.after_booking or faults.scope == "bookings")
         if faults.mode == "none" or spent or over or passed_over or chance >= faults.rate:
             return False
         self.struck += 1
@@ -118,13 +122,13 @@ class FaultBoard:
 
     def order(self, name: str, faults: Faults) -> None:
         """Orders `faults` at `name`, in place of an earlier order."""
-        self._lift(name)
+        self.lift(name)
         self._orders[name] = Order(faults)
 
     def lift(self, name: str) -> None:
         """Lifts the faults ordered at `name`."""
-        self._lift(name)
-        self._orders.pop(name, None)
+        if name in self._orders:
+            self._orders.pop(name).lifted.set()
 
     def at(self, name: str) -> Order | None:
         """The order in force at `name`."""
@@ -139,6 +143,128 @@ class FaultBoard:
         """Whether `order` hits a request, which `books` or does not."""
         return order.strikes(books=books, now=self._clock.now(), chance=self._random.random())
 
-    def _lift(self, name: str) -> None:
-        if name in self._orders:
-            self._orders[name].lifted.set()
+
+# --- broken responses ---
+
+_DEPTH = 50
+
+UNBOOKED: Final = to_json(
+    {
+        "id": 1,
+        "reference": "R1",
+        "status": "CONFIRMED",
+        "data": [{"id": 1, "reference": "R1"}],
+        "bookings": [{"id": 1, "status": "Booked", "external_reference": "R1"}],
+        "clients": [{"id": 1}],
+    }
+)
+"""The body to corrupt if nothing was booked, with something for every kind of PMS in it."""
+
+
+def with_leaves(value: Any, replaced: Callable[[Any], Any]) -> Any:
+    """The JSON value with each of its scalars replaced."""
+    if isinstance(value, dict):
+        return {name: with_leaves(part, replaced) for name, part in value.items()}
+    return [with_leaves(part, replaced) for part in value] if isinstance(value, list) else replaced(value)
+
+
+def lists_for_objects(value: Any) -> Any:
+    """The JSON value with a list of names and values for each object."""
+    if isinstance(value, dict):
+        return [[name, lists_for_objects(part)] for name, part in value.items()]
+    return [lists_for_objects(part) for part in value] if isinstance(value, list) else value
+
+
+def _objects_for_ids(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {
+            name: {"value": part} if name == "id" or name.endswith(("Id", "ID", "_id")) else _objects_for_ids(part)
+            for name, part in value.items()
+        }
+    return [_objects_for_ids(part) for part in value] if isinstance(value, list) else value
+
+
+def _nested_nulls(value: Any) -> Any:
+    nested: Any = None
+    for level in range(_DEPTH):
+        nested = {"value": nested} if level % 2 else [nested]
+    return with_leaves(value, lambda _: nested)
+
+
+WAYS: Final[Sequence[Callable[[Any], Any]]] = (
+    _objects_for_ids,
+    lists_for_objects,
+    lambda value: with_leaves(value, lambda leaf: len(leaf) if isinstance(leaf, str) else leaf),
+    lambda value: with_leaves(value, lambda _: None),
+    _nested_nulls,
+)
+"""Ways to corrupt types."""
+
+
+def mistyped(answer: bytes, turn: int) -> bytes:
+    """The JSON text `answer` with wrong types: `turn` cycles through the ways."""
+    return to_json(WAYS[turn % len(WAYS)](from_json(answer)))
+
+
+_DRIP_SECONDS = 0.5
+_SHORTEST_DRIP = 1_000
+
+
+class Hang:
+    """Never responds while the client and the fault stay; then drops the connection."""
+
+    def __init__(self, lifted: asyncio.Event) -> None:
+        self._lifted = lifted
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await first_of(disconnected(receive), self._lifted.wait())
+        await reset(scope, receive, send)
+
+
+class Drip:
+    """Sends status and headers of `answer` at once, and then its body a byte at a time: for at least eight minutes, longer than
+    any push may wait. Drops the connection when the client leaves or the fault is lifted."""
+
+    def __init__(self, answer: Response, clock: Clock, lifted: asyncio.Event) -> None:
+        self._answer = answer
+        self._clock = clock
+        self._lifted = lifted
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        dripping = asyncio.ensure_future(self._drip(send))
+        await first_of(dripping, disconnected(receive), self._lifted.wait())
+        if dripping.cancelled():
+            await reset(scope, receive, send)
+
+    async def _drip(self, send: Send) -> None:
+        # JSON may start with white space: the content comes at the very end.
+        body = self._answer.body.rjust(_SHORTEST_DRIP)
+        headers = [
+            (b"content-type", self._answer.media_type),
+            (b"content-length", b"%d" % len(body)),
+            *self._answer.headers,
+        ]
+        await send({"type": "http.response.start", "status": self._answer.status, "headers": headers})
+        for position in range(len(body)):
+            await send({"type": "http.response.body", "body": body[position : position + 1], "more_body": True})
+            await self._clock.sleep(_DRIP_SECONDS)
+        await send({"type": "http.response.body", "body": b""})
+
+
+async def reset(scope: Scope, receive: Receive, _send: Send) -> None:
+    """Resets the connection. Raises `ConnectionResetError` if there is none: then that is the response."""
+    connection = connection_of(scope)
+    if connection is None:
+        raise ConnectionResetError("reset by a fault that was asked for")
+    peer = connection.get_extra_info("socket")
+    if peer is not None and not connection.is_closing():
+        # Lingering for no time makes the kernel send a reset instead of an orderly end.
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    connection.abort()
+    await disconnected(receive)
+
+
+async def disconnected(receive: Receive) -> None:
+    """Returns when the client has disconnected; ignores what it still sends."""
+    while (await receive())["type"] != "http.disconnect":
+        pass

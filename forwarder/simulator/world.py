@@ -5,27 +5,66 @@ sees nothing of a card. With a journal, bookings outlive the process.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
-from typing import Any, Self, assert_never
+from typing import Any, Literal, Self
 
 from pydantic_core import from_json, to_json
 
 from forwarder.process.clock import Clock, iso
-from forwarder.simulator.bookings import (
-    Booked,
-    CardDeclined,
-    Down,
-    KeyReused,
-    Made,
-    OtherPrice,
-    Replayed,
-    Taken,
-    Wanted,
-)
 from forwarder.simulator.faults import FaultBoard, Faults, Habit
-from forwarder.simulator.magic import DOWN_SECONDS, Effect
+from forwarder.simulator.sites import DOWN_SECONDS, Effect
+
+_FIRST_ID = 1001
+_LISTED_DUPLICATES = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A requested booking. `key`: its idempotency key; `fingerprint` distinguishes bodies; `answer` builds the PMS's response,
+    in JSON, from the booking's id; `effect`: the effect of a test value in it."""
+
+    name: str
+    place: str
+    room: str
+    arrival: date
+    departure: date
+    reference: str
+    answer: Callable[[int], bytes]
+    key: str | None = None
+    fingerprint: str = ""
+    effect: Effect | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A booking that was made."""
+
+    id: int
+    name: str
+    place: str
+    room: str
+    arrival: date
+    departure: date
+    reference: str
+    answer: bytes
+    key: str | None
+    fingerprint: str
+
+
+class NotBooked(Exception):
+    """Nothing is booked. `key_reused`: the key was used before with another body; `taken`: another booking has some of these
+    nights; `price`: the price differs from the requested one; `card`: the card is declined."""
+
+    def __init__(self, why: Literal["key_reused", "taken", "price", "card"]) -> None:
+        super().__init__(why)
+        self.why = why
+
+
+class Down(Exception):
+    """The PMS is down for this caller, because of a test value."""
 
 
 class Journal:
@@ -60,10 +99,6 @@ class Journal:
         self._file.close()
 
 
-_FIRST_ID = 1001
-_LISTED_DUPLICATES = 100
-
-
 class World:
     """Close it in the end. `calendars`: nights that are taken are refused; without, any number of bookings share a room.
 
@@ -87,7 +122,12 @@ class World:
         self._forget()
         self._journal = None if journal is None else Journal(journal)
         if self._journal is not None:
-            self._replay(self._journal)
+            for entry in self._journal.entries():
+                if "cancelled" in entry:
+                    self._drop(entry["cancelled"], entry["at"])
+                else:
+                    days = {name: date.fromisoformat(entry[name]) for name in ("arrival", "departure")}
+                    self._keep(Made(**{**entry, **days, "answer": to_json(entry["answer"])}))
 
     def __enter__(self) -> Self:
         return self
@@ -105,21 +145,41 @@ class World:
         """How many bookings were made, including those cancelled since."""
         return len(self._bookings)
 
-    def book(self, wanted: Wanted) -> Booked:
-        """Makes a booking, unless its key, its nights or a test value forbid it. Raises `OSError` if it cannot be written to the
-        journal, and `Down`."""
+    def book(self, wanted: Wanted) -> tuple[Made, bool]:
+        """The booking, and whether it is new: not if it was made before with the same key and body. Raises `NotBooked`, `Down`, and
+        `OSError` if it cannot be written to the journal."""
         known = None if wanted.key is None else self._by_key.get((wanted.place, wanted.key))
         if known is not None and not self._has_passed("keys_end", known):
-            return Replayed(known) if known.fingerprint == wanted.fingerprint else KeyReused()
-        if wanted.effect is not None and (refused := self._apply_test_value(wanted, wanted.effect)) is not None:
-            return refused
+            if known.fingerprint != wanted.fingerprint:
+                raise NotBooked("key_reused")
+            return known, False
+        match wanted.effect:
+            case Effect.SOLD_OUT:
+                raise NotBooked("taken")
+            case Effect.PRICE_CHANGED:
+                raise NotBooked("price")
+            case Effect.CARD_REFUSED:
+                raise NotBooked("card")
+            case Effect.DOWN:
+                self.require_up(wanted)
         if self._calendars and not self._nights[wanted.place, wanted.room].isdisjoint(_nights(wanted)):
-            return Taken()
-        made = self._next(wanted)
+            raise NotBooked("taken")
+        made = Made(
+            self._next_id,
+            wanted.name,
+            wanted.place,
+            wanted.room,
+            wanted.arrival,
+            wanted.departure,
+            wanted.reference,
+            wanted.answer(self._next_id),
+            wanted.key,
+            wanted.fingerprint,
+        )
         if self._journal is not None:
             self._journal.append(_line(made))
         self._keep(made)
-        return made
+        return made, True
 
     def require_up(self, wanted: Wanted) -> None:
         """Raises `Down` for a while from the first request on, if a test value requests that."""
@@ -213,38 +273,6 @@ class World:
         self._next_id = _FIRST_ID
         self.requests.clear()
 
-    def _apply_test_value(self, wanted: Wanted, effect: Effect) -> Booked | None:
-        """The refusal that a test value requests. Raises `Down`."""
-        match effect:
-            case Effect.SOLD_OUT:
-                return Taken()
-            case Effect.PRICE_CHANGED:
-                return OtherPrice()
-            case Effect.CARD_REFUSED:
-                return CardDeclined()
-            case Effect.DOWN:
-                self.require_up(wanted)
-                return None
-            case Effect.SLOW | Effect.ANSWER_LOST:
-                return None  # it is made: the guard handles the response
-            case _:
-                assert_never(effect)
-
-    def _next(self, wanted: Wanted) -> Made:
-        made_id = self._next_id
-        return Made(
-            made_id,
-            wanted.name,
-            wanted.place,
-            wanted.room,
-            wanted.arrival,
-            wanted.departure,
-            wanted.reference,
-            wanted.answer(made_id),
-            wanted.key,
-            wanted.fingerprint,
-        )
-
     def _keep(self, made: Made) -> None:
         self._next_id = made.id + 1
         self._bookings[made.id] = made
@@ -261,13 +289,6 @@ class World:
         made = self._bookings[booking_id]
         self._cancelled[booking_id] = moment
         self._nights[made.place, made.room].difference_update(_nights(made))
-
-    def _replay(self, journal: Journal) -> None:
-        for entry in journal.entries():
-            if "cancelled" in entry:
-                self._drop(entry["cancelled"], entry["at"])
-            else:
-                self._keep(_made(entry))
 
 
 def _nights(stay: Wanted | Made) -> range:
@@ -288,8 +309,3 @@ def _line(made: Made) -> bytes:
     }
     # Its answer is JSON already: insert it without encoding it again.
     return to_json(entry)[:-1] + b',"answer":' + made.answer + b"}"
-
-
-def _made(entry: dict[str, Any]) -> Made:
-    days = {name: date.fromisoformat(entry[name]) for name in ("arrival", "departure")}
-    return Made(**{**entry, **days, "answer": to_json(entry["answer"])})

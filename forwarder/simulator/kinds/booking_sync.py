@@ -1,14 +1,20 @@
 """Simulated BookingSync (Smily) API v3, as its documentation and recorded traffic show it. No idempotency: every POST books.
 
 A rental `unknown` is not found; a client at `refused.example` is refused. A rental is a room. Its live quote is 100 a night, 50 for
-the cleaning and 10 % tax on the nights. `booking_sync_oauth` has the tokens, `booking_sync_payments` payments and cards.
+the cleaning and 10 % tax on the nights. `booking_sync_oauth` has the tokens.
+
+Stores nothing of a card, and forgets payments with the process. A card that ends in 1112 is declined, one that ends in 1113 makes
+the gateway fail, as the vendor's test cards do; one that ends in 3220 needs its holder to authenticate. Any other is charged, and
+its booking confirmed.
 """
 
 import math
 from collections import defaultdict
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import date, datetime
-from typing import Any, assert_never
+from decimal import Decimal
+from typing import Any, Final
 
 from pydantic_core import from_json, to_json
 from starlette.requests import Request
@@ -17,8 +23,7 @@ from starlette.routing import BaseRoute
 from starlette.types import ASGIApp
 
 from forwarder.http.messages import Response
-from forwarder.simulator.bookings import CardDeclined, KeyReused, Made, OtherPrice, Replayed, Taken
-from forwarder.simulator.http import Endpoint, Guard, Handler, below_any_base, book, name_of, place_of
+from forwarder.simulator.http import Guard, Handler, below_any_base, book, name_of, place_of
 from forwarder.simulator.kinds.booking_sync_forms import (
     MEDIA_TYPE,
     UNKNOWN,
@@ -27,19 +32,48 @@ from forwarder.simulator.kinds.booking_sync_forms import (
     check_client,
     check_strict,
     day,
-    names_of,
     number,
     quoted,
     the_one,
     wanted_of,
 )
 from forwarder.simulator.kinds.booking_sync_oauth import TokenServer
-from forwarder.simulator.kinds.booking_sync_payments import Payment, Till
-from forwarder.simulator.magic import Effect, effect_of
-from forwarder.simulator.world import World
+from forwarder.simulator.sites import Effect, effect_of
+from forwarder.simulator.world import Made, NotBooked, World
 
 _MOST_PER_PAGE = 100
 _SAID = {401: "Not authorized", 404: "Not found", 429: "API v3 rate limit exceeded."}
+_NOT_BOOKED: Final = {
+    "taken": {"start_at": "is not available", "end_at": "is not available"},
+    "price": {"final_price": "has changed"},
+    "card": {"base": "the card was declined"},
+}
+_INTERNAL: Final = {"bookingsync", "instant-booking"}
+_KINDS: Final = _INTERNAL | {
+    "cash",
+    "cheque",
+    "credits",
+    "credit-card",
+    "online",
+    "paypal",
+    "travel-cheque",
+    "wiretransfer",
+}
+_GATEWAY: Final = ("gateway_id", "gateway_name", "gateway_type")
+_OF_A_CARD: Final = (
+    "tentative_payment_id",
+    "card_number",
+    "cardholder_name",
+    "expires_at_month",
+    "expires_at_year",
+    "security_code",
+    "address1",
+    "zip",
+    "city",
+    "country_code",
+    *_GATEWAY,
+)
+_BLANK: Final = "can't be blank"
 
 
 def booking_sync_routes(world: World) -> list[BaseRoute]:
@@ -48,9 +82,14 @@ def booking_sync_routes(world: World) -> list[BaseRoute]:
     pms = _BookingSync(world)
     guard, open_guard = Guard(world, pms.failing), Guard(world, pms.failing, lambda _: "none is needed")
 
-    def let_in(handler: Handler, *, books: bool = False) -> Endpoint:
+    def let_in(handler: Handler, *, books: bool = False) -> Handler:
         async def checked(request: Request) -> ASGIApp:
-            return await handler(request) if tokens.lets_in(request) else pms.failing(401)
+            if not tokens.lets_in(request):
+                return pms.failing(401)
+            try:
+                return await handler(request)
+            except Invalid as invalid:
+                return invalid.answer
 
         return guard.endpoint(checked, books=books)
 
@@ -71,10 +110,17 @@ def booking_sync_routes(world: World) -> list[BaseRoute]:
     return [route for (method, path), endpoint in endpoints.items() for route in below_any_base(path, method, endpoint)]
 
 
+@dataclass(slots=True)
+class _Payment:
+    made: Made
+    cents: int
+    paid: bool
+
+
 class _BookingSync:
     def __init__(self, world: World) -> None:
         self._world = world
-        self._till = Till()
+        self._payments: dict[int, _Payment] = {}
         self._held: defaultdict[str, list[Made]] = defaultdict(list)
         self._clients = 0
         self._effects: dict[str, Effect] = {}
@@ -93,11 +139,8 @@ class _BookingSync:
         return answer_of(status, body, limits)
 
     async def create_client(self, request: Request) -> Response:
-        try:
-            client = the_one("clients", await request.body())
-            check_client(client)
-        except Invalid as invalid:
-            return invalid.answer
+        client = the_one("clients", await request.body())
+        check_client(client)
         self._clients += 1
         if effect := effect_of(client.get("lastname"), client["fullname"]):
             self._effects[str(self._clients)] = effect
@@ -124,40 +167,28 @@ class _BookingSync:
         rental = request.path_params["rental"]
         if rental == UNKNOWN:
             return self.failing(404)
-        try:
-            return self._book(request, rental, the_one("bookings", await request.body()))
-        except Invalid as invalid:
-            return invalid.answer
+        return self._book(request, rental, the_one("bookings", await request.body()))
 
     async def create_strict_booking(self, request: Request) -> Response:
-        try:
-            booking = the_one("bookings", await request.body())
-            check_strict(booking)
-            return self._book(request, str(booking.get("rental_id")), {**booking, "booked": True})
-        except Invalid as invalid:
-            return invalid.answer
+        booking = the_one("bookings", await request.body())
+        check_strict(booking)
+        return self._book(request, str(booking.get("rental_id")), {**booking, "booked": True})
 
     def _book(self, request: Request, rental: str, booking: Mapping[str, Any]) -> Response:
         self._end_tentative(place_of(request))
-        effect = effect_of(rental, *names_of(booking)) or self._effects.pop(str(booking.get("client_id")), None)
-        wanted = wanted_of(name_of(request), place_of(request), rental, booking, effect)
-        booked = book(self._world, request, wanted)
-        match booked:
-            case Made():
-                location = (b"location", f"{request.base_url}bookings/{booked.id}".encode())
-                if booking.get("tentative_expires_at"):
-                    self._held[booked.place].append(booked)
-                return Response(201, b'{"links":{},"bookings":[' + booked.answer + b"]}", (location,), MEDIA_TYPE)
-            case Taken():
-                return Invalid(start_at="is not available", end_at="is not available").answer
-            case OtherPrice():
-                return Invalid(final_price="has changed").answer
-            case CardDeclined():
-                return Invalid(base="the card was declined").answer
-            case Replayed() | KeyReused():
-                raise AssertionError("a booking without a key has no other by its key")
-            case _:
-                assert_never(booked)
+        client = booking.get("client")  # of a strict booking
+        name = client.get("lastname") if isinstance(client, dict) else None
+        effect = effect_of(rental, name) or self._effects.pop(str(booking.get("client_id")), None)
+        try:
+            made, _ = book(
+                self._world, request, wanted_of(name_of(request), place_of(request), rental, booking, effect)
+            )
+        except NotBooked as no:
+            raise Invalid(**_NOT_BOOKED[no.why]) from no
+        if booking.get("tentative_expires_at"):
+            self._held[made.place].append(made)
+        location = (b"location", f"{request.base_url}bookings/{made.id}".encode())
+        return Response(201, b'{"links":{},"bookings":[' + made.answer + b"]}", (location,), MEDIA_TYPE)
 
     async def list_bookings(self, request: Request) -> Response:
         query, place = request.query_params, place_of(request)
@@ -189,23 +220,38 @@ class _BookingSync:
         made = self._made(request)
         if made is None:
             return self.failing(404)
-        try:
-            noted = self._till.note(made, the_one("payments", await request.body()))
-        except Invalid as invalid:
-            return invalid.answer
-        match noted:
-            case Payment():
-                return answer_of(201, {"payments": [noted.shown]})
-            case errors:
-                return Invalid(**errors).answer
+        asked = the_one("payments", await request.body())
+        internal = asked.get("kind") in _INTERNAL
+        needed = ["amount_in_cents", "currency", "kind", *(_GATEWAY if internal else ["paid_at"])]
+        if errors := {name: _BLANK for name in needed if not asked.get(name)}:
+            raise Invalid(**errors)
+        if asked["kind"] not in _KINDS:
+            raise Invalid(kind="is not included in the list")
+        payment_id = len(self._payments) + 1
+        self._payments[payment_id] = _Payment(made, int(asked["amount_in_cents"]), paid=not internal)
+        return answer_of(201, {"payments": [{**asked, "id": payment_id, "links": {"bookings": [made.id]}}]})
 
     async def charge(self, request: Request) -> Response:
         try:
             order = from_json(await request.body())
         except ValueError:
             return self.failing(400)
-        status, body = self._till.charge(order)
-        return Response(status, b"" if body is None else to_json(body))
+        errors = {name: [_BLANK] for name in _OF_A_CARD if not order.get(name)}
+        payment_id = order.get("tentative_payment_id") or 0
+        if not errors and payment_id not in self._payments:
+            errors = {"tentative_payment_id": ["is invalid"]}
+        if errors:
+            return Response(422, to_json(errors))
+        match str(order["card_number"])[-4:]:
+            case "1112":
+                return Response(422, to_json({"payment": ["authorization declined"]}))
+            case "1113":
+                return Response(422, to_json({"server": ["the gateway failed"]}))
+            case "3220":
+                body = {"gateway_name": order["gateway_name"], "uuid": f"uuid-{payment_id}"}
+                return Response(202, to_json(body))
+        self._payments[payment_id].paid = True
+        return Response(200, b"")
 
     def _made(self, request: Request) -> Made | None:
         """The booking that a path names."""
@@ -239,6 +285,11 @@ class _BookingSync:
 
     def _shown(self, made: Made) -> dict[str, Any]:
         booking: dict[str, Any] = from_json(made.answer)
-        booking |= self._till.changes(made, booking)
+        payments = {number_: payment for number_, payment in self._payments.items() if payment.made is made}
+        booking["links"]["payments"] = list(payments)
+        if paid := Decimal(sum(payment.cents for payment in payments.values() if payment.paid)) / 100:
+            left = Decimal(booking["final_price"] or 0) - paid
+            booking |= {"paid_amount": format(paid, "f"), "payment_left_to_collect": format(left, "f")}
+            booking |= {"status": "Booked", "booked": True}
         cancelled_at = self._world.cancelled_at(made)
         return booking if cancelled_at is None else {**booking, "status": "Canceled", "canceled_at": cancelled_at}

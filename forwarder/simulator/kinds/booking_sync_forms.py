@@ -8,13 +8,23 @@ from typing import Any
 from pydantic_core import from_json, to_json
 
 from forwarder.http.messages import Response
-from forwarder.simulator.bookings import Wanted
-from forwarder.simulator.magic import Effect
+from forwarder.simulator.sites import Effect
+from forwarder.simulator.world import Wanted
 
 UNKNOWN = "unknown"
 """The rental that there is not."""
 
 MEDIA_TYPE = b"application/vnd.api+json; charset=utf-8"
+_SHOWN_AGAIN = (
+    "tentative_expires_at",
+    "currency",
+    "notes",
+    "adults",
+    "children",
+    "expected_checkin_time",
+    "expected_checkout_time",
+    "external_reference",
+)
 _PER_NIGHT, _CLEANING, _TAX_PERCENT = Decimal(100), Decimal(50), Decimal(10)
 
 Headers = tuple[tuple[bytes, bytes], ...]
@@ -68,15 +78,15 @@ def _refused(email: object) -> bool:
     return str(email or "").endswith("@refused.example")
 
 
-def names_of(booking: Mapping[str, Any]) -> Sequence[object]:
-    """The guest's names, if the booking includes its client."""
-    client = booking.get("client")
-    return (client.get("lastname"),) if isinstance(client, dict) else ()
-
-
 def wanted_of(name: str, place: str, rental: str, booking: Mapping[str, Any], effect: Effect | None) -> Wanted:
     """The booking that a body requests. Raises `Invalid`."""
-    arrival, departure = (_night(booking, field) for field in ("start_at", "end_at"))
+    days: list[date] = []
+    for field in ("start_at", "end_at"):
+        try:
+            days.append(date.fromisoformat(str(booking[field])[:10]))
+        except (KeyError, ValueError) as error:
+            raise Invalid(**{field: "can't be blank"}) from error
+    arrival, departure = days
     if departure <= arrival:
         raise Invalid(start_at="must be before end_at")
     return Wanted(
@@ -89,14 +99,6 @@ def wanted_of(name: str, place: str, rental: str, booking: Mapping[str, Any], ef
         answer=lambda made_id: to_json(_booking_shown(made_id, rental, booking)),
         effect=effect,
     )
-
-
-def _night(booking: Mapping[str, Any], field: str) -> date:
-    """The day of a moment. Raises `Invalid`."""
-    try:
-        return date.fromisoformat(str(booking[field])[:10])
-    except (KeyError, ValueError) as error:
-        raise Invalid(**{field: "can't be blank"}) from error
 
 
 def day(text: str | None, default: date) -> date:
@@ -142,7 +144,12 @@ def number(rental: str) -> int | str:
 
 def _booking_shown(made_id: int, rental: str, asked: Mapping[str, Any]) -> dict[str, Any]:
     """The response for a new booking."""
-    comments = _comments(made_id, asked)
+    comments = [
+        {"id": made_id * 100 + place, "content": comment.get("content"), "links": {"booking": made_id}}
+        for place, comment in enumerate(asked.get("comments") or (), 1)
+    ]
+    price = asked.get("final_price")
+    initial = asked.get("initial_price") or price
     shown: dict[str, Any] = {
         "links": {
             "account": 1,
@@ -158,66 +165,42 @@ def _booking_shown(made_id: int, rental: str, asked: Mapping[str, Any]) -> dict[
         "reference": f"{made_id:06X}",
         "booked": bool(asked.get("booked")),
         "unavailable": False,
-        "tentative_expires_at": asked.get("tentative_expires_at"),
-        **_prices(asked),
-        "notes": asked.get("notes"),
-        "adults": asked.get("adults"),
-        "children": asked.get("children"),
-        "canceled_at": None,
-        "expected_checkin_time": asked.get("expected_checkin_time"),
-        "expected_checkout_time": asked.get("expected_checkout_time"),
-        "payment_url": f"https://pay.example/{made_id}",
-        "door_key_code": None,
-        "external_reference": asked.get("external_reference"),
-        "owned_by_app": True,
-    }
-    if comments:
-        shown["booking_comments"] = comments
-    if asked.get("bookings_fees") or asked.get("bookings_taxes"):
-        shown["bookings_fees"] = [_fee(number_, fee) for number_, fee in enumerate(asked.get("bookings_fees", ()), 1)]
-        shown["bookings_taxes"] = [_tax(number_, tax) for number_, tax in enumerate(asked.get("bookings_taxes", ()), 1)]
-    return shown
-
-
-def _comments(made_id: int, asked: Mapping[str, Any]) -> list[dict[str, Any]]:
-    return [
-        {"id": made_id * 100 + place, "content": comment.get("content"), "links": {"booking": made_id}}
-        for place, comment in enumerate(asked.get("comments") or (), 1)
-    ]
-
-
-def _prices(asked: Mapping[str, Any]) -> dict[str, Any]:
-    price = asked.get("final_price")
-    initial = asked.get("initial_price") or price
-    return {
         "initial_price": initial,
         "initial_rental_price": initial,
         "final_rental_price": initial,
         "final_price": price,
         "paid_amount": "0.0",
         "payment_left_to_collect": price,
-        "currency": asked.get("currency"),
+        "canceled_at": None,
+        "payment_url": f"https://pay.example/{made_id}",
+        "door_key_code": None,
+        "owned_by_app": True,
+        **{name: asked.get(name) for name in _SHOWN_AGAIN},
     }
-
-
-def _fee(fee_id: int, fee: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "id": fee_id,
-        "name": {"en": fee["name"]},
-        "price": _decimal(fee["price"]),
-        "included_in_price": True,
-        "times_booked": int(fee["times_booked"]),
-    }
-
-
-def _tax(tax_id: int, tax: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "id": tax_id,
-        "name": {"en": tax["name"]},
-        "tax_included_in_price": tax["included"],
-        "percentage": tax.get("percentage"),
-        "amount": _decimal(tax["amount"]),
-    }
+    if comments:
+        shown["booking_comments"] = comments
+    if asked.get("bookings_fees") or asked.get("bookings_taxes"):
+        shown["bookings_fees"] = [
+            {
+                "id": position,
+                "name": {"en": fee["name"]},
+                "price": _decimal(fee["price"]),
+                "included_in_price": True,
+                "times_booked": int(fee["times_booked"]),
+            }
+            for position, fee in enumerate(asked.get("bookings_fees", ()), 1)
+        ]
+        shown["bookings_taxes"] = [
+            {
+                "id": position,
+                "name": {"en": tax["name"]},
+                "tax_included_in_price": tax["included"],
+                "percentage": tax.get("percentage"),
+                "amount": _decimal(tax["amount"]),
+            }
+            for position, tax in enumerate(asked.get("bookings_taxes", ()), 1)
+        ]
+    return shown
 
 
 def _decimal(text: str) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from datetime import date
 from hashlib import blake2b
 from http import HTTPStatus
-from typing import Any, assert_never
+from typing import Any, Final
 
 from pydantic_core import from_json, to_json
 from starlette.requests import Request
@@ -18,14 +18,19 @@ from starlette.types import ASGIApp
 
 from forwarder.http.messages import PROBLEM_JSON, Response, problem_response
 from forwarder.reservation.problems.problem import Problem
-from forwarder.simulator.bookings import CardDeclined, KeyReused, Made, OtherPrice, Replayed, Taken, Wanted
 from forwarder.simulator.http import Guard, below_any_base, book, name_of, place_of
-from forwarder.simulator.magic import Effect, effect_of
-from forwarder.simulator.world import World
+from forwarder.simulator.sites import effect_of
+from forwarder.simulator.world import Made, NotBooked, Wanted, World
 
 _DECLINED = "4000000000000002"
 _SHORTEST_NUMBER = 12
 _UNKNOWN = "unknown"
+_NOT_BOOKED: Final = {
+    "key_reused": (422, "idempotency_key_reused", "This key came before, with another body."),
+    "taken": (409, "room_unavailable", "The room is taken for some of these nights."),
+    "price": (409, "price_changed", "The price has changed."),
+    "card": (409, "card_refused", "The card was declined."),
+}
 
 
 class _Refusal(Exception):
@@ -53,7 +58,7 @@ def open_pms_routes(world: World) -> list[BaseRoute]:
     ]
 
 
-def failing(status: int, retry_after: float | None = None) -> Response:
+def failing(status: int, retry_after: float | None) -> Response:
     """A problem that only has a status, and with 503 says that nothing was done."""
     code = "nothing_done" if status == HTTPStatus.SERVICE_UNAVAILABLE else f"simulated_{status}"
     problem = Problem(code, "A simulated fault", status, f"HTTP {status}, as ordered.")
@@ -67,25 +72,12 @@ class _OpenPms:
 
     async def create(self, request: Request) -> Response:
         try:
-            wanted = _wanted(request, await request.body())
+            made, is_new = book(self._world, request, _wanted(request, await request.body()))
+        except NotBooked as no:
+            return _Refusal(*_NOT_BOOKED[no.why]).answer
         except _Refusal as refusal:
             return refusal.answer
-        booked = book(self._world, request, wanted)
-        match booked:
-            case Made():
-                return Response(201, booked.answer)
-            case Replayed(made):
-                return Response(200, made.answer)
-            case KeyReused():
-                return _Refusal(422, "idempotency_key_reused", "This key came before, with another body.").answer
-            case Taken():
-                return _Refusal(409, "room_unavailable", "The room is taken for some of these nights.").answer
-            case OtherPrice():
-                return _Refusal(409, "price_changed", "The price has changed.").answer
-            case CardDeclined():
-                return _card_declined().answer
-            case _:
-                assert_never(booked)
+        return Response(201 if is_new else 200, made.answer)
 
     async def find(self, request: Request) -> Response:
         reference, place = request.query_params.get("reference"), _place(request)
@@ -112,86 +104,55 @@ def _place(request: Request) -> str:
 
 
 def _wanted(request: Request, content: bytes) -> Wanted:
-    body = _object(content)
-    last_four = _checked_card(body.pop("cardDetails", None))
-    arrival, departure = _stay(body)
-    room = body.get("roomId", body["propertyId"])
-    _check_who_and_where(body, room)
-    return Wanted(
-        name=name_of(request),
-        place=_place(request),
-        room=f"{body['propertyId']}/{room}",
-        arrival=arrival,
-        departure=departure,
-        reference=str(body.get("reference") or ""),
-        answer=lambda made_id: to_json(_reservation(made_id, body, room, last_four)),
-        key=_key(request),
-        fingerprint=blake2b(to_json([body, last_four]), digest_size=16).hexdigest(),
-        effect=_effect(body, room),
-    )
-
-
-def _effect(body: Mapping[str, Any], room: object) -> Effect | None:
-    guest = body.get("guest")
-    names = (guest.get("lastName"), guest.get("name")) if isinstance(guest, dict) else ()
-    return effect_of(body["propertyId"], room, *names)
-
-
-def _object(content: bytes) -> dict[str, Any]:
     try:
         body = from_json(content)
     except ValueError as error:
         raise _Refusal(400, "invalid_json", "The body is not JSON.") from error
     if not isinstance(body, dict):
         raise _Refusal(422, "invalid_reservation", "The body is not a JSON object.")
-    return body
-
-
-def _stay(body: Mapping[str, Any]) -> tuple[date, date]:
+    last_four = _checked_card(body.pop("cardDetails", None))
     try:
         arrival, departure = (date.fromisoformat(body[name]) for name in ("arrivalDate", "departureDate"))
-        _ = body["propertyId"]
+        property_id = body["propertyId"]
     except (KeyError, TypeError, ValueError) as error:
         raise _Refusal(422, "invalid_reservation", "propertyId, arrivalDate and departureDate are needed.") from error
     if departure <= arrival:
         raise _Refusal(422, "invalid_reservation", "departureDate is not after arrivalDate.")
-    return arrival, departure
-
-
-def _check_who_and_where(body: Mapping[str, Any], room: object) -> None:
-    if body["propertyId"] == _UNKNOWN:
+    room = body.get("roomId", property_id)
+    if property_id == _UNKNOWN:
         raise _Refusal(404, "property_not_found", "There is no such property.")
     if room == _UNKNOWN:
         raise _Refusal(404, "room_not_found", "There is no such room.")
-    guest = body.get("guest")
-    if isinstance(guest, dict) and str(guest.get("email", "")).endswith("@refused.example"):
+    guest = body["guest"] if isinstance(body.get("guest"), dict) else {}
+    if str(guest.get("email", "")).endswith("@refused.example"):
         raise _Refusal(409, "guest_refused", "This guest is not welcome.")
+    key = request.headers.get("idempotency-key")
+    return Wanted(
+        name=name_of(request),
+        place=_place(request),
+        room=f"{property_id}/{room}",
+        arrival=arrival,
+        departure=departure,
+        reference=str(body.get("reference") or ""),
+        answer=lambda made_id: to_json(_reservation(made_id, body, room, last_four)),
+        key=None if key is None else key.strip('"'),
+        fingerprint=blake2b(to_json([body, last_four]), digest_size=16).hexdigest(),
+        effect=effect_of(property_id, room, guest.get("lastName"), guest.get("name")),
+    )
 
 
 def _checked_card(card: object) -> str | None:
-    """The last four digits of a card that would be charged; None without a card."""
+    """The last four digits of a card that would be charged; None without a card. Its number must pass Luhn's check (ISO/IEC 7812-1,
+    annex B)."""
     number = card.get("cardNumber") if isinstance(card, dict) else None
     if number is None:
         return None
     digits = "".join(character for character in str(number) if character.isdigit())
-    if digits == _DECLINED or not _passes_check_digit(digits):
-        raise _card_declined()
+    doubled = sum(sum(divmod(2 * int(digit), 10)) for digit in digits[-2::-2])
+    wrong = len(digits) < _SHORTEST_NUMBER or (doubled + sum(map(int, digits[::-2]))) % 10 != 0
+    if digits == _DECLINED or wrong:
+        raise _Refusal(*_NOT_BOOKED["card"])
     return digits[-4:]
-
-
-def _card_declined() -> _Refusal:
-    return _Refusal(409, "card_refused", "The card was declined.")
-
-
-def _passes_check_digit(digits: str) -> bool:
-    """Luhn's (ISO/IEC 7812-1, annex B)."""
-    doubled = (sum(divmod(2 * int(digit), 10)) for digit in digits[-2::-2])
-    return len(digits) >= _SHORTEST_NUMBER and (sum(doubled) + sum(map(int, digits[::-2]))) % 10 == 0
-
-
-def _key(request: Request) -> str | None:
-    key = request.headers.get("idempotency-key")
-    return None if key is None else key.strip('"')
 
 
 def _reservation(made_id: int, body: Mapping[str, Any], room: object, last_four: str | None) -> dict[str, Any]:

@@ -9,6 +9,8 @@ from typing import Any, Final
 
 from pydantic_core import from_json, to_json
 
+from forwarder.simulator.faults import lists_for_objects, with_leaves
+
 TRAP: Final = "/conformance-trap"
 """Where redirects point. Nobody should come."""
 
@@ -127,9 +129,15 @@ UNREADABLE: Final[Sequence[tuple[str, Fault]]] = (
     ("the JSON null", of_body(lambda _: b"null")),
     ("an empty JSON object", of_body(lambda _: b"{}")),
     ("a JSON text", of_body(lambda _: b'"done"')),
-    ("JSON with nulls for all values", of_body(lambda body: _with_leaves(body, None))),
-    ("JSON with objects for all values", of_body(lambda body: _with_leaves(body, {"value": 1}))),
-    ("JSON with lists for objects", of_body(lambda body: _spoilt(body, _listed))),
+    (
+        "JSON with nulls for all values",
+        of_body(lambda body: _spoilt(body, lambda value: with_leaves(value, lambda _: None))),
+    ),
+    (
+        "JSON with objects for all values",
+        of_body(lambda body: _spoilt(body, lambda value: with_leaves(value, lambda _: {"value": 1}))),
+    ),
+    ("JSON with lists for objects", of_body(lambda body: _spoilt(body, lists_for_objects))),
 )
 """The status is the PMS's own and the body is not as agreed."""
 
@@ -155,21 +163,6 @@ def before(faults: Sequence[tuple[str, Fault]]) -> Iterator[Disruption]:
 def after(faults: Sequence[tuple[str, Fault]]) -> Iterator[Disruption]:
     """Each, of a request that the PMS has answered."""
     return (Disruption(name, fault, delivered=True) for name, fault in faults)
-
-
-def _with_leaves(body: bytes, leaf: Any) -> bytes:
-    def replaced(value: Any) -> Any:
-        if isinstance(value, dict):
-            return {name: replaced(part) for name, part in value.items()}
-        return [replaced(part) for part in value] if isinstance(value, list) else leaf
-
-    return _spoilt(body, replaced)
-
-
-def _listed(value: Any) -> Any:
-    if isinstance(value, dict):
-        return [[name, _listed(part)] for name, part in value.items()]
-    return [_listed(part) for part in value] if isinstance(value, list) else value
 
 
 def _spoilt(body: bytes, way: Callable[[Any], Any]) -> bytes:

@@ -11,17 +11,11 @@ from forwarder.simulator.app import simulator_app as own_simulator_app
 from forwarder.simulator.sites import SITES as OWN_SITES
 from forwarder.simulator.sites import UNKNOWN_PROPERTY, UNWELCOME_GUEST, SimulatedSite
 from forwarder.simulator.world import World
-from forwarder_pms_kit.simulators.beds24 import beds24_routes
-from forwarder_pms_kit.simulators.cloudbeds import cloudbeds_routes
-from forwarder_pms_kit.simulators.guesty import guesty_routes
-from forwarder_pms_kit.simulators.hospitable import hospitable_routes
-from forwarder_pms_kit.simulators.hostaway import hostaway_routes
-from forwarder_pms_kit.simulators.hostfully import hostfully_routes
-from forwarder_pms_kit.simulators.hostify import hostify_routes
-from forwarder_pms_kit.simulators.lodgify import lodgify_routes
-from forwarder_pms_kit.simulators.ownerrez import ownerrez_routes
-from forwarder_pms_kit.simulators.smoobu import smoobu_routes
-from forwarder_pms_kit.simulators.uplisting import uplisting_routes
+from forwarder_pms_kit.simulators.beds24 import Beds24
+from forwarder_pms_kit.simulators.cloudbeds import Cloudbeds
+from forwarder_pms_kit.simulators.hostaway import Hostaway
+from forwarder_pms_kit.simulators.reference_fields import Guesty, Hospitable, Hostfully, Lodgify
+from forwarder_pms_kit.simulators.reference_in_notes import Hostify, OwnerRez, Smoobu, Uplisting
 
 _BY_WORDS: Final[Mapping[str, Mapping[str, Any]]] = {"pms_refused": UNWELCOME_GUEST}
 _NUMBERS: Final[Mapping[str, Mapping[str, Any]]] = {**_BY_WORDS, "property_not_found": UNKNOWN_PROPERTY}
@@ -42,21 +36,21 @@ SITES: Final[Mapping[str, SimulatedSite]] = {
 }
 """Every kind that is simulated."""
 
-_ROUTES: Final = (
-    beds24_routes,
-    hostaway_routes,
-    guesty_routes,
-    hospitable_routes,
-    hostfully_routes,
-    hostify_routes,
-    lodgify_routes,
-    ownerrez_routes,
-    smoobu_routes,
-    uplisting_routes,
-    cloudbeds_routes,
+_KINDS: Final = (
+    Beds24,
+    Hostaway,
+    Guesty,
+    Hospitable,
+    Hostfully,
+    Hostify,
+    Lodgify,
+    OwnerRez,
+    Smoobu,
+    Uplisting,
+    Cloudbeds,  # the last: it is at any base URL
 )
 
 
 def simulator_app(world: World) -> SimulatorApp:
     """The forwarder's simulator over `world`, with the vendors' kinds."""
-    return own_simulator_app(world, [route for routes_of in _ROUTES for route in routes_of(world)])
+    return own_simulator_app(world, [route for kind in _KINDS for route in kind(world).routes()])

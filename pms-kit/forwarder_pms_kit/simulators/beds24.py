@@ -1,14 +1,13 @@
 """Simulated Beds24 API v2, as its OpenAPI file and wiki describe it, at base URLs that end in `/beds24/v2`.
 
-No idempotency: every item without an id books. Room 404 is not known; a guest at `refused.example` is refused. A token is had
-for any refresh token but `wrong`. Errors of an item stand in its response, which is 201 whatever becomes of the items.
+Every item without an id books. Room 404 is not known. A token is had for any refresh token but `wrong`. Errors of an item stand in
+its response, which is 201 whatever becomes of the items.
 """
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
-from datetime import date
-from typing import Any, Final, assert_never
+from typing import Any
 
 from pydantic_core import from_json, to_json
 from starlette.requests import Request
@@ -16,120 +15,88 @@ from starlette.routing import BaseRoute
 from starlette.types import ASGIApp
 
 from forwarder.http.messages import Response
-from forwarder.simulator.bookings import CardDeclined, KeyReused, Made, OtherPrice, Replayed, Taken, Wanted
-from forwarder.simulator.http import Guard, below_base_ending_in, book, name_of, place_of
-from forwarder.simulator.magic import Effect, effect_of
-from forwarder.simulator.world import World
+from forwarder.simulator.sites import Effect
+from forwarder.simulator.world import Made
+from forwarder_pms_kit.simulators.common import Endpoints, HostedPms, No, Stay, answer, asked_for
 
-_BASE: Final = "beds24/v2"
-_PER_PAGE: Final = 100
-_UNKNOWN_ROOM: Final = 404
-_DAY_SECONDS: Final = 24 * 60 * 60
-_SHOWN_BY_DEFAULT: Final = ("confirmed", "request", "new", "black", "inquiry")
+_PER_PAGE = 100
+_UNKNOWN_ROOM = 404
+_DAY_SECONDS = 24 * 60 * 60
+_THROTTLED = 429
+_SHOWN_BY_DEFAULT = ("confirmed", "request", "new", "black", "inquiry")
 _SAID = {401: "Token is missing or not valid", 429: "Credit limit exceeded"}
+_CUSTOMS = tuple(f"custom{number}" for number in range(1, 11))
+_FIELDS = {"taken": "roomId", "property": "roomId", "guest": "email", "invalid": "arrival", "missing": "id"}
+"""The field of the error by the reason of a refusal."""
 
 
-class _Fault(Exception):
-    """The error of one item."""
+class Beds24(HostedPms):
+    """Beds24."""
 
-    def __init__(self, action: str, field: str, message: str) -> None:
-        super().__init__(field, message)
-        self.answer = {"success": False, "errors": [{"action": action, "field": field, "message": message}]}
+    base, creates = "beds24/v2", "/bookings"
 
+    def endpoints(self) -> Endpoints:
+        return {("GET", "/authentication/token"): self.token, ("GET", "/bookings"): self.list_bookings}
 
-def beds24_routes(world: World) -> list[BaseRoute]:
-    """The routes of the kind."""
-    pms = _Beds24(world)
-    guard = Guard(world, failing, _credential_of)
-    create, change = guard.endpoint(pms.post, books=True), guard.endpoint(pms.post)
+    def routes(self) -> list[BaseRoute]:
+        create, change = self.guarded(self.post, books=True), self.guarded(self.post)
 
-    async def post(request: Request) -> ASGIApp:
-        changes = all("id" in item for item in _items(await request.body()))
-        return await (change if changes else create)(request)
+        async def post(request: Request) -> ASGIApp:
+            changes = all("id" in item for item in _items(await request.body()))
+            return await (change if changes else create)(request)
 
-    endpoints = {
-        ("GET", "/authentication/token"): guard.endpoint(pms.token),
-        ("POST", "/bookings"): post,
-        ("GET", "/bookings"): guard.endpoint(pms.list_bookings),
-    }
-    return [
-        route
-        for (method, path), endpoint in endpoints.items()
-        for route in below_base_ending_in(_BASE, path, method, endpoint)
-    ]
+        return [*super().routes(), *self.route("POST", self.creates, post)]
 
+    def refused(self, no: No) -> Response:
+        raise AssertionError("each item has an answer of its own") from no
 
-def failing(status: int, retry_after: float | None = None) -> Response:
-    """An error, with the credits of these five minutes used up where there is a wait."""
-    body = {"success": False, "type": "error", "code": status, "error": _SAID.get(status, f"HTTP {status}, as ordered")}
-    if retry_after is None:
-        return Response(status, to_json(body))
-    seconds = b"%d" % round(retry_after)
-    if status != 429:  # noqa: PLR2004 - the gateway in front of it has no credits to speak of
-        return Response(status, to_json(body), ((b"retry-after", seconds),))
-    credits_ = (
-        (b"x-fivemincreditlimit", b"100"),
-        (b"x-fivemincreditlimit-remaining", b"0"),
-        (b"x-fivemincreditlimit-resetsin", seconds),
-    )
-    return Response(status, to_json(body), credits_)
+    def failed(self, status: int) -> object:
+        said = _SAID.get(status, f"HTTP {status}, as ordered")
+        return {"success": False, "type": "error", "code": status, "error": said}
 
+    def failing(self, status: int, retry_after: float | None = None) -> Response:
+        """An error, with the credits of these five minutes used up where there is a wait. The gateway in front of it has no credits
+        to speak of."""
+        if status != _THROTTLED or retry_after is None:
+            return super().failing(status, retry_after)
+        credits_ = (
+            (b"x-fivemincreditlimit", b"100"),
+            (b"x-fivemincreditlimit-remaining", b"0"),
+            (b"x-fivemincreditlimit-resetsin", b"%d" % round(retry_after)),
+        )
+        return Response(status, to_json(self.failed(status)), credits_)
 
-def _credential_of(request: Request) -> str:
-    return request.headers.get("token") or request.headers.get("refreshtoken", "")
-
-
-class _Beds24:
-    def __init__(self, world: World) -> None:
-        self._world = world
+    def credential_of(self, request: Request) -> str:
+        return request.headers.get("token") or request.headers.get("refreshtoken", "")
 
     async def token(self, request: Request) -> Response:
         digest = hashlib.sha256(request.headers.get("refreshtoken", "").encode()).hexdigest()
-        return Response(200, to_json({"token": f"access-{digest}", "expiresIn": _DAY_SECONDS}))
+        return answer(200, {"token": f"access-{digest}", "expiresIn": _DAY_SECONDS})
 
     async def post(self, request: Request) -> Response:
         items = _items(await request.body())
         if not items:
-            return failing(400)
-        self._require_up(request, items)
-        return Response(201, to_json([self._posted(request, item) for item in items]))
-
-    def _require_up(self, request: Request, items: Sequence[Mapping[str, Any]]) -> None:
-        """Before anything is booked: a 503 says of all of them that nothing was done."""
-        for item in items:
-            if _effect(item) is Effect.DOWN:
-                with suppress(_Fault):
-                    self._world.require_up(_wanted(request, item))
+            return self.failing(400)
+        for item in items:  # before anything is booked: a 503 says of all of them that nothing was done
+            with suppress(No):
+                wanted = None if "id" in item else self.wanted(request, _stay(item), item)
+                if wanted is not None and wanted.effect is Effect.DOWN:
+                    self.world.require_up(wanted)
+        return answer(201, [self._posted(request, item) for item in items])
 
     def _posted(self, request: Request, item: Mapping[str, Any]) -> dict[str, Any]:
+        if "id" in item and item.get("status") != "cancelled":
+            return _error("modify booking", "status", "this simulation knows no other change")
+        action = "modify booking" if "id" in item else "new booking"
         try:
-            return self._changed(request, item) if "id" in item else self._created(request, item)
-        except _Fault as fault:
-            return fault.answer
-
-    def _created(self, request: Request, item: Mapping[str, Any]) -> dict[str, Any]:
-        booked = book(self._world, request, _wanted(request, item))
-        match booked:
-            case Made():
-                info = {"action": "new booking", "field": "id", "message": f"booking {booked.id} was added"}
-                return {"success": True, "new": from_json(booked.answer), "info": [info]}
-            case Taken():
-                raise _Fault("new booking", "roomId", "no availability for these dates")
-            case OtherPrice():
-                raise _Fault("new booking", "price", "the price has changed")
-            case CardDeclined():
-                raise _Fault("new booking", "", "the card was declined")
-            case Replayed() | KeyReused():
-                raise AssertionError("a booking without a key has no other by its key")
-            case _:
-                assert_never(booked)
-
-    def _changed(self, request: Request, item: Mapping[str, Any]) -> dict[str, Any]:
-        if item.get("status") != "cancelled":
-            raise _Fault("modify booking", "status", "this simulation knows no other change")
-        if not isinstance(item["id"], int) or not self._world.cancel(place_of(request), item["id"]):
-            raise _Fault("modify booking", "id", "booking does not exist")
-        return {"success": True, "modified": {"id": item["id"], "status": "cancelled"}}
+            if "id" in item:
+                self.cancel(self.one(request, item["id"]))
+                return {"success": True, "modified": {"id": item["id"], "status": "cancelled"}}
+            made = self.book(request, _stay(item), item)
+        except No as no:
+            return _error(action, _FIELDS.get(no.why, no.why), str(no))
+        info = {"action": action, "field": "id", "message": f"booking {made.id} was added"}
+        return {"success": True, "new": self._shown(made), "info": [info]}
 
     async def list_bookings(self, request: Request) -> Response:
         query = request.query_params
@@ -137,7 +104,7 @@ class _Beds24:
         statuses = query.getlist("status") or _SHOWN_BY_DEFAULT
         near = [
             self._shown(made)
-            for made in self._world.at(place_of(request))
+            for made in self.bookings(request)
             if (arrival is None or made.arrival.isoformat() == arrival) and (not ids or str(made.id) in ids)
         ]
         found = [booking for booking in near if booking["status"] in statuses]
@@ -145,13 +112,23 @@ class _Beds24:
         shown = found[(page - 1) * _PER_PAGE : page * _PER_PAGE]
         more = len(found) > page * _PER_PAGE
         pages = {"nextPageExists": more} | ({"nextPageLink": f"{request.url.path}?page={page + 1}"} if more else {})
-        body = {"success": True, "type": "booking", "count": len(shown), "pages": pages, "data": shown}
-        return Response(200, to_json(body))
+        return answer(200, {"success": True, "type": "booking", "count": len(shown), "pages": pages, "data": shown})
 
     def _shown(self, made: Made) -> dict[str, Any]:
-        booking: dict[str, Any] = from_json(made.answer)
-        cancelled_at = self._world.cancelled_at(made)
-        return booking if cancelled_at is None else {**booking, "status": "cancelled", "cancelTime": cancelled_at}
+        cancelled_at = self.world.cancelled_at(made)
+        return {
+            **dict.fromkeys(_CUSTOMS, ""),
+            "propertyId": 1,
+            "unitId": 1,
+            "tax": 0,
+            "deposit": 0,
+            "apiReference": "",
+            "apiSource": "Direct",
+            **{name: value for name, value in asked_for(made).items() if name != "actions"},
+            "id": made.id,
+            "cancelTime": cancelled_at,
+            **({} if cancelled_at is None else {"status": "cancelled"}),
+        }
 
 
 def _items(content: bytes) -> list[dict[str, Any]]:
@@ -163,57 +140,17 @@ def _items(content: bytes) -> list[dict[str, Any]]:
     return items if isinstance(items, list) and all(isinstance(item, dict) for item in items) else []
 
 
-def _wanted(request: Request, item: Mapping[str, Any]) -> Wanted:
+def _error(action: str, field: str, message: str) -> dict[str, Any]:
+    return {"success": False, "errors": [{"action": action, "field": field, "message": message}]}
+
+
+def _stay(item: Mapping[str, Any]) -> Stay:
+    """The world counts a booking's repetitions by the first of the custom fields that is used."""
     room = item.get("roomId")
     if not isinstance(room, int) or room == _UNKNOWN_ROOM:
-        raise _Fault("new booking", "roomId", "room does not exist")
+        raise No("property", "room does not exist")
     if not item.get("actions", {}).get("checkAvailability"):
-        raise _Fault("new booking", "actions", "this simulation makes no booking without checking availability")
-    if str(item.get("email", "")).endswith("@refused.example"):
-        raise _Fault("new booking", "email", "this guest is not welcome")
-    arrival, departure = (_night(item, field) for field in ("arrival", "departure"))
-    if departure <= arrival:
-        raise _Fault("new booking", "departure", "must be after arrival")
-    return Wanted(
-        name=name_of(request),
-        place=place_of(request),
-        room=str(room),
-        arrival=arrival,
-        departure=departure,
-        reference=_reference(item),
-        answer=lambda made_id: to_json(_booking(made_id, item)),
-        effect=_effect(item),
-    )
-
-
-def _effect(item: Mapping[str, Any]) -> Effect | None:
-    return effect_of(item.get("lastName"), item.get("roomId"))
-
-
-def _night(item: Mapping[str, Any], field: str) -> date:
-    try:
-        return date.fromisoformat(str(item[field]))
-    except (KeyError, ValueError) as error:
-        raise _Fault("new booking", field, "a date is needed") from error
-
-
-def _reference(item: Mapping[str, Any]) -> str:
-    """What the world counts a booking's repetitions by: the first of the custom fields that is used."""
-    return next((str(item[name]) for name in (f"custom{number}" for number in range(1, 11)) if item.get(name)), "")
-
-
-def _booking(made_id: int, item: Mapping[str, Any]) -> dict[str, Any]:
-    customs = {f"custom{number}": "" for number in range(1, 11)}
-    asked = {name: value for name, value in item.items() if name != "actions"}
-    return {
-        **customs,
-        "propertyId": 1,
-        "unitId": 1,
-        "tax": 0,
-        "deposit": 0,
-        "apiReference": "",
-        "apiSource": "Direct",
-        **asked,
-        "id": made_id,
-        "cancelTime": None,
-    }
+        raise No("actions", "this simulation makes no booking without checking availability")
+    reference = next((str(item[name]) for name in _CUSTOMS if item.get(name)), "")
+    dates = (str(item.get("arrival")), str(item.get("departure")))
+    return Stay(str(room), *dates, reference, str(item.get("email", "")), str(item.get("lastName", "")))

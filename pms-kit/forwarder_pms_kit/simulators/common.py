@@ -1,13 +1,13 @@
-"""What simulated PMSs of JSON have in common: a base URL that ends in a certain way, bookings kept as they were asked for,
-and a no.
+"""What the simulated vendors have in common: a base URL that ends in a certain way, and bookings kept as they were asked for.
 
 None is idempotent: every create books. A guest at `refused.example` is refused.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
-from typing import Any, assert_never
+from typing import Any, ClassVar
+from urllib.parse import parse_qsl
 
 from pydantic_core import from_json, to_json
 from starlette.requests import Request
@@ -15,12 +15,28 @@ from starlette.routing import BaseRoute
 from starlette.types import ASGIApp
 
 from forwarder.http.messages import Response
-from forwarder.simulator.bookings import CardDeclined, KeyReused, Made, OtherPrice, Replayed, Taken, Wanted
-from forwarder.simulator.http import Guard, Handler, below_base_ending_in, book, name_of, place_of
-from forwarder.simulator.magic import effect_of
-from forwarder.simulator.world import World
+from forwarder.simulator.http import (
+    Guard,
+    Handler,
+    bearer_of,
+    below_base_ending_in,
+    book,
+    name_of,
+    place_of,
+    with_retry_after,
+)
+from forwarder.simulator.sites import effect_of
+from forwarder.simulator.world import Made, NotBooked, Wanted, World
 
 Body = dict[str, Any]
+Endpoints = Mapping[tuple[str, str], Handler]
+"""The handler of each method and path."""
+
+_NOT_BOOKED = {
+    "taken": "These dates are not available",
+    "price": "The price has changed",
+    "card": "The card was declined",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,31 +52,71 @@ class Stay:
 
 
 class No(Exception):
-    """The PMS does not make it: `taken`, `price`, `card`, `guest`, `property` or `invalid`."""
+    """The PMS does not do it: `taken`, `price`, `card`, `guest`, `property`, `missing` (no such reservation) or `invalid`."""
 
     def __init__(self, why: str, said: str) -> None:
         super().__init__(said)
         self.why = why
-        self.said = said
 
 
 class HostedPms:
-    """One kind. `refused` words a no."""
+    """One kind, at base URLs that end in `base`; a POST to the path `creates` books."""
 
-    def __init__(self, world: World, refused: Callable[[No], Response]) -> None:
+    base: ClassVar[str]
+    creates: ClassVar[str]
+
+    def __init__(self, world: World) -> None:
         self.world = world
-        self._refused = refused
+        self.guard = Guard(world, self.failing, self.credential_of)
 
-    def answering(self, handler: Handler) -> Handler:
-        """`handler`, whose `No` is answered."""
+    # --- what each kind has of its own ---
+
+    def endpoints(self) -> Endpoints:
+        raise NotImplementedError
+
+    def refused(self, no: No) -> Response:
+        """The response for a `No`."""
+        raise NotImplementedError
+
+    def failed(self, status: int) -> object:
+        """The body of a response that is no more than a status."""
+        raise NotImplementedError
+
+    def credential_of(self, request: Request) -> str:
+        """Where a request carries its credential."""
+        return bearer_of(request)
+
+    def id_of(self, made: Made) -> str:
+        """The PMS's id of a booking."""
+        return str(made.id)
+
+    # --- what they share ---
+
+    def routes(self) -> list[BaseRoute]:
+        """Below every base URL that ends in `base`."""
+        return [
+            route
+            for (method, path), handler in self.endpoints().items()
+            for route in self.route(method, path, self.guarded(handler, books=(method, path) == ("POST", self.creates)))
+        ]
+
+    def route(self, method: str, path: str, endpoint: Handler) -> list[BaseRoute]:
+        return below_base_ending_in(self.base, path, method, endpoint)
+
+    def guarded(self, handler: Handler, *, books: bool = False) -> Handler:
+        """`handler` behind the guard; its `No` is answered."""
 
         async def answered(request: Request) -> ASGIApp:
             try:
                 return await handler(request)
             except No as no:
-                return self._refused(no)
+                return self.refused(no)
 
-        return answered
+        return self.guard.endpoint(answered, books=books)
+
+    def failing(self, status: int, retry_after: float | None = None) -> Response:
+        """A response that is no more than a status."""
+        return with_retry_after(status, to_json(self.failed(status)), retry_after)
 
     async def body(self, request: Request) -> Body:
         """The JSON object of a request."""
@@ -72,14 +128,17 @@ class HostedPms:
             raise No("invalid", "The body is not an object")
         return body
 
-    def book(self, request: Request, stay: Stay, asked: Mapping[str, Any]) -> Made:
-        """The booking, which keeps `asked`. Raises `No`."""
+    def wanted(self, request: Request, stay: Stay, asked: Mapping[str, Any]) -> Wanted:
+        """The booking that `asked` asks for. Raises `No`."""
         if stay.email.endswith("@refused.example"):
             raise No("guest", "The guest's e-mail is not valid")
-        arrival, departure = _day(stay.arrival), _day(stay.departure)
+        try:
+            arrival, departure = (date.fromisoformat(day[:10]) for day in (stay.arrival, stay.departure))
+        except ValueError as error:
+            raise No("invalid", "The days of the stay are not dates") from error
         if departure <= arrival:
             raise No("invalid", "Departure must be after arrival")
-        wanted = Wanted(
+        return Wanted(
             name=name_of(request),
             place=place_of(request),
             room=stay.room,
@@ -89,29 +148,26 @@ class HostedPms:
             answer=lambda made_id: to_json({"id": made_id, "asked": asked}),
             effect=effect_of(stay.last_name, *stay.room.split("/")),
         )
-        booked = book(self.world, request, wanted)
-        match booked:
-            case Made():
-                return booked
-            case Taken():
-                raise No("taken", "These dates are not available")
-            case OtherPrice():
-                raise No("price", "The price has changed")
-            case CardDeclined():
-                raise No("card", "The card was declined")
-            case Replayed() | KeyReused():
-                raise AssertionError("a booking without a key has no other by its key")
-            case _:
-                assert_never(booked)
+
+    def book(self, request: Request, stay: Stay, asked: Mapping[str, Any]) -> Made:
+        """The booking, which keeps `asked`. Raises `No`."""
+        try:
+            made, _ = book(self.world, request, self.wanted(request, stay, asked))
+        except NotBooked as no:
+            raise No(no.why, _NOT_BOOKED[no.why]) from no
+        return made
 
     def bookings(self, request: Request, room: str | None = None) -> Sequence[Made]:
         """Those of the place, or of one of its rooms."""
         return [made for made in self.world.at(place_of(request)) if room in (None, made.room)]
 
-    def one(self, request: Request) -> Made | None:
-        """The booking whose id is in the path."""
-        made_id = str(request.path_params["id"])
-        return next((made for made in self.bookings(request) if str(made.id) == made_id), None)
+    def one(self, request: Request, made_id: object = None) -> Made:
+        """The booking of that id, or of the id in the path. Raises `No`."""
+        wanted = str(request.path_params["id"] if made_id is None else made_id)
+        for made in self.bookings(request):
+            if self.id_of(made) == wanted:
+                return made
+        raise No("missing", "Reservation not found")
 
     def is_cancelled(self, made: Made) -> bool:
         return self.world.cancelled_at(made) is not None
@@ -131,31 +187,17 @@ def answer(status: int, body: object) -> Response:
     return Response(status, to_json(body))
 
 
-def failing_as(body: Callable[[int], object]) -> Callable[..., Response]:
-    """How a kind words a response that is no more than a status."""
-
-    def failing(status: int, retry_after: float | None = None) -> Response:
-        headers = () if retry_after is None else ((b"retry-after", b"%d" % round(retry_after)),)
-        return Response(status, to_json(body(status)), headers)
-
-    return failing
+async def form_of(request: Request) -> dict[str, str]:
+    """The fields of a form."""
+    return dict(parse_qsl((await request.body()).decode()))
 
 
-def routes_of(
-    pms: HostedPms, base: str, guard: Guard, endpoints: Mapping[tuple[str, str], Handler], *, creates: str
-) -> list[BaseRoute]:
-    """`endpoints` below every base URL that ends in `base`; `creates`: the path at which a POST books."""
-    return [
-        route
-        for (method, path), handler in endpoints.items()
-        for route in below_base_ending_in(
-            base, path, method, guard.endpoint(pms.answering(handler), books=(method, path) == ("POST", creates))
-        )
-    ]
-
-
-def _day(text: str) -> date:
-    try:
-        return date.fromisoformat(text[:10])
-    except ValueError as error:
-        raise No("invalid", f"{text} is not a date") from error
+async def token_for(request: Request, scope: str | None, seconds: int) -> Response:
+    """The response to a request for a token by client credentials: any client has one but whose secret is `wrong`."""
+    form = await form_of(request)
+    known = (form.get("grant_type"), form.get("scope")) == ("client_credentials", scope)
+    if not known or form.get("client_secret") in (None, "wrong"):
+        return answer(401, {"error": "invalid_client"})
+    return answer(
+        200, {"token_type": "Bearer", "expires_in": seconds, "access_token": f"token-of-{form.get('client_id')}"}
+    )

@@ -17,7 +17,7 @@ from forwarder.pms.port import LOOKS_ALIKE, AccountConnection, Pms, PmsDirectory
 from forwarder.pms.registry import KINDS
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import Absent, Confirmed, Deferred, InDoubt, Rejected
-from forwarder.simulator.magic import DOWN_SECONDS, MAGIC, SLOW_SECONDS, Effect, effect_of
+from forwarder.simulator.sites import DOWN_SECONDS, MAGIC, SLOW_SECONDS, Effect, effect_of
 from forwarder.simulator.world import World
 from forwarder.tenancy.port import Account
 from forwarder_pms_kit.simulators import SITES

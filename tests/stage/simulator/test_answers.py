@@ -12,8 +12,7 @@ from forwarder.pms.http.client import PushPolicy
 from forwarder.pms.port import AccountConnection
 from forwarder.process.clock import SystemClock
 from forwarder.reservation.outcome import Absent, Confirmed, InDoubt, Outcome
-from forwarder.simulator.broken_responses import WAYS
-from forwarder.simulator.faults import Faults
+from forwarder.simulator.faults import WAYS, Faults
 from forwarder.simulator.world import World
 from forwarder_pms_kit.simulators import simulator_app
 from tests.support.memory.clock import ManualClock, settle

@@ -69,8 +69,8 @@ async def test_references_are_those_of_third_partys_sources() -> None:
         ({"rooms[0][roomTypeID]": "unknown"}, "roomTypeID"),
         ({"guestEmail": "m@refused.example"}, "guestEmail"),
         ({"guestLastName": ""}, "guestLastName"),
-        ({"startDate": "tomorrow"}, "startDate"),
-        ({"endDate": "2027-03-01"}, "endDate"),
+        ({"startDate": "tomorrow"}, "not dates"),
+        ({"endDate": "2027-03-01"}, "Departure"),
     ],
 )
 async def test_what_it_refuses(fields: dict[str, str], said: str) -> None:

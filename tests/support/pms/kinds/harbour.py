@@ -2,17 +2,14 @@
 by a cursor."""
 
 from typing import Any
-from urllib.parse import parse_qs
 
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.routing import Route
 
 from forwarder.http.messages import Response
-from forwarder.simulator.bookings import Made
-from forwarder.simulator.http import Guard
-from forwarder.simulator.world import World
-from forwarder_pms_kit.simulators.common import HostedPms, No, Stay, answer, asked_for, failing_as, routes_of
+from forwarder.simulator.world import Made, World
+from forwarder_pms_kit.simulators.common import Endpoints, HostedPms, No, Stay, answer, asked_for, token_for
 
 _AT_ONCE = 2
 _CODES = {"taken": "dates_taken", "property": "no_such_unit", "guest": "bad_guest"}
@@ -20,35 +17,30 @@ _CODES = {"taken": "dates_taken", "property": "no_such_unit", "guest": "bad_gues
 
 def harbour_app(world: World) -> Starlette:
     pms = _Harbour(world)
-    guard = Guard(
-        world, failing_as(lambda status: {"ok": False, "error": {"code": "failed", "text": f"HTTP {status}"}})
-    )
-    endpoints = {
-        ("POST", "/bookings"): pms.create,
-        ("GET", "/bookings"): pms.list_bookings,
-        ("POST", "/bookings/{id}/cancel"): pms.end,
-    }
-    return Starlette(
-        routes=[
-            Route("/oauth/token", pms.token, methods=["POST"]),
-            *routes_of(pms, "harbour/v2", guard, endpoints, creates="/bookings"),
-        ]
-    )
-
-
-def _refused(no: No) -> Response:
-    return answer(200, {"ok": False, "error": {"code": _CODES.get(no.why, "other"), "text": str(no)}})
+    return Starlette(routes=[Route("/oauth/token", pms.token, methods=["POST"]), *pms.routes()])
 
 
 class _Harbour(HostedPms):
-    def __init__(self, world: World) -> None:
-        super().__init__(world, _refused)
+    base, creates = "harbour/v2", "/bookings"
+
+    def endpoints(self) -> Endpoints:
+        return {
+            ("POST", self.creates): self.create,
+            ("GET", "/bookings"): self.list_bookings,
+            ("POST", "/bookings/{id}/cancel"): self.end,
+        }
+
+    def refused(self, no: No) -> Response:
+        return self._no(_CODES.get(no.why, "other"), str(no))
+
+    def failed(self, status: int) -> object:
+        return {"ok": False, "error": {"code": "failed", "text": f"HTTP {status}"}}
+
+    def _no(self, code: str, text: str) -> Response:
+        return answer(200, {"ok": False, "error": {"code": code, "text": text}})
 
     async def token(self, request: Request) -> Response:
-        form = parse_qs((await request.body()).decode())
-        if form.get("grant_type") != ["client_credentials"] or form.get("client_secret") == ["wrong"]:
-            return answer(401, {"error": "invalid_client"})
-        return answer(200, {"access_token": f"token-of-{form['client_id'][0]}", "expires_in": 3600})
+        return await token_for(request, None, 3600)
 
     async def create(self, request: Request) -> Response:
         body = await self.body(request)
@@ -75,10 +67,8 @@ class _Harbour(HostedPms):
 
     async def end(self, request: Request) -> Response:
         made = self.one(request)
-        if made is None:
-            raise No("invalid", "No such booking")
         if self.is_cancelled(made):
-            return answer(200, {"ok": False, "error": {"code": "already_cancelled", "text": "It is cancelled"}})
+            return self._no("already_cancelled", "It is cancelled")
         self.cancel(made)
         return answer(200, {"ok": True, "booking": self._shown(made)})
 
