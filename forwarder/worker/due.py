@@ -5,7 +5,7 @@ of a submission that was surely not sent, so that it ends here as well.
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 
 from forwarder.process.containment import FAULTS, Pauses, Where, contained
 from forwarder.reservation.outcome import Status
@@ -117,7 +117,15 @@ class DeadlineKeeper:
     """Ends submissions that were not made by their deadline: FAILED, or IN_DOUBT if an earlier push may have made them, or
     CANCELLED if cancelled; and cancellations that were not carried out by theirs."""
 
-    def __init__(self, parts: WorkerParts, dispatcher: Dispatcher, lease: Lease, outcomes: OutcomeRecorder) -> None:
+    def __init__(
+        self,
+        parts: WorkerParts,
+        dispatcher: Dispatcher,
+        lease: Lease,
+        outcomes: OutcomeRecorder,
+        sure: Callable[[], Awaitable[bool]],
+    ) -> None:
+        self._sure = sure
         self._recorder = parts.recorder
         self._directory = parts.directory
         self._dispatcher = dispatcher
@@ -129,7 +137,11 @@ class DeadlineKeeper:
         """The ids of the rows that it holds right now."""
 
     async def end_expired(self, partitions: Collection[int]) -> None:
-        """End what has expired in these partitions, a batch at a time; wait when that was all. Raises `StoreUnavailable`."""
+        """End what has expired in these partitions, a batch at a time; wait when that was all. Raises `StoreUnavailable`. Ends
+        nothing while the store is in doubt: it may lack the outcome."""
+        if not await self._sure():
+            await self._clock.sleep(self._settings.sweep_seconds)
+            return
         now = self._clock.now()
         waiting = self._dispatcher.withdraw(lambda work: work.status is not Status.IN_DOUBT and work.deadline_at <= now)
         if waiting:

@@ -78,7 +78,7 @@ class Worker:
             parts.unsealer,
             clock,
             cards,
-            may_send=self._lease.covers,
+            may_send=self._may_send,
             intend=self._intents.submit,
             pace=throttles.of,
             timing=Timing(settings.push_seconds, settings.settles_seconds, parts.credential_key),
@@ -104,7 +104,7 @@ class Worker:
         if self._loans is not None:
             self._loans.on_lent = self._dispatcher.proceed
         self._sweep = Sweep(parts, self._dispatcher, self._lease, self.holds)
-        self._deadlines = DeadlineKeeper(parts, self._dispatcher, self._lease, self._outcomes)
+        self._deadlines = DeadlineKeeper(parts, self._dispatcher, self._lease, self._outcomes, self._store_watch.sure)
         self._watch = IntakeWatch(clock)
         self._intake = Intake(parts, self._dispatcher, self._lease, letters, self._watch, cards)
         self._outages = {Where.INTAKE: Outage(Where.INTAKE, clock)}
@@ -210,6 +210,10 @@ class Worker:
 
     def _is_cancelled(self, work: Work) -> bool:
         return self._dispatcher.is_cancelled(work)
+
+    def _may_send(self, work: Work) -> bool:
+        """Right before the first byte: the machine may have slept, or the database failed over, since the push began."""
+        return self._lease.covers(work) and not self._store_watch.in_doubt()
 
     def _give_up_all(self) -> None:
         """Drops all queued rows, which other workers may have taken over."""

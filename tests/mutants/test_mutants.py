@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.mutants.catalogue import MISSED, MUTANTS, Mutant
+from tests.mutants.catalogue import MUTANTS, Mutant
 from tests.mutants.hunting import mutated
 from tests.support.net.moves import MOVES
 from tests.support.net.pms import SHAPES
@@ -22,4 +22,3 @@ def test_each_is_looked_for_where_moves_and_a_pms_are() -> None:
 
 def test_they_have_names_of_their_own() -> None:
     assert len({each.id for each in MUTANTS}) == len(MUTANTS)
-    assert MISSED.keys() <= {each.id for each in MUTANTS}

@@ -8,7 +8,7 @@ from tests.support.machine.worlds.mishap import Effect
 from tests.support.net.histories import Plan, Step, live
 from tests.support.net.moves.callers import Submit
 from tests.support.net.moves.infrastructure import ClockJumps, DeliverAgain, FailOver, Strike
-from tests.support.net.moves.pmss import NextReplies
+from tests.support.net.moves.pmss import IsWell, NextReplies
 from tests.support.net.world import ACCOUNTS
 
 pytestmark = pytest.mark.usefixtures("no_log_lines")
@@ -37,12 +37,28 @@ FOUND: dict[str, Sequence[Step]] = {
         Step(Submit(), 1.0),
         Step(FailOver(seconds=2.0), 40.0),
     ],
+    "sent by a machine that slept while it connected": [
+        *(
+            Step(Strike(place=place, step="pms create", effect=Effect.SLEEP_BEFORE, seconds=100.0), 0.0)
+            for place in (0, 1)
+        ),
+        Step(Submit(more=3), 200.0),
+    ],
+    "in doubt after a failover that lost its confirmation": [
+        Step(Submit(more=7), 1.0),
+        Step(IsWell(), 1.0),
+        Step(IsWell(), 1.0),
+        Step(FailOver(seconds=2.0), 1.0),
+    ],
 }
 
 
-@pytest.mark.parametrize("shape", ["searched", "neither"])
+@pytest.mark.parametrize("concurrency", [1, 3])
+@pytest.mark.parametrize("shape", ["searched", "immediate", "neither"])
 @pytest.mark.parametrize("steps", FOUND.values(), ids=FOUND)
-def test_it_is_not_found_again(migrated_sqlite_url: str, steps: Sequence[Step], shape: str) -> None:
+def test_it_is_not_found_again(migrated_sqlite_url: str, steps: Sequence[Step], shape: str, concurrency: int) -> None:
     shapes = dict.fromkeys(ACCOUNTS, shape)
-    outcome = live(migrated_sqlite_url, Plan(1, shapes, {"concurrency": 3, "deadline_seconds": 1800}, 2, steps))
+    outcome = live(
+        migrated_sqlite_url, Plan(1, shapes, {"concurrency": concurrency, "deadline_seconds": 1800}, 2, steps)
+    )
     assert not outcome.wrong, outcome.told()

@@ -87,6 +87,11 @@ class PushPipeline:
             return await self._run(pushes)
 
     async def _run(self, pushes: Sequence[PushContext]) -> HealthSignal:
+        # Also where nothing is sent: an outcome that this database lacks must not get another one.
+        if not await self._pusher.sure():
+            for push in pushes:
+                self._give_back(push, "store_in_doubt")
+            return NOT_ATTEMPTED
         ready = []
         for push in pushes:
             try:

@@ -121,7 +121,7 @@ class Pusher:
         self._clock = clock
         self._cards = cards
         self.may_send = may_send
-        self._sure = sure
+        self.sure = sure
         self._intend = intend
         self._pace = pace
         self._timing = timing or Timing()
@@ -220,7 +220,7 @@ class Pusher:
         if origin is not None and not run.facts.same_pms(origin):
             self._defer(push, Deferred("pms_is_another", ANOTHER_PMS))
             return
-        if not await self._sure() or not self.may_send(work):
+        if not await self.sure() or not self.may_send(work):
             raise LeaseLost
         asking = run.pms.cancel(run.booking, made.pms_reservation_id)
         outcome: CancelOutcome = await ask(push, self._clock, "cancel", asking, Deferred)
@@ -309,7 +309,7 @@ class Pusher:
     async def before_sending(self, push: PushContext, target: Target) -> None:
         """The last check of store, lease and cancellation. Makes the intent durable if nothing else could show later that the push
         may have been sent. Nothing was sent under this lease yet, or the row notes it; so a cancelled row can be given back."""
-        if not await self._sure():
+        if not await self.sure():
             raise LeaseLost
         if not (target.key or target.reference) and not await self._intend(push.work.id):
             raise LeaseLost

@@ -73,12 +73,14 @@ def plan_of(
     focus: Mapping[str, Mapping[str, Sequence[Any]]] = {},
     shape: str = "",
     given: Mapping[str, Any] = {},
+    pauses: Sequence[float] = (),
 ) -> Plan:
     """The history of a seed. Even seeds draw from some kinds of moves and some values only, by weights of their own, so that these
     meet each other more often; odd seeds walk through pairs of kinds, so that a hundred and fifty see all pairs.
 
     `focus`: only these kinds, and submissions, with the values that their fields are drawn from if not from all. All of them
-    concern the first account, whose PMS is of this `shape`. `given`: settings of the accounts."""
+    concern the first account, whose PMS is of this `shape`. `given`: settings of the accounts. `pauses`: what the seconds between
+    the moves are drawn from, if not from all."""
     rng = random.Random(seed)
     first, second = rng.choice(list(SHAPES)), rng.choice(list(SHAPES))
     shapes = dict(zip(ACCOUNTS, (shape or first, second, "keyed"), strict=True))
@@ -93,7 +95,7 @@ def plan_of(
     narrowed = {
         kind: {**kind.narrowed(rng), **focus.get(kind.__name__, {})} for kind in sorted(set(kinds), key=MOVES.index)
     }
-    short, long, left = some(rng, _PAUSES[:5]), some(rng, _PAUSES), _PAUSED_SECONDS
+    short, long, left = pauses or some(rng, _PAUSES[:5]), pauses or some(rng, _PAUSES), _PAUSED_SECONDS
     steps = list[Step]()
     for kind in kinds:
         move, pause = kind.draw(rng, narrowed[kind]), rng.choice(rng.choice((short, long) if left > 0 else (short,)))
@@ -222,7 +224,9 @@ def _is_over(world: World) -> bool:
         "AND cancel_requested_at IS NOT NULL AND cancel_problem IS NULL"
     )
     (waiting,) = world.store.read("SELECT count(*) AS n FROM outbox")
-    return world.log.read and not rows[0][0] and not cancelling[0][0] and not waiting[0][0]
+    findable = world.record.lost_sight_of()
+    doubts = not world.record.losses and any(each in findable for each in world.in_doubt())
+    return world.log.read and not doubts and not rows[0][0] and not cancelling[0][0] and not waiting[0][0]
 
 
 def _read_all(world: World, door: int) -> None:

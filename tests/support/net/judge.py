@@ -194,6 +194,13 @@ def _nothing_else_is_cancelled(case: Case) -> Iterator[str]:
             yield f"{booking.pms_id} of {booking.reference} was cancelled, and nobody asked for that"
 
 
+def _doubt_ends(case: Case) -> Iterator[str]:
+    """Where the PMS shows what is in doubt, and nobody interfered."""
+    for request_id in case.record.lost_sight_of() - case.untraceable - case.record.interventions:
+        if case.status(request_id) == "IN_DOUBT" and not case.record.losses:
+            yield f"{request_id} is IN_DOUBT in the end, and the PMS shows it"
+
+
 def _doubt_has_a_reason(case: Case) -> Iterator[str]:
     for request_id, intent in case.ids():
         odd = any(each.reference == request_id and not each.clean for each in case.record.creates)
@@ -289,6 +296,7 @@ _RULES: Final[Sequence[Rule]] = [
     _asked_again_is_another,
     _statuses_are_true,
     _nothing_else_is_cancelled,
+    _doubt_ends,
     _doubt_has_a_reason,
     _events_are_in_order,
     _events_tell_the_end,

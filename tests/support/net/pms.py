@@ -237,6 +237,7 @@ class NetPms:
             kept = KEEPS[self.keeps](reference)
             made = Booking(self.account, pms_id, reference, guest, now, now + self.shows_after, kept, doubled=doubled)
             made.hidden = self.keeps == "as a code of its own"
+            made.findable = self.keeps == "as it is" and self.shape in {"keyed", "searched", "immediate"} and not twice
             self.bookings.append(made)
             self._record.bookings.append(made)
         self._record.say(now, f"{self.account}: has made {self.bookings[-1].pms_id} of {short(reference)}")

@@ -1,5 +1,6 @@
 """What callers, PMSs and readers of the results topic saw of one history, and the story of it."""
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -70,6 +71,8 @@ class Booking:
     doubled: bool = False
     hidden: bool = False
     """It is shown without our reference."""
+    findable: bool = False
+    """The PMS can be asked for it by our reference, which it keeps as it is."""
     told: bool = False
     """Its id was answered."""
     shown_with_double: bool = False
@@ -133,6 +136,8 @@ class Record:
     """Whether the deployment said that messages are gone."""
     unwell: set[str] = field(default_factory=set)
     """Accounts whose PMS, or whose settings, had odd habits at some time."""
+    changed: set[str] = field(default_factory=set)
+    """Accounts that operators pointed elsewhere, or whose credential or mapping they changed."""
     interventions: set[str] = field(default_factory=set)
     """Request ids that an operator settled or pushed again."""
     replays: dict[str, int] = field(default_factory=dict)
@@ -156,6 +161,12 @@ class Record:
         hidden = [each for each in self.bookings if each.hidden]
         lost = [each for each in hidden if not (each.told and self.calm(each.made_at - 5.0, each.made_at + 40.0))]
         return {each.reference for each in lost} | self.traceless
+
+    def lost_sight_of(self) -> set[str]:
+        """References that stand in a PMS once, where it can be asked for them: a doubt about these must end."""
+        standing = [each for each in self.bookings if each.cancelled_at is None and each.account not in self.changed]
+        count = Counter(each.reference for each in standing)
+        return {each.reference for each in standing if each.findable and count[each.reference] == 1}
 
     def trusted(self, begin: float, end: float) -> bool:
         """Whether the store had everything it had acknowledged, all that time."""

@@ -139,11 +139,11 @@ class ProcessTransport:
         await process.awake()
         name = {"POST": "create", "GET": "find"}.get(request.method, "cancel")
         mishap = process.mishaps.ahead("pms", name)
-        if mishap is not None and mishap.effect is Effect.CRASH_BEFORE:
-            process.crash()
-            raise Crash
+        if mishap is not None and mishap.effect is not Effect.REFUSED:
+            await process.suffer(mishap)
         pms = self._world.pms_of(request)
-        if pms is None or pms.down_until > self._world.now:
+        refused = mishap is not None and mishap.effect is Effect.REFUSED
+        if refused or pms is None or pms.down_until > self._world.now:
             raise unreachable("nobody answers")
         if held is not None and not held():
             raise NotSent(LEASE_LOST, "It was held no longer when this was to be sent.")
@@ -151,7 +151,7 @@ class ProcessTransport:
         answering = asyncio.Task(pms.answer(request), loop=self._world.loop)  # goes on whatever becomes of the process
         process.pushes_under_way += 1
         try:
-            if mishap is not None and mishap.effect is not Effect.SLOW:
+            if mishap is not None:
                 await process.suffer(mishap)
             async with asyncio.timeout_at(deadline):
                 response = await asyncio.shield(answering)

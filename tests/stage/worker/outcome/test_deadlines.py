@@ -1,5 +1,6 @@
 """Deadlines kept by the worker: what was not made by then is ended, whatever its account, its queue or its due time say."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import timedelta
@@ -70,7 +71,11 @@ class _Worker:
             self.recorder, self.publisher, letters, self.lease, self.clock, SETTINGS, memory_vault()
         )
         parts = parts_of(self.recorder, self.accounts, self.clock, SETTINGS)
-        self._deadlines = DeadlineKeeper(parts, self.dispatcher, self.lease, outcomes)
+        self.sure = True
+        self._deadlines = DeadlineKeeper(parts, self.dispatcher, self.lease, outcomes, self._sure)
+
+    async def _sure(self) -> bool:
+        return self.sure
 
     async def end_expired(self, partitions: range = ALL) -> None:
         await self._deadlines.end_expired(partitions)
@@ -115,6 +120,19 @@ async def test_what_was_not_made_by_its_deadline_failed_with_a_letter_and_an_eve
     assert header(letter.headers, EVENT_ID) == event_id
     await worker.end_expired()
     assert len(worker.log.topics[TOPICS.results]) == 1
+
+
+async def test_nothing_ends_while_the_store_may_lack_its_outcome(worker: _Worker) -> None:
+    await worker.due_later(1)
+    await worker.clock.advance(IN_TIME_SECONDS + 1.0)
+    worker.sure = False
+    waiting = asyncio.create_task(worker.end_expired())
+    await worker.clock.advance(SETTINGS.sweep_seconds)
+    await waiting
+    assert await worker.statuses() == ["PENDING"]
+    worker.sure = True
+    await worker.end_expired()
+    assert await worker.statuses() == ["FAILED"]
 
 
 async def test_why_it_failed_is_what_went_wrong_last(worker: _Worker) -> None:

@@ -17,6 +17,7 @@ class Effect(Enum):
     CRASH_AFTER = "the worker dies once the step is carried out"
     STOP_BEFORE = "the worker is stopped before the step, and goes on later"
     STOP_AFTER = "the worker is stopped before it learns of the answer, and goes on later"
+    SLEEP_BEFORE = "the worker's machine sleeps before the step, and wakes later"
     SLOW = "the step takes long"
     LATE = "the step is carried out, and its answer takes long"
     ROLLED_BACK = "the connection dies before the commit: nothing of the step is done, and it fails"
@@ -24,7 +25,7 @@ class Effect(Enum):
     CLOCK_JUMPS = "the host's wall clock is set, by so many seconds"
 
 
-BEFORE = frozenset({Effect.REFUSED, Effect.CRASH_BEFORE, Effect.STOP_BEFORE, Effect.SLOW})
+BEFORE = frozenset({Effect.REFUSED, Effect.CRASH_BEFORE, Effect.STOP_BEFORE, Effect.SLEEP_BEFORE, Effect.SLOW})
 """Those that strike before anything is carried out."""
 
 

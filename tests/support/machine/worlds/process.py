@@ -123,6 +123,9 @@ class Process:
             case Effect.STOP_BEFORE | Effect.STOP_AFTER:
                 self.stop_for(mishap.seconds)
                 await self.awake()
+            case Effect.SLEEP_BEFORE:
+                self.sleep_for(mishap.seconds)
+                await self.awake()
             case Effect.SLOW | Effect.UNANSWERED | Effect.LATE:
                 await self.clock.sleep(mishap.seconds)
             case Effect.CLOCK_JUMPS:

@@ -193,7 +193,7 @@ class Strike(Move):
     step: str = one_of(*_STEPS)
     nth: int = one_of(1, 2, 3)
     effect: Effect = one_of(*(each for each in Effect if each is not Effect.CLOCK_JUMPS))  # noqa: RUF009 - it makes a field
-    seconds: float = one_of(0.0, 5.0, 20.0, 60.0)
+    seconds: float = one_of(0.0, 5.0, 20.0, 60.0, 100.0)
 
     def happen(self, world: World) -> None:
         world.trouble(200.0)

@@ -79,6 +79,7 @@ class ChangeAddress(Move):
     away: bool = one_of(False, True)
 
     def happen(self, world: World) -> None:
+        world.record.changed.add(self.account)
         world.record.unwell.add(self.account)
         host = f"other-{self.account}" if self.away else self.account
         if self.away:
@@ -110,6 +111,7 @@ class ChangeCredential(Move):
     same: bool = one_of(False, True)
 
     def happen(self, world: World) -> None:
+        world.record.changed.add(self.account)
         world.record.unwell.add(self.account)
         if self.form == "another-token":
             world.strayed.add(self.account)
@@ -142,6 +144,7 @@ class ChangeOptions(Move):
     blind: bool = one_of(False, True)
 
     def happen(self, world: World) -> None:
+        world.record.changed.add(self.account)
         world.record.unwell.add(self.account)
         shape = "neither" if self.blind else world.pmss[self.account].shape
         world.say(f"operator: the mapping of {self.account} is for a PMS of shape {shape}")
