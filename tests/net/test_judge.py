@@ -115,6 +115,12 @@ def parked_without_a_reason(record: Record) -> None:
     record.events[:] = [Event(2.5, "rsv_1", 1, "in_doubt", {})]
 
 
+def in_doubt_for_ever(record: Record) -> None:
+    record.bookings[0].findable = True
+    record.unwell.add("alpha-1")
+    parked_without_a_reason(record)
+
+
 def answered_with_an_internal_error(record: Record) -> None:
     record.calls[0].status = 500
 
@@ -150,7 +156,8 @@ WRONG: list[tuple[Callable[[Record], None], str]] = [
     (read_as_it_was_before, "reads_are_of_a_register"),
     (never_announced, "events_tell_the_end"),
     (held_up, "nobody_waits_for_others"),
-    (parked_without_a_reason, "doubt_has_a_reason"),
+    (parked_without_a_reason, "doubt_has_a_reason_and_ends"),
+    (in_doubt_for_ever, "doubt_has_a_reason_and_ends"),
     (answered_with_an_internal_error, "no_process_ended"),
     (key_with_two_names, "keys_say_the_same"),
     (lost_in_silence, "losses_are_noticed"),

@@ -46,12 +46,10 @@ class Case:
         for event in record.events:
             if event.revision:
                 self.events[event.request_id].setdefault(event.revision, event)
-        self.sent_at = {each.reference: each.at for each in reversed(record.creates)}
-        """When each was sent first."""
+        self.sent_at = {each.reference: each.at for each in reversed(record.creates)}  # first
         self.untraceable = record.untraceable()
         self.bookings = [each for each in record.bookings if each.reference not in self.untraceable]
-        self.cancelled = {call.target for call in record.calls if call.what == "cancel"}
-        """Asked to be cancelled, whatever was answered."""
+        self.cancelled = {call.target for call in record.calls if call.what == "cancel"}  # or asked to be
         accepted = [each for each in record.calls if each.what == "cancel" and (each.status or 500) < 300]
         self.cancellations = [each for each in accepted if each.target not in record.gone]
         told = [(each.request_id, str(each.data["duplicateOf"])) for each in record.events if each.kind == "duplicate"]
@@ -194,19 +192,15 @@ def _nothing_else_is_cancelled(case: Case) -> Iterator[str]:
             yield f"{booking.pms_id} of {booking.reference} was cancelled, and nobody asked for that"
 
 
-def _doubt_ends(case: Case) -> Iterator[str]:
-    """Where the PMS shows what is in doubt, and nobody interfered."""
-    for request_id in case.record.lost_sight_of() - case.untraceable - case.record.interventions:
-        if case.status(request_id) == "IN_DOUBT" and not case.record.losses:
-            yield f"{request_id} is IN_DOUBT in the end, and the PMS shows it"
-
-
-def _doubt_has_a_reason(case: Case) -> Iterator[str]:
+def _doubt_has_a_reason_and_ends(case: Case) -> Iterator[str]:
+    shown = set() if case.record.losses else case.record.lost_sight_of() - case.untraceable - case.record.interventions
     for request_id, intent in case.ids():
         odd = any(each.reference == request_id and not each.clean for each in case.record.creates)
         well = not odd and not case.record.troubles and intent.account not in case.record.unwell
         if well and case.status(request_id) in {"IN_DOUBT", "FAILED"}:
             yield f"{request_id} is {case.status(request_id)}, and nothing went wrong"
+        if case.status(request_id) == "IN_DOUBT" and request_id in shown:
+            yield f"{request_id} is IN_DOUBT in the end, and the PMS shows it"
 
 
 def _events_are_in_order(case: Case) -> Iterator[str]:
@@ -280,8 +274,7 @@ def _doubles_are_told(case: Case) -> Iterator[str]:
 
 
 def _losses_are_noticed(case: Case) -> Iterator[str]:
-    gone = case.record.gone.keys() - case.record.unseen
-    if gone and not case.record.noticed:
+    if (gone := case.record.gone.keys() - case.record.unseen) and not case.record.noticed:
         yield f"the log lost messages of {sorted(gone)}, and nobody was told"
 
 
@@ -296,8 +289,7 @@ _RULES: Final[Sequence[Rule]] = [
     _asked_again_is_another,
     _statuses_are_true,
     _nothing_else_is_cancelled,
-    _doubt_ends,
-    _doubt_has_a_reason,
+    _doubt_has_a_reason_and_ends,
     _events_are_in_order,
     _events_tell_the_end,
     _workspaces_are_apart,

@@ -35,7 +35,9 @@ suites do. There the database does not go back, because only a file of SQLite ca
 The net found two defects of `forwarder recover`, both of which left workers waiting for ever: it left out submissions that had
 been made before their offset was committed, and it began too late where a worker's clock was an hour ahead.
 It also found a reservation that was made twice after a failover: the worker that found a loss stopped, and the one that got
-its partitions pushed again. All three have histories in `tests/net/test_found.py`.
+its partitions pushed again. A machine that slept between the last check and the first byte of a request made what another
+worker had made meanwhile. And after a failover that lost a confirmation, a worker reported IN_DOUBT for the same reservation.
+All have histories in `tests/net/test_found.py`.
 
 Each mend of the past was taken back (`tests/mutants/catalogue.py`), and the net searched for each: **seed** is a history that
 showed it, of as many **moves**, after so many **histories** and **seconds** of CPU; the same history holds with the mend. The
