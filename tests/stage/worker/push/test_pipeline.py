@@ -50,6 +50,9 @@ class _Worker:
         self.deaths = 0
         self.suspected: list[int] = []
 
+    async def sure(self) -> bool:
+        return True
+
     async def suspect(self, _worker_id: str, work_id: int) -> int:
         self.suspected.append(work_id)
         return self.deaths
