@@ -19,7 +19,7 @@ MAX_TRIED_AGAIN: Final = 3
 GUARANTEES: Final = Path(__file__).parent.parent / "docs" / "explanation" / "guarantees.md"
 _NEVER_AGAIN: Final = (
     "tests/fault/",
-    "tests/contract/test_guarantees.py",
+    "tests/net/",
     "tests/contract/test_webhook_guarantees.py",
     "tests/journey/test_main_job.py",
 )

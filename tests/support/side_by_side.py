@@ -23,7 +23,7 @@ _ALONE = tuple(
 _ORDER = (
     "tests/fault/test_redelivery.py",  # it reads the shared topic from its beginning: as long as that is short
     "tests/fault/",
-    "tests/contract/test_guarantees.py",
+    "tests/net/",
     "tests/journey/",
     "tests/contract/",
     "tests/stage/",

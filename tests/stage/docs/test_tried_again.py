@@ -21,7 +21,7 @@ def test_many_are_not(count: int) -> None:
     "finding",
     [
         "tests/fault/outages/test_kafka.py::test_kafka_killed_and_brought_back",
-        "tests/contract/test_guarantees.py::test_the_guarantees_hold_whatever_happens[embedded]",
+        "tests/net/test_net.py::test_the_guarantees_hold_in_every_history",
         "tests/journey/test_main_job.py::test_killed_in_the_middle_every_submission_is_made_exactly_once[embedded]",
         "tests/journey/specification/test_lost_answers.py::test_what_was_wanted_is_made_once[embedded]",
         "tests/contract/store/test_possibly_sent.py::test_any",

@@ -8,7 +8,6 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Any, Final
 
-from tests.support.machine.worlds.store import Store, opened_store
 from tests.support.net.judge import judge
 from tests.support.net.moves import MOVES, Move, some
 from tests.support.net.moves.callers import Submit, read, send
@@ -16,6 +15,7 @@ from tests.support.net.moves.infrastructure import FailOver, RestoreSnapshot
 from tests.support.net.pms import SHAPES
 from tests.support.net.record import short
 from tests.support.net.world import ACCOUNTS, HOSTS, World
+from tests.support.net.worlds.store import Store, opened_store
 
 _PAUSES: Final = (0.0, 0.02, 0.1, 0.5, 1.0, 1.0, 3.0, 3.0, 8.0, 20.0, 40.0, 100.0)
 _PAUSED_SECONDS: Final = 200.0
@@ -161,6 +161,7 @@ def _live(store: Store, plan: Plan) -> Outcome:
         world.record.ended.append(f"the simulation: {error}")
     finally:
         world.close()
+    world.record.ended += world.log.ownership.violations
     names = [type(step.move).__name__ for step in plan.steps]
     return Outcome(plan, judge(world.record), world.record.said, set(pairwise(names)))
 
@@ -176,6 +177,7 @@ def _pass(world: World, seconds: float, *, snapshots: bool) -> None:
 def _end_well(world: World) -> None:
     """Everything is repaired, callers ask again for what they have no answer to, and all is given time; then statuses are read."""
     world.say("everything is well from now on")
+    world.record.repaired_at = world.now
     for account, pms in world.pmss.items():
         pms.be_well()
         usual = {"paused": False, "concurrency": 3, "rate_per_second": None, "options": SHAPES[pms.shape]}

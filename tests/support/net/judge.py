@@ -196,7 +196,7 @@ def _doubt_has_a_reason_and_ends(case: Case) -> Iterator[str]:
     shown = set() if case.record.losses else case.record.lost_sight_of() - case.untraceable - case.record.interventions
     for request_id, intent in case.ids():
         odd = any(each.reference == request_id and not each.clean for each in case.record.creates)
-        well = not odd and not case.record.troubles and intent.account not in case.record.unwell
+        well = not odd and case.record.undisturbed() and intent.account not in case.record.unwell
         if well and case.status(request_id) in {"IN_DOUBT", "FAILED"}:
             yield f"{request_id} is {case.status(request_id)}, and nothing went wrong"
         if case.status(request_id) == "IN_DOUBT" and request_id in shown:

@@ -6,10 +6,10 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from forwarder.topics.port import ConsumedMessage, GapFound, LogGap, LogUnavailable, Message, PartitionsChanged
-from tests.support.machine.worlds.log import PARTITIONS, TOPICS, GroupConsumer, GroupLog, Member, ProcessLog
-from tests.support.machine.worlds.ownership import Ownership
-from tests.support.machine.worlds.process import EPOCH, Process
-from tests.support.machine.worlds.virtual_time import VirtualTimeLoop
+from tests.support.net.worlds.log import PARTITIONS, TOPICS, GroupConsumer, GroupLog, Member, ProcessLog
+from tests.support.net.worlds.ownership import Ownership
+from tests.support.net.worlds.process import EPOCH, Process
+from tests.support.net.worlds.virtual_time import VirtualTimeLoop
 
 Heard = Callable[[Message], None]
 

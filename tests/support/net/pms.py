@@ -14,8 +14,8 @@ from typing import Any, Final
 
 from forwarder.pms.http.client import Request
 from forwarder.pms.http.response import Response
-from tests.support.machine.worlds.virtual_time import VirtualTimeLoop
 from tests.support.net.record import Booking, Create, Record, short
+from tests.support.net.worlds.virtual_time import VirtualTimeLoop
 
 PUSH_SECONDS: Final = 30.0
 _BODY: Final = (

@@ -145,6 +145,8 @@ class Record:
     ended: list[str] = field(default_factory=list)
     """Processes that ended by themselves, and errors that nobody handled."""
     said: list[str] = field(default_factory=list)
+    repaired_at: float = 0.0
+    """When the end began, which stops workers in good order."""
     finished_at: float = 0.0
 
     def say(self, now: float, text: str) -> None:
@@ -161,6 +163,10 @@ class Record:
         hidden = [each for each in self.bookings if each.hidden]
         lost = [each for each in hidden if not (each.told and self.calm(each.made_at - 5.0, each.made_at + 40.0))]
         return {each.reference for each in lost} | self.traceless
+
+    def undisturbed(self) -> bool:
+        """Whether the infrastructure was well until the end."""
+        return all(trouble.begin >= self.repaired_at for trouble in self.troubles)
 
     def lost_sight_of(self) -> set[str]:
         """References that stand in a PMS once, where it can be asked for them: a doubt about these must end."""

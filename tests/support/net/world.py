@@ -52,16 +52,16 @@ from forwarder.topics.port import Log, LogUnavailable, Message
 from forwarder.topics.signing import MessageSigner
 from forwarder.worker.parts import GROUP, WorkerParts, WorkerSettings
 from forwarder.worker.service import Worker
-from tests.support.machine.worlds.log import PARTITIONS, TOPICS
-from tests.support.machine.worlds.mishap import Effect
-from tests.support.machine.worlds.ownership import Ownership
-from tests.support.machine.worlds.process import Crash, HostClock, Process, own_tasks
-from tests.support.machine.worlds.store import Store
-from tests.support.machine.worlds.virtual_time import VirtualTimeLoop, unexpected
 from tests.support.memory.audit import memory_audit
 from tests.support.net.log import NetLog, NetProcessLog
 from tests.support.net.pms import PUSH_SECONDS, SHAPES, Lost, NetPms
 from tests.support.net.record import Event, Record, Trouble, short
+from tests.support.net.worlds.log import TOPICS
+from tests.support.net.worlds.mishap import Effect
+from tests.support.net.worlds.ownership import Ownership
+from tests.support.net.worlds.process import Crash, HostClock, Process, own_tasks
+from tests.support.net.worlds.store import Store
+from tests.support.net.worlds.virtual_time import VirtualTimeLoop, unexpected
 from tests.support.worker.cards import OneSealingKey, card_parts
 
 DOORS: Final = 2
@@ -135,7 +135,7 @@ class ProcessTransport:
     async def exchange(
         self, request: Request, deadline: float, held: Held | None = None, reuse: Reuse | None = None
     ) -> Response:
-        process = self._process
+        process, began = self._process, self._world.now
         await process.awake()
         name = {"POST": "create", "GET": "find"}.get(request.method, "cancel")
         mishap = process.mishaps.ahead("pms", name)
@@ -147,6 +147,8 @@ class ProcessTransport:
             raise unreachable("nobody answers")
         if held is not None and not held():
             raise NotSent(LEASE_LOST, "It was held no longer when this was to be sent.")
+        if name == "create":
+            self._world.about_to_create(process, json.loads(request.content)["reference"], began)
         mishap = process.mishaps.step("pms", name)
         answering = asyncio.Task(pms.answer(request), loop=self._world.loop)  # goes on whatever becomes of the process
         process.pushes_under_way += 1
@@ -226,7 +228,7 @@ class World:
         self.loop = VirtualTimeLoop()
         self.loop.set_task_factory(own_tasks)
         self.loop.set_exception_handler(unexpected(self.record.ended, (*_MAY_HAPPEN, Lost)))
-        self.log = NetLog(self.loop, Ownership(PARTITIONS, store.row), self._heard)
+        self.log = NetLog(self.loop, Ownership(store.row), self._heard)
         self.accounts = Accounts(shapes, settings)
         self.pmss = {name: NetPms(name, shapes[name], self.loop, self.record) for name in ACCOUNTS}
         others = {name: NetPms(name, shapes[name], self.loop, self.record) for name in ACCOUNTS}
@@ -273,6 +275,12 @@ class World:
         host = httpx.URL(request.url).host
         strange = any(b"another-token" in value for name, value in request.headers if name.lower() == b"authorization")
         return self.pmss_by_host.get(f"other-{host.removeprefix('other-')}" if strange else host)
+
+    def about_to_create(self, process: Process, reference: str, began: float) -> None:
+        """Whether a worker may send this, unless the store went back: then it may not know any more that it may."""
+        if not self.record.losses:
+            sent = {each.reference for each in self.record.creates}
+            self.log.ownership.send(process, reference, began, first=reference not in sent)
 
     def trouble(self, seconds: float) -> None:
         """From now on the infrastructure is not well for so long, and for a while after that until it has caught up."""

@@ -4,11 +4,11 @@ from dataclasses import dataclass, replace
 
 from forwarder.topics.port import Message
 from forwarder.topics.signing import SIGNATURE
-from tests.support.machine.worlds.log import TOPICS
-from tests.support.machine.worlds.mishap import Effect, Mishap, Seam
 from tests.support.net.moves.callers import Submit
 from tests.support.net.moves.move import Move, one_of
 from tests.support.net.world import ACCOUNTS, World
+from tests.support.net.worlds.log import TOPICS
+from tests.support.net.worlds.mishap import Effect, Mishap, Seam
 
 _PLACE = one_of(0, 1)
 _STEPS = (

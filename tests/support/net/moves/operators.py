@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from forwarder.operate.submissions.settle import NotInDoubt
 from forwarder.topics.codec import header
 from forwarder.topics.dead_letters import replayed
-from tests.support.machine.worlds.log import TOPICS
 from tests.support.net.moves.move import Move, one_of
 from tests.support.net.pms import SHAPES
 from tests.support.net.record import short
 from tests.support.net.world import ACCOUNTS, World
+from tests.support.net.worlds.log import TOPICS
 
 _ACCOUNT = one_of(*ACCOUNTS)
 

@@ -13,7 +13,7 @@ import asyncpg
 from asyncpg.prepared_stmt import PreparedStatement
 from asyncpg.transaction import Transaction
 
-from tests.support.machine.worlds.virtual_time import run_beside
+from tests.support.net.worlds.virtual_time import run_beside
 
 _connect = asyncpg.connect
 

@@ -23,12 +23,12 @@ from forwarder.store.submissions.card_keys import CardKeys
 from forwarder.store.submissions.port import CancellationArrival, NotedOn, StoreUnavailable
 from forwarder.store.submissions.recorder import Recorder
 from forwarder.store.submissions.repairs import Repairs
-from tests.support.machine.worlds.mishap import Effect, Mishap
-from tests.support.machine.worlds.ownership import Ownership
-from tests.support.machine.worlds.postgresql_at_once import Connecting
-from tests.support.machine.worlds.process import Process, on_its_own
-from tests.support.machine.worlds.sqlite_at_once import do_at_once
-from tests.support.machine.worlds.virtual_time import run_beside
+from tests.support.net.worlds.mishap import Effect, Mishap
+from tests.support.net.worlds.ownership import Ownership
+from tests.support.net.worlds.postgresql_at_once import Connecting
+from tests.support.net.worlds.process import Process, on_its_own
+from tests.support.net.worlds.sqlite_at_once import do_at_once
+from tests.support.net.worlds.virtual_time import run_beside
 
 T = TypeVar("T")
 
@@ -152,7 +152,7 @@ class Store:
     def row(self, request_id: str) -> Mapping[str, Any] | None:
         """How that request stands."""
         (found,) = self.read(
-            f"SELECT status, leased_by, possibly_sent FROM reservations WHERE request_id = '{request_id}'"
+            f"SELECT status, leased_by, possibly_sent, partition FROM reservations WHERE request_id = '{request_id}'"
         )
         return found[0]._mapping if found else None
 

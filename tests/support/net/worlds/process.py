@@ -7,8 +7,8 @@ from contextvars import ContextVar, copy_context
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from tests.support.machine.worlds.mishap import Effect, Mishap, Mishaps, Seam
-from tests.support.machine.worlds.virtual_time import VirtualTimeLoop
+from tests.support.net.worlds.mishap import Effect, Mishap, Mishaps, Seam
+from tests.support.net.worlds.virtual_time import VirtualTimeLoop
 
 EPOCH = datetime(2027, 1, 1, tzinfo=UTC)
 

@@ -11,10 +11,10 @@ from typing import Any
 
 from forwarder.topics.port import ConsumedMessage, Lag, LogUnavailable, Message, PartitionsChanged, Topics
 from forwarder.topics.publishing import partition_of
-from tests.support.machine.worlds.mishap import Effect
-from tests.support.machine.worlds.ownership import Ownership
-from tests.support.machine.worlds.process import EPOCH, Process
-from tests.support.machine.worlds.virtual_time import VirtualTimeLoop
+from tests.support.net.worlds.mishap import Effect
+from tests.support.net.worlds.ownership import Ownership
+from tests.support.net.worlds.process import EPOCH, Process
+from tests.support.net.worlds.virtual_time import VirtualTimeLoop
 
 TOPICS = Topics()
 PARTITIONS = 2
