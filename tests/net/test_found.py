@@ -53,8 +53,7 @@ FOUND: dict[str, Sequence[Step]] = {
 }
 
 
-@pytest.mark.parametrize("concurrency", [1, 3])
-@pytest.mark.parametrize("shape", ["searched", "immediate", "neither"])
+@pytest.mark.parametrize(("shape", "concurrency"), [("searched", 3), ("immediate", 3), ("neither", 1)])
 @pytest.mark.parametrize("steps", FOUND.values(), ids=FOUND)
 def test_it_is_not_found_again(migrated_sqlite_url: str, steps: Sequence[Step], shape: str, concurrency: int) -> None:
     shapes = dict.fromkeys(ACCOUNTS, shape)

@@ -1,1 +1,1 @@
-"""What the machine's workers stand on: log, store and PMSs whose every step may fail, in virtual time."""
+"""What the processes of the net stand on: the log, the store and virtual time. Each of their steps may fail."""
