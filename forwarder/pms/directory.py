@@ -14,11 +14,11 @@ from forwarder.pms.adapter import Adapter, BatchAdapter, limits_of
 from forwarder.pms.auth.grants import GrantKeeper
 from forwarder.pms.encryption import Plaintext, is_encrypted
 from forwarder.pms.http.client import PmsClient, PushPolicy, Request, Reuse, Send, Transport, always
+from forwarder.pms.http.connect import trust_of
 from forwarder.pms.http.connections import ConnectionPool, PoolLimits
 from forwarder.pms.http.errors import NoResponse, NotSent
 from forwarder.pms.http.outcomes import harmless, outcome_of, read_again, read_words
 from forwarder.pms.http.response import Response
-from forwarder.pms.http.trust import trust_of
 from forwarder.pms.port import SYSTEM_TLS, AccountConnection, Capabilities, Limits, Pace, Pms, PmsDirectory
 from forwarder.pms.registry import Registry, check_options, registered
 from forwarder.pms.responses.card_data import clean

@@ -11,7 +11,7 @@ from forwarder.assembly.backend import Backend
 from forwarder.pms.auth.shared_grants import credential_digest
 from forwarder.pms.built_in import traits_of
 from forwarder.pms.encryption import Plaintext, is_encrypted
-from forwarder.pms.http.trust import trust_of
+from forwarder.pms.http.connect import trust_of
 from forwarder.pms.port import SYSTEM_TLS, BadOptions, ClientTls
 from forwarder.pms.registry import check_options
 from forwarder.reservation.checks.plausibility import CHECKS

@@ -18,7 +18,7 @@ from forwarder.oversight.audit import Audit
 from forwarder.pms.accounts import connection_of
 from forwarder.pms.directory import open_directory
 from forwarder.pms.http.client import PushPolicy
-from forwarder.pms.http.trust import trust_of
+from forwarder.pms.http.connect import trust_of
 from forwarder.pms.port import SEARCH_UNPROVEN, BadOptions, ClientTls, PmsDirectory, UnknownKind
 from forwarder.process.clock import Clock
 from forwarder.reservation.booking import Booking

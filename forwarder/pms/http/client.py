@@ -11,16 +11,15 @@ import asyncio
 import re
 import ssl
 from base64 import b64encode
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from types import MappingProxyType
-from typing import Final, NamedTuple, Protocol
+from random import SystemRandom
+from typing import Final, Protocol
 from urllib.parse import quote, unquote_to_bytes
 
 import httpx
 from msgspec import Struct
-from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, wait_random_exponential
 
 from forwarder.observability.tracing.context import TRACEPARENT, trace_headers
 from forwarder.pms.http.errors import NoResponse, NotSent, invalid_address
@@ -29,12 +28,18 @@ from forwarder.pms.port import UNPACED, Pace
 from forwarder.process.clock import Clock
 from forwarder.reservation.value import value
 
+_RANDOM: Final = SystemRandom()
 _PORTS: Final = {"http": 80, "https": 443}
 _TOKEN = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _HOST = re.compile(rb"[0-9A-Za-z._~-]+|[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*")
 """A name or an address; one of IPv6 comes without its brackets."""
 _FRAMING: Final = {b"content-length", b"transfer-encoding"}
 """Headers that frame the body. It is sent whole, framed by its length only."""
+_DEFAULTS: Final = (
+    (b"user-agent", b"User-Agent", b"reservation-forwarder"),
+    (b"accept-encoding", b"Accept-Encoding", b"identity"),
+)
+"""Headers that a request has unless it brings its own; each also by its name in lower case."""
 _ANNOUNCED_IF_EMPTY: Final = {"POST", "PUT", "PATCH"}
 _TRACEPARENT: Final = TRACEPARENT.encode()
 _VISIBLE_ASCII = re.compile(rb"[\x21-\x7e]+")
@@ -88,23 +93,22 @@ def path_segment(identifier: str) -> str | None:
     return None if identifier in _DOT_SEGMENTS else quote(identifier, safe="")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True)
 class Origin:
-    """The destination of connections; those to the same one are interchangeable. `headers`: the lines that a request to it has
-    unless it brings its own, by their names in lower case."""
+    """The destination of connections; those to the same one are interchangeable."""
 
     host: str
     port: int
     tls: bool
-    headers: Mapping[bytes, bytes]
 
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """The parts of a request that come from its address: the destination, the target, and the header line for the user information,
-    if any."""
+    """The parts of a request that come from its address. `host`: the value of the header; `authorization`: the header line for the
+    user information, if any."""
 
     origin: Origin
+    host: bytes
     target: bytes
     authorization: bytes | None
 
@@ -116,91 +120,42 @@ def destination_of(url: str) -> Destination:
         parsed = httpx.URL(url)
     except httpx.InvalidURL as error:
         raise invalid_address("The account's base URL is not a URL.") from error
-    origin = _origin(parsed.scheme, parsed.raw_host, parsed.port)
-    return Destination(origin, parsed.raw_path, _basic(parsed.userinfo) if parsed.userinfo else None)
-
-
-@lru_cache(maxsize=4096)
-def _origin(scheme: str, host: bytes, port: int | None) -> Origin:
-    """The one object for that scheme, host and port."""
-    if scheme not in _PORTS or _HOST.fullmatch(host) is None:
+    host, port = parsed.raw_host, parsed.port
+    if parsed.scheme not in _PORTS or _HOST.fullmatch(host) is None:
         raise invalid_address("The account's base URL is not an http or https address.")
-    name = b"[%b]" % host if b":" in host else host
-    if port is not None:
-        name += b":%d" % port
-    lines = {
-        b"host": b"Host: " + name,
-        b"user-agent": b"User-Agent: reservation-forwarder",
-        b"accept-encoding": b"Accept-Encoding: identity",
-    }
-    return Origin(host.decode("ascii"), port or _PORTS[scheme], scheme == "https", MappingProxyType(lines))
+    origin = Origin(host.decode("ascii"), port or _PORTS[parsed.scheme], parsed.scheme == "https")
+    named = b"[%b]" % host if b":" in host else host
+    authorization = None
+    if parsed.userinfo:
+        user, _, password = parsed.userinfo.partition(b":")
+        pair = unquote_to_bytes(user) + b":" + unquote_to_bytes(password)
+        authorization = b"Authorization: Basic %b" % b64encode(pair)
+    return Destination(origin, named if port is None else b"%b:%d" % (named, port), parsed.raw_path, authorization)
 
 
 def encoded(request: Request, destination: Destination) -> bytes:
     """Head and body. Raises `NotSent` for a method, a name or a value that would not be read as one."""
-    headers, content = request.headers, request.content
-    form = _form(request.method, destination.origin, tuple([name for name, _ in headers]))
-    values = [value for _, value in headers]
-    if form.left_out:
-        values = [value for place, value in enumerate(values) if place not in form.left_out]
-    target = _target(destination, request.query) if request.query else destination.target
-    head = form.text % (target, *values)
-    if not form.lines == head.count(b"\n") == head.count(b"\r") or b"\0" in head:
-        raise invalid_address("A header of the request is not one that HTTP can carry.")
-    last = b""
-    if content or request.method in _ANNOUNCED_IF_EMPTY:
-        last = b"Content-Length: %d\r\n" % len(content)
-    if destination.authorization is not None and not form.authorized:
-        last += destination.authorization
-    return b"%b%b\r\n%b" % (head, last, content)
-
-
-def _target(destination: Destination, query: str) -> bytes:
-    return b"%b?%b" % (destination.target.partition(b"?")[0], quote(query, safe=_OF_A_QUERY).encode("ascii"))
-
-
-class _Form(NamedTuple):
-    """Requests with the same headers, but for their values: the text with gaps for the target and the values, how many lines that
-    is, the places of the headers that are left out, and whether one of them authorizes."""
-
-    text: bytes
-    lines: int
-    left_out: frozenset[int]
-    authorized: bool
-
-
-@lru_cache(maxsize=1024)
-def _form(method: str, origin: Origin, names: tuple[bytes, ...]) -> _Form:
-    lower = [_lower(name) for name in names]
-    defaults = [line for name, line in origin.headers.items() if name not in lower]
-    left_out = frozenset(place for place, name in enumerate(lower) if name in _FRAMING)
-    own = [_verbatim(name) + b": %b" for place, name in enumerate(names) if place not in left_out]
-    lines = [_verbatim(_method(method)) + b" %b HTTP/1.1", *map(_verbatim, defaults), *own, b""]
-    return _Form(b"\r\n".join(lines), len(lines) - 1, left_out, b"authorization" in lower)
-
-
-def _verbatim(text: bytes) -> bytes:
-    return text.replace(b"%", b"%%")
-
-
-def _lower(name: bytes) -> bytes:
-    """A header's name, to compare by."""
-    if _TOKEN.fullmatch(name) is None:
-        raise invalid_address("A header of the request is not one that HTTP can carry.")
-    return name.lower()
-
-
-def _method(method: str) -> bytes:
-    named = method.encode("ascii", "replace")
-    if _TOKEN.fullmatch(named) is None:
+    method, target = request.method.encode("ascii", "replace"), destination.target
+    if _TOKEN.fullmatch(method) is None:
         raise invalid_address("The method of the request is not one that HTTP can carry.")
-    return named
-
-
-def _basic(userinfo: bytes) -> bytes:
-    user, _, password = userinfo.partition(b":")
-    pair = unquote_to_bytes(user) + b":" + unquote_to_bytes(password)
-    return b"Authorization: Basic %b\r\n" % b64encode(pair)
+    if request.query:
+        query = quote(request.query, safe=_OF_A_QUERY).encode("ascii")
+        target = b"%b?%b" % (target.partition(b"?")[0], query)
+    lines = [b"%b %b HTTP/1.1" % (method, target)]
+    named = [(name.lower(), name, value) for name, value in request.headers]
+    names = {known for known, _, _ in named}
+    defaults = (b"host", b"Host", destination.host), *_DEFAULTS
+    lines += [b"%b: %b" % (name, value) for known, name, value in defaults if known not in names]
+    lines += [b"%b: %b" % (name, value) for known, name, value in named if known not in _FRAMING]
+    if request.content or request.method in _ANNOUNCED_IF_EMPTY:
+        lines.append(b"Content-Length: %d" % len(request.content))
+    if destination.authorization is not None and b"authorization" not in names:
+        lines.append(destination.authorization)
+    head = b"\r\n".join([*lines, b"", b""])
+    one_line_each = len(lines) + 1 == head.count(b"\n") == head.count(b"\r") and b"\0" not in head
+    if not one_line_each or not all(_TOKEN.fullmatch(name) for name in names):
+        raise invalid_address("A header of the request is not one that HTTP can carry.")
+    return head + request.content
 
 
 # --- the requests of one push ---
@@ -311,44 +266,22 @@ class _Push(Struct, frozen=True, eq=False):
     async def send(self, request: Request) -> Response:
         if self.trace is not None:
             request = with_trace(request, self.trace)
-        # tenacity comes in only when a try has failed: entering it costs about as much CPU as an exchange.
-        self._begin()
-        try:
-            response = await self.transport.exchange(request, self.deadline, self.held, self.reuse)
-        except NotSent as error:
-            if not error.passing:
-                raise
-            response = await self._send_again(request, error)
-        return self._received(response)
-
-    async def _send_again(self, request: Request, first: NotSent) -> Response:
-        tries = AsyncRetrying(
-            sleep=self.clock.sleep,
-            stop=self._enough,
-            wait=wait_random_exponential(
-                multiplier=self.policy.max_pause_seconds / 2, max=self.policy.max_pause_seconds
-            ),
-            retry=retry_if_exception(lambda error: isinstance(error, NotSent) and error.passing),
-            reraise=True,
-        )
-        async for attempt in tries:
-            with attempt:
-                if attempt.retry_state.attempt_number == 1:
-                    raise first  # that try is behind us: it counts, and has its pause
-                self._begin()
-                return await self.transport.exchange(request, self.deadline, self.held, self.reuse)
-        raise first
-
-    def _enough(self, state: RetryCallState) -> bool:
-        too_late = self.loop.time() + state.upcoming_sleep >= self.deadline
-        return too_late or state.attempt_number >= self.policy.max_tries
-
-    def _begin(self) -> None:
-        if self.loop.time() >= self.deadline:
-            raise NotSent("push_timed_out", "The time for one push had run out before this was sent.")
-        self.pace.requested()
-
-    def _received(self, response: Response) -> Response:
+        tries, longest_pause = 0, self.policy.max_pause_seconds / 2
+        while True:
+            if self.loop.time() >= self.deadline:
+                raise NotSent("push_timed_out", "The time for one push had run out before this was sent.")
+            self.pace.requested()
+            tries += 1
+            try:
+                response = await self.transport.exchange(request, self.deadline, self.held, self.reuse)
+                break
+            except NotSent as error:
+                pause = _RANDOM.uniform(0.0, longest_pause)
+                too_late = self.loop.time() + pause >= self.deadline
+                if not error.passing or tries >= self.policy.max_tries or too_late:
+                    raise
+            await self.clock.sleep(pause)
+            longest_pause = self.policy.max_pause_seconds
         if may_ask_for_pause(response) and (seconds := hold_off_asked(response, self.clock.now())) > 0.0:
             self.pace.hold_off(seconds)
         if len(response.content) > MAX_RESPONSE_BYTES:

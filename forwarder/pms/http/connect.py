@@ -1,23 +1,28 @@
-"""How a connection to a PMS comes to stand: the addresses of a name, the first that takes it, and TLS where it is asked for."""
+"""How a connection to a PMS is established: the addresses of a name, the first that takes it, TLS where it is asked for, and the
+certificates that it trusts and shows (an SSL context for each account that has its own, made once)."""
 
 import asyncio
+import os
 import socket
 import ssl
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache, lru_cache
 from itertools import chain, zip_longest
+from pathlib import Path
 from typing import Final, TypeVar
+
+import certifi
 
 from forwarder.pms.http.client import Origin
 from forwarder.pms.http.errors import not_trusted, refused_certificate, unreachable
-from forwarder.pms.http.trust import system_trust
+from forwarder.pms.port import BadOptions, ClientTls
 
 _HEAD_START_SECONDS: Final = 0.25
 """How long an address is tried alone before the next is tried as well (RFC 8305)."""
 _GOODBYE_SECONDS: Final = 1.0
 """How long a PMS may take to agree that a TLS connection ends."""
-
-_ENDED: Final = "the connection ended before TLS was agreed on"
 
 _REFUSALS: Final = (
     "ALERT_CERTIFICATE_REQUIRED",
@@ -32,26 +37,22 @@ _REFUSALS: Final = (
 _Address = tuple[str, int] | tuple[str, int, int, int] | tuple[int, bytes]
 
 
-class Securable(asyncio.Protocol, ABC):
-    """A protocol that can switch its connection to TLS."""
-
-    @abstractmethod
-    def secure(self, transport: asyncio.Transport) -> None:
-        """From now on it is `transport`, over the one that it was made with."""
+C = TypeVar("C", bound=asyncio.Protocol)
 
 
-C = TypeVar("C", bound=Securable)
-
-
-async def connect(make: Callable[[], C], origin: Origin, trusted: ssl.SSLContext | None) -> C:
-    """An established connection, after the TLS handshake. `trusted`: the authorities to trust; the system's, unless given.
+async def connect(
+    make: Callable[[], C], origin: Origin, trusted: ssl.SSLContext | None
+) -> tuple[C, asyncio.Transport | None]:
+    """An established connection, and after a TLS handshake the transport that is to replace its own. `trusted`: the authorities to
+    trust; the system's, unless given.
 
     Raises `NotSent`. Being cancelled leaves nothing open.
     """
     try:
         peer = await _first_of(await _addresses(origin))
         try:
-            return await _upon(peer, make, origin, trusted)
+            plain, connection = await asyncio.get_running_loop().create_connection(make, sock=peer)
+            secured = await _secured(plain, connection, origin, trusted or system_trust()) if origin.tls else None
         except BaseException:
             peer.close()
             raise
@@ -61,25 +62,19 @@ async def connect(make: Callable[[], C], origin: Origin, trusted: ssl.SSLContext
         if is_refusal(error):
             raise refused_certificate() from error
         raise unreachable(str(error) or type(error).__name__) from error
+    return connection, secured
 
 
-async def _upon(peer: socket.socket, make: Callable[[], C], origin: Origin, trusted: ssl.SSLContext | None) -> C:
-    loop = asyncio.get_running_loop()
-    plain, connection = await loop.create_connection(make, sock=peer)
-    if origin.tls:
-        if plain.is_closing():
-            raise ConnectionError(_ENDED)
-        secured = await loop.start_tls(
-            plain,
-            connection,
-            trusted or system_trust(),
-            server_hostname=origin.host,
-            ssl_shutdown_timeout=_GOODBYE_SECONDS,
+async def _secured(
+    plain: asyncio.Transport, connection: asyncio.Protocol, origin: Origin, trusted: ssl.SSLContext
+) -> asyncio.Transport:
+    if not plain.is_closing():
+        secured = await asyncio.get_running_loop().start_tls(
+            plain, connection, trusted, server_hostname=origin.host, ssl_shutdown_timeout=_GOODBYE_SECONDS
         )
-        if secured is None:  # closed meanwhile
-            raise ConnectionError(_ENDED)
-        connection.secure(secured)
-    return connection
+        if secured is not None:  # else it was closed meanwhile
+            return secured
+    raise ConnectionError("the connection ended before TLS was agreed on")
 
 
 def is_refusal(error: Exception | None) -> bool:
@@ -111,15 +106,11 @@ async def _first_of(addresses: Sequence[tuple[socket.AddressFamily, _Address]]) 
                     tried.remove(attempt)
                     return attempt.result()
     finally:
-        await _call_off(tried)
-
-
-async def _call_off(attempts: Iterable[asyncio.Task[socket.socket]]) -> None:
-    for attempt in attempts:
-        attempt.cancel()
-    for outcome in await asyncio.gather(*attempts, return_exceptions=True):
-        if isinstance(outcome, socket.socket):
-            outcome.close()
+        for attempt in tried:
+            attempt.cancel()
+        for outcome in await asyncio.gather(*tried, return_exceptions=True):
+            if isinstance(outcome, socket.socket):
+                outcome.close()
 
 
 async def _connected(family: socket.AddressFamily, address: _Address) -> socket.socket:
@@ -132,3 +123,60 @@ async def _connected(family: socket.AddressFamily, address: _Address) -> socket.
         peer.close()
         raise
     return peer
+
+
+# --- trust ---
+
+
+@cache
+def system_trust() -> ssl.SSLContext:
+    """Believes whom the system does; on a machine without certificates of its own, such as a bare container, whom Mozilla does."""
+    return _new_context(None)
+
+
+@lru_cache(maxsize=1024)
+def trust_of(tls: ClientTls) -> ssl.SSLContext:
+    """The same one for the same certificates. Raises `BadOptions` where they cannot be used, or do not fit together."""
+    if tls.authorities == "" or (tls.certificate is None) != (tls.key is None):
+        raise BadOptions("A client certificate needs its key, and authorities are one certificate or more (PEM).")
+    try:
+        context = _new_context(tls.authorities)
+    except ssl.SSLError as error:
+        raise BadOptions(f"The authorities cannot be read as PEM certificates: {error.reason or error}.") from None
+    if tls.certificate is not None and tls.key is not None:
+        try:
+            with _as_file(f"{tls.key}\n{tls.certificate}") as file:
+                # Without a password OpenSSL would ask for one at the terminal.
+                context.load_cert_chain(file, password="")
+        except OSError as error:
+            reason = getattr(error, "reason", None) or error.strerror
+            detail = f"The client certificate and its key (PEM, without a password) cannot be used together: {reason}."
+            raise BadOptions(detail) from None
+    return context
+
+
+def _new_context(authorities: str | None) -> ssl.SSLContext:
+    if authorities is not None:
+        context = ssl.create_default_context(cadata=authorities)
+    else:
+        paths = ssl.get_default_verify_paths()
+        there_are = paths.cafile or (paths.capath and any(Path(paths.capath).iterdir()))
+        context = ssl.create_default_context(cafile=None if there_are else certifi.where())
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    return context
+
+
+@contextmanager
+def _as_file(text: str) -> Iterator[str]:
+    """The name of a file with it, for OpenSSL, which reads keys from files alone: in memory where the system has that, else
+    one that only this user may read, as long as this lasts."""
+    if hasattr(os, "memfd_create"):
+        with os.fdopen(os.memfd_create("key"), "w", encoding="utf-8") as memory:
+            memory.write(text)
+            memory.flush()
+            yield f"/proc/self/fd/{memory.fileno()}"
+        return
+    with tempfile.NamedTemporaryFile("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        yield file.name

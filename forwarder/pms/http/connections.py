@@ -15,7 +15,7 @@ from functools import partial
 from typing import Final, Self, cast
 
 from forwarder.pms.http.client import Held, Origin, Request, Reuse, destination_of, encoded
-from forwarder.pms.http.connect import Securable, connect, is_refusal
+from forwarder.pms.http.connect import connect, is_refusal
 from forwarder.pms.http.errors import NoResponse, NotSent, connection_lost, refused_certificate, unreachable
 from forwarder.pms.http.response import MAX_RESPONSE_BYTES, Response, ResponseReader
 from forwarder.pms.port import LEASE_LOST
@@ -28,7 +28,7 @@ _LOOK_SECONDS: Final = 0.1
 """How often all connections are looked at for those whose time is over: a timer for each exchange would cost 2 µs."""
 
 
-class Connection(Securable):
+class Connection(asyncio.Protocol):
     """`expires`, by the loop's clock, is when `expire` is to be called: during an exchange at the end of its time, and between two
     of them as its keeper sets it. `on_lost` is called once, when it has ended. `used`: whether anything was sent over it.
 
@@ -88,7 +88,7 @@ class Connection(Securable):
 
     def is_fit(self) -> bool:
         """Between two exchanges: whether it is open and has received nothing, not even an end that the loop has yet to see."""
-        return not self._transport.is_closing() and not self._readable.poll(0)
+        return self.is_open() and not self._readable.poll(0)
 
     def keep_for(self, seconds: float) -> None:
         """Between two exchanges: it expires in so many seconds."""
@@ -107,6 +107,7 @@ class Connection(Securable):
         self._fail(connection_lost("it was given up"))
 
     def secure(self, transport: asyncio.Transport) -> None:
+        """From now on it is `transport`, over the one that it was made with."""
         self._transport = transport
         self._tls_1_3 = transport.get_extra_info("ssl_object").version() == "TLSv1.3"
 
@@ -209,7 +210,16 @@ class ConnectionPool:
         keeping = (
             (destination.origin, _ANYBODY, None) if reuse is None else (destination.origin, reuse.owner, reuse.trust)
         )
-        connection = self._kept(keeping) or await self._obtained(keeping, deadline)
+        if self._free and (kept := self._fit(keeping)) is not None:
+            self._free -= 1
+            connection = kept
+        else:
+            await self._turn(deadline)
+            try:
+                connection = self._fit(keeping) or await self._opened(keeping, deadline)
+            except BaseException:
+                self._pass_on()
+                raise
         response = None
         try:
             if reuse is not None:
@@ -241,22 +251,6 @@ class ConnectionPool:
         if self._open:
             self._emptied = asyncio.get_running_loop().create_future()
             await self._emptied
-
-    def _kept(self, keeping: _Keeping) -> Connection | None:
-        """One that is fit to be used at once, if there is any."""
-        if not self._free or (connection := self._fit(keeping)) is None:
-            return None
-        self._free -= 1
-        return connection
-
-    async def _obtained(self, keeping: _Keeping, until: float) -> Connection:
-        """One that is kept or new, in turn. Raises `NotSent`."""
-        await self._turn(until)
-        try:
-            return self._fit(keeping) or await self._opened(keeping, until)
-        except BaseException:
-            self._pass_on()
-            raise
 
     def _give_back(self, connection: Connection, keep: bool) -> None:  # noqa: FBT001 - `Reuse` passes it alone
         """After an exchange, or instead of one; kept only if it is fit for another."""
@@ -308,12 +302,14 @@ class ConnectionPool:
             raise unreachable("no connections are opened any more")
         try:
             async with asyncio.timeout_at(self._sooner(until, self._limits.connect_seconds)):
-                connection = await connect(
+                connection, secured = await connect(
                     lambda: Connection(MAX_RESPONSE_BYTES, self._lost), keeping[0], keeping[2] or self._trusted
                 )
         except TimeoutError as error:
             detail = "The PMS did not take the connection in time."
             raise NotSent("pms_connect_timed_out", detail, passing=True) from error
+        if secured is not None:
+            connection.secure(secured)
         if self._is_closed() or not connection.is_open():
             connection.abort()
             raise connection.ended()
@@ -338,12 +334,14 @@ class ConnectionPool:
             self._emptied.set_result(None)
 
     def _look_later(self) -> None:
-        self._look = asyncio.get_running_loop().call_later(_LOOK_SECONDS, self._look_through)
+        """End those whose time is over, now and again while any is open."""
 
-    def _look_through(self) -> None:
-        now = asyncio.get_running_loop().time()
-        for connection in [each for each in self._open if each.expires <= now]:
-            connection.expire()
-        self._look = None
-        if self._open:
-            self._look_later()
+        def look() -> None:
+            now = asyncio.get_running_loop().time()
+            for connection in [each for each in self._open if each.expires <= now]:
+                connection.expire()
+            self._look = None
+            if self._open:
+                self._look_later()
+
+        self._look = asyncio.get_running_loop().call_later(_LOOK_SECONDS, look)

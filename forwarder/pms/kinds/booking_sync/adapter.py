@@ -28,24 +28,16 @@ from forwarder.pms.kinds.booking_sync.payment import (
 )
 from forwarder.pms.kinds.booking_sync.requests import (
     FIELDS,
-    NotFree,
     Quote,
     booking_body,
     client_body,
     given,
     people_of,
-    quote_in,
+    quotes_in,
     strict_booking_body,
     table_for,
 )
-from forwarder.pms.kinds.booking_sync.responses import (
-    SyncBooking,
-    bookings_in,
-    confirmed,
-    look_up,
-    only_id_in,
-    refusal_in,
-)
+from forwarder.pms.kinds.booking_sync.responses import SyncBooking, bookings_in, look_up, only_id_in, refusal_in
 from forwarder.pms.sdk import (
     AccountConnection,
     Booking,
@@ -54,15 +46,12 @@ from forwarder.pms.sdk import (
     Capabilities,
     Clock,
     Confirmed,
-    Deferred,
     FieldTable,
     Limit,
     Limits,
     LookupOutcome,
     Outcome,
-    Rejected,
     Request,
-    Response,
     Send,
     StandIn,
     harmless,
@@ -93,72 +82,84 @@ class BookingSyncAdapter:
         if rental is None:
             return refusal(booking, "property_not_found", "")
         quote = await self._quote(booking, send) if self._options.live_quote else None
-        if not isinstance(quote, Quote | None):
+        if quote is not None and not isinstance(quote, Quote):
             return quote
+        made: SyncBooking | Outcome
         if self._options.strict_bookings:
             body = strict_booking_body(booking, self._options, self.fields, quote)
             made = await self._book("strict_bookings", body, booking, send)
         elif self._cards is not None and charges_card(booking):
-            made = await self._book_by_card(self._cards, rental, booking, quote, send)
+            unpayable = self._cards.unpayable(booking)
+            if unpayable is not None:
+                return unpayable
+            made = await self._book_for_client(rental, booking, quote, send, self._cards.held_until())
+            if isinstance(made, SyncBooking):
+                made = await self._cards.pay(booking, made, send)
         else:
             made = await self._book_for_client(rental, booking, quote, send)
-        return await self._concluded(made, booking, send) if isinstance(made, SyncBooking) else made
+        if not isinstance(made, SyncBooking):
+            return made
+        # What was paid elsewhere is noted at most once: a note that is lost is not sent again, and the booking's comments name the
+        # transaction all the same.
+        paid = paid_elsewhere(booking) if self._options.record_payments else None
+        if paid is not None:
+            body = payment_of_before(booking, self._clock)
+            if await self._api.tried(send, "POST", f"bookings/{made.id}/payments", body) != HTTPStatus.CREATED:
+                paid = None
+        return Confirmed(str(made.id), made.record(paid or Decimal(0)))
 
-    async def _quote(self, booking: Booking, send: Send) -> Quote | Rejected | Deferred:
+    async def _quote(self, booking: Booking, send: Send) -> Quote | Outcome:
         """The current quote, if it equals the requested price. Books nothing."""
         people = people_of(booking)
-        query = urlencode(
-            given(
-                {
-                    "rental_id": booking.property_id,
-                    "start_at": booking.arrival.isoformat(),
-                    "end_at": booking.departure.isoformat(),
-                    "adults": people.adults,
-                    "children": people.children,
-                }
-            )
-        )
-        response = await self._api.ask_again_at_will(send, "GET", "rentals/search", query=query)
-        if isinstance(response, Deferred):
-            return response
-        quote = quote_in(response, booking) if response.status_code == HTTPStatus.OK else None
-        match quote:
+        asked = {
+            "rental_id": booking.property_id,
+            "start_at": booking.arrival.isoformat(),
+            "end_at": booking.departure.isoformat(),
+            "adults": people.adults,
+            "children": people.children,
+        }
+        response = await self._api.ask_safely(send, "GET", "rentals/search", query=urlencode(given(asked)))
+        match quotes_in(response, booking) if response.status_code == HTTPStatus.OK else None:
             case None:
                 return harmless(self._api.unexpected(response))
-            case NotFree():
+            case []:
                 return refusal(booking, "room_unavailable", "")
-            case Quote() if _costs_what_was_asked(quote, booking):
-                return quote
-            case Quote():
+            case [quote, *_]:
+                same_price = booking.total_price in (None, quote.final_price)
+                if same_price and booking.currency in (None, quote.currency):
+                    return quote
                 return refusal(booking, "price_changed", f"It costs {quote.final_price} {quote.currency} now.")
 
     async def _book_for_client(
         self, rental: str, booking: Booking, quote: Quote | None, send: Send, held_until: datetime | None = None
     ) -> SyncBooking | Outcome:
-        client = await self._create_client(booking, send)
-        if not isinstance(client, int):
-            return client
-        body = booking_body(booking, client, self._options, self.fields, quote, held_until=held_until)
-        return await self._book(f"rentals/{rental}/bookings", body, booking, send, held=held_until is not None)
-
-    async def _create_client(self, booking: Booking, send: Send) -> int | Rejected | Deferred:
-        """Makes the guest's record and no booking, so a failure here leaves no booking in doubt."""
-        response = await self._api.ask_again_at_will(send, "POST", "clients", client_body(booking))
-        if isinstance(response, Deferred):
-            return response
+        """Makes the guest's record first, and no booking, so that a failure there leaves no booking in doubt."""
+        response = await self._api.ask_safely(send, "POST", "clients", client_body(booking))
         if response.status_code == HTTPStatus.UNPROCESSABLE_ENTITY:
             return refusal(booking, "guest_refused", refusal_in(response)[1])
         client_id = only_id_in(response, "clients") if response.status_code == HTTPStatus.CREATED else None
-        return harmless(self._api.unexpected(response)) if client_id is None else client_id
+        if client_id is None:
+            return harmless(self._api.unexpected(response))
+        body = booking_body(booking, client_id, self._options, self.fields, quote, held_until=held_until)
+        status = "Booked" if held_until is None else "Tentative"
+        return await self._book(f"rentals/{rental}/bookings", body, booking, send, status)
 
     async def _book(
-        self, path: str, body: bytes, booking: Booking, send: Send, *, held: bool = False
+        self, path: str, body: bytes, booking: Booking, send: Send, status: str = "Booked"
     ) -> SyncBooking | Outcome:
-        """The booking that was made, as booked or as `held`."""
+        """The booking that was made, with that `status`."""
         response = await self._api.ask(send, "POST", path, body)
         match response.status_code:
             case HTTPStatus.CREATED:
-                return _made(response, booking, "Tentative" if held else "Booked")
+                made = bookings_in(response) or []
+                one = made[0] if len(made) == 1 else None
+                if one is None:
+                    return not_understood(response)
+                if one.status == status and one.may_be(booking):
+                    return one
+                if one.status == "Canceled":
+                    return refusal(booking, "pms_refused", "The PMS made the booking as a cancelled one.")
+                return not_understood(response, str(one.id))
             case HTTPStatus.UNPROCESSABLE_ENTITY | HTTPStatus.CONFLICT:
                 return refusal(booking, *refusal_in(response))
             case HTTPStatus.NOT_FOUND if not self._options.strict_bookings:
@@ -167,26 +168,6 @@ class BookingSyncAdapter:
             case _:
                 return self._api.unexpected(response)
 
-    async def _book_by_card(
-        self, cards: CardPayment, rental: str, booking: Booking, quote: Quote | None, send: Send
-    ) -> SyncBooking | Outcome:
-        unpayable = cards.unpayable(booking)
-        if unpayable is not None:
-            return unpayable
-        held = await self._book_for_client(rental, booking, quote, send, cards.held_until())
-        return await cards.pay(booking, held, send) if isinstance(held, SyncBooking) else held
-
-    async def _concluded(self, made: SyncBooking, booking: Booking, send: Send) -> Confirmed:
-        """What was booked, with what was paid for it elsewhere noted at most once: a note that is lost is not sent again, and the
-        booking's comments name the transaction all the same."""
-        paid = paid_elsewhere(booking) if self._options.record_payments else None
-        if paid is not None:
-            body = payment_of_before(booking, self._clock)
-            response = await self._api.ask_again_at_will(send, "POST", f"bookings/{made.id}/payments", body)
-            if isinstance(response, Deferred) or response.status_code != HTTPStatus.CREATED:
-                paid = None
-        return confirmed(made, paid or Decimal(0))
-
     def stand_in(self, request: Request, booking: Booking) -> StandIn | None:
         return stand_in_for(request, booking, self._options)
 
@@ -194,54 +175,25 @@ class BookingSyncAdapter:
         return await look_up(self._api, booking, send, strict=self._options.strict_bookings)
 
     async def cancel(self, booking: Booking, pms_reservation_id: str, send: Send) -> CancelOutcome:
+        """A 404 may come from a wrong base URL or another account's credential: it counts where the booking is shown as cancelled,
+        or is not there while its rental is."""
         if not pms_reservation_id.isdecimal():
             return refusal(booking, "cancellation_refused", "BookingSync's ids are numbers; this one is none.")
-        response = await self._api.ask_again_at_will(send, "DELETE", f"bookings/{pms_reservation_id}")
-        if isinstance(response, Deferred):
-            return response
+        response = await self._api.ask_safely(send, "DELETE", f"bookings/{pms_reservation_id}")
         match response.status_code:
             case HTTPStatus.NO_CONTENT:
                 return Cancelled()
-            case HTTPStatus.NOT_FOUND:
-                return await self._gone(booking, pms_reservation_id, response, send)
             case HTTPStatus.UNPROCESSABLE_ENTITY | HTTPStatus.CONFLICT:
                 return refusal(booking, "cancellation_refused", refusal_in(response)[1])
-            case _:
+            case status if status != HTTPStatus.NOT_FOUND:
                 return harmless(self._api.unexpected(response))
-
-    async def _gone(
-        self, booking: Booking, pms_reservation_id: str, not_found: Response, send: Send
-    ) -> Cancelled | Deferred:
-        """A 404 may come from a wrong base URL or another account's credential: it counts where the booking is shown as cancelled,
-        or is not there while its rental is."""
         query = "include_canceled=true"
-        shown = await self._api.ask_again_at_will(send, "GET", f"bookings/{pms_reservation_id}", query=query)
-        if isinstance(shown, Deferred):
-            return shown
+        shown = await self._api.ask_safely(send, "GET", f"bookings/{pms_reservation_id}", query=query)
         match bookings_in(shown) if shown.status_code == HTTPStatus.OK else None:
             case [SyncBooking(status="Canceled") as found] if str(found.id) == pms_reservation_id:
                 return Cancelled()
         if shown.status_code != HTTPStatus.NOT_FOUND:
             return harmless(self._api.unexpected(shown))
-        rental = await self._api.ask_again_at_will(send, "GET", f"rentals/{path_segment(booking.property_id)}")
-        if isinstance(rental, Deferred):
-            return rental
-        there = rental.status_code == HTTPStatus.OK and str(only_id_in(rental, "rentals")) == booking.property_id
-        return Cancelled() if there else harmless(self._api.unexpected(not_found))
-
-
-def _costs_what_was_asked(quote: Quote, booking: Booking) -> bool:
-    price, currency = booking.total_price, booking.currency
-    return (price is None or price == quote.final_price) and currency in (None, quote.currency)
-
-
-def _made(response: Response, booking: Booking, status: str) -> SyncBooking | Outcome:
-    match bookings_in(response):
-        case [one] if one.status == status and one.may_be(booking):
-            return one
-        case [SyncBooking(status="Canceled")]:
-            return refusal(booking, "pms_refused", "The PMS made the booking as a cancelled one.")
-        case [one]:
-            return not_understood(response, str(one.id))
-        case _:
-            return not_understood(response)
+        rental = await self._api.ask_safely(send, "GET", f"rentals/{path_segment(booking.property_id)}")
+        is_there = rental.status_code == HTTPStatus.OK and str(only_id_in(rental, "rentals")) == booking.property_id
+        return Cancelled() if is_there else harmless(self._api.unexpected(response))

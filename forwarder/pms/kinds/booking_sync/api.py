@@ -1,12 +1,10 @@
 """How BookingSync is reached: what an account of kind `booking-sync` can be set to, its credential, and its requests."""
 
-from datetime import timedelta
 from http import HTTPStatus
 from typing import Annotated, Final, Literal, Self
 from urllib.parse import urlencode, urlsplit
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
-from pydantic.alias_generators import to_camel
+from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from forwarder.pms.sdk import (
     AccountConnection,
@@ -24,9 +22,7 @@ from forwarder.pms.sdk import (
     bearer,
     bounded,
     granted,
-    harmless,
     no_token,
-    outcome_of,
     unexpected,
     whole_number,
 )
@@ -61,10 +57,6 @@ class SecurePayments(NoOptions):
     hold_minutes: Annotated[int, Field(ge=6, le=60)] = Field(
         10, description="For how long the nights are held while the card is charged: longer than any push may take."
     )
-
-    @property
-    def hold(self) -> timedelta:
-        return timedelta(minutes=self.hold_minutes)
 
 
 class BookingSyncOptions(NoOptions):
@@ -105,12 +97,8 @@ class BookingSyncOptions(NoOptions):
         return self
 
 
-class OAuthCredential(BaseModel):
+class OAuthCredential(NoOptions):
     """An application and the account that it was authorized for: what renews itself, from `refresh_token` on."""
-
-    model_config = ConfigDict(
-        alias_generator=to_camel, extra="forbid", frozen=True, validate_by_name=False, validate_by_alias=True
-    )
 
     client_id: _Text
     client_secret: _Text = Field(repr=False)
@@ -163,14 +151,21 @@ class BookingSyncApi:
                 detail = "The account's credential is a JSON object without clientId, clientSecret and refreshToken."
                 raise NotSent("pms_credential_invalid", detail)
 
-    async def ask_again_at_will(
+    async def ask_safely(
         self, send: Send, method: str, path: str, content: bytes = b"", *, query: str = ""
-    ) -> Response | Deferred:
-        """The same for a request that may be made any number of times: no response is no more than a delay."""
+    ) -> Response:
+        """The same for a request that may be made any number of times: no response is no more than a delay. Raises `NotSent`."""
         try:
             return await self.ask(send, method, path, content, query=query)
-        except (NotSent, NoResponse) as failure:
-            return harmless(outcome_of(failure))
+        except NoResponse as failure:
+            raise NotSent(failure.reason, failure.detail) from failure
+
+    async def tried(self, send: Send, method: str, path: str, content: bytes = b"") -> int:
+        """The status of the response to a request whose failure changes nothing; 0 if there is none."""
+        try:
+            return (await self.ask(send, method, path, content)).status_code
+        except (NotSent, NoResponse):
+            return 0
 
     def unexpected(self, response: Response) -> Deferred | InDoubt:
         """The outcome of a response that no operation interprets."""
@@ -180,13 +175,10 @@ class BookingSyncApi:
             return Deferred("pms_scope_too_small", detail)
         outcome = unexpected(response, self._clock.now())
         if response.status_code == HTTPStatus.TOO_MANY_REQUESTS and isinstance(outcome, Deferred):
-            return Deferred(outcome.reason, outcome.detail, outcome.retry_after_seconds or self._until_reset(response))
+            reset = whole_number(response.header("x-ratelimit-reset") or "")  # a unix time
+            until = None if reset is None else bounded(reset - self._clock.now().timestamp())
+            return Deferred(outcome.reason, outcome.detail, outcome.retry_after_seconds or until)
         return outcome
-
-    def _until_reset(self, response: Response) -> float | None:
-        """Seconds until the unix time in `X-RateLimit-Reset`."""
-        reset = whole_number(response.header("x-ratelimit-reset") or "")
-        return None if reset is None else bounded(reset - self._clock.now().timestamp())
 
     async def _renew(self, latest: Grant | None, send: Send) -> Grant:
         """Exchange the latest refresh token, or the credential's own where none was granted yet."""
@@ -201,11 +193,8 @@ class BookingSyncApi:
         }
         if self._options.redirect_uri is not None:
             form["redirect_uri"] = self._options.redirect_uri
-        response = await send(Request("POST", self._token_url, _FORM, urlencode(form).encode("ascii")))
+        url = self._options.token_url or f"{self._base_url.removesuffix(_API)}/oauth/token"
+        response = await send(Request("POST", url, _FORM, urlencode(form).encode("ascii")))
         if response.status_code != HTTPStatus.OK:
             raise no_token(response, self._clock.now())
         return granted(response, form["refresh_token"], self._clock.now())
-
-    @property
-    def _token_url(self) -> str:
-        return self._options.token_url or f"{self._base_url.removesuffix(_API)}/oauth/token"

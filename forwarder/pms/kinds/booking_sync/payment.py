@@ -40,6 +40,8 @@ from forwarder.pms.sdk import (
     Send,
     StandIn,
     discreet,
+    harmless,
+    outcome_of,
     refusal,
 )
 from forwarder.reservation.request import CURRENCY_DECIMALS
@@ -128,88 +130,65 @@ class CardPayment:
 
     def held_until(self) -> datetime:
         """Until when the nights are held from now on."""
-        return self._clock.now() + self._options.hold
+        return self._clock.now() + timedelta(minutes=self._options.hold_minutes)
 
     async def pay(self, booking: Booking, held: SyncBooking, send: Send) -> SyncBooking | Outcome:
         """Charge the card for `held`: the booking that it confirmed. Raises `NoResponse` where the card may have been charged."""
-        payment_id = await self._prepare(booking, held, send)
-        if not isinstance(payment_id, int):
-            return await self._let_go(held, payment_id, send)
-        refused = await self._charge(booking, payment_id, send)
-        if isinstance(refused, InDoubt):
-            return refused
-        if refused is not None:
-            return await self._let_go(held, refused, send)
-        return await self._confirmed(held, send)
+        charged = await self._charge(booking, held, send)
+        if isinstance(charged, InDoubt):
+            return charged
+        if charged is not None:
+            # Give the nights back, or else leave the booking to end by itself: until then they are held against ourselves.
+            if await self._api.tried(send, "DELETE", f"bookings/{held.id}") == HTTPStatus.NO_CONTENT:
+                return charged
+            return InDoubt(_PENDING, "The card was not charged, and the PMS holds the nights for a while longer.")
+        try:
+            response = await self._api.ask_safely(send, "GET", f"bookings/{held.id}")
+            shown = bookings_in(response)
+        except NotSent:
+            shown = None
+        match shown:
+            case [SyncBooking(status="Booked") as booked] if booked.id == held.id:
+                return booked
+            case _:  # a charge is captured some time after it was authorized
+                return InDoubt(_PENDING, "The card was charged; the PMS has yet to confirm the booking.")
 
-    async def _prepare(self, booking: Booking, held: SyncBooking, send: Send) -> int | Deferred:
-        """The id of a payment that nobody has made yet."""
-        body = _payment(booking, kind="instant-booking", **self._gateway())
-        response = await self._api.ask_again_at_will(send, "POST", f"bookings/{held.id}/payments", body)
-        if isinstance(response, Deferred):
-            return response
-        payment_id = only_id_in(response, "payments") if response.status_code == HTTPStatus.CREATED else None
-        if payment_id is not None:
-            return payment_id
-        said = discreet("; ".join(f"{field}: {text}" for field, text in errors_in(response).items()), booking)
-        detail = (
-            f"BookingSync takes no payment for the booking (HTTP {response.status_code}): {said or 'no reason given'}."
-        )
-        return Deferred("pms_payment_not_possible", detail)
-
-    def _gateway(self) -> dict[str, str]:
-        options = self._options
-        return {
-            "gateway_id": options.gateway_id,
-            "gateway_name": options.gateway_name,
-            "gateway_type": options.gateway_type,
-        }
-
-    async def _charge(self, booking: Booking, payment_id: int, send: Send) -> Rejected | Deferred | InDoubt | None:
+    async def _charge(self, booking: Booking, held: SyncBooking, send: Send) -> Rejected | Deferred | InDoubt | None:
         """None where the card was charged."""
         assert booking.card is not None  # noqa: S101 - for the type: `charges_card` came first
-        card = _card(booking.card) | address_of(booking) | self._gateway()
-        body = to_json({"tentative_payment_id": payment_id, **card})
+        gateway = self._options.model_dump(include={"gateway_id", "gateway_name", "gateway_type"})
+        body = _payment(booking, kind="instant-booking", **gateway)
         try:
-            response = await send(Request("POST", self._options.url, _JSON, body))
+            response = await self._api.ask_safely(send, "POST", f"bookings/{held.id}/payments", body)
+            payment_id = only_id_in(response, "payments") if response.status_code == HTTPStatus.CREATED else None
+            if payment_id is None:
+                said = discreet(_listed(errors_in(response)), booking) or "no reason given"
+                detail = f"BookingSync takes no payment for the booking (HTTP {response.status_code}): {said}."
+                return Deferred("pms_payment_not_possible", detail)
+            charge = {"tentative_payment_id": payment_id, **_card(booking.card), **address_of(booking), **gateway}
+            response = await send(Request("POST", self._options.url, _JSON, to_json(charge)))
         except NotSent as failure:
-            return Deferred(failure.reason, failure.detail)
+            return harmless(outcome_of(failure))
         match response.status_code:
             case HTTPStatus.OK:
                 return None
             case HTTPStatus.ACCEPTED:
                 return refusal(booking, "card_refused", "The card's bank wants the guest to authenticate (3-D Secure).")
             case HTTPStatus.UNPROCESSABLE_ENTITY:
-                return _refused(booking, errors_in(response))
-            case _:
-                detail = f"The payment platform answered HTTP {response.status_code}; the card may have been charged."
+                errors = errors_in(response)
+                if errors and errors.keys() <= _OF_THE_CARD:
+                    return refusal(booking, "card_refused", _listed(errors))
+                if errors and errors.keys() <= _OF_THE_GATEWAY:
+                    detail = "The payment gateway of the account's options is not the rental's."
+                    return Deferred("pms_payment_not_possible", detail)
+                return InDoubt("pms_payment_in_doubt", "The payment platform failed while it had the card.")
+            case status:
+                detail = f"The payment platform answered HTTP {status}; the card may have been charged."
                 return InDoubt("pms_payment_in_doubt", detail)
 
-    async def _let_go(self, held: SyncBooking, outcome: Rejected | Deferred, send: Send) -> Outcome:
-        """Give the nights back, or else leave the booking to end by itself: until then they are held against ourselves."""
-        response = await self._api.ask_again_at_will(send, "DELETE", f"bookings/{held.id}")
-        if isinstance(response, Deferred) or response.status_code != HTTPStatus.NO_CONTENT:
-            return InDoubt(_PENDING, "The card was not charged, and the PMS holds the nights for a while longer.")
-        return outcome
 
-    async def _confirmed(self, held: SyncBooking, send: Send) -> SyncBooking | InDoubt:
-        """The booking as it is now. A charge is captured some time after it was authorized."""
-        response = await self._api.ask_again_at_will(send, "GET", f"bookings/{held.id}")
-        shown = None if isinstance(response, Deferred) else bookings_in(response)
-        match shown:
-            case [SyncBooking(status="Booked") as booked] if booked.id == held.id:
-                return booked
-            case _:
-                return InDoubt(_PENDING, "The card was charged; the PMS has yet to confirm the booking.")
-
-
-def _refused(booking: Booking, errors: Mapping[str, str]) -> Rejected | Deferred | InDoubt:
-    said = "; ".join(f"{field}: {text}" for field, text in errors.items())
-    if errors and errors.keys() <= _OF_THE_CARD:
-        return refusal(booking, "card_refused", said)
-    if errors and errors.keys() <= _OF_THE_GATEWAY:
-        return Deferred("pms_payment_not_possible", "The payment gateway of the account's options is not the rental's.")
-    return InDoubt("pms_payment_in_doubt", "The payment platform failed while it had the card.")
+def _listed(errors: Mapping[str, str]) -> str:
+    return "; ".join(f"{field}: {text}" for field, text in errors.items())
 
 
 def _card(card: CardDetails) -> dict[str, Any]:

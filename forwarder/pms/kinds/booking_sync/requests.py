@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import datetime
 from decimal import Decimal
 from typing import Any, Final
 
@@ -28,9 +28,9 @@ from forwarder.pms.sdk import (
     headcount,
 )
 
-CLOCK_TIME: Final = re.compile(r"\d{1,2}(:\d{2})?")
+_CLOCK_TIME: Final = re.compile(r"\d{1,2}(:\d{2})?")
 _NO_ROOMS: Final = Refused("no_rooms", "it is another")
-_NO_CLOCK_TIME: Final = InNotes("where it is no clock time")
+_NO__CLOCK_TIME: Final = InNotes("where it is no clock time")
 _NO_CARD: Final = LeftOut("sensitive: BookingSync's API takes no cards; the option securePayments charges them")
 _NO_CHARGE: Final = LeftOut("sensitive: it is charged where morChannel is PMS, and else goes nowhere")
 _CARD: Final = {
@@ -47,8 +47,8 @@ FIELDS: Final = FieldTable(
         "roomId": SentAs(("path", "rental_id"), "is the property", otherwise=_NO_ROOMS),
         "arrivalDate": SentAs(("start_at",)),
         "departureDate": SentAs(("end_at",)),
-        "arrivalEstimatedTime": SentAs(("expected_checkin_time",), otherwise=_NO_CLOCK_TIME),
-        "departureEstimatedTime": SentAs(("expected_checkout_time",), otherwise=_NO_CLOCK_TIME),
+        "arrivalEstimatedTime": SentAs(("expected_checkin_time",), otherwise=_NO__CLOCK_TIME),
+        "departureEstimatedTime": SentAs(("expected_checkout_time",), otherwise=_NO__CLOCK_TIME),
         "numberOfGuests": SentAs(("adults",), "less children and infants", otherwise=InNotes()),
         "numberOfAdults": SentAs(("adults",), "with the guests of whom nothing is said", otherwise=InNotes()),
         "numberOfChildren": SentAs(("children",)),
@@ -119,37 +119,28 @@ def table_for(options: BookingSyncOptions) -> FieldTable:
     return FIELDS.but(changes) if changes else FIELDS
 
 
-def comments(
+def _comments(
     booking: Booking, table: FieldTable, options: BookingSyncOptions, people: Headcount
 ) -> list[dict[str, str]]:
     """The caller's comment, and one that says in plain words what BookingSync has no field for."""
-    unfit = {**people.unfit, **country_code(booking)[1], **_name(booking, options), **_times(booking)}
-    if options.record_payments:
-        unfit["transactionId"] = _paid(booking.fields)
-    contents = (booking.fields.get("comments"), "\n".join(table.lines(booking, unfit)))
-    return [{"content": content} for content in contents if content]
-
-
-def _paid(fields: Mapping[str, Any]) -> str | None:
-    """With the option recordPayments, a transactionId of a sender that took the payment itself (morChannel SELF) means that it was
-    paid. Neither field means that on its own."""
-    transaction = fields.get("transactionId")
-    return f"{transaction}, paid with the booking" if transaction and fields.get("morChannel") == "SELF" else None
-
-
-def _name(booking: Booking, options: BookingSyncOptions) -> dict[str, str | None]:
+    fields, guest = booking.fields, booking.guest
+    unfit = {**people.unfit, **country_code(booking)[1]}
     if options.strict_bookings:
-        return first_and_last(booking)[2]
-    guest, parts = booking.guest, ("firstName", "lastName")
-    if all(guest.get(part) for part in parts):
-        return {}
-    alone = [part for part in parts if guest.get(part) and guest[part] not in booking.guest_name]
-    return {f"guest.{part}": None for part in alone}
-
-
-def _times(booking: Booking) -> dict[str, str | None]:
-    names = ("arrivalEstimatedTime", "departureEstimatedTime")
-    return {name: None for name in names if not CLOCK_TIME.fullmatch(str(booking.fields.get(name)))}
+        unfit |= first_and_last(booking)[2]
+    elif not (guest.get("firstName") and guest.get("lastName")):
+        parts = [part for part in ("firstName", "lastName") if guest.get(part)]
+        unfit |= {f"guest.{part}": None for part in parts if guest[part] not in booking.guest_name}
+    for name in ("arrivalEstimatedTime", "departureEstimatedTime"):
+        if not _CLOCK_TIME.fullmatch(str(fields.get(name))):
+            unfit[name] = None
+    if options.record_payments:
+        # A transactionId of a sender that took the payment itself (morChannel SELF) means that it was paid. Neither field means
+        # that on its own.
+        transaction = fields.get("transactionId")
+        paid = transaction and fields.get("morChannel") == "SELF"
+        unfit["transactionId"] = f"{transaction}, paid with the booking" if paid else None
+    contents = (fields.get("comments"), "\n".join(table.lines(booking, unfit)))
+    return [{"content": content} for content in contents if content]
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,61 +155,43 @@ class Quote:
     taxes: Sequence[Mapping[str, Any]]
 
 
-@dataclass(frozen=True, slots=True)
-class NotFree:
-    """No such rental is free on these nights."""
-
-
-def quote_in(response: Response, booking: Booking) -> Quote | NotFree | None:
-    """The quote in the body; None where it does not hold a list of rentals with this one's price, or an empty one."""
+def quotes_in(response: Response, booking: Booking) -> list[Quote] | None:
+    """The quote in the body; empty if no such rental is free on these nights; None where it does not hold a list of rentals with
+    this one's price."""
     try:
-        body = json.loads(response.json_text, parse_float=Decimal)
-        rentals = body["rentals"]
-    except (ValueError, KeyError, TypeError, ArithmeticError, RecursionError):
-        return None
-    if rentals == []:
-        return NotFree()
-    try:
+        rentals = json.loads(response.json_text, parse_float=Decimal)["rentals"]
+        if rentals == []:
+            return []
         [rental] = [rental for rental in rentals if str(rental["id"]) == booking.property_id]
-        return _quote(rental)
-    except (ValueError, KeyError, TypeError, AttributeError):
+        final, currency = _amount(rental["final_price"]), rental["currency"]
+        if final is None or not isinstance(currency, str):
+            return None
+        details = rental.get("price_details") or {}
+        fees = [
+            {
+                "name": in_one_language(fee["name"]),
+                "price": str(fee["price"]),
+                "times_booked": str(fee["quantity"]),
+                "rentals_fee_id": str(fee["rentals_fee_id"]),
+            }
+            for fee in details.get("fees") or ()
+        ]
+        taxes = [
+            {
+                "name": in_one_language(tax["name"]),
+                "taxable_type": tax["taxable_type"],
+                "taxable_id": str(tax["taxable_id"]),
+                "tax_id": str(tax["tax_id"]),
+                "amount": str(tax["amount"]),
+                "percentage": str(tax["percentage"]),
+                "included": bool(tax["included"]),
+            }
+            for tax in details.get("taxes") or ()
+        ]
+        initial, to_pay_now = _amount(rental.get("initial_price")), _amount(rental.get("price_to_pay_now"))
+    except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError):
         return None
-
-
-def _quote(rental: Mapping[str, Any]) -> Quote | None:
-    final, currency = _amount(rental["final_price"]), rental["currency"]
-    if final is None or not isinstance(currency, str):
-        return None
-    details = rental.get("price_details") or {}
-    return Quote(
-        final,
-        currency,
-        _amount(rental.get("initial_price")),
-        _amount(rental.get("price_to_pay_now")),
-        [_fee(fee) for fee in details.get("fees") or ()],
-        [_tax(tax) for tax in details.get("taxes") or ()],
-    )
-
-
-def _fee(fee: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "name": in_one_language(fee["name"]),
-        "price": str(fee["price"]),
-        "times_booked": str(fee["quantity"]),
-        "rentals_fee_id": str(fee["rentals_fee_id"]),
-    }
-
-
-def _tax(tax: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "name": in_one_language(tax["name"]),
-        "taxable_type": tax["taxable_type"],
-        "taxable_id": str(tax["taxable_id"]),
-        "tax_id": str(tax["tax_id"]),
-        "amount": str(tax["amount"]),
-        "percentage": str(tax["percentage"]),
-        "included": bool(tax["included"]),
-    }
+    return [Quote(final, currency, initial, to_pay_now, fees, taxes)]
 
 
 def _amount(value: object) -> Decimal | None:
@@ -278,98 +251,70 @@ def booking_body(
     held_until: datetime | None,
 ) -> bytes:
     """The booking of a client that there is. With `held_until` it is tentative, and ends by itself at that moment."""
-    people = people_of(booking)
     held: dict[str, Any] = {"booked": True}
     if held_until is not None:
         held = {"booked": False, "tentative_expires_at": f"{held_until:%Y-%m-%dT%H:%M:%SZ}"}
-    body = {
-        **_stay(booking, options, people),
-        **held,
-        "client_id": client_id,
-        "source_id": options.source_id,
-        **_price(booking, quote),
-        **_texts(booking),
-        "comments": comments(booking, table, options, people),
-    }
-    return to_json({"bookings": [given(body)]})
+    asked = _asked(booking, options, table, quote)
+    return to_json({"bookings": [{**held, "client_id": client_id, **given({"source_id": options.source_id}), **asked}]})
 
 
 def strict_booking_body(booking: Booking, options: BookingSyncOptions, table: FieldTable, quote: Quote | None) -> bytes:
     """The client and the booking in one. Documented nowhere: the form is the one of the recorded traffic, and `external_reference`
     and what else a booking has is added to it."""
-    people = people_of(booking)
-    body = {
-        "rental_id": int(booking.property_id) if booking.property_id.isdecimal() else booking.property_id,
-        **_stay(booking, options, people),
-        **_price(booking, quote),
-        "price_to_pay_now": None if quote is None or quote.to_pay_now is None else format(quote.to_pay_now, "f"),
-        "source_id": None if options.source_id is None else str(options.source_id),
-        "client": _strict_client(booking),
-        **_texts(booking),
-        "comments": comments(booking, table, options, people),
-    }
-    return to_json({"bookings": [given(body)]})
-
-
-def _strict_client(booking: Booking) -> dict[str, Any]:
     guest = booking.guest
     first, last, _ = first_and_last(booking)
     nameless = guest.get("email") or "Guest"
-    parts = {
+    client = {
         "firstname": first or last or nameless,
         "lastname": last or first or nameless,
         "email": guest.get("email"),
         "phone_number": str(guest.get("phone") or ""),
         "country_code": country_code(booking)[0],
     }
-    return given(parts)
+    body = {
+        "rental_id": int(booking.property_id) if booking.property_id.isdecimal() else booking.property_id,
+        "price_to_pay_now": None if quote is None or quote.to_pay_now is None else format(quote.to_pay_now, "f"),
+        "source_id": None if options.source_id is None else str(options.source_id),
+        "client": given(client),
+        **_asked(booking, options, table, quote),
+    }
+    return to_json({"bookings": [given(body)]})
+
+
+def _asked(booking: Booking, options: BookingSyncOptions, table: FieldTable, quote: Quote | None) -> dict[str, Any]:
+    """The fields of a booking that both forms have. Moments are in the rental's own time, as BookingSync reads and shows it."""
+    people, fields = people_of(booking), booking.fields
+    arrival, departure = booking.arrival.isoformat(), booking.departure.isoformat()
+    times = [str(fields.get(name)) for name in ("arrivalEstimatedTime", "departureEstimatedTime")]
+    checkin, checkout = (time if _CLOCK_TIME.fullmatch(time) else None for time in times)
+    asked: dict[str, Any] = {
+        "start_at": f"{arrival} {options.checkin_time}:00" if options.checkin_time else arrival,
+        "end_at": f"{departure} {options.checkout_time}:00" if options.checkout_time else departure,
+        "adults": people.adults,
+        "children": people.children,
+        "external_reference": booking.reference,
+        "notes": fields.get("notes"),
+        "expected_checkin_time": checkin,
+        "expected_checkout_time": checkout,
+        "comments": _comments(booking, table, options, people),
+    }
+    if quote is None:
+        price = booking.total_price
+        asked |= {"currency": booking.currency, "final_price": None if price is None else format(price, "f")}
+    else:
+        asked |= {
+            "currency": quote.currency,
+            "initial_price": None if quote.initial_price is None else format(quote.initial_price, "f"),
+            "final_price": format(quote.final_price, "f"),
+            "bookings_fees": list(quote.fees),
+            "bookings_taxes": list(quote.taxes),
+        }
+    return given(asked)
 
 
 def people_of(booking: Booking) -> Headcount:
     """The guests as BookingSync counts them: adults and children."""
     return headcount(booking, infants_are_children=False)
-
-
-def _stay(booking: Booking, options: BookingSyncOptions, people: Headcount) -> dict[str, Any]:
-    return {
-        "start_at": _moment(booking.arrival, options.checkin_time),
-        "end_at": _moment(booking.departure, options.checkout_time),
-        "adults": people.adults,
-        "children": people.children,
-    }
-
-
-def _moment(day: date, time: str | None) -> str:
-    """In the rental's own time, as BookingSync reads and shows it."""
-    return day.isoformat() if time is None else f"{day.isoformat()} {time}:00"
-
-
-def _price(booking: Booking, quote: Quote | None) -> dict[str, Any]:
-    if quote is None:
-        price = booking.total_price
-        return {"currency": booking.currency, "final_price": None if price is None else format(price, "f")}
-    return {
-        "currency": quote.currency,
-        "initial_price": None if quote.initial_price is None else format(quote.initial_price, "f"),
-        "final_price": format(quote.final_price, "f"),
-        "bookings_fees": list(quote.fees),
-        "bookings_taxes": list(quote.taxes),
-    }
-
-
-def _texts(booking: Booking) -> dict[str, Any]:
-    fields = booking.fields
-    return {
-        "external_reference": booking.reference,
-        "notes": fields.get("notes"),
-        "expected_checkin_time": _clock_time(fields.get("arrivalEstimatedTime")),
-        "expected_checkout_time": _clock_time(fields.get("departureEstimatedTime")),
-    }
-
-
-def _clock_time(value: object) -> str | None:
-    text = "" if value is None else str(value)
-    return text if CLOCK_TIME.fullmatch(text) else None
 
 
 def given(fields: Mapping[str, Any]) -> dict[str, Any]:

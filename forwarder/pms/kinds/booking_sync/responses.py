@@ -1,8 +1,6 @@
 """Responses of BookingSync, and the meaning of its 422. Pure."""
 
 import re
-from collections.abc import Iterator
-from dataclasses import replace
 from decimal import Decimal
 from http import HTTPStatus
 from typing import Any, Final
@@ -66,11 +64,6 @@ class SyncBooking(BaseModel):
     bookings_taxes: Any = None
 
     @property
-    def shows_reference(self) -> bool:
-        """False where the credential's scope hides our reference from us: then nothing can be concluded from its absence."""
-        return "external_reference" in self.model_fields_set
-
-    @property
     def came_to_nothing(self) -> bool:
         """Whether it was held only, never confirmed, and surely nobody began to pay for it."""
         payments = self.links.get("payments") if isinstance(self.links, dict) else None
@@ -96,13 +89,6 @@ class SyncBooking(BaseModel):
             and not _ECHO.contradicts(shown, booking)
         )
 
-    def may_be_on(self, booking: Booking) -> bool:
-        """Whether it has some of the nights of `booking`, or does not say which nights it has."""
-        arrival, departure = day(self.start_at), day(self.end_at)
-        if arrival is None or departure is None:
-            return True
-        return arrival < booking.departure and departure > booking.arrival
-
     def record(self, paid_since: Decimal = Decimal(0)) -> dict[str, Any]:
         """The fields of section 2.5's record that it has. `paid_since`: what was paid after it was shown."""
         price, paid = amount(self.final_price), amount(self.paid_amount)
@@ -120,39 +106,30 @@ class SyncBooking(BaseModel):
         return record_fields(fields)
 
     def _breakdown(self) -> dict[str, Any]:
-        """Of what the price is made, where more than the rental is in it. A tax or a fee that is part of another amount already is
-        no line, so that the lines add up."""
+        """The parts of the price, where more than the rental is in it. A tax or a fee that is part of another amount already is no
+        line, so that the lines add up."""
+        fees: list[tuple[str, Decimal]] = []
+        taxes: list[tuple[str, Decimal]] = []
+        for fee in self.bookings_fees if isinstance(self.bookings_fees, list) else ():
+            match fee:
+                case {"name": name, "price": str() as price, "times_booked": int() as times}:
+                    each = None if fee.get("canceled_at") else amount(price)
+                    if each is not None and fee.get("included_in_price", True):
+                        fees.append((in_one_language(name), each * times))
+        for tax in self.bookings_taxes if isinstance(self.bookings_taxes, list) else ():
+            match tax:
+                case {"name": name, "amount": str() as text} if not tax.get("tax_included_in_price"):
+                    value = amount(text)
+                    if value is not None:
+                        taxes.append((in_one_language(name), value))
         initial, final = amount(self.initial_rental_price), amount(self.final_rental_price)
-        fees, taxes = list(_fees(self.bookings_fees)), list(_taxes(self.bookings_taxes))
         discount = initial - final if initial is not None and final is not None and final < initial else Decimal(0)
         if not (fees or taxes or discount):
             return {}
-        rest = [("Discount", discount)] if discount else []
-        parts = {"fee": fees, "tax": taxes, "discount": rest}
+        parts = {"fee": fees, "tax": taxes, "discount": [("Discount", discount)] if discount else []}
         if initial is not None:
             parts["basePrice"] = [("Room rate", initial)]
         return {part: price_part(part, lines) for part, lines in parts.items()}
-
-
-_Line = tuple[str, Decimal]
-
-
-def _fees(fees: object) -> Iterator[_Line]:
-    for fee in fees if isinstance(fees, list) else ():
-        match fee:
-            case {"name": name, "price": str() as price, "times_booked": int() as times} if not fee.get("canceled_at"):
-                each = amount(price)
-                if each is not None and fee.get("included_in_price", True):
-                    yield in_one_language(name), each * times
-
-
-def _taxes(taxes: object) -> Iterator[_Line]:
-    for tax in taxes if isinstance(taxes, list) else ():
-        match tax:
-            case {"name": name, "amount": str() as text} if not tax.get("tax_included_in_price"):
-                value = amount(text)
-                if value is not None:
-                    yield in_one_language(name), value
 
 
 class _Bookings(BaseModel):
@@ -179,7 +156,11 @@ def errors_in(response: Response) -> dict[str, str]:
     """The errors of a 422 by field; empty if it has another form."""
     body = read_object(response) or {}
     errors = body.get("errors", body)
-    return {str(field): _messages(said) for field, said in errors.items()} if isinstance(errors, dict) else {}
+    if not isinstance(errors, dict):
+        return {}
+    return {
+        str(field): ", ".join(map(str, said)) if isinstance(said, list) else str(said) for field, said in errors.items()
+    }
 
 
 def refusal_in(response: Response) -> tuple[str, str]:
@@ -197,19 +178,23 @@ def refusal_in(response: Response) -> tuple[str, str]:
     return ("guest_refused" if any(map(_OF_THE_CLIENT.match, messages)) else "pms_refused"), detail
 
 
-def _messages(said: object) -> str:
-    return ", ".join(map(str, said)) if isinstance(said, list) else str(said)
-
-
 _PER_PAGE: Final = 100
 _MOST_PAGES: Final = 20
 
 
 async def look_up(api: BookingSyncApi, booking: Booking, send: Send, *, strict: bool) -> LookupOutcome:
-    """Cancelled ones too, page by page. `strict`: it may have been made as a strict booking."""
+    """Looks through what ends after the arrival and starts before the departure, cancelled ones too, page by page. `strict`: it may
+    have been made as a strict booking."""
+    asked: dict[str, Any] = {
+        "rental_id": booking.property_id,
+        "from": booking.arrival.isoformat(),
+        "until": booking.departure.isoformat(),
+        "include_canceled": "true",
+        "per_page": _PER_PAGE,
+    }
     shown: list[SyncBooking] = []
     for page in range(1, _MOST_PAGES + 1):
-        response = await api.ask(send, "GET", "bookings", query=_around(booking, page))
+        response = await api.ask(send, "GET", "bookings", query=urlencode({**asked, "page": page}))
         bookings = bookings_in(response) if response.status_code == HTTPStatus.OK else None
         if bookings is None:
             return harmless(api.unexpected(response))
@@ -217,33 +202,24 @@ async def look_up(api: BookingSyncApi, booking: Booking, send: Send, *, strict: 
         booked = {each.id: each for each in bookings if each.is_ours(booking) and each.status == "Booked"}
         if booked:
             first, *others = booked
-            return replace(confirmed(booked[first]), doubles=tuple(map(str, others)))
-        if page >= _pages(response) or not bookings:
-            return _hidden(shown, booking, strict=strict) or _not_booked(shown, booking)
+            return Confirmed(str(first), booked[first].record(), doubles=tuple(map(str, others)))
+        pages = whole_number(response.header("x-total-pages") or "")
+        # Where the PMS does not say how many there are, an empty page ends the list.
+        if not bookings or (pages is not None and page >= pages):
+            return _not_booked(shown, booking, strict=strict)
     return Deferred("pms_lists_too_much", f"The PMS lists more than {_MOST_PAGES * _PER_PAGE} bookings.")
 
 
-def confirmed(found: SyncBooking, paid_since: Decimal = Decimal(0)) -> Confirmed:
-    """The booking that BookingSync shows. `paid_since`: what was paid after it was shown."""
-    return Confirmed(str(found.id), found.record(paid_since))
-
-
-def _hidden(shown: list[SyncBooking], booking: Booking, *, strict: bool) -> Deferred | None:
-    """Why ours may be among `shown` without being known."""
+def _not_booked(shown: list[SyncBooking], booking: Booking, *, strict: bool) -> Absent | Deferred:
+    """What a list without a confirmed booking of ours means. A hold that was neither confirmed nor paid for does not count."""
     others = [found for found in shown if not found.is_ours(booking)]
-    if not all(found.shows_reference for found in others):
+    if not all("external_reference" in found.model_fields_set for found in others):
         detail = "The account's credential may not see the references of bookings; it needs the scope bookings_read."
         return Deferred("pms_scope_too_small", detail)
-    nameless = (found for found in others if found.external_reference is None and found.may_be_on(booking))
-    if strict and any(nameless):
+    if strict and any(found.external_reference is None and _may_be_on(found, booking) for found in others):
         # BookingSync does not document whether a strict booking keeps its reference.
         detail = "A booking without a reference is on these nights, and may be this one."
         return Deferred("pms_reference_not_shown", detail)
-    return None
-
-
-def _not_booked(shown: list[SyncBooking], booking: Booking) -> Absent | Deferred:
-    """A hold that was neither confirmed nor paid for does not count."""
     ours = [found for found in shown if found.is_ours(booking) and not found.came_to_nothing]
     if not ours:
         return Absent()
@@ -252,21 +228,9 @@ def _not_booked(shown: list[SyncBooking], booking: Booking) -> Absent | Deferred
     return Deferred("pms_still_working", "The PMS holds the nights for the booking and has not confirmed it yet.")
 
 
-def _around(booking: Booking, page: int) -> str:
-    """What ends after the arrival and starts before the departure."""
-    return urlencode(
-        {
-            "rental_id": booking.property_id,
-            "from": booking.arrival.isoformat(),
-            "until": booking.departure.isoformat(),
-            "include_canceled": "true",
-            "per_page": _PER_PAGE,
-            "page": page,
-        }
-    )
-
-
-def _pages(response: Response) -> int:
-    """How many there are; where the PMS does not say, more than are read: an empty page then ends the list."""
-    total = whole_number(response.header("x-total-pages") or "")
-    return _MOST_PAGES + 1 if total is None else total
+def _may_be_on(found: SyncBooking, booking: Booking) -> bool:
+    """Whether it has some of the nights of `booking`, or does not say which nights it has."""
+    arrival, departure = day(found.start_at), day(found.end_at)
+    if arrival is None or departure is None:
+        return True
+    return arrival < booking.departure and departure > booking.arrival
