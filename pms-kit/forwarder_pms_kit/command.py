@@ -1,4 +1,8 @@
-"""`forwarder adapters check`: whether an adapter keeps its word, at the simulator, at a sandbox, or as an account."""
+"""`forwarder adapters check`: whether an adapter keeps its word, at the simulator, at a sandbox, or as an account.
+
+The kit breaks exchanges on purpose. So an account's tokens are never asked for through its proxy: the answer would be lost, and a
+refresh token with it. A look-up that workers could make renews the token beforehand, if it has to be, and the kit borrows it.
+"""
 
 import asyncio
 import json
@@ -14,21 +18,44 @@ import typer
 
 from forwarder.assembly.backend import Backend
 from forwarder.assembly.pms_catalog import capabilities_of, mapping_of, pms_kinds, try_out
+from forwarder.assembly.roles.worker import grants_of
 from forwarder.observability.logging import configure_logging
 from forwarder.operate.command import credential_from, options_from, with_backend
 from forwarder.operate.output import AsJson, Failed, WrongUsage, note, progress, say, show_json, show_rows
 from forwarder.operate.tenants.accounts import account_of
+from forwarder.operate.tenants.probe import FAILED, open_prober
+from forwarder.pms.accounts import connection_of
+from forwarder.pms.auth.grants import LentGrant
+from forwarder.pms.mapping.model import SOURCES, PmsMapping, source_of
 from forwarder.pms.port import BadOptions
-from forwarder.tenancy.port import CannotOpen
-from forwarder_pms_kit.account_site import NotReached, account_as_given, with_own_credential
-from forwarder_pms_kit.runs import CHECKS, Check, Result, Site, is_simulated, pause_for, results, settling
-from forwarder_pms_kit.verdicts import after_checks
+from forwarder.pms.registry import check_options
+from forwarder.tenancy.port import Account, CannotOpen
+from forwarder.tenancy.sealing import of_credential
+from forwarder_pms_kit.conformance import CHECKS, Check, Result, Site
+from forwarder_pms_kit.runs import is_simulated, pause_for, results, settling
 
 _SOON: Final = timedelta(days=30)
 _MIN_SECRET_LENGTH: Final = 6
 _HIDDEN: Final = "***"
 _MAX_NIGHTS: Final = 120
 _MAX_NAMED: Final = 20
+_TAKEN: Final = "room_unavailable"
+
+SHOWN_BY: Final[Mapping[str, tuple[str, ...]]] = {
+    "makes-reservations": (
+        "auth",
+        "create.path",
+        "create.body",
+        "create.id",
+        "create.reservation",
+        "create.success",
+        "confirm",
+    ),
+    "finds-by-reference": ("find", "reservation"),
+    "cancels": ("cancel",),
+    "refuses-taken-nights": ("create.errors",),
+}
+"""Check of the kit → the statements that it shows, where it is run against the vendor's own server."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +180,55 @@ def _as_account(
     _show(kind, site, done, as_json=as_json)
 
 
+class NotReached(Exception):
+    """The account's PMS cannot be tried. The message says why, and what would help."""
+
+
+def account_as_given(
+    account: Account, base_url: str | None, options: Mapping[str, Any], *, own_credential: bool
+) -> Account:
+    """The account with another base URL and other options, where they are given. Raises `BadOptions`: also where its own credential
+    would be sent elsewhere than to its PMS."""
+    merged = {name: value for name, value in {**account.options, **options}.items() if value is not None}
+    changed = replace(account, base_url=base_url or account.base_url, options=merged)
+    check_options(changed.kind, changed.options)
+    if own_credential and of_credential(changed) != of_credential(account):
+        raise BadOptions(
+            "That sends the account's credential elsewhere, and it is sealed for its own PMS: give another one by "
+            "--credential-file."
+        )
+    return changed
+
+
+async def with_own_credential(backend: Backend, account: Account, planned: Site) -> Site:
+    """The planned site with the account's credential, what it has for TLS, and its access token, if its kind uses such. Its PMS is
+    asked first whether it lets us in, by a look-up. Raises `NotReached`, `CannotOpen`."""
+    keyring = backend.keyring
+    if keyring is None:
+        raise NotReached(
+            "This process has no FORWARDER_SECRET_KEY to open the account's credential with; give one by --credential-file."
+        )
+    async with open_prober(backend) as prober:
+        steps = await prober.probe(account, str(planned.property_id))
+    if failed := next((step for step in steps if step.ended == FAILED), None):
+        raise NotReached(
+            f"The PMS of {account.id} is not ready, and nothing was booked. {failed.name}: {failed.says}. "
+            f"What would help: {failed.mend}"
+        )
+    connection = connection_of(account, keyring)
+    kept = grants_of(backend, keyring, backend.settings.environment.push_timeout_seconds)
+    grant = await kept.under(connection.credential).current(account.id)
+    tokens = () if grant is None else (grant.access_token, grant.refresh_token)
+    return replace(
+        planned,
+        credential=connection.credential,
+        grants=LentGrant(grant),
+        lent=True,
+        hidden=tuple(token for token in tokens if token),
+        tls=connection.tls,
+    )
+
+
 # --- what is said before, and after ---
 
 
@@ -211,8 +287,12 @@ def _show(kind: str, site: Site | None, done: Sequence[Result], *, as_json: bool
     if as_json:
         show_json([result.as_json() for result in done])
     else:
-        for line in () if site is None else _evidence(kind, site, done):
-            say(hidden(line))
+        mapping = None if site is None else mapping_of(kind, site.options)
+        if site is not None and mapping is not None:
+            where = f"forwarder adapters check at {site.base_url}, {datetime.now(UTC).date()}"
+            verdicts = {result.check.name: result.verdict for result in done}
+            for line in (*after_checks(mapping, verdicts, where), ""):
+                say(hidden(line))
         show_rows([row for result in done for row in _lines(result)], ("check", "verdict", "why"), as_json=False)
     if site is not None and (left := site.stays.left):
         named = ", ".join(f"{booking.reference} of {booking.arrival}" for booking in left[:_MAX_NAMED])
@@ -223,12 +303,38 @@ def _show(kind: str, site: Site | None, done: Sequence[Result], *, as_json: bool
         raise Failed(f"{len(failed)} of {len(done)} checks failed: {', '.join(failed)}.")
 
 
-def _evidence(kind: str, site: Site, done: Sequence[Result]) -> Iterator[str]:
-    mapping = mapping_of(kind, site.options)
-    if mapping is not None:
-        where = f"forwarder adapters check at {site.base_url}, {datetime.now(UTC).date()}"
-        yield from after_checks(mapping, {result.check.name: result.verdict for result in done}, where)
-        yield ""
+def after_checks(mapping: PmsMapping, verdicts: Mapping[str, str], where: str) -> Iterator[str]:
+    """The lines of an evidence block to send back: confirmed statements as `by: sandbox`, contradicted ones with what they were
+    known by, and what is still unknown. `verdicts`: of each check, by its name."""
+    shown = {path: verdicts.get(check, "") for check, paths in SHOWN_BY.items() for path in _below(mapping, paths)}
+    confirmed = [path for path, verdict in shown.items() if verdict == "passed"]
+    contradicted = [path for path, verdict in shown.items() if verdict == "failed"]
+    yield "evidence:"
+    if confirmed:
+        yield f"  - of: [{', '.join(confirmed)}]"
+        yield "    by: sandbox"
+        yield f"    where: {where}"
+    for path in contradicted:
+        known = source_of(mapping.evidence, path) or "unknown"
+        yield f"  # contradicted, or not reached: {path} (so far by {SOURCES[known]})"
+    for path in mapping.statements:
+        if (
+            path not in confirmed
+            and path not in contradicted
+            and source_of(mapping.evidence, path) in ("unknown", None)
+        ):
+            yield f"  # still unknown: {path}"
+
+
+def _below(mapping: PmsMapping, paths: Sequence[str]) -> Iterator[str]:
+    """The statements that a check shows. Of rules for errors, only that for taken nights, if there is one alone: which of several
+    applied, and whether the others would, no check can tell."""
+    taken = [number for number, rule in enumerate(mapping.create.errors) if rule.becomes == _TAKEN]
+    for statement in mapping.statements:
+        if not any(statement == path or statement.startswith(f"{path}.") for path in paths):
+            continue
+        if ".errors." not in statement or (len(taken) == 1 and statement == f"create.errors.{taken[0]}"):
+            yield statement
 
 
 def _hider_of(site: Site | None) -> Callable[[str], str]:

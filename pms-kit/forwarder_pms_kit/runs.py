@@ -12,23 +12,10 @@ from forwarder.process.clock import SystemClock
 from forwarder.process.supervision import Stop, bind
 from forwarder.reservation.booking import Booking
 from forwarder.simulator.world import World
-from forwarder_pms_kit.conformance import CHECKS, Check, Result, Site, examine
+from forwarder_pms_kit.conformance import Check, Result, Site, examine
 from forwarder_pms_kit.conformance.settling import Settling, measure
 from forwarder_pms_kit.conformance.trial import Misbehaved
 from forwarder_pms_kit.simulators import SITES, simulator_app
-
-__all__ = [
-    "CHECKS",
-    "Check",
-    "Result",
-    "Settling",
-    "Site",
-    "is_simulated",
-    "pause_for",
-    "results",
-    "settling",
-    "simulated_site",
-]
 
 
 async def settling(kind: str, site: Site) -> Settling | None:

@@ -33,8 +33,6 @@ from forwarder.pms.mapping.operations import (
     THROTTLED,
     UNAUTHORIZED,
     Cancel,
-    Confirm,
-    MakeGuest,
     Operation,
     Show,
 )
@@ -140,24 +138,20 @@ class MappedAdapter:
             return self.misfit(misfit, booking)
         if not self._mapping.rooms and booking.room_id != booking.property_id:
             return refusal(booking, "room_not_found", "The PMS has no rooms below the property.")
-        if create.guest is not None:
-            made = await self._guest_made(create.guest, booking, send)
-            if not isinstance(made, str):
-                return made
-            request = self._requests.build(create, Asked(booking, guest_id=made))
+        if create.guest is not None:  # it books nothing, so after a failure it is simply tried again
+            try:
+                answer = await self._ask(create.guest, Asked(booking), send)
+            except NoResponse as failure:
+                return harmless(outcome_of(failure))
+            if answer.meaning is not True:
+                failed = self._failed(answer, booking)
+                return failed if isinstance(failed, Rejected) else harmless(failed)
+            guest_id = identifier(value_at(answer.body, create.guest.id))
+            if guest_id is None:
+                return harmless(not_understood(answer.response))
+            request = self._requests.build(create, Asked(booking, guest_id=guest_id))
         outcome = self.read(await self._credentials.send(request, send), booking)
         return await self._confirm(outcome.pms_id, booking, send) if isinstance(outcome, Tentative) else outcome
-
-    async def _guest_made(self, make: MakeGuest, booking: Booking, send: Send) -> str | Rejected | Deferred:
-        """The PMS's id of the guest. It books nothing, so after a failure it is simply tried again."""
-        try:
-            answer = await self._ask(make, Asked(booking), send)
-        except NoResponse as failure:
-            return harmless(outcome_of(failure))
-        if answer.meaning is True:
-            return identifier(value_at(answer.body, make.id)) or harmless(not_understood(answer.response))
-        failed = self._failed(answer, booking)
-        return failed if isinstance(failed, Rejected) else harmless(failed)
 
     def misfit(self, misfit: DoesNotFit, booking: Booking) -> Rejected:
         """The refusal of a booking that cannot be written as the PMS wants it."""
@@ -178,25 +172,22 @@ class MappedAdapter:
         if confirm is None:
             return _half_made(pms_id, "The mapping has no `confirm`.")
         try:
-            outcome = await self._asked_to_confirm(confirm, pms_id, booking, send)
+            answer = await self._ask(confirm, Asked(booking, pms_id), send)
+            by_rule = answer.meaning.becomes if isinstance(answer.meaning, Rule) else ""
+            outcome: Outcome = Confirmed(pms_id)
+            if by_rule not in ("", CONFIRMED):
+                outcome = self._failed(answer, booking)
+            elif confirm.read_back is not None:
+                state, response = await self._read_back(confirm.read_back, pms_id, booking, send)
+                outcome = outcome if state == "confirmed" else not_understood(response)
+            elif not by_rule and answer.meaning is not True:
+                outcome = self._failed(answer, booking)
             if isinstance(outcome, Rejected):
                 undone = await self.cancel(booking, pms_id, send)
                 return outcome if isinstance(undone, Cancelled) else _half_made(pms_id, "It could not be undone.")
         except (NotSent, NoResponse) as failure:
             return _half_made(pms_id, outcome_of(failure).detail)
         return _half_made(pms_id, outcome.detail) if isinstance(outcome, Deferred) else outcome
-
-    async def _asked_to_confirm(
-        self, confirm: Confirm, pms_id: str, booking: Booking, send: Send
-    ) -> Confirmed | Rejected | Deferred | InDoubt:
-        answer = await self._ask(confirm, Asked(booking, pms_id), send)
-        by_rule = answer.meaning.becomes if isinstance(answer.meaning, Rule) else ""
-        if by_rule not in ("", CONFIRMED):
-            return self._failed(answer, booking)
-        if confirm.read_back is not None:
-            state, response = await self._read_back(confirm.read_back, pms_id, booking, send)
-            return Confirmed(pms_id) if state == "confirmed" else not_understood(response)
-        return Confirmed(pms_id) if by_rule or answer.meaning is True else self._failed(answer, booking)
 
     async def _read_back(self, show: Show, pms_id: str, booking: Booking, send: Send) -> tuple[str, Response]:
         """The state of the reservation that the PMS shows now; empty if it shows none."""
@@ -219,8 +210,12 @@ class MappedAdapter:
         if self._mapping.find is None:
             return _NOT_MAPPED
         found = await self._lookup.run(self._mapping.find, booking, send)
-        if isinstance(found, Absent) and booking.pms_id is not None:
-            found = await self._find_by_id(booking.pms_id, booking, send) or found
+        show = self._mapping.show
+        if isinstance(found, Absent) and booking.pms_id is not None and show is not None:
+            # By the id that our create was answered with, if it is shown and nothing in it is another's.
+            answer = await self._ask(show, Asked(booking, booking.pms_id), send)
+            item = value_at(answer.body, show.reservation) if answer.meaning is True else MISSING
+            found = confirmed_by_id(self._mapping, item, booking) or found
         if isinstance(found, Absent) and not self._mapping.find.empty_proves:
             return Deferred(SEARCH_UNPROVEN, "The PMS shows no such reservation, and its search may leave some out.")
         if isinstance(found, Absent) and not self.capabilities.find_by_reference:
@@ -231,15 +226,6 @@ class MappedAdapter:
         if isinstance(outcome, Rejected):  # made, refused in the second step, and undone
             return Deferred("pms_still_working", "What had been made of it could not be confirmed, and was undone.")
         return outcome if isinstance(outcome, Confirmed) else harmless(outcome)
-
-    async def _find_by_id(self, pms_id: str, booking: Booking, send: Send) -> Confirmed | None:
-        """The reservation of the id that our create was answered with, if it is shown and nothing in it is another's."""
-        show = self._mapping.show
-        if show is None:
-            return None
-        answer = await self._ask(show, Asked(booking, pms_id), send)
-        item = value_at(answer.body, show.reservation) if answer.meaning is True else MISSING
-        return confirmed_by_id(self._mapping, item, booking)
 
     def _not_searched(self, answer: Answer, booking: Booking) -> Deferred:
         """What the answer to a failed search means."""
@@ -260,7 +246,9 @@ class MappedAdapter:
         said = self._said_of_cancelling(cancel, answer, booking)
         if cancel.read_back is None or (isinstance(said, Deferred) and said.retry_after_seconds):
             return said
-        if cancel.read_back.after == "refusal" and not self._is_refusal(answer):
+        failure = self._mapping.failure
+        fails = failure.reads_the_body and failure.passes(answer.response.status_code, answer.body)
+        if cancel.read_back.after == "refusal" and not (isinstance(answer.meaning, Rule) or fails):
             return said
         state, shown = await self._read_back(cancel.read_back, pms_reservation_id, booking, send)
         match state:
@@ -283,28 +271,21 @@ class MappedAdapter:
             case _:
                 return said if not isinstance(said, Cancelled) else harmless(not_understood(shown))
 
-    def _is_refusal(self, answer: Answer) -> bool:
-        """Whether the PMS itself refuses, for any reason."""
-        failure = self._mapping.failure
-        fails = failure.reads_the_body and failure.passes(answer.response.status_code, answer.body)
-        return isinstance(answer.meaning, Rule) or fails
-
     def _said_of_cancelling(self, cancel: Cancel, answer: Answer, booking: Booking) -> CancelOutcome:
-        by_rule = answer.meaning.becomes if isinstance(answer.meaning, Rule) else ""
-        if by_rule == CANCELLED or (answer.meaning is True and self._is_shown_cancelled(cancel, answer.body)):
+        """By the response alone: it shows the reservation as cancelled, or no state of it."""
+        if isinstance(answer.meaning, Rule) and answer.meaning.becomes == CANCELLED:
             return Cancelled()
+        shown, status = self._mapping.reservation, self._mapping.reservation.status
+        if answer.meaning is True and (cancel.reservation is None or status is None):
+            return Cancelled()
+        if answer.meaning is True and cancel.reservation is not None and status is not None:
+            item = value_at(answer.body, cancel.reservation)
+            if value_at(item, status.path) is MISSING or state_of(shown, item) == "cancelled":
+                return Cancelled()
         failed = self._failed(answer, booking)
         if isinstance(failed, Rejected):
             return refusal(booking, CANCELLATION_REFUSED, self.words(answer.body))
         return harmless(failed)
-
-    def _is_shown_cancelled(self, cancel: Cancel, body: Any) -> bool:
-        """Whether the response shows the reservation as cancelled, or shows no state."""
-        status = self._mapping.reservation.status
-        if cancel.reservation is None or status is None:
-            return True
-        shown = value_at(body, cancel.reservation)
-        return value_at(shown, status.path) is MISSING or state_of(self._mapping.reservation, shown) == "cancelled"
 
     # --- requests and their answers ---
 
@@ -343,7 +324,11 @@ class MappedAdapter:
             outcome = outcome_of_message(_MEANINGS[code], said, booking)
             return self._with_pause(outcome, response) if isinstance(outcome, Deferred) else outcome
         if code in (DEFERRED, IN_DOUBT):
-            return self._put_off(rule, response)
+            detail = f"By the account's mapping, this answer (HTTP {response.status_code}) says so."
+            wait = retry_after(response, self._clock.now())
+            if code == IN_DOUBT or (is_ambiguous(response.status_code) and not rule.reads_the_body):
+                return InDoubt("pms_failed", detail, wait)
+            return Deferred("pms_put_off", detail, wait)
         if code == "pms_refused":
             code = next((meaning for pattern, meaning in PRICE_AND_CARD if pattern.search(said)), code)
         return self.refusal(code, said, booking)
@@ -351,12 +336,6 @@ class MappedAdapter:
     def refusal(self, code: str, said: str, booking: Booking) -> Rejected:
         """The PMS's refusal with that code and reason."""
         return refusal(booking, code, said)
-
-    def _put_off(self, rule: Rule, response: Response) -> Deferred | InDoubt:
-        detail = f"By the account's mapping, this answer (HTTP {response.status_code}) says so."
-        if rule.becomes == IN_DOUBT or (is_ambiguous(response.status_code) and not rule.reads_the_body):
-            return InDoubt("pms_failed", detail, retry_after(response, self._clock.now()))
-        return Deferred("pms_put_off", detail, retry_after(response, self._clock.now()))
 
     def _put_off_by_status(self, response: Response, booking: Booking) -> Deferred | InDoubt:
         outcome = refused_in_words(response, booking) or unexpected(response, self._clock.now())

@@ -40,17 +40,13 @@ class Lookup:
 
     async def run(self, find: Find, booking: Booking, send: Send) -> LookupOutcome | Tentative:
         """`Absent` only after an empty list that was filtered by our reference, or after all pages of one that was not."""
-        if find.pages is not None:
-            return await self._through(find, find.pages, booking, send)
-        looked = await self._look(find, Asked(booking), send)
-        if not isinstance(looked, tuple):
-            return looked
-        if looked[0]:
-            detail = "The PMS was asked for our reference, and answered with reservations that do not carry it."
-            return Deferred("pms_answer_not_understood", detail)
-        return Absent()
-
-    async def _through(self, find: Find, pages: Pages, booking: Booking, send: Send) -> LookupOutcome | Tentative:
+        pages = find.pages
+        if pages is None:
+            looked = await self._look(find, Asked(booking), send)
+            if isinstance(looked, tuple) and looked[0]:
+                detail = "The PMS was asked for our reference, and answered with reservations that do not carry it."
+                return Deferred("pms_answer_not_understood", detail)
+            return Absent() if isinstance(looked, tuple) else looked
         first = {"page": str(pages.first), "offset": "0"}.get(pages.by)
         step = None if pages.first_unsaid else first
         seen, count = 0, None
@@ -63,7 +59,8 @@ class Lookup:
             unclear = unclear or self._unclear(items, booking)  # ours may be on a later page
             seen += len(items)
             if number == 1 or pages.by != "lastId":  # by last id, later pages may count only what follows
-                count = _count(pages, body)
+                shown = None if pages.count is None else value_at(body, pages.count)
+                count = shown if isinstance(shown, int) and not isinstance(shown, bool) else None
             if pages.more is not None and not isinstance(value_at(body, pages.more), bool):
                 return Deferred("pms_answer_not_understood", "The PMS does not say whether its list has another page.")
             step = self._next(pages, items, body, number, seen, count)
@@ -118,8 +115,3 @@ class Lookup:
 
     def _id(self, item: Any) -> str | None:
         return id_of(self._mapping.reservation, item)
-
-
-def _count(pages: Pages, body: Any) -> int | None:
-    count = None if pages.count is None else value_at(body, pages.count)
-    return count if isinstance(count, int) and not isinstance(count, bool) else None

@@ -80,7 +80,8 @@ def made(mapping: PmsMapping, answer: Answer, booking: Booking) -> Outcome | Ten
     pms_id = id_of(shown, item) if create.id is None else _checked_id(shown, value_at(answer.body, create.id))
     if pms_id is None or not may_be_ours(mapping, item, booking):
         return not_understood(response, pms_id)
-    if create.id is not None and not _shows_a_state(shown, item):
+    shows_state = shown.status is not None and isinstance(value_at(item, shown.status.path), str)
+    if create.id is not None and not shows_state:
         return _confirmed(mapping, pms_id, item, booking) if mapping.confirm is None else Tentative(pms_id)
     standing = _standing(mapping, pms_id, item, booking)
     if standing is not None:
@@ -107,10 +108,6 @@ def _checked_id(shown: Shown, value: Any) -> str | None:
     """A value as the PMS's id; None if it cannot be one."""
     is_one = shown.ids == "any" or (isinstance(value, int) and value > 0)
     return identifier(value) if is_one else None
-
-
-def _shows_a_state(shown: Shown, item: Any) -> bool:
-    return shown.status is not None and isinstance(value_at(item, shown.status.path), str)
 
 
 def _standing(mapping: PmsMapping, pms_id: str, shown: Any, booking: Booking) -> Confirmed | Tentative | None:
@@ -191,15 +188,12 @@ def found(mapping: PmsMapping, ours: Sequence[Any], response: Response, booking:
         return replace(standing, doubles=doubles) if isinstance(standing, Confirmed) else standing
     if states.keys() == {"cancelled"}:
         return Deferred(CANCELLED_IN_PMS, "The PMS made the reservation, and it was cancelled there since.")
-    return _another_state(mapping, states[""], booking) if "" in states else harmless(not_understood(response))
-
-
-def _another_state(mapping: PmsMapping, item: Any, booking: Booking) -> Deferred:
-    word = MISSING if mapping.reservation.status is None else value_at(item, mapping.reservation.status.path)
+    if "" not in states:
+        return harmless(not_understood(response))
+    word = MISSING if shown.status is None else value_at(states[""], shown.status.path)
     said = discreet(word, booking) if isinstance(word, str) else "none"
-    return Deferred(
-        "pms_still_working", f"The PMS holds the reservation, but not as a confirmed one. Its status: {said}"
-    )
+    detail = f"The PMS holds the reservation, but not as a confirmed one. Its status: {said}"
+    return Deferred("pms_still_working", detail)
 
 
 def looks_alike(ids: Sequence[str | None]) -> Deferred:
@@ -294,7 +288,11 @@ def record_of(shown: Shown, item: Any, asked_currency: str | None) -> dict[str, 
         value = value_at(item, path)
         last = name.removeprefix("finances.")
         part = finances if last != name else fields
-        part[last] = None if value is MISSING else _of_the_record(last, value, decimals)
+        if last in _MONEY and value is not MISSING:
+            value = _in_currency(value, decimals)
+            if last in _LINES and (exact := decimal(value)) is not None:
+                value = price_part(last, [(_LINES[last], exact)] if exact else [], exact)
+        part[last] = None if value is MISSING else value
     if "accessCode" in fields:
         code = fields.pop("accessCode")
         fields["codes"] = None if code is None else {"accessCode": code if isinstance(code, list) else [str(code)]}
@@ -311,24 +309,13 @@ def _decimals(shown: Shown, item: Any, asked_currency: str | None) -> int | None
     return CURRENCY_DECIMALS.get(currency) if isinstance(currency, str) else None
 
 
-def _of_the_record(name: str, value: Any, decimals: int | None) -> Any:
-    if name not in _MONEY:
-        return value
-    number = _in_currency(value, decimals)
-    exact = decimal(number) if name in _LINES else None
-    return number if exact is None else price_part(name, [(_LINES[name], exact)] if exact else [], exact)
-
-
 def _in_currency(value: Any, decimals: int | None) -> Any:
     """An amount with that many last digits as cents; None if they are not known, or it is no amount."""
-    number = None if decimals is None else _number(value)
+    if decimals is None:
+        return None
+    number = value if isinstance(value, int | float) and not isinstance(value, bool) else None
+    text = amount(value)
+    if text is not None:
+        number = json_number(text)
     exact = decimal(number) if decimals else None
-    return number if exact is None or decimals is None else json_number(exact.scaleb(-decimals))
-
-
-def _number(value: Any) -> Any:
-    """An amount that is a number or a decimal text."""
-    exact = amount(value)
-    if exact is not None:
-        return json_number(exact)
-    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+    return number if exact is None else json_number(exact.scaleb(-decimals))

@@ -13,8 +13,8 @@ from forwarder.pms.mapping.model import PmsMapping
 from forwarder.process.clock import SystemClock
 from forwarder.process.supervision import Stop, bind
 from forwarder.simulator.world import World
+from forwarder_pms_kit.command import after_checks
 from forwarder_pms_kit.conformance import CHECKS, Site, examine
-from forwarder_pms_kit.verdicts import after_checks
 from tests.support.pms.kinds.harbour import harbour_app
 
 GUIDE = Path(__file__).resolve().parents[3] / "docs" / "guides" / "map-a-pms.md"
@@ -59,7 +59,7 @@ async def test_the_mapping_of_the_guide_keeps_its_word() -> None:
         "creates-batches",
         "habit-keys-end",
     }
-    lines = after_checks(load_document(harbour(), PmsMapping), verdicts, "here")
+    lines = [*after_checks(load_document(harbour(), PmsMapping), verdicts, "here")]
     assert lines[0] == "evidence:"
     assert "create.body.price_cents" in lines[1]
     assert "find.pages" in lines[1]
@@ -70,6 +70,6 @@ async def test_the_mapping_of_the_guide_keeps_its_word() -> None:
 
 def test_what_a_run_contradicts_or_does_not_reach_is_said() -> None:
     mapping = load_document(harbour(), PmsMapping)
-    lines = after_checks(mapping, {"makes-reservations": "passed", "cancels": "failed"}, "here")
+    lines = [*after_checks(mapping, {"makes-reservations": "passed", "cancels": "failed"}, "here")]
     assert any("contradicted, or not reached: cancel.path" in line for line in lines)
     assert any("still unknown: find.path" in line for line in lines)
