@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from forwarder.observability.tracing.tracer import Tracer
 from forwarder.pms.adapter import Adapter, BatchAdapter, limits_of
-from forwarder.pms.auth.grants import GrantKeeper
+from forwarder.pms.auth.shared_grants import SharedGrantKeeper
 from forwarder.pms.encryption import Plaintext, is_encrypted
 from forwarder.pms.http.client import PmsClient, PushPolicy, Request, Reuse, Send, Transport, always
 from forwarder.pms.http.connect import trust_of
@@ -183,7 +183,7 @@ class Directory:
         client: PmsClient,
         clock: Clock,
         registry: Registry,
-        grants: GrantKeeper | None = None,
+        grants: SharedGrantKeeper | None = None,
         *,
         plaintext: Plaintext = Plaintext.NOTHING,
         traced: bool = True,
@@ -235,7 +235,7 @@ async def open_directory(
     limits: PoolLimits | None = None,
     transport: Transport | None = None,
     registry: Registry | None = None,
-    grants: GrantKeeper | None = None,
+    grants: SharedGrantKeeper | None = None,
     plaintext: Plaintext = Plaintext.NOTHING,
     traces: Traces = _FORWARDED,
 ) -> AsyncIterator[PmsDirectory]:

@@ -28,7 +28,6 @@ from forwarder.store.rate_loans import SqlLender
 from forwarder.store.submissions.card_keys import CardKeys
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.store.submissions.recorder import Recorder
-from forwarder.tenancy.port import CannotOpen, TenancyUnavailable
 from forwarder.tenancy.sealing import Keyring, KeyWrapper, active_of
 from forwarder.tenancy.sql.grants import SqlGrants
 from forwarder.tenancy.sql.secrets import SealingKeys, SqlSecrets
@@ -130,8 +129,7 @@ async def _log_broken_assumptions(backend: Backend) -> None:
 def grants_of(backend: Backend, keyring: Keyring, push_seconds: float) -> SharedGrantKeeper:
     """Grants are sealed to the secret that all workers share."""
     rows = SqlGrants(backend.engine, keyring, keyring)
-    outages = (TenancyUnavailable, CannotOpen)
-    return SharedGrantKeeper(rows, backend.clock, RenewalTimes.within(push_seconds), outages)
+    return SharedGrantKeeper(rows, backend.clock, RenewalTimes.within(push_seconds))
 
 
 def _card_parts(backend: Backend, keyring: Keyring) -> CardParts:

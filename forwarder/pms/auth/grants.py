@@ -67,15 +67,6 @@ class Grants(Protocol):
         ...
 
 
-class GrantKeeper(Protocol):
-    """Where a deployment keeps its grants."""
-
-    def under(self, credential: str) -> Grants:
-        """The grants obtained with this credential. An account that gets a new credential starts without grants: those of the old
-        one are not visible."""
-        ...
-
-
 class LentGrant:
     """`Grants` that has one grant of somebody else's, for who must not renew it: a refresh token that is asked for and lost is lost
     to its owner too."""

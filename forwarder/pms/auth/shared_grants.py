@@ -19,48 +19,19 @@ its grant.
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar
 
-from forwarder.pms.auth.grants import Ask, Grant, Grants, GrantsUnavailable
+from forwarder.pms.auth.grants import Ask, Grant, GrantsUnavailable
 from forwarder.process.clock import Clock
+from forwarder.tenancy.port import CannotOpen, TenancyUnavailable
+
+if TYPE_CHECKING:
+    from forwarder.tenancy.sql.grants import GrantRow, SqlGrants
 
 R = TypeVar("R")
-
-
-class KeptGrant(Protocol):
-    """A row. `version` counts what was stored, `claim` says who asks at the moment, `content` is `Grant.as_text`."""
-
-    @property
-    def version(self) -> int: ...
-    @property
-    def claim(self) -> str | None: ...
-    @property
-    def content(self) -> str | None: ...
-
-
-class GrantRows(Protocol):
-    """A row for each account and credential, where every process sees it. Every call is a transaction of its own."""
-
-    async def read(self, account_id: str, credential: str) -> KeptGrant | None: ...
-
-    async def claim(
-        self, account_id: str, credential: str, claimant: str, *, seen: int | None, seen_claim: str | None
-    ) -> int | None:
-        """Claim the row, provided that it still has the version `seen` (None: is not there) and that claim; its version, None where
-        it has changed."""
-        ...
-
-    async def store(self, account_id: str, credential: str, version: int, content: str) -> bool:
-        """Store what follows `version`, and end the claim; False where that version has been followed already."""
-        ...
-
-    async def release(self, account_id: str, credential: str, claimant: str) -> None:
-        """End the claim, if it is still that claimant's."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,21 +55,20 @@ class RenewalTimes:
 
 
 class SharedGrantKeeper:
-    """`GrantKeeper` over rows. `outages`: what the rows raise when they cannot be read or written."""
+    """The grants of a deployment, by the credential that they were obtained with."""
 
-    def __init__(
-        self, rows: GrantRows, clock: Clock, times: RenewalTimes, outages: tuple[type[Exception], ...]
-    ) -> None:
+    def __init__(self, rows: "SqlGrants", clock: Clock, times: RenewalTimes) -> None:
         self._rows = rows
         self._clock = clock
         self._times = times
-        self._outages = outages
         self._kept: dict[str, SharedGrants] = {}
 
-    def under(self, credential: str) -> Grants:
+    def under(self, credential: str) -> "SharedGrants":
+        """The grants obtained with this credential. An account that gets a new credential starts without grants: those of the old
+        one are not visible."""
         digest = credential_digest(credential)
         if digest not in self._kept:
-            self._kept[digest] = SharedGrants(self._rows, digest, self._clock, self._times, self._outages)
+            self._kept[digest] = SharedGrants(self._rows, digest, self._clock, self._times)
         return self._kept[digest]
 
     async def finish(self) -> None:
@@ -110,14 +80,11 @@ class SharedGrants:
     """`Grants` over rows. In this process at most one renewal of an account is under way; other callers wait for it. Cancelling a
     caller does not cancel the renewal, because the server's answer must not be lost."""
 
-    def __init__(
-        self, rows: GrantRows, credential: str, clock: Clock, times: RenewalTimes, outages: tuple[type[Exception], ...]
-    ) -> None:
+    def __init__(self, rows: "SqlGrants", credential: str, clock: Clock, times: RenewalTimes) -> None:
         self._rows = rows
         self._credential = credential
         self._clock = clock
         self._times = times
-        self._outages = outages
         self._claimant = secrets.token_hex(8)
         self._known: dict[str, Grant] = {}
         self._renewing: dict[str, asyncio.Task[Grant]] = {}
@@ -126,11 +93,8 @@ class SharedGrants:
 
     async def current(self, account_id: str) -> Grant | None:
         known = self._known.get(account_id)
-        if known is None:
-            kept = await self._read(account_id)
-            known = None if kept is None else _grant_in(kept)
-            if known is not None:
-                self._known[account_id] = known
+        if known is None and (known := _grant_in(await self._read(account_id))) is not None:
+            self._known[account_id] = known
         return known
 
     async def renew(self, account_id: str, used: Grant | None, ask: Ask) -> Grant:
@@ -160,23 +124,19 @@ class SharedGrants:
         give_up = self._clock.monotonic() + self._times.wait_seconds
         while True:
             kept = await self._read(account_id)
-            grant = None if kept is None else _grant_in(kept)
+            grant = _grant_in(kept)
             if grant is not None and not _same(grant, used):
                 return grant
             if kept is None or kept.claim is None or self._may_overtake(account_id, kept.version, kept.claim):
-                version = await self._claim(account_id, kept)
+                seen, seen_claim = (None, None) if kept is None else (kept.version, kept.claim)
+                version = await _available(
+                    self._rows.claim(account_id, self._credential, self._claimant, seen=seen, seen_claim=seen_claim)
+                )
                 if version is not None:
                     return await self._follow(account_id, version, grant or used, ask)
             elif self._clock.monotonic() >= give_up:
                 raise GrantsUnavailable("another process is renewing it")
             await self._clock.sleep(self._times.pause_seconds)
-
-    async def _claim(self, account_id: str, kept: KeptGrant | None) -> int | None:
-        seen, seen_claim = (None, None) if kept is None else (kept.version, kept.claim)
-        rows = self._rows
-        return await self._within(
-            rows.claim(account_id, self._credential, self._claimant, seen=seen, seen_claim=seen_claim)
-        )
 
     def _may_overtake(self, account_id: str, version: int, claim: str) -> bool:
         """Whether the holder of `claim` is surely past its time. One of our own, with nothing under way here, is a leftover."""
@@ -190,49 +150,39 @@ class SharedGrants:
         """Ask, then store; the claim is ours. If the last grant could not be stored, stores it now without asking again."""
         unstored = self._unstored.get(account_id)
         if unstored is not None and unstored[0] == version:
-            return await self._store(account_id, *unstored)
-        try:
-            async with asyncio.timeout(self._times.ask_seconds):
-                grant = await ask(latest)
-        except Exception as error:  # noqa: BLE001 - raised again, once the claim is ended
-            return await self._not_granted(account_id, version, error)
-        return await self._store(account_id, version, grant)
-
-    async def _not_granted(self, account_id: str, version: int, error: Exception) -> Grant:
-        """Somebody who overtook us may have used up the refresh token: then theirs holds. Else `error` is raised."""
-        kept = await self._read(account_id)
-        if kept is not None and kept.version > version and (newer := _grant_in(kept)) is not None:
-            return newer
-        await self._within(self._rows.release(account_id, self._credential, self._claimant))
-        if isinstance(error, TimeoutError):
-            raise GrantsUnavailable("the authorization server did not answer in time") from error
-        raise error
-
-    async def _store(self, account_id: str, version: int, grant: Grant) -> Grant:
+            grant = unstored[1]
+        else:
+            try:
+                async with asyncio.timeout(self._times.ask_seconds):
+                    grant = await ask(latest)
+            except Exception as error:
+                # Somebody who overtook us may have used up the refresh token: then theirs holds.
+                kept = await self._read(account_id)
+                if kept is not None and kept.version > version and (newer := _grant_in(kept)) is not None:
+                    return newer
+                await _available(self._rows.release(account_id, self._credential, self._claimant))
+                if isinstance(error, TimeoutError):
+                    raise GrantsUnavailable("the authorization server did not answer in time") from error
+                raise
         self._unstored[account_id] = (version, grant)
-        stored = await self._within(self._rows.store(account_id, self._credential, version, grant.as_text()))
+        stored = await _available(self._rows.store(account_id, self._credential, version, grant.as_text()))
         del self._unstored[account_id]
         if stored:
             return grant
-        kept = await self._read(account_id)
-        newer = None if kept is None else _grant_in(kept)
+        newer = _grant_in(await self._read(account_id))
         if newer is None:
             raise GrantsUnavailable("it was forgotten while it was renewed")
         return newer
 
-    async def _read(self, account_id: str) -> KeptGrant | None:
-        return await self._within(self._rows.read(account_id, self._credential))
+    async def _read(self, account_id: str) -> "GrantRow | None":
+        return await _available(self._rows.read(account_id, self._credential))
 
-    async def _within(self, call: Awaitable[R]) -> R:
-        with self._outages_translated():
-            return await call
 
-    @contextmanager
-    def _outages_translated(self) -> Iterator[None]:
-        try:
-            yield
-        except self._outages as error:
-            raise GrantsUnavailable(str(error)) from error
+async def _available(call: Awaitable[R]) -> R:
+    try:
+        return await call
+    except (TenancyUnavailable, CannotOpen) as error:
+        raise GrantsUnavailable(str(error)) from error
 
 
 def credential_digest(credential: str) -> str:
@@ -240,8 +190,8 @@ def credential_digest(credential: str) -> str:
     return blake2b(credential.encode(), digest_size=16, person=b"forwarder-grant").hexdigest()
 
 
-def _grant_in(kept: KeptGrant) -> Grant | None:
-    return None if kept.content is None else Grant.from_text(kept.content)
+def _grant_in(kept: "GrantRow | None") -> Grant | None:
+    return None if kept is None or kept.content is None else Grant.from_text(kept.content)
 
 
 def _same(grant: Grant, used: Grant | None) -> bool:

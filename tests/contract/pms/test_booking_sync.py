@@ -16,7 +16,6 @@ from forwarder.reservation.outcome import Absent, Cancelled, Confirmed, Deferred
 from forwarder.simulator.kinds.booking_sync_oauth import LIFE
 from forwarder.simulator.world import World
 from forwarder.store.engine import Engine
-from forwarder.tenancy.port import TenancyUnavailable
 from forwarder.tenancy.sealing import SecretUnsealer, sealer_of
 from forwarder.tenancy.sql.grants import SqlGrants
 from tests.support.memory.clock import ManualClock
@@ -64,9 +63,7 @@ def plain(simulator: Simulator, directory: PmsDirectory) -> Pms:
 
 async def test_all_processes_share_one_rotating_grant(simulator: Simulator, clock: ManualClock, engine: Engine) -> None:
     keepers = [
-        SharedGrantKeeper(
-            SqlGrants(engine, sealer_of(SECRET), SecretUnsealer([SECRET])), SystemClock(), TURNS, (TenancyUnavailable,)
-        )
+        SharedGrantKeeper(SqlGrants(engine, sealer_of(SECRET), SecretUnsealer([SECRET])), SystemClock(), TURNS)
         for _ in range(3)
     ]
     async with (

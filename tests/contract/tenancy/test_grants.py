@@ -15,7 +15,7 @@ from forwarder.pms.auth.shared_grants import RenewalTimes, SharedGrantKeeper, Sh
 from forwarder.pms.http.errors import NotSent
 from forwarder.process.clock import Clock, SystemClock
 from forwarder.store.engine import open_engine
-from forwarder.tenancy.port import CannotOpen, TenancyUnavailable
+from forwarder.tenancy.port import TenancyUnavailable
 from forwarder.tenancy.sealing import SecretUnsealer, sealer_of
 from forwarder.tenancy.sql.admin import SqlTenancyAdmin
 from forwarder.tenancy.sql.grants import SqlGrants
@@ -43,7 +43,7 @@ async def other_engine(migrated_url: str) -> AsyncIterator[AsyncEngine]:
 def keeper(engine: AsyncEngine, clock: Clock | None = None, *, secret: str = SECRET) -> SharedGrantKeeper:
     rows = SqlGrants(engine, sealer_of(secret), SecretUnsealer([secret]))
     times = TURNS if clock is None else ELAPSING_TURNS
-    return SharedGrantKeeper(rows, clock or SystemClock(), times, (TenancyUnavailable, CannotOpen))
+    return SharedGrantKeeper(rows, clock or SystemClock(), times)
 
 
 def grants_of(engine: AsyncEngine, clock: Clock | None = None, credential: str = CREDENTIAL) -> SharedGrants:
@@ -260,7 +260,7 @@ async def test_what_could_not_be_kept_is_kept_later_and_nobody_asked_again(
 ) -> None:
     server = RotatingServer(strict=True)
     rows = FailsToStoreOnce(engine, sealer_of(SECRET), SecretUnsealer([SECRET]))
-    grants = SharedGrantKeeper(rows, SystemClock(), TURNS, (TenancyUnavailable,)).under(CREDENTIAL)
+    grants = SharedGrantKeeper(rows, SystemClock(), TURNS).under(CREDENTIAL)
     with pytest.raises(GrantsUnavailable):
         await grants.renew("acc-1", None, server.ask)
     assert await grants.current("acc-1") is None

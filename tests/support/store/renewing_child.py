@@ -13,7 +13,6 @@ from forwarder.pms.auth.grants import Grant
 from forwarder.pms.auth.shared_grants import RenewalTimes, SharedGrantKeeper
 from forwarder.process.clock import SystemClock
 from forwarder.store.engine import open_engine
-from forwarder.tenancy.port import TenancyUnavailable
 from forwarder.tenancy.sealing import SecretUnsealer, sealer_of
 from forwarder.tenancy.sql.grants import SqlGrants
 
@@ -36,7 +35,7 @@ async def ask(client: httpx.AsyncClient, latest: Grant | None) -> Grant:
 async def main(database_url: str, address: str, secret: str) -> None:
     engine = open_engine(database_url)
     rows = SqlGrants(engine, sealer_of(secret), SecretUnsealer([secret]))
-    grants = SharedGrantKeeper(rows, SystemClock(), TURNS, (TenancyUnavailable,)).under(CREDENTIAL)
+    grants = SharedGrantKeeper(rows, SystemClock(), TURNS).under(CREDENTIAL)
     async with httpx.AsyncClient(base_url=address) as client:
         while True:
             used = await grants.current(ACCOUNT)
