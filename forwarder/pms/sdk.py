@@ -14,8 +14,8 @@ from forwarder.pms.http.errors import NoResponse, NotSent
 from forwarder.pms.http.outcomes import gateway_failure, harmless, not_understood, outcome_of, unexpected
 from forwarder.pms.http.response import Headers, Response, bounded, hold_off_asked, read_object, retry_after
 from forwarder.pms.port import CANCELLED_IN_PMS, AccountConnection, Capabilities, Limit, Limits
-from forwarder.pms.responses.matching import Echo
 from forwarder.pms.responses.record import (
+    Echo,
     amount,
     discreet,
     finances,

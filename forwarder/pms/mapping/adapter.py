@@ -37,7 +37,7 @@ from forwarder.pms.mapping.operations import (
     Show,
 )
 from forwarder.pms.mapping.parts import Rule
-from forwarder.pms.mapping.request import Asked, Requests
+from forwarder.pms.mapping.request import Asked, Requests, Unmapped
 from forwarder.pms.mapping.response import (
     Answer,
     Tentative,
@@ -51,7 +51,6 @@ from forwarder.pms.mapping.response import (
     state_of,
     words,
 )
-from forwarder.pms.mapping.unmapped import Unmapped
 from forwarder.pms.mapping.values import MISSING, DoesNotFit, assembled, value_at
 from forwarder.pms.port import CANCELLED_IN_PMS, SEARCH_UNPROVEN, AccountConnection, Capabilities
 from forwarder.pms.responses.record import identifier

@@ -9,11 +9,10 @@ from pydantic import BaseModel, Field, ValidationError, create_model
 
 from forwarder.pms.adapter import Adapter, AdapterKind, Kind, NoOptions
 from forwarder.pms.built_in import page_text
-from forwarder.pms.fields import FieldTable, Refused, SentAs
 from forwarder.pms.mapping.adapter import MappedAdapter
 from forwarder.pms.mapping.document import DocumentFault, load_document
 from forwarder.pms.mapping.model import PmsMapping
-from forwarder.pms.mapping.unmapped import table_of
+from forwarder.pms.mapping.request import table_of
 from forwarder.pms.port import AccountConnection
 from forwarder.process.clock import Clock
 from forwarder.process.loading import load
@@ -43,7 +42,8 @@ def shipped(name: str) -> MappedKind:
 
 def kind_of(mapping: PmsMapping) -> MappedKind:
     """The kind that `mapping` describes."""
-    options, table = _options_of(mapping), _table_of(mapping)
+    options = _options_of(mapping)
+    table = table_of(mapping, "no_rooms")  # the rules of the kind refuse another room before the adapter is called
     adapter_class: type[MappedAdapter] = MappedAdapter if mapping.code is None else load(mapping.code)
 
     def adapter(connection: AccountConnection, clock: Clock) -> Adapter:
@@ -68,15 +68,6 @@ def mapping_of(kind: AdapterKind | None, options: Mapping[str, Any]) -> PmsMappi
     except ValidationError:
         return None
     return mapping if isinstance(mapping, PmsMapping) else None
-
-
-def _table_of(mapping: PmsMapping) -> FieldTable:
-    """The mapping's table. The rules of the kind refuse a room that is not the property before the adapter is called."""
-    table = table_of(mapping)
-    room = table.fates["roomId"]
-    if mapping.rooms or not isinstance(room, SentAs):
-        return table
-    return table.but({"roomId": SentAs(room.names, room.how, otherwise=Refused("no_rooms", "it is another"))})
 
 
 def _options_of(mapping: PmsMapping) -> type[BaseModel]:

@@ -1,6 +1,7 @@
-"""Builds the request of an operation from a mapping and a booking. Pure."""
+"""What is sent of a booking under a mapping: how each field is sent (the field table), the requests of the operations, and notes
+for values without a field in the PMS. Pure."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -8,17 +9,225 @@ from urllib.parse import urlencode
 
 from pydantic_core import to_json
 
-from forwarder.pms.fields import as_text, value_of
+from forwarder.pms.fields import SPECIFIED, Fate, FieldTable, InNotes, LeftOut, Refused, SentAs, as_text, value_of
+from forwarder.pms.guests import first_and_last, headcount
 from forwarder.pms.http.client import Request, path_segment
-from forwarder.pms.http.response import Headers
 from forwarder.pms.mapping.model import FromOption, PmsMapping
-from forwarder.pms.mapping.operations import Create, Operation
+from forwarder.pms.mapping.operations import Create, Operation, notes_field
 from forwarder.pms.mapping.parts import Source, Sources, placeholders
-from forwarder.pms.mapping.unmapped import Sent, Unmapped, cut
-from forwarder.pms.mapping.values import PMS_GUEST_ID, SAID, DoesNotFit, assembled, field_value, moved, written
+from forwarder.pms.mapping.values import (
+    DERIVED,
+    PMS_GUEST_ID,
+    SAID,
+    DoesNotFit,
+    assembled,
+    field_value,
+    moved,
+    written,
+)
 from forwarder.reservation.booking import Booking
 
+_CARD: Final = ("cardDetails.", "card.")
+_NAME: Final = "guest.name"
+_NOTES: Final = ("notes", "comments")
+_OWN_WORDS: Final = frozenset(_NOTES)
+_CUT: Final = " […]"
+_COUNTS: Final = {"numberOfGuests", "numberOfAdults", "numberOfInfants"}
+_OF_A_NAME: Final = frozenset({"guest.firstName", "guest.lastName"})
+
+_IN_NOTES: Final = InNotes()
+_HOW: Final = dict.fromkeys(("numberOfChildren", "numberOfInfants"), "counted among all guests")
+_NOWHERE: Final = LeftOut("the mapping has no field for it, and none for notes")
+_ON_PURPOSE: Final = LeftOut("the mapping leaves it out on purpose")
+_OF_ITS_ROOM: Final = LeftOut("the room is its own", lost=False)
+_NO_CARD: Final = LeftOut("sensitive: the mapping sends no card")
+_STATUS: Final = LeftOut("says nothing more: what is sent is confirmed", lost=False)
 _MEDIA_TYPES: Final = {"json": b"application/json", "form": b"application/x-www-form-urlencoded"}
+
+
+# --- the field table ---
+
+
+def table_of(mapping: PmsMapping, other_room: str = "room_not_found") -> FieldTable:
+    """The field table of accounts with that mapping. `other_room`: the code of the refusal of a room that is not the property,
+    where there are no rooms."""
+    create = mapping.create
+    targets = _targets(create)
+    notes = notes_field(create)
+    rest = _NOWHERE if notes is None else _IN_NOTES
+    table = FieldTable({name: _fate(name, create, targets, rest) for name in SPECIFIED}, notes or "")
+    if mapping.rooms:
+        return table
+    of_the_property = tuple(targets.get("propertyId", {"path": None}))
+    refused = Refused(other_room, "it is another")
+    return table.but({"roomId": SentAs(of_the_property, "is the property", otherwise=refused)})
+
+
+def _fate(
+    name: str, create: Create, targets: Mapping[str, Mapping[str, Source | None]], rest: InNotes | LeftOut
+) -> Fate:
+    ours = name.replace(*_CARD)
+    if ours in targets:
+        return _sent(ours, targets[ours], rest, create)
+    if ours in create.left_out:
+        if ours != "propertyId":
+            return _ON_PURPOSE
+        rooms = tuple(targets.get("roomId", ()))  # they alone are sent
+        return SentAs(rooms, "where no room is named", otherwise=_OF_ITS_ROOM) if rooms else _OF_ITS_ROOM
+    if name == "status":
+        return _STATUS
+    if name != ours:
+        return _NO_CARD
+    if name in _OF_A_NAME and _in_full(targets):
+        return SentAs(tuple(targets[_NAME]), "in the full name, where that is not given", otherwise=rest)
+    return rest
+
+
+def _sent(ours: str, targets: Mapping[str, Source | None], rest: InNotes | LeftOut, create: Create) -> SentAs | InNotes:
+    """`rest`: what becomes of it where no target takes it."""
+    sources = [source for source in targets.values() if source is not None]
+    if any(ours in DERIVED.get(name, ()) for source in sources for name in source.field):
+        names = {name for source in sources for name in source.field}
+        if ours == "numberOfInfants" and "guests.children" in names and isinstance(rest, InNotes):
+            return InNotes("and counted as children", also=tuple(targets))
+        how = "by its parts" if ours == _NAME else "" if ours in names else _HOW.get(ours, "")
+        return SentAs(tuple(targets), how, otherwise=rest)
+    if len(sources) < len(targets):
+        return SentAs(tuple(targets))
+    before = [source.field[: source.field.index(ours)] if ours in source.field else () for source in sources]
+    hows = [_how(source, ours) for source in sources]
+    others = [f"where the booking has no {' and no '.join(names)}" for names in before if names]
+    how = next(filter(None, (others[0] if len(others) == len(before) else "", *hows)), "")
+    partly = all(names or _is_partial(source) for names, source in zip(before, sources, strict=True))
+    chosen = any(name in create.body and create.body[name].option is not None for name in targets)
+    return SentAs(tuple(targets), how, otherwise=rest if partly or chosen else None)
+
+
+def _how(source: Source, ours: str) -> str:
+    if source.needs is not None:
+        return f"with {source.needs}"
+    if source.max_length is not None and source.if_longer == "cut":
+        return f"cut after {source.max_length} characters, visibly"
+    if ours in source.join[1:]:
+        return f"after {source.join[0]}"
+    if source.values:
+        return "by a table of values"
+    return {"hour": "the hour", "country": "as a code"}.get(source.written or "", "")
+
+
+def _is_partial(source: Source) -> bool:
+    """Whether it may leave out a value, or a part of it."""
+    soft = source.written in ("hour", "clockTime", "country") or source.values or source.if_longer == "notes"
+    return bool(soft) or source.needs is not None or source.without is not None
+
+
+def _in_full(targets: Mapping[str, Mapping[str, Source | None]]) -> bool:
+    """Whether the full name is sent."""
+    return any(source is None or _NAME in source.field for source in targets.get(_NAME, {}).values())
+
+
+def _targets(create: Create) -> dict[str, dict[str, Source | None]]:
+    """Our fields → the PMS's names that each is sent under, with their sources (None in the path)."""
+    targets: dict[str, dict[str, Source | None]] = {}
+    for _, in_path in placeholders(create.path):
+        if in_path is not None:
+            targets.setdefault(in_path, {})["path"] = None
+    for sources in (create.query, create.body, {} if create.guest is None else create.guest.body):
+        for theirs, source in sources.items():
+            for one in source.inner:
+                for ours in one.fields:
+                    for said in DERIVED.get(ours, (ours,)):
+                        targets.setdefault(said, {})[theirs] = one
+    return targets
+
+
+# --- notes ---
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A value that is sent, None for none; and the fields of the booking that it expresses completely."""
+
+    value: Any
+    says: frozenset[str] = frozenset()
+
+
+def cut(source: Source, sent: Sent) -> Sent:
+    """What the PMS accepts of a text."""
+    most = source.max_length
+    if most is None or sent.value is None or len(text := as_text(sent.value)) <= most:
+        return sent
+    return Sent(None) if source.if_longer == "notes" else Sent(shortened_to(most, text), sent.says)
+
+
+def shortened_to(most: int, text: str) -> str:
+    """The text cut to `most` characters, visibly."""
+    return text if len(text) <= most else text[: most - len(_CUT)] + _CUT
+
+
+class Unmapped:
+    """The fields of bookings that one mapping has no field for."""
+
+    def __init__(self, mapping: PmsMapping) -> None:
+        self.table = table_of(mapping)
+        self.notes = notes_field(mapping.create)
+        guest = mapping.create.guest
+        sources = [*mapping.create.body.values(), *(() if guest is None else guest.body.values())]
+        self._most = None if self.notes is None else mapping.create.body[self.notes].max_length
+        first = () if self.notes is None else mapping.create.body[self.notes].field
+        self._own_names = tuple(dict.fromkeys((*(name for name in first if name in _OWN_WORDS), *_NOTES)))
+        self._targeted = {said for one in sources for ours in _fields_of(one) for said in DERIVED.get(ours, (ours,))}
+        derived = {ours for one in sources for ours in _fields_of(one) if ours in DERIVED}
+        self._in_full = _in_full(_targets(mapping.create))
+        self._splits_names = bool(derived & {"guest.first", "guest.last"})
+        self._counts_adults = "guests.adults" in derived
+        self._counts_infants_as_children = "guests.children" in derived
+        self._says_reference = mapping.create.reference_in_notes
+
+    def notes_with(self, sent: Iterable[Sent], booking: Booking) -> str:
+        """The caller's notes, and below them what `sent` does not express. If all is too long for the PMS, the caller's are cut."""
+        unfit = self._unfit(booking, frozenset().union(*(one.says for one in sent)))
+        first = [f"Reference: {booking.reference}"] if self._says_reference else []
+        own = [text for name in self._own_names if (text := self._own(booking, name))]
+        lines = [line for line in self.table.lines(booking, unfit) if line not in own]
+        if self._most is None:
+            return "\n".join([*first, *own, *lines])
+        below = shortened_to(self._most, "\n".join(lines))
+        above = shortened_to(max(self._most - len(below) - 1, len(_CUT)), "\n".join([*first, *own]))
+        return "\n".join(part for part in (above, below) if part)[: self._most]
+
+    def _own(self, booking: Booking, name: str) -> str:
+        """The caller's own text, if it goes into these notes."""
+        fate = self.table.fates[name]
+        here = isinstance(fate, InNotes) or (isinstance(fate, SentAs) and self.notes in fate.names)
+        value = value_of(booking, name) if here else None
+        return "" if value is None else as_text(value)
+
+    def _unfit(self, booking: Booking, said: AbstractSet[str]) -> dict[str, str | None]:
+        """The fields that are sent incompletely, each with what the notes say in place of its value."""
+        unfit: dict[str, str | None] = dict.fromkeys(self._targeted - said - _OWN_WORDS)
+        if self._in_full:
+            name = booking.guest_name.split()
+            unfit |= dict.fromkeys(
+                part for part in _OF_A_NAME - said if not set(str(value_of(booking, part)).split()) <= set(name)
+            )
+        elif self._splits_names:
+            unfit |= first_and_last(booking)[2]
+        if self._counts_infants_as_children:
+            unfit = {name: instead for name, instead in unfit.items() if name not in _COUNTS}
+            unfit |= headcount(booking, infants_are_children=True).unfit
+        elif self._counts_adults:
+            counted = headcount(booking, infants_are_children=False).unfit
+            unfit |= {name: instead for name, instead in counted.items() if name == "numberOfAdults"}
+        return unfit
+
+
+def _fields_of(source: Source) -> Iterator[str]:
+    for one in source.inner:
+        yield from one.fields
+
+
+# --- requests ---
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,15 +252,30 @@ class Requests:
 
     def build(self, operation: Operation, asked: Asked) -> Request:
         """Raises `DoesNotFit`."""
-        query = [*_texts(self._values(operation.query, asked)), *(() if asked.page is None else [asked.page])]
-        content = self._content(operation, asked)
-        headers = [*self._headers(operation, asked)]
+        kept = _kept(operation.query, self._found(operation.query, asked))
+        query = _texts({name: one.value for name, one in kept.items()})
+        query += [] if asked.page is None else [asked.page]
+        path = ""
+        for text, name in placeholders(operation.path):
+            path += text
+            if name is not None:
+                value = field_value(asked.booking, name, asked.pms_id)
+                segment = None if value is None else path_segment(as_text(value))
+                if segment is None:
+                    raise DoesNotFit(name, "a part of an address")
+                path += segment
+        content = b""
+        if operation.body and operation.encoding == "form":
+            content = urlencode(_texts(self.values(operation, asked))).encode("ascii")
+        elif operation.body:
+            whole = assembled(self.values(operation, asked))
+            content = to_json([whole] if isinstance(operation, Create) and operation.as_list else whole)
+        headers = self._headers(operation, asked)
         if content:
             headers.append((b"Content-Type", _MEDIA_TYPES[operation.encoding]))
-        url = self.base_url + _path(operation.path, asked)
-        return Request(operation.method, url, headers, content, query=urlencode(query))
+        return Request(operation.method, self.base_url + path, headers, content, query=urlencode(query))
 
-    def _headers(self, operation: Operation, asked: Asked) -> Headers:
+    def _headers(self, operation: Operation, asked: Asked) -> list[tuple[bytes, bytes]]:
         named = {"accept": "application/json"}
         for name, given in self.mapping.headers.items():
             value = self.settings.get(given.option) if isinstance(given, FromOption) else given
@@ -62,38 +286,23 @@ class Requests:
             headers.append((operation.key_header.encode(), asked.booking.reference.encode()))
         return headers
 
-    def _content(self, operation: Operation, asked: Asked) -> bytes:
-        if not operation.body:
-            return b""
-        values = self.values(operation, asked)
-        if operation.encoding == "form":
-            return urlencode(_texts(values)).encode("ascii")
-        whole = assembled(values)
-        return to_json([whole] if isinstance(operation, Create) and operation.as_list else whole)
-
     def values(self, operation: Operation, asked: Asked) -> Mapping[str, Any]:
         """The values of the body, by the PMS's names. Raises `DoesNotFit`."""
         sources, found = operation.body, self._found(operation.body, asked)
         notes = self.unmapped.notes if isinstance(operation, Create) else None
         if notes is not None:
-            said = [*_kept(sources, found, {notes}).values(), *self._said_of_the_guest(asked)]
+            guest = self.mapping.create.guest
+            of_guest = {} if guest is None else _kept(guest.body, self._found(guest.body, asked))
+            said = [*_kept(sources, found, {notes}).values(), *of_guest.values()]
             text = self.unmapped.notes_with(said, asked.booking)
             found[notes] = Sent(text or None)
         return {name: one.value for name, one in _kept(sources, found).items()}
-
-    def _said_of_the_guest(self, asked: Asked) -> Iterable[Sent]:
-        guest = self.mapping.create.guest
-        return () if guest is None else _kept(guest.body, self._found(guest.body, asked)).values()
 
     def notes(self, booking: Booking) -> str:
         """The notes of a create, wherever they are sent. Raises `DoesNotFit`."""
         sources = self.mapping.create.body
         said = _kept(sources, self._found(sources, Asked(booking)))
         return self.unmapped.notes_with(said.values(), booking)
-
-    def _values(self, sources: Sources, asked: Asked) -> Mapping[str, Any]:
-        """The values to send; what the booking does not have is left out."""
-        return {name: one.value for name, one in _kept(sources, self._found(sources, asked)).items()}
 
     def _found(self, sources: Sources, asked: Asked) -> dict[str, Sent]:
         return {name: self._one(source, asked) for name, source in sources.items()}
@@ -147,19 +356,6 @@ def _kept(sources: Sources, found: Mapping[str, Sent], also: AbstractSet[str] = 
         for name, source in sources.items()
         if name in there and (source.needs is None or source.needs in there) and source.without not in there
     }
-
-
-def _path(template: str, asked: Asked) -> str:
-    path = ""
-    for text, name in placeholders(template):
-        path += text
-        if name is not None:
-            value = field_value(asked.booking, name, asked.pms_id)
-            segment = None if value is None else path_segment(as_text(value))
-            if segment is None:
-                raise DoesNotFit(name, "a part of an address")
-            path += segment
-    return path
 
 
 def _texts(values: Mapping[str, Any]) -> list[tuple[str, str]]:

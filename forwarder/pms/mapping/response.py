@@ -14,8 +14,7 @@ from forwarder.pms.mapping.operations import Operation
 from forwarder.pms.mapping.parts import Rule, Shown
 from forwarder.pms.mapping.values import MISSING, same, value_at
 from forwarder.pms.port import CANCELLED_IN_PMS, LOOKS_ALIKE
-from forwarder.pms.responses.matching import Echo
-from forwarder.pms.responses.record import amount, discreet, identifier, price_part, record_fields
+from forwarder.pms.responses.record import Echo, amount, discreet, identifier, price_part, record_fields
 from forwarder.pms.responses.refusals import refusal
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import Confirmed, Deferred, LookupOutcome, Outcome

@@ -13,10 +13,9 @@ from pydantic import AfterValidator, BaseModel
 from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticCustomError
 
-from forwarder.pms.countries import code_of
 from forwarder.pms.faults import path_of
 from forwarder.pms.fields import as_text
-from forwarder.pms.guests import first_and_last, headcount
+from forwarder.pms.guests import code_of, first_and_last, headcount
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.parsing import days_later, decimal
 from forwarder.reservation.request import (

@@ -5,6 +5,7 @@ Only what has the shape of section 2.5 gets into a record. Text that is kept has
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from decimal import Decimal
 from functools import partial
 from typing import Annotated, Any, Final
@@ -14,7 +15,7 @@ from pydantic.alias_generators import to_camel
 
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.bounds import cut_list, cut_text
-from forwarder.reservation.parsing import decimal
+from forwarder.reservation.parsing import day, decimal
 from forwarder.reservation.request import CardDetails, json_number
 
 MAX_DETAIL = 500
@@ -258,3 +259,43 @@ def _texts(parts: Mapping[str, Any]) -> Iterator[str]:
             yield from _texts(part)
         elif part is not None:
             yield str(part).strip()
+
+
+# --- whether a response is about the booking that it was asked for, where it need not name our reference ---
+
+_CENT: Final = Decimal("0.01")
+
+
+@dataclass(frozen=True, slots=True)
+class Echo:
+    """Under which names a PMS shows again what it was asked; empty for what it does not show, or not as it was sent."""
+
+    arrival: str = ""
+    departure: str = ""
+    price: str = ""
+    email: str = ""
+
+    def contradicts(self, shown: Mapping[str, Any], booking: Booking) -> bool:
+        """Whether any of them is present and differs from `booking`'s. Missing values, and values of another type, do not count."""
+        return (
+            _other_day(shown.get(self.arrival), booking.fields["arrivalDate"])
+            or _other_day(shown.get(self.departure), booking.fields["departureDate"])
+            or _other_price(shown.get(self.price), booking)
+            or _other_email(shown.get(self.email), booking.guest.get("email"))
+        )
+
+
+def _other_day(shown: object, asked: str) -> bool:
+    seen = day(shown)
+    return seen is not None and seen.isoformat() != asked
+
+
+def _other_price(shown: object, booking: Booking) -> bool:
+    asked, price = booking.total_price, None if isinstance(shown, str) else decimal(shown)
+    return asked is not None and price is not None and abs(price) <= _MAX_AMOUNT and abs(price - asked) >= _CENT
+
+
+def _other_email(shown: object, asked: object) -> bool:
+    if not isinstance(shown, str) or not isinstance(asked, str) or not shown.strip() or not asked.strip():
+        return False
+    return shown.strip().casefold() != asked.strip().casefold()

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from hashlib import blake2b
-from typing import Any, Final, Protocol
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 from pydantic_core import from_json, to_json
@@ -17,6 +17,7 @@ from pydantic_core import from_json, to_json
 from forwarder.pms.http.client import Held, Request, Reuse, Transport
 from forwarder.pms.http.errors import connection_lost, unreachable
 from forwarder.pms.http.response import Response
+from forwarder.process.clock import Clock
 from forwarder_pms_kit.conformance.faults import TRAP, Instead, PmsResponse, Reset, of_body, say
 
 DAY: Final = 24 * 3600.0
@@ -132,12 +133,6 @@ HABITS: Final[Mapping[str, Habit]] = {
 """By name. What is shown later than a PMS states, or never under our reference, is nobody's to know, and is not here."""
 
 
-class Time(Protocol):
-    """Virtual seconds."""
-
-    def monotonic(self) -> float: ...
-
-
 @dataclass(slots=True)
 class _Pending:
     """A create that the PMS carries out at `due`."""
@@ -153,7 +148,7 @@ class HabitualTransport:
     later create got the response `again`.
     """
 
-    def __init__(self, pms: Transport, habit: Habit, time: Time, creates: tuple[str, str], mark: bytes) -> None:
+    def __init__(self, pms: Transport, habit: Habit, time: Clock, creates: tuple[str, str], mark: bytes) -> None:
         self._pms = pms
         self._habit = habit
         self._time = time

@@ -33,8 +33,7 @@ from forwarder.pms.http import outcomes, response
 from forwarder.pms.http.response import MAX_WAIT_SECONDS, Response
 from forwarder.pms.mapping import response as mapping_response
 from forwarder.pms.mapping.values import DoesNotFit, written
-from forwarder.pms.responses.matching import Echo
-from forwarder.pms.responses.record import amount, identifier, record_fields
+from forwarder.pms.responses.record import Echo, amount, identifier, record_fields
 from forwarder.reservation import parsing
 from forwarder.reservation.booking import Booking
 from reservation_forwarder_client.problems import retry_after as client_retry_after

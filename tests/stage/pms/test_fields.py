@@ -9,7 +9,7 @@ from forwarder.pms.fields import SPECIFIED, FieldTable, InNotes, LeftOut, SentAs
 from forwarder.pms.kinds.booking_sync.requests import FIELDS as BOOKING_SYNC
 from forwarder.pms.mapping.kind import MappedKind
 from forwarder.pms.mapping.model import PmsMapping
-from forwarder.pms.mapping.unmapped import table_of
+from forwarder.pms.mapping.request import table_of
 from forwarder.pms.port import AccountConnection
 from forwarder.pms.registry import KINDS, check_options
 from forwarder.pms.rehearsal import CREDENTIAL, WITHHELD

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from forwarder.pms.responses.matching import Echo
+from forwarder.pms.responses.record import Echo
 from tests.support.simulator.server import booking
 
 ECHO = Echo("from", "to", "price", "mail")

@@ -7,7 +7,7 @@ from urllib.parse import parse_qsl
 import httpx
 import pytest
 
-from forwarder.pms.countries import code_of
+from forwarder.pms.guests import code_of
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import Deferred, Rejected
 from tests.support.pms.kinds.mapped import CLOUDBEDS_LIKE, LODGIFY_LIKE
