@@ -58,10 +58,6 @@ class Registry:
         return " ".join([message, *(f"The {fault}." for fault in self.not_loaded if fault.kind == kind)])
 
 
-class _Unfit(Exception):
-    """The value of an entry point is not a kind of PMS. The message says what it lacks."""
-
-
 def load_registry(built_in: Mapping[str, AdapterKind]) -> Registry:
     """The built-in kinds, not yet loaded, and those of every distribution on the path. Imports what the entry points name; raises
     nothing of it."""
@@ -70,30 +66,27 @@ def load_registry(built_in: Mapping[str, AdapterKind]) -> Registry:
     kinds: dict[str, AdapterKind] = {}
     origins, not_loaded = {}, []
     for point in sorted(found, key=lambda point: (point.name, _distribution(point))):
-        try:
-            kinds[point.name] = _kind(point, built_in, often)
-            origins[point.name] = _distribution(point)
-        except _Unfit as unfit:
-            not_loaded.append(NotLoaded(point.name, _distribution(point), str(unfit)))
+        loaded, unfit = None, ""
+        if point.name in built_in:
+            unfit = "a kind of that name is built in"
+        elif often[point.name] > 1:
+            unfit = "more than one distribution brings a kind of that name"
+        elif _NAME.fullmatch(point.name) is None:
+            unfit = "a kind is named by lower-case words with hyphens between, such as acme-fax"
+        else:
+            try:
+                loaded = point.load()
+            except Exception as error:  # noqa: BLE001 - an error in third-party code stops nothing else
+                unfit = f"{point.value} raised {type(error).__name__}: {error}"
+            else:
+                lacking = lacks(loaded)
+                unfit = f"{point.value} is not the class of an adapter: {lacking}" if lacking else ""
+        if unfit:
+            not_loaded.append(NotLoaded(point.name, _distribution(point), unfit))
+        elif loaded is not None:
+            kinds[point.name], origins[point.name] = loaded, _distribution(point)
     # Chained, not copied: copying would load every built-in kind.
     return Registry(ChainMap(kinds, built_in), origins, tuple(not_loaded))  # type: ignore[arg-type]  # only its first is written
-
-
-def _kind(point: EntryPoint, built_in: Mapping[str, AdapterKind], often: Mapping[str, int]) -> AdapterKind:
-    if point.name in built_in:
-        raise _Unfit("a kind of that name is built in")
-    if often[point.name] > 1:
-        raise _Unfit("more than one distribution brings a kind of that name")
-    if _NAME.fullmatch(point.name) is None:
-        raise _Unfit("a kind is named by lower-case words with hyphens between, such as acme-fax")
-    try:
-        loaded = point.load()
-    except Exception as error:  # an error in third-party code stops nothing else
-        raise _Unfit(f"{point.value} raised {type(error).__name__}: {error}") from error
-    if lacking := lacks(loaded):
-        raise _Unfit(f"{point.value} is not the class of an adapter: {lacking}")
-    kind: AdapterKind = loaded
-    return kind
 
 
 def lacks(candidate: object) -> str:

@@ -27,7 +27,7 @@ from forwarder.pms.registry import Registry, check_options, registered
 from forwarder.process.clock import Clock
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.checks.card_numbers import masked
-from forwarder.reservation.outcome import Deferred, Rejected
+from forwarder.reservation.outcome import Deferred, Outcome, Rejected
 from forwarder.reservation.request import CardDetails
 
 CREDENTIAL: Final = "the-credential:is-withheld"
@@ -89,39 +89,31 @@ class _Halted:
 
 
 @dataclass(slots=True)
-class _Recorder:
-    """The `Send` of a dry run. `alone`: it ends with the first request."""
+class _Run:
+    """The requests of one run of an adapter, which nobody receives. `alone`: it ends with the first. `outcome`: of a run that sends
+    nothing, if that is certain."""
 
     adapter: Adapter
     booking: Booking
+    alone: bool = False
     requests: list[Request] = field(default_factory=list)
     assumed: list[str] = field(default_factory=list)
+    outcome: Rejected | Deferred | None = None
     ended: bool = False
-    alone: bool = False
 
     async def send(self, request: Request) -> Response:
-        if self.ended or len(self.requests) == _MAX_REQUESTS:
-            raise NoResponse(_DRY_RUN, "Nothing is sent in a dry run.")
-        destination_of(request.url)
-        self.requests.append(request)
-        answered = None if self.alone else self._stand_in(request)
+        answered: StandIn | None = None
+        if not self.ended and len(self.requests) < _MAX_REQUESTS:
+            destination_of(request.url)
+            self.requests.append(request)
+            if not self.alone and isinstance(self.adapter, RehearsingAdapter):
+                answered = self.adapter.stand_in(request, self.booking)
         if answered is None:
             self.ended = True
             raise NoResponse(_DRY_RUN, "Nothing is sent in a dry run.")
         if answered.means:
             self.assumed.append(answered.means)
         return answered.response
-
-    def _stand_in(self, request: Request) -> StandIn | None:
-        adapter = self.adapter
-        return adapter.stand_in(request, self.booking) if isinstance(adapter, RehearsingAdapter) else None
-
-
-@dataclass(frozen=True, slots=True)
-class _Run:
-    requests: Sequence[Request]
-    assumed: Sequence[str]
-    outcome: Rejected | Deferred | None
 
 
 async def rehearse(
@@ -131,10 +123,13 @@ async def rehearse(
     `BadOptions`, and nothing of what the adapter does."""
     adapter = _adapter(connection, _Halted(clock), registry or registered())
     run = await _run(adapter, booking)
-    if booking.card is None:
-        return _rehearsal(run, [_shown(request) for request in run.requests])
-    others = [await _run(adapter, replace(booking, card=card)) for card in (_OTHER_CARD, _THIRD_CARD)]
-    return _rehearsal(run, _without_card(run, others, booking.card))
+    shown = [_shown(request) for request in run.requests]
+    if booking.card is not None:
+        others = [await _run(adapter, replace(booking, card=card)) for card in (_OTHER_CARD, _THIRD_CARD)]
+        shown = _without_card(
+            shown, [[_shown(request) for request in other.requests] for other in others], booking.card
+        )
+    return Rehearsal(shown, run.assumed, run.outcome)
 
 
 class Previews:
@@ -170,15 +165,17 @@ async def requests_of(adapter: Adapter, booking: Booking) -> Sequence[Request]:
 
 
 async def _run(adapter: Adapter, booking: Booking) -> _Run:
-    recorder = _Recorder(adapter, booking)
+    run = _Run(adapter, booking)
+    outcome: Outcome
     try:
-        outcome = await adapter.create(booking, recorder.send)
+        outcome = await adapter.create(booking, run.send)
     except (NotSent, NoResponse) as failure:
         outcome = outcome_of(failure)
     except Exception as error:  # noqa: BLE001 - other people's code: a worker has it in doubt, and says no more of it either
         outcome = Deferred("adapter_failed", f"The adapter raised {type(error).__name__}.")
-    certain = outcome if isinstance(outcome, Rejected | Deferred) and not recorder.requests else None
-    return _Run(recorder.requests, recorder.assumed, certain)
+    if isinstance(outcome, Rejected | Deferred) and not run.requests:
+        run.outcome = outcome
+    return run
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,22 +205,18 @@ async def trial_run(
         for shown, request in zip(rehearsal.requests, created, strict=False)
     ]
     uncarded = replace(booking, card=None)
+    steps: dict[str, Callable[[Send], Awaitable[object]]] = {}
     if adapter.capabilities.find_by_reference:
-        tried += await _first("find", adapter, uncarded, lambda send: adapter.find(uncarded, send))
+        steps["find"] = lambda send: adapter.find(uncarded, send)
     if adapter.capabilities.cancel:
-        tried += await _first("cancel", adapter, uncarded, lambda send: adapter.cancel(uncarded, TRIED_ID, send))
+        steps["cancel"] = lambda send: adapter.cancel(uncarded, TRIED_ID, send)
+    for step, ask in steps.items():
+        run = _Run(adapter, uncarded, alone=True)
+        # Nobody answers, and adapters are other people's code: what was asked until then is shown.
+        with suppress(Exception):
+            await ask(run.send)
+        tried += [TriedRequest(step, _shown(request), _headers_of(request)) for request in run.requests]
     return rehearsal, tried
-
-
-async def _first(
-    step: str, adapter: Adapter, booking: Booking, ask: Callable[[Send], Awaitable[object]]
-) -> list[TriedRequest]:
-    recorder = _Recorder(adapter, booking, alone=True)
-    with suppress(
-        Exception
-    ):  # nobody answers, and adapters are other people's code: what was asked until then is shown
-        await ask(recorder.send)
-    return [TriedRequest(step, _shown(request), _headers_of(request)) for request in recorder.requests]
 
 
 def _headers_of(request: Request) -> list[tuple[str, str]]:
@@ -238,10 +231,6 @@ _TOLD: Final = (
     *CREDENTIAL.split(":"),
     b64encode(CREDENTIAL.encode()).decode(),
 )
-
-
-def _rehearsal(run: _Run, shown: Sequence[ShownRequest]) -> Rehearsal:
-    return Rehearsal(shown, run.assumed, run.outcome)
 
 
 def _shown(request: Request) -> ShownRequest:
@@ -266,13 +255,14 @@ def _body(content: bytes, media_type: str) -> Any:
         return content.decode("utf-8", "replace")
 
 
-def _without_card(run: _Run, others: Sequence[_Run], card: CardDetails) -> list[ShownRequest]:
-    """`run`, with all that would be another thing with another card out of sight. A run that would take another course altogether
-    shows nothing but that it was made."""
+def _without_card(
+    run: Sequence[ShownRequest], others: Sequence[Sequence[ShownRequest]], card: CardDetails
+) -> list[ShownRequest]:
+    """`run`, with everything masked that changes with the card. A run that would take another course altogether shows only that it
+    was made."""
     shown = []
-    for number, request in enumerate(run.requests):
-        mine = _shown(request)
-        theirs = [_shown(other.requests[number]) for other in others if number < len(other.requests)]
+    for number, mine in enumerate(run):
+        theirs = [other[number] for other in others if number < len(other)]
         if len(theirs) < len(others) or any(their.method != mine.method for their in theirs):
             shown.append(replace(mine, path=_HIDDEN, body=_HIDDEN))
             continue

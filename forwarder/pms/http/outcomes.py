@@ -23,6 +23,13 @@ from forwarder.reservation.reference import names_another
 _NO = {HTTPStatus.BAD_REQUEST, HTTPStatus.CONFLICT, HTTPStatus.UNPROCESSABLE_ENTITY}
 _REASONS: Final = ("detail", "message", "error_description", "reason", "title", "error")
 _NOT_HERE = {HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED, HTTPStatus.GONE}
+_NOTHING_HERE: Final = (
+    "The PMS has nothing at this address (HTTP {status}). Ask the operator whether the account's base URL is right."
+)
+_NO_REASON: Final = (
+    "The PMS refused the request without saying why (HTTP {status}). Check propertyId, roomId, the dates, the guest and the "
+    "price; if they are right, ask the operator to check the account."
+)
 _NOT_LET_IN = {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.PROXY_AUTHENTICATION_REQUIRED}
 
 
@@ -55,11 +62,8 @@ def gateway_failure(_response: Response) -> None:
 def is_ambiguous(status: int) -> bool:
     """Whether nothing follows from that status alone about a request that creates: proxies, caches and PMSs send it for requests
     that were carried out, as well as for others."""
-    return HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST or status == _TIMED_OUT or status >= _FAILED
-
-
-_TIMED_OUT: Final = HTTPStatus.REQUEST_TIMEOUT
-_FAILED: Final = HTTPStatus.INTERNAL_SERVER_ERROR
+    redirected = HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST
+    return redirected or status == HTTPStatus.REQUEST_TIMEOUT or status >= HTTPStatus.INTERNAL_SERVER_ERROR
 
 
 def _is_success(response: Response) -> bool:
@@ -89,7 +93,9 @@ def unexpected(response: Response, now: datetime) -> Deferred | InDoubt:
             detail = f"The PMS does not accept the account's credential (HTTP {status})."
             return Deferred("pms_unauthorized", detail)
         case _ if HTTPStatus.BAD_REQUEST <= status < HTTPStatus.INTERNAL_SERVER_ERROR:
-            return Deferred("pms_refused_request", _refused_without_words(status))
+            # Which may be the PMS's no to the reservation, or the answer of some other server. Nothing was made.
+            said = _NOTHING_HERE if status in _NOT_HERE else _NO_REASON
+            return Deferred("pms_refused_request", said.format(status=status))
         case _ if _is_success(response):
             return not_understood(response)
         case _:
@@ -122,7 +128,9 @@ def read_words(outcome: Outcome, reference: str) -> Outcome:
 
 
 def _unless_it_exists(outcome: Outcome, sayings: Iterable[str], reference: str, status: int | None = None) -> Outcome:
-    if not isinstance(outcome, Rejected | Deferred) or not any(_says_it_exists(said, reference) for said in sayings):
+    if not isinstance(outcome, Rejected | Deferred) or not any(
+        _IT_EXISTS.search(said) is not None and not names_another(said, reference) for said in sayings
+    ):
         return outcome
     answered = "" if status is None else f" (HTTP {status})"
     detail = f"The PMS says that it has a reservation with our reference already{answered}."
@@ -140,10 +148,6 @@ _EXISTS: Final = (
 )
 _IT_EXISTS: Final = re.compile(rf"{_REFERENCE}[^.]{{0,80}}{_EXISTS}|{_EXISTS}[^.]{{0,80}}{_REFERENCE}", re.IGNORECASE)
 _READ_BYTES: Final = 20_000
-
-
-def _says_it_exists(said: str, reference: str) -> bool:
-    return _IT_EXISTS.search(said) is not None and not names_another(said, reference)
 
 
 def _text_of(response: Response) -> str:
@@ -164,7 +168,9 @@ def _sayings(response: Response) -> Iterator[str]:
             case str():
                 yield f"{name}: {part}"
             case dict():
-                words = list(_words_in(part))
+                # The texts of the object and of the objects in it, except for references and addresses that are only repeated.
+                values = [each for one in part.values() for each in (one.values() if isinstance(one, dict) else [one])]
+                words = [text for text in values if isinstance(text, str) and not _IS_REPEATED.fullmatch(text)]
                 yield " ".join([name, *words])
                 field = " ".join(word for word in words if " " not in word)[:_NAME_LENGTH]  # such as `external_id`
                 left += [
@@ -172,13 +178,6 @@ def _sayings(response: Response) -> Iterator[str]:
                 ]
             case list():
                 left += [(name, one) for one in part]
-
-
-def _words_in(part: Mapping[str, Any]) -> Iterator[str]:
-    """The texts of an object and of the objects in it, except for references and addresses that are only repeated."""
-    for value in part.values():
-        texts = value.values() if isinstance(value, dict) else [value]
-        yield from (one for one in texts if isinstance(one, str) and not _IS_REPEATED.fullmatch(one))
 
 
 _NAME_LENGTH: Final = 100
@@ -203,13 +202,3 @@ def _reasons(body: Mapping[str, Any]) -> Iterator[str]:
     for part in parts:
         texts = [part.get(name) for name in _REASONS] if isinstance(part, dict) else [part]
         yield from (text.strip() for text in texts if isinstance(text, str) and text.strip())
-
-
-def _refused_without_words(status: int) -> str:
-    """Which may be the PMS's no to the reservation, or the answer of some other server. Nothing was made."""
-    if status in _NOT_HERE:
-        return f"The PMS has nothing at this address (HTTP {status}). Ask the operator whether the account's base URL is right."
-    return (
-        f"The PMS refused the request without saying why (HTTP {status}). Check propertyId, roomId, the dates, the guest and the "
-        "price; if they are right, ask the operator to check the account."
-    )

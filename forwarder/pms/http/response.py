@@ -14,7 +14,7 @@ import codecs
 import json
 import re
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import field
 from datetime import datetime
 from http import HTTPStatus
@@ -88,28 +88,21 @@ class Response:
         content = self.content
         if content.isascii() and b"\\ud" not in content and b"\\uD" not in content:  # as nearly always
             return content
-        text = _decoded_text(content.removeprefix(codecs.BOM_UTF8), charset_of(self.header("content-type") or ""))
-        return _ESCAPE.sub(_without_lone_surrogate, text).encode("utf-8", "replace")
+        content = content.removeprefix(codecs.BOM_UTF8)
+        try:
+            text = content.decode()  # JSON is UTF-8, whatever the header says (RFC 8259, section 8.1)
+        except UnicodeDecodeError:
+            # What cannot be is in the charset that is declared, or in UTF-16 or UTF-32 where its first bytes show that.
+            declared, detected = charset_of(self.header("content-type") or ""), json.detect_encoding(content)
+            text = content.decode(declared or detected if detected.startswith("utf-8") else detected, "replace")
+        whole = _ESCAPE.sub(lambda escape: escape[0] if escape["lone"] is None else "\ufffd", text)
+        return whole.encode("utf-8", "replace")
 
 
 _ESCAPE: Final = re.compile(
     r"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(?P<lone>u[dD][89a-fA-F][0-9a-fA-F]{2})|.)",
     re.DOTALL,
 )
-
-
-def _decoded_text(content: bytes, charset: str | None) -> str:
-    """JSON is UTF-8, whatever the header says (RFC 8259, section 8.1); what cannot be is in the charset that is declared, or in
-    UTF-16 or UTF-32 where its first bytes show that."""
-    try:
-        return content.decode()
-    except UnicodeDecodeError:
-        detected = json.detect_encoding(content)
-        return content.decode(charset or detected if detected.startswith("utf-8") else detected, "replace")
-
-
-def _without_lone_surrogate(escape: re.Match[str]) -> str:
-    return escape[0] if escape["lone"] is None else "\ufffd"
 
 
 def read_object(response: Response) -> dict[str, Any] | None:
@@ -142,33 +135,19 @@ def may_ask_for_pause(response: Response) -> bool:
 def hold_off_asked(response: Response, now: datetime) -> float:
     """Seconds until the PMS takes requests again, at most `MAX_WAIT_SECONDS`; 0.0 where it asks for no pause."""
     asked = (retry_after(response, now) or 0.0) if response.status_code in _BUSY else 0.0
-    if headers := _limit_headers(response):
-        asked = max(asked, _of_standard(headers), *(_of_pair(headers, *pair, now) for pair in _PAIRS))
-    return min(asked, MAX_WAIT_SECONDS)
-
-
-def _limit_headers(response: Response) -> dict[bytes, bytes]:
     headers: dict[bytes, bytes] = {}
     for name, text in response.headers:
         if (known := name.lower()) in _NAMES:
             headers[known] = b",".join((headers[known], text)) if known in headers else text
-    return headers
-
-
-def _of_standard(headers: Mapping[bytes, bytes]) -> float:
-    longest = 0.0
     for policy in _QUOTED.sub(b"", headers.get(_STANDARD, b"")).split(b","):
         remaining, resets_in = _REMAINING.search(policy), _RESETS_IN.search(policy)
         if remaining is not None and resets_in is not None and int(remaining[1]) == 0:
-            longest = max(longest, _sensible(float(resets_in[1])))
-    return longest
-
-
-def _of_pair(headers: Mapping[bytes, bytes], remaining: bytes, reset: bytes, now: datetime) -> float:
-    left, resets = (number(headers.get(name, b"").decode("latin-1").strip()) for name in (remaining, reset))
-    if left is None or left >= 1.0 or resets is None:
-        return 0.0
-    return _sensible(resets if resets < _FIRST_UNIX_TIME else resets - now.timestamp())
+            asked = max(asked, _sensible(float(resets_in[1])))
+    for pair in _PAIRS:
+        left, resets = (number(headers.get(name, b"").decode("latin-1").strip()) for name in pair)
+        if left is not None and left < 1.0 and resets is not None:
+            asked = max(asked, _sensible(resets if resets < _FIRST_UNIX_TIME else resets - now.timestamp()))
+    return min(asked, MAX_WAIT_SECONDS)
 
 
 def _sensible(seconds: float) -> float:

@@ -5,7 +5,7 @@ docs/guides/map-a-pms.md explains the format by examples.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property, lru_cache
 from typing import Annotated, Any, Final, Literal, Self
 
@@ -59,15 +59,6 @@ class Statement(Table):
     """Where it is found."""
     says: str | None = None
     """What the source says, or what is not known and how the mapping copes with that."""
-
-    @property
-    def is_unknown(self) -> bool:
-        return self.by == "unknown"
-
-    @property
-    def matters(self) -> bool:
-        """Whether it is about creating or finding reservations."""
-        return any(path.split(".")[0] in _MATTERS for path in self.of)
 
 
 def _unfounded(evidence: Sequence[Statement], statements: Iterable[str]) -> str:
@@ -291,12 +282,26 @@ class PmsMapping(Table):
     @property
     def statements(self) -> tuple[str, ...]:
         """The paths of everything that the mapping says about the PMS."""
-        return tuple(_statements(self))
+        paths = ["auth", *(name for name in ("limits", "errors") if getattr(self, name))]
+        paths += [f"reservation.{to_camel(name)}" for name in sorted(self.reservation.model_fields_set)]
+        for name, operation in self.operations.items():
+            for part in sorted(operation.model_fields_set | {"path"}):
+                value, below = getattr(operation, part), f"{name}.{to_camel(part)}"
+                if part in ("query", "body"):
+                    paths += [f"{below}.{theirs}" for theirs in value]
+                elif part == "guest":
+                    paths += [f"{below}.path", f"{below}.body"]
+                elif part == "errors":
+                    paths += [f"{below}.{position}" for position in range(len(value))]
+                elif part not in ("left_out", "reference_in_notes"):
+                    paths.append(below)
+        return tuple(paths)
 
     @cached_property
     def experimental(self) -> bool:
         """Whether the source of something about creating or finding reservations is unknown."""
-        return any(statement.is_unknown and statement.matters for statement in self.evidence)
+        unknown = [path for statement in self.evidence if statement.by == "unknown" for path in statement.of]
+        return any(path.split(".")[0] in _MATTERS for path in unknown)
 
     def auth_for(self, settings: Mapping[str, Any]) -> Auth:
         """The authentication of an account with these options."""
@@ -330,33 +335,9 @@ class PmsMapping(Table):
         return Limits(each, requests_per_push=self.create.requests + (self.create.guest is not None) + more)
 
 
-def _statements(mapping: PmsMapping) -> Iterator[str]:
-    yield "auth"
-    if mapping.limits:
-        yield "limits"
-    if mapping.errors:
-        yield "errors"
-    for name in sorted(mapping.reservation.model_fields_set):
-        yield f"reservation.{to_camel(name)}"
-    for name, operation in mapping.operations.items():
-        for part in sorted(operation.model_fields_set | {"path"}):
-            value = getattr(operation, part)
-            below = f"{name}.{to_camel(part)}"
-            if part in ("query", "body"):
-                yield from (f"{below}.{theirs}" for theirs in value)
-            elif part == "guest":
-                yield from (f"{below}.{one}" for one in ("path", "body"))
-            elif part == "errors":
-                yield from (f"{below}.{position}" for position in range(len(value)))
-            elif part not in ("left_out", "reference_in_notes"):
-                yield below
-
-
 def _from_text(given: Any) -> Any:
-    if not isinstance(given, str):
-        return given
     try:
-        return _loaded(given)
+        return _loaded(given) if isinstance(given, str) else given
     except DocumentFault as fault:
         raise nonsense("; ".join(fault.faults)) from fault
 

@@ -55,17 +55,12 @@ class Table(NoOptions):
 
 def _date_format(form: str) -> str:
     try:
-        whole = date.fromisoformat(_reread(form)) == _SAMPLE
+        whole = datetime.strptime(_SAMPLE.strftime(form), form).date() == _SAMPLE  # noqa: DTZ007 - a day, not a moment
     except ValueError:
         whole = False
     if not whole:
         raise nonsense("a date format has day, month and year, as in %d/%m/%Y or %Y-%m-%d")
     return form
-
-
-def _reread(form: str) -> str:
-    """The sample, written by `form` and read back, in ISO 8601."""
-    return datetime.strptime(_SAMPLE.strftime(form), form).date().isoformat()  # noqa: DTZ007 - a day, not a moment
 
 
 def _from_name(given: Any) -> Any:

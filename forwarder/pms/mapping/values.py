@@ -230,7 +230,7 @@ def field_value(booking: Booking, name: str, pms_id: str | None = None) -> Any:
             first, last, _ = first_and_last(booking)
             value = first if part == "first" else last
         case ["guests", "total"]:
-            value = _all_guests(booking)
+            value = _all_guests(booking.fields)
         case ["guests", "adults"]:
             value = headcount(booking, infants_are_children=False).adults
         case ["guests", "children"]:
@@ -240,21 +240,15 @@ def field_value(booking: Booking, name: str, pms_id: str | None = None) -> Any:
         case ["guest", part]:
             value = booking.guest.get(part)
         case ["card", part]:
-            value = _of_the_card(booking.card).get(part)
+            value = None if booking.card is None else booking.card.model_dump(by_alias=True).get(part)
         case _:
             value = pms_id if name == PMS_ID else booking.fields.get(name)
     return None if value == "" else value
 
 
-def _all_guests(booking: Booking) -> int | None:
-    fields = booking.fields
-    if fields.get("numberOfGuests") is not None:
-        return int(fields["numberOfGuests"])
-    return sum(fields.get(name) or 0 for name in _GUESTS) or None
-
-
-def _of_the_card(card: CardDetails | None) -> Mapping[str, Any]:
-    return {} if card is None else card.model_dump(by_alias=True)
+def _all_guests(fields: Mapping[str, Any]) -> int | None:
+    given = fields.get("numberOfGuests")
+    return given if given is not None else sum(fields.get(name) or 0 for name in _GUESTS) or None
 
 
 def moved(value: Any, days: int) -> str:
@@ -269,7 +263,11 @@ def written(booking: Booking, name: str, value: Any, form: Written | None, date_
         return date.fromisoformat(str(value)).strftime(date_format), True
     match form:
         case "id":
-            return _id(name, value), True
+            text = str(value)
+            identifier = int(text) if text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS else 0
+            if not identifier:
+                raise DoesNotFit(name, "a whole number above 0")
+            return identifier, True
         case None:
             return (json_number(value) if isinstance(value, Decimal) else value), True
         case "text":
@@ -291,14 +289,6 @@ def written(booking: Booking, name: str, value: Any, form: Written | None, date_
             if form == "integer" and number != number.to_integral_value():
                 raise DoesNotFit(name, "a whole number")
             return json_number(number), True
-
-
-def _id(name: str, value: Any) -> int:
-    text = str(value)
-    number = int(text) if text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS else 0
-    if not number:
-        raise DoesNotFit(name, "a whole number above 0")
-    return number
 
 
 def _minor_units(booking: Booking, name: str, value: Any) -> int:
