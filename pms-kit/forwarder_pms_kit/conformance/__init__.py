@@ -26,87 +26,28 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Final
 
 from forwarder.pms.adapter import AdapterKind
-from forwarder_pms_kit.conformance.behaviour import (
-    can_be_cancelled,
-    keeps_its_time,
-    leaves_nothing_open,
-    minds_the_pace,
-    stops_when_told,
-    takes_no_answer_of_another,
+from forwarder_pms_kit.conformance import (
+    behaviour,
+    capabilities,
+    confidentiality,
+    doubt,
+    fields,
+    not_done,
 )
-from forwarder_pms_kit.conformance.capabilities import (
-    cancels,
-    creates_batches,
-    creates_idempotently,
-    describes_its_options,
-    finds_by_reference,
-    keeps_amounts_exact,
-    makes_many_at_once,
-    makes_reservations,
-    opens_nothing_by_itself,
-)
-from forwarder_pms_kit.conformance.check import Check, Result, check, result_of
-from forwarder_pms_kit.conformance.confidentiality import hides_cards, hides_the_credential
+from forwarder_pms_kit.conformance.check import Check, Result, result_of
 from forwarder_pms_kit.conformance.course import HABIT_CHECKS
-from forwarder_pms_kit.conformance.doubt import (
-    cancels_truly,
-    doubts_what_it_cannot_know,
-    doubts_what_may_be_made,
-    looks_up_truly,
-)
-from forwarder_pms_kit.conformance.fields import sends_what_it_declares
-from forwarder_pms_kit.conformance.not_done import (
-    follows_no_redirect,
-    puts_off_what_was_not_done,
-    refuses_by_its_codes,
-    refuses_taken_nights,
-    survives_wrong_settings,
-    tells_nothing_of_the_guest,
-)
 from forwarder_pms_kit.conformance.site import CARD, Site
 from forwarder_pms_kit.conformance.trial import NotApplicable, trial
 
 __all__ = ["CARD", "CHECKS", "Check", "NotApplicable", "Result", "Site", "averify", "examine", "verify"]
 
+_MODULES: Final = (fields, capabilities, not_done, doubt, behaviour, confidentiality)
+
 CHECKS: Final[Sequence[Check]] = (
-    tuple(
-        map(
-            check,
-            (
-                describes_its_options,
-                sends_what_it_declares,
-                opens_nothing_by_itself,
-                makes_reservations,
-                makes_many_at_once,
-                creates_idempotently,
-                creates_batches,
-                finds_by_reference,
-                cancels,
-                refuses_taken_nights,
-                refuses_by_its_codes,
-                tells_nothing_of_the_guest,
-                doubts_what_may_be_made,
-                doubts_what_it_cannot_know,
-                looks_up_truly,
-                cancels_truly,
-                puts_off_what_was_not_done,
-                follows_no_redirect,
-                survives_wrong_settings,
-                keeps_its_time,
-                can_be_cancelled,
-                stops_when_told,
-                takes_no_answer_of_another,
-                leaves_nothing_open,
-                minds_the_pace,
-                keeps_amounts_exact,
-                hides_cards,
-                hides_the_credential,
-            ),
-        )
-    )
-    + HABIT_CHECKS
+    *(one for module in _MODULES for one in vars(module).values() if isinstance(one, Check)),
+    *HABIT_CHECKS,
 )
-"""Every check, the plainest first."""
+"""Every check."""
 
 
 async def examine(

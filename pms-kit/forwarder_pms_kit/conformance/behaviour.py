@@ -10,7 +10,7 @@ from typing import Any, Final
 from forwarder.pms.adapter import limits_of
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import Cancelled, Confirmed, Deferred
-from forwarder_pms_kit.conformance.check import Findings
+from forwarder_pms_kit.conformance.check import Findings, check
 from forwarder_pms_kit.conformance.faults import (
     LOST,
     SLOW,
@@ -34,6 +34,7 @@ _LATER: Final = (0.0, 0.004, 0.02)
 """After how many seconds a second answer comes."""
 
 
+@check
 async def keeps_its_time(trial: Trial) -> Findings:
     """A PMS that hangs, or answers in drips, holds a push for its time-out and no longer: then a create is in doubt, a look-up
     and a cancellation are put off."""
@@ -71,6 +72,7 @@ def _late(began: float) -> str | None:
     return f"it took {took:.1f} s of {SHORT_SECONDS} s" if took > SHORT_SECONDS + GRACE_SECONDS else None
 
 
+@check
 async def can_be_cancelled(trial: Trial) -> Findings:
     """A push that is cancelled in the middle of any exchange ends at once with `CancelledError`, leaves no task behind, and the
     same account continues; the cancelled reservation is made once in the end."""
@@ -112,6 +114,7 @@ async def _met_or_done(met: asyncio.Event, push: asyncio.Task[Any]) -> None:
     waiting.cancel()
 
 
+@check
 async def takes_no_answer_of_another(trial: Trial) -> Findings:
     """A PMS that answers each request a second time, a little later, or whose answers are off by one, makes no reservation look
     like another. Nor does one that answers with what it said of another, or with another's reference, where it names ours."""
@@ -164,6 +167,7 @@ def _always(response: PmsResponse) -> Instead:
     return Instead(lambda _: response)
 
 
+@check
 async def leaves_nothing_open(trial: Trial) -> Findings:
     """Connections are used again, where answers name our reference, and given back, whatever became of the exchanges on them; soon
     after the directory was closed none is open."""
@@ -185,6 +189,7 @@ async def leaves_nothing_open(trial: Trial) -> Findings:
             yield f"{left} of {proxy.connections} connections are open after the directory was closed"
 
 
+@check
 async def minds_the_pace(trial: Trial) -> Findings:
     """Every request goes out through `send`, so that it is counted against the account's budget; and a push of an account without
     options makes as many as `limits` say."""
@@ -202,6 +207,7 @@ async def minds_the_pace(trial: Trial) -> Findings:
         yield f"a push made {pace.requests} requests, where requests_per_push is {limits.requests_per_push}"
 
 
+@check
 async def stops_when_told(trial: Trial) -> Findings:
     """A push that loses its right to send sends nothing more, whichever request was next: what is not made by then is put off, and
     what is made is not."""

@@ -14,7 +14,7 @@ from forwarder.pms.registry import check_options, lacks
 from forwarder.pms.responses.record import record_fields
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import Absent, Cancelled, Confirmed, Deferred, InDoubt, Outcome, Rejected
-from forwarder_pms_kit.conformance.check import Findings
+from forwarder_pms_kit.conformance.check import Findings, check
 from forwarder_pms_kit.conformance.site import rival_of
 from forwarder_pms_kit.conformance.trial import NotApplicable, Trial, looks_alike
 
@@ -23,6 +23,7 @@ _AT_ONCE_ELSEWHERE = 3  # where the PMS is somebody's, and limits requests
 _OF_ONE = 4
 
 
+@check
 async def makes_reservations(trial: Trial) -> Findings:
     """A reservation is made once, with the PMS's id, and with a record whose fields are those of the service."""
     booking, confirmed = await trial.made()
@@ -39,6 +40,7 @@ async def makes_reservations(trial: Trial) -> Findings:
         yield f"the record is not JSON: {error}"
 
 
+@check
 async def makes_many_at_once(trial: Trial) -> Findings:
     """Pushes of different reservations may be under way at once, and each is its own."""
     count = _AT_ONCE if not trial.site.seconds_between else _AT_ONCE_ELSEWHERE
@@ -52,6 +54,7 @@ async def makes_many_at_once(trial: Trial) -> Findings:
         yield f"{count} reservations were given {len(ids)} ids"
 
 
+@check
 async def creates_idempotently(trial: Trial) -> Findings:
     """Where `idempotent_create` is declared, one reference makes one reservation: again, from elsewhere, and at once."""
     if not trial.can.idempotent_create:
@@ -72,6 +75,7 @@ async def creates_idempotently(trial: Trial) -> Findings:
         yield f"one booking asked for {_OF_ONE} times at once is held {await trial.held(at_once)} times"
 
 
+@check
 async def finds_by_reference(trial: Trial) -> Findings:
     """Where `find_by_reference` is declared, what is there is found under its id, and what is not there is Absent; by stay, what is
     there is said to look alike, and never confirmed."""
@@ -100,6 +104,7 @@ async def finds_by_reference(trial: Trial) -> Findings:
         yield "looking for a reservation changed it"
 
 
+@check
 async def cancels(trial: Trial) -> Findings:
     """Where `cancel` is declared, a reservation is cancelled, again and again, is found no more, and its nights are free."""
     if not trial.can.cancel:
@@ -117,6 +122,7 @@ async def cancels(trial: Trial) -> Findings:
         yield f"the nights of what was cancelled are not free: {again}"
 
 
+@check
 async def creates_batches(trial: Trial) -> Findings:
     """Where `max_per_create` is more than 1, each of a batch has its own outcome, in the order in which they were asked for."""
     if trial.can.max_per_create == 1:
@@ -156,6 +162,7 @@ _MOMENT_SECONDS: Final = 0.05
 _SECRET: Final = "a-secret-in-the-wrong-place"  # noqa: S105 - a planted one
 
 
+@check
 async def describes_its_options(trial: Trial) -> Findings:
     """Each option has a description and a name in camel case; one that is unknown is refused by name, and never quoted."""
     if lacking := lacks(trial.adapter):
@@ -177,6 +184,7 @@ async def describes_its_options(trial: Trial) -> Findings:
         yield "an option that it does not have is not refused: extend NoOptions, which forbids them"
 
 
+@check
 async def opens_nothing_by_itself(trial: Trial) -> Findings:
     """Connecting asks the PMS nothing: an account costs nothing until a reservation comes for it."""
     trial.proxy.begin()
@@ -197,6 +205,7 @@ _NOISE: Final = re.compile(r"\d+\.\d{6,}")
 _HUNDREDTHS: Final = 100
 
 
+@check
 async def keeps_amounts_exact(trial: Trial) -> Findings:
     """Amounts are decimal: what a PMS is told, and what a record says, is exactly what was asked for."""
     if not isinstance(trial.fields.fates.get("totalPrice"), SentAs):

@@ -13,7 +13,7 @@ from pydantic_core import from_json, to_json
 from structlog.testing import capture_logs
 
 from forwarder.reservation.outcome import Confirmed
-from forwarder_pms_kit.conformance.check import Findings
+from forwarder_pms_kit.conformance.check import Findings, check
 from forwarder_pms_kit.conformance.faults import LOST, PUT_OFF, UNREADABLE, after, before, of_body, say
 from forwarder_pms_kit.conformance.site import CARD
 from forwarder_pms_kit.conformance.trial import Trial
@@ -39,6 +39,7 @@ class CapturedOutput:
             self.lines.extend(traceback.format_exception(thing))
 
 
+@check
 async def hides_cards(trial: Trial) -> Findings:
     """No digit group of a card, and no security code, is in a log line, a printed line, an error, an outcome or a `repr`: not
     even where the PMS repeats the card in what it answers."""
@@ -83,6 +84,7 @@ async def _repeated_by_the_pms(trial: Trial, spelling: str, at: int) -> object:
     return made, await trial.disrupted(disruption, None, lambda: trial.find(booking))
 
 
+@check
 async def hides_the_credential(trial: Trial) -> Findings:
     """The account's credential is in no log line, printed line, error, outcome or `repr`."""
     secrets = [part for part in re.split(r"[:\s]", trial.site.credential) if len(part) >= _MIN_SECRET_LENGTH]

@@ -7,7 +7,7 @@ from typing import Final
 
 from forwarder.pms.port import LOOKS_ALIKE
 from forwarder.reservation.outcome import Absent, Cancelled, Confirmed, Deferred, InDoubt, LookupOutcome, Outcome
-from forwarder_pms_kit.conformance.check import Findings
+from forwarder_pms_kit.conformance.check import Findings, check
 from forwarder_pms_kit.conformance.faults import LOST, NOT_THERE, UNREADABLE, Disruption, after, before
 from forwarder_pms_kit.conformance.trial import Creation, NotApplicable, Trial, created_under, exchanges
 
@@ -15,6 +15,7 @@ WAITS: Final = frozenset({"pms_still_working", LOOKS_ALIKE})
 """A hold that ends by itself, say; and what an operator looks at."""
 
 
+@check
 async def doubts_what_may_be_made(trial: Trial) -> Findings:
     """Where the response to a create was lost or cannot be read, and the reservation was made, it is InDoubt: never put off, and
     never refused. It is then found, or made again by its key, as one reservation."""
@@ -47,6 +48,7 @@ async def _unsettled(trial: Trial, creation: Creation) -> str | None:
     return None if held in (0, 1, None) else f"{creation.where}: in doubt, and asked again it is held {held} times"
 
 
+@check
 async def doubts_what_it_cannot_know(trial: Trial) -> Findings:
     """The same where the reservation was not made: once the PMS may have had the request that makes it, only the PMS can say
     so. Before that request, it may be put off; it is never refused."""
@@ -58,6 +60,7 @@ async def doubts_what_it_cannot_know(trial: Trial) -> Findings:
                 yield wrong
 
 
+@check
 async def looks_up_truly(trial: Trial) -> Findings:
     """A look-up that did not bring the whole truth is put off: it never says that a reservation is absent which is there."""
     if not trial.can.find_by_reference:
@@ -71,6 +74,7 @@ async def looks_up_truly(trial: Trial) -> Findings:
             yield f"{disruption}: it said {_told(outcome)} of a reservation that is there"
 
 
+@check
 async def cancels_truly(trial: Trial) -> Findings:
     """Cancelled is said only of what the PMS surely holds no longer; whatever else happens, cancelling is put off."""
     if not trial.can.cancel:

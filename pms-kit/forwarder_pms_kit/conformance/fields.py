@@ -21,7 +21,7 @@ from forwarder.pms.rehearsal import CREDENTIAL, WITHHELD, requests_of
 from forwarder.process.clock import SystemClock
 from forwarder.reservation.booking import Booking, booking_of
 from forwarder.reservation.request import CardDetails
-from forwarder_pms_kit.conformance.check import Findings
+from forwarder_pms_kit.conformance.check import Findings, check
 from forwarder_pms_kit.conformance.trial import Trial
 
 _CARD: Final = "cardDetails."
@@ -120,6 +120,7 @@ _MARKERS: Final[Mapping[str, Sequence[_Marker]]] = {
 }
 
 
+@check
 async def sends_what_it_declares(trial: Trial) -> Findings:
     """Of each field of a request becomes what the adapter's table says: sent under the PMS's names, put into the notes in plain
     words, or neither."""

@@ -11,7 +11,7 @@ from pydantic_core import to_json
 from forwarder.pms.responses.refusals import REFUSALS
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import Confirmed, Deferred, InDoubt, Outcome, Rejected
-from forwarder_pms_kit.conformance.check import Findings
+from forwarder_pms_kit.conformance.check import Findings, check
 from forwarder_pms_kit.conformance.faults import (
     ASKED_SECONDS,
     NOT_LET_IN,
@@ -36,6 +36,7 @@ _AT_LEAST: Final = ASKED_SECONDS - 1  # a moment may pass until it is heard
 _STATUSES: Final = (400, 402, 409, 422)
 
 
+@check
 async def puts_off_what_was_not_done(trial: Trial) -> Findings:
     """A PMS that throttles (429) and says for how long is asked again then, not before; an account that is not
     let in (401, 403), or asks at a wrong address (404), loses nothing."""
@@ -59,6 +60,7 @@ def _waits(outcome: Outcome | Misbehaved) -> bool:
     return isinstance(outcome, Deferred) and (outcome.retry_after_seconds or 0) >= _AT_LEAST
 
 
+@check
 async def follows_no_redirect(trial: Trial) -> Findings:
     """A redirect is never followed: nobody knows what is there, and the card and the credential would go there too."""
     normal = await trial.normal_push()
@@ -76,6 +78,7 @@ async def follows_no_redirect(trial: Trial) -> Findings:
         yield f"redirects were followed {trial.proxy.trapped} times"
 
 
+@check
 async def survives_wrong_settings(trial: Trial) -> Findings:
     """With an address at which no PMS is, or a credential that no header can carry, everything is put off, and nothing raised."""
     with closing(socket.socket()) as nobody:
@@ -101,6 +104,7 @@ async def _asked_with(
         return fault
 
 
+@check
 async def refuses_taken_nights(trial: Trial) -> Findings:
     """Nights that are taken are the PMS's own no, as `room_unavailable`, and nothing is booked."""
     if not trial.site.refuses_taken_nights:
@@ -115,6 +119,7 @@ async def refuses_taken_nights(trial: Trial) -> Findings:
         yield "nights that are taken were booked twice"
 
 
+@check
 async def refuses_by_its_codes(trial: Trial) -> Findings:
     """Each no that the PMS is known to say has its own code, among those that all adapters share."""
     if not trial.site.refusals:
@@ -127,6 +132,7 @@ async def refuses_by_its_codes(trial: Trial) -> Findings:
             yield f"what is refused as {code}: {wrong}"
 
 
+@check
 async def tells_nothing_of_the_guest(trial: Trial) -> Findings:
     """What a PMS says when it refuses is passed on without what it repeats of the guest."""
     normal = await trial.normal_push()
