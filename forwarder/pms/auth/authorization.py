@@ -34,8 +34,7 @@ class Authorization:
     """One account's. Nothing of what was asked with a refused token was done by the PMS, so that it is safe to ask again.
 
     `min_seconds`: for how long a token is not replaced, even if the PMS refuses it: where it gives out few a day, and means
-    something
-    else by the same status.
+    something else by the same status.
     """
 
     def __init__(
@@ -58,24 +57,18 @@ class Authorization:
     async def send(self, build: Callable[[str], Request], send: Send) -> Response:
         """The response to the request that `build` makes for an access token. Raises what `send` raises, and `NotSent` where no
         token can be had."""
-        grant = await self._usable(send)
-        response = await send(build(grant.access_token))
-        if not self._ended(response) or self._is_fresh(grant):
-            return response
-        renewed = await self._renewed(grant, send)
-        return await send(build(renewed.access_token))
-
-    async def _usable(self, send: Send) -> Grant:
         try:
             grant = await self._grants.current(self._account_id)
         except GrantsUnavailable as error:
             raise _grants_unavailable(error) from error
         if grant is None or (grant.expires_at is not None and grant.expires_at <= self._clock.now() + MARGIN):
-            return await self._renewed(grant, send)
-        return grant
-
-    def _is_fresh(self, grant: Grant) -> bool:
-        return grant.granted_at is not None and self._clock.now() < grant.granted_at + self._min_life
+            grant = await self._renewed(grant, send)
+        response = await send(build(grant.access_token))
+        fresh = grant.granted_at is not None and self._clock.now() < grant.granted_at + self._min_life
+        if fresh or not self._ended(response):
+            return response
+        renewed = await self._renewed(grant, send)
+        return await send(build(renewed.access_token))
 
     async def _renewed(self, used: Grant | None, send: Send) -> Grant:
         async def ask(latest: Grant | None) -> Grant:

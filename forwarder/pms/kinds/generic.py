@@ -51,6 +51,7 @@ from forwarder.pms.sdk import (
     json_number,
     json_text,
     not_understood,
+    objects,
     path_segment,
     read_object,
     record_fields,
@@ -145,24 +146,25 @@ class GenericAdapter:
     async def _not_made(self, response: Response, booking: Booking, send: Send) -> Outcome:
         """A 400 or 404, which any server on the way may send, is the PMS's refusal only with one of our codes."""
         problem = read_object(response) or {}
-        code, status = _code(problem), response.status_code
+        code, status = problem.get("code"), response.status_code
+        code = code if isinstance(code, str) else ""
         if code == STILL_WORKING:
             return InDoubt("pms_still_working", "The PMS is still at an earlier push of this reservation.")
         if code == KEY_REUSED:
-            return await self._created_with_other_body(booking, send)
-        if code == NOTHING_DONE and status == HTTPStatus.SERVICE_UNAVAILABLE and _is_problem(response):
+            # An earlier push, serialized by another version of the forwarder, arrived.
+            found = await self.find(booking, send)
+            if isinstance(found, Confirmed):
+                return found
+            detail = "The PMS had this reservation before, in other words, and does not show it."
+            return InDoubt("pms_knows_key", detail)
+        media_type = (response.header("content-type") or "").partition(";")[0].strip().lower()
+        is_problem = media_type == "application/problem+json"
+        if code == NOTHING_DONE and status == HTTPStatus.SERVICE_UNAVAILABLE and is_problem:
             detail = "The PMS is out of service, and says that it did nothing (HTTP 503)."
             return Deferred("pms_unavailable", detail, retry_after(response, self._clock.now()))
         if status in _REFUSING or (status in _PERHAPS_REFUSING and code in REFUSALS):
             return refusal(booking, code, _words(problem))
         return unexpected(response, self._clock.now())
-
-    async def _created_with_other_body(self, booking: Booking, send: Send) -> Outcome:
-        """The key is known with another body: an earlier push, serialized by another version of the forwarder, arrived."""
-        found = await self.find(booking, send)
-        if isinstance(found, Confirmed):
-            return found
-        return InDoubt("pms_knows_key", "The PMS had this reservation before, in other words, and does not show it.")
 
 
 def _body(booking: Booking) -> bytes:
@@ -177,13 +179,9 @@ def _body(booking: Booking) -> bytes:
 
 def _is_cancelled(status: int, body: Mapping[str, Any]) -> bool:
     """A 200 without the status, or a bare 404, may come from any server and proves nothing."""
-    match status:
-        case HTTPStatus.NO_CONTENT:
-            return True
-        case HTTPStatus.OK:
-            return _status(body) in _CANCELLED
-        case _:
-            return status in _NO_LONGER_THERE and body.get("code") == NOT_THERE
+    if status == HTTPStatus.OK:
+        return _status(body) in _CANCELLED
+    return status == HTTPStatus.NO_CONTENT or (status in _NO_LONGER_THERE and body.get("code") == NOT_THERE)
 
 
 def _made(response: Response, booking: Booking) -> Outcome:
@@ -205,7 +203,7 @@ def _found(response: Response, booking: Booking) -> LookupOutcome:
     items = (read_object(response) or {}).get("data")
     if items == []:
         return Absent()
-    ours = [item for item in items if _is_ours(item, booking)] if isinstance(items, list) else []
+    ours = [item for item in objects(items) if is_reference(item.get("reference"), booking.reference)]
     held = [each for item in ours if _status(item) == "CONFIRMED" and (each := _confirmed(item, booking)) is not None]
     if held:
         others = {each.pms_reservation_id for each in held} - {held[0].pms_reservation_id}
@@ -214,10 +212,6 @@ def _found(response: Response, booking: Booking) -> LookupOutcome:
     if statuses & _CANCELLED:
         return Deferred(CANCELLED_IN_PMS, "The PMS made the reservation, and it was cancelled there since.")
     return Absent() if statuses and statuses <= _NO else harmless(not_understood(response))
-
-
-def _is_ours(item: object, booking: Booking) -> bool:
-    return isinstance(item, dict) and is_reference(item.get("reference"), booking.reference)
 
 
 def _confirmed(body: Mapping[str, Any], booking: Booking) -> Confirmed | None:
@@ -235,15 +229,6 @@ def _status(body: Mapping[str, Any]) -> str:
     if status is None:
         return "CONFIRMED"
     return status.upper() if isinstance(status, str) else ""
-
-
-def _is_problem(response: Response) -> bool:
-    return (response.header("content-type") or "").partition(";")[0].strip().lower() == "application/problem+json"
-
-
-def _code(problem: Mapping[str, Any]) -> str:
-    code = problem.get("code")
-    return code if isinstance(code, str) else ""
 
 
 def _words(problem: Mapping[str, Any]) -> str:

@@ -148,19 +148,67 @@ class Credentials:
         self._auth = auth
         self._credential = connection.credential
         self._clock = clock
-        self._tokens: _Tokens | None = None
+        self._ended = ended
         oauth = auth.oauth
-        client = None if oauth is None else _client_of(oauth, connection.credential)
-        if oauth is not None and (client is not None or oauth.grant == "header"):
-            self._tokens = _Tokens(oauth, auth.name, client, connection, clock, ended, token_url)
+        self._client = None if oauth is None else _client_of(oauth, connection.credential)
+        self._authorization: Authorization | None = None
+        if oauth is not None and (self._client is not None or oauth.grant == "header"):
+            base = connection.base_url.rstrip("/")
+            self._url = token_url or oauth.token_url.replace("{base}", base).replace("{host}", _origin(base))
+            self._authorization = Authorization(
+                connection.account_id,
+                connection.grants,
+                clock,
+                self._ask,
+                ended=ended,
+                min_seconds=oauth.min_seconds,
+            )
 
     async def send(self, request: Request, send: Send) -> Response:
         """The response to `request`, authenticated. Raises what `send` raises, and `NotSent` for an unusable credential."""
-        if self._tokens is not None:
-            return await self._tokens.send(request, send)
-        if self._auth.signature is not None:
-            return await send(_signed(request, self._auth.signature, self._credential, self._clock.now()))
-        return await send(_with_headers(request, _header(self._auth, self._credential)))
+        auth = self._auth
+        if auth.oauth is not None and self._authorization is not None:
+            response = await self._authorization.send(lambda token: _with_headers(request, self._shown(token)), send)
+            if auth.oauth.ended.when and self._ended(response):  # one of `errors` might take it for a refusal
+                raise NotSent("pms_unauthorized", "The PMS takes the account's access token no more.")
+            return response
+        if auth.signature is not None:
+            return await send(_signed(request, auth.signature, self._credential, self._clock.now()))
+        return await send(_with_headers(request, _header(auth, self._credential)))
+
+    def _shown(self, token: str) -> Headers:
+        name = self._auth.name
+        return bearer(token) if name is None else credential_header(name.encode(), token)
+
+    async def _ask(self, latest: Grant | None, send: Send) -> Grant:
+        """What the authorization server grants after `latest`."""
+        oauth, client = self._auth.oauth, self._client
+        assert oauth is not None  # noqa: S101 - for the type: nothing else has an authorization
+        refresh_token: str | None = None
+        if client is None:
+            shown = credential_header((oauth.header or "").encode(), self._credential)
+            request = Request("GET", self._url, (*shown, _ACCEPT))
+        else:
+            if oauth.grant == "refresh_token":
+                refresh_token = (latest.refresh_token if latest is not None else None) or client.refresh_token
+            asked = {
+                "grant_type": oauth.grant,
+                "client_id": client.client_id,
+                "client_secret": client.client_secret,
+                "scope": oauth.scope,
+                "refresh_token": refresh_token,
+            }
+            form = {name: text for name, text in asked.items() if text is not None}
+            content = urlencode(form).encode("ascii") if oauth.encoding == "form" else to_json(form)
+            headers = (_ACCEPT, (b"Content-Type", _MEDIA_TYPES[oauth.encoding]))
+            request = Request("POST", self._url, headers, content)
+        response = await send(request)
+        if response.status_code not in (HTTPStatus.OK, HTTPStatus.CREATED):
+            raise no_token(response, self._clock.now())
+        grant = granted(response, refresh_token, self._clock.now())
+        if oauth.usable_after_seconds:
+            await self._clock.sleep(oauth.usable_after_seconds)
+        return grant
 
 
 def _with_headers(request: Request, headers: Headers) -> Request:
@@ -240,68 +288,3 @@ def _origin(base: str) -> str:
     except ValueError:
         return base
     return f"{parts.scheme}://{parts.netloc}"
-
-
-class _Tokens:
-    def __init__(
-        self,
-        oauth: OAuth,
-        header: HeaderName | None,
-        client: _Client | None,
-        connection: AccountConnection,
-        clock: Clock,
-        ended: Ended,
-        token_url: str | None,
-    ) -> None:
-        self._oauth = oauth
-        self._name = header
-        self._client = client
-        self._credential = connection.credential
-        self._clock = clock
-        self._ended = ended
-        base = connection.base_url.rstrip("/")
-        self._url = token_url or oauth.token_url.replace("{base}", base).replace("{host}", _origin(base))
-        self._authorization = Authorization(
-            connection.account_id,
-            connection.grants,
-            clock,
-            self._ask,
-            ended=ended,
-            min_seconds=oauth.min_seconds,
-        )
-
-    async def send(self, request: Request, send: Send) -> Response:
-        response = await self._authorization.send(lambda token: _with_headers(request, self._shown(token)), send)
-        if self._oauth.ended.when and self._ended(response):  # one of `errors` might take it for a refusal
-            raise NotSent("pms_unauthorized", "The PMS takes the account's access token no more.")
-        return response
-
-    def _shown(self, token: str) -> Headers:
-        return bearer(token) if self._name is None else credential_header(self._name.encode(), token)
-
-    async def _ask(self, latest: Grant | None, send: Send) -> Grant:
-        oauth, client = self._oauth, self._client
-        if client is None:
-            shown = credential_header((oauth.header or "").encode(), self._credential)
-            return await self._given(Request("GET", self._url, (*shown, _ACCEPT)), None, send)
-        asked = {
-            "grant_type": oauth.grant,
-            "client_id": client.client_id,
-            "client_secret": client.client_secret,
-            "scope": oauth.scope,
-        }
-        if oauth.grant == "refresh_token":
-            asked["refresh_token"] = (latest.refresh_token if latest is not None else None) or client.refresh_token
-        form = {name: text for name, text in asked.items() if text is not None}
-        content = urlencode(form).encode("ascii") if oauth.encoding == "form" else to_json(form)
-        headers = (_ACCEPT, (b"Content-Type", _MEDIA_TYPES[oauth.encoding]))
-        return await self._given(Request("POST", self._url, headers, content), form.get("refresh_token"), send)
-
-    async def _given(self, request: Request, refresh_token: str | None, send: Send) -> Grant:
-        response = await send(request)
-        if response.status_code not in (HTTPStatus.OK, HTTPStatus.CREATED):
-            raise no_token(response, self._clock.now())
-        grant = granted(response, refresh_token, self._clock.now())
-        if self._oauth.usable_after_seconds:
-            await self._clock.sleep(self._oauth.usable_after_seconds)
-        return grant
