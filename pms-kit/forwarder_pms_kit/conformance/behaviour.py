@@ -2,9 +2,9 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from functools import partial
-from itertools import chain, count
+from itertools import chain
 from typing import Any, Final
 
 from forwarder.pms.adapter import limits_of
@@ -47,11 +47,6 @@ async def keeps_its_time(trial: Trial) -> Findings:
                 continue
             if wrong := _late(began) or creation.unlike(*expected):
                 yield f"{creation.where}: {wrong}"
-    async for finding in _readings_in_time(trial):
-        yield finding
-
-
-async def _readings_in_time(trial: Trial) -> Findings:
     booking, made = await trial.made()
     asked: dict[str, Callable[[], Awaitable[Any]]] = {}
     if trial.can.find_by_reference:
@@ -88,7 +83,9 @@ async def _cancelled(trial: Trial, disruption: Disruption, at: int) -> Findings:
     trial.will_ask(booking)
     trial.proxy.begin(disruption, at)
     push = asyncio.create_task(trial.pms.create(booking))
-    await _met_or_done(trial.proxy.met, push)
+    met = asyncio.create_task(trial.proxy.met.wait())
+    await asyncio.wait([push, met], return_when=asyncio.FIRST_COMPLETED, timeout=_SETTLING_SECONDS)
+    met.cancel()
     if push.done():
         yield f"it had ended already, with {push.exception() or push.result()}"
         return
@@ -108,12 +105,6 @@ async def _cancelled(trial: Trial, disruption: Disruption, at: int) -> Findings:
         yield "it is held more than once"
 
 
-async def _met_or_done(met: asyncio.Event, push: asyncio.Task[Any]) -> None:
-    waiting = asyncio.create_task(met.wait())
-    await asyncio.wait([push, waiting], return_when=asyncio.FIRST_COMPLETED, timeout=_SETTLING_SECONDS)
-    waiting.cancel()
-
-
 @check
 async def takes_no_answer_of_another(trial: Trial) -> Findings:
     """A PMS that answers each request a second time, a little later, or whose answers are off by one, makes no reservation look
@@ -122,7 +113,7 @@ async def takes_no_answer_of_another(trial: Trial) -> Findings:
     said = [each.response for each in trial.proxy.exchanges if each.response is not None]
     if first.named:
         for at, response in enumerate(said, start=1):
-            others = Disruption("another's answer", _always(response), delivered=True)
+            others = Disruption("another's answer", _instead(response), delivered=True)
             outcome = await trial.disrupted(others, at, partial(trial.create, trial.site.booking()))
             if isinstance(outcome, Confirmed) and outcome.pms_reservation_id == first.pms_reservation_id:
                 yield f"it was confirmed with another's answer in exchange {at}"
@@ -163,7 +154,7 @@ def _named_otherwise(reference: bytes, body: bytes) -> bytes:
     return body.replace(reference, reference[:-4] + b"else")
 
 
-def _always(response: PmsResponse) -> Instead:
+def _instead(response: PmsResponse) -> Instead:
     return Instead(lambda _: response)
 
 
@@ -213,9 +204,9 @@ async def stops_when_told(trial: Trial) -> Findings:
     what is made is not."""
     normal = await trial.normal_push()
     for allowed in range(len(normal.statuses)):
-        booking, asked = trial.site.booking(), count()
+        booking, permits = trial.site.booking(), iter([True] * allowed)
         trial.proxy.begin()
-        outcome = await trial.create(booking, trial.pms.while_held(partial(_below, allowed, asked)))
+        outcome = await trial.create(booking, trial.pms.while_held(partial(next, permits, False)))
         sent, held = len(trial.proxy.exchanges), await trial.held(booking)
         if sent > allowed:
             yield f"allowed {allowed} requests, it sent {sent}"
@@ -223,10 +214,6 @@ async def stops_when_told(trial: Trial) -> Findings:
             yield f"stopped after request {allowed}, it is held, and create said {outcome}"
         if held == 0 and not isinstance(outcome, Deferred):
             yield f"stopped after request {allowed}, it is not held, and create said {outcome}"
-
-
-def _below(limit: int, numbers: Iterator[int]) -> bool:
-    return next(numbers) < limit
 
 
 class _Counted:

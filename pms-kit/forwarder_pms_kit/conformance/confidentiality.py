@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 
 from forwarder.reservation.outcome import Confirmed
 from forwarder_pms_kit.conformance.check import Findings, check
-from forwarder_pms_kit.conformance.faults import LOST, PUT_OFF, UNREADABLE, after, before, of_body, say
+from forwarder_pms_kit.conformance.faults import LOST, PUT_OFF, UNREADABLE, after, before, no_that_says, of_body, say
 from forwarder_pms_kit.conformance.site import CARD
 from forwarder_pms_kit.conformance.trial import Trial
 
@@ -53,18 +53,20 @@ async def hides_cards(trial: Trial) -> Findings:
         for at in range(1, len(normal.statuses) + 1):
             for spelling in _SPELLINGS:
                 captured.add(await _repeated_by_the_pms(trial, spelling, at))
+                said = f"Card {spelling} with code {CARD.cvv} was not taken"
                 for status in _STATUSES:
-                    disruption = next(before([(f"HTTP {status}", say(status, _repeating(spelling)))]))
+                    disruption = next(before([(f"HTTP {status}", say(status, no_that_says(said, "card_refused")))]))
                     captured.add(await trial.disrupted(disruption, at, lambda: _with_card(trial)))
     for line in dict.fromkeys(captured.lines):
         if _NUMBER in _BETWEEN_DIGITS.sub("", line) or _CVV.search(line):
-            yield f"card data in: {_without_it(line)[:300]}"
+            shown = _CVV.sub("<its security code>", _without(_SPELLINGS, line, "<the card's number>"))
+            yield f"card data in: {shown[:300]}"
 
 
-def _without_it(line: str) -> str:
-    for spelling in _SPELLINGS:
-        line = line.replace(spelling, "<the card's number>")
-    return _CVV.sub("<its security code>", line)
+def _without(secrets: Sequence[str], line: str, instead: str) -> str:
+    for secret in secrets:
+        line = line.replace(secret, instead)
+    return line
 
 
 async def _with_card(trial: Trial) -> object:
@@ -99,13 +101,7 @@ async def hides_the_credential(trial: Trial) -> Findings:
         captured.add(await trial.create(trial.site.booking(), trial.connect(base_url="http://[half")))
     for line in dict.fromkeys(captured.lines):
         if any(secret in line for secret in secrets):
-            yield f"the credential is in: {_without(secrets, line)[:60]}…"
-
-
-def _without(secrets: Sequence[str], line: str) -> str:
-    for secret in secrets:
-        line = line.replace(secret, "***")
-    return line
+            yield f"the credential is in: {_without(secrets, line, '***')[:60]}…"
 
 
 @contextmanager
@@ -139,14 +135,6 @@ class _Handler(logging.Handler):
         self._captured.lines.append(f"{record.getMessage()} {record.args!r}")
         if record.exc_info and record.exc_info[1] is not None:
             self._captured.add(record.exc_info[1])
-
-
-def _repeating(spelling: str) -> bytes:
-    """A body of the forms in which PMSs say no, with a card in each."""
-    said = f"Card {spelling} with code {CARD.cvv} was not taken"
-    forms: dict[str, Any] = dict.fromkeys(("title", "detail", "message", "error", "reason", "notes", "status"), said)
-    lists = {"errors": {"card": [said]}, "data": [{"success": False, "message": said, "errors": [{"message": said}]}]}
-    return to_json({"success": False, "code": "card_refused", **forms, **lists})
 
 
 def _with_free_texts(body: bytes, spelling: str) -> bytes:

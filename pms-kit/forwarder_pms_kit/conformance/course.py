@@ -113,7 +113,10 @@ async def _taken(booking: Booking, pms: Pms, trial: Trial, clock: VirtualClock) 
     account = Account("conformance", "conformance", trial.kind, trial.site.base_url, "")
     target = target_of(trial.kind, account.base_url, trial.site.credential, can)
     facts, pushes, steps = Timing().facts(target, can, account), PushClock(clock), list[str]()
-    work = _work(booking, began)
+    submission = Submission(
+        booking.reference, "conformance", "conformance", "general", began, booking.fields, booking.reference[-32:]
+    )
+    work = Work(1, 1, submission, 0, iso(began), began + _DEADLINE, (), 0)
     for _ in range(_MAX_STEPS):
         match step_of(work, work.evidence, facts, clock.now(), pushes.seconds(work)):
             case LookUp(seconds) | SendAgain(seconds):
@@ -144,13 +147,6 @@ async def _taken(booking: Booking, pms: Pms, trial: Trial, clock: VirtualClock) 
 
 async def _nothing_to_check(_push: PushContext, _target: Target) -> None:
     """There is no lease."""
-
-
-def _work(booking: Booking, now: datetime) -> Work:
-    submission = Submission(
-        booking.reference, "conformance", "conformance", "general", now, booking.fields, booking.reference[-32:]
-    )
-    return Work(1, 1, submission, 0, iso(now), now + _DEADLINE, (), 0)
 
 
 async def _ready(habit: Habit, trial: Trial) -> tuple[tuple[str, str], bool]:

@@ -94,6 +94,14 @@ def say(status: int, body: bytes = _HTML, **headers: str) -> Instead:
     return Instead(lambda _: PmsResponse(status, body, named))
 
 
+def no_that_says(said: str, code: str) -> bytes:
+    """A body of the forms in which PMSs say no, with `said` in each."""
+    names = ("title", "detail", "message", "error", "error_description", "reason", "notes", "status")
+    errors = {"base": [said], "guest": [said], "card": [said]}
+    data = [{"success": False, "message": said, "errors": [{"message": said}]}]
+    return to_json({**dict.fromkeys(names, said), "success": False, "code": code, "errors": errors, "data": data})
+
+
 def of_body(made: Callable[[bytes], bytes]) -> Instead:
     """The response that there was, with another body."""
     return Instead(lambda response: replace(response, body=made(response.body)))

@@ -133,14 +133,6 @@ HABITS: Final[Mapping[str, Habit]] = {
 """By name. What is shown later than a PMS states, or never under our reference, is nobody's to know, and is not here."""
 
 
-@dataclass(slots=True)
-class _Pending:
-    """A create that the PMS carries out at `due`."""
-
-    due: float
-    request: Request
-
-
 class HabitualTransport:
     """`pms` with `habit`. `creates`: the method and path of the request that books. `mark`: what identifies a booking in responses.
 
@@ -157,7 +149,7 @@ class HabitualTransport:
         self._asked_at: float | None = None
         self._made_at: float | None = None
         self._missed = False
-        self._pending: list[_Pending] = []
+        self._pending: list[tuple[float, Request]] = []
         self.carried = 0
         self.searched_by_mark = False
         self.said_again = False
@@ -167,10 +159,10 @@ class HabitualTransport:
 
     async def settle(self, deadline: float) -> None:
         """Carry out the creates that are due by now."""
-        due = [one for one in self._pending if one.due <= self._time.monotonic()]
+        due = [one for one in self._pending if one[0] <= self._time.monotonic()]
         self._pending = [one for one in self._pending if one not in due]
-        for one in due:
-            await self._create(one.request, deadline, None, None)
+        for _, request in due:
+            await self._create(request, deadline, None, None)
 
     async def exchange(
         self, request: Request, deadline: float, held: Held | None = None, reuse: Reuse | None = None
@@ -198,7 +190,7 @@ class HabitualTransport:
             return self._rewritten(await self._create(request, deadline, held, reuse))
         self._asked_at = now
         if habit.commits_after:
-            self._pending.append(_Pending(now + habit.commits_after, request))
+            self._pending.append((now + habit.commits_after, request))
         response = Response(200)
         if habit.made and not habit.commits_after:
             response = await self._create(request, deadline, held, reuse)
@@ -213,7 +205,11 @@ class HabitualTransport:
     async def _create(self, request: Request, deadline: float, held: Held | None, reuse: Reuse | None) -> Response:
         now, last = self._time.monotonic(), self._habit.keys_last
         if last is not None and self._made_at is not None and now >= self._made_at + last:
-            request = replace(request, headers=[_forgotten(*header) for header in request.headers])
+            headers = [
+                (name, value[:-1] + b"0" + value[-1:] if _KEY_HEADER.search(name) else value)
+                for name, value in request.headers
+            ]
+            request = replace(request, headers=headers)  # with another key
         response = await self._pms.exchange(request, deadline, held, reuse)
         self.carried += 1
         self._made_at = now if self._made_at is None else self._made_at
@@ -259,28 +255,18 @@ def _from_fault(fault: Instead, response: Response) -> Response:
     return Response(made.status, encoded, made.body)
 
 
-def _forgotten(name: bytes, value: bytes) -> tuple[bytes, bytes]:
-    """A header; if it is the idempotency key, another key."""
-    return (name, value[:-1] + b"0" + value[-1:]) if _KEY_HEADER.search(name) else (name, value)
-
-
 def _listed(value: Any, mark: bytes, times: int) -> Any:
     """`value` with each list item that contains `mark` as many `times`, and the totals beside such lists put right."""
     if isinstance(value, list):
-        return [each for item in value for each in [_listed(item, mark, times)] * _times(item, mark, times)]
+        counts = [times if isinstance(item, dict | list) and mark in to_json(item) else 1 for item in value]
+        return [
+            each for item, count in zip(value, counts, strict=True) for each in [_listed(item, mark, times)] * count
+        ]
     if not isinstance(value, dict):
         return value
     parts = {name: _listed(part, mark, times) for name, part in value.items()}
-    more = sum(_growth(part, parts[name]) for name, part in value.items())
+    more = sum(len(parts[name]) - len(part) for name, part in value.items() if isinstance(part, list))
     return {name: _recounted(name, part, more) for name, part in parts.items()} if more else parts
-
-
-def _times(item: Any, mark: bytes, times: int) -> int:
-    return times if isinstance(item, dict | list) and mark in to_json(item) else 1
-
-
-def _growth(before: Any, after: Any) -> int:
-    return len(after) - len(before) if isinstance(before, list) else 0
 
 
 def _recounted(name: str, part: Any, more: int) -> Any:

@@ -1,12 +1,9 @@
 """Checks of what an adapter says when surely nothing was done: for now, or by the PMS's own no."""
 
 import socket
-from collections.abc import Sequence
 from contextlib import closing
 from itertools import chain
 from typing import Final
-
-from pydantic_core import to_json
 
 from forwarder.pms.responses.refusals import REFUSALS
 from forwarder.reservation.booking import Booking
@@ -19,6 +16,7 @@ from forwarder_pms_kit.conformance.faults import (
     PUT_OFF,
     REDIRECTS,
     before,
+    no_that_says,
     say,
 )
 from forwarder_pms_kit.conformance.site import rival_of
@@ -48,16 +46,14 @@ async def puts_off_what_was_not_done(trial: Trial) -> Findings:
                 continue
             if wrong := creation.unlike(Deferred):
                 yield wrong
-            elif at <= normal.booking_exchange and not _waits(creation.outcome):
+                continue
+            wait = creation.outcome.retry_after_seconds if isinstance(creation.outcome, Deferred) else None
+            if at <= normal.booking_exchange and (wait or 0) < _AT_LEAST:
                 yield f"{creation.where} asked for {ASKED_SECONDS} s, and it said {creation.outcome}"
     for disruption in before((*NOT_LET_IN, *NOT_THERE)):
         creation = await created_under(disruption, None, normal, trial)
         if creation is not None and (wrong := creation.unlike(Deferred)):
             yield wrong
-
-
-def _waits(outcome: Outcome | Misbehaved) -> bool:
-    return isinstance(outcome, Deferred) and (outcome.retry_after_seconds or 0) >= _AT_LEAST
 
 
 @check
@@ -139,7 +135,10 @@ async def tells_nothing_of_the_guest(trial: Trial) -> Findings:
     for status in _STATUSES:
         booking = trial.site.booking()
         secrets = [str(booking.guest[name]) for name in ("name", "email", "phone")]
-        disruption = next(before([(f"HTTP {status} that repeats the guest", say(status, _repeating(secrets)))]))
+        said = f"Refused: {', '.join(secrets)}"
+        disruption = next(
+            before([(f"HTTP {status} that repeats the guest", say(status, no_that_says(said, "pms_refused")))])
+        )
         outcome = await trial.disrupted(disruption, normal.booking_exchange, lambda b=booking: trial.create(b))  # type: ignore[misc]
         passed_on = [secret for secret in secrets if secret in str(outcome)]
         if passed_on:
@@ -148,14 +147,6 @@ async def tells_nothing_of_the_guest(trial: Trial) -> Findings:
             yield f"{disruption}: it said {outcome}"
         elif isinstance(outcome, Rejected) and (wrong := _not_refused(outcome, booking, None)):
             yield f"{disruption}: {wrong}"
-
-
-def _repeating(texts: Sequence[str]) -> bytes:
-    """A body of the forms in which PMSs say no, with `texts` in each."""
-    said = f"Refused: {', '.join(texts)}"
-    forms = dict.fromkeys(("title", "detail", "message", "error", "error_description", "reason"), said)
-    lists = {"errors": {"base": [said], "guest": [said]}, "data": [{"success": False, "errors": [{"message": said}]}]}
-    return to_json({"code": "pms_refused", "success": False, "status": "fail", **forms, **lists})
 
 
 def _not_refused(outcome: Outcome, booking: Booking, code: str | None) -> str | None:

@@ -202,7 +202,9 @@ async def _broken(
             await _write(writer, response, share)
         case Drip():
             await _write(writer, response, 0.0, head_only=True)
-            await _drip(writer)
+            while True:
+                await _raw(writer, b" ")
+                await asyncio.sleep(_DRIP_SECONDS)
         case Noise():
             await _raw(writer, b"\x16\x03\x01\x02\x00 not HTTP at all\r\n\r\n")
         case Reset():
@@ -217,12 +219,6 @@ async def _again(writer: asyncio.StreamWriter, response: PmsResponse, seconds: f
     await asyncio.sleep(seconds)
     with suppress(ConnectionError):
         await _write(writer, response)
-
-
-async def _drip(writer: asyncio.StreamWriter) -> None:
-    while True:
-        await _raw(writer, b" ")
-        await asyncio.sleep(_DRIP_SECONDS)
 
 
 async def _write(

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 from unittest import SkipTest
 
 from forwarder.pms.adapter import AdapterKind
-from forwarder.pms.auth.grants import Grants, MemoryGrants
+from forwarder.pms.auth.grants import MemoryGrants
 from forwarder.pms.directory import open_directory
 from forwarder.pms.encryption import Plaintext
 from forwarder.pms.fields import FieldTable
@@ -95,8 +95,10 @@ class Trial:
         async with self.directory(PUSH_SECONDS) as patient, self.directory(SHORT_SECONDS) as impatient:
             self._directories = {"patient": patient, "impatient": impatient}
             yield self
-            if self.site.tidy:
-                await self._tidy()
+            if self.site.tidy and self.can.cancel and self.can.find_by_reference:
+                self.proxy.begin()
+                self.site.stays.left += [booking for booking in self._asked if not await self._gone(booking)]
+                self.site.stays.tidied()
 
     def beside(self, proxy: FaultyProxy) -> "Trial":
         """The same adapter behind another proxy. What it books is cancelled with the rest."""
@@ -157,14 +159,10 @@ class Trial:
             self.site.credential if credential is None else credential,
             pace,
             self.options,
-            self._grants(base_url, credential),
+            # What was granted for the right settings says nothing of the wrong ones; where it is lent there is no other.
+            self.site.grants if credential is None and (base_url is None or self.site.lent) else MemoryGrants(),
         )
         return (directory or self._directories["patient"]).connect(connection)
-
-    def _grants(self, base_url: str | None, credential: str | None) -> Grants:
-        """What was granted for the right settings says nothing of the wrong ones; where it is lent there is no other."""
-        right = credential is None and (base_url is None or self.site.lent)
-        return self.site.grants if right else MemoryGrants()
 
     def will_ask(self, *bookings: Booking) -> None:
         """They are about to be asked for: what is made of them is cancelled in the end."""
@@ -266,13 +264,6 @@ class Trial:
             if await self.held(booking):
                 return NormalPush(exchanges, at)
         return NormalPush(exchanges, len(exchanges))
-
-    async def _tidy(self) -> None:
-        self.proxy.begin()
-        if not (self.can.cancel and self.can.find_by_reference):
-            return
-        self.site.stays.left += [booking for booking in self._asked if not await self._gone(booking)]
-        self.site.stays.tidied()
 
     async def _gone(self, booking: Booking) -> bool:
         found = await self.find(booking)
