@@ -2,9 +2,9 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
-from itertools import chain
+from itertools import chain, count
 from typing import Any, Final
 
 from forwarder.pms.adapter import limits_of
@@ -204,9 +204,9 @@ async def stops_when_told(trial: Trial) -> Findings:
     what is made is not."""
     normal = await trial.normal_push()
     for allowed in range(len(normal.statuses)):
-        booking, permits = trial.site.booking(), iter([True] * allowed)
+        booking, asked = trial.site.booking(), count()
         trial.proxy.begin()
-        outcome = await trial.create(booking, trial.pms.while_held(partial(next, permits, False)))
+        outcome = await trial.create(booking, trial.pms.while_held(partial(_below, allowed, asked)))
         sent, held = len(trial.proxy.exchanges), await trial.held(booking)
         if sent > allowed:
             yield f"allowed {allowed} requests, it sent {sent}"
@@ -214,6 +214,10 @@ async def stops_when_told(trial: Trial) -> Findings:
             yield f"stopped after request {allowed}, it is held, and create said {outcome}"
         if held == 0 and not isinstance(outcome, Deferred):
             yield f"stopped after request {allowed}, it is not held, and create said {outcome}"
+
+
+def _below(limit: int, numbers: Iterator[int]) -> bool:
+    return next(numbers) < limit
 
 
 class _Counted:
