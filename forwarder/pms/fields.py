@@ -188,7 +188,6 @@ class FieldTable:
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """The fields that the table lacks."""
         return tuple(name for name in SPECIFIED if name not in self.fates)
 
     @cached_property

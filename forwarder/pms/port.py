@@ -126,9 +126,7 @@ class Limits:
 class Pace(Protocol):
     """Counts requests against an account's rate limit. Its methods return at once and raise nothing."""
 
-    def requested(self) -> None:
-        """A request is about to be sent."""
-        ...
+    def requested(self) -> None: ...
 
     def hold_off(self, seconds: float) -> None:
         """The PMS asked for a pause."""
@@ -257,9 +255,7 @@ class Pms(Protocol):
 class PmsDirectory(Protocol):
     """The kinds of PMS that this process can talk to."""
 
-    def kinds(self) -> Sequence[str]:
-        """Every registered kind, sorted."""
-        ...
+    def kinds(self) -> Sequence[str]: ...
 
     def limits(self, kind: str, options: Mapping[str, Any]) -> Limits:
         """The published limits of that kind, for an account with these options; none for a kind that is not registered."""

@@ -53,7 +53,6 @@ class Registry:
     not_loaded: Sequence[NotLoaded] = ()
 
     def missing(self, kind: str) -> str:
-        """The message for a kind that does not exist."""
         message = f"There is no PMS kind {kind!r}; there are {', '.join(sorted(self.kinds))}."
         return " ".join([message, *(f"The {fault}." for fault in self.not_loaded if fault.kind == kind)])
 

@@ -244,7 +244,6 @@ def _shown(request: Request) -> ShownRequest:
 
 
 def _body(content: bytes, media_type: str) -> Any:
-    """As JSON or as a form, where it is one; else as text."""
     if not content:
         return None
     if media_type.startswith("application/x-www-form-urlencoded"):

@@ -121,12 +121,10 @@ class FaultBoard:
         self._orders: dict[str, Order] = {}
 
     def order(self, name: str, faults: Faults) -> None:
-        """Orders `faults` at `name`, in place of an earlier order."""
         self.lift(name)
         self._orders[name] = Order(faults)
 
     def lift(self, name: str) -> None:
-        """Lifts the faults ordered at `name`."""
         if name in self._orders:
             self._orders.pop(name).lifted.set()
 
@@ -135,7 +133,6 @@ class FaultBoard:
         return self._orders.get(name, self._everywhere)
 
     def habits(self, name: str) -> frozenset[Habit]:
-        """The habits of the PMSs under `name`."""
         order = self.at(name)
         return frozenset() if order is None else order.faults.habits
 

@@ -88,7 +88,6 @@ def book(world: World, request: Request, wanted: Wanted) -> tuple[Made, bool]:
 
 
 def _effects(request: Request) -> set[Effect]:
-    """The effects of test values in what `request` booked."""
     effects: set[Effect] = getattr(request.state, "effects", set())
     return effects
 
@@ -126,7 +125,6 @@ class Guard:
         return answered
 
     async def _answer(self, request: Request, handler: Handler, order: Order, *, books: bool) -> ASGIApp:
-        """The response of `handler`, or the fault of `order` if that strikes."""
         if not self.world.faults.strikes(order, books=books):
             return await handler(request)
         failing, answer = self.failing, Response(201, UNBOOKED)
@@ -206,5 +204,4 @@ def with_retry_after(status: int, body: bytes, seconds: float | None) -> Respons
 
 
 def _of_a_gateway(status: int, seconds: float | None) -> Response:
-    """The response of a gateway in front of a PMS that has booked."""
     return with_retry_after(status, b"", seconds)

@@ -79,7 +79,6 @@ class Journal:
         self._file.truncate(whole.rfind(b"\n") + 1)
 
     def entries(self) -> Iterator[dict[str, Any]]:
-        """Everything that was appended, oldest first."""
         self._file.seek(0)
         for line in self._file.read().splitlines():
             yield from_json(line)
@@ -92,7 +91,6 @@ class Journal:
             raise OSError("the journal's disk is full")
 
     def clear(self) -> None:
-        """Forget everything."""
         self._file.truncate(0)
 
     def close(self) -> None:
@@ -136,7 +134,6 @@ class World:
         self.close()
 
     def close(self) -> None:
-        """Close the journal."""
         if self._journal is not None:
             self._journal.close()
 
@@ -201,7 +198,6 @@ class World:
         return self._shown(self._by_place.get(place, ()))
 
     def has(self, reference: str) -> bool:
-        """Whether there is a booking that carries `reference`, shown or not."""
         return bool(self._by_reference.get(reference))
 
     def _shown(self, bookings: Sequence[Made]) -> Sequence[Made]:
@@ -235,7 +231,6 @@ class World:
         return True
 
     def cancelled_at(self, made: Made) -> str | None:
-        """When it was cancelled; None if it was not."""
         return self._cancelled.get(made.id)
 
     def reset(self) -> None:

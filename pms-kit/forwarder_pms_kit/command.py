@@ -233,7 +233,6 @@ async def with_own_credential(backend: Backend, account: Account, planned: Site)
 
 
 def _announce(kind: str, site: Site, whose: str) -> None:
-    """What is going to be booked, and the first request, without credentials."""
     can, sample = capabilities_of(kind, site.options), site.booking()
     site.stays.restart()
     undone = can.cancel and can.find_by_reference and not can.finds_by_stay

@@ -207,9 +207,7 @@ class Transport(Protocol):
         Raises `NotSent` only where it is certain that nothing was sent, else `NoResponse`, and nothing besides."""
         ...
 
-    async def aclose(self) -> None:
-        """Leave nothing open."""
-        ...
+    async def aclose(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)

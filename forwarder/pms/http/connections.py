@@ -72,7 +72,6 @@ class Connection(asyncio.Protocol):
         return self._reader.response()
 
     def ended(self) -> NotSent:
-        """Why nothing can be sent over it."""
         return refused_certificate() if self._refused else unreachable("the connection ended before anything was sent")
 
     def is_open(self) -> bool:
@@ -96,7 +95,6 @@ class Connection(asyncio.Protocol):
         self._kept = True
 
     def expire(self) -> None:
-        """End it, for its time is over."""
         if self._pending is None:
             self._transport.close()
         else:

@@ -212,7 +212,6 @@ class ResponseReader:
 
     @property
     def received(self) -> int:
-        """How many bytes came of this response."""
         return self._received
 
     def close(self) -> None:

@@ -103,7 +103,6 @@ class Beds24Adapter(MappedAdapter):
 
 
 def _items(response: Response, count: int) -> list[Any] | None:
-    """The items of the response; None if there are not `count`."""
     try:
         items = from_json(response.json_text, allow_inf_nan=False) if response.status_code in _ANSWERED else None
     except ValueError:

@@ -186,7 +186,6 @@ def _accepting_unconfirmed(mapping: PmsMapping) -> PmsMapping:
 
 
 def _with_a_note(table: FieldTable) -> FieldTable:
-    """The table of accounts whose notes are a note of the reservation."""
     own = {"notes": SentAs((_NOTE,)), "comments": SentAs((_NOTE,), "below the notes")}
     return table.but(own, notes=_NOTE)
 

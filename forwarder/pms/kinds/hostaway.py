@@ -34,7 +34,6 @@ def _counts(line: Mapping[str, Any]) -> bool:
 
 
 def _part(part: str, lines: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
-    """The lines of one type, and their sum; None without any."""
     amounts = [
         (str(line.get("title") or line.get("name") or part.capitalize()), amount)
         for line in lines

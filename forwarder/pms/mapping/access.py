@@ -69,7 +69,6 @@ class OAuth(Table):
 
     @property
     def min_seconds(self) -> float:
-        """How long a token is kept at least."""
         return 0.0 if self.tokens_per_day is None else _DAY_SECONDS / self.tokens_per_day
 
     @model_validator(mode="after")
@@ -181,7 +180,6 @@ class Credentials:
         return bearer(token) if name is None else credential_header(name.encode(), token)
 
     async def _ask(self, latest: Grant | None, send: Send) -> Grant:
-        """What the authorization server grants after `latest`."""
         oauth, client = self._auth.oauth, self._client
         assert oauth is not None  # noqa: S101 - for the type: nothing else has an authorization
         refresh_token: str | None = None

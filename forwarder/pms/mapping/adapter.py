@@ -117,11 +117,9 @@ class MappedAdapter:
         return mapping
 
     def record(self, shown: Mapping[str, Any], booking: Booking) -> dict[str, Any]:
-        """The record of a reservation that the PMS shows."""
         return record_of(self._mapping.reservation, shown, booking.currency)
 
     def words(self, body: Any) -> str:
-        """The PMS's own reason for a refusal; empty if it gives none."""
         return words(self._mapping, body)
 
     def _record(self, outcome: Confirmed, shown: Any, booking: Booking) -> Confirmed:
@@ -157,7 +155,6 @@ class MappedAdapter:
         return self.refusal(_NOT_FOUND.get(misfit.name, "pms_refused"), str(misfit), booking)
 
     def read(self, response: Response, booking: Booking) -> Outcome | Tentative:
-        """What the response to a create means."""
         answer = answer_to(self._mapping, self._mapping.create, response)
         if answer.meaning is not True:
             return self._failed(answer, booking)
@@ -227,7 +224,6 @@ class MappedAdapter:
         return outcome if isinstance(outcome, Confirmed) else harmless(outcome)
 
     def _not_searched(self, answer: Answer, booking: Booking) -> Deferred:
-        """What the answer to a failed search means."""
         if answer.meaning is None:
             return harmless(unexpected(answer.response, self._clock.now()))
         failed = self._failed(answer, booking)
@@ -296,7 +292,6 @@ class MappedAdapter:
         return answer_to(self._mapping, operation, await self._credentials.send(request, send))
 
     def _failed(self, answer: Answer, booking: Booking) -> Rejected | Deferred | InDoubt:
-        """What an unsuccessful answer means."""
         match answer.meaning:
             case Rule() as rule:
                 return self._ruled(rule, answer.response, answer.body, booking)
@@ -333,7 +328,6 @@ class MappedAdapter:
         return self.refusal(code, said, booking)
 
     def refusal(self, code: str, said: str, booking: Booking) -> Rejected:
-        """The PMS's refusal with that code and reason."""
         return refusal(booking, code, said)
 
     def _put_off_by_status(self, response: Response, booking: Booking) -> Deferred | InDoubt:
@@ -341,7 +335,6 @@ class MappedAdapter:
         return self._with_pause(outcome, response) if isinstance(outcome, Deferred) else outcome
 
     def _with_pause(self, outcome: Deferred, response: Response) -> Deferred:
-        """With the pause that the PMS asks for in a header, if any."""
         if outcome.retry_after_seconds is not None:
             return outcome
         return replace(outcome, retry_after_seconds=hold_off_asked(response, self._clock.now()) or None)

@@ -124,7 +124,6 @@ class Option(Table):
     """Whether it is a table of texts in which values are looked up."""
 
     def type_of_value(self) -> Any:
-        """The type with which an account's value is validated."""
         if self.table:
             return Mapping[OptionText, OptionText]
         if self.one_of:
@@ -259,7 +258,6 @@ class PmsMapping(Table):
 
     @property
     def operations(self) -> Mapping[str, Operation]:
-        """The operations that the mapping has, by name."""
         named = {"create": self.create, "confirm": self.confirm, "find": self.find, "cancel": self.cancel}
         return {name: operation for name, operation in named.items() if operation is not None}
 
@@ -281,7 +279,6 @@ class PmsMapping(Table):
 
     @property
     def statements(self) -> tuple[str, ...]:
-        """The paths of everything that the mapping says about the PMS."""
         paths = ["auth", *(name for name in ("limits", "errors") if getattr(self, name))]
         paths += [f"reservation.{to_camel(name)}" for name in sorted(self.reservation.model_fields_set)]
         for name, operation in self.operations.items():
@@ -304,7 +301,6 @@ class PmsMapping(Table):
         return any(path.split(".")[0] in _MATTERS for path in unknown)
 
     def auth_for(self, settings: Mapping[str, Any]) -> Auth:
-        """The authentication of an account with these options."""
         return next(one for one in self.auth if all(settings.get(name) == value for name, value in one.only_if.items()))
 
     def with_defaults(self, given: Mapping[str, Any]) -> dict[str, Any]:

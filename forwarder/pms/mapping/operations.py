@@ -67,12 +67,10 @@ class Operation(Table):
 
     @property
     def sent(self) -> frozenset[str]:
-        """The fields of ours that are sent."""
         return self._in_the_address | names_in(self.body)
 
     @property
     def options(self) -> frozenset[str]:
-        """The options of the account that are sent."""
         return options_in(self.query) | options_in(self.body)
 
     @property

@@ -126,12 +126,10 @@ class Source(Table):
 
     @property
     def inner(self) -> "tuple[Source, ...]":
-        """This source and its alternatives."""
         return (self, *(() if self.otherwise is None else self.otherwise.inner))
 
     @property
     def fields(self) -> tuple[FieldName, ...]:
-        """The fields of ours that it sends."""
         return (*self.field, *self.join)
 
 

@@ -122,7 +122,6 @@ def _is_partial(source: Source) -> bool:
 
 
 def _in_full(targets: Mapping[str, Mapping[str, Source | None]]) -> bool:
-    """Whether the full name is sent."""
     return any(source is None or _NAME in source.field for source in targets.get(_NAME, {}).values())
 
 
@@ -299,7 +298,6 @@ class Requests:
         return {name: one.value for name, one in _kept(sources, found).items()}
 
     def notes(self, booking: Booking) -> str:
-        """The notes of a create, wherever they are sent. Raises `DoesNotFit`."""
         sources = self.mapping.create.body
         said = _kept(sources, self._found(sources, Asked(booking)))
         return self.unmapped.notes_with(said.values(), booking)

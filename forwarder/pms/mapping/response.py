@@ -104,7 +104,6 @@ def id_of(shown: Shown, item: Any) -> str | None:
 
 
 def _checked_id(shown: Shown, value: Any) -> str | None:
-    """A value as the PMS's id; None if it cannot be one."""
     is_one = shown.ids == "any" or (isinstance(value, int) and value > 0)
     return identifier(value) if is_one else None
 
@@ -228,7 +227,6 @@ def may_be_ours(mapping: PmsMapping, item: Any, booking: Booking) -> bool:
 
 
 def _echoed(shown: Shown, item: Any, booking: Booking) -> dict[str, Any]:
-    """The values of the booking that are shown again."""
     named = {"arrival": shown.arrival, "departure": shown.departure, "price": shown.price, "email": shown.email}
     values = {name: value_at(item, path) for name, path in named.items() if path is not None}
     values |= dict(zip(("arrival", "departure"), _days(shown, item), strict=True))

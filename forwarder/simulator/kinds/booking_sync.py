@@ -254,7 +254,6 @@ class _BookingSync:
         return Response(200, b"")
 
     def _made(self, request: Request) -> Made | None:
-        """The booking that a path names."""
         place = place_of(request)
         self._end_tentative(place)
         return next((made for made in self._world.at(place) if made.id == request.path_params["id"]), None)
@@ -264,7 +263,6 @@ class _BookingSync:
         return [made for made in self._world.at(place) if self._world.cancelled_at(made) is None]
 
     def _end_tentative(self, place: str) -> None:
-        """Cancels tentative bookings that have expired."""
         now = self._world.clock.now()
         for made in list(self._held[place]):
             shown = self._shown(made)

@@ -143,7 +143,6 @@ def number(rental: str) -> int | str:
 
 
 def _booking_shown(made_id: int, rental: str, asked: Mapping[str, Any]) -> dict[str, Any]:
-    """The response for a new booking."""
     comments = [
         {"id": made_id * 100 + place, "content": comment.get("content"), "links": {"booking": made_id}}
         for place, comment in enumerate(asked.get("comments") or (), 1)

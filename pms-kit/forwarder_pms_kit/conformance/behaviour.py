@@ -232,7 +232,6 @@ class _Counted:
 
 
 async def _settled(left: Callable[[], Any], seconds: float = _SETTLING_SECONDS) -> Any:
-    """What is left once it has had its time to end."""
     for _ in range(round(seconds / _LOOK_EVERY_SECONDS)):
         if not left():
             break

@@ -94,5 +94,4 @@ def _told(outcome: object) -> str:
 
 
 def _readings() -> Sequence[Disruption]:
-    """Faults of requests that may be made any number of times."""
     return (*before(LOST), *after(LOST), *before(NOT_THERE), *after(UNREADABLE))

@@ -249,7 +249,6 @@ def _matches(place: str, theirs: str) -> bool:
 
 
 def _leaves(request: Request) -> Iterator[tuple[str, str]]:
-    """Every value of a request, as text, with its place."""
     for segment in urlsplit(request.url).path.split("/"):
         yield "path", unquote(segment)
     for name, text in parse_qsl(request.query):

@@ -167,7 +167,6 @@ class HabitualTransport:
     async def exchange(
         self, request: Request, deadline: float, held: Held | None = None, reuse: Reuse | None = None
     ) -> Response:
-        """As of `Transport`."""
         await self.settle(deadline)
         habit, now = self._habit, self._time.monotonic()
         if self._asked_at is not None and now < self._asked_at + habit.down:

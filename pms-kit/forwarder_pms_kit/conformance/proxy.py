@@ -94,7 +94,6 @@ class FaultyProxy:
         return asyncio.Event() if self._plan is None else self._plan.met
 
     def connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Serve one connection."""
         self.connections += 1
         task = asyncio.create_task(self._serve(reader, writer))
         self._writers.add(writer)
@@ -102,7 +101,6 @@ class FaultyProxy:
         task.add_done_callback(self.tasks.discard)
 
     async def close(self) -> None:
-        """End what is under way."""
         for task in list(self.tasks):
             task.cancel()
         await asyncio.gather(*self.tasks, return_exceptions=True)

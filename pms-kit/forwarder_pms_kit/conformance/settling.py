@@ -24,7 +24,6 @@ class Settling:
 
     @property
     def lines(self) -> Sequence[str]:
-        """For the mapping of the kind."""
         if self.shown_after is None:
             return [f"# a reservation was not shown within {_DISTANCES[-1]:.0f} s: settles is not known"]
         seconds = math.ceil(2 * self.shown_after + LATE_COMMIT_SECONDS)

@@ -147,7 +147,6 @@ class Site:
         return Booking(_new_reference(), {**own, **self.fields, **fields}, card or self.card, website_id="site-7")
 
     def trust(self) -> ssl.SSLContext | None:
-        """What connections to the PMS are secured with; None for what is usual."""
         return None if self.tls == SYSTEM_TLS else trust_of(self.tls)
 
     def _free(self) -> tuple[str | int, date, timedelta]:

@@ -214,7 +214,6 @@ class Trial:
         return booking, outcome
 
     def sent_reference(self, booking: Booking) -> str:
-        """The reference of `booking` as the PMS is sent it."""
         return self.can.reference_form.of(booking.reference)
 
     async def held(self, booking: Booking) -> int | None:
@@ -234,7 +233,6 @@ class Trial:
         return found
 
     async def shows_at_once(self) -> bool:
-        """Whether a look-up right after a create finds it."""
 
         async def asked() -> bool:
             booking, _ = await self.made()

@@ -132,7 +132,6 @@ class Beds24(HostedPms):
 
 
 def _items(content: bytes) -> list[dict[str, Any]]:
-    """The items of a POST; none where it is not a list of objects."""
     try:
         items = from_json(content)
     except ValueError:

@@ -132,7 +132,6 @@ class Cloudbeds(HostedPms):
         return answer(200, {"success": True, "data": self._notes[made.place, made.id]})
 
     def _shown(self, made: Made) -> dict[str, Any]:
-        """As getReservation shows it."""
         form = asked_for(made)
         nights = [made.arrival + timedelta(days=day) for day in range((made.departure - made.arrival).days)]
         price, taxes = len(nights) * _A_NIGHT, len(nights) * _A_NIGHT // 10

@@ -75,7 +75,6 @@ class HostedPms:
         raise NotImplementedError
 
     def refused(self, no: No) -> Response:
-        """The response for a `No`."""
         raise NotImplementedError
 
     def failed(self, status: int) -> object:
@@ -87,13 +86,11 @@ class HostedPms:
         return bearer_of(request)
 
     def id_of(self, made: Made) -> str:
-        """The PMS's id of a booking."""
         return str(made.id)
 
     # --- what they share ---
 
     def routes(self) -> list[BaseRoute]:
-        """Below every base URL that ends in `base`."""
         return [
             route
             for (method, path), handler in self.endpoints().items()
@@ -115,11 +112,9 @@ class HostedPms:
         return self.guard.endpoint(answered, books=books)
 
     def failing(self, status: int, retry_after: float | None = None) -> Response:
-        """A response that is no more than a status."""
         return with_retry_after(status, to_json(self.failed(status)), retry_after)
 
     async def body(self, request: Request) -> Body:
-        """The JSON object of a request."""
         try:
             body = from_json(await request.body())
         except ValueError as error:
@@ -158,7 +153,6 @@ class HostedPms:
         return made
 
     def bookings(self, request: Request, room: str | None = None) -> Sequence[Made]:
-        """Those of the place, or of one of its rooms."""
         return [made for made in self.world.at(place_of(request)) if room in (None, made.room)]
 
     def one(self, request: Request, made_id: object = None) -> Made:

@@ -109,7 +109,6 @@ class BookingSyncAdapter:
         return Confirmed(str(made.id), made.record(paid or Decimal(0)))
 
     async def _quote(self, booking: Booking, send: Send) -> Quote | Outcome:
-        """The current quote, if it equals the requested price. Books nothing."""
         people = people_of(booking)
         asked = {
             "rental_id": booking.property_id,
@@ -147,7 +146,6 @@ class BookingSyncAdapter:
     async def _book(
         self, path: str, body: bytes, booking: Booking, send: Send, status: str = "Booked"
     ) -> SyncBooking | Outcome:
-        """The booking that was made, with that `status`."""
         response = await self._api.ask(send, "POST", path, body)
         match response.status_code:
             case HTTPStatus.CREATED:

@@ -168,7 +168,6 @@ class BookingSyncApi:
             return 0
 
     def unexpected(self, response: Response) -> Deferred | InDoubt:
-        """The outcome of a response that no operation interprets."""
         if response.status_code == HTTPStatus.FORBIDDEN:
             # The vendor's word for a good token whose application was not given the scope: the operator can ask for it.
             detail = "The account's application may not do this (HTTP 403): it lacks a scope, or another one owns the booking."

@@ -129,7 +129,6 @@ class CardPayment:
         return None
 
     def held_until(self) -> datetime:
-        """Until when the nights are held from now on."""
         return self._clock.now() + timedelta(minutes=self._options.hold_minutes)
 
     async def pay(self, booking: Booking, held: SyncBooking, send: Send) -> SyncBooking | Outcome:
