@@ -9,8 +9,8 @@ import json
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import UTC, date, datetime, timedelta
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -58,19 +58,6 @@ SHOWN_BY: Final[Mapping[str, tuple[str, ...]]] = {
 """Check of the kit → the statements that it shows, where it is run against the vendor's own server."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Wanted:
-    """The site, from the command's options."""
-
-    base_url: str | None
-    credential: str | None
-    options: Mapping[str, Any]
-    property_id: str | None
-    room_id: str | None
-    first_night: date
-    calendar: bool
-
-
 def check(
     kind: Annotated[str, typer.Argument(help="The kind of PMS.")],
     base_url: Annotated[
@@ -108,68 +95,76 @@ def check(
     that the checks give."""
     if kind not in pms_kinds():
         raise WrongUsage(f"There is no PMS kind {kind!r}; there are: {', '.join(pms_kinds())}.")
+    by_name = {each.name: each for each in CHECKS}
+    if unknown := [name for name in only or () if name not in by_name]:
+        raise WrongUsage(f"There is no check {unknown[0]!r}; there are: {', '.join(by_name)}.")
+    chosen: Sequence[Check] = [by_name[name] for name in only or ()] or CHECKS
     options = options_from(option, options_file)
-    wanted = _Wanted(
-        base_url,
-        None if credential_file is None else credential_from(None, credential_file),
+    credential = None if credential_file is None else credential_from(None, credential_file)
+    asked = Site(
+        base_url or "",
+        credential or "",
         options,
-        property_id,
-        room_id,
-        datetime.now(UTC).date() + _SOON if first_night is None else first_night.date(),
-        calendar,
+        property_id=property_id,
+        room_id=room_id,
+        first_night=datetime.now(UTC).date() + _SOON if first_night is None else first_night.date(),
+        refuses_taken_nights=calendar,
+        seconds_between=pause_for(kind, options),
+        tidy=True,
     )
-    chosen = _named(only or ())
     if account is not None:
-        _as_account(kind, account, wanted, chosen, yes=yes, as_json=as_json)
+        _as_account(kind, account, asked, chosen, own_credential=credential is None, yes=yes, as_json=as_json)
         return
-    if wanted.base_url is None and not is_simulated(kind):
+    if base_url is None and not is_simulated(kind):
         raise WrongUsage(f"Nothing here simulates {kind}: name a test server or a sandbox of it by --base-url.")
-    site = None if wanted.base_url is None else _sandbox(kind, wanted, wanted.base_url)
+    site = None if base_url is None else asked
     if site is not None:
         _announce(kind, site, "the credential that was given")
     configure_logging("debug", "auto")  # the checks read every line
     _show(kind, site, asyncio.run(_all(kind, site, chosen)), as_json=as_json)
 
 
-def _sandbox(kind: str, wanted: _Wanted, base_url: str) -> Site:
-    return Site(
-        base_url,
-        wanted.credential or "",
-        wanted.options,
-        property_id=wanted.property_id,
-        room_id=wanted.room_id,
-        first_night=wanted.first_night,
-        refuses_taken_nights=wanted.calendar,
-        seconds_between=pause_for(kind, wanted.options),
-        tidy=True,
-    )
-
-
 # --- as an account ---
 
 
 def _as_account(
-    kind: str, account_id: str, wanted: _Wanted, chosen: Sequence[Check], *, yes: bool, as_json: bool
+    kind: str,
+    account_id: str,
+    asked: Site,
+    chosen: Sequence[Check],
+    *,
+    own_credential: bool,
+    yes: bool,
+    as_json: bool,
 ) -> None:
-    if wanted.property_id is None:
+    """At the account's PMS, with its options, as far as `asked` names no others."""
+    if asked.property_id is None:
         raise WrongUsage("With --account, say by --property where may be booked.")
     known = with_backend(lambda backend: account_of(backend.tenancy, account_id))
     if known.kind != kind:
         raise WrongUsage(f"The account {account_id} is of kind {known.kind}, not {kind}.")
-    own = wanted.credential is None
+    options = {name: value for name, value in {**known.options, **asked.options}.items() if value is not None}
+    account = replace(known, base_url=asked.base_url or known.base_url, options=options)
     try:
-        account = account_as_given(known, wanted.base_url, wanted.options, own_credential=own)
+        check_options(kind, options)
     except BadOptions as error:
         raise WrongUsage(str(error)) from error
-    planned = _sandbox(kind, replace(wanted, options=account.options), account.base_url)
+    if own_credential and of_credential(account) != of_credential(known):
+        raise WrongUsage(
+            "That sends the account's credential elsewhere, and it is sealed for its own PMS: give another one by "
+            "--credential-file."
+        )
+    planned = replace(
+        asked, base_url=account.base_url, options=options, seconds_between=pause_for(kind, account.options)
+    )
     whose = f"account {account_id} of workspace {account.workspace_id}, with "
-    _announce(kind, planned, whose + ("its own credential" if own else "the credential that was given"))
+    _announce(kind, planned, whose + ("its own credential" if own_credential else "the credential that was given"))
     if not yes and not (sys.stdin.isatty() and typer.confirm("Book there?", err=True)):
         raise Failed("Nothing was sent. Give --yes to book there.")
 
     async def run(backend: Backend) -> tuple[Site, Sequence[Result]]:
         async with backend.audit.request("account.check", workspace=account.workspace_id, target=account_id):
-            site = await with_own_credential(backend, account, planned) if own else planned
+            site = await with_own_credential(backend, account, planned) if own_credential else planned
             configure_logging("debug", "auto")
             return site, await _all(kind, site, chosen)
 
@@ -182,22 +177,6 @@ def _as_account(
 
 class NotReached(Exception):
     """The account's PMS cannot be tried. The message says why, and what would help."""
-
-
-def account_as_given(
-    account: Account, base_url: str | None, options: Mapping[str, Any], *, own_credential: bool
-) -> Account:
-    """The account with another base URL and other options, where they are given. Raises `BadOptions`: also where its own credential
-    would be sent elsewhere than to its PMS."""
-    merged = {name: value for name, value in {**account.options, **options}.items() if value is not None}
-    changed = replace(account, base_url=base_url or account.base_url, options=merged)
-    check_options(changed.kind, changed.options)
-    if own_credential and of_credential(changed) != of_credential(account):
-        raise BadOptions(
-            "That sends the account's credential elsewhere, and it is sealed for its own PMS: give another one by "
-            "--credential-file."
-        )
-    return changed
 
 
 async def with_own_credential(backend: Backend, account: Account, planned: Site) -> Site:
@@ -269,13 +248,6 @@ async def _all(kind: str, site: Site | None, checks: Sequence[Check]) -> Sequenc
         except BadOptions as error:
             raise WrongUsage(str(error)) from error
         return done
-
-
-def _named(names: Sequence[str]) -> Sequence[Check]:
-    by_name = {check.name: check for check in CHECKS}
-    if unknown := [name for name in names if name not in by_name]:
-        raise WrongUsage(f"There is no check {unknown[0]!r}; there are: {', '.join(by_name)}.")
-    return [by_name[name] for name in names] or CHECKS
 
 
 def _show(kind: str, site: Site | None, done: Sequence[Result], *, as_json: bool) -> None:
