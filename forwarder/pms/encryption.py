@@ -24,13 +24,11 @@ class Plaintext(IntEnum):
 def is_encrypted(base_url: str, options: Mapping[str, Any]) -> bool:
     """Whether the base URL, and every address among the options, is https or of this machine."""
     addresses = [base_url, *(value for value in options.values() if isinstance(value, str))]
-    return not any(_is_plain(address) for address in addresses)
-
-
-def _is_plain(address: str) -> bool:
-    if not address.lower().startswith("http://"):
-        return False
-    try:
-        return not is_local(urlsplit(address).hostname or "")
-    except ValueError:
-        return True
+    for address in addresses:
+        if address.lower().startswith("http://"):
+            try:
+                if not is_local(urlsplit(address).hostname or ""):
+                    return False
+            except ValueError:
+                return False
+    return True

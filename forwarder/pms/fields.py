@@ -9,7 +9,7 @@ An adapter writes its notes from its table (`FieldTable.lines`), so that the tab
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
@@ -30,6 +30,7 @@ from forwarder.reservation.request import (
 )
 
 _PARTS: Final[Mapping[str, tuple[type[BaseModel], ...]]] = {
+    "": (BookingEngineRequest, GeneralRequest),
     "guest.address.": (Address, GeneralAddress),
     "guest.": (Guest, GeneralGuest),
     "cardDetails.": (CardDetails,),
@@ -37,12 +38,10 @@ _PARTS: Final[Mapping[str, tuple[type[BaseModel], ...]]] = {
 _WHOLES: Final = {"guest", "guest.address", "cardDetails"}
 
 
-def _specified() -> Iterator[str]:
-    for prefix, models in {"": (BookingEngineRequest, GeneralRequest), **_PARTS}.items():
-        yield from (prefix + to_camel(name) for model in models for name in model.model_fields)
-
-
-SPECIFIED: Final = tuple(name for name in dict.fromkeys(_specified()) if name not in _WHOLES)
+_EACH: Final = dict.fromkeys(
+    prefix + to_camel(name) for prefix, models in _PARTS.items() for model in models for name in model.model_fields
+)
+SPECIFIED: Final = tuple(name for name in _EACH if name not in _WHOLES)
 """Every field of the two reservation requests, with those of the guest, the address and the card: `guest.address.city`."""
 
 
@@ -151,7 +150,12 @@ def becomes(fate: Fate, notes: str) -> str:
     """A field's fate in a few words; `notes`: the PMS's name of its field for notes."""
     match fate:
         case SentAs():
-            return "; ".join(_sent(fate, notes))
+            said = [f"sent as {', '.join(fate.names)}{f', {fate.how}' if fate.how else ''}"]
+            if fate.only_if is not None:
+                said.append(f"only if {' is '.join(fate.only_if)}")
+            if fate.otherwise is not None:
+                said.append(f"else {becomes(fate.otherwise, notes)}")
+            return "; ".join(said)
         case InNotes(how=how, also=also):
             besides = f"also as {', '.join(also)}" if also else ""
             return ", ".join(part for part in (f"in {notes}", how, besides) if part)
@@ -159,15 +163,6 @@ def becomes(fate: Fate, notes: str) -> str:
             return f"not sent: {reason}"
         case Refused(code=code, when=when):
             return f"refused ({code}) where {when}"
-
-
-def _sent(fate: SentAs, notes: str) -> Iterator[str]:
-    how = f", {fate.how}" if fate.how else ""
-    yield f"sent as {', '.join(fate.names)}{how}"
-    if fate.only_if is not None:
-        yield f"only if {' is '.join(fate.only_if)}"
-    if fate.otherwise is not None:
-        yield f"else {becomes(fate.otherwise, notes)}"
 
 
 @dataclass(frozen=True)
@@ -199,18 +194,25 @@ class FieldTable:
         field does not take, each with a text to write instead of the value, if any."""
         unfit = unfit or {}
         names = self._noted if not unfit else [name for name in SPECIFIED if name in unfit or name in self._noted]
-        values = ((name, value_of(booking, name)) for name in names)
-        return [
-            line_of(name, unfit.get(name) or value)
-            for name, value in values
-            if value is not None and not _says_nothing(booking, name, value)
-        ]
+        lines = []
+        for name in names:
+            value = value_of(booking, name)
+            only_room = name == "roomId" and booking.room_id == booking.property_id
+            if value is not None and not only_room and not (value == 0 and name.startswith("numberOf")):
+                lines.append(line_of(name, unfit.get(name) or value))
+        return lines
 
     @cached_property
     def losses(self) -> Mapping[str, LeftOut]:
         """The fields that may be lost on the way to the PMS."""
-        fates = ((name, _lost(fate)) for name, fate in self.fates.items())
-        return {name: lost for name, lost in fates if lost is not None}
+        lost: dict[str, LeftOut] = {}
+        for name, fate in self.fates.items():
+            match fate:
+                case LeftOut(lost=True):
+                    lost[name] = fate
+                case SentAs(only_if=(_, _), otherwise=LeftOut(lost=True) as otherwise):
+                    lost[name] = otherwise
+        return lost
 
     def in_callers_words(self, pms_name: str) -> str:
         """The PMS's name of a field with the caller's names for its content: `start_at (arrivalDate)`. Alone if the caller sends
@@ -228,18 +230,3 @@ class FieldTable:
         """The other field, and its value, without which the field `name` is not sent."""
         fate = self.fates[name]
         return fate.only_if if isinstance(fate, SentAs) else None
-
-
-def _says_nothing(booking: Booking, name: str, value: Any) -> bool:
-    """A count of zero, or the only room of a property."""
-    return (value == 0 and name.startswith("numberOf")) or (name == "roomId" and booking.room_id == booking.property_id)
-
-
-def _lost(fate: Fate) -> LeftOut | None:
-    match fate:
-        case LeftOut(lost=True):
-            return fate
-        case SentAs(only_if=(_, _), otherwise=LeftOut(lost=True) as lost):
-            return lost
-        case _:
-            return None

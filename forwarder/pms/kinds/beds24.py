@@ -25,6 +25,7 @@ from forwarder.pms.sdk import (
     Request,
     Response,
     Send,
+    objects,
     outcome_of,
 )
 
@@ -67,16 +68,15 @@ class Beds24Adapter(MappedAdapter):
         if said is not None:
             return [self._of_one(response, item, booking) for item, (booking, _) in zip(said, asked, strict=True)]
         if response.status_code == HTTPStatus.BAD_REQUEST and len(asked) > 1:
-            return [await self._alone(booking, request, send) for booking, request in asked]
+            # Any of them may be to blame: each is asked for again on its own.
+            outcomes: list[Outcome] = []
+            for one in asked:
+                try:
+                    outcomes += await self._post([one], send)
+                except (NotSent, NoResponse) as failure:
+                    outcomes.append(outcome_of(failure))
+            return outcomes
         return [self._put_off_by_status(response, booking) for booking, _ in asked]
-
-    async def _alone(self, booking: Booking, request: Request, send: Send) -> Outcome:
-        """Retries one item of a rejected batch on its own: any of them may be to blame."""
-        try:
-            [outcome] = await self._post([(booking, request)], send)
-        except (NotSent, NoResponse) as failure:
-            return outcome_of(failure)
-        return outcome
 
     def _of_one(self, response: Response, item: object, booking: Booking) -> Outcome:
         outcome = self.read(Response(response.status_code, response.headers, to_json([item])), booking)
@@ -95,11 +95,9 @@ class Beds24Adapter(MappedAdapter):
     def words(self, body: Any) -> str:
         """The errors of an item, each after its field in the caller's words."""
         errors = body[0].get("errors") if isinstance(body, list) and body and isinstance(body[0], dict) else None
-        faults = [fault for fault in errors if isinstance(fault, dict)] if isinstance(errors, list) else []
-        return "; ".join(self._in_words(_text(fault.get("field")), _text(fault.get("message"))) for fault in faults)
-
-    def _in_words(self, field: str, message: str) -> str:
-        return f"{self.fields.in_callers_words(field)}: {message}" if field else message
+        said = [(_text(fault.get("field")), _text(fault.get("message"))) for fault in objects(errors)]
+        in_words = self.fields.in_callers_words
+        return "; ".join(f"{in_words(field)}: {message}" if field else message for field, message in said)
 
 
 def _items(response: Response, count: int) -> list[Any] | None:

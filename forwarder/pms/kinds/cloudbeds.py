@@ -52,7 +52,11 @@ class CloudbedsAdapter(MappedAdapter):
 
     @staticmethod
     def mapping_for(mapping: PmsMapping, settings: Mapping[str, Any]) -> PmsMapping:
-        return _accepting_unconfirmed(mapping) if settings["acceptUnconfirmed"] else mapping
+        shown, states = mapping.reservation, mapping.reservation.status
+        if states is None or not settings["acceptUnconfirmed"]:
+            return mapping
+        accepting = states.model_copy(update={"confirmed": states.confirmed | {_UNCONFIRMED}})
+        return mapping.model_copy(update={"reservation": shown.model_copy(update={"status": accepting})})
 
     @property
     def fields(self) -> FieldTable:
@@ -175,14 +179,6 @@ class CloudbedsAdapter(MappedAdapter):
                 return StandIn(Response(200, (), b'{"success":true}'), "")
             case _:
                 return None
-
-
-def _accepting_unconfirmed(mapping: PmsMapping) -> PmsMapping:
-    shown, states = mapping.reservation, mapping.reservation.status
-    if states is None:
-        return mapping
-    accepting = states.model_copy(update={"confirmed": states.confirmed | {_UNCONFIRMED}})
-    return mapping.model_copy(update={"reservation": shown.model_copy(update={"status": accepting})})
 
 
 def _with_a_note(table: FieldTable) -> FieldTable:

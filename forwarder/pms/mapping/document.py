@@ -79,24 +79,20 @@ def _value(node: yaml.Node, loc: Loc, lines: dict[Loc, int], seen: set[int]) -> 
     seen.add(id(node))
     match node:
         case yaml.MappingNode():
-            return _table(node, loc, lines, seen)
+            table: dict[str, Any] = {}
+            for key, part in node.value:
+                line = key.start_mark.line + 1
+                if not isinstance(key, yaml.ScalarNode) or key.value == "<<":
+                    raise DocumentFault([f"line {line}: a name is a text"])
+                if key.value in table:
+                    raise DocumentFault([f"line {line}: {key.value} is there twice"])
+                table[key.value] = _value(part, (*loc, key.value), lines, seen)
+                lines[*loc, key.value] = line
+            return table
         case yaml.SequenceNode():
             return [_value(part, (*loc, position), lines, seen) for position, part in enumerate(node.value)]
         case _:
             return _scalar(node)
-
-
-def _table(node: yaml.MappingNode, loc: Loc, lines: dict[Loc, int], seen: set[int]) -> dict[str, Any]:
-    table: dict[str, Any] = {}
-    for key, part in node.value:
-        line = key.start_mark.line + 1
-        if not isinstance(key, yaml.ScalarNode) or key.value == "<<":
-            raise DocumentFault([f"line {line}: a name is a text"])
-        if key.value in table:
-            raise DocumentFault([f"line {line}: {key.value} is there twice"])
-        table[key.value] = _value(part, (*loc, key.value), lines, seen)
-        lines[*loc, key.value] = line
-    return table
 
 
 def _scalar(node: yaml.Node) -> Any:

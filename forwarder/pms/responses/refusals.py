@@ -26,7 +26,8 @@ PRICE_AND_CARD: Final = (
 def refusal(booking: Booking, code: str, detail: str) -> Rejected:
     """The PMS's no, with `detail` in its own words as far as they may be kept."""
     known = _KINDS.get(code, endings.PMS_REFUSED)
-    said = "" if _is_phrase(detail) else discreet(detail, booking)
+    # Servers put no more than an HTTP status and its name where a reason belongs: "400 Bad Request".
+    said = "" if _words(detail) in _PHRASES else discreet(detail, booking)
     return Rejected(known.problem(said or f"{known.title}. {_UNSAID[known.code]}", booking.reference))
 
 
@@ -47,11 +48,6 @@ _UNSAID: Final[Mapping[str, str]] = {
 
 _NO_LETTERS: Final = re.compile(r"[\W\d_]+")
 _HTTP: Final = frozenset({"http", "status", "code", "error"})
-
-
-def _is_phrase(detail: str) -> bool:
-    """Whether it is no more than an HTTP status and its name, which servers put where a reason belongs: "400 Bad Request"."""
-    return _words(detail) in _PHRASES
 
 
 def _words(text: str) -> tuple[str, ...]:
