@@ -25,24 +25,26 @@ NOWHERE = "nowhere"
 """The one name without a PMS: a wrong base URL."""
 
 _REFERENCE = re.compile(rb"rsv_[a-z0-9]{20,32}")
-_ANOTHERS = b"rsv_" + b"z" * 32
+ANOTHERS = b"rsv_" + b"z" * 32
 _LET_OUT = {"", "wrong"}
 _HUGE = 10 * 1024 * 1024
 _STATUS = {"down": 503, "throttle": 429, "error500": 500, "timeout": 408}
-_EXISTS = Response(409, b'{"message":"a reservation with this external reference already exists"}')
+EXISTS = b'{"message":"a reservation with this external reference already exists"}'
+TAKEN = b'{"errors":{"external_id":["has already been taken"]}}'
 _SAID = {
     "garbage": Response(201, b"<html>It works!</html>", media_type=b"text/html"),
     "redirect": Response(302, b"", ((b"location", b"http://127.0.0.1:9/moved"),)),
     "see_other": Response(303, b"", ((b"location", b"http://127.0.0.1:9/made"),)),
-    "exists": _EXISTS,
-    "taken": Response(422, b'{"errors":{"external_id":["has already been taken"]}}'),
+    "exists": Response(409, EXISTS),
+    "taken": Response(422, TAKEN),
 }
-_FORMS: dict[Habit, Callable[[bytes], bytes]] = {
+REFERENCE_FORMS: dict[Habit, Callable[[bytes], bytes]] = {
     "reference_cut": lambda ours: ours[:30],
     "reference_upper": bytes.upper,
     "reference_replaced": lambda ours: b"HA-" + blake2b(ours, digest_size=4).hexdigest().upper().encode(),
     "reference_in_text": lambda ours: b"Booked online, " + ours + b", thank you",
 }
+"""The forms in which a PMS may keep our reference."""
 _later: set[asyncio.Task[None]] = set()
 
 
@@ -143,7 +145,7 @@ class Guard:
             case "wrong_types":
                 return replace(answer, body=mistyped(answer.body, order.struck))
             case "anothers":
-                return replace(answer, body=_REFERENCE.sub(_ANOTHERS, answer.body))
+                return replace(answer, body=_REFERENCE.sub(ANOTHERS, answer.body))
             case "huge":
                 return Response(201, b'{"id":"' + b"9" * _HUGE + b'"}')
             case mode:
@@ -166,8 +168,8 @@ class Guard:
             task.add_done_callback(_later.discard)
             return Response(202, b"") if "accepts" in habits else self.failing(504, None)
         if books and "exists" in habits and known:
-            return _EXISTS
-        form = next((make for habit, make in _FORMS.items() if habit in habits), None)
+            return _SAID["exists"]
+        form = next((make for habit, make in REFERENCE_FORMS.items() if habit in habits), None)
         if form is not None and not books:
             # It knows the booking by the form that it kept: a filter by ours finds nothing.
             query = request.scope["query_string"]

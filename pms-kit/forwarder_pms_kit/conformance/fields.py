@@ -150,7 +150,10 @@ async def _tried(adapter: Adapter, kind: str, name: str, marker: _Marker, base: 
     if condition is not None:
         given[condition[0]] = condition[1]
     places = await _places(adapter, _booking(kind, given), name, marker)
-    finding = _unlike(adapter.fields, name, places, _twins(adapter.fields, given))
+    # The PMS's names of the room, where it is the property for want of one.
+    room = adapter.fields.fates.get("roomId")
+    twins = room.names if "roomId" not in given and isinstance(room, SentAs) else ()
+    finding = _unlike(adapter.fields, name, places, twins)
     if finding is None and condition is not None:
         elsewhere = _booking(kind, {**given, condition[0]: "SELF" if condition[1] == "PMS" else None})
         places = await _places(adapter, elsewhere, name, marker)
@@ -163,12 +166,6 @@ def _is_refused(table: FieldTable, name: str) -> bool:
     """Whether a booking with it, or with one that is unlike the property, is refused: then nothing else of it is sent either."""
     fate = table.fates.get(name)
     return isinstance(fate.otherwise if isinstance(fate, SentAs) and name == "roomId" else fate, Refused)
-
-
-def _twins(table: FieldTable, given: Mapping[str, Any]) -> tuple[str, ...]:
-    """The PMS's names of the room, where it is the property for want of one."""
-    fate = table.fates.get("roomId")
-    return fate.names if "roomId" not in given and isinstance(fate, SentAs) else ()
 
 
 def _unlike(table: FieldTable, name: str, places: Sequence[str], twins: tuple[str, ...]) -> str | None:
