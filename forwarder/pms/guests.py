@@ -30,7 +30,8 @@ class Headcount:
 
 def headcount(booking: Booking, *, infants_are_children: bool) -> Headcount:
     """Every guest is counted: those whom nothing says to be children or infants are adults."""
-    adults, children, infants, guests = _counts(booking.fields)
+    names = ("numberOfAdults", "numberOfChildren", "numberOfInfants", "numberOfGuests")
+    adults, children, infants, guests = map(booking.fields.get, names)
     counted_children = children
     if infants_are_children and infants is not None:
         counted_children = (children or 0) + infants
@@ -45,11 +46,6 @@ def headcount(booking: Booking, *, infants_are_children: bool) -> Headcount:
     if infants_are_children and infants:
         unfit["numberOfInfants"] = f"{infants}, counted as children"
     return Headcount(counted, counted_children, unfit)
-
-
-def _counts(fields: Mapping[str, int | None]) -> tuple[int | None, ...]:
-    names = ("numberOfAdults", "numberOfChildren", "numberOfInfants", "numberOfGuests")
-    return tuple(fields.get(name) for name in names)
 
 
 def first_and_last(booking: Booking) -> tuple[str, str, Unfit]:

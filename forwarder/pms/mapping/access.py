@@ -267,16 +267,14 @@ class _Client(BaseModel):
 
 def _client_of(oauth: OAuth, credential: str) -> _Client | None:
     """None for a credential that is itself a token."""
-    if oauth.grant == "header":
-        return None
     if oauth.grant == "client_credentials":
-        client_id, colon, secret = credential.partition(":")
-        return _Client(clientId=client_id, clientSecret=secret) if colon and client_id and secret else None
+        client_id, _, secret = credential.partition(":")
+        return _Client(clientId=client_id, clientSecret=secret) if client_id and secret else None
     try:
-        client = _Client.model_validate(from_json(credential))
+        client = _Client.model_validate(from_json(credential)) if oauth.grant == "refresh_token" else None
     except (ValueError, ValidationError):
         return None
-    return client if client.refresh_token is not None else None
+    return None if client is None or client.refresh_token is None else client
 
 
 def _origin(base: str) -> str:

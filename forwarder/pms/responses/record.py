@@ -229,28 +229,19 @@ def objects(parts: object) -> list[Mapping[str, Any]]:
 
 def shortened(text: str) -> str:
     """`text` on one line, at most `MAX_DETAIL` characters, with asterisks for everything that looks like a card number."""
-    line = _CARD_LIKE.sub(_asterisks, _SPACES.sub(" ", text).strip())
+    line = _CARD_LIKE.sub(lambda match: "*" * len(match.group()), _SPACES.sub(" ", text).strip())
     return line if len(line) <= MAX_DETAIL else line[: MAX_DETAIL - 1] + "…"
 
 
 def discreet(text: str, booking: Booking) -> str:
     """As `shortened`, and with `[…]` for every value of the card and of the guest that `text` repeats."""
-    for secret in sorted(_secrets(booking), key=len, reverse=True):
-        text = re.sub(rf"(?<!\w){re.escape(secret)}(?!\w)", "[…]", text, flags=re.IGNORECASE)
-    return shortened(text)
-
-
-def _asterisks(match: re.Match[str]) -> str:
-    return "*" * len(match.group())
-
-
-def _secrets(booking: Booking) -> Iterator[str]:
     card = booking.card or CardDetails()
     # Not the expiry: a year by itself gives nothing away, and every date contains one.
     of_card = {"number": card.card_number, "holder": card.card_holder_name, "cvv": card.cvv}
-    for text in (*_texts(booking.guest), *_texts(of_card)):
-        if len(text) >= _MIN_SECRET_LENGTH:
-            yield text
+    secrets = [said for said in (*_texts(booking.guest), *_texts(of_card)) if len(said) >= _MIN_SECRET_LENGTH]
+    for secret in sorted(secrets, key=len, reverse=True):
+        text = re.sub(rf"(?<!\w){re.escape(secret)}(?!\w)", "[…]", text, flags=re.IGNORECASE)
+    return shortened(text)
 
 
 def _texts(parts: Mapping[str, Any]) -> Iterator[str]:
