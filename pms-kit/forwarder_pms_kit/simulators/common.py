@@ -3,6 +3,7 @@
 None is idempotent: every create books. A guest at `refused.example` is refused.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
@@ -15,6 +16,7 @@ from starlette.routing import BaseRoute
 from starlette.types import ASGIApp
 
 from forwarder.http.messages import Response
+from forwarder.pms.mapping.values import MISSING, value_at
 from forwarder.simulator.http import (
     Guard,
     Handler,
@@ -32,6 +34,7 @@ Body = dict[str, Any]
 Endpoints = Mapping[tuple[str, str], Handler]
 """The handler of each method and path."""
 
+_REFERENCE = re.compile(r"rsv_\w+")
 _NOT_BOOKED = {
     "taken": "These dates are not available",
     "price": "The price has changed",
@@ -60,10 +63,12 @@ class No(Exception):
 
 
 class HostedPms:
-    """One kind, at base URLs that end in `base`; a POST to the path `creates` books."""
+    """One kind, at base URLs that end in `base`; a POST to the path `creates` books. `stay`: where its body has the fields of a
+    `Stay`, in their order; of a text around our reference, the reference counts."""
 
     base: ClassVar[str]
     creates: ClassVar[str]
+    stay: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -122,6 +127,13 @@ class HostedPms:
         if not isinstance(body, dict):
             raise No("invalid", "The body is not an object")
         return body
+
+    def stay_in(self, body: Body) -> Stay:
+        """The stay that `body` asks for; empty texts for what it does not say."""
+        values = [value_at(body, path) for path in self.stay]
+        room, arrival, departure, reference, *more = ["" if each in (MISSING, None) else str(each) for each in values]
+        named = _REFERENCE.search(reference)
+        return Stay(room, arrival, departure, named[0] if named else reference, *more)
 
     def wanted(self, request: Request, stay: Stay, asked: Mapping[str, Any]) -> Wanted:
         """The booking that `asked` asks for. Raises `No`."""

@@ -4,6 +4,7 @@ Listing 404 is not known. Any client is given a token but one whose secret is `w
 ended. A refusal is a 200 with `status: "fail"`.
 """
 
+from dataclasses import replace
 from typing import Any
 
 from pydantic_core import from_json
@@ -12,7 +13,7 @@ from starlette.requests import Request
 from forwarder.http.messages import Response
 from forwarder.simulator.http import bearer_of
 from forwarder.simulator.world import Made
-from forwarder_pms_kit.simulators.common import Endpoints, HostedPms, No, Stay, answer, asked_for, token_for
+from forwarder_pms_kit.simulators.common import Endpoints, HostedPms, No, answer, asked_for, token_for
 
 _MOST_PER_PAGE = 100
 _UNKNOWN_LISTING = 404
@@ -24,6 +25,7 @@ class Hostaway(HostedPms):
     """Hostaway."""
 
     base, creates = "hostaway/v1", "/reservations"
+    stay = ("listingMapId", "arrivalDate", "departureDate", "customerUserId", "guestEmail")
 
     def endpoints(self) -> Endpoints:
         return {
@@ -61,10 +63,8 @@ class Hostaway(HostedPms):
             raise No("property", "Listing not found")
         if not isinstance(body.get("channelId"), int):
             raise No("invalid", "channelId is required")
-        dates = (str(body.get("arrivalDate")), str(body.get("departureDate")))
-        email, name = str(body.get("guestEmail", "")), str(body.get("guestLastName") or body.get("guestName"))
-        stay = Stay(str(listing), *dates, str(body.get("customerUserId") or ""), email, name)
-        return self._success(self.book(request, stay, body))
+        name = str(body.get("guestLastName") or body.get("guestName"))
+        return self._success(self.book(request, replace(self.stay_in(body), last_name=name), body))
 
     async def show(self, request: Request) -> Response:
         return self._success(self.one(request))

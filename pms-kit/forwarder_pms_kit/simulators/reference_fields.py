@@ -1,5 +1,6 @@
 """Simulated vendors that keep our reference in a field of its own: Guesty, Hospitable, Hostfully and Lodgify."""
 
+from dataclasses import replace
 from typing import Any
 
 from starlette.requests import Request
@@ -7,7 +8,7 @@ from starlette.routing import BaseRoute, Route
 
 from forwarder.http.messages import Response
 from forwarder.simulator.world import Made, World
-from forwarder_pms_kit.simulators.common import Endpoints, HostedPms, No, Stay, answer, asked_for, token_for
+from forwarder_pms_kit.simulators.common import Endpoints, HostedPms, No, answer, asked_for, token_for
 
 _DAY_SECONDS = 86_400
 
@@ -16,6 +17,14 @@ class Guesty(HostedPms):
     """Guesty Open API: OAuth at the host's `/oauth2/token`, taken nights as 401."""
 
     base, creates = "guesty/v1", "/reservations-v3"
+    stay = (
+        "listingId",
+        "checkInDateLocalized",
+        "checkOutDateLocalized",
+        "confirmationCode",
+        "guest.email",
+        "guest.lastName",
+    )
     _AT_ONCE = 25
     _MAX_CODE = 50
 
@@ -44,12 +53,10 @@ class Guesty(HostedPms):
 
     async def create(self, request: Request) -> Response:
         body = await self.body(request)
-        guest, code = body.get("guest") or {}, str(body.get("confirmationCode"))
-        needed = (body.get("listingId"), body.get("guestsCount"), guest.get("firstName"), guest.get("lastName"))
+        stay, guest, code = self.stay_in(body), body.get("guest") or {}, str(body.get("confirmationCode"))
+        needed = (stay.room, body.get("guestsCount"), guest.get("firstName"), stay.last_name)
         if not all(needed) or body.get("status") != "confirmed" or len(code) > self._MAX_CODE:
             raise No("invalid", "Validation failed")
-        dates = (str(body.get("checkInDateLocalized")), str(body.get("checkOutDateLocalized")))
-        stay = Stay(str(body["listingId"]), *dates, code, str(guest.get("email", "")), guest["lastName"])
         made = self.book(request, stay, body)
         return answer(201, {"reservationId": self.id_of(made), "status": "confirmed", "confirmationCode": code})
 
@@ -84,6 +91,7 @@ class Hospitable(HostedPms):
     """Hospitable v2: amounts in minor units, numbered pages, three at a time."""
 
     base, creates = "hospitable/v2", "/reservations"
+    stay = ("property_id", "check_in", "check_out", "reservation_code", "guest.email", "guest.last_name")
     _PER_PAGE = 3
 
     def endpoints(self) -> Endpoints:
@@ -106,13 +114,10 @@ class Hospitable(HostedPms):
 
     async def create(self, request: Request) -> Response:
         body = await self.body(request)
-        guest, money = body.get("guest") or {}, body.get("financials") or {}
+        money = body.get("financials") or {}
         if not isinstance(money.get("accommodation"), int) or not body.get("language"):
             raise No("invalid", "financials.accommodation is a whole number, and language is required")
-        dates = (str(body.get("check_in")), str(body.get("check_out")))
-        reference, email = str(body.get("reservation_code") or ""), str(guest.get("email", ""))
-        stay = Stay(str(body.get("property_id")), *dates, reference, email, str(guest.get("last_name", "")))
-        return answer(201, {"data": self._shown(self.book(request, stay, body))})
+        return answer(201, {"data": self._shown(self.book(request, self.stay_in(body), body))})
 
     async def search(self, request: Request) -> Response:
         query, size = request.query_params, self._PER_PAGE
@@ -155,6 +160,14 @@ class Hostfully(HostedPms):
     """Hostfully v3: bookings are leads, lists go on by a cursor, two at a time."""
 
     base, creates = "hostfully/api/v3.3", "/leads"
+    stay = (
+        "propertyUid",
+        "checkInLocalDateTime",
+        "checkOutLocalDateTime",
+        "externalBookingId",
+        "guestInformation.email",
+        "guestInformation.lastName",
+    )
     _AT_ONCE = 2
 
     def endpoints(self) -> Endpoints:
@@ -179,13 +192,9 @@ class Hostfully(HostedPms):
 
     async def create(self, request: Request) -> Response:
         body = await self.body(request)
-        guest = body.get("guestInformation") or {}
         if (body.get("type"), body.get("status")) != ("BOOKING", "BOOKED") or not body.get("agencyUid"):
             raise No("invalid", "type, status and agencyUid are required")
-        dates = (str(body.get("checkInLocalDateTime")), str(body.get("checkOutLocalDateTime")))
-        reference, email = str(body.get("externalBookingId") or ""), str(guest.get("email", ""))
-        stay = Stay(str(body.get("propertyUid")), *dates, reference, email, str(guest.get("lastName", "")))
-        return self._lead(self.book(request, stay, body))
+        return self._lead(self.book(request, self.stay_in(body), body))
 
     async def search(self, request: Request) -> Response:
         query, size = request.query_params, self._AT_ONCE
@@ -220,6 +229,7 @@ class Lodgify(HostedPms):
     some clients found. What is deleted goes to the trash."""
 
     base, creates = "lodgify", "/v1/reservation/booking"
+    stay = ("property_id", "arrival", "departure", "source_text", "guest.email", "guest.guest_name.last_name")
     _MOST_PER_PAGE = 50
 
     def __init__(self, world: World) -> None:
@@ -248,14 +258,10 @@ class Lodgify(HostedPms):
 
     async def create(self, request: Request) -> Response:
         body = await self.body(request)
-        rooms, guest = body.get("rooms") or [{}], body.get("guest") or {}
-        room = rooms[0].get("room_type_id")
+        room = (body.get("rooms") or [{}])[0].get("room_type_id")
         if not isinstance(body.get("property_id"), int) or not isinstance(room, int):
             raise No("invalid", "property_id and room_type_id are numbers")
-        name = guest.get("guest_name") or {}
-        dates = (str(body.get("arrival")), str(body.get("departure")))
-        reference, email = str(body.get("source_text") or ""), str(guest.get("email", ""))
-        stay = Stay(f"{body['property_id']}/{room}", *dates, reference, email, str(name.get("last_name", "")))
+        stay = replace(self.stay_in(body), room=f"{body['property_id']}/{room}")
         return answer(201, self.book(request, stay, body).id)
 
     async def confirm(self, request: Request) -> Response:

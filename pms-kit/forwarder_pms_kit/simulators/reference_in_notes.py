@@ -4,6 +4,7 @@ import base64
 import hashlib
 import hmac
 import re
+from dataclasses import replace
 from typing import Any
 from urllib.parse import parse_qsl, quote
 
@@ -16,12 +17,6 @@ from forwarder.simulator.world import Made, World
 from forwarder_pms_kit.simulators.common import Endpoints, HostedPms, No, Stay, answer, asked_for
 
 _MOST_PER_PAGE = 100
-_REFERENCE = re.compile(r"rsv_\w+")
-
-
-def _reference_in(notes: object) -> str:
-    named = _REFERENCE.search(str(notes))
-    return named[0] if named else ""
 
 
 def _basic(request: Request) -> str:
@@ -37,6 +32,7 @@ class Hostify(HostedPms):
     """Hostify: `success` in every answer, days in the filter of its list empty it."""
 
     base, creates = "hostify", "/reservations"
+    stay = ("listing_id", "start_date", "end_date", "note", "email", "name")
 
     def endpoints(self) -> Endpoints:
         return {
@@ -59,11 +55,7 @@ class Hostify(HostedPms):
         body = await self.body(request)
         if not isinstance(body.get("listing_id"), int) or not body.get("name"):
             raise No("invalid", "listing_id and name are required")
-        dates = (str(body.get("start_date")), str(body.get("end_date")))
-        reference, email = _reference_in(body.get("note", "")), str(body.get("email", ""))
-        shown = self._shown(
-            self.book(request, Stay(str(body["listing_id"]), *dates, reference, email, str(body["name"])), body)
-        )
+        shown = self._shown(self.book(request, self.stay_in(body), body))
         names = ("id", "status", "source", "confirmation_code", "notes")
         return answer(200, {"success": True, "reservation": {name: shown[name] for name in names}})
 
@@ -104,6 +96,7 @@ class OwnerRez(HostedPms):
     """OwnerRez v2: guests first, lists by offset, no cancellation."""
 
     base, creates = "ownerrez/v2", "/bookings"
+    stay = ("property_id", "arrival", "departure", "notes")
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
@@ -141,15 +134,8 @@ class OwnerRez(HostedPms):
             raise No("guest", "guest_id is not known")
         guest = self._guests[number - 1]
         emails = guest.get("email_addresses") or [{}]
-        stay = Stay(
-            str(body["property_id"]),
-            str(body.get("arrival")),
-            str(body.get("departure")),
-            _reference_in(body.get("notes", "")),
-            str(emails[0].get("address", "")),
-            str(guest["last_name"]),
-        )
-        return answer(201, self._shown(self.book(request, stay, body)))
+        of_guest = {"email": str(emails[0].get("address", "")), "last_name": str(guest["last_name"])}
+        return answer(201, self._shown(self.book(request, replace(self.stay_in(body), **of_guest), body)))
 
     async def search(self, request: Request) -> Response:
         query = request.query_params
@@ -169,6 +155,7 @@ class Smoobu(HostedPms):
     """Smoobu: signed requests, numbered pages. The secret of every key is `a-simulated-secret`. A nonce is taken once."""
 
     base, creates = "smoobu/api", "/reservations"
+    stay = ("apartmentId", "arrivalDate", "departureDate", "notice", "email", "lastName")
     _SECRET = b"a-simulated-secret"
     _MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 
@@ -222,10 +209,7 @@ class Smoobu(HostedPms):
         body = await self.body(request)
         if not isinstance(body.get("apartmentId"), int) or not isinstance(body.get("channelId"), int):
             raise No("invalid", "apartmentId and channelId are numbers")
-        dates = (str(body.get("arrivalDate")), str(body.get("departureDate")))
-        reference, email = _reference_in(body.get("notice", "")), str(body.get("email", ""))
-        stay = Stay(str(body["apartmentId"]), *dates, reference, email, str(body.get("lastName", "")))
-        return answer(200, {"id": self.book(request, stay, body).id})
+        return answer(200, {"id": self.book(request, self.stay_in(body), body).id})
 
     async def search(self, request: Request) -> Response:
         query = request.query_params
