@@ -6,7 +6,7 @@ sees nothing of a card. With a journal, bookings outlive the process.
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import date
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -21,10 +21,9 @@ _FIRST_ID = 1001
 _LISTED_DUPLICATES = 100
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """A requested booking. `key`: its idempotency key; `fingerprint` distinguishes bodies; `answer` builds the PMS's response,
-    in JSON, from the booking's id; `effect`: the effect of a test value in it."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Booking:
+    """`key`: its idempotency key; `fingerprint` distinguishes bodies."""
 
     name: str
     place: str
@@ -32,26 +31,28 @@ class Wanted:
     arrival: date
     departure: date
     reference: str
-    answer: Callable[[int], bytes]
     key: str | None = None
     fingerprint: str = ""
+
+    def fields(self) -> dict[str, Any]:
+        return {one.name: getattr(self, one.name) for one in fields(Booking)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted(Booking):
+    """A requested booking. `answer` builds the PMS's response, in JSON, from the booking's id; `effect`: the effect of a test value
+    in it."""
+
+    answer: Callable[[int], bytes]
     effect: Effect | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Made:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Made(Booking):
     """A booking that was made."""
 
     id: int
-    name: str
-    place: str
-    room: str
-    arrival: date
-    departure: date
-    reference: str
     answer: bytes
-    key: str | None
-    fingerprint: str
 
 
 class NotBooked(Exception):
@@ -161,20 +162,11 @@ class World:
                 self.require_up(wanted)
         if self._calendars and not self._nights[wanted.place, wanted.room].isdisjoint(_nights(wanted)):
             raise NotBooked("taken")
-        made = Made(
-            self._next_id,
-            wanted.name,
-            wanted.place,
-            wanted.room,
-            wanted.arrival,
-            wanted.departure,
-            wanted.reference,
-            wanted.answer(self._next_id),
-            wanted.key,
-            wanted.fingerprint,
-        )
+        made = Made(id=self._next_id, answer=wanted.answer(self._next_id), **wanted.fields())
         if self._journal is not None:
-            self._journal.append(_line(made))
+            # Its answer is JSON already: insert it without encoding it again.
+            line = to_json({"id": made.id, **made.fields()})[:-1] + b',"answer":' + made.answer + b"}"
+            self._journal.append(line)
         self._keep(made)
         return made, True
 
@@ -286,21 +278,5 @@ class World:
         self._nights[made.place, made.room].difference_update(_nights(made))
 
 
-def _nights(stay: Wanted | Made) -> range:
+def _nights(stay: Booking) -> range:
     return range(stay.arrival.toordinal(), stay.departure.toordinal())
-
-
-def _line(made: Made) -> bytes:
-    entry = {
-        "id": made.id,
-        "name": made.name,
-        "place": made.place,
-        "room": made.room,
-        "arrival": made.arrival,
-        "departure": made.departure,
-        "reference": made.reference,
-        "key": made.key,
-        "fingerprint": made.fingerprint,
-    }
-    # Its answer is JSON already: insert it without encoding it again.
-    return to_json(entry)[:-1] + b',"answer":' + made.answer + b"}"
