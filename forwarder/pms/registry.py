@@ -65,7 +65,8 @@ def load_registry(built_in: Mapping[str, AdapterKind]) -> Registry:
     kinds: dict[str, AdapterKind] = {}
     origins, not_loaded = {}, []
     for point in sorted(found, key=lambda point: (point.name, _distribution(point))):
-        loaded, unfit = None, ""
+        loaded: AdapterKind | None = None
+        unfit = ""
         if point.name in built_in:
             unfit = "a kind of that name is built in"
         elif often[point.name] > 1:

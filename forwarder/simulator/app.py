@@ -35,18 +35,45 @@ SimulatorApp = Starlette
 def simulator_app(world: World, vendors: Sequence[BaseRoute] = ()) -> SimulatorApp:
     """The application over `world`, which the caller closes. May be mounted below a path. `vendors`: routes of further kinds, tried
     first; `forwarder_pms_kit.simulators` has them."""
-    controls = _Controls(world)
+
+    async def count(_request: Request) -> Response:
+        return Response(200, b"%d\n" % world.made, media_type=b"text/plain")
+
+    async def stats(_request: Request) -> Response:
+        return Response(200, to_json(world.stats()))
+
+    async def reset(_request: Request) -> StarletteResponse:
+        world.reset()
+        return StarletteResponse(status_code=204)
+
+    async def order_faults(request: Request) -> Response:
+        try:
+            faults = Faults.model_validate_json(await request.body())
+        except ValidationError as error:
+            detail = "; ".join(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors())
+            return problem_response(Problem("invalid_faults", "Not an order of faults", 422, detail))
+        world.faults.order(request.path_params["name"], faults)
+        return Response(200, faults.model_dump_json().encode())
+
+    async def show_faults(request: Request) -> Response:
+        order = world.faults.at(request.path_params["name"])
+        return Response(200, (Faults() if order is None else order.faults).model_dump_json().encode())
+
+    async def lift_faults(request: Request) -> StarletteResponse:
+        world.faults.lift(request.path_params["name"])
+        return StarletteResponse(status_code=204)
+
     return Starlette(
         routes=[
             *vendors,
             *open_pms_routes(world),
             *booking_sync_routes(world),
-            Route("/count", controls.count, methods=["GET"]),
-            Route("/stats", controls.stats, methods=["GET"]),
-            Route("/reset", controls.reset, methods=["POST"]),
-            Route("/{name}/faults", controls.order_faults, methods=["PUT"]),
-            Route("/{name}/faults", controls.show_faults, methods=["GET"]),
-            Route("/{name}/faults", controls.lift_faults, methods=["DELETE"]),
+            Route("/count", count, methods=["GET"]),
+            Route("/stats", stats, methods=["GET"]),
+            Route("/reset", reset, methods=["POST"]),
+            Route("/{name}/faults", order_faults, methods=["PUT"]),
+            Route("/{name}/faults", show_faults, methods=["GET"]),
+            Route("/{name}/faults", lift_faults, methods=["DELETE"]),
             *health_routes(Health(), "simulator"),
         ],
         exception_handlers={HTTPException: _no_such_thing},
@@ -56,40 +83,6 @@ def simulator_app(world: World, vendors: Sequence[BaseRoute] = ()) -> SimulatorA
 def simulator_below(path: str, app: SimulatorApp) -> BaseRoute:
     """The application as one route of another, below `path`."""
     return Mount(path, app=app)
-
-
-class _Controls:
-    """The endpoints that show and change the world."""
-
-    def __init__(self, world: World) -> None:
-        self._world = world
-
-    async def count(self, _request: Request) -> Response:
-        return Response(200, b"%d\n" % self._world.made, media_type=b"text/plain")
-
-    async def stats(self, _request: Request) -> Response:
-        return Response(200, to_json(self._world.stats()))
-
-    async def reset(self, _request: Request) -> StarletteResponse:
-        self._world.reset()
-        return StarletteResponse(status_code=204)
-
-    async def order_faults(self, request: Request) -> Response:
-        try:
-            faults = Faults.model_validate_json(await request.body())
-        except ValidationError as error:
-            detail = "; ".join(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors())
-            return problem_response(Problem("invalid_faults", "Not an order of faults", 422, detail))
-        self._world.faults.order(request.path_params["name"], faults)
-        return Response(200, faults.model_dump_json().encode())
-
-    async def show_faults(self, request: Request) -> Response:
-        order = self._world.faults.at(request.path_params["name"])
-        return Response(200, (Faults() if order is None else order.faults).model_dump_json().encode())
-
-    async def lift_faults(self, request: Request) -> StarletteResponse:
-        self._world.faults.lift(request.path_params["name"])
-        return StarletteResponse(status_code=204)
 
 
 async def _no_such_thing(_request: Request, error: Exception) -> StarletteResponse:

@@ -20,7 +20,7 @@ from forwarder.http.messages import PROBLEM_JSON, Response, problem_response
 from forwarder.reservation.problems.problem import Problem
 from forwarder.simulator.http import Guard, below_any_base, book, name_of, place_of
 from forwarder.simulator.sites import effect_of
-from forwarder.simulator.world import Made, NotBooked, Wanted, World
+from forwarder.simulator.world import NotBooked, Wanted, World
 
 _DECLINED = "4000000000000002"
 _SHORTEST_NUMBER = 12
@@ -43,12 +43,38 @@ class _Refusal(Exception):
 
 def open_pms_routes(world: World) -> list[BaseRoute]:
     """The routes of both kinds."""
+
+    async def create(request: Request) -> Response:
+        try:
+            made, is_new = book(world, request, _wanted(request, await request.body()))
+        except NotBooked as no:
+            return _Refusal(*_NOT_BOOKED[no.why]).answer
+        except _Refusal as refusal:
+            return refusal.answer
+        return Response(201 if is_new else 200, made.answer)
+
+    async def find(request: Request) -> Response:
+        reference, place = request.query_params.get("reference"), _place(request)
+        found = world.at(place) if reference is None else world.find(place, reference)
+        shown = []
+        for made in found:
+            cancelled_at = world.cancelled_at(made)
+            cancelled = {"status": "CANCELLED", "cancelledAt": cancelled_at}
+            shown.append(made.answer if cancelled_at is None else to_json({**from_json(made.answer), **cancelled}))
+        return Response(200, b'{"data":[' + b",".join(shown) + b"]}")
+
+    async def cancel(request: Request) -> ASGIApp:
+        """Idempotent: a cancelled booking can be cancelled again."""
+        identifier = request.path_params["id"]
+        if identifier.isdecimal() and world.cancel(_place(request), int(identifier)):
+            return StarletteResponse(status_code=204)
+        return _Refusal(404, "reservation_not_found", "There is no such reservation.").answer
+
     guard = Guard(world, failing)
-    pms = _OpenPms(world)
     endpoints = (
-        ("POST", "", guard.endpoint(pms.create, books=True)),
-        ("GET", "", guard.endpoint(pms.find)),
-        ("DELETE", "/{id}", guard.endpoint(pms.cancel)),
+        ("POST", "", guard.endpoint(create, books=True)),
+        ("GET", "", guard.endpoint(find)),
+        ("DELETE", "/{id}", guard.endpoint(cancel)),
     )
     return [
         route
@@ -64,38 +90,6 @@ def failing(status: int, retry_after: float | None) -> Response:
     problem = Problem(code, "A simulated fault", status, f"HTTP {status}, as ordered.")
     headers = () if retry_after is None else ((b"retry-after", b"%d" % round(retry_after)),)
     return Response(status, to_json(problem.as_json()), headers, PROBLEM_JSON)
-
-
-class _OpenPms:
-    def __init__(self, world: World) -> None:
-        self._world = world
-
-    async def create(self, request: Request) -> Response:
-        try:
-            made, is_new = book(self._world, request, _wanted(request, await request.body()))
-        except NotBooked as no:
-            return _Refusal(*_NOT_BOOKED[no.why]).answer
-        except _Refusal as refusal:
-            return refusal.answer
-        return Response(201 if is_new else 200, made.answer)
-
-    async def find(self, request: Request) -> Response:
-        reference, place = request.query_params.get("reference"), _place(request)
-        found = self._world.at(place) if reference is None else self._world.find(place, reference)
-        return Response(200, b'{"data":[' + b",".join(map(self._shown, found)) + b"]}")
-
-    async def cancel(self, request: Request) -> ASGIApp:
-        """Idempotent: a cancelled booking can be cancelled again."""
-        identifier = request.path_params["id"]
-        if identifier.isdecimal() and self._world.cancel(_place(request), int(identifier)):
-            return StarletteResponse(status_code=204)
-        return _Refusal(404, "reservation_not_found", "There is no such reservation.").answer
-
-    def _shown(self, made: Made) -> bytes:
-        cancelled_at = self._world.cancelled_at(made)
-        if cancelled_at is None:
-            return made.answer
-        return to_json({**from_json(made.answer), "status": "CANCELLED", "cancelledAt": cancelled_at})
 
 
 def _place(request: Request) -> str:

@@ -118,16 +118,16 @@ class BookingSyncAdapter:
             "children": people.children,
         }
         response = await self._api.ask_safely(send, "GET", "rentals/search", query=urlencode(given(asked)))
-        match quotes_in(response, booking) if response.status_code == HTTPStatus.OK else None:
-            case None:
-                return harmless(self._api.unexpected(response))
-            case []:
-                return refusal(booking, "room_unavailable", "")
-            case [quote, *_]:
-                same_price = booking.total_price in (None, quote.final_price)
-                if same_price and booking.currency in (None, quote.currency):
-                    return quote
-                return refusal(booking, "price_changed", f"It costs {quote.final_price} {quote.currency} now.")
+        quotes = quotes_in(response, booking) if response.status_code == HTTPStatus.OK else None
+        if quotes is None:
+            return harmless(self._api.unexpected(response))
+        if not quotes:
+            return refusal(booking, "room_unavailable", "")
+        quote = quotes[0]
+        same_price = booking.total_price in (None, quote.final_price)
+        if same_price and booking.currency in (None, quote.currency):
+            return quote
+        return refusal(booking, "price_changed", f"It costs {quote.final_price} {quote.currency} now.")
 
     async def _book_for_client(
         self, rental: str, booking: Booking, quote: Quote | None, send: Send, held_until: datetime | None = None
