@@ -8,6 +8,7 @@ from itertools import chain, count
 from typing import Any, Final
 
 from forwarder.pms.adapter import limits_of
+from forwarder.pms.http.response import Response
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import Cancelled, Confirmed, Deferred
 from forwarder_pms_kit.conformance.check import Findings, check
@@ -17,7 +18,6 @@ from forwarder_pms_kit.conformance.faults import (
     Again,
     Disruption,
     Instead,
-    PmsResponse,
     Silence,
     after,
     before,
@@ -154,7 +154,7 @@ def _named_otherwise(reference: bytes, body: bytes) -> bytes:
     return body.replace(reference, reference[:-4] + b"else")
 
 
-def _instead(response: PmsResponse) -> Instead:
+def _instead(response: Response) -> Instead:
     return Instead(lambda _: response)
 
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from pydantic_core import from_json, to_json
 
+from forwarder.pms.http.response import Response
 from forwarder.simulator.faults import lists_for_objects, with_leaves
 
 TRAP: Final = "/conformance-trap"
@@ -19,15 +20,6 @@ ASKED_SECONDS: Final = 7
 
 _HUGE_BYTES: Final = 2 * 1024 * 1024
 _HTML: Final = b"<html><body><h1>It works!</h1></body></html>"
-
-
-@dataclass(frozen=True, slots=True)
-class PmsResponse:
-    """One whole HTTP response."""
-
-    status: int
-    body: bytes = b""
-    headers: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +55,7 @@ class Noise:
 class Instead:
     """Another response comes, made from the one there was, or from an empty 200."""
 
-    made: Callable[[PmsResponse], PmsResponse]
+    made: Callable[[Response], Response]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +82,8 @@ class Disruption:
 
 def say(status: int, body: bytes = _HTML, **headers: str) -> Instead:
     """That response, whatever there was."""
-    named = tuple((name.replace("_", "-"), value) for name, value in headers.items())
-    return Instead(lambda _: PmsResponse(status, body, named))
+    named = tuple((name.replace("_", "-").encode(), value.encode()) for name, value in headers.items())
+    return Instead(lambda _: Response(status, named, body))
 
 
 def no_that_says(said: str, code: str) -> bytes:
@@ -104,7 +96,7 @@ def no_that_says(said: str, code: str) -> bytes:
 
 def of_body(made: Callable[[bytes], bytes]) -> Instead:
     """The response that there was, with another body."""
-    return Instead(lambda response: replace(response, body=made(response.body)))
+    return Instead(lambda response: replace(response, content=made(response.content)))
 
 
 LOST: Final[Sequence[tuple[str, Fault]]] = (

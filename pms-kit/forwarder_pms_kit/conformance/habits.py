@@ -18,7 +18,7 @@ from forwarder.pms.http.errors import connection_lost, unreachable
 from forwarder.pms.http.response import Response
 from forwarder.process.clock import Clock
 from forwarder.simulator.http import ANOTHERS, EXISTS, REFERENCE_FORMS, TAKEN
-from forwarder_pms_kit.conformance.faults import TRAP, Instead, PmsResponse, Reset, of_body, say
+from forwarder_pms_kit.conformance.faults import TRAP, Instead, Reset, of_body, say
 
 DAY: Final = 24 * 3600.0
 _COUNTS: Final = re.compile("total|count|size", re.IGNORECASE)
@@ -71,14 +71,14 @@ def _with_text(text: str, *, escaped: bool = False) -> Callable[[bytes], bytes]:
     return changed
 
 
-def _in_latin_1(response: PmsResponse) -> PmsResponse:
-    others = tuple(header for header in response.headers if header[0].lower() != "content-type")
-    body = _with_text("Zoé")(response.body)
-    return PmsResponse(response.status, body, (*others, ("content-type", "application/json; charset=iso-8859-1")))
+def _in_latin_1(response: Response) -> Response:
+    headers = [header for header in response.headers if header[0].lower() != b"content-type"]
+    headers.append((b"content-type", b"application/json; charset=iso-8859-1"))
+    return replace(response, headers=headers, content=_with_text("Zoé")(response.content))
 
 
-def _of_another(response: PmsResponse) -> PmsResponse:
-    return replace(response, body=_REFERENCE.sub(ANOTHERS, response.body))
+def _of_another(response: Response) -> Response:
+    return replace(response, content=_REFERENCE.sub(ANOTHERS, response.content))
 
 
 HABITS: Final[Mapping[str, Habit]] = {
@@ -170,7 +170,7 @@ class HabitualTransport:
         habit, now = self._habit, self._time.monotonic()
         if self._made_at is not None and habit.again is not None:
             self.said_again = True
-            return _from_fault(habit.again, Response(200))
+            return habit.again.made(Response(200))
         if self._asked_at is not None:
             return self._rewritten(await self._create(request, deadline, held, reuse))
         self._asked_at = now
@@ -185,7 +185,7 @@ class HabitualTransport:
             case Reset():
                 raise connection_lost("the habit of this PMS")
             case Instead():
-                return self._rewritten(_from_fault(habit.first, response))
+                return self._rewritten(habit.first.made(response))
 
     async def _create(self, request: Request, deadline: float, held: Held | None, reuse: Reuse | None) -> Response:
         now, last = self._time.monotonic(), self._habit.keys_last
@@ -215,7 +215,7 @@ class HabitualTransport:
 
     def _rewritten(self, response: Response) -> Response:
         if self._habit.body is not None and response.content:
-            response = _from_fault(self._habit.body, response)
+            response = self._habit.body.made(response)
         if self._habit.kept is None:
             return response
         return replace(response, content=self._in_kept_form(response.content))
@@ -231,13 +231,6 @@ def shape_of(method: str, url: str) -> tuple[str, str]:
 
 def _shape(url: str) -> str:
     return re.sub(r"[^/]*\d[^/]*", "#", urlsplit(url).path)
-
-
-def _from_fault(fault: Instead, response: Response) -> Response:
-    headers = tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in response.headers)
-    made = fault.made(PmsResponse(response.status_code, response.content, headers))
-    encoded = tuple((name.encode("latin-1"), value.encode("latin-1")) for name, value in made.headers)
-    return Response(made.status, encoded, made.body)
 
 
 def _listed(value: Any, mark: bytes, times: int) -> Any:

@@ -10,7 +10,7 @@ import ssl
 import struct
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 from forwarder.pms.http.client import Request, Reuse, Transport
 from forwarder.pms.http.connections import ConnectionPool, PoolLimits
 from forwarder.pms.http.errors import NoResponse, NotSent
+from forwarder.pms.http.response import Headers, Response
 from forwarder_pms_kit.conformance.faults import (
     TRAP,
     Again,
@@ -26,12 +27,11 @@ from forwarder_pms_kit.conformance.faults import (
     Drip,
     Instead,
     Noise,
-    PmsResponse,
     Reset,
     Silence,
 )
 
-_HOP_BY_HOP: Final = {"connection", "content-length", "host", "keep-alive", "transfer-encoding", "accept-encoding"}
+_HOP_BY_HOP: Final = frozenset(b"connection content-length host keep-alive transfer-encoding accept-encoding".split())
 _PMS_SECONDS: Final = 30.0
 _DRIP_SECONDS: Final = 0.02
 
@@ -44,7 +44,7 @@ class Exchange:
     target: str
     headers: Sequence[tuple[str, str]]
     body: bytes
-    response: PmsResponse | None = None
+    response: Response | None = None
 
 
 @dataclass(slots=True)
@@ -118,7 +118,7 @@ class FaultyProxy:
         """One exchange; False where the connection is not to be used again."""
         if asked.target.startswith(TRAP):
             self.trapped += 1
-            await _write(writer, PmsResponse(200, b"{}"))
+            await _write(writer, Response(200, (), b"{}"))
             return True
         self.exchanges.append(asked)
         self.exchanges_in_all += 1
@@ -132,32 +132,30 @@ class FaultyProxy:
         plan.met.set()
         if isinstance(plan.disruption.fault, Again):
             repeated = asyncio.create_task(
-                _again(writer, asked.response or PmsResponse(200), plan.disruption.fault.seconds)
+                _again(writer, asked.response or Response(200), plan.disruption.fault.seconds)
             )
             self.tasks.add(repeated)
             repeated.add_done_callback(self.tasks.discard)
-        return await _broken(plan.disruption, asked.response or PmsResponse(200), reader, writer)
+        return await _broken(plan.disruption, asked.response or Response(200), reader, writer)
 
-    async def _carried(self, asked: Exchange) -> PmsResponse:
+    async def _carried(self, asked: Exchange) -> Response:
         url, _, query = (self._origin + asked.target).partition("?")
-        headers = [
-            (name.encode("latin-1"), value.encode("latin-1"))
-            for name, value in asked.headers
-            if name.lower() not in _HOP_BY_HOP
-        ]
+        headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in asked.headers]
         deadline = asyncio.get_running_loop().time() + _PMS_SECONDS
         reuse = None if self._trust is None else Reuse("conformance", self._trust)
         try:
-            request = Request(asked.method, url, headers, asked.body, query)
+            request = Request(asked.method, url, _end_to_end(headers), asked.body, query)
             response = await self._pms.exchange(request, deadline, reuse=reuse)
         except (NotSent, NoResponse) as error:
             raise ConnectionAbortedError("the PMS behind the proxy") from error
         finally:
             if reuse is not None:
                 reuse.end(keep=True)
-        named = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in response.headers]
-        kept = tuple((name, value) for name, value in named if name.lower() not in _HOP_BY_HOP)
-        return PmsResponse(response.status_code, response.content, kept)
+        return replace(response, headers=_end_to_end(response.headers))
+
+
+def _end_to_end(headers: Headers) -> Headers:
+    return [(name, value) for name, value in headers if name.lower() not in _HOP_BY_HOP]
 
 
 @asynccontextmanager
@@ -184,7 +182,7 @@ async def _request(reader: asyncio.StreamReader) -> Exchange:
 
 
 async def _broken(
-    disruption: Disruption, response: PmsResponse, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    disruption: Disruption, response: Response, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
 ) -> bool:
     match disruption.fault:
         case Instead(made):
@@ -213,22 +211,22 @@ async def _broken(
     return False
 
 
-async def _again(writer: asyncio.StreamWriter, response: PmsResponse, seconds: float) -> None:
+async def _again(writer: asyncio.StreamWriter, response: Response, seconds: float) -> None:
     await asyncio.sleep(seconds)
     with suppress(ConnectionError):
         await _write(writer, response)
 
 
 async def _write(
-    writer: asyncio.StreamWriter, response: PmsResponse, share: float = 1.0, *, head_only: bool = False
+    writer: asyncio.StreamWriter, response: Response, share: float = 1.0, *, head_only: bool = False
 ) -> None:
     """The response, or the first `share` of its bytes; with a length that it never reaches where only its head is wanted."""
-    length = 10**6 if head_only else len(response.body)
-    lines = [f"HTTP/1.1 {response.status} -", *(f"{name}: {value}" for name, value in response.headers)]
-    head = "\r\n".join([*lines, f"content-length: {length}", "", ""]).encode("latin-1")
-    whole = head + response.body
-    if response.status == HTTPStatus.NO_CONTENT:
-        whole = head.replace(b"content-length: 0\r\n", b"")
+    length = 10**6 if head_only else len(response.content)
+    lines = [b"HTTP/1.1 %d -" % response.status_code, *(b"%b: %b" % header for header in response.headers)]
+    if response.status_code != HTTPStatus.NO_CONTENT:
+        lines.append(b"content-length: %d" % length)
+    head = b"\r\n".join([*lines, b"", b""])
+    whole = head + response.content
     await _raw(writer, head if head_only else whole[: round(len(whole) * share)])
 
 

@@ -69,7 +69,7 @@ class NormalPush:
 
     @property
     def statuses(self) -> tuple[int, ...]:
-        return tuple(0 if each.response is None else each.response.status for each in self.exchanges)
+        return tuple(0 if each.response is None else each.response.status_code for each in self.exchanges)
 
     @property
     def booking_request(self) -> Exchange:
@@ -332,7 +332,7 @@ async def created_under(
     outcome = await trial.disrupted(disruption, at, lambda: trial.create(booking, pms))
     if outcome is None:
         return None
-    answered = b"".join(each.response.body for each in trial.proxy.exchanges if each.response is not None)
+    answered = b"".join(each.response.content for each in trial.proxy.exchanges if each.response is not None)
     held = await trial.held(booking)
     if held is None and disruption.delivered and at is not None and at >= normal.booking_exchange:
         held = 1

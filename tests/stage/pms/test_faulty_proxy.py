@@ -51,7 +51,7 @@ async def test_what_is_not_struck_is_carried_on_as_it_is() -> None:
     assert request.endswith(b'\r\n\r\n{"price": 1.10}')
     [exchange] = proxy.exchanges
     assert exchange.response is not None
-    assert (exchange.method, exchange.body, exchange.response.status) == ("POST", b'{"price": 1.10}', 201)
+    assert (exchange.method, exchange.body, exchange.response.status_code) == ("POST", b'{"price": 1.10}', 201)
 
 
 @pytest.mark.parametrize("delivered", [True, False])
