@@ -272,14 +272,17 @@ class _Push(Struct, frozen=True, eq=False):
             tries += 1
             try:
                 response = await self.transport.exchange(request, self.deadline, self.held, self.reuse)
-                break
             except NotSent as error:
                 pause = _RANDOM.uniform(0.0, longest_pause)
                 too_late = self.loop.time() + pause >= self.deadline
                 if not error.passing or tries >= self.policy.max_tries or too_late:
                     raise
+            else:
+                return self._received(response)
             await self.clock.sleep(pause)
             longest_pause = self.policy.max_pause_seconds
+
+    def _received(self, response: Response) -> Response:
         if may_ask_for_pause(response) and (seconds := hold_off_asked(response, self.clock.now())) > 0.0:
             self.pace.hold_off(seconds)
         if len(response.content) > MAX_RESPONSE_BYTES:
