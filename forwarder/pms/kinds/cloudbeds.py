@@ -60,7 +60,11 @@ class CloudbedsAdapter(MappedAdapter):
 
     @property
     def fields(self) -> FieldTable:
-        return _with_a_note(self._unmapped.table) if self._follows else self._unmapped.table
+        table = self._requests.table
+        if not self._follows:
+            return table
+        own = {"notes": SentAs((_NOTE,)), "comments": SentAs((_NOTE,), "below the notes")}
+        return table.but(own, notes=_NOTE)
 
     @property
     def _follows(self) -> bool:
@@ -179,11 +183,6 @@ class CloudbedsAdapter(MappedAdapter):
                 return StandIn(Response(200, (), b'{"success":true}'), "")
             case _:
                 return None
-
-
-def _with_a_note(table: FieldTable) -> FieldTable:
-    own = {"notes": SentAs((_NOTE,)), "comments": SentAs((_NOTE,), "below the notes")}
-    return table.but(own, notes=_NOTE)
 
 
 def _base_price(sums: Mapping[str, Any], shown: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -37,7 +37,7 @@ from forwarder.pms.mapping.operations import (
     Show,
 )
 from forwarder.pms.mapping.parts import Rule
-from forwarder.pms.mapping.request import Asked, Requests, Unmapped
+from forwarder.pms.mapping.request import Asked, Requests
 from forwarder.pms.mapping.response import (
     Answer,
     Tentative,
@@ -93,9 +93,8 @@ class MappedAdapter:
     ) -> None:
         self._settings = mapping.with_defaults(settings or {})
         mapping = self._mapping = self.mapping_for(mapping, self._settings)
-        self._unmapped = Unmapped(mapping)
-        self.table = self._unmapped.table
-        self._requests = Requests(mapping, connection.base_url.rstrip("/"), self._unmapped, self._settings)
+        self._requests = Requests(mapping, connection.base_url.rstrip("/"), self._settings)
+        self.table = self._requests.table
         self._clock = clock
         self._auth = mapping.auth_for(self._settings)
         self._credentials = Credentials(self._auth, connection, clock, self._has_ended, token_url)

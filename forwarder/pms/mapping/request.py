@@ -1,9 +1,9 @@
 """What is sent of a booking under a mapping: how each field is sent (the field table), the requests of the operations, and notes
 for values without a field in the PMS. Pure."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 from urllib.parse import urlencode
 
@@ -14,7 +14,7 @@ from forwarder.pms.guests import first_and_last, headcount
 from forwarder.pms.http.client import Request, path_segment
 from forwarder.pms.mapping.model import FromOption, PmsMapping
 from forwarder.pms.mapping.operations import Create, Operation, notes_field
-from forwarder.pms.mapping.parts import Source, Sources, placeholders
+from forwarder.pms.mapping.parts import Source, Sources, names_in, placeholders
 from forwarder.pms.mapping.values import (
     DERIVED,
     PMS_GUEST_ID,
@@ -164,68 +164,6 @@ def shortened_to(most: int, text: str) -> str:
     return text if len(text) <= most else text[: most - len(_CUT)] + _CUT
 
 
-class Unmapped:
-    """The fields of bookings that one mapping has no field for."""
-
-    def __init__(self, mapping: PmsMapping) -> None:
-        self.table = table_of(mapping)
-        self.notes = notes_field(mapping.create)
-        guest = mapping.create.guest
-        sources = [*mapping.create.body.values(), *(() if guest is None else guest.body.values())]
-        self._most = None if self.notes is None else mapping.create.body[self.notes].max_length
-        first = () if self.notes is None else mapping.create.body[self.notes].field
-        self._own_names = tuple(dict.fromkeys((*(name for name in first if name in _OWN_WORDS), *_NOTES)))
-        self._targeted = {said for one in sources for ours in _fields_of(one) for said in DERIVED.get(ours, (ours,))}
-        derived = {ours for one in sources for ours in _fields_of(one) if ours in DERIVED}
-        self._in_full = _in_full(_targets(mapping.create))
-        self._splits_names = bool(derived & {"guest.first", "guest.last"})
-        self._counts_adults = "guests.adults" in derived
-        self._counts_infants_as_children = "guests.children" in derived
-        self._says_reference = mapping.create.reference_in_notes
-
-    def notes_with(self, sent: Iterable[Sent], booking: Booking) -> str:
-        """The caller's notes, and below them what `sent` does not express. If all is too long for the PMS, the caller's are cut."""
-        unfit = self._unfit(booking, frozenset().union(*(one.says for one in sent)))
-        first = [f"Reference: {booking.reference}"] if self._says_reference else []
-        own = [text for name in self._own_names if (text := self._own(booking, name))]
-        lines = [line for line in self.table.lines(booking, unfit) if line not in own]
-        if self._most is None:
-            return "\n".join([*first, *own, *lines])
-        below = shortened_to(self._most, "\n".join(lines))
-        above = shortened_to(max(self._most - len(below) - 1, len(_CUT)), "\n".join([*first, *own]))
-        return "\n".join(part for part in (above, below) if part)[: self._most]
-
-    def _own(self, booking: Booking, name: str) -> str:
-        """The caller's own text, if it goes into these notes."""
-        fate = self.table.fates[name]
-        here = isinstance(fate, InNotes) or (isinstance(fate, SentAs) and self.notes in fate.names)
-        value = value_of(booking, name) if here else None
-        return "" if value is None else as_text(value)
-
-    def _unfit(self, booking: Booking, said: AbstractSet[str]) -> dict[str, str | None]:
-        """The fields that are sent incompletely, each with what the notes say in place of its value."""
-        unfit: dict[str, str | None] = dict.fromkeys(self._targeted - said - _OWN_WORDS)
-        if self._in_full:
-            name = booking.guest_name.split()
-            unfit |= dict.fromkeys(
-                part for part in _OF_A_NAME - said if not set(str(value_of(booking, part)).split()) <= set(name)
-            )
-        elif self._splits_names:
-            unfit |= first_and_last(booking)[2]
-        if self._counts_infants_as_children:
-            unfit = {name: instead for name, instead in unfit.items() if name not in _COUNTS}
-            unfit |= headcount(booking, infants_are_children=True).unfit
-        elif self._counts_adults:
-            counted = headcount(booking, infants_are_children=False).unfit
-            unfit |= {name: instead for name, instead in counted.items() if name == "numberOfAdults"}
-        return unfit
-
-
-def _fields_of(source: Source) -> Iterator[str]:
-    for one in source.inner:
-        yield from one.fields
-
-
 # --- requests ---
 
 
@@ -240,14 +178,28 @@ class Asked:
     guest_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
 class Requests:
-    """Builds the requests of one account, without authentication. `settings`: the options that it sets."""
+    """Builds the requests of one account, without authentication. `settings`: the options that it sets. `table`: how each field is
+    sent."""
 
-    mapping: PmsMapping
-    base_url: str
-    unmapped: Unmapped
-    settings: Mapping[str, Any] = field(default_factory=dict)
+    def __init__(self, mapping: PmsMapping, base_url: str, settings: Mapping[str, Any]) -> None:
+        self._mapping = mapping
+        self.base_url = base_url
+        self._settings = settings
+        self.table = table_of(mapping)
+        self._notes = notes_field(mapping.create)
+        guest = mapping.create.guest
+        sent = names_in(mapping.create.body) | (frozenset() if guest is None else names_in(guest.body))
+        self._most = None if self._notes is None else mapping.create.body[self._notes].max_length
+        first = () if self._notes is None else mapping.create.body[self._notes].field
+        self._own_names = tuple(dict.fromkeys((*(name for name in first if name in _OWN_WORDS), *_NOTES)))
+        self._targeted = {said for ours in sent for said in DERIVED.get(ours, (ours,))}
+        derived = sent & DERIVED.keys()
+        self._in_full = _in_full(_targets(mapping.create))
+        self._splits_names = bool(derived & {"guest.first", "guest.last"})
+        self._counts_adults = "guests.adults" in derived
+        self._counts_infants_as_children = "guests.children" in derived
+        self._says_reference = mapping.create.reference_in_notes
 
     def build(self, operation: Operation, asked: Asked) -> Request:
         """Raises `DoesNotFit`."""
@@ -276,8 +228,8 @@ class Requests:
 
     def _headers(self, operation: Operation, asked: Asked) -> list[tuple[bytes, bytes]]:
         named = {"accept": "application/json"}
-        for name, given in self.mapping.headers.items():
-            value = self.settings.get(given.option) if isinstance(given, FromOption) else given
+        for name, given in self._mapping.headers.items():
+            value = self._settings.get(given.option) if isinstance(given, FromOption) else given
             if value is not None:
                 named[name.lower()] = as_text(value)
         headers = [(name.encode(), text.encode()) for name, text in named.items()]
@@ -288,19 +240,19 @@ class Requests:
     def values(self, operation: Operation, asked: Asked) -> Mapping[str, Any]:
         """The values of the body, by the PMS's names. Raises `DoesNotFit`."""
         sources, found = operation.body, self._found(operation.body, asked)
-        notes = self.unmapped.notes if isinstance(operation, Create) else None
+        notes = self._notes if isinstance(operation, Create) else None
         if notes is not None:
-            guest = self.mapping.create.guest
+            guest = self._mapping.create.guest
             of_guest = {} if guest is None else _kept(guest.body, self._found(guest.body, asked))
             said = [*_kept(sources, found, {notes}).values(), *of_guest.values()]
-            text = self.unmapped.notes_with(said, asked.booking)
+            text = self._notes_with(said, asked.booking)
             found[notes] = Sent(text or None)
         return {name: one.value for name, one in _kept(sources, found).items()}
 
     def notes(self, booking: Booking) -> str:
-        sources = self.mapping.create.body
+        sources = self._mapping.create.body
         said = _kept(sources, self._found(sources, Asked(booking)))
-        return self.unmapped.notes_with(said.values(), booking)
+        return self._notes_with(said.values(), booking)
 
     def _found(self, sources: Sources, asked: Asked) -> dict[str, Sent]:
         return {name: self._one(source, asked) for name, source in sources.items()}
@@ -323,7 +275,7 @@ class Requests:
             return Sent(source.constant)
         value: Any
         if source.option is not None:
-            value = self.settings.get(source.option)
+            value = self._settings.get(source.option)
             if source.of is not None:
                 value = (value or {}).get(as_text(field_value(booking, source.of)))
             return Sent(value)
@@ -344,6 +296,43 @@ class Requests:
                     value = max(value, source.least)
                 return cut(source, Sent(value, frozenset(SAID.get(name, (name,))) if whole else frozenset()))
         return Sent(None)
+
+    def _notes_with(self, sent: Iterable[Sent], booking: Booking) -> str:
+        """The caller's notes, and below them what `sent` does not express. If all is too long for the PMS, the caller's are cut."""
+        unfit = self._unfit(booking, frozenset().union(*(one.says for one in sent)))
+        first = [f"Reference: {booking.reference}"] if self._says_reference else []
+        own = [text for name in self._own_names if (text := self._own(booking, name))]
+        lines = [line for line in self.table.lines(booking, unfit) if line not in own]
+        if self._most is None:
+            return "\n".join([*first, *own, *lines])
+        below = shortened_to(self._most, "\n".join(lines))
+        above = shortened_to(max(self._most - len(below) - 1, len(_CUT)), "\n".join([*first, *own]))
+        return "\n".join(part for part in (above, below) if part)[: self._most]
+
+    def _own(self, booking: Booking, name: str) -> str:
+        """The caller's own text, if it goes into these notes."""
+        fate = self.table.fates[name]
+        here = isinstance(fate, InNotes) or (isinstance(fate, SentAs) and self._notes in fate.names)
+        value = value_of(booking, name) if here else None
+        return "" if value is None else as_text(value)
+
+    def _unfit(self, booking: Booking, said: AbstractSet[str]) -> dict[str, str | None]:
+        """The fields that are sent incompletely, each with what the notes say in place of its value."""
+        unfit: dict[str, str | None] = dict.fromkeys(self._targeted - said - _OWN_WORDS)
+        if self._in_full:
+            name = booking.guest_name.split()
+            unfit |= dict.fromkeys(
+                part for part in _OF_A_NAME - said if not set(str(value_of(booking, part)).split()) <= set(name)
+            )
+        elif self._splits_names:
+            unfit |= first_and_last(booking)[2]
+        if self._counts_infants_as_children:
+            unfit = {name: instead for name, instead in unfit.items() if name not in _COUNTS}
+            unfit |= headcount(booking, infants_are_children=True).unfit
+        elif self._counts_adults:
+            counted = headcount(booking, infants_are_children=False).unfit
+            unfit |= {name: instead for name, instead in counted.items() if name == "numberOfAdults"}
+        return unfit
 
 
 def _kept(sources: Sources, found: Mapping[str, Sent], also: AbstractSet[str] = frozenset()) -> dict[str, Sent]:
