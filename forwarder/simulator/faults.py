@@ -9,7 +9,6 @@ import socket
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
@@ -97,18 +96,6 @@ class Order:
     met: asyncio.Event = field(default_factory=asyncio.Event)
     lifted: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def strikes(self, *, books: bool, now: datetime, chance: float) -> bool:
-        """Whether this request is hit; counts it if so."""
-        faults = self.faults
-        spent = faults.count is not None and self.struck >= faults.count
-        over = faults.until is not None and now >= faults.until
-        passed_over = not books and (faults.after_booking or faults.scope == "bookings")
-        if faults.mode == "none" or spent or over or passed_over or chance >= faults.rate:
-            return False
-        self.struck += 1
-        self.met.set()
-        return True
-
 
 class FaultBoard:
     """The orders, by name. `everywhere` applies to names without an order of their own. `seed` decides which requests a rate
@@ -137,8 +124,16 @@ class FaultBoard:
         return frozenset() if order is None else order.faults.habits
 
     def strikes(self, order: Order, *, books: bool) -> bool:
-        """Whether `order` hits a request, which `books` or does not."""
-        return order.strikes(books=books, now=self._clock.now(), chance=self._random.random())
+        """Whether `order` hits a request, which `books` or does not; counts it if so."""
+        faults, chance = order.faults, self._random.random()
+        spent = faults.count is not None and order.struck >= faults.count
+        over = faults.until is not None and self._clock.now() >= faults.until
+        passed_over = not books and (faults.after_booking or faults.scope == "bookings")
+        if faults.mode == "none" or spent or over or passed_over or chance >= faults.rate:
+            return False
+        order.struck += 1
+        order.met.set()
+        return True
 
 
 # --- broken responses ---
