@@ -254,8 +254,9 @@ def booking_body(
     held: dict[str, Any] = {"booked": True}
     if held_until is not None:
         held = {"booked": False, "tentative_expires_at": f"{held_until:%Y-%m-%dT%H:%M:%SZ}"}
-    asked = _asked(booking, options, table, quote)
-    return to_json({"bookings": [{**held, "client_id": client_id, **given({"source_id": options.source_id}), **asked}]})
+    stay, price, texts = _asked(booking, options, table, quote)
+    body = {**stay, **held, "client_id": client_id, "source_id": options.source_id, **price, **texts}
+    return to_json({"bookings": [given(body)]})
 
 
 def strict_booking_body(booking: Booking, options: BookingSyncOptions, table: FieldTable, quote: Quote | None) -> bytes:
@@ -271,45 +272,54 @@ def strict_booking_body(booking: Booking, options: BookingSyncOptions, table: Fi
         "phone_number": str(guest.get("phone") or ""),
         "country_code": country_code(booking)[0],
     }
+    stay, price, texts = _asked(booking, options, table, quote)
     body = {
         "rental_id": int(booking.property_id) if booking.property_id.isdecimal() else booking.property_id,
+        **stay,
+        **price,
         "price_to_pay_now": None if quote is None or quote.to_pay_now is None else format(quote.to_pay_now, "f"),
         "source_id": None if options.source_id is None else str(options.source_id),
         "client": given(client),
-        **_asked(booking, options, table, quote),
+        **texts,
     }
     return to_json({"bookings": [given(body)]})
 
 
-def _asked(booking: Booking, options: BookingSyncOptions, table: FieldTable, quote: Quote | None) -> dict[str, Any]:
-    """The fields of a booking that both forms have. Moments are in the rental's own time, as BookingSync reads and shows it."""
+def _asked(
+    booking: Booking, options: BookingSyncOptions, table: FieldTable, quote: Quote | None
+) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    """The stay, the price and the texts, which both forms have. Moments are in the rental's own time, as BookingSync reads and
+    shows it."""
     people, fields = people_of(booking), booking.fields
     arrival, departure = booking.arrival.isoformat(), booking.departure.isoformat()
-    times = [str(fields.get(name)) for name in ("arrivalEstimatedTime", "departureEstimatedTime")]
-    checkin, checkout = (time if _CLOCK_TIME.fullmatch(time) else None for time in times)
-    asked: dict[str, Any] = {
+    stay = {
         "start_at": f"{arrival} {options.checkin_time}:00" if options.checkin_time else arrival,
         "end_at": f"{departure} {options.checkout_time}:00" if options.checkout_time else departure,
         "adults": people.adults,
         "children": people.children,
-        "external_reference": booking.reference,
-        "notes": fields.get("notes"),
-        "expected_checkin_time": checkin,
-        "expected_checkout_time": checkout,
-        "comments": _comments(booking, table, options, people),
     }
+    price: dict[str, Any]
     if quote is None:
-        price = booking.total_price
-        asked |= {"currency": booking.currency, "final_price": None if price is None else format(price, "f")}
+        total = booking.total_price
+        price = {"currency": booking.currency, "final_price": None if total is None else format(total, "f")}
     else:
-        asked |= {
+        price = {
             "currency": quote.currency,
             "initial_price": None if quote.initial_price is None else format(quote.initial_price, "f"),
             "final_price": format(quote.final_price, "f"),
             "bookings_fees": list(quote.fees),
             "bookings_taxes": list(quote.taxes),
         }
-    return given(asked)
+    times = [str(fields.get(name)) for name in ("arrivalEstimatedTime", "departureEstimatedTime")]
+    checkin, checkout = (time if _CLOCK_TIME.fullmatch(time) else None for time in times)
+    texts = {
+        "external_reference": booking.reference,
+        "notes": fields.get("notes"),
+        "expected_checkin_time": checkin,
+        "expected_checkout_time": checkout,
+        "comments": _comments(booking, table, options, people),
+    }
+    return stay, price, texts
 
 
 def people_of(booking: Booking) -> Headcount:
