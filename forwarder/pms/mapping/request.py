@@ -301,7 +301,7 @@ class Requests:
         """The caller's notes, and below them what `sent` does not express. If all is too long for the PMS, the caller's are cut."""
         unfit = self._unfit(booking, frozenset().union(*(one.says for one in sent)))
         first = [f"Reference: {booking.reference}"] if self._says_reference else []
-        own = [text for name in self._own_names if (text := self._own(booking, name))]
+        own = [text for name in self._own_names if (text := self._own_text(booking, name))]
         lines = [line for line in self.table.lines(booking, unfit) if line not in own]
         if self._most is None:
             return "\n".join([*first, *own, *lines])
@@ -309,7 +309,7 @@ class Requests:
         above = shortened_to(max(self._most - len(below) - 1, len(_CUT)), "\n".join([*first, *own]))
         return "\n".join(part for part in (above, below) if part)[: self._most]
 
-    def _own(self, booking: Booking, name: str) -> str:
+    def _own_text(self, booking: Booking, name: str) -> str:
         """The caller's own text, if it goes into these notes."""
         fate = self.table.fates[name]
         here = isinstance(fate, InNotes) or (isinstance(fate, SentAs) and self._notes in fate.names)
