@@ -82,8 +82,8 @@ MUTANTS: Final = (
         "exists-already-is-a-no",
         "A PMS that says that our reference exists already is believed to have refused.",
         _OUTCOMES,
-        "    return _IT_EXISTS.search(said) is not None and not names_another(said, reference)",
-        "    return False",
+        "        _IT_EXISTS.search(said) is not None and not names_another(said, reference) for said in sayings\n",
+        "        False for said in sayings\n",
         ("NextReplies", "Repeats"),
     ),
     Mutant(
