@@ -13,9 +13,10 @@ from typing import Annotated, Any, Final
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
 
+from forwarder.reservation import parsing
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.bounds import cut_list, cut_text
-from forwarder.reservation.parsing import day, decimal
+from forwarder.reservation.parsing import decimal
 from forwarder.reservation.request import CardDetails, json_number
 
 MAX_DETAIL = 500
@@ -277,7 +278,7 @@ class Echo:
 
 
 def _other_day(shown: object, asked: str) -> bool:
-    seen = day(shown)
+    seen = parsing.day(shown)
     return seen is not None and seen.isoformat() != asked
 
 
