@@ -1,9 +1,12 @@
 """Runs the conformance kit: on an adapter of this process, against its simulator or any other PMS."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+import math
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Final
 
 from forwarder.http.server import serve
 from forwarder.pms.adapter import limits_of
@@ -11,19 +14,51 @@ from forwarder.pms.registry import check_options, registered
 from forwarder.process.clock import SystemClock
 from forwarder.process.supervision import Stop, bind
 from forwarder.reservation.booking import Booking
+from forwarder.reservation.outcome import Confirmed
 from forwarder.simulator.world import World
 from forwarder_pms_kit.conformance import Check, Result, Site, examine
-from forwarder_pms_kit.conformance.settling import Settling, measure
-from forwarder_pms_kit.conformance.trial import Misbehaved
+from forwarder_pms_kit.conformance.trial import Misbehaved, trial
 from forwarder_pms_kit.simulators import SITES, simulator_app
 
+_DISTANCES: Final = (0.0, 1.0, 2.0, 5.0, 10.0, 20.0, 40.0, 60.0, 90.0, 120.0, 180.0)
+LATE_COMMIT_SECONDS: Final = 90.0
+"""How late a PMS may still make what a proxy gave up on: no test can measure that."""
 
-async def settling(kind: str, site: Site) -> Settling | None:
-    """How long that PMS takes to show what it made; None where it cannot be searched, or does not make it."""
+
+@dataclass(frozen=True, slots=True)
+class Settling:
+    """`shown_after`: seconds; None where it was not shown at all."""
+
+    shown_after: float | None
+
+    @property
+    def lines(self) -> Sequence[str]:
+        if self.shown_after is None:
+            return [f"# a reservation was not shown within {_DISTANCES[-1]:.0f} s: settles is not known"]
+        seconds = math.ceil(2 * self.shown_after + LATE_COMMIT_SECONDS)
+        return [
+            f"settles: {seconds}  # shown {self.shown_after:.1f} s after it was made; {LATE_COMMIT_SECONDS:.0f} s for late commits"
+        ]
+
+
+async def settling(
+    kind: str, site: Site, *, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+) -> Settling | None:
+    """How long that PMS takes to show what it made: one is booked, looked up until it is shown, and cancelled. None where it cannot
+    be searched by our reference, or does not make it."""
     try:
-        return await measure(kind, registered().kinds[kind], site, sleep=asyncio.sleep)
+        async with trial(kind, registered().kinds[kind], site) as tried:
+            if not tried.can.find_by_reference or tried.can.finds_by_stay:
+                return None
+            booking, _ = await tried.made()
+            began = time.monotonic()
+            for distance in _DISTANCES:
+                await sleep(max(distance - (time.monotonic() - began), 0.0))
+                if isinstance(await tried.find(booking), Confirmed):
+                    return Settling(time.monotonic() - began)
     except Misbehaved:
         return None
+    return Settling(None)
 
 
 def is_simulated(kind: str) -> bool:

@@ -2,9 +2,8 @@
 
 import pytest
 
-from forwarder.pms.registry import KINDS
 from forwarder_pms_kit.conformance import Site
-from forwarder_pms_kit.conformance.settling import Settling, measure
+from forwarder_pms_kit.runs import Settling, settling
 from tests.support.simulator.server import running_simulator
 
 NAME = "settling"
@@ -17,7 +16,7 @@ async def _no_time(_seconds: float) -> None:
 async def test_a_pms_that_shows_at_once_what_it_made() -> None:
     async with running_simulator() as simulator:
         site = Site(simulator.base_url("hostaway", NAME), "a-credential", tidy=True)
-        measured = await measure("hostaway", KINDS["hostaway"], site, sleep=_no_time)
+        measured = await settling("hostaway", site, sleep=_no_time)
         assert measured is not None
         assert measured.shown_after is not None
         assert simulator.world.made == 1
@@ -27,7 +26,7 @@ async def test_one_that_does_not_show_it() -> None:
     async with running_simulator() as simulator:
         simulator.go_wrong("none", NAME, habits=["shows_late"], seconds=3600)
         site = Site(simulator.base_url("hostaway", NAME), "a-credential")
-        assert await measure("hostaway", KINDS["hostaway"], site, sleep=_no_time) == Settling(None)
+        assert await settling("hostaway", site, sleep=_no_time) == Settling(None)
 
 
 @pytest.mark.parametrize(
