@@ -23,7 +23,6 @@ import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, nullcontext, redirect_stderr
-from datetime import UTC, datetime
 from tempfile import TemporaryFile
 
 import uvloop
@@ -34,11 +33,15 @@ from bench.ingress_alone import ACCOUNT, BULK_PATH, HEADERS, POST_PATH, Nowhere,
 from bench.processes import output_of
 from bench.shares import ACCEPT, Shares
 from forwarder.http.server import serve
+from forwarder.ingress.losses import Losses
 from forwarder.ingress.message import NewSubmission, SubmissionBuilder, Terms
 from forwarder.observability.logging import configure_logging
+from forwarder.pms.rehearsal import Previews
+from forwarder.process.clock import SystemClock
 from forwarder.process.loading import collect_rarely
 from forwarder.process.supervision import Stop, bind
 from forwarder.reservation.checks.fields import read_request
+from forwarder.reservation.checks.plausibility import plausibility
 from forwarder.reservation.submission import RequestIds
 from forwarder.tenancy.access import Caller
 from forwarder.tenancy.cards import CardSealer
@@ -58,13 +61,14 @@ async def _read(bodies: Sequence[bytes]) -> float:
 
 
 async def _draft(bodies: Sequence[bytes]) -> float:
-    builder = SubmissionBuilder(RequestIds(b"0123456789abcdef"), CardSealer())
+    builder = SubmissionBuilder(RequestIds(b"0123456789abcdef"), CardSealer(), Losses(lambda: Previews(SystemClock())))
     caller, terms = Caller("bench", ACCOUNT, "key-bench"), Terms(None, None, None)
     began = time.process_time()
     for body in bodies:
         read = read_request("booking-engine", body)
         assert not isinstance(read, list)
-        submission = builder.build(caller, "booking-engine", read.request, terms, now=datetime.now(UTC))
+        now = SystemClock().now()
+        submission = builder.build(caller, "booking-engine", read, terms, plausibility(now), now)
         assert isinstance(submission, NewSubmission)
         submission.message(submission.accepted_at)
     return time.process_time() - began

@@ -30,13 +30,16 @@ from bench.bodies import reservation
 from bench.flows import PARTITIONS
 from bench.processes import Role, local_url, port_of, running
 from bench.shares import DELIVERY, Shares
+from forwarder.ingress.losses import Losses
 from forwarder.ingress.message import NewSubmission, SubmissionBuilder, Terms
 from forwarder.observability import metrics
 from forwarder.observability.logging import configure_logging
 from forwarder.pms.directory import open_directory
+from forwarder.pms.rehearsal import Previews
 from forwarder.process.clock import SystemClock
 from forwarder.process.loading import collect_rarely
 from forwarder.reservation.checks.fields import read_request
+from forwarder.reservation.checks.plausibility import plausibility
 from forwarder.reservation.submission import RequestIds
 from forwarder.store.engine import open_engine
 from forwarder.store.migrate import migrate
@@ -125,13 +128,14 @@ async def _written(database: asyncpg.Connection) -> tuple[int, int]:
 
 def _messages(*, recognised: bool) -> Callable[[int], Message]:
     """What the ingress would publish of each reservation. `recognised`: with the keys by which one sent again is found."""
-    builder = SubmissionBuilder(_IDS, CardSealer())
+    builder = SubmissionBuilder(_IDS, CardSealer(), Losses(lambda: Previews(SystemClock())))
     caller, terms = Caller(_WORKSPACE, _OWNER, "key-bench"), Terms(None, None, None)
 
     def message(number: int) -> Message:
         read = read_request("booking-engine", reservation("cost", number))
         assert not isinstance(read, list)
-        submission = builder.build(caller, "booking-engine", read.request, terms, now=SystemClock().now())
+        now = SystemClock().now()
+        submission = builder.build(caller, "booking-engine", read, terms, plausibility(now), now)
         assert isinstance(submission, NewSubmission)
         known = submission if recognised else submission._replace(natural=None)
         return known.message(submission.accepted_at)

@@ -13,15 +13,18 @@ import statistics
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
 
 import uvloop
 
 from bench.bodies import reservation
 from bench.cpu import tree_seconds
 from bench.ingress_alone import ACCOUNT
+from forwarder.ingress.losses import Losses
 from forwarder.ingress.message import NewSubmission, SubmissionBuilder, Terms
+from forwarder.pms.rehearsal import Previews
+from forwarder.process.clock import SystemClock
 from forwarder.reservation.checks.fields import read_request
+from forwarder.reservation.checks.plausibility import plausibility
 from forwarder.reservation.submission import RequestIds
 from forwarder.tenancy.access import Caller
 from forwarder.tenancy.cards import CardSealer
@@ -44,13 +47,14 @@ class Cost:
 
 
 def _messages(count: int) -> list[Message]:
-    builder = SubmissionBuilder(RequestIds(b"0123456789abcdef"), CardSealer())
+    builder = SubmissionBuilder(RequestIds(b"0123456789abcdef"), CardSealer(), Losses(lambda: Previews(SystemClock())))
     caller, terms = Caller("bench", ACCOUNT, "key-bench"), Terms(None, None, None)
     messages = []
     for number in range(count):
         read = read_request("booking-engine", reservation("publish", number))
         assert not isinstance(read, list)
-        submission = builder.build(caller, "booking-engine", read.request, terms, now=datetime.now(UTC))
+        now = SystemClock().now()
+        submission = builder.build(caller, "booking-engine", read, terms, plausibility(now), now)
         assert isinstance(submission, NewSubmission)
         messages.append(submission.message(submission.accepted_at))
     return messages

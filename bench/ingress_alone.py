@@ -3,7 +3,6 @@
 import asyncio
 import secrets
 from collections.abc import Collection, Mapping, Sequence
-from datetime import datetime
 from typing import Any, Final
 
 from starlette.types import ASGIApp, Message
@@ -114,9 +113,6 @@ class _SilentTopic:
 
     async def seek(self, offsets: Mapping[int, int]) -> None:
         pass
-
-    async def seek_to_time(self, moment: datetime) -> Mapping[int, int]:
-        return {}
 
     async def receive(self, *, max_messages: int, wait_seconds: float) -> Sequence[ConsumedMessage]:
         await asyncio.sleep(wait_seconds)

@@ -27,7 +27,7 @@ ACCEPT: Final[Parts] = (
     ("http/framing.py", "server"),
     ("http/gathered_writes.py", "server"),
     ("http/server.py", "dispatch, name, measure"),
-    ("ingress/guard.py", "admit, authenticate, limit"),
+    ("ingress/routes.py", "admit, authenticate, limit"),
     ("tenancy/", "admit, authenticate, limit"),
     ("checks/plausibility.py", "is it plausible"),
     ("checks/card_numbers", "card numbers in texts"),

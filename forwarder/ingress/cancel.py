@@ -6,8 +6,8 @@ ingests the cancellation first keeps it for the submission.
 
 import re
 from collections.abc import Collection, Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext
-from dataclasses import dataclass
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import Final
 
@@ -65,7 +65,7 @@ from forwarder.store.lists.port import StoredSubmission
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.tenancy.access import Caller
 from forwarder.topics.codec import encode_cancellation
-from forwarder.topics.outcomes import OutcomeEvent, OutcomeWaiter
+from forwarder.topics.outcomes import OutcomeEvent
 from forwarder.topics.port import LogUnavailable, MessageTooLarge
 
 _log = structlog.get_logger()
@@ -73,7 +73,6 @@ _log = structlog.get_logger()
 _REQUEST_ID: Final = re.compile(r"rsv_[a-z2-7]{32}")
 _RESERVATION_ID: Final = re.compile(r"[1-9][0-9]{0,17}")
 _NO_WAIT: Final = Wait(0)
-_NOBODY_WAITS: AbstractAsyncContextManager[None] = nullcontext()
 _OVER: Final = frozenset({Status.CANCELLED, Status.REJECTED, Status.FAILED})
 
 
@@ -87,25 +86,16 @@ class Requested:
     settled: OutcomeEvent | None = None
 
 
-class _Ends:
-    """Whether an event is the result of a cancellation that was requested after `revision`."""
-
-    revision = 0
-
-    def __call__(self, settled: OutcomeEvent) -> bool:
-        return settled.revision > self.revision and (settled.status in _OVER or settled.cancellation is not None)
-
-
 class CancelEndpoint:
     """The path names a submission by its request id, or a reservation by its id. Expected failures come back as problems; none is
     raised but `ClientDisconnect`, before anything was published."""
 
     parameters: Collection[str] = ()
 
-    def __init__(self, parts: IngressParts, recent: RecentSubmissions) -> None:
+    def __init__(self, parts: IngressParts, card_text: CardTextCheck, recent: RecentSubmissions) -> None:
         self._parts = parts
         self._recent = recent
-        self._card_text = CardTextCheck(parts.settings.card_numbers_in_text)
+        self._card_text = card_text
         self._in_flight = Shares(parts.settings.max_in_flight)
 
     async def respond(self, caller: Caller, request: HttpRequest) -> Response:
@@ -113,32 +103,43 @@ class CancelEndpoint:
         if isinstance(read, Problem):
             return self.refuse(read, caller)
         body, warnings = read
-        requested = await self._accept(caller, request, body)
+        prefer = request.headers.get("prefer")
+        wait = _NO_WAIT if prefer is None else read_wait(prefer, _NO_WAIT, self._parts.settings.max_wait_seconds)
+        try:
+            requested = await self._accept(caller, request, body, wait)
+        except StoreUnavailable:
+            requested = SUBMISSION_UNREADABLE
         if isinstance(requested, Problem):
             return self.refuse(requested, caller)
         response = self._confirm(requested, caller, request)
         return with_warnings(response, warnings) if warnings else response
 
-    async def _accept(self, caller: Caller, request: HttpRequest, body: CancellationBody) -> Requested | Problem:
-        """Publishes the cancellation of the submission in the path, and waits for its result if the caller does."""
-        prefer = request.headers.get("prefer")
-        wait = _NO_WAIT if prefer is None else read_wait(prefer, _NO_WAIT, self._parts.settings.max_wait_seconds)
-        try:
-            request_id = await self._request_id(caller, request.scope["path_params"]["id"])
-            if request_id is None:
-                return NO_SUBMISSION
-            ends = _Ends()
-            async with self._expecting(caller, request_id, wait, ends) as expected:
-                requested = await self._ask(caller, request, request_id, body, wait, ends)
-                request.leave_place()
-                if expected is None or isinstance(requested, Problem) or requested.settled is not None:
-                    return requested
-                left = wait.seconds - (self._parts.clock.monotonic() - request.started)
-                heard = await expected.within(left, request.client_left)
-                settled = heard if isinstance(heard, OutcomeEvent) else None
-                return Requested(requested.request_id, requested.status, wait, settled)
-        except StoreUnavailable:
-            return SUBMISSION_UNREADABLE
+    async def _accept(
+        self, caller: Caller, request: HttpRequest, body: CancellationBody, wait: Wait
+    ) -> Requested | Problem:
+        """Publishes the cancellation of the submission in the path, and waits for its result if the caller does. Raises
+        `StoreUnavailable`."""
+        request_id = await self._request_id(caller, request.scope["path_params"]["id"])
+        if request_id is None:
+            return NO_SUBMISSION
+        revision = 0
+
+        def is_result(event: OutcomeEvent) -> bool:
+            return event.revision > revision and (event.status in _OVER or event.cancellation is not None)
+
+        outcomes = self._parts.outcomes
+        async with (
+            outcomes.expecting(request_id, is_result, party=caller.workspace_id) if wait.seconds else nullcontext()
+        ) as expected:
+            stored = await self._parts.reader.submission(caller.account.id, request_id)
+            revision = 0 if stored is None else stored.revision
+            requested = await self._ask(caller, request, request_id, body, wait, stored)
+            request.leave_place()
+            if expected is None or isinstance(requested, Problem) or requested.settled is not None:
+                return requested
+            left = wait.seconds - (self._parts.clock.monotonic() - request.started)
+            heard = await expected.within(left, request.client_left)
+            return replace(requested, settled=heard if isinstance(heard, OutcomeEvent) else None)
 
     async def _read(self, request: HttpRequest) -> tuple[CancellationBody, Sequence[CallerWarning]] | Problem:
         """The body, which is optional, and the warnings about it."""
@@ -171,80 +172,63 @@ class CancelEndpoint:
         stored = await self._parts.reader.submission(caller.account.id, given)
         return given if stored is None else stored.request_id
 
-    def _expecting(
-        self, caller: Caller, request_id: str, wait: Wait, ends: _Ends
-    ) -> AbstractAsyncContextManager[OutcomeWaiter | None]:
-        if not wait.seconds:
-            return _NOBODY_WAITS
-        return self._parts.outcomes.expecting(request_id, ends, party=caller.workspace_id)
-
     async def _ask(
-        self, caller: Caller, request: HttpRequest, request_id: str, body: CancellationBody, wait: Wait, ends: _Ends
-    ) -> Requested | Problem:
-        """Publishes it, unless the submission is over, or an earlier request for it is open or succeeded."""
-        stored = await self._parts.reader.submission(caller.account.id, request_id)
-        status = Status.PENDING if stored is None else stored.status
-        if stored is not None:
-            request_id, ends.revision = stored.request_id, stored.revision
-            if stored.status is Status.CANCELLED:
-                return Requested(request_id, status, wait, _settled(stored))
-            if stored.status in _OVER:
-                return not_made(request_id, status)
-        if not self._parts.can_cancel(caller.account):
-            return not_supported(request_id, caller.account.kind)
-        if stored is None or not _asked_for(stored):
-            cancellation = self._message_of(caller, request, request_id, body, stored)
-            with acting_as(Actor.key(caller.key_id, client_address(request.scope))):
-                problem = await self._publish(cancellation, caller)
-            if problem is not None:
-                return problem
-            self._recent.note_cancelled(request_id, cancellation.requested_at)
-        return Requested(request_id, status, wait)
-
-    def _message_of(
         self,
         caller: Caller,
         request: HttpRequest,
         request_id: str,
         body: CancellationBody,
+        wait: Wait,
         stored: StoredSubmission | None,
-    ) -> CancellationRequest:
+    ) -> Requested | Problem:
+        """Publishes it, unless the submission is over, or an earlier request for it is open or succeeded."""
+        account, parts = caller.account, self._parts
+        status = Status.PENDING
         # To the submission's partition: the worker that reads it holds the submission's row.
-        place = request_id if stored is None else stored.property_id
-        partition = None if stored is None else stored.partition
-        if partition is None:
-            partition = self._parts.ids.partition(caller.account.id, request_id)
-        return CancellationRequest(
+        place, partition, revision = request_id, None, 0
+        asked = False
+        if stored is not None:
+            request_id, status, revision = stored.request_id, stored.status, stored.revision
+            place, partition = stored.property_id, stored.partition
+            asked = stored.cancellation is not None and stored.cancellation.status is CancellationStatus.REQUESTED
+            if status is Status.CANCELLED:
+                record = stored.record.encode()
+                settled = OutcomeEvent(status, stored.id, record, stored.problem, revision=revision)
+                return Requested(request_id, status, wait, settled)
+            if status in _OVER:
+                return not_made(request_id, status)
+        if not parts.can_cancel(account):
+            return not_supported(request_id, account.kind)
+        if asked:
+            return Requested(request_id, status, wait)
+        cancellation = CancellationRequest(
             request_id=request_id,
-            account_id=caller.account.id,
-            key=f"{caller.account.id}:{place}",
-            requested_at=self._parts.clock.now(),
+            account_id=account.id,
+            key=f"{account.id}:{place}",
+            requested_at=parts.clock.now(),
             reason=body.reason,
-            revision=0 if stored is None else stored.revision,
+            revision=revision,
             trace=caller_trace(request.headers),
-            partition=partition,
+            partition=parts.ids.partition(account.id, request_id) if partition is None else partition,
         )
-
-    async def _publish(self, cancellation: CancellationRequest, caller: Caller) -> Problem | None:
         if not self._in_flight.take(caller.workspace_id):
             return OVERLOADED
         try:
-            async with self._parts.audit.request(
-                "submission.cancel",
-                workspace=caller.workspace_id,
-                target=cancellation.request_id,
-                account=caller.account.id,
-            ):
-                with PUBLISH_SECONDS.time():
-                    message = self._parts.signer.signed(encode_cancellation(cancellation))
-                    await self._parts.publisher.publish(self._parts.requests_topic, (message,))
+            with acting_as(Actor.key(caller.key_id, client_address(request.scope))):
+                async with parts.audit.request(
+                    "submission.cancel", workspace=caller.workspace_id, target=request_id, account=account.id
+                ):
+                    with PUBLISH_SECONDS.time():
+                        message = parts.signer.signed(encode_cancellation(cancellation))
+                        await parts.publisher.publish(parts.requests_topic, (message,))
         except LogUnavailable:
             return LOG_UNAVAILABLE
         except MessageTooLarge as error:
             return too_large_for_log(error.sizes[0], error.limit)
         finally:
             self._in_flight.give_back(caller.workspace_id)
-        return None
+        self._recent.note_cancelled(request_id, cancellation.requested_at)
+        return Requested(request_id, status, wait)
 
     def _confirm(self, requested: Requested, caller: Caller, request: HttpRequest) -> Response:
         submissions("cancel", "accepted").inc()
@@ -274,47 +258,29 @@ class CancelEndpoint:
         return refusal(problem, self._parts.settings.retry_after_seconds)
 
 
-def _asked_for(stored: StoredSubmission) -> bool:
-    return stored.cancellation is not None and stored.cancellation.status is CancellationStatus.REQUESTED
-
-
-def _settled(stored: StoredSubmission) -> OutcomeEvent:
-    return OutcomeEvent(stored.status, stored.id, stored.record.encode(), stored.problem, revision=stored.revision)
-
-
 def cancellation_response(requested: Requested, origin: str, retry_after_seconds: int) -> Response:
     """The result, if known; otherwise 202 with the address to poll."""
     wait, settled = requested.wait, requested.settled
     headers = ((b"preference-applied", wait.applied.encode()),) if wait.applied else ()
+    again = retry_after(retry_after_seconds)
     if settled is None:
-        return _accepted(requested, origin, retry_after(retry_after_seconds), *headers)
+        path = f"/api/v1/vrs/submissions/{requested.request_id}"
+        data = {
+            "requestId": requested.request_id,
+            "status": requested.status.value,
+            "cancellation": CancellationStatus.REQUESTED.value,
+            "statusUrl": origin + path,
+        }
+        body = envelope(requested.status.success, to_json(data))
+        return Response(202, body, ((b"location", path.encode()), again, *headers))
     match settled.status:
         case Status.CANCELLED:
-            return _done(settled, *headers)
+            location = (b"location", b"/api/v1/vrs/reservations/%d" % settled.reservation_id)
+            return Response(200, envelope(settled.status.success, settled.record), (location, NO_STORE, *headers))
         case Status.REJECTED | Status.FAILED:
             return problem_response(not_made(requested.request_id, settled.status), NO_STORE, *headers)
-        case _:
-            return _came_to_nothing(settled, retry_after_seconds, *headers)
-
-
-def _accepted(requested: Requested, origin: str, *headers: tuple[bytes, bytes]) -> Response:
-    path = f"/api/v1/vrs/submissions/{requested.request_id}"
-    data = {
-        "requestId": requested.request_id,
-        "status": requested.status.value,
-        "cancellation": CancellationStatus.REQUESTED.value,
-        "statusUrl": origin + path,
-    }
-    body = envelope(requested.status.success, to_json(data))
-    return Response(202, body, ((b"location", path.encode()), *headers))
-
-
-def _done(settled: OutcomeEvent, *headers: tuple[bytes, bytes]) -> Response:
-    location = (b"location", b"/api/v1/vrs/reservations/%d" % settled.reservation_id)
-    return Response(200, envelope(settled.status.success, settled.record), (location, NO_STORE, *headers))
-
-
-def _came_to_nothing(settled: OutcomeEvent, retry_after_seconds: int, *headers: tuple[bytes, bytes]) -> Response:
-    problem = (settled.cancellation or {})["problem"]
-    again = (retry_after(retry_after_seconds),) if problem["status"] == HTTPStatus.SERVICE_UNAVAILABLE else ()
-    return Response(problem["status"], problem_body(problem), (NO_STORE, *again, *headers), PROBLEM_JSON)
+        case _:  # it came to nothing
+            problem = (settled.cancellation or {})["problem"]
+            if problem["status"] == HTTPStatus.SERVICE_UNAVAILABLE:
+                headers = (again, *headers)
+            return Response(problem["status"], problem_body(problem), (NO_STORE, *headers), PROBLEM_JSON)

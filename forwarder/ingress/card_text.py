@@ -70,11 +70,13 @@ class CardTextCheck:
     def _look(self, request: AnyRequest, published: bytes, number: str, skipped: Collection[str]) -> Checked:
         document: dict[str, Any] = from_json(published)
         shown_card = document.pop("cardDetails", None)
+        # The identifiers in which card numbers are not looked for.
+        allowed = _IDENTIFIERS if self.policy == "mask" else _MAY_LOOK_LIKE_CARDS if CARD_LIKE_IDS in skipped else ()
         faults: list[Fault] = []
         for pointer, text in _texts(document, ""):
             if pointer in _IDENTIFIERS and len(number) >= MIN_DIGITS and number in digits_of(text):
                 faults.append(_fault(pointer, "card_number"))
-            elif pointer not in _IDENTIFIERS or self._examines(pointer, skipped):
+            elif pointer not in allowed:
                 faults += _faults(text, pointer)
         if not faults:
             return Checked(request, published)
@@ -86,9 +88,6 @@ class CardTextCheck:
             cleaned["cardDetails"] = shown_card
         refused = self.policy == "refuse" or any(fault.pointer in _IDENTIFIERS for fault in faults)
         return Checked(clean, to_json(cleaned), _refusal(faults) if refused else None, _warnings(faults))
-
-    def _examines(self, identifier: str, skipped: Collection[str]) -> bool:
-        return self.policy == "refuse" and not (identifier in _MAY_LOOK_LIKE_CARDS and CARD_LIKE_IDS in skipped)
 
 
 def _texts(value: Any, pointer: str) -> Iterator[tuple[str, str]]:

@@ -5,10 +5,10 @@ from typing import Any, Final, NamedTuple
 
 from forwarder.pms.port import AccountConnection, Loss, Preview
 from forwarder.reservation.checks.card_numbers import mask
-from forwarder.reservation.checks.fields import Reading, UnknownField
+from forwarder.reservation.checks.fields import Reading
 from forwarder.reservation.problems.problem import pointer_to
 from forwarder.reservation.spelling import nearest
-from forwarder.reservation.usual import AnyRequest, given
+from forwarder.reservation.usual import given
 from forwarder.tenancy.port import Account
 
 _MAX_ACCOUNTS: Final = 4_096
@@ -37,33 +37,34 @@ class Losses:
 
     def warnings(self, account: Account, read: Reading) -> tuple[CallerWarning, ...]:
         """Warnings about fields of a request that do not reach the account's PMS, its unknown fields, and a rounded price."""
+        request, found = read.request, list[CallerWarning]()
+        for field in read.unknown:
+            # The name may be anything, a card number too.
+            pointer = field.place + pointer_to(mask(field.name)[:_MAX_NAME])
+            meant = nearest(field.name, field.known)
+            hint = "" if meant is None else f" Did you mean {meant}?"
+            found.append(CallerWarning("unknown_field", pointer, f"There is no such field; it was ignored.{hint}"))
+        if read.rounded:
+            currency = f" {request.currency}" if request.currency else ""
+            more = f"The price had more decimals than{currency or ' a currency'} has."
+            detail = f"{more} It was rounded to {request.total_price}{currency}."
+            found.append(CallerWarning("price_rounded", "/totalPrice", detail))
         known = self._known.get(account.id)
-        losses = known[1] if known is not None and known[0] is account else self._look_up(account)
-        lost = _warnings(account.kind, losses, read.request) if losses else ()
-        rounded = (_rounded(read.request),) if read.rounded else ()
-        return (*map(_ignored, read.unknown), *rounded, *lost) if read.unknown or rounded else lost
-
-    def _look_up(self, account: Account) -> Sequence[Loss]:
-        if len(self._known) >= _MAX_ACCOUNTS:
-            self._known.clear()
-        losses = self._preview().losses(connection_to(account))
-        self._known[account.id] = account, losses
-        return losses
+        if known is None or known[0] is not account:
+            if len(self._known) >= _MAX_ACCOUNTS:
+                self._known.clear()
+            known = self._known[account.id] = account, self._preview().losses(connection_to(account))
+        card = getattr(request, "card_details", None)
+        losses = [loss for loss in known[1] if card is not None or not loss.field.startswith(_CARD)]
+        if losses:  # hardly ever; else the request need not be serialized
+            fields = given(request)
+            found += dict.fromkeys(_of_field(account.kind, loss) for loss in losses if _is_lost(loss, fields))
+        return tuple(found)
 
 
 def connection_to(account: Account) -> AccountConnection:
     """The connection without the credential, which an ingress cannot open."""
     return AccountConnection(account.id, account.kind, account.base_url, "", options=account.options)
-
-
-def _warnings(kind: str, losses: Sequence[Loss], request: AnyRequest) -> tuple[CallerWarning, ...]:
-    card = getattr(request, "card_details", None)
-    lost = [loss for loss in losses if card is not None or not loss.field.startswith(_CARD)]
-    if not lost:
-        return ()  # nearly always; saves serializing the request
-    fields = given(request)
-    found = (_of_field(kind, loss) for loss in lost if _is_lost(loss, fields))
-    return tuple(dict.fromkeys(found))
 
 
 def _is_lost(loss: Loss, given: Mapping[str, Any]) -> bool:
@@ -76,27 +77,11 @@ def _is_lost(loss: Loss, given: Mapping[str, Any]) -> bool:
 
 
 def _of_field(kind: str, loss: Loss) -> CallerWarning:
+    reason = loss.reason.removeprefix("sensitive: ")
+    why = f"{reason[:1].upper()}{reason[1:]}."
     if loss.field.startswith(_CARD):
-        detail = f"The card goes nowhere: this {kind} account does not send it. {_sentence(loss.reason)}"
-        return CallerWarning("card_not_sent", f"/{_CARD}", detail)
-    detail = f"The PMS of this {kind} account is not sent this field. {_sentence(loss.reason)}"
+        return CallerWarning(
+            "card_not_sent", f"/{_CARD}", f"The card goes nowhere: this {kind} account does not send it. {why}"
+        )
+    detail = f"The PMS of this {kind} account is not sent this field. {why}"
     return CallerWarning("field_not_sent", "/" + loss.field.replace(".", "/"), detail)
-
-
-def _ignored(field: UnknownField) -> CallerWarning:
-    # The name may be anything, a card number too.
-    pointer = field.place + pointer_to(mask(field.name)[:_MAX_NAME])
-    meant = nearest(field.name, field.known)
-    hint = "" if meant is None else f" Did you mean {meant}?"
-    return CallerWarning("unknown_field", pointer, f"There is no such field; it was ignored.{hint}")
-
-
-def _rounded(request: AnyRequest) -> CallerWarning:
-    currency = f" {request.currency}" if request.currency else ""
-    detail = f"The price had more decimals than{currency or ' a currency'} has. It was rounded to {request.total_price}{currency}."
-    return CallerWarning("price_rounded", "/totalPrice", detail)
-
-
-def _sentence(reason: str) -> str:
-    text = reason.removeprefix("sensitive: ")
-    return f"{text[:1].upper()}{text[1:]}."

@@ -12,12 +12,14 @@ from pydantic_core import from_json, to_json
 
 from forwarder.http.messages import HttpRequest
 from forwarder.ingress.card_text import CardTextCheck
-from forwarder.ingress.losses import CallerWarning
-from forwarder.ingress.problems import CARDS_UNAVAILABLE
+from forwarder.ingress.losses import CallerWarning, Losses
+from forwarder.ingress.problems import CARDS_UNAVAILABLE, implausible
 from forwarder.observability.tracing.context import TRACEPARENT, TRACESTATE, read_trace
 from forwarder.pms.built_in import traits_of
 from forwarder.process.clock import iso
 from forwarder.reservation.checks.card_numbers import digits_of, masked
+from forwarder.reservation.checks.fields import Reading
+from forwarder.reservation.checks.plausibility import Plausibility
 from forwarder.reservation.checks.rules import refusal
 from forwarder.reservation.duplicates import NaturalKey, contents_of, transaction_of
 from forwarder.reservation.problems import requests
@@ -74,13 +76,18 @@ def read_terms(request: HttpRequest) -> Terms | Problem:
     """The terms of `request`."""
     if _TERM_FIELDS.isdisjoint(request.fields):
         return _NO_TERMS
-    key = _idempotency_key(request)
+    header = request.headers.get("idempotency-key")
+    key = None if header is None else read_idempotency_key(header)
     if isinstance(key, Problem):
         return key
-    deadline = request.headers.get("forward-deadline")
-    seconds = None if deadline is None else read_deadline(deadline)
-    if isinstance(seconds, Problem):
-        return seconds
+    if key is not None and request.values_of(b"idempotency-key") > 1:
+        return TWO_KEYS  # joined by a comma, they look like one
+    deadline, seconds = request.headers.get("forward-deadline"), None
+    if deadline is not None:
+        # Two header lines are joined by a comma, and so refused.
+        if not _DEADLINE.fullmatch(deadline.strip()) or int(deadline) > MAX_DEADLINE_SECONDS:
+            return INVALID_DEADLINE
+        seconds = int(deadline)
     return Terms(key, seconds, caller_trace(request.headers))
 
 
@@ -96,25 +103,9 @@ def read_idempotency_key(header: str) -> str | Problem:
     return key if 1 <= len(key) <= _MAX_KEY_LENGTH else INVALID_KEY
 
 
-def read_deadline(header: str) -> int | Problem:
-    """The deadline in seconds. Two header lines are joined by a comma, and so refused."""
-    text = header.strip()
-    if not _DEADLINE.fullmatch(text) or int(text) > MAX_DEADLINE_SECONDS:
-        return INVALID_DEADLINE
-    return int(text)
-
-
 def caller_trace(headers: Mapping[str, str]) -> str | None:
     """The caller's trace, where it is one."""
     return read_trace(headers.get(TRACEPARENT), headers.get(TRACESTATE))
-
-
-def _idempotency_key(request: HttpRequest) -> str | Problem | None:
-    header = request.headers.get("idempotency-key")
-    if header is None:
-        return None
-    # Joined by a comma, two keys would look like one.
-    return read_idempotency_key(header) if request.values_of(b"idempotency-key") == 1 else TWO_KEYS
 
 
 class NewSubmission(NamedTuple):
@@ -153,56 +144,58 @@ class SubmissionBuilder:
 
     ids: RequestIds
     sealer: CardSealer
+    losses: Losses
     card_text: CardTextCheck = field(default_factory=CardTextCheck)
     partition: Callable[[str], int | None] = lambda _: None
 
     def build(
-        self,
-        caller: Caller,
-        operation: Operation,
-        request: AnyRequest,
-        terms: Terms,
-        *,
-        now: datetime,
-        refused: Problem | None = None,
+        self, caller: Caller, operation: Operation, read: Reading, terms: Terms, check: Plausibility, now: datetime
     ) -> NewSubmission | Problem:
-        """The submission; or the problem of the rule that refuses it, where it cannot have come before. `refused`: by a check that
-        comes before the rules."""
-        account_id, key = caller.account.id, terms.idempotency_key
-        card = card_of(request)
-        checked = self.card_text.check(request, published_form(request, card), caller.account.skipped_checks)
+        """The submission; or the problem of `check`, a text or a rule that refuses it, where it cannot have come before."""
+        account, key = caller.account, terms.idempotency_key
+        card = card_of(read.request)
+        checked = self.card_text.check(read.request, published_form(read.request, card), account.skipped_checks)
         request, reservation = checked.request, checked.published
-        refused = checked.refused or refused or refused_by_rules(caller.account, reservation, card, now)
+        refused = checked.refused or implausible(check, read.request)
+        traits = traits_of(account.kind)
+        if refused is None and (card is not None or not traits.concern_card_alone):  # rarely: it has to be parsed
+            refused = refusal(traits, from_json(reservation), card, now)
         if refused is not None and key is None:
             return refused
-        message_key = key_of(account_id, request.property_id)
+        message_key = key_of(account.id, request.property_id)
         # A derived id is the same for every body under its key, and so cannot hold where one of them goes.
         partition = self.partition(message_key) if key is None else None
-        request_id = self.ids.issue(account_id, now, partition) if key is None else self.ids.derive(account_id, key)
+        request_id = self.ids.issue(account.id, now, partition) if key is None else self.ids.derive(account.id, key)
         sealed: SealedCard | None = None
-        if card is not None and refused is None and _is_used(caller.account, reservation, card):
-            sealed = self.sealer.seal_card(card, of_card(request_id, account_id, caller.account.base_url), now)
+        # A card of which nothing goes to the PMS is dropped here, and only its masked number is kept.
+        used = card is not None and refused is None and any(value for _, value in card)
+        if card is not None and used and traits.sends_card(from_json(reservation)):
+            sealed = self.sealer.seal_card(card, of_card(request_id, account.id, account.base_url), now)
             if sealed is None:
                 return CARDS_UNAVAILABLE
         canonical = canonical_form(request, reservation)
+        # Distinguishes the card from others with the same masked number. Without a key nothing is compared.
+        mark = b""
+        if key is not None and card is not None and card.card_number:
+            mark = self.ids.card_mark(account.id, key, digits_of(card.card_number))
         return NewSubmission(
             request_id=request_id,
             workspace_id=caller.workspace_id,
-            account_id=account_id,
+            account_id=account.id,
             operation=operation,
             accepted_at=iso(now),
             reservation=reservation,
-            fingerprint=fingerprint(operation, canonical, self._card_mark(account_id, key, card)),
+            fingerprint=fingerprint(operation, canonical, mark),
             key=message_key,
             partition=partition,
             keyed=key is not None,
             card=sealed,
             trace=terms.trace,
             deadline_seconds=terms.deadline_seconds,
-            similar_refused=caller.account.similar == "refuse",
-            natural=self._natural_key(caller.account, operation, request, canonical, card, keyed=key is not None),
+            similar_refused=account.similar == "refuse",
+            natural=self._natural_key(account, operation, request, canonical, card, keyed=key is not None),
             refused=refused,
-            warnings=checked.warnings,
+            warnings=(*checked.warnings, *self.losses.warnings(account, read)),
             api_key_id=caller.key_id,
         )
 
@@ -233,7 +226,13 @@ class SubmissionBuilder:
         window_seconds, transaction = account.duplicate_window_seconds, transaction_of(request)
         if not (window_seconds or transaction):
             return None
-        booking, same, stay = contents_of(operation, request, canonical, self._card_of(account.id, card))
+        card_mark = b""
+        if card is not None:
+            # Two bytes (see `RequestIds.card_mark` for why so few): one of number and security code, one of the rest.
+            secret = f"{digits_of(card.card_number or '')}\0{card.cvv or ''}"
+            rest = f"{card.card_holder_name or ''}\0{card.expiry_month or ''}\0{card.expiry_year or ''}"
+            card_mark = self.ids.card_mark(account.id, "", secret) + self.ids.card_mark(account.id, "", rest)
+        booking, same, stay = contents_of(operation, request, canonical, card_mark)
         return NaturalKey(
             self.ids.natural_key(account.id, booking),
             self.ids.transaction_key(account.id, transaction) if transaction else None,
@@ -242,34 +241,6 @@ class SubmissionBuilder:
             same=(same_key := self.ids.same_key(account.id, same)),
             stay=same_key if stay is None else self.ids.stay_key(account.id, stay),
         )
-
-    def _card_of(self, account_id: str, card: CardDetails | None) -> bytes:
-        """Distinguishes cards by two bytes (see `RequestIds.card_mark` for why so few): one of number and security code, one of the
-        rest."""
-        if card is None:
-            return b""
-        secret = f"{digits_of(card.card_number or '')}\0{card.cvv or ''}"
-        rest = f"{card.card_holder_name or ''}\0{card.expiry_month or ''}\0{card.expiry_year or ''}"
-        return self.ids.card_mark(account_id, "", secret) + self.ids.card_mark(account_id, "", rest)
-
-    def _card_mark(self, account_id: str, key: str | None, card: CardDetails | None) -> bytes:
-        """Distinguishes the card from others with the same masked number. Empty without a key: nothing is compared then."""
-        if key is None or card is None or not card.card_number:
-            return b""
-        return self.ids.card_mark(account_id, key, digits_of(card.card_number))
-
-
-def _is_used(account: Account, reservation: bytes, card: CardDetails) -> bool:
-    """Whether any of the card goes to the PMS. If not, it is dropped here and only its masked number is kept."""
-    return any(value for _, value in card) and traits_of(account.kind).sends_card(from_json(reservation))
-
-
-def refused_by_rules(account: Account, reservation: bytes, card: CardDetails | None, now: datetime) -> Problem | None:
-    """The refusal of `reservation` (JSON) by the rules of the account's kind, or None."""
-    traits = traits_of(account.kind)
-    if card is None and traits.concern_card_alone:
-        return None  # nearly always; saves parsing
-    return refusal(traits, from_json(reservation), card, now)
 
 
 def card_of(request: AnyRequest) -> CardDetails | None:

@@ -22,7 +22,6 @@ from forwarder.reservation.json_text import json_text
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.problems import endings
 from forwarder.reservation.record import pending_record
-from forwarder.topics.outcomes import OutcomeEvent
 
 _SUBMISSIONS: Final = "/api/v1/vrs/submissions/"
 
@@ -48,17 +47,30 @@ def receipt_response(
         applied = (*applied, (b"duplicate-of", receipt.request_id.encode()))
     if receipt.replayed:
         applied = (*applied, _REPLAYED)
-    if not wait.seconds or receipt.settled is None:
-        return _accepted(receipt, origin, reservation, retry_after(retry_after_seconds), *applied)
-    match receipt.settled.status:
-        case Status.CONFIRMED | Status.CANCELLED:
-            return _created(receipt.settled, *applied)
-        case Status.REJECTED:
-            return _rejected(receipt.settled, *applied)
-        case Status.PENDING | Status.FAILED | Status.IN_DOUBT:
-            return _accepted(receipt, origin, reservation, retry_after(retry_after_seconds), *applied)
-        case _:
-            assert_never(receipt.settled.status)
+    settled = receipt.settled
+    if wait.seconds and settled is not None:
+        match settled.status:
+            case Status.CONFIRMED | Status.CANCELLED:
+                location = (b"location", b"/api/v1/vrs/reservations/%d" % settled.reservation_id)
+                return Response(201, envelope(settled.status.success, settled.record), (location, NO_STORE, *applied))
+            case Status.REJECTED:
+                problem = settled.problem or _REJECTED.as_json()
+                return Response(problem["status"], problem_body(problem), (NO_STORE, *applied), PROBLEM_JSON)
+            case Status.PENDING | Status.FAILED | Status.IN_DOUBT:
+                pass
+            case _:
+                assert_never(settled.status)
+    shown = receipt_json(receipt, origin)
+    if reservation is not None:
+        known = receipt.record if settled is None else settled.record
+        if known is None:
+            record = pending_record(from_json(reservation), receipt.request_id, receipt.accepted_at)
+        else:
+            record = from_json(known)
+        shown = record | shown
+    location = (b"location", f"{_SUBMISSIONS}{receipt.request_id}".encode())
+    headers = (location, NO_STORE, retry_after(retry_after_seconds), *applied)
+    return Response(202, envelope(receipt.status.success, json_text(shown)), headers)
 
 
 def with_warnings(response: Response, warnings: Sequence[CallerWarning]) -> Response:
@@ -100,29 +112,3 @@ def receipt_warnings(receipt: Receipt) -> Sequence[CallerWarning]:
         )
         return (CallerWarning(SIMILAR, "", detail),)
     return ()
-
-
-def _accepted(receipt: Receipt, origin: str, reservation: bytes | None, *headers: tuple[bytes, bytes]) -> Response:
-    shown = receipt_json(receipt, origin)
-    if reservation is not None:
-        shown = _known_record(receipt, reservation) | shown
-    location = (b"location", f"{_SUBMISSIONS}{receipt.request_id}".encode())
-    return Response(202, envelope(receipt.status.success, json_text(shown)), (location, NO_STORE, *headers))
-
-
-def _known_record(receipt: Receipt, reservation: bytes) -> dict[str, Any]:
-    known = receipt.record if receipt.settled is None else receipt.settled.record
-    if known is None:
-        return pending_record(from_json(reservation), receipt.request_id, receipt.accepted_at)
-    record: dict[str, Any] = from_json(known)
-    return record
-
-
-def _created(settled: OutcomeEvent, *headers: tuple[bytes, bytes]) -> Response:
-    location = (b"location", b"/api/v1/vrs/reservations/%d" % settled.reservation_id)
-    return Response(201, envelope(settled.status.success, settled.record), (location, NO_STORE, *headers))
-
-
-def _rejected(settled: OutcomeEvent, *headers: tuple[bytes, bytes]) -> Response:
-    problem = settled.problem or _REJECTED.as_json()
-    return Response(problem["status"], problem_body(problem), (NO_STORE, *headers), PROBLEM_JSON)

@@ -3,20 +3,18 @@ under the same idempotency key gets the first one's receipt instead of being pub
 
 from collections.abc import Collection
 from dataclasses import replace
-from typing import Final, NamedTuple
+from datetime import datetime
+from typing import Final
 
 import structlog
 
 from forwarder.http.fields import Wait, read_wait
 from forwarder.http.messages import JSON_BODY, BodyFault, HttpRequest, Response
-from forwarder.ingress.card_text import CardTextCheck
-from forwarder.ingress.dry_run import DRY_RUN, DryRun, asks_for_dry_run, dry_run, rehearsed
-from forwarder.ingress.losses import Losses
+from forwarder.ingress.dry_run import DRY_RUN, asks_for_dry_run, dry_run
 from forwarder.ingress.message import NewSubmission, SubmissionBuilder, Terms, read_terms
 from forwarder.ingress.parts import IngressParts
 from forwarder.ingress.problems import (
     UNSUPPORTED_MEDIA_TYPE,
-    implausible,
     key_reused,
     malformed_json,
     refusal,
@@ -36,7 +34,7 @@ from forwarder.reservation.problems.problem import Problem
 from forwarder.reservation.request import MAX_BODY_BYTES, Operation
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.tenancy.access import Caller
-from forwarder.topics.outcomes import ConflictingBody, DuplicateOf, OutcomeEvent, similar_of
+from forwarder.topics.outcomes import ConflictingBody, DuplicateOf, OutcomeEvent
 
 _KEY_HELP: Final = (b"link", b'</docs#submitBookingEngineReservation>; rel="help"; title="Idempotency-Key"')
 """Points a caller who sends no Idempotency-Key to its documentation."""
@@ -46,82 +44,66 @@ _USUAL: Final = frozenset({Status.PENDING, Status.CONFIRMED})
 _log = structlog.get_logger()
 
 
-class Accepted(NamedTuple):
-    """A submission that is safe on the log, its receipt, and how long its caller is ready to wait."""
-
-    submission: NewSubmission
-    receipt: Receipt
-    wait: Wait
-
-
 class SubmitEndpoint:
     """The endpoint of one operation. Expected failures come back as problems; none is raised but `ClientDisconnect`, before
     anything was published."""
 
     parameters: Collection[str] = frozenset({DRY_RUN})
 
-    def __init__(self, operation: Operation, parts: IngressParts, publisher: SubmissionPublisher) -> None:
+    def __init__(
+        self, operation: Operation, parts: IngressParts, builder: SubmissionBuilder, publisher: SubmissionPublisher
+    ) -> None:
         self._operation = operation
         self._parts = parts
-        self._card_text = CardTextCheck(parts.settings.card_numbers_in_text)
-        self._builder = SubmissionBuilder(parts.ids, parts.sealer, self._card_text, parts.partition)
-        self._losses = Losses(parts.preview)
+        self._builder = builder
         self._publisher = publisher
         self._default_wait = Wait(parts.settings.wait_seconds if operation == "general" else 0)
         self._log = _log.bind()
 
     async def respond(self, caller: Caller, request: HttpRequest) -> Response:
-        if request.scope["query_string"] and (trying := asks_for_dry_run(request)):
-            return self.refuse(trying, caller) if isinstance(trying, Problem) else await self._try(caller, request)
-        result = await self._accept(caller, request)
-        return self.refuse(result, caller) if isinstance(result, Problem) else self._confirm(result, caller, request)
+        trying = asks_for_dry_run(request)
+        if isinstance(trying, Problem):
+            return self.refuse(trying, caller)
+        result = await (self._try_out if trying else self._accept)(caller, request)
+        return self.refuse(result, caller) if isinstance(result, Problem) else result
 
-    async def _accept(self, caller: Caller, request: HttpRequest) -> Accepted | Problem:
+    async def _accept(self, caller: Caller, request: HttpRequest) -> Response | Problem:
         """Make the submission safe, and wait for its outcome where the caller does."""
-        received = await self._received(request)
-        if isinstance(received, Problem):
-            return received
-        submission = self._build(caller, *received)
-        del received  # an unsealed card stays in memory no longer than it must
+        submission = await self._build(caller, request)  # an unsealed card stays in memory no longer than that
         if isinstance(submission, Problem):
             return submission
-        wait = self._wait(request)
+        wait, prefer = self._default_wait, request.fields.get(b"prefer")
+        if prefer is not None:
+            wait = read_wait(prefer.decode("latin-1"), wait, self._parts.settings.max_wait_seconds)
         if wait.seconds:
             receipt = await self._publish_and_wait(submission, wait, request)
         else:
             receipt = await self._publisher.publish(submission)
-        return receipt if isinstance(receipt, Problem) else Accepted(submission, receipt, wait)
+        return receipt if isinstance(receipt, Problem) else self._confirm(submission, receipt, wait, caller, request)
 
-    def _build(self, caller: Caller, terms: Terms, body: bytes) -> NewSubmission | Problem:
-        now = self._parts.clock.now()
-        check = plausibility(now, caller.account.skipped_checks)
-        read = self._read(body, check)
-        if isinstance(read, Problem):
-            return read
-        refused = implausible(check, read.request)
-        built = self._builder.build(caller, self._operation, read.request, terms, now=now, refused=refused)
-        if isinstance(built, Problem):
-            return built
-        warnings = self._losses.warnings(caller.account, read)
-        return built._replace(warnings=(*built.warnings, *warnings)) if warnings else built
+    async def _build(self, caller: Caller, request: HttpRequest) -> NewSubmission | Problem:
+        read = await self._read(caller, request)
+        return read if isinstance(read, Problem) else self._builder.build(caller, self._operation, *read)
 
-    async def _received(self, request: HttpRequest) -> tuple[Terms, bytes] | Problem:
-        """The terms and the body."""
+    async def _read(
+        self, caller: Caller, request: HttpRequest
+    ) -> tuple[Reading, Terms, Plausibility, datetime] | Problem:
+        """The validated body, the terms, the checks of its values, and the moment that they are for."""
         terms = read_terms(request)
         if isinstance(terms, Problem):
             return terms
         if not request.is_sent_as(JSON_BODY):
             return request.with_media_type(UNSUPPORTED_MEDIA_TYPE)
         body = await request.body(MAX_BODY_BYTES, self._parts.settings.body_seconds)
-        return unread_body(body) if isinstance(body, BodyFault) else (terms, body)
-
-    def _read(self, body: bytes, check: Plausibility) -> Reading | Problem:
-        """The body, validated."""
+        if isinstance(body, BodyFault):
+            return unread_body(body)
+        now = self._parts.clock.now()
+        check = plausibility(now, caller.account.skipped_checks)
         try:
             read = read_request(self._operation, body, check)
         except MalformedJson as error:
             return malformed_json(str(error))
-        return validation_failed(read) if isinstance(read, list) else read
+        return validation_failed(read) if isinstance(read, list) else (read, terms, check, now)
 
     async def _publish_and_wait(self, submission: NewSubmission, wait: Wait, request: HttpRequest) -> Receipt | Problem:
         own, outcomes = submission.request_id, self._parts.outcomes
@@ -136,8 +118,8 @@ class SubmitEndpoint:
                 if isinstance(heard, ConflictingBody):
                     return key_reused(own)
                 if not isinstance(heard, DuplicateOf):
-                    settled = receipt._replace(settled=heard, similar_to=receipt.similar_to or similar_of(heard))
-                    return await self._as_stored(submission, settled)
+                    similar = receipt.similar_to or (() if heard is None else heard.similar_to)
+                    return await self._as_stored(submission, receipt._replace(settled=heard, similar_to=similar))
                 receipt = receipt._replace(request_id=heard.request_id, duplicate=True)
         return await self._wait_for_original(submission, receipt, wait, request)
 
@@ -188,16 +170,15 @@ class SubmitEndpoint:
     def _left(self, wait: Wait, request: HttpRequest) -> float:
         return wait.seconds - (self._parts.clock.monotonic() - request.started)
 
-    def _wait(self, request: HttpRequest) -> Wait:
-        prefer = request.fields.get(b"prefer")
-        if prefer is None:
-            return self._default_wait
-        return read_wait(prefer.decode("latin-1"), self._default_wait, self._parts.settings.max_wait_seconds)
-
-    async def _try(self, caller: Caller, request: HttpRequest) -> Response:
-        tried = await self._try_out(caller, request)
+    async def _try_out(self, caller: Caller, request: HttpRequest) -> Response | Problem:
+        """The dry run of the submission."""
+        read = await self._read(caller, request)
+        if isinstance(read, Problem):
+            return read
+        reading, _, check, now = read
+        tried = await dry_run(self._builder, self._parts.preview(), caller.account, reading, check, now)
         if isinstance(tried, Problem):
-            return self.refuse(tried, caller)
+            return tried
         DEFERRED.count(submissions(self._operation, "dry_run"))
         _log.info(
             "submission.tried",
@@ -209,60 +190,40 @@ class SubmitEndpoint:
         )
         return dry_run_response(tried)
 
-    async def _try_out(self, caller: Caller, request: HttpRequest) -> DryRun | Problem:
-        """The dry run of the submission."""
-        received = await self._received(request)
-        if isinstance(received, Problem):
-            return received
-        now = self._parts.clock.now()
-        check = plausibility(now, caller.account.skipped_checks)
-        read = self._read(received[1], check)
-        if isinstance(read, Problem):
-            return read
-        refused = implausible(check, read.request)
-        tried = refused or dry_run(caller.account, read, now, self._losses, self._card_text)
-        return tried if isinstance(tried, Problem) else await rehearsed(tried, self._parts.preview())
-
-    def _confirm(self, accepted: Accepted, caller: Caller, request: HttpRequest) -> Response:
+    def _confirm(
+        self, submission: NewSubmission, receipt: Receipt, wait: Wait, caller: Caller, request: HttpRequest
+    ) -> Response:
         DEFERRED.count(submissions(self._operation, "accepted"))
-        receipt, submission = accepted.receipt, accepted.submission
-        self._tell(accepted, caller, request)
-        # The contract promises a record only to callers of the general operation. Callers of the other one are answered at once,
-        # and building it would only delay that.
-        shown = submission.reservation if self._operation == "general" else None
-        retry_seconds = self._parts.settings.retry_after_seconds
-        origin = self._parts.settings.public_url or request.origin
-        response = receipt_response(receipt, accepted.wait, origin, retry_seconds, shown)
-        warnings = (*submission.warnings, *receipt_warnings(receipt))
-        if warnings:
-            response = with_warnings(response, warnings)
-        if not submission.keyed and self._publisher.hint.is_due(caller.key_id):
-            response = replace(response, headers=(*response.headers, _KEY_HELP))
-        return response
-
-    def _tell(self, accepted: Accepted, caller: Caller, request: HttpRequest) -> None:
-        receipt, submission = accepted.receipt, accepted.submission
         usual = receipt.status in _USUAL and not (
             receipt.duplicate or receipt.replayed or receipt.similar_to or submission.warnings
         )
-        if usual and not tells_usual(receipt.request_id):
-            return
-        self._log.info(
-            "submission.accepted",
-            request_id=receipt.request_id,
-            account_id=submission.account_id,
-            workspace_id=submission.workspace_id,
-            key_id=caller.key_id,
-            operation=self._operation,
-            status=receipt.status,
-            keyed=submission.keyed,
-            duplicate=receipt.duplicate,
-            similar=len(receipt.similar_to),
-            card=submission.card is not None,
-            deadline_seconds=submission.deadline_seconds,
-            wait_seconds=accepted.wait.seconds,
-            seconds=round(self._parts.clock.monotonic() - request.started, 6),
-        )
+        if not usual or tells_usual(receipt.request_id):
+            self._log.info(
+                "submission.accepted",
+                request_id=receipt.request_id,
+                account_id=submission.account_id,
+                workspace_id=submission.workspace_id,
+                key_id=caller.key_id,
+                operation=self._operation,
+                status=receipt.status,
+                keyed=submission.keyed,
+                duplicate=receipt.duplicate,
+                similar=len(receipt.similar_to),
+                card=submission.card is not None,
+                deadline_seconds=submission.deadline_seconds,
+                wait_seconds=wait.seconds,
+                seconds=round(self._parts.clock.monotonic() - request.started, 6),
+            )
+        # The contract promises a record only to callers of the general operation. Callers of the other one are answered at once,
+        # and building it would only delay that.
+        shown = submission.reservation if self._operation == "general" else None
+        origin = self._parts.settings.public_url or request.origin
+        response = receipt_response(receipt, wait, origin, self._parts.settings.retry_after_seconds, shown)
+        if warnings := (*submission.warnings, *receipt_warnings(receipt)):
+            response = with_warnings(response, warnings)
+        if not submission.keyed and self._publisher.key_help_is_due(caller.key_id):
+            response = replace(response, headers=(*response.headers, _KEY_HELP))
+        return response
 
     def refuse(self, problem: Problem, caller: Caller | None) -> Response:
         DEFERRED.count(submissions(self._operation, problem.code))

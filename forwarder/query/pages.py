@@ -57,40 +57,31 @@ class PageRequest:
 
 def read_page_request(parameters: Parameters) -> PageRequest | Problem:
     """The page that the query parameters select; all faults in one problem."""
-    limit, cursor, order = read_limit(parameters), read_cursor(parameters), read_order(parameters)
-    filters = read_filters(parameters)
-    if isinstance(limit, Fault) or isinstance(cursor, Fault) or isinstance(order, Fault) or isinstance(filters, list):
-        faults = [each for each in (limit, cursor, order) if isinstance(each, Fault)]
-        return invalid_query([*faults, *(filters if isinstance(filters, list) else ())])
-    return PageRequest(cursor, limit, filters, order)
+    faults: list[Fault] = []
+    limit = _sound(read_limit(parameters), DEFAULT_LIMIT, faults)
+    cursor = _sound(read_cursor(parameters), FIRST, faults)
+    order: Order | None = _sound(_single(parameters, "order", _order), None, faults)
+    filters = Filters(
+        _sound(_statuses(parameters), LISTED_STATUSES, faults),
+        _sound(_single(parameters, "propertyId", _property_id), None, faults),
+        _days(parameters, "arrival", faults),
+        _days(parameters, "departure", faults),
+        _sound(_single(parameters, "updatedSince", _moment), None, faults),
+    )
+    return invalid_query(faults) if faults else PageRequest(cursor, limit, filters, order or "asc")
+
+
+def _sound(read: T | Fault, default: T, faults: list[Fault]) -> T:
+    """What was `read`; a fault is added to `faults`."""
+    if isinstance(read, Fault):
+        faults.append(read)
+        return default
+    return read
 
 
 def write_page(page: Page, limit: int) -> bytes:
     """`{data, meta}`, joined from the stored JSON of the records: none is parsed or serialized again."""
     return write_list(page.records, Cursors(page.previous, page.current, page.next), limit)
-
-
-def read_filters(parameters: Parameters) -> Filters | list[Fault]:
-    """The filters of the list, or all their faults."""
-    statuses = _statuses(parameters)
-    property_id = _single(parameters, "propertyId", _property_id)
-    arrival, departure = _days(parameters, "arrival"), _days(parameters, "departure")
-    updated_since = _single(parameters, "updatedSince", _moment)
-    if (
-        isinstance(statuses, Fault)
-        or isinstance(property_id, Fault)
-        or isinstance(arrival, list)
-        or isinstance(departure, list)
-        or isinstance(updated_since, Fault)
-    ):
-        faulty = [statuses, property_id, *_listed(arrival), *_listed(departure), updated_since]
-        return [each for each in faulty if isinstance(each, Fault)]
-    return Filters(statuses, property_id, arrival, departure, updated_since)
-
-
-def read_order(parameters: Parameters) -> Order | Fault:
-    """The order; ascending by id by default."""
-    return _single(parameters, "order", _order) or "asc"
 
 
 def _statuses(parameters: Parameters) -> frozenset[Status] | Fault:
@@ -101,12 +92,10 @@ def _statuses(parameters: Parameters) -> frozenset[Status] | Fault:
     return frozenset(map(Status, names)) or LISTED_STATUSES
 
 
-def _days(parameters: Parameters, name: str) -> Days | list[Fault]:
-    first, last = (_single(parameters, f"{name}{end}", _day) for end in ("From", "To"))
-    if isinstance(first, Fault) or isinstance(last, Fault):
-        return [each for each in (first, last) if isinstance(each, Fault)]
+def _days(parameters: Parameters, name: str, faults: list[Fault]) -> Days:
+    first, last = (_sound(_single(parameters, f"{name}{end}", _day), None, faults) for end in ("From", "To"))
     if first is not None and last is not None and first > last:
-        return [Fault(f"/{name}To", "contradictory", f"must not be before {name}From")]
+        faults.append(Fault(f"/{name}To", "contradictory", f"must not be before {name}From"))
     return Days(first, last)
 
 
@@ -148,7 +137,3 @@ def _order(name: str, text: str) -> Order | Fault:
     if text not in {"asc", "desc"}:
         return Fault(f"/{name}", "invalid_value", "must be asc or desc")
     return cast("Order", text)
-
-
-def _listed(days: Days | list[Fault]) -> list[Fault]:
-    return days if isinstance(days, list) else []

@@ -1,19 +1,28 @@
-"""The query stage over HTTP: status of a submission, one reservation, pages of reservations."""
+"""The query stage over HTTP: the status of a submission, one reservation, pages of reservations.
+
+A status request may wait (RFC 7240) until the status is news to the caller: without If-None-Match once the submission is settled,
+with it once the tag differs. An event wakes the waiting request, which reads nothing meanwhile. Changes without an event
+(ingestion, a deferred try) show when the wait is over.
+"""
 
 import re
 from collections.abc import Awaitable, Callable, Collection
-from typing import Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
 
-from starlette.requests import Request
+from pydantic_core import to_json
+from starlette.requests import ClientDisconnect, Request
 from starlette.routing import Route
 
 from forwarder.http.admission import place_of
-from forwarder.http.conditional import NotModified, conditional_response
+from forwarder.http.conditional import NotModified, conditional_response, entity_tag, matches
+from forwarder.http.fields import Wait, read_wait
 from forwarder.http.messages import (
     NO_STORE,
     Response,
     Routes,
     client_address,
+    client_left,
     envelope,
     header_fields,
     header_map,
@@ -21,20 +30,28 @@ from forwarder.http.messages import (
 )
 from forwarder.http.paging import LARGEST_ID, positive
 from forwarder.http.query_string import parameters_of, refuse_unknown
-from forwarder.query.long_poll import LongPoll
+from forwarder.process.clock import Clock
 from forwarder.query.pages import PARAMETERS, read_page_request, write_page
-from forwarder.query.parts import QueryParts
+from forwarder.reservation.duplicates import CONFLICTING_BODY
+from forwarder.reservation.outcome import Status
 from forwarder.reservation.problems import requests, service
 from forwarder.reservation.problems.problem import Problem
+from forwarder.reservation.submission import RequestIds
+from forwarder.store.lists.port import StoredSubmission
 from forwarder.store.submissions.port import StoreUnavailable
-from forwarder.tenancy.access import Caller, forbidden
+from forwarder.tenancy.access import Access, Caller, forbidden
 from forwarder.tenancy.api_keys import Scope
 from forwarder.tenancy.port import TenancyUnavailable
+from forwarder.topics.outcomes import OutcomeEvent, OutcomeListener
+
+if TYPE_CHECKING:
+    from forwarder.store.lists.reader import Reader
 
 # Anything else was never issued: do not read the store for it.
 _REQUEST_ID = re.compile(r"rsv_[a-z2-7]{32}")
 _SCOPE: Final[Scope] = "read"
 _LIST_PATHS = ("/api/vrs/reservations", "/api/v1/vrs/reservations")
+_NO_WAIT = Wait(0)
 
 _OVERLOADED = service.OVERLOADED.problem("Ask again in a moment.")
 _STORE_UNAVAILABLE = service.STORE_UNAVAILABLE.problem("Ask again in a moment; nothing is lost.")
@@ -47,8 +64,19 @@ _NO_RESERVATION = requests.RESERVATION_NOT_FOUND.problem("This integration accou
 _POST_ALONE = problem_response(requests.METHOD_NOT_ALLOWED.problem("This path supports POST."), (b"allow", b"POST"))
 """Paths of the ingress that have the form of a reservation's path."""
 
-_Read = Callable[[Caller, Request], Awaitable[Response | NotModified | Problem]]
-"""Reads the response for a caller, who sees one integration account."""
+
+@dataclass(frozen=True, slots=True)
+class QueryParts:
+    """The ports of the query stage. `max_wait_seconds`: the longest `Prefer: wait=N`. `retry_after_seconds`: the `Retry-After`
+    while the store is unavailable."""
+
+    access: Access
+    reader: "Reader"
+    ids: RequestIds
+    outcomes: OutcomeListener
+    clock: Clock
+    max_wait_seconds: int = 60
+    retry_after_seconds: int = 1
 
 
 def query_routes(parts: QueryParts) -> Routes:
@@ -64,32 +92,39 @@ def query_routes(parts: QueryParts) -> Routes:
     ]
 
 
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """The submission as last read: its status response, and the revision of its last event. `duplicate_of`: the submission that
+    this one is a duplicate of, and whose state this is."""
+
+    body: bytes
+    status: Status
+    revision: int
+    duplicate_of: str | None = None
+
+    def is_news(self, if_none_match: str | None) -> bool:
+        if if_none_match is None:
+            return self.status is not Status.PENDING
+        return not matches(if_none_match, entity_tag(self.body))
+
+
+_Read = Callable[[Caller, Request], Awaitable[Response | NotModified | Problem]]
+"""Reads the response for a caller, who sees one integration account."""
+
+
 class _Queries:
+    """The requests of the stage. All but `endpoint` are for authenticated callers, and raise `StoreUnavailable`."""
+
     def __init__(self, parts: QueryParts) -> None:
-        self._access = parts.access
+        self._parts = parts
         self._callers = parts.access.new_cache()
-        self._clock = parts.clock
-        self._reader = parts.reader
-        self._long_poll = LongPoll(parts)
-        self._retry_after_seconds = parts.retry_after_seconds
 
     def endpoint(
         self, read: _Read, parameters: Collection[str] = ()
     ) -> Callable[[Request], Awaitable[Response | NotModified]]:
         """The endpoint that responds with the result of `read` for the caller's account. It accepts these query `parameters`."""
 
-        async def respond(request: Request) -> Response | NotModified:
-            result = await self._read_as_caller(read, request, parameters)
-            if isinstance(result, Problem):
-                return problem_response(result, retry_after_seconds=self._retry_after_seconds)
-            return result
-
-        return respond
-
-    async def _read_as_caller(
-        self, read: _Read, request: Request, parameters: Collection[str]
-    ) -> Response | NotModified | Problem:
-        try:
+        async def answer(request: Request) -> Response | NotModified | Problem:
             caller = await self._caller(request)
             if isinstance(caller, Problem):
                 return caller
@@ -97,37 +132,39 @@ class _Queries:
             if place is not None and not place.claim(caller.workspace_id):
                 return _OVERLOADED
             return refuse_unknown(request.scope, parameters) or await read(caller, request)
-        except TenancyUnavailable:
-            return _TENANCY_UNAVAILABLE
-        except StoreUnavailable:
-            return _STORE_UNAVAILABLE
+
+        async def respond(request: Request) -> Response | NotModified:
+            try:
+                result = await answer(request)
+            except TenancyUnavailable:
+                result = _TENANCY_UNAVAILABLE
+            except StoreUnavailable:
+                result = _STORE_UNAVAILABLE
+            if isinstance(result, Problem):
+                return problem_response(result, retry_after_seconds=self._parts.retry_after_seconds)
+            return result
+
+        return respond
 
     async def _caller(self, request: Request) -> Caller | Problem:
-        fields = header_fields(request.scope)
-        caller = self._callers.find(fields, self._clock.monotonic())
+        fields, address = header_fields(request.scope), client_address(request.scope)
+        caller = self._callers.find(fields, self._parts.clock.monotonic())
         if caller is None:
-            found = await self._access.caller(header_map(request.scope), client_address(request.scope))
+            found = await self._parts.access.caller(header_map(request.scope), address)
             if isinstance(found, Problem):
                 return found
             caller = found
             self._callers.remember(fields, caller)
         if caller.networks or _SCOPE not in caller.scopes:
-            return forbidden(caller, _SCOPE, client_address(request.scope)) or caller
+            return forbidden(caller, _SCOPE, address) or caller
         return caller
-
-    async def status(self, caller: Caller, request: Request) -> Response | NotModified | Problem:
-        """The status of a submission, from the moment of its acceptance."""
-        request_id = request.path_params["request_id"]
-        if not _REQUEST_ID.fullmatch(request_id):
-            return _NO_SUBMISSION
-        return await self._long_poll.respond(caller, request_id, request) or _NO_SUBMISSION
 
     async def page(self, caller: Caller, request: Request) -> Response | Problem:
         """A page of the account's reservations that match the filters."""
         asked = read_page_request(parameters_of(request.scope))
         if isinstance(asked, Problem):
             return asked
-        page = await self._reader.page(
+        page = await self._parts.reader.page(
             caller.account.id, cursor=asked.cursor, limit=asked.limit, filters=asked.filters, order=asked.order
         )
         return Response(200, write_page(page, asked.limit), (NO_STORE,))
@@ -135,8 +172,134 @@ class _Queries:
     async def reservation(self, caller: Caller, request: Request) -> Response | NotModified | Problem:
         """One reservation, in the envelope of section 2.5."""
         reservation_id = positive(request.path_params["id"], LARGEST_ID)
-        stored = reservation_id and await self._reader.reservation(caller.account.id, reservation_id)
+        stored = reservation_id and await self._parts.reader.reservation(caller.account.id, reservation_id)
         if not stored:
             return _NO_RESERVATION
         body = envelope(stored.status.success, stored.record.encode())
         return conditional_response(body, header_map(request.scope).get("if-none-match"))
+
+    async def status(self, caller: Caller, request: Request) -> Response | NotModified | Problem:
+        """The status of a submission, from the moment of its acceptance. Raises `ClientDisconnect` if the client left while it
+        waited."""
+        request_id, headers = request.path_params["request_id"], header_map(request.scope)
+        prefer, if_none_match = headers.get("prefer"), headers.get("if-none-match")
+        wait = _NO_WAIT if prefer is None else read_wait(prefer, _NO_WAIT, self._parts.max_wait_seconds)
+        seen = await self._look(caller, request_id) if _REQUEST_ID.fullmatch(request_id) else None
+        if seen is None:
+            return _NO_SUBMISSION
+        waited = wait.seconds > 0
+        if waited and not seen.is_news(if_none_match):
+            seen, waited = await self._news(caller, request, seen, wait.seconds, if_none_match)
+        applied = [(b"preference-applied", wait.applied.encode())] if waited else []
+        if seen.duplicate_of is not None:
+            applied.append((b"duplicate-of", seen.duplicate_of.encode()))
+        return conditional_response(seen.body, if_none_match, *applied)
+
+    async def _news(
+        self, caller: Caller, request: Request, seen: _Seen, seconds: float, if_none_match: str | None
+    ) -> tuple[_Seen, bool]:
+        """The latest reading within `seconds`; and False if it could not wait: too many requests wait, or the log is
+        unavailable."""
+        request_id, outcomes, clock = request.path_params["request_id"], self._parts.outcomes, self._parts.clock
+        end = clock.monotonic() + seconds
+        body_left, client_is_gone = True, False
+
+        def is_later(event: OutcomeEvent) -> bool:
+            return event.revision > seen.revision  # a repeated event is no news
+
+        async def gone() -> None:
+            nonlocal body_left, client_is_gone
+            while body_left:
+                body_left = (await request.receive()).get("more_body", False)
+            client_is_gone = await client_left(request.scope, request.receive)
+
+        while True:
+            # Register before the first read, so that an event after the read is not missed.
+            awaited = seen.duplicate_of or request_id
+            async with outcomes.expecting(awaited, is_later, party=caller.workspace_id) as expected:
+                seen = await self._look(caller, request_id) or seen
+                left = end - clock.monotonic()
+                if seen.is_news(if_none_match) or left <= 0:
+                    return seen, True
+                if expected is None or not outcomes.following:
+                    return seen, False
+                if awaited != (seen.duplicate_of or request_id):
+                    continue  # the read has shown that it is a duplicate: wait for the original
+                place = place_of(request.scope)
+                if place is not None:
+                    place.leave()  # from now on it counts as a waiting request
+                heard = await expected.within(left, gone)
+            if client_is_gone:
+                raise ClientDisconnect
+            if heard is None:
+                return await self._look(caller, request_id) or seen, True
+
+    async def _look(self, caller: Caller, request_id: str) -> _Seen | None:
+        """The state in the store; for a submission that is not there yet, its signed identifier proves that it was accepted. None
+        if the account has no such submission."""
+        stored = await self._parts.reader.submission(caller.account.id, request_id)
+        if stored is not None:
+            original = None if stored.request_id == request_id else stored.request_id
+            return _Seen(write_status(stored), stored.status, stored.revision, original)
+        if self._parts.ids.vouches(caller.account.id, request_id):
+            return _Seen(untaken_status(request_id), Status.PENDING, 0)
+        return None
+
+
+# The status, as `GET /api/v1/vrs/submissions/{requestId}` shows it. `success` describes the submission, not the request: a client
+# that polls and tests only that must not take a failure for a reservation.
+
+
+def write_status(stored: StoredSubmission) -> bytes:
+    """The status of an ingested submission: every attempt, the record, the problem if there is one, and its cancellation."""
+    shown: dict[str, Any] = {
+        "requestId": stored.request_id,
+        "status": stored.status.value,
+        "acceptedAt": stored.accepted_at,
+        "updatedAt": stored.updated_at,
+        "reservationId": stored.id,
+        "attempts": [],
+        "problem": stored.problem,
+        "cancellation": stored.cancellation and stored.cancellation.as_json(),
+    }
+    for attempt in stored.attempts:
+        words = {"reason": attempt.reason, "detail": attempt.detail}
+        shown["attempts"].append(
+            {
+                "number": attempt.number,
+                "action": attempt.action,
+                "startedAt": attempt.started_at,
+                "durationMs": attempt.duration_ms,
+                "outcome": attempt.outcome,
+                **{name: text for name, text in words.items() if text is not None},
+            }
+        )
+    # Members that most submissions lack: evidence of pushes in doubt, similar submissions, and a conflicting body.
+    if known := stored.evidence.words:
+        shown["evidence"] = known
+    if stored.similar_to:
+        shown["similarTo"] = list(stored.similar_to)
+    if stored.conflicting_at is not None:
+        detail = "Another body came under its Idempotency-Key, and was not made. Send it with a key of its own."
+        shown["conflictingBody"] = {
+            "code": CONFLICTING_BODY,
+            "acceptedAt": stored.conflicting_at,
+            "detail": detail,
+        }
+    return envelope(stored.status.success, to_json(shown)[:-1] + b',"record":' + stored.record.encode() + b"}")
+
+
+def untaken_status(request_id: str) -> bytes:
+    """The status of a submission that is on the log and not in the store yet."""
+    data: dict[str, Any] = {
+        "requestId": request_id,
+        "status": Status.PENDING.value,
+        "acceptedAt": None,
+        "updatedAt": None,
+        "reservationId": None,
+        "attempts": [],
+        "problem": None,
+        "cancellation": None,
+        "record": None,
+    }
+    return envelope(Status.PENDING.success, to_json(data))

@@ -247,36 +247,29 @@ def encode_result(event: ResultEvent) -> Message:
 def encode_duplicate(submission: Submission, duplicate_of: str, time: str) -> Message:
     """The message that `submission` is a duplicate of the one with request id `duplicate_of`. It points requests that wait for its
     outcome to the original; its status, which is the original's, says the same."""
-    data: dict[str, Any] = {
-        "requestId": submission.request_id,
-        "workspaceId": submission.workspace_id,
-        "integrationAccountId": submission.account_id,
-        "duplicateOf": duplicate_of,
-    }
-    headers = event_headers(
-        f"{submission.request_id}.duplicate",
-        _DUPLICATE.encode(),
-        time,
-        submission.request_id,
-        submission.trace,
-    )
-    if is_test(submission.account_id):
-        data["test"], headers = True, (*headers, TEST_MODE)
-    return Message(submission.key.encode(), to_json(data), headers)
+    event_id = f"{submission.request_id}.duplicate"
+    return _not_made(submission, event_id, _DUPLICATE, time, {"duplicateOf": duplicate_of})
 
 
 def encode_conflict(submission: Submission, time: str) -> Message:
     """The message that `submission` was not made, because its idempotency key was used before with another body."""
-    data: dict[str, Any] = {
-        "requestId": submission.request_id,
-        "workspaceId": submission.workspace_id,
-        "integrationAccountId": submission.account_id,
+    more = {
         "acceptedAt": iso(submission.accepted_at),
         "fingerprint": submission.fingerprint,
         "code": CONFLICTING_BODY,
     }
     event_id = f"{submission.request_id}.conflict.{submission.fingerprint}"
-    headers = event_headers(event_id, _CONFLICT.encode(), time, submission.request_id, submission.trace)
+    return _not_made(submission, event_id, _CONFLICT, time, more)
+
+
+def _not_made(submission: Submission, event_id: str, event_type: str, time: str, more: Mapping[str, Any]) -> Message:
+    data: dict[str, Any] = {
+        "requestId": submission.request_id,
+        "workspaceId": submission.workspace_id,
+        "integrationAccountId": submission.account_id,
+        **more,
+    }
+    headers = event_headers(event_id, event_type.encode(), time, submission.request_id, submission.trace)
     if is_test(submission.account_id):
         data["test"], headers = True, (*headers, TEST_MODE)
     return Message(submission.key.encode(), to_json(data), headers)
@@ -312,13 +305,8 @@ def refuse_unstorable(message: Message, what: str) -> None:
     """Raise `Undecodable`, starting with `what`, if the store would refuse the message: too large, or with U+0000 in it."""
     if len(message.key) + len(message.value) > MAX_SUBMISSION_BYTES:
         raise Undecodable(f"{what}: it has more than {MAX_SUBMISSION_BYTES:,} bytes")
-    if has_nul(message.value):
+    if b"\\u0000" in message.value and _NUL.search(message.value):
         raise Undecodable(f"{what}: it has the character U+0000")
-
-
-def has_nul(value: bytes) -> bool:
-    """Whether a string in the JSON document `value` contains U+0000."""
-    return b"\\u0000" in value and _NUL.search(value) is not None
 
 
 def subject(headers: Headers) -> str | None:

@@ -5,7 +5,7 @@ tail is at the end of the topic, before the submission is published, so that its
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, assert_never
@@ -138,32 +138,23 @@ class OutcomeListener:
             return
         future: asyncio.Future[Heard | None] = asyncio.get_running_loop().create_future()
         waiter = (future, matches, fingerprint)
-        self._register(request_id, waiter)
-        try:
-            await self._start()
-            yield OutcomeWaiter(future, self._clock)
-        finally:
-            self._unregister(request_id, waiter)
-            self.places.give_back(party, places)
-
-    def _register(self, request_id: str, waiter: _Waiter) -> None:
         self._waiting.setdefault(request_id, []).append(waiter)
         self._count += 1
         WAITING.inc()
-
-    def _unregister(self, request_id: str, waiter: _Waiter) -> None:
-        waiters = self._waiting[request_id]
-        waiters.remove(waiter)
-        if not waiters:
-            del self._waiting[request_id]
-        self._count -= 1
-        self._last_leave = self._clock.monotonic()
-        WAITING.dec()
-
-    async def _start(self) -> None:
-        if not self._following.is_set():
-            self._wanted.set()
-            await first_of(self._following.wait(), self._clock.sleep(_START_SECONDS))
+        try:
+            if not self._following.is_set():
+                self._wanted.set()
+                await first_of(self._following.wait(), self._clock.sleep(_START_SECONDS))
+            yield OutcomeWaiter(future, self._clock)
+        finally:
+            waiters = self._waiting[request_id]
+            waiters.remove(waiter)
+            if not waiters:
+                del self._waiting[request_id]
+            self._count -= 1
+            self._last_leave = self._clock.monotonic()
+            WAITING.dec()
+            self.places.give_back(party, places)
 
     async def _follow(self) -> None:
         """Reads from the end of the topic until there have been no waiters for a while."""
@@ -175,25 +166,22 @@ class OutcomeListener:
         self._outage.over()
         self._following.set()
         while self._count or self._clock.monotonic() - self._last_leave < self._linger_seconds:
-            await self._receive()
+            try:
+                messages = await self._tail.receive(max_messages=_BATCH, wait_seconds=_RECEIVE_SECONDS)
+            except LogUnavailable as error:
+                await self._pause(error)
+                continue
+            self._outage.over()
+            self._faults.over()
+            for message in messages:
+                try:
+                    self._dispatch(message)
+                except FAULTS as error:  # the other events are still dispatched
+                    UNREADABLE_RESULTS.labels("waiters").inc()
+                    contained(Where.WAITERS, error, partition=message.partition, offset=message.offset)
         # No await since that check: the next waiter starts the tail again.
         self._following.clear()
         self._wanted.clear()
-
-    async def _receive(self) -> None:
-        try:
-            messages = await self._tail.receive(max_messages=_BATCH, wait_seconds=_RECEIVE_SECONDS)
-        except LogUnavailable as error:
-            await self._pause(error)
-            return
-        self._outage.over()
-        self._faults.over()
-        for message in messages:
-            try:
-                self._dispatch(message)
-            except FAULTS as error:  # the other events are still dispatched
-                UNREADABLE_RESULTS.labels("waiters").inc()
-                contained(Where.WAITERS, error, partition=message.partition, offset=message.offset)
 
     async def _pause(self, error: LogUnavailable) -> None:
         self._outage.failed(error)
@@ -205,7 +193,7 @@ class OutcomeListener:
         if waiters is None:
             return
         try:
-            event = _heard(consumed.message)
+            event = _decode(consumed.message)
         except (Undecodable, KeyError, TypeError, ValueError):
             UNREADABLE_RESULTS.labels("waiters").inc()
             _log.warning(
@@ -240,27 +228,13 @@ class OutcomeWaiter:
         return None if self._future.cancelled() else self._future.result()
 
 
-def similar_of(heard: Heard | None) -> Sequence[str]:
-    """The request ids of others for the same stay and guest, if there is an outcome."""
-    return heard.similar_to if isinstance(heard, OutcomeEvent) else ()
-
-
-def _heard(message: Message) -> Heard:
-    if is_duplicate(message):
-        return DuplicateOf(_text_of(message, "duplicateOf"))
-    return ConflictingBody(_text_of(message, "fingerprint")) if is_conflict(message) else _decode(message)
-
-
-def _text_of(message: Message, name: str) -> str:
-    text = decode_data(message)[name]
-    if not isinstance(text, str):
-        raise TypeError(f"{name} is a text")
-    return text
-
-
-def _decode(message: Message) -> OutcomeEvent:
+def _decode(message: Message) -> Heard:
     """The event in `message`, with everything validated that responses use."""
     data = decode_data(message)
+    if is_duplicate(message):
+        return DuplicateOf(_text(data["duplicateOf"]))
+    if is_conflict(message):
+        return ConflictingBody(_text(data["fingerprint"]))
     status, record, cancellation = Status(data["status"]), data["reservation"], data.get("cancellation")
     if not isinstance(record, dict) or not isinstance(cancellation, dict | None):
         raise TypeError("a record is a JSON object, and so is a cancellation")
@@ -280,6 +254,12 @@ def _decode(message: Message) -> OutcomeEvent:
         int(revision),
         tuple(str(each) for each in data.get("similarTo", ())),
     )
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError("not a text")
+    return value
 
 
 def _require_problem(problem: object, *, optional: bool = True) -> None:

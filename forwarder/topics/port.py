@@ -81,13 +81,6 @@ def headers_from_text(text: str) -> Headers:
     return tuple((name, value.encode("latin-1")) for name, value in json.loads(text))
 
 
-def refuse_too_large(messages: Sequence[Message]) -> None:
-    """Raises `MessageTooLarge` if any of `messages` is too large for every backend."""
-    refused = too_large(messages)
-    if refused is not None:
-        raise refused
-
-
 def too_large(messages: Sequence[Message]) -> MessageTooLarge | None:
     """The error for those of `messages` that are too large for every backend; None if there are none."""
     sizes = {index: message.size for index, message in enumerate(messages) if message.size > MAX_MESSAGE_BYTES}
@@ -235,11 +228,6 @@ class Tail(Protocol):
         """Continue, in these partitions, at these offsets, which the topic holds."""
         ...
 
-    async def seek_to_time(self, moment: datetime) -> Mapping[int, int]:
-        """Continue, in each partition, at the first message appended at `moment` or later; if there is none, at what is published
-        after this returns. The offset at which each partition continues."""
-        ...
-
     async def receive(self, *, max_messages: int, wait_seconds: float) -> Sequence[ConsumedMessage]:
         """See `Consumer.receive`. Every call raises `LogUnreadable` while this process cannot read one of the partitions."""
         ...
@@ -285,8 +273,7 @@ class TopicAdmin(Protocol):
 
     async def offsets_at(self, topic: str, moments: Sequence[datetime]) -> Sequence[Mapping[int, int]]:
         """For each of `moments` and each partition of `topic`, the offset of the first message appended then or later, or of the
-        next message if there is none. Empty mappings if there is no such topic. Much quicker than seeking with a tail, whose
-        pending fetch delays the response."""
+        next message if there is none. Empty mappings if there is no such topic."""
         ...
 
     async def settings(self, topic: str) -> Mapping[str, str]:

@@ -25,7 +25,8 @@ async def read_to_end(
         left = dict(ends)
         async with log.tail(topic, from_beginning=True) as tail:
             if since is not None:
-                first = await tail.seek_to_time(since)
+                (first,) = await admin.offsets_at(topic, [since])
+                await tail.seek(first)
                 left = {partition: end for partition, end in ends.items() if first.get(partition, 0) < end}
             async for found in _until(left, tail, admin, topic):
                 yield found
@@ -60,23 +61,11 @@ async def _until(
         empty_reads = 0 if batch else empty_reads + 1
         if empty_reads == _MAX_EMPTY_READS:
             raise LogUnavailable(f"{topic}: the last messages of {len(left)} of its partitions did not come")
-        left = _after(left, batch) if batch else await _still_ahead(left, tail, admin, topic)
+        reached = {each.partition: each.offset + 1 for each in batch}
+        if not batch:
+            # Messages that are missing were deleted during the read, or the remaining records are no messages.
+            reached, held = dict(await tail.positions()), await admin.offsets(topic)
+            left = {part: end for part, end in left.items() if part in held and held[part].start < end}
+        left = {part: end for part, end in left.items() if reached.get(part, 0) < end}
         if found := [each for each in batch if each.offset < ends.get(each.partition, 0)]:
             yield found
-
-
-def _after(left: Mapping[int, int], batch: Sequence[ConsumedMessage]) -> dict[int, int]:
-    """The ends that `batch` does not reach."""
-    reached = {each.partition: each.offset + 1 for each in batch}
-    return {partition: end for partition, end in left.items() if reached.get(partition, 0) < end}
-
-
-async def _still_ahead(left: Mapping[int, int], tail: Tail, admin: TopicAdmin, topic: str) -> dict[int, int]:
-    """The ends of partitions that still have messages before them. The others' messages were deleted during the read, or the
-    remaining records are no messages."""
-    reached, held = await tail.positions(), await admin.offsets(topic)
-    return {
-        partition: end
-        for partition, end in left.items()
-        if partition in held and max(held[partition].start, reached.get(partition, 0)) < end
-    }

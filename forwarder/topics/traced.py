@@ -73,24 +73,20 @@ class TracedPublisher:
 
     async def publish(self, topic: str, messages: Sequence[Message]) -> None:
         traces = [trace_of(message.headers) for message in messages]
-        spans = self._spans(topic, messages, traces)
-        sent = [
-            message if trace is None else _with_trace(message, spans[trace].trace)
-            for message, trace in zip(messages, traces, strict=True)
-        ]
-        with ending(*spans.values()):
-            await self._publisher.publish(topic, sent)
-
-    def _spans(self, topic: str, messages: Sequence[Message], traces: Sequence[str | None]) -> dict[str, Span]:
-        """One span for each trace: a bulk's messages share a trace, and are sent together."""
-        counts, spans = Counter(traces), dict[str, Span]()
+        counts, spans, sent = Counter(traces), dict[str, Span](), list[Message]()
         for message, trace in zip(messages, traces, strict=True):
-            if trace is not None and trace not in spans:
+            if trace is None:
+                sent.append(message)
+                continue
+            if trace not in spans:
+                # One span for each trace: a bulk's messages share a trace, and are sent together.
                 attributes = _attributes(self._system, "send", topic)
                 alone = counts[trace] == 1
                 attributes |= _named(message.headers) if alone else {"messaging.batch.message_count": counts[trace]}
                 spans[trace] = self._tracer.start(f"send {topic}", Kind.PRODUCER, trace, attributes)
-        return spans
+            sent.append(_with_trace(message, spans[trace].trace))
+        with ending(*spans.values()):
+            await self._publisher.publish(topic, sent)
 
 
 class TracedConsumer:

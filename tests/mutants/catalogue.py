@@ -413,9 +413,9 @@ MUTANTS: Final = (
     Mutant(
         "others-can-read",
         "A submission of one workspace can be read by another.",
-        "forwarder/query/long_poll.py",
-        "        if self._parts.ids.vouches(poll.account_id, poll.request_id):",
-        "        if poll.request_id:",
+        "forwarder/query/routes.py",
+        "        if self._parts.ids.vouches(caller.account.id, request_id):",
+        "        if request_id:",
         ("ReadAsAnother",),
     ),
     Mutant(

@@ -9,12 +9,11 @@ from pydantic_core import from_json, to_json
 
 from forwarder.http.fields import Wait
 from forwarder.http.paging import DEFAULT_LIMIT, FIRST
-from forwarder.ingress.bulk.results import Place, SafeItem, bulk_body
+from forwarder.ingress.bulk import Place, SafeItem, bulk_body
 from forwarder.ingress.cancel import Requested, cancellation_response
-from forwarder.ingress.card_text import CardTextCheck
-from forwarder.ingress.dry_run import DryRun, dry_run, rehearsed
+from forwarder.ingress.dry_run import DryRun, dry_run
 from forwarder.ingress.losses import Losses
-from forwarder.ingress.message import NewSubmission
+from forwarder.ingress.message import NewSubmission, SubmissionBuilder
 from forwarder.ingress.problems import validation_failed
 from forwarder.ingress.publish.idempotency import Receipt
 from forwarder.ingress.receipts import dry_run_response, receipt_response
@@ -23,15 +22,18 @@ from forwarder.notifier.events import TEST_EVENT, body_of, decode_event
 from forwarder.pms.rehearsal import Previews
 from forwarder.process.clock import SystemClock
 from forwarder.query.pages import write_page
-from forwarder.query.status import untaken_status, write_status
+from forwarder.query.routes import untaken_status, write_status
 from forwarder.reservation.cancellation import CancellationStatus
 from forwarder.reservation.checks.fields import Reading
+from forwarder.reservation.checks.plausibility import plausibility
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.problems.problem import Problem
 from forwarder.reservation.request import BookingEngineRequest
+from forwarder.reservation.submission import RequestIds
 from forwarder.store.deliveries import DeliveryAttempt, DeliveryEntry, DeliveryStatus
 from forwarder.store.lists.port import Page, StoredSubmission
 from forwarder.store.submissions.port import Attempt
+from forwarder.tenancy.cards import CardSealer
 from forwarder.tenancy.port import Account, Endpoint
 from forwarder.topics.outcomes import OutcomeEvent
 from forwarder.webhooks.signature import public_key
@@ -141,11 +143,13 @@ def _tried(**fields: Any) -> DryRun:
     request = BookingEngineRequest.model_validate_json(to_json({**examples.BOOKING_ENGINE, **rental, **fields}))
     previews = Previews(SystemClock())
     now = datetime(2027, 1, 15, 9, 30, tzinfo=UTC)
-    tried = dry_run(account, Reading(request), now, Losses(lambda: previews), CardTextCheck())
+    builder = SubmissionBuilder(RequestIds(b""), CardSealer(), Losses(lambda: previews))
+    trying = dry_run(builder, previews, account, Reading(request), plausibility(now), now)
+    with ThreadPoolExecutor(1) as aside:  # tests write the document from within an event loop
+        tried = aside.submit(asyncio.run, trying).result()
     if isinstance(tried, Problem):
         raise TypeError(tried.detail)
-    with ThreadPoolExecutor(1) as aside:  # tests write the document from within an event loop
-        return aside.submit(asyncio.run, rehearsed(tried, previews)).result()
+    return tried
 
 
 _SENT: Final = datetime(2027, 1, 15, 9, 30, 0, 450_000, tzinfo=UTC)

@@ -14,8 +14,7 @@ from forwarder.assembly.roles.role import (
 from forwarder.http.contract import contract_routes
 from forwarder.http.messages import Routes
 from forwarder.process.supervision import Stop
-from forwarder.query.parts import QueryParts
-from forwarder.query.routes import query_routes
+from forwarder.query.routes import QueryParts, query_routes
 from forwarder.settings import Settings
 from forwarder.store.lists.reader import Reader
 from forwarder.topics.outcomes import OutcomeListener

@@ -112,16 +112,15 @@ class IdempotencyCache:
         self._max_remembered = max_remembered
         self._recent: OrderedDict[str, _Recent] = OrderedDict()
 
-    async def look_up(self, submission: NewSubmission) -> Receipt | Problem | Attempt:
-        """The receipt of the same submission, if it is safe already; the refusal, if the key belongs to another; or else
-        the attempt to publish it. Raises `StoreUnavailable`."""
-        return self._decide(submission, await self._reader.submission(submission.account_id, submission.request_id))
-
     async def look_up_all(
         self, account_id: str, submissions: Sequence[NewSubmission]
     ) -> Sequence[Receipt | Problem | Attempt]:
-        """`look_up` for each of the account's `submissions`, with one query of the store. If two have the same key, the second is a
-        repeat of the first."""
+        """For each of the account's `submissions`: its receipt, if it is safe already; the refusal, if its key belongs to another;
+        or else the attempt to publish it. Queries the store once. If two have the same key, the second is a repeat of the first.
+        Raises `StoreUnavailable`."""
+        if len(submissions) == 1:  # nearly always, and the store has a cheaper query for it
+            (one,) = submissions
+            return [self._decide(one, await self._reader.submission(account_id, one.request_id))]
         if not submissions:
             return ()
         stored = await self._reader.submissions(account_id, {submission.request_id for submission in submissions})

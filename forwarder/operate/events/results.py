@@ -87,7 +87,9 @@ async def follow(
     """The records in the topic, then new ones. Reports an outage on standard error and retries."""
     async with log.tail(topic, from_beginning=read_range.beginning) as tail:
         if read_range.since is not None:
-            await tail.seek_to_time(read_range.since)
+            async with log.admin() as admin:
+                (offsets,) = await admin.offsets_at(topic, [read_range.since])
+            await tail.seek(offsets)
         while True:
             try:
                 yield await tail.receive(max_messages=_AT_A_TIME, wait_seconds=_WAIT_SECONDS)

@@ -1,4 +1,4 @@
-"""The SQLite file of the embedded log: tables, statements, the commands of a transaction, and where errors are translated:
+"""The SQLite file of the embedded log: its tables and statements, and where errors are translated:
 
     sqlite3.Error, OSError  ->  LogUnavailable, in `reaching_file`
 
@@ -6,14 +6,14 @@ Blocks: called from threads of the log. Uses the file, and lock files next to it
 
 import fcntl
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import timedelta
 from pathlib import Path
-from typing import IO, Final, NamedTuple, assert_never
+from typing import IO, Final, TypeVar
 from urllib.parse import quote
 
+from forwarder.process.clock import Clock
 from forwarder.topics.port import (
     ConsumedMessage,
     GroupBusy,
@@ -26,9 +26,12 @@ from forwarder.topics.port import (
 )
 from forwarder.topics.publishing import partition_of
 
+T = TypeVar("T")
 _VERSION = 1
 _BUSY_SECONDS = 5.0
 _CHECKPOINT_PAGES = 4_000  # 16 MB: rare enough not to slow down a burst, often enough for a short recovery
+_PRUNE_BATCH = 500  # so few that no publisher has to wait for it
+_PRUNE_INTERVAL_SECONDS = 600.0
 
 _TABLES = (
     "create table topics (id integer primary key, name text not null unique, partitions integer not null)",
@@ -45,16 +48,6 @@ _TABLES = (
 
 MAX_READ_BYTES: Final = 1024 * 1024
 """How much to read from one partition at once, like a Kafka fetch; exceeded by at most one message."""
-
-Entry = tuple[bytes, bytes, str, int | None]
-Row = tuple[int, int, int, int, bytes, bytes, str]
-
-
-class TopicEntry(NamedTuple):
-    """A topic's row in the file."""
-
-    id: int
-    partitions: int
 
 
 @contextmanager
@@ -96,6 +89,12 @@ def _create_tables(connection: sqlite3.Connection) -> None:
         connection.execute(f"pragma user_version = {_VERSION}")
 
 
+def query(path: Path, ask: Callable[[sqlite3.Connection], T]) -> T:
+    """The result of `ask`, which gets a connection of its own. Raises `LogUnavailable`."""
+    with reaching_file(f"read {path}"), closing(open_file(path)) as connection:
+        return ask(connection)
+
+
 @contextmanager
 def writing(connection: sqlite3.Connection) -> Iterator[None]:
     """A transaction that holds the file's write lock from its start; committed and synced at its end."""
@@ -106,88 +105,6 @@ def writing(connection: sqlite3.Connection) -> Iterator[None]:
     finally:
         if connection.in_transaction:
             connection.execute("rollback")
-
-
-def topic_entry(connection: sqlite3.Connection, name: str) -> TopicEntry | None:
-    """The topic, if it exists."""
-    row = connection.execute("select id, partitions from topics where name = ?", (name,)).fetchone()
-    return None if row is None else TopicEntry(*row)
-
-
-def create_topic(connection: sqlite3.Connection, name: str, partitions: int) -> TopicEntry:
-    """Create it, inside a transaction."""
-    made = connection.execute("insert into topics (name, partitions) values (?, ?)", (name, partitions)).lastrowid
-    entry = TopicEntry(made or 0, partitions)
-    connection.executemany("insert into heads values (?, ?, 0)", [(entry.id, each) for each in range(partitions)])
-    return entry
-
-
-def known_topic(connection: sqlite3.Connection, name: str) -> TopicEntry:
-    """The topic. Raises `sqlite3.DatabaseError` if it is not there, for example because the file was replaced."""
-    topic = topic_entry(connection, name)
-    if topic is None:
-        raise sqlite3.DatabaseError(f"topic {name} is not in the file")
-    return topic
-
-
-def heads(connection: sqlite3.Connection, topic: TopicEntry) -> dict[int, int]:
-    """For each partition, the offset of its next message."""
-    return dict(connection.execute("select partition, next_offset from heads where topic = ?", (topic.id,)))
-
-
-def append(
-    connection: sqlite3.Connection, topic: TopicEntry, rows: Iterable[Row], new_heads: Mapping[int, int]
-) -> None:
-    """Store `rows` and move the heads, inside a transaction."""
-    connection.executemany("insert into messages values (?, ?, ?, ?, ?, ?, ?)", rows)
-    connection.executemany(
-        "update heads set next_offset = ? where topic = ? and partition = ?",
-        [(offset, topic.id, partition) for partition, offset in new_heads.items()],
-    )
-
-
-def entry_of(message: Message) -> Entry:
-    """The key, the value and the headers as the file keeps them, and the partition that was chosen."""
-    return message.key, message.value, headers_as_text(message.headers), message.partition
-
-
-def read(
-    connection: sqlite3.Connection, name: str, topic: TopicEntry, partition: int, offset: int, max_messages: int
-) -> list[ConsumedMessage]:
-    """A partition's messages from `offset` on, so many or `MAX_READ_BYTES` of them, whichever is reached first."""
-    rows = connection.execute(
-        """select offset, timestamp_ms, key, value, headers from messages
-           where topic = ? and partition = ? and offset >= ? order by offset limit ?""",
-        (topic.id, partition, offset, max_messages),
-    )
-    found: list[ConsumedMessage] = []
-    read = 0
-    with closing(rows):
-        for at, timestamp_ms, key, value, text in rows:
-            found.append(
-                ConsumedMessage(name, partition, at, timestamp_ms, Message(key, value, headers_from_text(text)))
-            )
-            read += found[-1].message.size
-            if read >= MAX_READ_BYTES:
-                break
-    return found
-
-
-def committed(connection: sqlite3.Connection, topic: TopicEntry, group: str) -> dict[int, int]:
-    """For each partition that the group knows, the offset from which it resumes."""
-    rows = connection.execute(
-        "select partition, next_offset from commits where topic = ? and group_name = ?", (topic.id, group)
-    )
-    return dict(rows)
-
-
-def commit(connection: sqlite3.Connection, topic: TopicEntry, group: str, offsets: Mapping[int, int]) -> None:
-    """Advance the group's offsets, inside a transaction; never lower them."""
-    connection.executemany(
-        """insert into commits (group_name, topic, partition, next_offset) values (?, ?, ?, ?)
-           on conflict do update set next_offset = max(next_offset, excluded.next_offset)""",
-        [(group, topic.id, partition, offset) for partition, offset in offsets.items()],
-    )
 
 
 def lock_group(path: Path, topic: str, group: str) -> IO[bytes]:
@@ -210,192 +127,175 @@ def _lock_path(path: Path, name: str) -> Path:
     return path.with_name(f"{path.name}.{quote(name, safe='@')}.lock")
 
 
-@dataclass(frozen=True, slots=True)
-class Append:
-    """Messages for a topic, prepared by `entry_of`. Creates the topic if it is missing."""
-
-    topic: str
-    entries: Sequence[Entry]
+# Within a transaction.
 
 
-@dataclass(frozen=True, slots=True)
-class Commit:
-    """The offsets from which a group resumes, one for each partition. Without any, it only registers the group."""
-
-    topic: str
-    group: str
-    offsets: Mapping[int, int]
-
-
-@dataclass(frozen=True, slots=True)
-class Create:
-    """Create a topic unless it exists. `partitions`: None for the default number."""
-
-    topic: str
-    partitions: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class NoOp:
-    """To check whether a transaction succeeds."""
-
-
-Command = Append | Commit | Create | NoOp
-
-
-def execute_all(
-    connection: sqlite3.Connection, commands: Iterable[Command], *, partitions: int, now_ms: int
-) -> list[bool]:
-    """Execute all of `commands`, or none. For each, whether it created its topic. New topics get `partitions` partitions."""
-    with writing(connection):
-        transaction = _Transaction(connection, partitions, now_ms)
-        results = [transaction.execute(command) for command in commands]
-        transaction.store()
-    return results
-
-
-@dataclass(slots=True)
-class _OpenTopic:
-    """A topic during the transaction: where its partitions end, and the rows to store."""
-
-    entry: TopicEntry
-    heads: dict[int, int]
-    rows: list[Row] = field(default_factory=list)
-
-
-class _Transaction:
-    def __init__(self, connection: sqlite3.Connection, partitions: int, now_ms: int) -> None:
-        self._connection = connection
-        self._partitions = partitions
-        self._now_ms = now_ms
-        self._topics: dict[str, _OpenTopic] = {}
-
-    def execute(self, command: Command) -> bool:
-        match command:
-            case Append(topic, entries):
-                return self._append(topic, entries)
-            case Commit(topic, group, offsets):
-                return self._commit(topic, group, offsets)
-            case Create(topic, partitions):
-                return self._open(topic, partitions or self._partitions)[1]
-            case NoOp():
-                return False
-            case _:
-                assert_never(command)
-
-    def store(self) -> None:
-        """Writes the appended messages, once per topic, however many commands there were."""
-        for topic in self._topics.values():
-            if topic.rows:
-                append(self._connection, topic.entry, topic.rows, topic.heads)
-
-    def _append(self, name: str, entries: Sequence[Entry]) -> bool:
-        topic, created = self._open(name, self._partitions)
-        heads, rows, (topic_id, partitions) = topic.heads, topic.rows, topic.entry
-        for key, value, headers, chosen in entries:
-            partition = partition_of(key, partitions, chosen)
-            offset = heads[partition]
-            heads[partition] = offset + 1
-            rows.append((topic_id, partition, offset, self._now_ms, key, value, headers))
-        return created
-
-    def _commit(self, name: str, group: str, offsets: Mapping[int, int]) -> bool:
-        topic, created = self._open(name, self._partitions)
-        commit(self._connection, topic.entry, group, dict.fromkeys(topic.heads, 0) | dict(offsets))
-        return created
-
-    def _open(self, name: str, partitions: int) -> tuple[_OpenTopic, bool]:
-        found = self._topics.get(name)
-        if found is not None:
-            return found, False
-        entry = topic_entry(self._connection, name)
-        created = entry is None
-        entry = entry or create_topic(self._connection, name, partitions)
-        topic = self._topics[name] = _OpenTopic(entry, heads(self._connection, entry))
-        return topic, created
-
-
-def list_topics(path: Path) -> dict[str, int]:
-    """Every topic and its number of partitions. Raises `LogUnavailable`."""
-    with reaching_file(f"read {path}"), closing(open_file(path)) as connection:
-        return dict(connection.execute("select name, partitions from topics order by name"))
-
-
-def topic_offsets(path: Path, name: str) -> dict[int, range]:
-    """For each partition of the topic, the offsets that it holds; none if there is no such topic. Raises `LogUnavailable`."""
-    with reaching_file(f"read {path}"), closing(open_file(path)) as connection:
-        topic = topic_entry(connection, name)
-        if topic is None:
-            return {}
-        first = first_offsets(connection, topic)
-        return {each: range(first.get(each, head), head) for each, head in sorted(heads(connection, topic).items())}
-
-
-def offsets_at(path: Path, name: str, since_ms: Sequence[int]) -> list[dict[int, int]]:
-    """`offsets_since` of each of these times, in one pass; empty if there is no such topic. Raises `LogUnavailable`."""
-    with reaching_file(f"read {path}"), closing(open_file(path)) as connection:
-        topic = topic_entry(connection, name)
-        if topic is None:
-            return [{} for _ in since_ms]
-        ends = heads(connection, topic)
-        found = [dict(ends) for _ in since_ms]
-        firsts = ", ".join(["min(case when timestamp_ms >= ? then offset end)"] * len(since_ms))
-        rows = connection.execute(
-            f"select partition, {firsts} from messages where topic = ? group by partition",  # noqa: S608 - only placeholders
-            (*since_ms, topic.id),
-        )
-        for partition, *offsets in rows:
-            for places, offset in zip(found, offsets, strict=True):
-                if offset is not None:
-                    places[partition] = offset
-        return found
-
-
-def committed_offsets(path: Path, name: str, group: str) -> dict[int, int]:
-    """As `committed`; empty if there is no such topic. Raises `LogUnavailable`."""
-    with reaching_file(f"read {path}"), closing(open_file(path)) as connection:
-        topic = topic_entry(connection, name)
-        return {} if topic is None else committed(connection, topic, group)
-
-
-def group_lag(path: Path, name: str, group: str) -> list[Lag]:
-    """The lag of `group` in each partition of the topic; none if there is no such topic. Raises `LogUnavailable`."""
-    with reaching_file(f"read {path}"), closing(open_file(path)) as connection:
-        topic = topic_entry(connection, name)
-        if topic is None:
-            return []
-        done = committed(connection, topic, group)
-        first = first_offsets(connection, topic)  # earlier messages were deleted and are not lag
-        ends = heads(connection, topic)
-        begun = {each: max(done.get(each, 0), first.get(each, end)) for each, end in ends.items()}
-        return [
-            Lag(each, end - begun[each], _appended_at(connection, topic, each, begun[each]))
-            for each, end in sorted(ends.items())
-        ]
-
-
-def _appended_at(connection: sqlite3.Connection, topic: TopicEntry, partition: int, offset: int) -> datetime | None:
-    rows = connection.execute(
-        "select timestamp_ms from messages where topic = ? and partition = ? and offset >= ? order by offset limit 1",
-        (topic.id, partition, offset),
+def create(connection: sqlite3.Connection, topic: str, partitions: int) -> bool:
+    """Creates the topic unless it exists. Returns whether it did."""
+    created = connection.execute(
+        "insert into topics (name, partitions) values (?, ?) on conflict do nothing", (topic, partitions)
     )
-    found = rows.fetchone()
-    return None if found is None else moment_of(found[0])
+    if created.rowcount:
+        connection.executemany(
+            "insert into heads values (?, ?, 0)", [(created.lastrowid, n) for n in range(partitions)]
+        )
+    return bool(created.rowcount)
 
 
-def first_offsets(connection: sqlite3.Connection, topic: TopicEntry) -> dict[int, int]:
-    """For each partition that has messages, the offset of the first."""
+def append(connection: sqlite3.Connection, topic: str, messages: Sequence[Message], now_ms: int) -> None:
+    """Appends to the topic, which exists."""
+    topic_id, partitions = connection.execute("select id, partitions from topics where name = ?", (topic,)).fetchone()
+    ends = heads(connection, topic)
+    moved: dict[int, int] = {}
+    rows = []
+    for each in messages:
+        partition = partition_of(each.key, partitions, each.partition)
+        offset = moved.get(partition, ends[partition])
+        moved[partition] = offset + 1
+        rows.append((topic_id, partition, offset, now_ms, each.key, each.value, headers_as_text(each.headers)))
+    connection.executemany("insert into messages values (?, ?, ?, ?, ?, ?, ?)", rows)
+    connection.executemany(
+        "update heads set next_offset = ? where topic = ? and partition = ?",
+        [(end, topic_id, partition) for partition, end in moved.items()],
+    )
+
+
+def commit(connection: sqlite3.Connection, topic: str, group: str, offsets: Mapping[int, int]) -> None:
+    """Advances the group's offsets, and never lowers them. From its first commit on the group counts for retention."""
+    connection.executemany(
+        """insert into commits (group_name, topic, partition, next_offset)
+           values (?, (select id from topics where name = ?), ?, ?)
+           on conflict do update set next_offset = max(next_offset, excluded.next_offset)""",
+        [(group, topic, partition, offset) for partition, offset in offsets.items()],
+    )
+
+
+class Retention:
+    """Deletes old messages that all groups have committed. A group counts from its first consumer on."""
+
+    def __init__(self, keep: timedelta, clock: Clock) -> None:
+        self._keep = keep
+        self._clock = clock
+        self._due_at = clock.monotonic()
+
+    @property
+    def due(self) -> bool:
+        """Whether it is time to prune."""
+        return self._clock.monotonic() >= self._due_at
+
+    def prune(self, connection: sqlite3.Connection) -> bool:
+        """Deletes a few messages. Returns whether there may be more; if not, it is not due again for a while."""
+        began_at = self._clock.monotonic()  # read first, so that messages that expire meanwhile are not put off
+        before_ms = int((self._clock.now() - self._keep).timestamp() * 1000)
+        room = _PRUNE_BATCH
+        with writing(connection):
+            for place in connection.execute("select topic, partition from heads").fetchall():
+                (safe,) = connection.execute(
+                    "select min(next_offset) from commits where topic = ? and partition = ?", place
+                ).fetchone()
+                rows = connection.execute(
+                    "select offset, timestamp_ms from messages where topic = ? and partition = ? order by offset limit ?",
+                    (*place, room),
+                ).fetchall()
+                end = 0  # from the first message up to one that has to stay
+                while end < len(rows) and rows[end][1] < before_ms and (safe is None or rows[end][0] < safe):
+                    end += 1
+                if end:
+                    connection.execute(
+                        "delete from messages where topic = ? and partition = ? and offset <= ?",
+                        (*place, rows[end - 1][0]),
+                    )
+                room -= end
+        if room > 0:
+            self._due_at = began_at + _PRUNE_INTERVAL_SECONDS
+        return room == 0
+
+
+# Reading. Without such a topic the results are empty.
+
+
+def topics(connection: sqlite3.Connection) -> dict[str, int]:
+    """Every topic and its number of partitions."""
+    return dict(connection.execute("select name, partitions from topics order by name"))
+
+
+def heads(connection: sqlite3.Connection, topic: str) -> dict[int, int]:
+    """For each partition, the offset of its next message."""
     rows = connection.execute(
-        "select partition, min(offset) from messages where topic = ? group by partition", (topic.id,)
+        "select partition, next_offset from heads where topic = (select id from topics where name = ?)", (topic,)
     )
     return dict(rows)
 
 
-def offsets_since(connection: sqlite3.Connection, topic: TopicEntry, *, since_ms: int) -> dict[int, int]:
-    """For each partition, the offset of the first message appended at that time or later, else of its next message."""
-    ends = heads(connection, topic)  # first: a message appended between the two queries is found by its time
-    rows = connection.execute(
-        "select partition, min(offset) from messages where topic = ? and timestamp_ms >= ? group by partition",
-        (topic.id, since_ms),
+def held(connection: sqlite3.Connection, topic: str) -> dict[int, range]:
+    """For each partition, the offsets that it holds."""
+    first = dict(
+        connection.execute(
+            """select partition, min(offset) from messages
+               where topic = (select id from topics where name = ?) group by partition""",
+            (topic,),
+        )
     )
-    return {**ends, **dict(rows)}
+    return {each: range(first.get(each, end), end) for each, end in sorted(heads(connection, topic).items())}
+
+
+def offsets_at(connection: sqlite3.Connection, topic: str, since_ms: Sequence[int]) -> list[dict[int, int]]:
+    """For each of these times and each partition, the offset of the first message appended then or later, else of its next
+    message. In one pass."""
+    ends = heads(connection, topic)  # first: a message appended between the two queries is found by its time
+    found = [dict(ends) for _ in since_ms]
+    firsts = ", ".join(["min(case when timestamp_ms >= ? then offset end)"] * len(since_ms))
+    rows = connection.execute(
+        f"select partition, {firsts} from messages "  # noqa: S608 - only placeholders
+        "where topic = (select id from topics where name = ?) group by partition",
+        (*since_ms, topic),
+    )
+    for partition, *offsets in rows:
+        for places, offset in zip(found, offsets, strict=True):
+            if offset is not None:
+                places[partition] = offset
+    return found
+
+
+def read(
+    connection: sqlite3.Connection, topic: str, partition: int, offset: int, max_messages: int
+) -> list[ConsumedMessage]:
+    """A partition's messages from `offset` on, so many or `MAX_READ_BYTES` of them, whichever is reached first."""
+    rows = connection.execute(
+        """select offset, timestamp_ms, key, value, headers from messages
+           where topic = (select id from topics where name = ?) and partition = ? and offset >= ? order by offset limit ?""",
+        (topic, partition, offset, max_messages),
+    )
+    found: list[ConsumedMessage] = []
+    size = 0
+    with closing(rows):
+        for at, timestamp_ms, key, value, headers in rows:
+            message = Message(key, value, headers_from_text(headers))
+            found.append(ConsumedMessage(topic, partition, at, timestamp_ms, message))
+            size += message.size
+            if size >= MAX_READ_BYTES:
+                break
+    return found
+
+
+def committed(connection: sqlite3.Connection, topic: str, group: str) -> dict[int, int]:
+    """For each partition that the group knows, the offset from which it resumes."""
+    rows = connection.execute(
+        "select partition, next_offset from commits where topic = (select id from topics where name = ?) and group_name = ?",
+        (topic, group),
+    )
+    return dict(rows)
+
+
+def lag(connection: sqlite3.Connection, topic: str, group: str) -> list[Lag]:
+    """The lag of `group` in each partition. Deleted messages are not lag."""
+    done, found = committed(connection, topic, group), []
+    for partition, kept in held(connection, topic).items():
+        begun = max(done.get(partition, 0), kept.start)
+        oldest = connection.execute(
+            """select timestamp_ms from messages where topic = (select id from topics where name = ?)
+               and partition = ? and offset >= ? order by offset limit 1""",
+            (topic, partition, begun),
+        ).fetchone()
+        found.append(Lag(partition, kept.stop - begun, oldest and moment_of(oldest[0])))
+    return found

@@ -4,46 +4,48 @@ Durable: an acknowledged message is synced to disk. Several processes of one mac
 consumer."""
 
 import asyncio
+import logging
 import sqlite3
+from asyncio import Future
+from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextlib import aclosing, asynccontextmanager, suppress
+from copy import copy
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from forwarder.process.clock import Clock, SystemClock
+from forwarder.process.loops import detached
 from forwarder.topics.embedded import file
-from forwarder.topics.embedded.file import (
-    Commit,
-    Create,
-    NoOp,
-    TopicEntry,
-    committed_offsets,
-    group_lag,
-    list_topics,
-    lock_group,
-    offsets_at,
-    offsets_since,
-    open_file,
-    reaching_file,
-    topic_offsets,
-)
-from forwarder.topics.embedded.writer import EmbeddedPublisher, EmbeddedWriter, Retention
 from forwarder.topics.port import (
     ConsumedMessage,
     Consumer,
     GapFound,
     Lag,
+    LogUnavailable,
+    Message,
     PartitionsChanged,
     Publisher,
     Tail,
     TopicAdmin,
     TopicState,
+    too_large,
 )
+from forwarder.topics.publishing import RecentFailure, partition_of
+
+T = TypeVar("T")
+_READY_SECONDS = 0.8
+_POLL_SECONDS = 0.05  # how soon messages published by another process are noticed
+_MAX_MESSAGES = 4_000  # in one transaction
+_IDLE_SECONDS = 60.0  # how often an idle writer checks whether to prune
+_PRUNING_SECONDS = 0.01  # for callers, between two steps of pruning
+_log = logging.getLogger(__name__)
 
 
+@dataclass(eq=False)
 class EmbeddedLog:
     """See `port.Log`. `path` is the file; its directory is created if it is missing. For one event loop.
 
@@ -51,76 +53,60 @@ class EmbeddedLog:
     every group that ever consumed their topic has committed them. `publish_timeout_seconds` limits one publish or commit.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        *,
-        partitions: int = 8,
-        retention: timedelta = timedelta(days=7),
-        publish_timeout_seconds: float = 10.0,
-        clock: Clock | None = None,
-    ) -> None:
-        self._path = path
-        self._partitions = partitions
-        self._retention = retention
-        self._time_limit = publish_timeout_seconds
-        self._clock = clock or SystemClock()
+    path: Path
+    partitions: int = field(default=8, kw_only=True)
+    retention: timedelta = field(default=timedelta(days=7), kw_only=True)
+    publish_timeout_seconds: float = field(default=10.0, kw_only=True)
+    clock: Clock = field(default_factory=SystemClock, kw_only=True)
+
+    def __post_init__(self) -> None:
         self._writer: EmbeddedWriter | None = None
         self._open_parts = 0
 
-    def publisher(self) -> AbstractAsyncContextManager[Publisher]:
-        return self._publisher()
+    @asynccontextmanager
+    async def publisher(self) -> AsyncIterator[Publisher]:
+        async with self._writing() as writer:
+            yield EmbeddedPublisher(writer)
 
-    def consumer(
+    @asynccontextmanager
+    async def consumer(
         self,
         topic: str,
         *,
         group: str,
         on_partitions: PartitionsChanged,
         on_gap: GapFound | None = None,  # noqa: ARG002 - see below
-    ) -> AbstractAsyncContextManager[Consumer]:
+    ) -> AsyncIterator[Consumer]:
         """See `port.Log.consumer`. Entering it raises `GroupBusy` while the group has another consumer. There are no gaps:
         messages and offsets are in one file, and messages that a group has not committed are kept."""
-        return self._consumer(topic, group, on_partitions)
-
-    def tail(self, topic: str, *, from_beginning: bool = False) -> AbstractAsyncContextManager[Tail]:
-        return self._tail(topic, from_beginning=from_beginning)
-
-    def admin(self) -> AbstractAsyncContextManager[TopicAdmin]:
-        return self._admin()
-
-    @asynccontextmanager
-    async def _publisher(self) -> AsyncIterator[Publisher]:
-        async with self._writing() as writer:
-            yield EmbeddedPublisher(writer, self._time_limit)
-
-    @asynccontextmanager
-    async def _consumer(self, topic: str, group: str, on_partitions: PartitionsChanged) -> AsyncIterator[Consumer]:
-        with await asyncio.to_thread(lock_group, self._path, topic, group):
-            async with self._writing() as writer, self._reading(topic, writer) as reader:
-                consumer = EmbeddedConsumer(topic, group, writer, reader, self._time_limit)
+        with await asyncio.to_thread(file.lock_group, self.path, topic, group):
+            async with self._writing() as writer, aclosing(EmbeddedConsumer(topic, writer, group)) as consumer:
                 await on_partitions(await consumer.open())
                 yield consumer
 
     @asynccontextmanager
-    async def _tail(self, topic: str, *, from_beginning: bool) -> AsyncIterator[Tail]:
-        async with self._writing() as writer, self._reading(topic, writer) as reader:
-            tail = EmbeddedTail(topic, writer, reader, self._time_limit)
-            await tail.open(from_beginning=from_beginning)
+    async def tail(self, topic: str, *, from_beginning: bool = False) -> AsyncIterator[Tail]:
+        async with self._writing() as writer, aclosing(EmbeddedTail(topic, writer)) as tail:
+            await writer.create(topic)
+            await tail.seek_to_end()
+            if from_beginning:
+                tail.next = dict.fromkeys(tail.next, 0)
             yield tail
 
     @asynccontextmanager
-    async def _admin(self) -> AsyncIterator[TopicAdmin]:
+    async def admin(self) -> AsyncIterator[TopicAdmin]:
         async with self._writing() as writer:
-            yield EmbeddedAdmin(self._path, writer, self._time_limit, self._retention)
+            yield EmbeddedAdmin(writer, self.retention)
 
     @asynccontextmanager
-    async def _writing(self) -> AsyncIterator[EmbeddedWriter]:
+    async def _writing(self) -> "AsyncIterator[EmbeddedWriter]":
         """The process's writer, shared by all open parts."""
-        writer = self._writer = self._writer or self._new_writer()
+        if self._writer is None:
+            self._writer = EmbeddedWriter(self)
+        writer = self._writer
         self._open_parts += 1
         try:
-            await writer.execute(NoOp(), within=self._time_limit)
+            await writer.execute(lambda *_: None)
             yield writer
         finally:
             self._open_parts -= 1
@@ -128,198 +114,267 @@ class EmbeddedLog:
                 self._writer = None
                 await writer.close()
 
-    def _new_writer(self) -> EmbeddedWriter:
-        writer = EmbeddedWriter(
-            self._path,
-            partitions=self._partitions,
-            retention=Retention(self._retention, self._clock),
-            clock=self._clock,
-        )
-        writer.start()
-        return writer
 
-    @asynccontextmanager
-    async def _reading(self, topic: str, writer: EmbeddedWriter) -> "AsyncIterator[EmbeddedReader]":
-        with writer.subscribed(topic) as published:
-            reader = EmbeddedReader(self._path, topic, published)
-            try:
-                yield reader
-            finally:
-                await reader.close()
+class _FileThread:
+    """One connection to the file and the thread that uses it. Opens the file when it is needed, and anew after an error."""
 
-
-class EmbeddedAdmin:
-    """See `port.TopicAdmin`."""
-
-    def __init__(self, path: Path, writer: EmbeddedWriter, time_limit: float, retention: timedelta) -> None:
-        self._path = path
-        self._writer = writer
-        self._time_limit = time_limit
-        self._retention = retention
-
-    async def create(
-        self,
-        partitions: Mapping[str, int],
-        *,
-        retention: timedelta | None = None,  # noqa: ARG002 - it is the same for all of them
-        replicas: int | None = None,  # noqa: ARG002 - as above
-    ) -> Sequence[str]:
-        return [
-            name
-            for name, count in partitions.items()
-            if await self._writer.execute(Create(name, count), within=self._time_limit)
-        ]
-
-    async def grow(self, partitions: Mapping[str, int]) -> None:
-        raise NotImplementedError
-
-    async def list(self) -> Mapping[str, int]:
-        return await asyncio.to_thread(list_topics, self._path)
-
-    async def describe(self, topics: Collection[str]) -> Mapping[str, TopicState]:
-        existing = await self.list()
-        return {name: TopicState(existing[name], 1, 1) for name in topics if name in existing}
-
-    async def members(self, group: str) -> int | None:  # noqa: ARG002 - only taking its lock would show
-        return None
-
-    async def offsets(self, topic: str) -> Mapping[int, range]:
-        return await asyncio.to_thread(topic_offsets, self._path, topic)
-
-    async def offsets_at(self, topic: str, moments: Sequence[datetime]) -> Sequence[Mapping[int, int]]:
-        since_ms = [round(each.timestamp() * 1000) for each in moments]
-        return await asyncio.to_thread(offsets_at, self._path, topic, since_ms)
-
-    async def settings(self, topic: str) -> Mapping[str, str]:  # noqa: ARG002 - none has any
-        return {}
-
-    async def retention(self, topic: str) -> timedelta | None:  # noqa: ARG002 - it is the same for all of them
-        return self._retention
-
-    async def committed(self, topic: str, *, group: str) -> Mapping[int, int]:
-        return await asyncio.to_thread(committed_offsets, self._path, topic, group)
-
-    async def lag(self, topic: str, *, group: str) -> Sequence[Lag]:
-        return await asyncio.to_thread(group_lag, self._path, topic, group)
-
-
-T = TypeVar("T")
-_POLL_SECONDS = 0.05  # how soon messages published by another process are noticed
-
-
-class EmbeddedReader:
-    """Shared by `EmbeddedConsumer` and `EmbeddedTail`. `published` is set when this process has published to the topic.
-
-    One caller of `take` at a time; it may be cancelled without losing a message. Methods raise `LogUnavailable`.
-    """
-
-    def __init__(self, path: Path, topic: str, published: asyncio.Event) -> None:
-        self._path = path
-        self._name = topic
-        self._published = published
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="embedded-log-reader")
+    def __init__(self, path: Path, name: str) -> None:
+        self.path = path
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix=name)
         self._connection: sqlite3.Connection | None = None
-        self._version = 0
-        self._rotation = 0
-        self.next: dict[int, int] = {}
-        """For each partition, the offset to read next."""
+
+    async def run(self, doing: str, work: Callable[[sqlite3.Connection], T]) -> T:
+        """The result of `work`. Raises `LogUnavailable`, which says `doing`."""
+
+        def call() -> T:
+            try:
+                with file.reaching_file(f"{doing} {self.path}"):
+                    self._connection = self._connection or file.open_file(self.path)
+                    return work(self._connection)
+            except BaseException:
+                self._drop()
+                raise
+
+        return await asyncio.get_running_loop().run_in_executor(self._thread, call)
 
     async def close(self) -> None:
         """Close the connection and end the thread."""
         await asyncio.get_running_loop().run_in_executor(self._thread, self._drop)
         self._thread.shutdown(wait=False)
 
-    async def take(self, max_messages: int, wait_seconds: float) -> Sequence[ConsumedMessage]:
-        """The next messages; empty when none came within `wait_seconds`."""
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + wait_seconds
-        while True:
-            self._published.clear()
-            messages = await self.query(partial(self._read, positions=dict(self.next), max_messages=max_messages))
-            if messages or loop.time() >= deadline:
-                break
-            await self._wait_for_more(deadline)
-        self._rotation += 1
-        for message in messages:
-            self.next[message.partition] = message.offset + 1
-        return messages
-
-    async def query(self, ask: Callable[[sqlite3.Connection, TopicEntry], T]) -> T:
-        """The result of `ask`, called in the reader's thread."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, self._query, ask)
-
-    def _query(self, ask: Callable[[sqlite3.Connection, TopicEntry], T]) -> T:
-        try:
-            with reaching_file(f"read {self._path}"):
-                connection = self._opened()
-                return ask(connection, file.known_topic(connection, self._name))
-        except BaseException:
-            self._drop()
-            raise
-
-    def _read(
-        self, connection: sqlite3.Connection, topic: TopicEntry, positions: Mapping[int, int], max_messages: int
-    ) -> list[ConsumedMessage]:
-        """From each partition in turn, starting with another one each time, so that none waits for a busy one."""
-        # Before reading, so that no later change is missed.
-        (self._version,) = connection.execute("pragma data_version").fetchone()
-        heads = file.heads(connection, topic)
-        found: list[ConsumedMessage] = []
-        for each in range(topic.partitions):
-            partition = (each + self._rotation) % topic.partitions
-            if positions[partition] < heads[partition] and len(found) < max_messages:
-                room = max_messages - len(found)
-                found += file.read(connection, self._name, topic, partition, positions[partition], room)
-        return found
-
-    async def _wait_for_more(self, deadline: float) -> None:
-        """Return when there may be new messages, or at the deadline."""
-        loop = asyncio.get_running_loop()
-        while (remaining := deadline - loop.time()) > 0:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(min(_POLL_SECONDS, remaining)):
-                    await self._published.wait()
-                    return
-            if await self.query(self._changed):
-                return
-
-    def _changed(self, connection: sqlite3.Connection, _topic: TopicEntry) -> bool:
-        """Whether the file was written since it was last read."""
-        (version,) = connection.execute("pragma data_version").fetchone()
-        return bool(version != self._version)
-
-    def _opened(self) -> sqlite3.Connection:
-        if self._connection is None:
-            self._connection = open_file(self._path)
-        return self._connection
-
     def _drop(self) -> None:
-        """Closes the connection after an error: the next query opens a new one."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
 
 
-class EmbeddedConsumer:
+_Command = Callable[[sqlite3.Connection, int], object]
+"""Changes the file within a transaction that others share; also gets the time of the transaction in milliseconds."""
+
+
+class _Pending(NamedTuple):
+    command: _Command
+    result: "Future[object]"
+    weight: int
+
+
+class EmbeddedWriter:
+    """Writes to the file for one process. While one transaction is being synced to the disk, the commands that come meanwhile are
+    collected for the next. Deletes old messages between transactions. Must be closed."""
+
+    def __init__(self, log: EmbeddedLog) -> None:
+        self.path = log.path
+        self._log = log
+        self._retention = file.Retention(log.retention, log.clock)
+        self.subscribers: dict[str, set[asyncio.Event]] = defaultdict(set)
+        """For each topic, what to set whenever this process has published to it."""
+        self._queue: list[_Pending] = []
+        self._queued = asyncio.Event()
+        self._closing = False
+        self._file = _FileThread(log.path, "embedded-log-writer")
+        self._task = detached(self._run())
+
+    async def close(self) -> None:
+        """Stop, once every queued command is done."""
+        self._closing = True
+        self._queued.set()
+        await asyncio.wait({self._task})
+
+    async def create(self, topic: str, partitions: int | None = None) -> bool:
+        """Create the topic unless it exists; returns whether it did not. `partitions`: None for the default number."""
+        created = await self.execute(
+            lambda connection, _: file.create(connection, topic, partitions or self._log.partitions)
+        )
+        return bool(created)
+
+    async def append(self, topic: str, messages: Sequence[Message]) -> None:
+        """Creates the topic if it is missing."""
+
+        def command(connection: sqlite3.Connection, now_ms: int) -> None:
+            file.create(connection, topic, self._log.partitions)
+            file.append(connection, topic, messages, now_ms)
+
+        await self.execute(command, weight=len(messages))
+        for published in self.subscribers[topic]:
+            published.set()
+
+    async def execute(self, command: _Command, *, weight: int = 1, within: float | None = None) -> object:
+        """The result of `command` once it is synced to the disk.
+
+        Raises `LogUnavailable`, also if that takes longer than `within` seconds. A command that has not begun by then is dropped.
+        """
+        limit = within or self._log.publish_timeout_seconds
+        try:
+            async with asyncio.timeout(limit):
+                result: Future[object] = asyncio.get_running_loop().create_future()
+                self._queue.append(_Pending(command, result, weight))
+                self._queued.set()
+                return await result
+        except TimeoutError as error:
+            raise LogUnavailable(f"write to {self.path}: not synced within {limit:g} s") from error
+
+    async def _run(self) -> None:
+        wait = _IDLE_SECONDS
+        while self._queue or not self._closing:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(wait):
+                    await self._queued.wait()
+            count = weight = 0
+            while count < len(self._queue) and weight < _MAX_MESSAGES:
+                weight += self._queue[count].weight
+                count += 1
+            batch, self._queue = self._queue[:count], self._queue[count:]
+            if not self._queue and not self._closing:
+                self._queued.clear()
+            if batch:
+                await self._write(batch)
+            wait = await self._prune()
+        await self._file.close()
+
+    async def _write(self, batch: Sequence[_Pending]) -> None:
+        now_ms = int(self._log.clock.now().timestamp() * 1000)
+
+        def transaction(connection: sqlite3.Connection) -> list[object]:
+            with file.writing(connection):
+                # Begun by now, which may have taken a while: commands that were given up meanwhile are left out.
+                return [None if each.result.cancelled() else each.command(connection, now_ms) for each in batch]
+
+        try:
+            results = await self._file.run("write to", transaction)
+        except Exception as error:  # noqa: BLE001 - any error is raised by the callers, and the writer continues
+            for each in batch:
+                if not each.result.done():
+                    failure = copy(error)  # one for each caller, because each raises its own
+                    failure.__cause__ = error
+                    each.result.set_exception(failure)
+        else:
+            for each, result in zip(batch, results, strict=True):
+                if not each.result.done():
+                    each.result.set_result(result)
+
+    async def _prune(self) -> float:
+        """Prunes a little if it is due. Returns for how many seconds the writer may then wait."""
+        if not self._retention.due:
+            return _IDLE_SECONDS
+        try:
+            return _PRUNING_SECONDS if await self._file.run("prune", self._retention.prune) else _IDLE_SECONDS
+        except LogUnavailable as unavailable:
+            _log.warning("log.not_pruned", extra={"reason": str(unavailable)})
+            return _IDLE_SECONDS
+
+
+class EmbeddedPublisher:
+    """See `port.Publisher`. Calls within one process share transactions, and so the time for a sync to disk."""
+
+    def __init__(self, writer: EmbeddedWriter) -> None:
+        self._writer = writer
+        self._failure = RecentFailure()
+        self._partitions: Mapping[str, int] = {}
+
+    async def publish(self, topic: str, messages: Sequence[Message]) -> None:
+        refused = too_large(messages)
+        sizes = {} if refused is None else refused.sizes
+        accepted = [message for index, message in enumerate(messages) if index not in sizes]
+        if accepted:
+            try:
+                await self._writer.append(topic, accepted)
+            except LogUnavailable:
+                self._failure.record_failure()
+                raise
+            self._failure.record_success()
+        if refused is not None:
+            raise refused
+
+    def partition(self, topic: str, key: str) -> int | None:
+        if topic not in self._partitions:
+            with suppress(LogUnavailable):
+                self._partitions = file.query(self._writer.path, file.topics)
+        partitions = self._partitions.get(topic)
+        return None if partitions is None else partition_of(key.encode(), partitions)
+
+    async def ready(self) -> bool:
+        if self._failure.recent():
+            return False
+        try:
+            await self._writer.execute(lambda *_: None, within=_READY_SECONDS)
+        except LogUnavailable:
+            return False
+        return True
+
+
+class EmbeddedReader:
+    """Reads every partition of a topic. One caller of `receive` at a time; it may be cancelled without losing a message.
+    Methods raise `LogUnavailable`."""
+
+    def __init__(self, topic: str, writer: EmbeddedWriter) -> None:
+        self.topic = topic
+        self.writer = writer
+        self._file = _FileThread(writer.path, "embedded-log-reader")
+        self._rotation = 0
+        self.next: dict[int, int] = {}
+        """For each partition, the offset to read next."""
+        self._published = asyncio.Event()
+        writer.subscribers[topic].add(self._published)
+
+    async def aclose(self) -> None:
+        self.writer.subscribers[self.topic].discard(self._published)
+        await self._file.close()
+
+    async def query(self, ask: Callable[[sqlite3.Connection], T]) -> T:
+        """The result of `ask`, called in the reader's thread."""
+        return await self._file.run("read", ask)
+
+    async def receive(self, *, max_messages: int, wait_seconds: float) -> Sequence[ConsumedMessage]:
+        """See `port.Consumer` and `port.Tail`."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + wait_seconds
+        while True:
+            self._published.clear()
+            messages = await self._take(max_messages)
+            remaining = deadline - loop.time()
+            if messages or remaining <= 0:
+                return messages
+            with suppress(TimeoutError):
+                async with asyncio.timeout(min(_POLL_SECONDS, remaining)):
+                    await self._published.wait()
+
+    async def _take(self, max_messages: int) -> Sequence[ConsumedMessage]:
+        """From each partition in turn, starting with another one each time, so that none waits for a busy one."""
+        positions = dict(self.next)
+
+        def read(connection: sqlite3.Connection) -> list[ConsumedMessage]:
+            ends = file.heads(connection, self.topic)
+            if not ends:
+                raise sqlite3.DatabaseError(f"topic {self.topic} is not in the file")  # which was replaced
+            found: list[ConsumedMessage] = []
+            for each in range(len(ends)):
+                partition = (each + self._rotation) % len(ends)
+                room = max_messages - len(found)
+                if positions[partition] < ends[partition] and room > 0:
+                    found += file.read(connection, self.topic, partition, positions[partition], room)
+            return found
+
+        messages = await self.query(read)
+        self._rotation += 1
+        for message in messages:
+            self.next[message.partition] = message.offset + 1
+        return messages
+
+
+class EmbeddedConsumer(EmbeddedReader):
     """See `port.Consumer`. Owns every partition while it is open."""
 
-    def __init__(
-        self, topic: str, group: str, writer: EmbeddedWriter, reader: EmbeddedReader, time_limit: float
-    ) -> None:
-        self._topic = topic
+    def __init__(self, topic: str, writer: EmbeddedWriter, group: str) -> None:
+        super().__init__(topic, writer)
         self._group = group
-        self._writer = writer
-        self._reader = reader
-        self._time_limit = time_limit
 
     async def open(self) -> frozenset[int]:
         """Resume from the group's commits; returns the partitions. Creates the topic and the group if they are new."""
-        await self._commit({})
-        self._reader.next = await self._reader.query(self._committed)
-        return frozenset(self._reader.next)
-
-    async def receive(self, *, max_messages: int, wait_seconds: float) -> Sequence[ConsumedMessage]:
-        return await self._reader.take(max_messages, wait_seconds)
+        await self.writer.create(self.topic)
+        partitions = await self.query(lambda connection: file.heads(connection, self.topic))
+        await self._commit(dict.fromkeys(partitions, 0))
+        self.next = await self.query(lambda connection: file.committed(connection, self.topic, self._group))
+        return frozenset(self.next)
 
     @property
     def unreadable(self) -> Mapping[int, int]:
@@ -333,41 +388,69 @@ class EmbeddedConsumer:
             await self._commit(offsets)
 
     async def _commit(self, offsets: Mapping[int, int]) -> None:
-        await self._writer.execute(Commit(self._topic, self._group, offsets), within=self._time_limit)
-
-    def _committed(self, connection: sqlite3.Connection, topic: TopicEntry) -> dict[int, int]:
-        return file.committed(connection, topic, self._group)
+        await self.writer.execute(lambda connection, _: file.commit(connection, self.topic, self._group, offsets))
 
 
-class EmbeddedTail:
+class EmbeddedTail(EmbeddedReader):
     """See `port.Tail`."""
 
-    def __init__(self, topic: str, writer: EmbeddedWriter, reader: EmbeddedReader, time_limit: float) -> None:
-        self._topic = topic
-        self._writer = writer
-        self._reader = reader
-        self._time_limit = time_limit
-
-    async def open(self, *, from_beginning: bool) -> None:
-        """Start at the beginning, or at the end. Creates the topic if it is new."""
-        await self._writer.execute(Create(self._topic), within=self._time_limit)
-        await self.seek_to_end()
-        if from_beginning:
-            self._reader.next = dict.fromkeys(self._reader.next, 0)
-
     async def seek_to_end(self) -> None:
-        self._reader.next = await self._reader.query(file.heads)
+        self.next = await self.query(lambda connection: file.heads(connection, self.topic))
 
     async def seek(self, offsets: Mapping[int, int]) -> None:
-        self._reader.next = {**self._reader.next, **offsets}
-
-    async def seek_to_time(self, moment: datetime) -> Mapping[int, int]:
-        since_ms = round(moment.timestamp() * 1000)
-        self._reader.next = await self._reader.query(partial(offsets_since, since_ms=since_ms))
-        return dict(self._reader.next)
-
-    async def receive(self, *, max_messages: int, wait_seconds: float) -> Sequence[ConsumedMessage]:
-        return await self._reader.take(max_messages, wait_seconds)
+        self.next = {**self.next, **offsets}
 
     async def positions(self) -> Mapping[int, int]:
-        return dict(self._reader.next)
+        return dict(self.next)
+
+
+class EmbeddedAdmin:
+    """See `port.TopicAdmin`."""
+
+    def __init__(self, writer: EmbeddedWriter, retention: timedelta) -> None:
+        self._writer = writer
+        self._retention = retention
+
+    async def create(
+        self,
+        partitions: Mapping[str, int],
+        *,
+        retention: timedelta | None = None,  # noqa: ARG002 - it is the same for all of them
+        replicas: int | None = None,  # noqa: ARG002 - as above
+    ) -> Sequence[str]:
+        return [name for name, count in partitions.items() if await self._writer.create(name, count)]
+
+    async def grow(self, partitions: Mapping[str, int]) -> None:
+        raise NotImplementedError
+
+    async def list(self) -> Mapping[str, int]:
+        return await self._query(file.topics)
+
+    async def describe(self, topics: Collection[str]) -> Mapping[str, TopicState]:
+        existing = await self.list()
+        return {name: TopicState(existing[name], 1, 1) for name in topics if name in existing}
+
+    async def members(self, group: str) -> int | None:  # noqa: ARG002 - only taking its lock would show
+        return None
+
+    async def offsets(self, topic: str) -> Mapping[int, range]:
+        return await self._query(lambda connection: file.held(connection, topic))
+
+    async def offsets_at(self, topic: str, moments: Sequence[datetime]) -> Sequence[Mapping[int, int]]:
+        since_ms = [round(each.timestamp() * 1000) for each in moments]
+        return await self._query(lambda connection: file.offsets_at(connection, topic, since_ms))
+
+    async def settings(self, topic: str) -> Mapping[str, str]:  # noqa: ARG002 - none has any
+        return {}
+
+    async def retention(self, topic: str) -> timedelta | None:  # noqa: ARG002 - it is the same for all of them
+        return self._retention
+
+    async def committed(self, topic: str, *, group: str) -> Mapping[int, int]:
+        return await self._query(lambda connection: file.committed(connection, topic, group))
+
+    async def lag(self, topic: str, *, group: str) -> Sequence[Lag]:
+        return await self._query(lambda connection: file.lag(connection, topic, group))
+
+    async def _query(self, ask: Callable[[sqlite3.Connection], T]) -> T:
+        return await asyncio.to_thread(file.query, self._writer.path, ask)

@@ -47,7 +47,10 @@ class KafkaAdmin:
             wanted = {name: count for name, count in partitions.items() if name not in existing}
             if not wanted:
                 return ()
-            replicas = replicas or await self._default_replicas()
+            # A broker that has just started knows no brokers, not even itself.
+            while not (brokers := (await self._client.describe_cluster())["brokers"]):  # noqa: ASYNC110 - remote
+                await asyncio.sleep(_POLL_SECONDS)
+            replicas = replicas or min(_REPLICAS, len(brokers))
             response = await self._client.create_topics(
                 [_new(name, n, replicas, retention) for name, n in wanted.items()]
             )
@@ -81,8 +84,7 @@ class KafkaAdmin:
 
     async def offsets(self, topic: str) -> Mapping[int, range]:
         async with reaching_kafka(f"read the offsets of {topic}", within=self._connection.publish_timeout_seconds):
-            count = (await self._existing()).get(topic, 0)
-            every = [TopicPartition(topic, each) for each in range(count)]
+            every = await self._partitions(topic)
             async with self._offsets_client() as consumer:
                 first, following = await consumer.beginning_offsets(every), await consumer.end_offsets(every)
         return {each.partition: range(first[each], following[each]) for each in every}
@@ -90,8 +92,7 @@ class KafkaAdmin:
     async def offsets_at(self, topic: str, moments: Sequence[datetime]) -> Sequence[Mapping[int, int]]:
         since = [max(round(each.timestamp() * 1000), 0) for each in moments]
         async with reaching_kafka(f"find times in {topic}", within=self._connection.publish_timeout_seconds):
-            count = (await self._existing()).get(topic, 0)
-            every = [TopicPartition(topic, each) for each in range(count)]
+            every = await self._partitions(topic)
             async with self._offsets_client() as consumer:
                 # The ends first: a message published between the two requests is found by its time.
                 ends = await consumer.end_offsets(every)
@@ -117,13 +118,12 @@ class KafkaAdmin:
 
     async def committed(self, topic: str, *, group: str) -> Mapping[int, int]:
         async with reaching_kafka(f"read the offsets of {group}", within=self._connection.publish_timeout_seconds):
-            return await self._committed(topic, group, (await self._existing()).get(topic, 0))
+            return await self._committed(await self._partitions(topic), group)
 
     async def lag(self, topic: str, *, group: str) -> Sequence[Lag]:
         async with reaching_kafka(f"read the lag of {group}", within=self._connection.publish_timeout_seconds):
-            count = (await self._existing()).get(topic, 0)
-            every = [TopicPartition(topic, each) for each in range(count)]
-            committed = await self._committed(topic, group, count)  # before the ends, so that it is never ahead of them
+            every = await self._partitions(topic)
+            committed = await self._committed(every, group)  # before the ends, so that it is never ahead of them
             async with self._offsets_client() as consumer:
                 first, ends = await consumer.beginning_offsets(every), await consumer.end_offsets(every)
                 begun = {each: max(committed.get(each.partition, 0), first[each]) for each in every}
@@ -131,8 +131,11 @@ class KafkaAdmin:
                 oldest = await _appended_at(consumer, behind)
         return [Lag(each.partition, max(0, ends[each] - begun[each]), oldest.get(each)) for each in every]
 
-    async def _committed(self, topic: str, group: str, partitions: int) -> Mapping[int, int]:
-        places = [TopicPartition(topic, each) for each in range(partitions)]
+    async def _partitions(self, topic: str) -> Sequence[TopicPartition]:
+        """None if there is no such topic."""
+        return [TopicPartition(topic, each) for each in range((await self._existing()).get(topic, 0))]
+
+    async def _committed(self, places: Sequence[TopicPartition], group: str) -> Mapping[int, int]:
         while places:
             with suppress(
                 GroupCoordinatorNotAvailableError
@@ -171,18 +174,16 @@ class KafkaAdmin:
             else:
                 return topics
 
-    async def _default_replicas(self) -> int:
-        # A broker that has just started knows no brokers, not even itself.
-        while not (brokers := (await self._client.describe_cluster())["brokers"]):  # noqa: ASYNC110 - remote
-            await asyncio.sleep(_POLL_SECONDS)
-        return min(_REPLICAS, len(brokers))
-
     async def _wait_for_leaders(self, names: Collection[str], partitions: Mapping[str, int] | None = None) -> None:
         """Wait until every partition has a leader, and there are so many. Creation is confirmed before all brokers know of it."""
         least = partitions or {}
         while True:
             topics = await self._client.describe_topics(list(names))
-            if all(_has_leaders(topic, least.get(topic["topic"], 1)) for topic in topics):
+            if all(
+                len(topic["partitions"]) >= least.get(topic["topic"], 1)
+                and all(each["leader"] >= 0 for each in topic["partitions"])
+                for topic in topics
+            ):
                 return
             await asyncio.sleep(_POLL_SECONDS)
 
@@ -250,8 +251,3 @@ def _created(results: Sequence[tuple[str, int, str | None]]) -> list[str]:
         elif error is not TopicAlreadyExistsError:
             raise error(f"{name}: {reason}")
     return created
-
-
-def _has_leaders(topic: Mapping[str, Any], least: int) -> bool:
-    partitions = topic["partitions"]
-    return len(partitions) >= least and all(each["leader"] >= 0 for each in partitions)

@@ -5,11 +5,11 @@ KafkaError, OSError, TimeoutError  ->  LogUnavailable"""
 import asyncio
 import ssl
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 from typing import Any, Final
 
-from aiokafka.conn import AIOKafkaConnection, create_conn
+from aiokafka.conn import create_conn
 from aiokafka.errors import IllegalSaslStateError, KafkaError, SaslAuthenticationFailed, UnsupportedSaslMechanismError
 from aiokafka.protocol.metadata import MetadataRequest
 
@@ -20,7 +20,7 @@ from forwarder.topics.port import LogUnavailable
 _REFUSAL_SECONDS = 5.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(eq=False)
 class KafkaConnection:
     """How to reach the cluster, and how long to wait for it. All times are seconds.
 
@@ -28,21 +28,24 @@ class KafkaConnection:
     of a group keeps its partitions. `silence_seconds` is how long the brokers may not answer before a reader calls
     them unavailable; a rebalance is silent too, and takes up to the session timeout. `member`: the name of this process in its
     groups (static membership, KIP-345): after it was killed, it has its partitions again as soon as it comes back under its name.
-    `security` is the result of `secured`; empty for plaintext.
+    Without `security` the brokers are reached in plaintext. Raises as `KafkaSecurity.tls`.
     """
 
     bootstrap_servers: str
-    client_id: str
-    publish_timeout_seconds: float
-    session_timeout_seconds: float
-    silence_seconds: float
+    security: KafkaSecurity | None = None
+    client_id: str = "forwarder"
+    publish_timeout_seconds: float = 10.0
+    session_timeout_seconds: float = 10.0
+    silence_seconds: float = 15.0
     member: str | None = None
-    security: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        self.secured = {} if self.security is None else secured(self.security)
 
     @property
     def arguments(self) -> Mapping[str, Any]:
         """The arguments with which every aiokafka client connects."""
-        return {"bootstrap_servers": self.bootstrap_servers, "client_id": self.client_id, **self.security}
+        return {"bootstrap_servers": self.bootstrap_servers, "client_id": self.client_id, **self.secured}
 
     @property
     def request_timeout_seconds(self) -> float:
@@ -83,8 +86,10 @@ async def reaching_kafka(doing: str, *, within: float) -> AsyncIterator[None]:
     try:
         async with asyncio.timeout(within):
             yield
+    except TimeoutError as error:
+        raise LogUnavailable(f"{doing}: no answer within {within:g} s") from error
     except (KafkaError, OSError) as error:
-        raise unavailable(doing, within, error) from error
+        raise LogUnavailable(f"{doing}: {error!r}") from error
 
 
 @asynccontextmanager
@@ -94,27 +99,14 @@ async def connecting(connection: KafkaConnection, doing: str, *, within: float) 
         async with reaching_kafka(doing, within=within):
             yield
     except LogUnavailable as error:
-        why = await _refusal(connection)
+        why = None
+        if connection.secured:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_REFUSAL_SECONDS):
+                    why = await refusal(connection.bootstrap_servers, connection.secured)
         if why is None:
             raise
         raise LogUnavailable(f"{doing}: {why}") from error
-
-
-async def _refusal(connection: KafkaConnection) -> str | None:
-    if not connection.security:
-        return None
-    try:
-        async with asyncio.timeout(_REFUSAL_SECONDS):
-            return await refusal(connection.bootstrap_servers, connection.security)
-    except TimeoutError:
-        return None
-
-
-def unavailable(doing: str, within: float, error: Exception) -> LogUnavailable:
-    """A `KafkaError` or an `OSError` (`TimeoutError` is one) as our error."""
-    if isinstance(error, TimeoutError):
-        return LogUnavailable(f"{doing}: no answer within {within:g} s")
-    return LogUnavailable(f"{doing}: {error!r}")
 
 
 _HOST_NAME: Final = {62, 64}
@@ -144,20 +136,15 @@ async def refusal(bootstrap_servers: str, arguments: Mapping[str, Any]) -> str |
         try:
             connection = await create_conn(host.strip("[]"), int(port), **arguments)
             if arguments.get("sasl_mechanism") == "OAUTHBEARER":
-                await _use(connection)
+                # Test the token: the driver mistakes a broker's refusal for success, and the next request gets no response.
+                try:
+                    await connection.send(MetadataRequest([]))
+                except KafkaError:
+                    raise SaslAuthenticationFailed from None
         except (KafkaError, OSError, ValueError) as error:
             return f"{server.strip()}: {_in_words(error, host)}"
         connection.close()
     return None
-
-
-async def _use(connection: AIOKafkaConnection) -> None:
-    """Tests the token: the driver mistakes a broker's refusal for success, and the next request gets no response. Raises
-    `SaslAuthenticationFailed`."""
-    try:
-        await connection.send(MetadataRequest([]))
-    except KafkaError:
-        raise SaslAuthenticationFailed from None
 
 
 def _in_words(error: Exception, host: str) -> str:

@@ -3,8 +3,7 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Collection, Mapping, Sequence
 
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
 from aiokafka.errors import (
@@ -26,7 +25,7 @@ _COMMIT_SECONDS = 0.5
 _HEARTBEATS_PER_SESSION = 10  # a member learns of a rebalance from the reply to a heartbeat
 
 
-class KafkaConsumer:
+class KafkaConsumer(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka has no types
     """See `port.Consumer`. Rebalances are eager: every member first gives up all of its partitions.
 
     Offsets are committed at most twice a second, in the background; also when no messages came, and before the partitions are given
@@ -45,17 +44,24 @@ class KafkaConsumer:
         connection: KafkaConnection,
         on_gap: GapFound | None = None,
     ) -> None:
+        self._on_partitions = on_partitions
         self._on_gap = on_gap
         self._topic = topic
         self._group = group
         self._connection = connection
-        self._membership = _Membership(on_partitions, self._discard, self._commit_what_is_left)
         self._reader: KafkaReader | None = None
         self._rebalancing_seconds = 0.0
         self._careful = False
         self._uncommitted: dict[TopicPartition, int] = {}
         self._committing: asyncio.Task[None] | None = None
         self._commit_at = 0.0
+        self._owned: frozenset[int] = frozenset()
+        self._assigned = asyncio.Event()
+        """Set while partitions are assigned, and `on_partitions` has returned: messages are held back until then."""
+        self._failure: Exception | None = None
+        """What `on_partitions` raised: `receive` raises it; aiokafka would only log it."""
+        self._generation = 0
+        """Counts revocations: messages fetched under an earlier generation must not be delivered."""
 
     async def receive(self, *, max_messages: int, wait_seconds: float) -> Sequence[ConsumedMessage]:
         return await until_some(lambda seconds: self._receive_once(max_messages, seconds), wait_seconds)
@@ -65,22 +71,31 @@ class KafkaConsumer:
         if self._reader is not None and not self._reader.usable:
             await self._start_again()
         reader = self._reader or await self.join()
-        if not await self._assigned(wait_seconds):
+        if not await self._is_assigned(wait_seconds):
+            self._rebalancing_seconds += wait_seconds
+            if self._rebalancing_seconds >= self._connection.silence_seconds:
+                raise LogUnavailable(f"{self._group} has been rebalancing for {self._rebalancing_seconds:.0f} s")
             return ()
+        self._rebalancing_seconds = 0.0
         messages = await self._take(reader, max_messages, wait_seconds)
         if self._reader is not reader:
             return ()
         if not messages:
             await self._commit_all()
             return ()
-        generation = self._membership.generation
-        await self._membership.assigned()
-        return messages if generation == self._membership.generation else ()
+        generation = self._generation
+        await self._is_assigned(None)
+        return messages if generation == self._generation else ()
 
     async def commit(self, messages: Sequence[ConsumedMessage]) -> None:
         if self._reader is None:
             return
-        self._uncommitted |= _next_offsets(messages, self._reader.consumer.assignment())
+        owned, offsets = self._reader.consumer.assignment(), dict[TopicPartition, int]()
+        for message in messages:
+            partition = TopicPartition(message.topic, message.partition)
+            if partition in owned:
+                offsets[partition] = max(offsets.get(partition, 0), message.offset + 1)
+        self._uncommitted |= offsets
         if self._committing is None:
             if time.monotonic() >= self._commit_at:
                 self._committing = detached(self._commit_now())
@@ -94,8 +109,24 @@ class KafkaConsumer:
 
     async def join(self) -> KafkaReader:
         """Join the group. Raises `LogUnavailable`."""
-        consumer = self._new_consumer()
-        consumer.subscribe([self._topic], listener=self._membership)
+        session = self._connection.session_timeout_seconds
+        consumer = AIOKafkaConsumer(
+            **self._connection.arguments,
+            group_id=self._group,
+            group_instance_id=self._connection.member,
+            enable_auto_commit=False,
+            # Report an offset that the log lacks before the group continues after it.
+            auto_offset_reset="none",
+            session_timeout_ms=milliseconds(session),
+            rebalance_timeout_ms=milliseconds(session),
+            heartbeat_interval_ms=milliseconds(session / _HEARTBEATS_PER_SESSION),
+            # Partitions that the brokers did not report at the assignment have no owner until the next refresh.
+            metadata_max_age_ms=milliseconds(METADATA_SECONDS),
+            max_poll_interval_ms=milliseconds(_MAX_POLL_INTERVAL_SECONDS),
+            # The response to a join request comes once all members have joined or were dropped.
+            request_timeout_ms=milliseconds(session + self._connection.request_timeout_seconds),
+        )
+        consumer.subscribe([self._topic], listener=self)
         try:
             async with connecting(
                 self._connection, f"join {self._group}", within=self._connection.join_timeout_seconds
@@ -144,15 +175,20 @@ class KafkaConsumer:
         with contextlib.suppress(LogUnavailable):
             await self._commit_all()
 
-    async def _assigned(self, wait_seconds: float) -> bool:
-        """Whether the partitions are assigned. Raises `LogUnavailable` if the group has been rebalancing for too long."""
-        if await self._membership.assigned(within=wait_seconds):
-            self._rebalancing_seconds = 0.0
-            return True
-        self._rebalancing_seconds += wait_seconds
-        if self._rebalancing_seconds >= self._connection.silence_seconds:
-            raise LogUnavailable(f"{self._group} has been rebalancing for {self._rebalancing_seconds:.0f} s")
-        return False
+    async def _is_assigned(self, within: float | None) -> bool:
+        """Wait up to `within` seconds until partitions are assigned and `on_partitions` has returned; False if they are not.
+
+        Raises what `on_partitions` raised.
+        """
+        try:
+            async with asyncio.timeout(within):
+                await self._assigned.wait()
+        except TimeoutError:
+            return False
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
+        return True
 
     async def _take(self, reader: KafkaReader, max_messages: int, wait_seconds: float) -> list[ConsumedMessage]:
         limit = wait_seconds + self._connection.request_timeout_seconds
@@ -196,99 +232,21 @@ class KafkaConsumer:
     async def _start_again(self) -> None:
         """Leaves the group; the next `receive` joins again."""
         await self.leave()
-        await self._membership.lost()
+        await self._lose_partitions()
 
-    def _discard(self) -> None:
+    async def _lose_partitions(self) -> None:
+        self._assigned.clear()
+        self._generation += 1
         self._uncommitted = {}  # the partitions' next owner may already have committed later offsets
         if self._reader is not None:
             self._reader.discard()
-
-    def _new_consumer(self) -> AIOKafkaConsumer:
-        session = self._connection.session_timeout_seconds
-        return AIOKafkaConsumer(
-            **self._connection.arguments,
-            group_id=self._group,
-            group_instance_id=self._connection.member,
-            enable_auto_commit=False,
-            # Report an offset that the log lacks before the group continues after it.
-            auto_offset_reset="none",
-            session_timeout_ms=milliseconds(session),
-            rebalance_timeout_ms=milliseconds(session),
-            heartbeat_interval_ms=milliseconds(session / _HEARTBEATS_PER_SESSION),
-            # Partitions that the brokers did not report at the assignment have no owner until the next refresh.
-            metadata_max_age_ms=milliseconds(METADATA_SECONDS),
-            max_poll_interval_ms=milliseconds(_MAX_POLL_INTERVAL_SECONDS),
-            # The response to a join request comes once all members have joined or were dropped.
-            request_timeout_ms=milliseconds(session + self._connection.request_timeout_seconds),
-        )
-
-
-@asynccontextmanager
-async def kafka_consumer(
-    topic: str,
-    group: str,
-    on_partitions: PartitionsChanged,
-    connection: KafkaConnection,
-    on_gap: GapFound | None = None,
-) -> AsyncIterator[KafkaConsumer]:
-    """A member on entry, else `LogUnavailable`; it leaves the group on exit."""
-    consumer = KafkaConsumer(topic, group, on_partitions, connection, on_gap)
-    await consumer.join()
-    try:
-        yield consumer
-    finally:
-        await consumer.leave()
-
-
-class _Membership(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka has no types
-    """The partitions this member owns. Reports them, and holds messages back until the report has been handled.
-
-    `before_revoked` is awaited while they are still this member's; `on_revoked` is called as soon as partitions are taken away, and
-    `on_partitions` is awaited after it.
-    """
-
-    def __init__(
-        self,
-        on_partitions: PartitionsChanged,
-        on_revoked: Callable[[], None],
-        before_revoked: Callable[[], Awaitable[None]],
-    ) -> None:
-        self._on_partitions = on_partitions
-        self._on_revoked = on_revoked
-        self._before_revoked = before_revoked
-        self._owned: frozenset[int] = frozenset()
-        self._assigned = asyncio.Event()
-        self._failure: Exception | None = None
-        self.generation = 0
-        """Counts revocations: messages fetched under an earlier generation must not be delivered."""
-
-    async def assigned(self, *, within: float | None = None) -> bool:
-        """Wait up to `within` seconds until partitions are assigned and `on_partitions` has returned; False if they are not.
-
-        Raises what `on_partitions` raised.
-        """
-        try:
-            async with asyncio.timeout(within):
-                await self._assigned.wait()
-        except TimeoutError:
-            return False
-        failure, self._failure = self._failure, None
-        if failure is not None:
-            raise failure
-        return True
-
-    async def lost(self) -> None:
-        """This member has lost its partitions."""
-        self._assigned.clear()
-        self.generation += 1
-        self._on_revoked()
         if self._owned:
             await self._report(frozenset())
 
     async def on_partitions_revoked(self, _revoked: Collection[TopicPartition]) -> None:
         """Called by aiokafka."""
-        await self._before_revoked()
-        await self.lost()
+        await self._commit_what_is_left()
+        await self._lose_partitions()
 
     async def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> None:
         """Called by aiokafka."""
@@ -299,15 +257,5 @@ class _Membership(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka 
         self._owned = owned
         try:
             await self._on_partitions(owned)
-        except Exception as failure:  # noqa: BLE001 - `receive` raises it; aiokafka would only log it
+        except Exception as failure:  # noqa: BLE001 - see `_failure`
             self._failure = failure
-
-
-def _next_offsets(messages: Sequence[ConsumedMessage], owned: set[TopicPartition]) -> Mapping[TopicPartition, int]:
-    """For each owned partition the offset after the last of `messages`."""
-    offsets: dict[TopicPartition, int] = {}
-    for message in messages:
-        partition = TopicPartition(message.topic, message.partition)
-        if partition in owned:
-            offsets[partition] = max(offsets.get(partition, 0), message.offset + 1)
-    return offsets

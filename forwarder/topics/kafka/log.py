@@ -3,60 +3,48 @@ any group."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from datetime import datetime
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 
 from forwarder.topics.kafka.admin import kafka_admin
-from forwarder.topics.kafka.connection import KafkaConnection, connecting, milliseconds, reaching_kafka, secured
-from forwarder.topics.kafka.consumer import kafka_consumer
+from forwarder.topics.kafka.connection import KafkaConnection, connecting, milliseconds, reaching_kafka
+from forwarder.topics.kafka.consumer import KafkaConsumer
 from forwarder.topics.kafka.publisher import kafka_publisher
 from forwarder.topics.kafka.reader import METADATA_SECONDS, CannotRead, KafkaReader, stop, until_some
-from forwarder.topics.kafka.security import KafkaSecurity
 from forwarder.topics.port import ConsumedMessage, Consumer, GapFound, PartitionsChanged, Publisher, Tail, TopicAdmin
 
 
-class KafkaLog:
-    """See `port.Log`. Times are seconds; see `KafkaConnection` for what each of them limits.
-
-    Without `security` the brokers are reached in plaintext.
-    """
-
-    def __init__(
-        self,
-        bootstrap_servers: str,
-        *,
-        security: KafkaSecurity | None = None,
-        client_id: str = "forwarder",
-        publish_timeout_seconds: float = 10.0,
-        session_timeout_seconds: float = 10.0,
-        silence_seconds: float = 15.0,
-        member: str | None = None,
-    ) -> None:
-        self._connection = KafkaConnection(
-            bootstrap_servers=bootstrap_servers,
-            client_id=client_id,
-            publish_timeout_seconds=publish_timeout_seconds,
-            session_timeout_seconds=session_timeout_seconds,
-            silence_seconds=silence_seconds,
-            member=member,
-            security={} if security is None else secured(security),
-        )
+class KafkaLog(KafkaConnection):
+    """See `port.Log`."""
 
     def publisher(self) -> AbstractAsyncContextManager[Publisher]:
-        return kafka_publisher(self._connection)
+        return kafka_publisher(self)
 
-    def consumer(
+    @asynccontextmanager
+    async def consumer(
         self, topic: str, *, group: str, on_partitions: PartitionsChanged, on_gap: GapFound | None = None
-    ) -> AbstractAsyncContextManager[Consumer]:
-        return kafka_consumer(topic, group, on_partitions, self._connection, on_gap)
+    ) -> AsyncIterator[Consumer]:
+        """A member on entry, else `LogUnavailable`; it leaves the group on exit."""
+        consumer = KafkaConsumer(topic, group, on_partitions, self, on_gap)
+        await consumer.join()
+        try:
+            yield consumer
+        finally:
+            await consumer.leave()
 
-    def tail(self, topic: str, *, from_beginning: bool = False) -> AbstractAsyncContextManager[Tail]:
-        return kafka_tail(topic, self._connection, from_beginning=from_beginning)
+    @asynccontextmanager
+    async def tail(self, topic: str, *, from_beginning: bool = False) -> AsyncIterator[Tail]:
+        """Connected and in position on entry, else `LogUnavailable`."""
+        tail = KafkaTail(topic, self, from_beginning=from_beginning)
+        await tail.open()
+        try:
+            yield tail
+        finally:
+            await tail.close()
 
     def admin(self) -> AbstractAsyncContextManager[TopicAdmin]:
-        return kafka_admin(self._connection)
+        return kafka_admin(self)
 
 
 class KafkaTail:
@@ -85,18 +73,6 @@ class KafkaTail:
         reader.discard()
         self._seek(reader.consumer, {TopicPartition(self._topic, each): offset for each, offset in offsets.items()})
 
-    async def seek_to_time(self, moment: datetime) -> Mapping[int, int]:
-        reader = self._reader or await self.open()
-        every, since = reader.consumer.assignment(), max(round(moment.timestamp() * 1000), 0)
-        async with reaching_kafka(f"find a time in {self._topic}", within=self._connection.publish_timeout_seconds):
-            # The ends first: a message published between the two requests is found by its time.
-            ends = await reader.consumer.end_offsets(every)
-            found = await reader.consumer.offsets_for_times(dict.fromkeys(every, since))
-        reader.discard()
-        places = {each: found[each].offset if found.get(each) else end for each, end in ends.items()}
-        self._seek(reader.consumer, places)
-        return {each.partition: offset for each, offset in places.items()}
-
     async def receive(self, *, max_messages: int, wait_seconds: float) -> Sequence[ConsumedMessage]:
         return await until_some(lambda seconds: self._receive_once(max_messages, seconds), wait_seconds)
 
@@ -105,7 +81,11 @@ class KafkaTail:
         if self._reader is not None and not self._reader.usable:
             await self.close()
         reader = self._reader or await self.open()
-        self._assign_new_partitions(reader.consumer)
+        added = (reader.consumer.partitions_for_topic(self._topic) or frozenset()) - self._next.keys()
+        if added:
+            self._next.update(dict.fromkeys(added, 0))
+            self._assign_all(reader.consumer)
+            self._resume(reader.consumer)
         messages = await self._take(reader, max_messages, wait_seconds)
         for message in messages:
             self._next[message.partition] = message.offset + 1
@@ -118,12 +98,27 @@ class KafkaTail:
 
     async def open(self) -> KafkaReader:
         """Assigns all partitions, at their last positions, or at the end or the beginning. Raises `LogUnavailable`."""
-        consumer = self._new_consumer()
+        consumer = AIOKafkaConsumer(
+            **self._connection.arguments,
+            group_id=None,
+            enable_auto_commit=False,
+            auto_offset_reset="earliest",
+            metadata_max_age_ms=milliseconds(METADATA_SECONDS),
+            request_timeout_ms=milliseconds(self._connection.request_timeout_seconds),
+        )
         try:
             async with connecting(
                 self._connection, f"tail {self._topic}", within=self._connection.publish_timeout_seconds
             ):
-                await self._start(consumer)
+                consumer.assign([TopicPartition(self._topic, 0)])  # so that `start` fetches the topic's metadata
+                await consumer.start()
+                every = self._assign_all(consumer)
+                if self._next:
+                    self._resume(consumer)
+                elif self._from_beginning:
+                    self._seek(consumer, await consumer.beginning_offsets(every))
+                else:
+                    self._seek(consumer, await consumer.end_offsets(every))
         except BaseException:
             await stop(consumer, self._connection)
             raise
@@ -137,29 +132,13 @@ class KafkaTail:
             reader.close()
             await stop(reader.consumer, self._connection)
 
-    async def _start(self, consumer: AIOKafkaConsumer) -> None:
-        consumer.assign([TopicPartition(self._topic, 0)])  # so that `start` fetches the topic's metadata
-        await consumer.start()
-        every = self._assign_all(consumer)
-        if self._next:
-            self._seek(consumer, {TopicPartition(self._topic, each): offset for each, offset in self._next.items()})
-        elif self._from_beginning:
-            self._seek(consumer, await consumer.beginning_offsets(every))
-        else:
-            self._seek(consumer, await consumer.end_offsets(every))
-
-    def _assign_new_partitions(self, consumer: AIOKafkaConsumer) -> None:
-        known = consumer.partitions_for_topic(self._topic) or frozenset()
-        added = known - self._next.keys()
-        if added:
-            self._next.update(dict.fromkeys(added, 0))
-            self._assign_all(consumer)
-            self._seek(consumer, {TopicPartition(self._topic, each): offset for each, offset in self._next.items()})
-
     def _assign_all(self, consumer: AIOKafkaConsumer) -> list[TopicPartition]:
         every = [TopicPartition(self._topic, each) for each in sorted(consumer.partitions_for_topic(self._topic))]
         consumer.assign(every)
         return every
+
+    def _resume(self, consumer: AIOKafkaConsumer) -> None:
+        self._seek(consumer, {TopicPartition(self._topic, each): offset for each, offset in self._next.items()})
 
     def _seek(self, consumer: AIOKafkaConsumer, offsets: Mapping[TopicPartition, int]) -> None:
         for partition, offset in offsets.items():
@@ -178,24 +157,3 @@ class KafkaTail:
             except KafkaError:
                 await self.close()  # aiokafka only raises what it cannot recover from: start again
                 raise
-
-    def _new_consumer(self) -> AIOKafkaConsumer:
-        return AIOKafkaConsumer(
-            **self._connection.arguments,
-            group_id=None,
-            enable_auto_commit=False,
-            auto_offset_reset="earliest",
-            metadata_max_age_ms=milliseconds(METADATA_SECONDS),
-            request_timeout_ms=milliseconds(self._connection.request_timeout_seconds),
-        )
-
-
-@asynccontextmanager
-async def kafka_tail(topic: str, connection: KafkaConnection, *, from_beginning: bool) -> AsyncIterator[KafkaTail]:
-    """Connected and in position on entry, else `LogUnavailable`."""
-    tail = KafkaTail(topic, connection, from_beginning=from_beginning)
-    await tail.open()
-    try:
-        yield tail
-    finally:
-        await tail.close()

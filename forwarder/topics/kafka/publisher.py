@@ -1,17 +1,33 @@
-"""Appends to Kafka with an idempotent producer that waits for all in-sync replicas and is replaced when it is broken."""
+"""Appends to Kafka with an idempotent producer that waits for all in-sync replicas and is replaced when it is broken.
+
+Messages are gathered into record batches here rather than by aiokafka: a batch that a topic refuses for its size must be the only
+one in flight to its partition, so that it can be sent again in pieces, in order. The cost of publishing, here and in the brokers,
+depends on the number of requests, and of batches in them, far more than on the number of messages.
+"""
 
 import asyncio
+import copy
 import logging
-from collections.abc import AsyncIterator, Collection, Sequence
+from asyncio import Future
+from collections import deque
+from collections.abc import AsyncIterator, Collection, Coroutine, Sequence
 from contextlib import asynccontextmanager, suppress
+from functools import partial
+from typing import Any
 
 from aiokafka import AIOKafkaProducer
-from aiokafka.errors import KafkaError, KafkaTimeoutError, UnknownTopicOrPartitionError
+from aiokafka.errors import (
+    KafkaError,
+    KafkaTimeoutError,
+    MessageSizeTooLargeError,
+    RecordListTooLargeError,
+    UnknownTopicOrPartitionError,
+)
 
-from forwarder.topics.kafka.accumulator import BatchAccumulator
+from forwarder.process.loops import detached
 from forwarder.topics.kafka.admin import kafka_admin
-from forwarder.topics.kafka.connection import KafkaConnection, connecting, milliseconds, reaching_kafka, unavailable
-from forwarder.topics.kafka.internals import abandon_producer, make_closable
+from forwarder.topics.kafka.connection import KafkaConnection, connecting, milliseconds, reaching_kafka
+from forwarder.topics.kafka.internals import abandon_producer, make_closable, metadata_task, take_back_numbers
 from forwarder.topics.port import MAX_MESSAGE_BYTES, LogUnavailable, Message, MessageTooLarge, too_large
 from forwarder.topics.publishing import RecentFailure, partition_of
 
@@ -22,7 +38,11 @@ _BATCH_BYTES = (
 _PROTOCOL_BYTES = 16 * 1024
 _READY_SECONDS = 0.8
 _PAUSE_SECONDS = 0.010
+_BURST = 3  # messages sent together; with fewer there is little to share
 _LIMIT_SECONDS = 60.0
+
+_TooLarge = (MessageSizeTooLargeError, RecordListTooLargeError)
+"""Brokers refuse a batch that is larger than the topic or its segments allow, as a whole."""
 
 
 class KafkaPublisher:
@@ -44,19 +64,27 @@ class KafkaPublisher:
     async def publish(self, topic: str, messages: Sequence[Message]) -> None:
         never = too_large(messages)
         sizes = {} if never is None else dict(never.sizes)
-        sent = [each for index, each in enumerate(messages) if index not in sizes] if sizes else messages
+        sent = [each for index, each in enumerate(messages) if index not in sizes]
         refused = await self._send(topic, sent) if sent else ()
-        sizes |= {index: each.size for index, each in enumerate(messages) if id(each) in refused} if refused else {}
+        if refused:
+            sizes |= {index: each.size for index, each in enumerate(messages) if id(each) in refused}
         if sizes:
             raise MessageTooLarge(sizes, await self._limit_of(topic) if refused else MAX_MESSAGE_BYTES)
 
     async def _send(self, topic: str, messages: Sequence[Message]) -> Collection[int]:
         """Publishes; returns the ids of messages that were refused for their size. Raises `LogUnavailable`."""
         try:
-            refused = await self._publish_one(topic, messages)
-            if refused is None:
-                async with reaching_kafka(_doing(topic), within=self._connection.publish_timeout_seconds):
-                    refused = await self._publish_all(await self.accumulator(), topic, messages)
+            async with reaching_kafka(f"publish to {topic}", within=self._connection.publish_timeout_seconds):
+                accumulator = await self.accumulator()
+                try:
+                    refused = await accumulator.publish(topic, messages)
+                except KafkaError as error:
+                    # A failed batch leaves a gap in the sequence numbers by which brokers recognise duplicates, and they refuse
+                    # everything after it; a new producer starts a new sequence. If there was no room in time, or no such topic,
+                    # the batch had no number yet.
+                    if not isinstance(error, KafkaTimeoutError | UnknownTopicOrPartitionError):
+                        self._replace(accumulator)
+                    raise
         except LogUnavailable:
             self._replace_if_unusable()
             self._failure.record_failure()
@@ -86,18 +114,18 @@ class KafkaPublisher:
             return False
 
     def partition(self, topic: str, key: str) -> int | None:
-        partitions = 0 if self._accumulator is None else self._accumulator.partitions(topic)
-        return partition_of(key.encode(), partitions) if partitions else None
+        if self._accumulator is None:
+            return None
+        partitions = self._accumulator.producer.client.cluster.partitions_for_topic(topic)
+        return partition_of(key.encode(), len(partitions)) if partitions else None
 
-    async def accumulator(self) -> BatchAccumulator:
+    async def accumulator(self) -> "BatchAccumulator":
         """The current producer's accumulator. Starts a producer if there is none: at first, or after a broken one."""
         self._replace_if_unusable()
         if self._accumulator is None:
             async with self._starting:
                 if self._accumulator is None:
-                    limit = self._connection.publish_timeout_seconds
-                    producer = await _start(self._connection)
-                    self._accumulator = BatchAccumulator(producer, pause_seconds=_PAUSE_SECONDS, limit_seconds=limit)
+                    self._accumulator = BatchAccumulator(await _start(self._connection), pause_seconds=_PAUSE_SECONDS)
         return self._accumulator
 
     async def close(self) -> None:
@@ -107,42 +135,13 @@ class KafkaPublisher:
         if self._closing:
             await asyncio.wait(self._closing)
 
-    async def _publish_one(self, topic: str, messages: Sequence[Message]) -> Collection[int] | None:
-        """The fast path of most calls: a single message that joins a batch at once, without a timer of its own. None if it
-        cannot."""
-        self._replace_if_unusable()
-        accumulator = self._accumulator
-        enqueued = accumulator.enqueue(topic, messages[0]) if accumulator is not None and len(messages) == 1 else None
-        if accumulator is None or enqueued is None:
-            return None
-        batch, acknowledged = enqueued
-        try:
-            await acknowledged
-        except (KafkaError, OSError) as error:
-            self._replace_after(error, accumulator)
-            raise unavailable(_doing(topic), self._connection.publish_timeout_seconds, error) from error
-        return batch.refused
-
-    async def _publish_all(
-        self, accumulator: BatchAccumulator, topic: str, messages: Sequence[Message]
-    ) -> Collection[int]:
-        try:
-            return await accumulator.publish(topic, messages)
-        except KafkaError as error:
-            self._replace_after(error, accumulator)
-            raise
-
-    def _replace_after(self, error: Exception, accumulator: BatchAccumulator) -> None:
-        if _leaves_a_gap(error):
-            self._replace(accumulator)
-
     def _replace_if_unusable(self) -> None:
         """Replaces an unusable producer. Called before each publish and after a failed one, because readiness may never be
         checked."""
         if self._accumulator is not None and not self._accumulator.usable:
             self._replace(self._accumulator)
 
-    def _replace(self, accumulator: BatchAccumulator) -> None:
+    def _replace(self, accumulator: "BatchAccumulator") -> None:
         if self._accumulator is accumulator:
             self._accumulator = None
             task = asyncio.create_task(_stop(accumulator, self._connection))
@@ -180,7 +179,7 @@ async def _start(connection: KafkaConnection) -> AIOKafkaProducer:
     return producer
 
 
-async def _stop(accumulator: BatchAccumulator, connection: KafkaConnection) -> None:
+async def _stop(accumulator: "BatchAccumulator", connection: KafkaConnection) -> None:
     """Publishes the remaining messages, and closes the producer. Gives up messages that it cannot publish in time."""
     producer = accumulator.producer
     try:
@@ -193,14 +192,183 @@ async def _stop(accumulator: BatchAccumulator, connection: KafkaConnection) -> N
         await abandon_producer(producer, within=connection.request_timeout_seconds)
 
 
-def _doing(topic: str) -> str:
-    return f"publish to {topic}"
+class _Batch:
+    """Messages for one partition, until they are acknowledged. `builder` is aiokafka's."""
+
+    def __init__(self, builder: Any) -> None:
+        self.builder = builder
+        self.messages: list[Message] = []
+        self.refused: set[int] = set()
+        """The messages that are too large for the topic, by `id`."""
+        self.done = asyncio.Event()
+        """Set when the whole batch, except `refused` messages, is acknowledged, or has failed with `error`."""
+        self.error: BaseException | None = None
+
+    def add(self, message: Message) -> bool:
+        """Adds `message` if there is room, as always for the first one; False otherwise."""
+        headers = list(message.headers)
+        if self.builder.append(timestamp=None, key=message.key, value=message.value, headers=headers) is None:
+            return False
+        self.messages.append(message)
+        return True
 
 
-def _leaves_a_gap(error: Exception) -> bool:
-    """Whether the producer is unusable after `error`.
+class _PartitionQueue:
+    """The batch of one partition that is being filled, and the one before it that is in flight. `room` is set when the batch that
+    was being filled is sent."""
 
-    A failed batch leaves a gap in the sequence numbers by which brokers recognise duplicates, and they refuse everything after it;
-    a new producer starts a new sequence. If there was no room in time, or no such topic, the batch had no number yet.
+    def __init__(self, topic: str, partition: int) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.filling: _Batch | None = None
+        self.in_flight: _Batch | None = None
+        self.room = asyncio.Event()
+
+
+class BatchAccumulator:
+    """Sends the batches of one producer. Each partition has at most one in flight; messages that come meanwhile fill the next.
+
+    Ready messages are sent together and at once, so that they share requests. Only after a burst does the next send wait, until
+    `pause_seconds` have passed. So single messages never wait, and bursts share requests.
     """
-    return isinstance(error, KafkaError) and not isinstance(error, KafkaTimeoutError | UnknownTopicOrPartitionError)
+
+    def __init__(self, producer: AIOKafkaProducer, *, pause_seconds: float) -> None:
+        self.producer = producer
+        self._metadata_task = metadata_task(producer.client)
+        self._pause_seconds = pause_seconds
+        self._loop = asyncio.get_running_loop()
+        self._queues: dict[tuple[str, int], _PartitionQueue] = {}
+        self._not_before = 0.0
+        self._next_send: asyncio.Handle | None = None
+        self._sends: set[asyncio.Task[None]] = set()
+
+    @property
+    def usable(self) -> bool:
+        """False once the producer has lost its metadata task: it would never learn of a new leader."""
+        return not self._metadata_task.done()
+
+    async def publish(self, topic: str, messages: Sequence[Message]) -> Collection[int]:
+        """Returns once all of `messages` are acknowledged or refused for their size: the ids of the refused ones. Messages of
+        one key are stored in order.
+
+        After a cancellation some of them may still be published. Raises `KafkaError`.
+        """
+        joined: dict[_Batch, None] = {}
+        partitions = len(await self.producer.partitions_for(topic))
+        for message in messages:
+            partition = partition_of(message.key, partitions, message.partition)
+            queue = self._queues.get((topic, partition))
+            if queue is None:
+                queue = self._queues[topic, partition] = _PartitionQueue(topic, partition)
+            while True:
+                if queue.filling is None:
+                    queue.filling = _Batch(self.producer.create_batch())
+                    if queue.in_flight is None:
+                        self._schedule_send()
+                if queue.filling.add(message):
+                    break
+                queue.room.clear()
+                await queue.room.wait()
+            joined[queue.filling] = None
+        for batch in joined:
+            await batch.done.wait()
+            if batch.error is not None:
+                raise copy.copy(batch.error)  # each waiter raises its own copy, with a traceback of its own
+        return {each for batch in joined for each in batch.refused}
+
+    async def drain(self) -> None:
+        """Returns once every queued message is acknowledged or has failed. Ends the pause, and disables others."""
+        self._pause_seconds = self._not_before = 0.0
+        if self._next_send is not None:
+            self._next_send.cancel()
+            self._next_send = None
+        while held := [batch for queue in self._queues.values() for batch in (queue.filling, queue.in_flight) if batch]:
+            self._schedule_send()
+            for batch in held:
+                await batch.done.wait()
+
+    def _schedule_send(self) -> None:
+        if self._next_send is None:
+            at = max(self._not_before, self._loop.time())
+            self._next_send = self._loop.call_at(at, lambda: self._start(self._send_ready()))
+
+    def _start(self, sending: Coroutine[Any, Any, None]) -> None:
+        task = detached(sending)
+        self._sends.add(task)
+        task.add_done_callback(self._sends.discard)
+
+    async def _send_ready(self) -> None:
+        """Hand aiokafka all batches that are ready: its next requests carry them."""
+        self._next_send = None
+        count = 0
+        for queue in tuple(self._queues.values()):
+            batch = queue.filling
+            if batch is not None and queue.in_flight is None:
+                # No message may be added from here on: aiokafka numbers a batch before it writes it out.
+                queue.filling, queue.in_flight = None, batch
+                queue.room.set()
+                count += len(batch.messages)
+                await self._send(queue, batch)
+        if count >= _BURST:
+            self._not_before = self._loop.time() + self._pause_seconds
+
+    async def _send(self, queue: _PartitionQueue, batch: _Batch) -> None:
+        try:
+            future = await self.producer.send_batch(batch.builder, queue.topic, partition=queue.partition)
+        except Exception as error:  # noqa: BLE001 - any error is raised by the waiters
+            self._complete(queue, batch, error)
+        else:
+            future.add_done_callback(partial(self._on_response, queue, batch))
+
+    def _on_response(self, queue: _PartitionQueue, batch: _Batch, future: Future[Any]) -> None:
+        error = _error_of(future)
+        if isinstance(error, _TooLarge):
+            self._start(self._send_in_pieces(queue, batch))
+        else:
+            self._complete(queue, batch, error)
+
+    async def _send_in_pieces(self, queue: _PartitionQueue, whole: _Batch) -> None:
+        """Sends `whole`, which was refused for its size, in halves, down to single refused messages. It stays the batch in flight
+        meanwhile, which keeps the order."""
+        take_back_numbers(self.producer, queue.topic, queue.partition, len(whole.messages))
+        pieces, error = deque([whole.messages]), None
+        try:
+            while pieces:
+                messages = pieces.popleft()
+                if messages is not whole.messages and await self._are_stored(queue, messages):
+                    continue
+                if len(messages) == 1:
+                    whole.refused.add(id(messages[0]))
+                    continue
+                middle = len(messages) // 2
+                pieces.extendleft((messages[middle:], messages[:middle]))
+        except Exception as failure:  # noqa: BLE001 - as in `_send`
+            error = failure
+        self._complete(queue, whole, error)
+
+    async def _are_stored(self, queue: _PartitionQueue, messages: Sequence[Message]) -> bool:
+        """Whether the brokers accepted these as one batch; False if that is still too large."""
+        batch = _Batch(self.producer.create_batch())
+        for message in messages:
+            batch.add(message)
+        future = await self.producer.send_batch(batch.builder, queue.topic, partition=queue.partition)
+        await asyncio.wait([future])
+        error = _error_of(future)
+        if isinstance(error, _TooLarge):
+            take_back_numbers(self.producer, queue.topic, queue.partition, len(messages))
+            return False
+        if error is not None:
+            raise error
+        return True
+
+    def _complete(self, queue: _PartitionQueue, batch: _Batch, error: BaseException | None) -> None:
+        queue.in_flight = None
+        batch.error = error
+        batch.done.set()
+        if queue.filling is not None:
+            self._schedule_send()
+
+
+def _error_of(future: Future[Any]) -> BaseException | None:
+    """The future's error. A cancelled future counts as a failure: its batch may or may not be stored."""
+    return KafkaError("cancelled") if future.cancelled() else future.exception()

@@ -220,23 +220,19 @@ class KafkaReader:
                 wait = 0
         except CannotRead:
             self._careful_reads = _CAREFUL_READS
-            return found or await self._find_unreadable()
+            # aiokafka does not say which partition its error is about: ask each on its own.
+            suspects = [] if found else sorted(self.consumer.assignment() - self._waiting.keys())
+            for partition in suspects:
+                try:
+                    found |= await fetched(self.consumer, partition, timeout_ms=_PROBE_MILLISECONDS, max_records=1)
+                except CannotRead as error:
+                    found[partition] = await self._skip_or_wait(partition, error)
         except (NoOffsetForPartitionError, OffsetOutOfRangeError):
             if not found:
                 raise  # else the next fetch does
         return found
 
-    async def _find_unreadable(self) -> _Records:
-        """Aiokafka does not say which partition its error is about: ask each on its own."""
-        found: dict[TopicPartition, Sequence[ConsumerRecord]] = {}
-        for partition in sorted(self.consumer.assignment() - self._waiting.keys()):
-            try:
-                found |= await fetched(self.consumer, partition, timeout_ms=_PROBE_MILLISECONDS, max_records=1)
-            except CannotRead as error:
-                found[partition] = await self._skip_or_wait(partition, error)
-        return found
-
-    async def _skip_or_wait(self, partition: TopicPartition, error: CannotRead) -> Sequence[ConsumerRecord]:
+    async def _skip_or_wait(self, partition: TopicPartition, error: CannotRead) -> list[ConsumerRecord]:
         """A record marked unreadable in place of the next one of `partition`, where that is its own fault. None while another try
         may still read it, and where the partition waits from now on."""
         offset = await self.consumer.position(partition)

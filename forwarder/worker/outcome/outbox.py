@@ -39,7 +39,7 @@ from forwarder.topics.port import (
     Message,
     Publisher,
     Topics,
-    refuse_too_large,
+    too_large,
 )
 from forwarder.topics.signing import EVENT_ID, MessageSigner
 from forwarder.worker.parts import WorkerSettings
@@ -178,7 +178,8 @@ class OutboxPublisher:
         letters = [entry.dead_letter for entry in events if entry.dead_letter is not None]
         # Encode and measure all before publishing any, so that an unpublishable event costs the others nothing.
         results = [self._encoded(entry.event) for entry in events]
-        refuse_too_large(results)
+        if (error := too_large(results)) is not None:
+            raise error
         if letters:
             signed = [self._signer.signed(letter_message(each)) for each in letters]
             await self._publisher.publish(self._topics.dead_letters, signed)

@@ -7,8 +7,7 @@ import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.http.server import http_app
-from forwarder.query.parts import QueryParts
-from forwarder.query.routes import query_routes
+from forwarder.query.routes import QueryParts, query_routes
 from forwarder.reservation.submission import RequestIds
 from forwarder.store.lists.reader import Reader
 from forwarder.tenancy.access import Access

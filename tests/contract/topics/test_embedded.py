@@ -12,9 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from forwarder.topics.embedded.file import MAX_READ_BYTES, open_file
+from forwarder.topics.embedded.file import MAX_READ_BYTES, Retention, open_file
 from forwarder.topics.embedded.log import EmbeddedLog
-from forwarder.topics.embedded.writer import Retention
 from forwarder.topics.port import ConsumedMessage, GroupBusy, LogUnavailable, Message
 from forwarder.topics.reading import read_to_end
 from tests.support.log.messages import SOON, ignore_partitions, lag, numbered, numbers, take, until_published
@@ -83,8 +82,7 @@ CONSUMING = f"""
 import asyncio, sys
 from pathlib import Path
 from forwarder.topics.embedded.log import EmbeddedLog
-from forwarder.topics.embedded.file import MAX_READ_BYTES, open_file
-from forwarder.topics.embedded.writer import Retention
+from forwarder.topics.embedded.file import MAX_READ_BYTES, Retention, open_file
 async def told(partitions): print(len(partitions), flush=True)
 async def main():
     async with EmbeddedLog(Path(sys.argv[1])).consumer({TOPIC!r}, group="workers", on_partitions=told):

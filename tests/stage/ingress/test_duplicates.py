@@ -16,6 +16,7 @@ from forwarder.process.clock import iso
 from forwarder.reservation.cancellation import Cancellation, CancellationStatus
 from forwarder.reservation.outcome import Status
 from forwarder.store.lists.port import SimilarSubmission
+from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.topics.codec import decode_submission, encode_conflict, encode_duplicate
 from forwarder.topics.port import Message
 from tests.support.stages.bodies import ABSENT, BOOKING_ENGINE, CARD, GENERAL, changed
@@ -423,6 +424,22 @@ async def test_beside_what_was_cancelled_they_are_not(strict: Stages, ingested: 
 async def test_without_the_store_nothing_is_accepted_there(strict: Stages) -> None:
     strict.reader.away = True
     assert (await post(strict)).status_code == 503
+
+
+async def test_a_bulk_that_the_store_fails_in_the_middle_leaves_no_key_under_way(
+    strict: Stages, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a later submission under the key would count its deadline from the failed one."""
+
+    async def similar(_account_id: str, _stay_key: str) -> list[SimilarSubmission]:
+        raise StoreUnavailable("the store is away")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(strict.reader, "similar", similar)
+        assert (await strict.client.post(BULK_PATH, json=[item(), item(idempotencyKey="own")])).status_code == 503
+    await strict.clock.advance(60)
+    later = await post(strict, key="own")
+    assert later.json()["data"]["acceptedAt"] == iso(strict.clock.now())
 
 
 # --- who waits ---

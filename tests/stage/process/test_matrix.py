@@ -61,8 +61,7 @@ from forwarder.tenancy.sql.admin import SqlTenancyAdmin
 from forwarder.tenancy.sql.endpoints import Endpoints
 from forwarder.tenancy.sql.usage import SqlKeyUses, SqlUsage
 from forwarder.topics import outcomes as topics_outcomes
-from forwarder.topics.embedded.log import EmbeddedLog
-from forwarder.topics.embedded.writer import EmbeddedPublisher
+from forwarder.topics.embedded.log import EmbeddedLog, EmbeddedPublisher
 from forwarder.topics.outcomes import OutcomeListener
 from forwarder.topics.port import ConsumedMessage, LogGap, Message
 from forwarder.worker import cancellations, due, intake

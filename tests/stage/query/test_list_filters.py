@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from forwarder.query.pages import read_filters
+from forwarder.query.pages import PageRequest, read_page_request
 from forwarder.reservation.outcome import Status
 from forwarder.store.lists.port import Days, Filters, shape_of
 from tests.support.stages.bodies import GENERAL
@@ -206,12 +206,12 @@ def test_the_filter_that_likely_lets_the_fewest_through_leads(filters: Filters, 
 
 
 def test_a_moment_leads_before_a_range_without_end() -> None:
-    filters = read_filters(
+    asked = read_page_request(
         {"arrivalFrom": ["2027-03-01"], "updatedSince": ["2027-03-01T00:00:00Z"], "status": ["CONFIRMED"]}
     )
-    assert isinstance(filters, Filters)
-    assert shape_of(filters, "desc").lead == "updated"
-    assert shape_of(filters, "desc").given == ("status", "arrival", "updated")
+    assert isinstance(asked, PageRequest)
+    assert shape_of(asked.filters, "desc").lead == "updated"
+    assert shape_of(asked.filters, "desc").given == ("status", "arrival", "updated")
 
 
 def _faults(answer: httpx.Response) -> dict[str, str]:

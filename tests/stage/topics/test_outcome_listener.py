@@ -7,7 +7,7 @@ from structlog.testing import capture_logs
 
 from forwarder.process.loops import cancel_all
 from forwarder.topics import outcomes
-from forwarder.topics.outcomes import OutcomeEvent, OutcomeListener
+from forwarder.topics.outcomes import Heard, OutcomeListener
 from forwarder.topics.port import Message
 from tests.support.memory.clock import ManualClock, settle
 from tests.support.memory.log import MemoryLog
@@ -29,7 +29,7 @@ async def test_one_that_raises_keeps_nine_others_from_nothing(monkeypatch: pytes
     listener = OutcomeListener(log.tail("reservations.results"), clock)
     decode = outcomes._decode  # noqa: SLF001
 
-    def buggy(message: Message) -> OutcomeEvent:
+    def buggy(message: Message) -> Heard:
         if dict(message.headers)["ce_subject"] == b"rsv_5":
             raise OverflowError
         return decode(message)

@@ -3,7 +3,6 @@
 import asyncio
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 
 from forwarder.process.clock import Clock
 from forwarder.topics.port import MAX_MESSAGE_BYTES, ConsumedMessage, LogUnavailable, Message, MessageTooLarge
@@ -78,12 +77,6 @@ class MemoryTail:
 
     async def seek(self, offsets: Mapping[int, int]) -> None:
         self._next = offsets.get(0, self._next)
-
-    async def seek_to_time(self, moment: datetime) -> Mapping[int, int]:
-        """All of its messages are as old as can be."""
-        self._log.require()
-        self._next = 0 if moment.timestamp() <= 0 else len(self._log.topics[self._topic])
-        return {0: self._next}
 
     async def receive(self, *, max_messages: int, wait_seconds: float) -> Sequence[ConsumedMessage]:
         self.receives += 1

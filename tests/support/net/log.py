@@ -159,11 +159,6 @@ class NetTail:
     async def seek(self, offsets: Mapping[int, int]) -> None:
         self._next.update(offsets)
 
-    async def seek_to_time(self, moment: datetime) -> Mapping[int, int]:
-        self._require()
-        self._next = dict(_offsets_at(self._log, self._topic, moment))
-        return self._next
-
     async def receive(self, *, max_messages: int, wait_seconds: float) -> Sequence[ConsumedMessage]:
         await self._process.awake()
         found = self._take(max_messages)

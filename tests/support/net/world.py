@@ -32,8 +32,7 @@ from forwarder.pms.http.response import Response
 from forwarder.pms.port import LEASE_LOST, AccountConnection
 from forwarder.pms.registry import registered
 from forwarder.pms.rehearsal import Previews
-from forwarder.query.parts import QueryParts
-from forwarder.query.routes import query_routes
+from forwarder.query.routes import QueryParts, query_routes
 from forwarder.reservation.submission import RequestIds
 from forwarder.store.engine import identity_of
 from forwarder.store.lists.reader import Reader

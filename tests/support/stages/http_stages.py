@@ -20,8 +20,7 @@ from forwarder.notifier.webhooks import Webhooks, WebhooksParts
 from forwarder.oversight.audit import Audit
 from forwarder.pms.rehearsal import Previews
 from forwarder.process.clock import iso
-from forwarder.query.parts import QueryParts
-from forwarder.query.routes import query_routes
+from forwarder.query.routes import QueryParts, query_routes
 from forwarder.reservation.cancellation import Cancellation
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.record import ResultEvent, SubmissionState, compose_record, result_data

@@ -231,10 +231,9 @@ class Bench:
 
     def _behind(self) -> bool:
         """As the log's file has it: the group has one consumer, which is the worker's."""
-        with closing(file.open_file(self.log._path)) as connection:  # noqa: SLF001
-            topic = file.known_topic(connection, TOPICS.requests)
-            ends = file.heads(connection, topic)
-            return file.committed(connection, topic, self.settings.group) != ends
+        with closing(file.open_file(self.log.path)) as connection:
+            ends = file.heads(connection, TOPICS.requests)
+            return file.committed(connection, TOPICS.requests, self.settings.group) != ends
 
     async def read(self, topic: str, count: int) -> list[ConsumedMessage]:
         """At least `count` messages of the topic. An event that was published again, as on a slow machine, counts once."""

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forwarder.ingress.bulk.items import begins_array, elements, lines
+from forwarder.ingress.bulk_items import begins_array, elements, lines
 from forwarder.reservation.checks.faults import MalformedJson
 
 _TEXTS = st.text(st.sampled_from('ab"\\[]{},: \n\té🙂\x7f'), max_size=12)
