@@ -132,11 +132,9 @@ class Backend:
         return present
 
     async def request_ids(self) -> RequestIds:
-        """Issues and recognises request ids."""
         return RequestIds(await request_id_key(self.engine))
 
     async def signer(self) -> MessageSigner:
-        """Signs and verifies messages."""
         return MessageSigner(await message_key(self.engine))
 
     async def has_our_keys(self) -> bool:
@@ -219,15 +217,17 @@ def required_secrets(settings: Settings) -> Sequence[Secret]:
     return held
 
 
-async def open_keyring(engine: Engine, held: Sequence[Secret], *, first: bool = False) -> Keyring | None:
-    """The keyring of this process; None without a secret. `first`: it may register the first secret of a new database. Raises
-    `UnknownSecret`."""
+async def _open_keyring(engine: Engine, held: Sequence[Secret], *, first: bool) -> Keyring | None:
+    """The keyring of this process; None without a secret. `first`: registers the first secret of a new database, and publishes keys
+    to seal cards to. Raises `UnknownSecret`."""
     if not held:
         return None
     known = await SqlSecrets(engine).admit(held, first=first)
     keyring, active = Keyring(held), active_of(known)
     if active is not None:
         keyring.activate(active.id)
+    if first:
+        await SealingKeys(engine, keyring).publish(now=SystemClock().now())
     return keyring
 
 
@@ -261,9 +261,7 @@ async def open_backend(
         if any_secret:
             keyring = Keyring(held) if held else None
         else:
-            keyring = await open_keyring(engine, held, first=isinstance(settings.backend, Embedded))
-            if keyring is not None and isinstance(settings.backend, Embedded):
-                await SealingKeys(engine, keyring).publish(now=clock.now())
+            keyring = await _open_keyring(engine, held, first=isinstance(settings.backend, Embedded))
         environment = settings.environment
         async with open_log(
             settings.backend,
@@ -305,9 +303,7 @@ def migrate_backend(settings: Settings) -> Sequence[str]:
         applied = await migrate(database_of(settings))
         engine = open_engine(database_of(settings))
         try:
-            keyring = await open_keyring(engine, held, first=True)
-            if keyring is not None:
-                await SealingKeys(engine, keyring).publish(now=SystemClock().now())
+            await _open_keyring(engine, held, first=True)
             # Created now, so that no stage needs write access to them.
             await request_id_key(engine)
             await message_key(engine)

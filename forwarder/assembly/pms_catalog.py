@@ -17,7 +17,7 @@ from forwarder.pms.port import AccountConnection, BadOptions, Capabilities
 from forwarder.pms.registry import registered
 from forwarder.pms.rehearsal import table_of, trial_run
 from forwarder.process.clock import SystemClock
-from forwarder.reservation.booking import Booking, booking_of
+from forwarder.reservation.booking import booking_of
 from forwarder.reservation.outcome import Rejected
 from forwarder.reservation.request import CardDetails
 
@@ -51,6 +51,10 @@ def fields(kind: str, options: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]
 
 def _described(adapter: AdapterKind) -> Mapping[str, Any]:
     can, limits = adapter.capabilities, adapter.limits
+    evidence: Mapping[str, Any] | None = None  # a kind with code of its own has none
+    if isinstance(adapter, MappedKind):  # how many of the mapping's statements rest on each source
+        mapping = adapter.mapping
+        evidence = {"experimental": mapping.experimental, "statements": counted(mapping.evidence, mapping.statements)}
     return {
         "capabilities": {
             "idempotentCreate": can.idempotent_create,
@@ -60,34 +64,9 @@ def _described(adapter: AdapterKind) -> Mapping[str, Any]:
         },
         "limits": [{"requests": limit.requests, "seconds": limit.seconds} for limit in limits.each],
         "requestsPerPush": limits.requests_per_push,
-        "evidence": _evidence(adapter),
+        "evidence": evidence,
         "options": list(_options(adapter.options)),
     }
-
-
-def _evidence(adapter: AdapterKind) -> Mapping[str, Any] | None:
-    """How many of a mapping's statements rest on each source; None for a kind with code of its own."""
-    if not isinstance(adapter, MappedKind):
-        return None
-    mapping = adapter.mapping
-    return {"experimental": mapping.experimental, "statements": counted(mapping.evidence, mapping.statements)}
-
-
-async def _tried(connection: AccountConnection, booking: Booking) -> Mapping[str, Any]:
-    rehearsal, tried = await trial_run(connection, booking, SystemClock())
-    origin = urlsplit(connection.base_url)
-    requests = [
-        {
-            "step": one.step,
-            "method": one.shown.method,
-            "url": f"{origin.scheme}://{origin.netloc}{one.shown.path}",
-            "headers": dict(one.headers),
-            "body": one.shown.body,
-        }
-        for one in tried
-    ]
-    refused = rehearsal.outcome.problem.detail if isinstance(rehearsal.outcome, Rejected) else None
-    return {"requests": requests, "assumed": list(rehearsal.assumed), "refused": refused}
 
 
 def try_out(
@@ -100,7 +79,20 @@ def try_out(
     connection = AccountConnection("", kind, address, "", options=options)
     card = CardDetails.model_validate(_SAMPLE_CARD)
     sample = booking_of(traits_of(kind), SAMPLE_REFERENCE, {**_SAMPLE, **fields}, card)
-    return asyncio.run(_tried(connection, sample))
+    rehearsal, tried = asyncio.run(trial_run(connection, sample, SystemClock()))
+    origin = urlsplit(address)
+    requests = [
+        {
+            "step": one.step,
+            "method": one.shown.method,
+            "url": f"{origin.scheme}://{origin.netloc}{one.shown.path}",
+            "headers": dict(one.headers),
+            "body": one.shown.body,
+        }
+        for one in tried
+    ]
+    refused = rehearsal.outcome.problem.detail if isinstance(rehearsal.outcome, Rejected) else None
+    return {"requests": requests, "assumed": list(rehearsal.assumed), "refused": refused}
 
 
 def base_url_of_kind(kind: str, options: Mapping[str, Any]) -> str:

@@ -59,23 +59,12 @@ def conditional_response(body: bytes, if_none_match: str | None, *headers: Heade
     return Response(200, body, headers)
 
 
-@dataclass(frozen=True, slots=True)
-class _Representation:
-    body: bytes
-    tag: str
-
-
 @cache
-def _plain(path: Path) -> _Representation:
+def _read(path: Path, zipped: bool) -> tuple[bytes, str]:  # noqa: FBT001 - the key of the cache
     body = path.read_bytes()
-    return _Representation(body, entity_tag(body))
-
-
-@cache
-def _compressed(path: Path) -> _Representation:
-    # Without the time in it, so that every process has the same tag.
-    body = gzip.compress(_plain(path).body, mtime=0)
-    return _Representation(body, entity_tag(body))
+    if zipped:
+        body = gzip.compress(body, mtime=0)  # without the time in it, so that every process has the same tag
+    return body, entity_tag(body)
 
 
 def file_response(scope: Scope, path: Path, media_type: bytes, *headers: Header) -> Response | NotModified:
@@ -84,9 +73,9 @@ def file_response(scope: Scope, path: Path, media_type: bytes, *headers: Header)
     asked = header_map(scope)
     encodings = asked.get("accept-encoding", "")
     zipped = _TAKEN.search(encodings) is not None and _REFUSED.search(encodings) is None
-    file = _compressed(path) if zipped else _plain(path)
-    headers = (*headers, (b"etag", file.tag.encode()))
-    if matches(asked.get("if-none-match", ""), file.tag):
+    body, tag = _read(path, zipped)
+    headers = (*headers, (b"etag", tag.encode()))
+    if matches(asked.get("if-none-match", ""), tag):
         return NotModified(headers)
     encoded: tuple[Header, ...] = ((b"content-encoding", b"gzip"),) if zipped else ()
-    return Response(200, file.body, (*headers, *encoded), media_type)
+    return Response(200, body, (*headers, *encoded), media_type)

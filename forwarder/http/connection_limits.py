@@ -6,29 +6,28 @@ the size of a head, and the size and time of a body. `connections` limits the nu
 """
 
 import asyncio
+import functools
 import math
+import re
 from collections import deque
 from collections.abc import Sequence
-from typing import Any, Final, cast
+from http import HTTPStatus
+from ipaddress import AddressValueError, IPv6Address
+from typing import Any, Final, NamedTuple, cast
 
 import httptools
 import structlog
-import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from forwarder.http.connections import SWEEP_SECONDS, Connections, Limited
-from forwarder.http.framing import HeadFault, authority_of, head_fault
-from forwarder.http.gathered_writes import GatheringTransport, TurnEnd
+from forwarder.http.connections import SWEEP_SECONDS, TRANSPORT, Connections, GatheringTransport, Limited
 from forwarder.http.messages import (
     HALF_CLOSED,
     PROBLEM_JSON,
-    Header,
     Response,
     new_request_id,
     problem_response,
     with_request_id,
 )
-from forwarder.http.open_connections import OPEN
 from forwarder.reservation.problems import requests, service
 
 MAX_HEAD_BYTES: Final = 32 * 1024
@@ -49,13 +48,14 @@ _MAX_UNPARSED_BYTES: Final = 1024 * 1024
 """Reading stops when requests are held; the loop may still deliver bytes that it has read."""
 
 
-class LimitedConfig(uvicorn.Config):
-    """uvicorn's configuration, with the connections of its server: uvicorn passes its protocols nothing else."""
-
-    def __init__(self, app: Any, connections: Connections, **options: Any) -> None:
-        super().__init__(app, http=LimitedProtocol, **options)
-        self.connections = connections
-        self.turn_end = TurnEnd()
+_FRAMING: Final = frozenset({b"host", b"transfer-encoding", b"content-length"})
+_VERSIONS: Final = frozenset({"1.0", "1.1"})
+_MAX_LENGTH_DIGITS: Final = 19
+"""More digits than any length needs; Python refuses to parse thousands of digits."""
+_HOST: Final = re.compile(
+    rb"(?:\[(?P<ipv6>[0-9A-Fa-f:.]+)\]|(?:[A-Za-z0-9._~!$&'()*+,;=-]|%[0-9A-Fa-f]{2})*)(?::[0-9]{0,5})?"
+)
+_ABSOLUTE: Final = re.compile(rb"https?://(?P<authority>[^/?#]+)(?=[/?#]|$)", re.IGNORECASE)
 
 
 class LimitedProtocol(HttpToolsProtocol):
@@ -70,9 +70,6 @@ class LimitedProtocol(HttpToolsProtocol):
     allows for unsupported ones: the request is served as if it had not asked for one.
     """
 
-    config: LimitedConfig
-
-    _handshake: Limited | None = None
     _open = False
     _in_head = False
     _in_body = False
@@ -84,24 +81,25 @@ class LimitedProtocol(HttpToolsProtocol):
     _unread_until = math.inf
     _unparsed = b""
     _head_without_upgrade: bytes | None = None
-    _fault: HeadFault | None = None
+    _fault: "_HeadFault | None" = None
     _eof = False
     _last_words = b""
     _full_until = math.inf
 
-    def take_over(self, handshake: Limited) -> None:
-        """Replaces `handshake` in the counts, once the connection is made."""
+    def __init__(
+        self, *arguments: Any, connections: Connections, handshake: Limited | None = None, **options: Any
+    ) -> None:
+        """`handshake`: which this one replaces in the counts of `connections` once it is made."""
+        super().__init__(*arguments, **options)
+        self._connections, self._limits = connections, connections.limits
         self._handshake = handshake
+        self._requests: deque[RequestResponseCycle] = deque()  # unanswered, in their order
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        super().connection_made(GatheringTransport(cast("asyncio.Transport", transport), self.config.turn_end))
+        super().connection_made(cast("asyncio.Transport", GatheringTransport(cast("asyncio.Transport", transport))))
         now = self.loop.time()
-        OPEN[self.server, self.client] = self.transport
-        self._requests: deque[RequestResponseCycle] = deque()  # unanswered, in their order
-        self._connections = self.config.connections
         if self._handshake is not None:
             self._connections.remove(self._handshake)
-        self._limits = self._connections.limits
         self._open = self._connections.add(self, self.client[0] if self.client else "", now)
         self._deadline = now + self._limits.head_seconds
         if not self._open:
@@ -111,7 +109,6 @@ class LimitedProtocol(HttpToolsProtocol):
         self._open, self._unparsed = False, b""
         for cycle in self._requests:  # the library notifies only the newest
             _disconnect(cycle)
-        OPEN.pop((self.server, self.client), None)
         self._connections.remove(self)
         super().connection_lost(exc)
 
@@ -132,8 +129,6 @@ class LimitedProtocol(HttpToolsProtocol):
         self._moved_on = False
         if self._unparsed:
             self._hold(self._unparsed + data)
-        elif data.count(_HEAD_END) < MAX_QUEUED - len(self._requests):
-            self._feed(data)
         else:
             self._parse(data)
         if self._moved_on or not self._open:
@@ -143,7 +138,7 @@ class LimitedProtocol(HttpToolsProtocol):
         if self._deadline == math.inf:  # blank lines before a request
             self._deadline = self.loop.time() + self._limits.head_seconds
         if self._stalled_bytes > MAX_HEAD_BYTES and not self._unparsed:
-            self.end("too_large", _TOO_LARGE)
+            self.end("too_large", HEAD_TOO_LARGE)
 
     def eof_received(self) -> bool:  # type: ignore[override]  # as asyncio has it
         """A client that closes its sending side still gets the responses to its requests. With TLS both sides close."""
@@ -175,10 +170,9 @@ class LimitedProtocol(HttpToolsProtocol):
         self._unparsed, self._moved_on = data, True
         self.flow.pause_reading()
         if len(data) > _MAX_UNPARSED_BYTES:
-            self.end("too_large", _TOO_LARGE)
+            self.end("too_large", HEAD_TOO_LARGE)
 
     def _go_on(self) -> None:
-        """Continues to parse the held bytes."""
         data, self._unparsed = self._unparsed, b""
         self._parse(data)
         if self._open and not self._unparsed:
@@ -195,16 +189,15 @@ class LimitedProtocol(HttpToolsProtocol):
                 except httptools.HttpParserUpgrade as upgrade:
                     data = data[upgrade.args[0] :]
                     head, self._head_without_upgrade = self._head_without_upgrade, None
-                    self.parser = httptools.HttpRequestParser(
-                        self
-                    )  # the earlier cycle has ended if its request says close
+                    # The earlier cycle has ended if its request says close.
+                    self.parser = httptools.HttpRequestParser(self)
                     self.parser.feed_data(head or b"")
                 else:
                     return
         except httptools.HttpParserError:
             fault = self._fault or _MALFORMED
             refusal = Response(fault.status, fault.detail.encode(), media_type=b"text/plain; charset=utf-8")
-            self.end("malformed", _LastWords(refusal, fault.status.phrase.encode()))
+            self.end("malformed", refusal)
 
     def on_message_begin(self) -> None:
         self._moved_on = self._in_head = True
@@ -214,7 +207,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         method, version = self.parser.get_method(), self.parser.get_http_version()
-        self._fault = head_fault(method, version, self.url, self.headers)
+        self._fault = _head_fault(method, version, self.url, self.headers)
         if self._fault is not None:
             raise ValueError(self._fault.detail)  # which ends the parsing
         if self.parser.should_upgrade():
@@ -224,10 +217,11 @@ class LimitedProtocol(HttpToolsProtocol):
             return
         if version == "1.0":
             self.expect_100_continue = False
-        if self.url[:1] != b"/" and (authority := authority_of(self.url)):
+        if self.url[:1] != b"/" and (authority := _authority_of(self.url)):
             self.headers[:] = [line for line in self.headers if line[0] != b"host"] + [(b"host", authority)]
         self._moved_on, self._in_head, self._in_body = True, False, True
         self._deadline = self.loop.time() + self._limits.body_seconds + SWEEP_SECONDS
+        self.scope["state"][TRANSPORT] = self.transport
         super().on_headers_complete()
         self._requests.append(self.cycle)
         self.headers = []  # trailers go here, and are ignored
@@ -257,7 +251,7 @@ class LimitedProtocol(HttpToolsProtocol):
             if len(self._requests) == MAX_QUEUED // 2 or not self._requests:
                 self.loop.call_soon(self._go_on)
         elif not self._open and not self._requests:
-            self._say_last(self._last_words)
+            self._say_last()
 
     @property
     def idle_since(self) -> float:
@@ -268,18 +262,40 @@ class LimitedProtocol(HttpToolsProtocol):
     def check(self, now: float) -> None:
         """Ends the connection if its client takes too long."""
         if now >= self._deadline:
-            self._check_reading(now)
-        self._check_writing(now)
+            if self._requests and (self.pipeline or not self._in_body):
+                # The request waits for the response to an earlier one, which is not its client's fault.
+                self._deadline = now + self._limits.head_seconds
+            elif self._in_head:
+                self.end("slow_head", _TIMED_OUT)
+            else:
+                self.end("silent" if self._began == math.inf else "slow_body")
+        unread = self.transport.get_write_buffer_size()
+        if unread != self._unread_bytes or not unread:
+            self._unread_bytes, self._unread_until = unread, now + self._limits.unread_seconds
+        if unread and now >= min(self._unread_until, self._full_until):
+            self._connections.count_end("unread")
+            self.transport.abort()
 
-    def end(self, reason: str, last: "_LastWords | None" = None) -> None:
-        """Ends the connection, and counts the `reason`: answers complete requests, then sends `last`."""
+    def end(self, reason: str, last: Response | None = None) -> None:
+        """Ends the connection, and counts the `reason`: answers complete requests, then sends `last`, which no application does."""
         self._connections.count_end(reason)
-        words = b""
-        if last is not None:
-            request_id = new_request_id()
-            _log.debug("connection.refused", reason=reason, http_request_id=request_id.decode())
-            words = last.said(request_id, self.server_state.default_headers)
-        self._finish(words)
+        if last is None:
+            self._finish()
+            return
+        request_id = new_request_id()
+        _log.debug("connection.refused", reason=reason, http_request_id=request_id.decode())
+        body = with_request_id(last.body, request_id) if last.media_type is PROBLEM_JSON else last.body
+        status = HTTPStatus(last.status)
+        lines = [
+            b"HTTP/1.1 %d %b" % (status, status.phrase.encode()),
+            b"connection: close",
+            b"request-id: " + request_id,
+            b"content-type: " + last.media_type,
+            b"content-length: %d" % len(body),
+        ]
+        headers = (*self.server_state.default_headers, *last.headers)
+        lines += [b"%b: %b" % each for each in headers if each[0] != b"connection"]
+        self._finish(b"\r\n".join((*lines, b"", body)))
 
     def _finish(self, last: bytes = b"") -> None:
         self._open, self._deadline, self._unparsed = False, math.inf, b""
@@ -294,32 +310,66 @@ class LimitedProtocol(HttpToolsProtocol):
             for cycle in self._requests:
                 cycle.scope["state"][HALF_CLOSED] = True
                 cycle.message_event.set()
-        if self._requests:
-            self._last_words = last
-            return
-        self._say_last(last)
+        self._last_words = last
+        if not self._requests:
+            self._say_last()
 
-    def _say_last(self, last: bytes) -> None:
-        if last:
+    def _say_last(self) -> None:
+        if last := self._last_words:
             self.transport.write(last)
         self.transport.close()
 
-    def _check_reading(self, now: float) -> None:
-        if self._requests and (self.pipeline or not self._in_body):
-            # The request waits for the response to an earlier one, which is not its client's fault.
-            self._deadline = now + self._limits.head_seconds
-        elif self._in_head:
-            self.end("slow_head", _TIMED_OUT)
-        else:
-            self.end("silent" if self._began == math.inf else "slow_body")
 
-    def _check_writing(self, now: float) -> None:
-        unread = self.transport.get_write_buffer_size()
-        if unread != self._unread_bytes or not unread:
-            self._unread_bytes, self._unread_until = unread, now + self._limits.unread_seconds
-        if unread and now >= min(self._unread_until, self._full_until):
-            self._connections.count_end("unread")
-            self.transport.abort()
+class _HeadFault(NamedTuple):
+    """The response that refuses a head: its detail, and its status."""
+
+    detail: str
+    status: HTTPStatus = HTTPStatus.BAD_REQUEST
+
+
+def _head_fault(method: bytes, version: str, target: bytes, lines: Sequence[tuple[bytes, bytes]]) -> _HeadFault | None:
+    """Why the head is refused though the parser accepts it: version, framing or `Host` (RFC 9112); None if it is accepted. Names in
+    `lines` are in lower case. The parser itself refuses an ambiguous message length: both `Content-Length` and `Transfer-Encoding`,
+    either of them twice, bare LF, folded lines, space before a colon. `tests/stage/http/test_request_framing.py` verifies that."""
+    if version not in _VERSIONS:
+        return _HeadFault("This server speaks HTTP/1.1 and HTTP/1.0.")
+    if method == b"CONNECT":
+        return _HeadFault("CONNECT is not supported: this server is not a proxy.", HTTPStatus.NOT_IMPLEMENTED)
+    hosts = 0
+    for name, field in lines:
+        if name in _FRAMING:
+            if name == b"host":
+                hosts += 1
+                if not _is_host(field):
+                    return _HeadFault("The Host header must be a host name or an IP address, with a port or without.")
+            elif name == b"content-length":
+                if len(field) > _MAX_LENGTH_DIGITS:
+                    return _HeadFault("The Content-Length header must be a number of at most 19 digits.")
+            elif version == "1.0" or field.lower() != b"chunked":
+                return _HeadFault("The Transfer-Encoding header must be chunked, in HTTP/1.1 only.")
+    if hosts > 1 or (hosts == 0 and version == "1.1"):
+        return _HeadFault(f"A request must have one Host header, not {hosts}.")
+    if target[:1] != b"/" and target != b"*" and _authority_of(target) is None:
+        return _HeadFault("The target must be a path, such as /healthz, or an http:// or https:// URL.")
+    return None
+
+
+def _authority_of(target: bytes) -> bytes | None:
+    """The host of a target in absolute form, which replaces `Host` (RFC 9112, section 3.2.2)."""
+    found = _ABSOLUTE.match(target)
+    return found["authority"] if found is not None and _is_host(found["authority"]) else None
+
+
+@functools.lru_cache(maxsize=256)
+def _is_host(field: bytes) -> bool:
+    """Whether `field` is a valid `Host`; an empty one is valid (RFC 9110, section 7.2)."""
+    found = _HOST.fullmatch(field)
+    if found is None:
+        return False
+    try:
+        return found["ipv6"] is None or bool(IPv6Address(found["ipv6"].decode()))
+    except AddressValueError:
+        return False
 
 
 def _disconnect(cycle: RequestResponseCycle) -> None:
@@ -328,36 +378,10 @@ def _disconnect(cycle: RequestResponseCycle) -> None:
     cycle.message_event.set()
 
 
-class _LastWords:
-    """A response that no application sends: the last one of its connection."""
-
-    def __init__(self, response: Response, reason: bytes) -> None:
-        self._response = response
-        self._head = b"HTTP/1.1 %d %b" % (response.status, reason)
-
-    def said(self, request_id: bytes, default_headers: Sequence[Header]) -> bytes:
-        response = self._response
-        body = with_request_id(response.body, request_id) if response.media_type is PROBLEM_JSON else response.body
-        lines = [
-            self._head,
-            b"connection: close",
-            b"request-id: " + request_id,
-            b"content-type: " + response.media_type,
-            b"content-length: %d" % len(body),
-        ]
-        lines += [
-            name + b": " + value for name, value in (*default_headers, *response.headers) if name != b"connection"
-        ]
-        return b"\r\n".join((*lines, b"", body))
-
-
-_MALFORMED: Final = HeadFault("Invalid HTTP request received.")
-_TOO_LARGE: Final = _LastWords(HEAD_TOO_LARGE, b"Request Header Fields Too Large")
-_TIMED_OUT: Final = _LastWords(
-    problem_response(requests.HEAD_TIMED_OUT.problem("The rest of the target and headers did not come in time.")),
-    b"Request Timeout",
+_MALFORMED: Final = _HeadFault("Invalid HTTP request received.")
+_TIMED_OUT: Final = problem_response(
+    requests.HEAD_TIMED_OUT.problem("The rest of the target and headers did not come in time.")
 )
-_TOO_MANY: Final = _LastWords(
-    problem_response(service.TOO_MANY_CONNECTIONS.problem("This process has no room for another connection now.")),
-    b"Service Unavailable",
+_TOO_MANY: Final = problem_response(
+    service.TOO_MANY_CONNECTIONS.problem("This process has no room for another connection now.")
 )

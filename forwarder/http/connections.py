@@ -1,4 +1,4 @@
-"""The connections of one server: limits in total and per client, and which idle ones end to make room.
+"""The connections of one server: limits in total and per client, which idle ones end to make room, and their transports.
 
 Independent of the protocol: `Limited` reports what a connection is doing.
 """
@@ -9,7 +9,9 @@ import resource
 from collections import Counter
 from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
+
+import structlog
 
 from forwarder.observability.metrics import CONNECTIONS, CONNECTIONS_ENDED
 from forwarder.process.addresses import client_of
@@ -25,6 +27,15 @@ _IDLE_SECONDS: Final = 1.0
 
 _OWN_FILES: Final = 64
 """Files of the process other than client connections: log, store, PMSs."""
+
+TRANSPORT: Final = "forwarder.transport"
+"""Set in a request's state: the transport of its connection."""
+
+_LARGE: Final = 16 * 1024
+_MAX_PIECES: Final = 16
+"""Larger writes, or more pieces, are sent at once, so that the transport notices early enough that its client reads too slowly."""
+
+_log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,21 +74,19 @@ class Connections:
     """
 
     def __init__(self, limits: ConnectionLimits) -> None:
-        self._limits = limits
-        self._max = max(min(limits.max_connections, _open_files() - _OWN_FILES), 1)
+        self.limits = limits
+        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        files = math.inf if soft == resource.RLIM_INFINITY else soft - _OWN_FILES
+        self._max = max(min(limits.max_connections, files), 1)
         self._all: dict[Limited, Hashable] = {}
         self._by_client: Counter[Hashable] = Counter()
         self._silent: dict[Limited, None] = {}
         self._made_room = -math.inf
 
-    @property
-    def limits(self) -> ConnectionLimits:
-        return self._limits
-
     def add(self, connection: Limited, address: str, now: float) -> bool:
         """Whether there is room for the connection. Must be removed once it is lost, in either case."""
         client = client_of(address)
-        if self._by_client[client] >= self._limits.max_per_address:
+        if self._by_client[client] >= self.limits.max_per_address:
             return False
         if len(self._all) >= self._max and not self._make_room(now):
             return False
@@ -87,7 +96,6 @@ class Connections:
         return True
 
     def count_end(self, reason: str) -> None:
-        """Counts a connection that the server ended."""
         CONNECTIONS_ENDED.labels(reason).inc()
 
     def spoke(self, connection: Limited) -> None:
@@ -119,7 +127,7 @@ class Connections:
     async def watch(self) -> None:
         """Ends connections that exceed their time, until cancelled."""
         loop = asyncio.get_running_loop()
-        pause = min(SWEEP_SECONDS, self._limits.head_seconds / 4)
+        pause = min(SWEEP_SECONDS, self.limits.head_seconds / 4)
         while True:
             await asyncio.sleep(pause)
             self.sweep(loop.time())
@@ -131,7 +139,41 @@ class Connections:
             connection.check(now)
 
 
-def _open_files() -> int:
-    """How many files this process may open."""
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return 2**31 if soft == resource.RLIM_INFINITY else soft
+class GatheringTransport:
+    """A connection's transport that sends what was written in a turn of the event loop at its end, with one system call: the HTTP
+    server writes a response's head and body separately. Closing sends the held bytes first; aborting drops them, as it drops bytes
+    that the system has not taken. Once the connection is closing, writes are dropped: its client may reset it at any time."""
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self._held: list[bytes] = []
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        if not self._held:
+            asyncio.get_running_loop().call_soon(self.send_held)
+        self._held.append(bytes(data))
+        if len(data) > _LARGE or len(self._held) > _MAX_PIECES:
+            self.send_held()
+
+    def send_held(self) -> None:
+        held, self._held = self._held, []
+        if held and not self._transport.is_closing():
+            try:
+                self._transport.write(b"".join(held))
+            except Exception:  # noqa: BLE001 - the transport's own failure ends this connection, and no other
+                _log.warning("connection.write_failed", exc_info=True)
+                self.abort()
+
+    def close(self) -> None:
+        self.send_held()
+        self._transport.close()
+
+    def abort(self) -> None:
+        self._held = []
+        self._transport.abort()
+
+    def get_write_buffer_size(self) -> int:
+        return self._transport.get_write_buffer_size() + sum(map(len, self._held))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)

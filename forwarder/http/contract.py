@@ -6,7 +6,7 @@ from the package `offapi`.
 
 from asyncio import to_thread
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, partial
 from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any, Final
@@ -16,12 +16,11 @@ from starlette.requests import Request
 from starlette.routing import Route
 
 from forwarder.http.conditional import NotModified, file_response
-from forwarder.http.messages import JSON, Response, Routes, problem_response
+from forwarder.http.messages import JSON, Header, Response, Routes, problem_response
 from forwarder.reservation.problems.requests import NOT_FOUND
 
 _PUBLISHED: Final = Path(__file__).parent / "published"
 _HTML: Final = b"text/html; charset=utf-8"
-_YAML: Final = b"application/yaml"
 _SCRIPT: Final = b"text/javascript; charset=utf-8"
 _CACHED: Final = (b"cache-control", b"max-age=300")
 _NOSNIFF: Final = (b"x-content-type-options", b"nosniff")
@@ -30,7 +29,7 @@ _VARY_BY_ACCEPT: Final = (b"vary", b"Accept")
 _VARY_BY_BOTH: Final = (b"vary", b"Accept, Accept-Encoding")
 
 
-def _policy(*sources: bytes) -> tuple[bytes, bytes]:
+def _policy(*sources: bytes) -> Header:
     framed = (b"default-src 'none'", *sources, b"base-uri 'none'", b"form-action 'none'", b"frame-ancestors 'none'")
     return (b"content-security-policy", b"; ".join(framed))
 
@@ -42,16 +41,17 @@ _TRYING: Final = _policy(
 )
 """Scripts come from this service and may connect only to it, so a token typed into the page cannot leak elsewhere."""
 
-_DOCUMENTS: Final = {"/openapi.json": JSON, "/asyncapi.yaml": _YAML, "/pms-openapi.json": JSON}
-_START: Final = {
-    "service": "Reservation forwarder",
-    "docs": "/docs",
-    "guides": "/docs/guides",
-    "openapi": "/openapi.json",
-    "asyncapi": "/asyncapi.yaml",
-    "problems": "/problems",
-}
-_START_BODY: Final = to_json(_START)
+_DOCUMENTS: Final = {"/openapi.json": JSON, "/asyncapi.yaml": b"application/yaml", "/pms-openapi.json": JSON}
+_START_BODY: Final = to_json(
+    {
+        "service": "Reservation forwarder",
+        "docs": "/docs",
+        "guides": "/docs/guides",
+        "openapi": "/openapi.json",
+        "asyncapi": "/asyncapi.yaml",
+        "problems": "/problems",
+    }
+)
 
 
 def contract_routes() -> Routes:
@@ -59,11 +59,11 @@ def contract_routes() -> Routes:
     return [
         Route("/", _start, methods=["GET"]),
         *(Route(path, _document, methods=["GET"]) for path in _DOCUMENTS),
-        Route("/docs", _docs, methods=["GET"]),
-        Route("/docs/guides", _guides, methods=["GET"]),
+        Route("/docs", partial(_page, name="docs.html", policy=_TRYING), methods=["GET"]),
+        Route("/docs/guides", partial(_page, name="guides.html"), methods=["GET"]),
         Route("/docs/guides/{guide}", _guide),
         Route("/docs/{script}.js", _script, methods=["GET"], include_in_schema=False),
-        Route("/problems", _problems, methods=["GET"]),
+        Route("/problems", partial(_page, name="problems.html"), methods=["GET"]),
         Route("/problems/{code}", _problem),
     ]
 
@@ -81,19 +81,11 @@ async def _document(request: Request) -> Response | NotModified:
     return await to_thread(file_response, request.scope, file, media_type, _VARY, _CACHED, _NOSNIFF)
 
 
-async def _docs(request: Request) -> Response | NotModified:
-    return await _page(request, "docs.html", _VARY, _TRYING)
-
-
-async def _guides(request: Request) -> Response | NotModified:
-    return await _page(request, "guides.html", _VARY)
-
-
 async def _guide(request: Request) -> Response | NotModified:
     name = request.path_params["guide"]
     if name not in await to_thread(_guide_names):
         return problem_response(NOT_FOUND.problem("There is no guide of this name. All of them: /docs/guides"))
-    return await _page(request, f"guides/{name}.html", _VARY)
+    return await _page(request, f"guides/{name}.html")
 
 
 async def _script(request: Request) -> Response | NotModified:
@@ -101,10 +93,6 @@ async def _script(request: Request) -> Response | NotModified:
     if file is None:
         return problem_response(NOT_FOUND.problem("Unknown path."))
     return await to_thread(file_response, request.scope, file, _SCRIPT, _VARY, _CACHED, _NOSNIFF)
-
-
-async def _problems(request: Request) -> Response | NotModified:
-    return await _page(request, "problems.html", _VARY)
 
 
 async def _problem(request: Request) -> Response | NotModified:
@@ -119,9 +107,7 @@ async def _problem(request: Request) -> Response | NotModified:
     return await _page(request, f"problems/{code}.html", _VARY_BY_BOTH)
 
 
-async def _page(
-    request: Request, name: str, vary: tuple[bytes, bytes], policy: tuple[bytes, bytes] = _READING
-) -> Response | NotModified:
+async def _page(request: Request, name: str, vary: Header = _VARY, policy: Header = _READING) -> Response | NotModified:
     headers = (vary, policy, _NOSNIFF, _CACHED)
     return await to_thread(file_response, request.scope, _PUBLISHED / name, _HTML, *headers)
 
@@ -140,6 +126,5 @@ def _guide_names() -> frozenset[str]:
 
 @cache
 def _problem_types() -> Mapping[str, Any]:
-    """By code."""
     types: Mapping[str, Any] = from_json((_PUBLISHED / "problems.json").read_bytes())
     return types

@@ -18,7 +18,7 @@ from forwarder.process.containment import LOOPS
 from forwarder.process.supervision import Stop
 from forwarder.reservation.problems import requests
 
-Check = Callable[[], Awaitable[bool]]
+Check = Callable[[], bool | Awaitable[bool]]
 """True if the checked part can work now. A check that raises or takes too long counts as False."""
 
 ALWAYS_ANSWERED: Final = frozenset({"/healthz", "/readyz", "/metrics"})
@@ -39,11 +39,10 @@ class Health:
 
     async def confirm(self) -> Mapping[str, bool]:
         """Whether each check passes now; `loops`: no loop fails repeatedly."""
-        every = {**self.checks, "loops": _loops_work, **self.lesser}
+        every = {**self.checks, "loops": lambda: not LOOPS.failing(), **self.lesser}
         return dict(zip(every, await asyncio.gather(*map(_confirms, every.values())), strict=True))
 
     async def failing(self) -> Sequence[str]:
-        """The names of the checks that fail now."""
         return [name for name, good in (await self.confirm()).items() if not good]
 
 
@@ -54,6 +53,9 @@ def health_routes(
     checks fail, it is degraded and 200, because the process does the rest of its work. Not ready once `leaving` is set.
     `/metrics`: Prometheus, with the failing checks and the metrics of `role`, or all; requires the bearer token `metrics_token` if
     given."""
+
+    async def alive(_request: Request) -> Response:
+        return Response(200, b'{"status":"ok"}', (NO_STORE,))
 
     async def ready(_request: Request) -> Response:
         confirmed = await health.confirm()
@@ -68,28 +70,23 @@ def health_routes(
         return Response(503 if unready else 200, to_json(body), (NO_STORE,))
 
     async def metrics(request: Request) -> Response:
-        if metrics_token is not None and not _bears(metrics_token, request):
+        scheme, _, given = request.headers.get("authorization", "").partition(" ")
+        bears = scheme.lower() == "bearer" and hmac.compare_digest(
+            given.strip().encode(), (metrics_token or "").encode()
+        )
+        if metrics_token is not None and not bears:
             return problem_response(_NOT_FOR_ALL)
         FAILING_CHECKS.replace({(name,): float(not good) for name, good in (await health.confirm()).items()})
         encode, content_type = choose_encoder(request.headers.get("accept", ""))
         return Response(200, encode(registry(role)), media_type=content_type.encode())
 
-    return [Route("/healthz", _alive), Route("/readyz", ready), Route("/metrics", metrics)]
-
-
-def _bears(token: str, request: Request) -> bool:
-    scheme, _, given = request.headers.get("authorization", "").partition(" ")
-    return scheme.lower() == "bearer" and hmac.compare_digest(given.strip().encode(), token.encode())
+    return [Route("/healthz", alive), Route("/readyz", ready), Route("/metrics", metrics)]
 
 
 async def _confirms(check: Check) -> bool:
-    [result] = await asyncio.gather(asyncio.wait_for(check(), _CHECK_SECONDS), return_exceptions=True)
+    async def ask() -> bool:
+        passes = check()
+        return passes if isinstance(passes, bool) else await passes
+
+    [result] = await asyncio.gather(asyncio.wait_for(ask(), _CHECK_SECONDS), return_exceptions=True)
     return result is True
-
-
-async def _loops_work() -> bool:
-    return not LOOPS.failing()
-
-
-async def _alive(_request: Request) -> Response:
-    return Response(200, b'{"status":"ok"}', (NO_STORE,))

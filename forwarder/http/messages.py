@@ -5,19 +5,18 @@ import asyncio
 import functools
 import random
 import re
-import types
-from collections.abc import Coroutine, Generator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from enum import Enum, auto
 from http import HTTPStatus
-from typing import Any, Final, Protocol, TypeVar, cast, runtime_checkable
+from typing import Any, Final, Protocol, runtime_checkable
 
 from pydantic_core import to_json
 from starlette.requests import ClientDisconnect
 from starlette.routing import BaseRoute
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
-from forwarder.http.admission import Place, place_of
+from forwarder.http.admission import place_of
 from forwarder.reservation.checks.card_numbers import mask
 from forwarder.reservation.problems import service
 from forwarder.reservation.problems.problem import Problem, with_absolute_links
@@ -27,9 +26,6 @@ _SAFE_METHODS: Final = frozenset({"GET", "HEAD"})
 
 Header = tuple[bytes, bytes]
 """A header line as in ASGI: name, value."""
-
-T = TypeVar("T")
-
 
 # --- requests ---------------------------------------------------------------------------------------------------------
 
@@ -75,7 +71,6 @@ class HttpRequest:
         return _origin(self.scope["scheme"], self.fields.get(b"host", b""))
 
     def values_of(self, header: bytes) -> int:
-        """The number of distinct lines of the header."""
         return len({line for name, line in self.scope["headers"] if name == header})
 
     def is_sent_as(self, media_type: re.Pattern[str]) -> bool:
@@ -102,10 +97,22 @@ class HttpRequest:
             return BodyFault.TOO_LARGE
         if declared > LARGE_BYTES and place is not None and not place.may_receive(declared):
             return BodyFault.NO_ROOM
+        body, more = bytearray(), True
         try:
-            return await wait_within(within_seconds, _read_body(self.receive, max_bytes, place))
+            async with asyncio.timeout(within_seconds):
+                while more:
+                    message = await self.receive()
+                    if message["type"] == "http.disconnect":
+                        raise ClientDisconnect
+                    chunk, more = message.get("body", b""), message.get("more_body", False)
+                    if place is not None and not place.received(len(chunk)):
+                        return BodyFault.NO_ROOM
+                    body += chunk
+                    if len(body) > max_bytes:
+                        return BodyFault.TOO_LARGE
         except TimeoutError:
             return BodyFault.TIMED_OUT
+        return bytes(body)
 
     def leave_place(self) -> None:
         """Releases its place and the bytes of its body, once its content is safe. Waits for outcomes are counted elsewhere."""
@@ -117,21 +124,6 @@ class HttpRequest:
         await client_left(self.scope, self.receive)
 
 
-async def _read_body(receive: Receive, max_bytes: int, place: Place | None) -> bytes | BodyFault:
-    chunk, more = _chunk(await receive())
-    if place is not None and not place.received(len(chunk)):
-        return BodyFault.NO_ROOM
-    if not more:  # most come in one piece
-        return chunk if len(chunk) <= max_bytes else BodyFault.TOO_LARGE
-    body = bytearray(chunk)
-    while more and len(body) <= max_bytes:
-        chunk, more = _chunk(await receive())
-        if place is not None and not place.received(len(chunk)):
-            return BodyFault.NO_ROOM
-        body += chunk
-    return bytes(body) if len(body) <= max_bytes else BodyFault.TOO_LARGE
-
-
 async def client_left(scope: Scope, receive: Receive) -> bool:
     """Returns True when the client has left, False when it has closed its sending side: it may still read, so it gets a response,
     but without further waiting, because the server cannot see whether it does. Await it after the body."""
@@ -139,39 +131,6 @@ async def client_left(scope: Scope, receive: Receive) -> bool:
         return False
     message = await receive()
     return bool(message["type"] == "http.disconnect")
-
-
-def _chunk(message: Message) -> tuple[bytes, bool]:
-    """A chunk of a body, and whether more follow."""
-    if message["type"] == "http.disconnect":
-        raise ClientDisconnect
-    return message.get("body", b""), message.get("more_body", False)
-
-
-async def wait_within(seconds: float, coroutine: Coroutine[Any, Any, T]) -> T:
-    """The result of `coroutine`. Raises `TimeoutError` if it takes longer. `asyncio.timeout` costs more than reading most requests,
-    so it is entered only once the coroutine waits."""
-    try:
-        waiting_for = coroutine.send(None)
-    except StopIteration as finished:
-        return cast("T", finished.value)
-    async with asyncio.timeout(seconds):
-        return cast("T", await _resume(coroutine, waiting_for))
-
-
-@types.coroutine
-def _resume(coroutine: Coroutine[Any, Any, T], waiting_for: Any) -> Generator[Any, Any, Any]:
-    """Awaits the rest of a started coroutine that is waiting."""
-    try:
-        while True:
-            try:
-                sent = yield waiting_for
-            except BaseException as error:  # noqa: BLE001 - a cancellation above all
-                waiting_for = coroutine.throw(error)
-            else:
-                waiting_for = coroutine.send(sent)
-    except StopIteration as finished:
-        return finished.value
 
 
 @functools.lru_cache(maxsize=256)
@@ -203,11 +162,9 @@ def header_fields(scope: Scope) -> dict[bytes, bytes]:
     """Like `header_map`, as bytes."""
     lines: Sequence[Header] = scope["headers"]
     fields = dict(lines)
-    return fields if len(fields) == len(lines) else _joined(lines)
-
-
-def _joined(lines: Sequence[Header]) -> dict[bytes, bytes]:
-    fields: dict[bytes, bytes] = {}
+    if len(fields) == len(lines):
+        return fields
+    fields = {}
     for name, line in dict.fromkeys(lines):
         fields[name] = b"%s, %s" % (fields[name], line) if name in fields else line
     return fields
@@ -236,10 +193,10 @@ Routes = Sequence[BaseRoute]
 
 @runtime_checkable
 class DirectEndpoint(Protocol):
-    """The endpoint of one path, independent of the framework; also an ASGI application."""
+    """An ASGI application for one path, found without the framework. It takes its place of the admission itself."""
 
     async def respond(self, scope: Scope, receive: Receive) -> "Response":
-        """The response. Raises `ClientDisconnect`."""
+        """The response that it sends. Raises `ClientDisconnect`."""
         ...
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None: ...
@@ -255,39 +212,27 @@ class Response:
     media_type: bytes = JSON
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Sends it with the request's `Request-Id`, which a problem has in its body too."""
+        """Sends it with the request's `Request-Id`, which a problem has in its body too. A large body is sent in chunks, each once
+        the client has read the one before, and counted until the last. If the caller has too many unread responses, the response of
+        a safe method is replaced by a refusal; others are sent, because the request has taken effect."""
         body, added = self.body, added_headers(scope)
         if added and self.media_type is PROBLEM_JSON:
             body = with_request_id(body, added[0][1])
         if url := scope.get(PUBLIC_URL):
             body = with_absolute_links(body, url)
-        if len(body) > LARGE_BYTES:
-            await self._send_large(body, scope, receive, send)
-            return
-        await send(self._start(len(body), added))
-        await send({"type": "http.response.body", "body": body})
-
-    def _start(self, size: int, added: Sequence[Header]) -> Message:
+        if len(body) > LARGE_BYTES and (place := place_of(scope)) is not None:
+            if not place.hold_response(len(body), refusable=scope["method"] in _SAFE_METHODS):
+                await _TOO_MUCH_UNREAD(scope, receive, send)
+                return
+            place.leave()
         headers = [
             (b"content-type", self.media_type),
-            (b"content-length", b"%d" % size),
+            (b"content-length", b"%d" % len(body)),
             *self.headers,
             *added,
         ]
-        return {"type": "http.response.start", "status": self.status, "headers": headers}
-
-    async def _send_large(self, body: bytes, scope: Scope, receive: Receive, send: Send) -> None:
-        """Sends it in chunks, each once the client has read the one before, and counts it until the last. If the caller has too
-        many unread responses, the response of a safe method is replaced by a refusal; others are sent, because the request has
-        taken effect."""
-        place = place_of(scope)
-        if place is not None and not place.hold_response(len(body), refusable=scope["method"] in _SAFE_METHODS):
-            await _too_much_unread()(scope, receive, send)
-            return
-        if place is not None:
-            place.leave()
-        await send(self._start(len(body), added_headers(scope)))
-        for at in range(0, len(body), LARGE_BYTES):
+        await send({"type": "http.response.start", "status": self.status, "headers": headers})
+        for at in range(0, len(body) or 1, LARGE_BYTES):
             more = at + LARGE_BYTES < len(body)
             await send({"type": "http.response.body", "body": body[at : at + LARGE_BYTES], "more_body": more})
 
@@ -319,15 +264,6 @@ def problem_response(problem: Problem, *headers: Header, retry_after_seconds: in
     return Response(problem.status, problem_body(problem.as_json()), headers, PROBLEM_JSON)
 
 
-@functools.cache
-def _too_much_unread() -> Response:
-    return problem_response(
-        service.OVERLOADED.problem(
-            "Earlier responses to this caller have not been read yet. Read them, then ask again."
-        )
-    )
-
-
 def with_request_id(body: bytes, request_id: bytes) -> bytes:
     """A problem's body, with the id by which its request is found."""
     return b'%b,"httpRequestId":"%b"}' % (body[:-1], request_id)
@@ -347,3 +283,8 @@ def envelope(success: bool, data: bytes) -> bytes:  # noqa: FBT001 - as in the b
 def retry_after(seconds: int) -> Header:
     """The `Retry-After` header."""
     return (b"retry-after", b"%d" % seconds)
+
+
+_TOO_MUCH_UNREAD: Final = problem_response(
+    service.OVERLOADED.problem("Earlier responses to this caller have not been read yet. Read them, then ask again.")
+)

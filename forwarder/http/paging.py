@@ -70,10 +70,7 @@ def positive(text: str, largest: int) -> int | None:
 
 def write_list(items: Sequence[str], cursors: Cursors, limit: int) -> bytes:
     """`{data, meta}`, put together from items that are JSON already."""
-    shown = {name: _cursor(getattr(cursors, name)) for name in ("previous", "current", "next")}
+    numbers = {"previous": cursors.previous, "current": cursors.current, "next": cursors.next}
+    shown = {name: "" if number is None else str(number) for name, number in numbers.items()}
     meta = to_json({"limit": limit, "cursors": shown})
     return f'{{"data":[{",".join(items)}],"meta":'.encode() + meta + b"}"
-
-
-def _cursor(at: int | None) -> str:
-    return "" if at is None else str(at)

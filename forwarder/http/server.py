@@ -10,27 +10,25 @@ import functools
 import re
 import socket
 import traceback
-from collections.abc import Awaitable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from http import HTTPStatus
 from itertools import chain
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import structlog
 import uvicorn
 from prometheus_client import Histogram
-from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.requests import ClientDisconnect, Request
-from starlette.routing import Match, Route
+from starlette.routing import Match, Route, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from forwarder.http.admission import PLACE, Admission, Place
 from forwarder.http.connection_limits import (
     HEAD_TOO_LARGE,
     MAX_HEAD_BYTES,
-    LimitedConfig,
     LimitedProtocol,
 )
 from forwarder.http.connections import ConnectionLimits, Connections
@@ -39,30 +37,42 @@ from forwarder.http.messages import (
     ADDED,
     PUBLIC_URL,
     DirectEndpoint,
+    Header,
     Response,
     Routes,
     client_address,
     new_request_id,
     problem_response,
 )
-from forwarder.http.tls import SecuredListener, ServerTls
+from forwarder.http.tls import ServerTls, accept_secured
 from forwarder.observability.logging import bind_log_context
 from forwarder.observability.metrics import DEFERRED, REQUEST_SECONDS
-from forwarder.observability.tracing.context import TRACEPARENT, read_trace, trace_id_of
+from forwarder.observability.tracing.context import (
+    TRACEPARENT,
+    TRACESTATE,
+    read_trace,
+    trace_headers,
+    trace_id_of,
+)
+from forwarder.observability.tracing.tracer import Kind, Span, Tracer, ending
 from forwarder.process.clock import Clock
 from forwarder.process.supervision import BACKLOG, Stop
 from forwarder.reservation.checks.card_numbers import find
 from forwarder.reservation.problems import requests, service
 
 _REQUEST_ID_FIELDS: Final = frozenset({b"request-id", b"x-request-id"})
-_TRACEPARENT: Final = TRACEPARENT.encode()
-_NAMING_FIELDS: Final = _REQUEST_ID_FIELDS | {_TRACEPARENT}
+_TRACE_FIELDS: Final = (TRACEPARENT.encode(), TRACESTATE.encode())
+_NAMING_FIELDS: Final = _REQUEST_ID_FIELDS | {_TRACE_FIELDS[0]}
 _SANE_REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _CLOSE: Final = (b"connection", b"close")
 _OVERLOADED: Final = problem_response(service.OVERLOADED.problem("Send the same request again in a moment."), _CLOSE)
 _CLIENT_GONE = 499
 """The status to count if the client left before a response; never sent."""
+_FAILED: Final = 500
+_NO_ROUTE: Final = frozenset({"unmatched", "other"})
+
+_UNTRACED: Final = contextlib.nullcontext()
 
 _log = structlog.get_logger()
 
@@ -74,32 +84,49 @@ def http_app(
     leaving: Stop | None = None,
     admission: Admission | None = None,
     public_url: str = "",
+    tracer: Tracer | None = None,
 ) -> ASGIApp:
     """The application for these routes. Responds to every error with a problem, and measures every request by its route. Once
     `leaving` is set, each response ends its connection, so that its client opens the next one elsewhere. Each request takes a place
-    of `admission`; a `DirectEndpoint` takes it itself, once it knows its caller. Links of problems begin with `public_url`."""
-    return _Application(routes, clock, leaving or Stop(), admission or Admission(), public_url.encode())
+    of `admission`; a `DirectEndpoint` takes it itself, once it knows its caller. Links of problems begin with `public_url`.
+    `tracer`: records a span for each request, in its caller's trace; the application sees that span as the caller's."""
+    return _Application(routes, clock, leaving or Stop(), admission or Admission(), public_url.encode(), tracer)
 
 
 class _Application:
     """Finds a `DirectEndpoint` without path parameters in a table; the framework routes all other requests, at a cost that
     exceeds that of some responses."""
 
-    def __init__(self, routes: Routes, clock: Clock, leaving: Stop, admission: Admission, public_url: bytes) -> None:
+    def __init__(
+        self,
+        routes: Routes,
+        clock: Clock,
+        leaving: Stop,
+        admission: Admission,
+        public_url: bytes,
+        tracer: Tracer | None,
+    ) -> None:
         self._leaving = leaving
         self._public_url = public_url
         self._admission = admission
         self._direct = _direct_endpoints(routes)
-        handlers: dict[Any, Any] = {HTTPException: _refused}
-        self._framework = _Framework(routes=routes, exception_handlers=handlers)
         # One spelling per address: a redirect would make a client post everything again.
-        self._framework.router.redirect_slashes = False
+        self._router = Router(routes, redirect_slashes=False)
+        handlers: dict[Any, Any] = {HTTPException: _refused}
+        self._framework = ExceptionMiddleware(self._router, handlers=handlers)
         self._clock = clock
+        self._tracer = tracer
         self._log = _log.bind()
 
-    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
-            return self._framework(scope, receive, send)
+            await self._framework(scope, receive, send)
+            return
+        method = scope["method"] if scope["method"] in _METHODS else "other"
+        spans = []
+        if self._tracer is not None and scope["path"] not in ALWAYS_ANSWERED:
+            spans = [_start_span(self._tracer, method, scope)]
+            scope = {**scope, "headers": _with_trace(scope, spans[0].trace)}
         request_id, trace_id = _names(scope)
         named = (b"request-id", request_id)
         scope[ADDED] = (named, _CLOSE) if self._leaving.is_set() else (named,)
@@ -109,33 +136,6 @@ class _Application:
             bind_log_context(http_request_id=request_id.decode())
         else:
             bind_log_context(http_request_id=request_id.decode(), trace_id=trace_id)
-        if _head_bytes(scope) > MAX_HEAD_BYTES:
-            return HEAD_TOO_LARGE(scope, receive, send)
-        endpoint = self._direct.get((scope["method"], scope["path"]))
-        if endpoint is None:
-            return self._route(scope, receive, send)
-        return self._respond_directly(endpoint, scope, receive, send)
-
-    async def _respond_directly(self, endpoint: DirectEndpoint, scope: Scope, receive: Receive, send: Send) -> None:
-        started, status = self._clock.monotonic(), 0
-        try:
-            try:
-                response = await endpoint.respond(scope, receive)
-            except ClientDisconnect:
-                status = _CLIENT_GONE
-                return
-            except Exception as error:  # noqa: BLE001 - the last resort
-                _log_failure(scope["path"], error)
-                response = _internal_error(scope)
-            status = response.status
-            await response(scope, receive, send)
-        finally:
-            place: Place | None = scope.get(PLACE)
-            if place is not None:
-                place.end()
-            self._measure(scope["path"], scope["method"], status, started)
-
-    async def _route(self, scope: Scope, receive: Receive, send: Send) -> None:
         started, status = self._clock.monotonic(), 0
 
         async def noting(message: Message) -> None:
@@ -144,42 +144,52 @@ class _Application:
                 status = message["status"]
             await send(message)
 
-        address = client_address(scope)
-        always = scope["path"] in ALWAYS_ANSWERED
-        place = self._admission.uncounted(address) if always else self._admission.enter_unknown(address)
-        scope[PLACE] = place
-        try:
-            await (self._framework if place is not None else _OVERLOADED)(scope, receive, noting)
-        except ClientDisconnect:
-            status = _CLIENT_GONE
-        except Exception as error:
-            _log_failure(getattr(scope.get("route"), "path", "unmatched"), error)
-            if status:  # the response has begun: only closing the connection shows the client that it is incomplete
-                raise
-            await _internal_error(scope)(scope, receive, noting)
-        finally:
-            if place is not None:
-                place.end()
-            route = scope.get("route")
-            template = "unmatched" if route is None else getattr(route, "path", "other")
-            self._measure(template, scope["method"] if scope["method"] in _METHODS else "other", status, started)
+        with ending(*spans) if spans else _UNTRACED:
+            try:
+                await self._respond(scope, receive, noting)
+            except ClientDisconnect:
+                status = _CLIENT_GONE
+            except Exception as error:
+                _log_failure(self._template(scope), error)
+                if status:  # the response has begun: only closing the connection shows the client that it is incomplete
+                    raise
+                await _internal_error(scope)(scope, receive, noting)
+            finally:
+                place: Place | None = scope.get(PLACE)
+                if place is not None:
+                    place.end()
+                template, seconds = self._template(scope), self._clock.monotonic() - started
+                DEFERRED.observe(_timer(template, method, status), seconds)
+                self._log.debug(
+                    "request.completed", route=template, method=method, status=status, seconds=round(seconds, 6)
+                )
+                for span in spans:
+                    _complete(span, method, template, status)
 
-    def _measure(self, template: str, method: str, status: int, started: float) -> None:
-        seconds = self._clock.monotonic() - started
-        DEFERRED.observe(_timer(template, method, status), seconds)
-        self._log.debug("request.completed", route=template, method=method, status=status, seconds=round(seconds, 6))
+    async def _respond(self, scope: Scope, receive: Receive, send: Send) -> None:
+        app = self._direct.get((scope["method"], scope["path"]))
+        head = (scope["path"], scope["query_string"], b"".join(chain.from_iterable(scope["headers"])))
+        if sum(map(len, head)) > MAX_HEAD_BYTES:
+            app = HEAD_TOO_LARGE
+        elif app is None:
+            address, scope["app"] = client_address(scope), self._router
+            always = scope["path"] in ALWAYS_ANSWERED
+            place = self._admission.uncounted(address) if always else self._admission.enter_unknown(address)
+            scope[PLACE] = place
+            app = _OVERLOADED if place is None else self._framework
+        await app(scope, receive, send)
+
+    def _template(self, scope: Scope) -> str:
+        """The route's template; never the path itself, which identifies the reservation."""
+        if (scope["method"], scope["path"]) in self._direct:
+            return str(scope["path"])
+        route = scope.get("route")
+        return "unmatched" if route is None else getattr(route, "path", "other")
 
 
-class _Framework(Starlette):
-    """The framework without its own handling of unexpected errors, which `_Application` does."""
-
-    def build_middleware_stack(self) -> ASGIApp:
-        return ExceptionMiddleware(self.router, handlers=self.exception_handlers)
-
-
-def _direct_endpoints(routes: Routes) -> Mapping[tuple[str, str], DirectEndpoint]:
+def _direct_endpoints(routes: Routes) -> Mapping[tuple[str, str], ASGIApp]:
     """The endpoints by method and path, as the router would find them: the first that matches."""
-    found: dict[tuple[str, str], DirectEndpoint] = {}
+    found: dict[tuple[str, str], ASGIApp] = {}
     for route in routes:
         if isinstance(route, Route) and isinstance(route.app, DirectEndpoint) and not route.param_convertors:
             for method in route.methods or ():
@@ -190,27 +200,48 @@ def _direct_endpoints(routes: Routes) -> Mapping[tuple[str, str], DirectEndpoint
 
 
 def _names(scope: Scope) -> tuple[bytes, str | None]:
-    """The ids for the request's log lines: its own, and that of its trace."""
+    """The ids for the request's log lines: its own, and that of its trace. Its own is the caller's if that is one word of moderate
+    length and no card number; else a new one."""
     given = traceparent = None
     for name, field in scope["headers"]:
         if name in _NAMING_FIELDS:
-            if name == _TRACEPARENT:
+            if name == _TRACE_FIELDS[0]:
                 traceparent = field if traceparent in {None, field} else b""  # two are none
             elif given is None:
                 given = field
+    if given is None or not _SANE_REQUEST_ID.fullmatch(given) or find(given.decode()):
+        given = new_request_id()
     trace = None if traceparent is None else read_trace(traceparent.decode("latin-1"))
-    return _request_id(given), None if trace is None else trace_id_of(trace)
+    return given, None if trace is None else trace_id_of(trace)
 
 
-def _request_id(given: bytes | None) -> bytes:
-    """The caller's id, if it is one word of moderate length and no card number; else a new one."""
-    if given is not None and _SANE_REQUEST_ID.fullmatch(given) and not find(given.decode()):
-        return given
-    return new_request_id()
+def _start_span(tracer: Tracer, method: str, scope: Scope) -> Span:
+    found: dict[bytes, bytes] = {}
+    for name, field in scope["headers"]:
+        if name in _TRACE_FIELDS:
+            found[name] = field if found.get(name, field) == field else b"%b,%b" % (found[name], field)
+    parent, state = (found.get(name, b"").decode("latin-1") for name in _TRACE_FIELDS)
+    attributes = {"http.request.method": "_OTHER" if method == "other" else method, "url.scheme": scope["scheme"]}
+    return tracer.start(_span_name(method), Kind.SERVER, read_trace(parent, state), attributes)
 
 
-def _head_bytes(scope: Scope) -> int:
-    return len(scope["path"]) + len(scope["query_string"]) + len(b"".join(chain.from_iterable(scope["headers"])))
+def _with_trace(scope: Scope, trace: str) -> list[Header]:
+    rest = [line for line in scope["headers"] if line[0] not in _TRACE_FIELDS]
+    return [*rest, *((name.encode(), value.encode()) for name, value in trace_headers(trace))]
+
+
+def _complete(span: Span, method: str, template: str, status: int) -> None:
+    if template not in _NO_ROUTE:
+        span.rename(f"{_span_name(method)} {template}")
+        span.note({"http.route": template})
+    if status not in {0, _CLIENT_GONE}:
+        span.note({"http.response.status_code": status})
+    if status >= _FAILED:
+        span.fail(str(status))
+
+
+def _span_name(method: str) -> str:
+    return "HTTP" if method == "other" else method
 
 
 async def _refused(request: Request, error: Exception) -> Response:
@@ -221,7 +252,10 @@ async def _refused(request: Request, error: Exception) -> Response:
             return problem_response(requests.NOT_FOUND.problem(f"Unknown path.{_where_else(request)}"))
         case HTTPStatus.METHOD_NOT_ALLOWED:
             allowed = ", ".join(sorted(_allowed(request)))
-            problem = requests.METHOD_NOT_ALLOWED.problem(f"This path supports {allowed}.{_without_slash(request)}")
+            path: str = request.scope["path"]
+            bare = path.endswith("/") and request.method in _allowed(request, path.rstrip("/"))
+            hint = f" Without the trailing slash it supports {request.method}." if bare else ""
+            problem = requests.METHOD_NOT_ALLOWED.problem(f"This path supports {allowed}.{hint}")
             return problem_response(problem, (b"allow", allowed.encode()))
         case _:
             raise error  # our routes use the framework for no other refusal
@@ -231,7 +265,7 @@ def _where_else(request: Request) -> str:
     """A suggestion of the path that was probably meant; empty without one."""
     path: str = request.scope["path"]
     bare = path.rstrip("/")
-    routes = [route for route in request.app.routes if isinstance(route, Route)]
+    routes = [route for route in request.scope["router"].routes if isinstance(route, Route)]
     if path != bare and _allowed(request, bare):
         return " It exists without the trailing slash."
     last = f"/{bare.rpartition('/')[2]}"
@@ -243,16 +277,10 @@ def _where_else(request: Request) -> str:
     )
 
 
-def _without_slash(request: Request) -> str:
-    path: str = request.scope["path"]
-    takes = path.endswith("/") and request.method in _allowed(request, path.rstrip("/"))
-    return f" Without the trailing slash it supports {request.method}." if takes else ""
-
-
 def _allowed(request: Request, path: str | None = None) -> set[str]:
     """The methods of all routes at a path; several stages may have routes there."""
     scope = request.scope if path is None else {**request.scope, "path": path}
-    routes = (route for route in request.app.routes if isinstance(route, Route))
+    routes = (route for route in request.scope["router"].routes if isinstance(route, Route))
     return {method for route in routes if route.matches(scope)[0] is not Match.NONE for method in route.methods or ()}
 
 
@@ -263,19 +291,17 @@ def _timer(route: str, method: str, status: int) -> Histogram:
 
 def _log_failure(template: str, error: Exception) -> None:
     """Logs where an unexpected error occurred, without its message, which may quote a guest or a card."""
-    chain = list(_chain(error))
+    links: list[BaseException] = []
+    link: BaseException | None = error
+    while link is not None:
+        links.append(link)
+        link = link.__cause__ or link.__context__
     _log.error(
         "request.failed",
         route=template,
-        errors=[type(link).__qualname__ for link in chain],
-        frames=[frame for link in chain for frame in traceback.format_tb(link.__traceback__)],
+        errors=[type(each).__qualname__ for each in links],
+        frames=[frame for each in links for frame in traceback.format_tb(each.__traceback__)],
     )
-
-
-def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    while error is not None:
-        yield error
-        error = error.__cause__ or error.__context__
 
 
 def _internal_error(scope: Scope) -> Response:
@@ -306,9 +332,10 @@ async def serve(
     ones whose `X-Forwarded-For` and `X-Forwarded-Proto` are trusted.
     """
     connections = Connections(limits)
-    config = LimitedConfig(
+    protocol = partial(LimitedProtocol, connections=connections)
+    config = uvicorn.Config(
         app,
-        connections,
+        http=cast("type[asyncio.Protocol]", protocol),
         loop="none",
         ws="none",
         interface="asgi3",
@@ -326,9 +353,9 @@ async def serve(
 
     background = [asyncio.create_task(connections.watch())]
     if tls is not None:
-        make = partial(LimitedProtocol, config=config, server_state=server.server_state, app_state={})
-        secured = SecuredListener(listening, tls, connections, make)
-        background += [asyncio.create_task(tls.watch()), asyncio.create_task(secured.accept())]
+        make = partial(protocol, config=config, server_state=server.server_state, app_state={})
+        accepting = accept_secured(listening, tls, connections, make)
+        background += [asyncio.create_task(tls.watch()), asyncio.create_task(accepting)]
 
     async def stop_server() -> None:
         await stop.wait()

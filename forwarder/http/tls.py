@@ -6,6 +6,7 @@ its handshake has the time limit of a request's head.
 
 import asyncio
 import math
+import re
 import socket
 import ssl
 from collections.abc import Callable
@@ -52,36 +53,23 @@ class TlsFiles:
 
 
 def certificate_ends(file: Path) -> datetime:
-    """When the first certificate in this PEM file ends (RFC 5280, section 4.1). Raises `OSError`, `ValueError`."""
+    """When the first certificate in this PEM file ends. Raises `OSError`, `ValueError`."""
     text = file.read_text(encoding="ascii")
     begin = text.find(ssl.PEM_HEADER)
     der = ssl.PEM_cert_to_DER_cert(text[begin : text.find(ssl.PEM_FOOTER, begin) + len(ssl.PEM_FOOTER)])
-    ((_, certificate),) = _elements(der)
-    (_, signed), *_ = _elements(certificate)
-    parts = [each for each in _elements(signed) if each[0] != _VERSION]
-    _, (tag, ends) = _elements(parts[_VALIDITY][1])
-    # Of the two forms, UTCTime has two digits for the year, up to 2049.
-    century = "" if tag != _UTC_TIME else "19" if ends[:2] >= b"50" else "20"
+    found = _VALIDITY.search(der)
+    if found is None:
+        raise ValueError(f"{file} holds no certificate")
+    ends = found["short"] or found["long"]
+    # Of the two forms, the short one has two digits for the year, up to 2049.
+    century = "" if found["short"] is None else "19" if ends[:2] >= b"50" else "20"
     return datetime.strptime(century + ends.decode("ascii"), "%Y%m%d%H%M%SZ").replace(tzinfo=UTC)
 
 
-_VERSION: Final = 0xA0
-_VALIDITY: Final = 3
-_UTC_TIME: Final = 0x17
-_LONG_FORM: Final = 0x80
-
-
-def _elements(der: bytes) -> list[tuple[int, bytes]]:
-    """The tags and contents of a sequence of DER elements."""
-    found, at = [], 0
-    while at < len(der):
-        tag, size, at = der[at], der[at + 1], at + 2
-        if size >= _LONG_FORM:
-            length = size - _LONG_FORM
-            size, at = int.from_bytes(der[at : at + length]), at + length
-        found.append((tag, der[at : at + size]))
-        at += size
-    return found
+_VALIDITY: Final = re.compile(
+    rb"\x30.(?:\x17\x0d\d{12}Z|\x18\x0f\d{14}Z)(?:\x17\x0d(?P<short>\d{12}Z)|\x18\x0f(?P<long>\d{14}Z))", re.DOTALL
+)
+"""The sequence of two times (UTCTime or GeneralizedTime) in DER: a certificate has one (RFC 5280, section 4.1)."""
 
 
 class ServerTls:
@@ -117,64 +105,48 @@ class ServerTls:
         return [(each.st_mtime_ns, each.st_ino) for each in found]
 
 
-class SecuredListener:
-    """Accepts connections in place of the server library. After a successful handshake, `make` creates their protocol."""
+async def accept_secured(
+    listening: socket.socket, tls: ServerTls, connections: Connections, make: Callable[..., LimitedProtocol]
+) -> None:
+    """Accepts connections in place of the server library, until cancelled; then ends unsecured connections, and the listening.
+    After a successful handshake, `make` creates the connection's protocol."""
+    loop, handshakes = asyncio.get_running_loop(), set[_Handshake]()
 
-    def __init__(
-        self, listening: socket.socket, tls: ServerTls, connections: Connections, make: Callable[[], LimitedProtocol]
-    ) -> None:
-        self._listening = listening
-        self._tls = tls
-        self._connections = connections
-        self._make = make
-        self._handshakes: set[_Handshake] = set()
-
-    async def accept(self) -> None:
-        """Accepts until cancelled; then ends unsecured connections, and the listening."""
-        loop = asyncio.get_running_loop()
-        self._listening.listen(BACKLOG)
+    async def secure(handshake: _Handshake, peer: socket.socket) -> None:
         try:
-            while True:
-                try:
-                    peer, address = await loop.sock_accept(self._listening)
-                except OSError:  # more than this process may open
-                    await asyncio.sleep(_FULL_SECONDS)
-                    continue
-                self._begin(peer, str(address[0]), loop)
-        finally:
-            self._listening.close()
-            for handshake in self._handshakes:
-                handshake.task.cancel()
-
-    def _begin(self, peer: socket.socket, address: str, loop: asyncio.AbstractEventLoop) -> None:
-        handshake = _Handshake(self._connections)
-        if not self._connections.add(handshake, address, loop.time()):
-            self._connections.count_end("refused")
-            peer.close()
-            return
-        peer.setblocking(False)  # noqa: FBT003 - its only parameter
-        handshake.task = loop.create_task(self._secure(handshake, peer))
-        self._handshakes.add(handshake)
-
-    async def _secure(self, handshake: "_Handshake", peer: socket.socket) -> None:
-        def made() -> LimitedProtocol:
-            protocol = self._make()
-            protocol.take_over(handshake)
-            return protocol
-
-        try:
-            await asyncio.get_running_loop().connect_accepted_socket(
-                made,
+            await loop.connect_accepted_socket(
+                lambda: make(handshake=handshake),
                 peer,
-                ssl=self._tls.context,
-                ssl_handshake_timeout=self._connections.limits.head_seconds,
+                ssl=tls.context,
+                ssl_handshake_timeout=connections.limits.head_seconds,
                 ssl_shutdown_timeout=_GOODBYE_SECONDS,
             )
         except OSError:  # no TLS, no common version, no trusted client certificate, or too slow
-            self._connections.count_end("tls")
+            connections.count_end("tls")
         finally:
-            self._connections.remove(handshake)
-            self._handshakes.discard(handshake)
+            connections.remove(handshake)
+            handshakes.discard(handshake)
+
+    listening.listen(BACKLOG)
+    try:
+        while True:
+            try:
+                peer, address = await loop.sock_accept(listening)
+            except OSError:  # more than this process may open
+                await asyncio.sleep(_FULL_SECONDS)
+                continue
+            handshake = _Handshake(connections)
+            if not connections.add(handshake, str(address[0]), loop.time()):
+                connections.count_end("refused")
+                peer.close()
+                continue
+            peer.setblocking(False)  # noqa: FBT003 - its only parameter
+            handshake.task = loop.create_task(secure(handshake, peer))
+            handshakes.add(handshake)
+    finally:
+        listening.close()
+        for handshake in handshakes:
+            handshake.task.cancel()
 
 
 class _Handshake:

@@ -244,6 +244,23 @@ STANDING_READ_AT = SnapshotGauge(
 )
 """`what`: work, from the store; lag, from the log. A snapshot older than two minutes is no longer shown."""
 
+FROM_0: Final = {
+    "ingress": (BAD_TOKENS, PUBLISH_SECONDS, WAITING),
+    "query": (BAD_TOKENS, WAITING),
+    "worker": (
+        CARD_KEYS_MISSING,
+        CARDS_GONE,
+        HELD,
+        INTAKE_STALLED_SECONDS,
+        RESULTS_PUBLISHED,
+        SEALING_KEYS_DESTROYED,
+        UNPUBLISHED_RESULTS,
+    ),
+    "notifier": (BAD_TOKENS, WEBHOOK_SECONDS, WEBHOOKS_QUEUED),
+}
+"""The metrics that are 0 from the start of a process, by the roles that count them. Other roles hide them: there 0 would read as if
+all were well. All other metrics have labels, and no value before something is counted, or are those of every role."""
+
 _DELAY_SECONDS: Final = 0.1
 """The longest time before an observation shows in the metrics."""
 
@@ -279,7 +296,6 @@ class DeferredMetrics:
         self._flushing_loop.call_later(_DELAY_SECONDS, self.flush)
 
     def flush(self) -> None:
-        """Pass on all that is held."""
         self._flushing_loop = None
         counts, self._counts = self._counts, {}
         for counter, times in counts.items():

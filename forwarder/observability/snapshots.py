@@ -34,55 +34,39 @@ class SnapshotGauge(Collector):
         self.name = name
         self._meaning = meaning
         self.labels = tuple(labels)
-        self._values: dict[tuple[str, ...], float] = {}
+        self.values: dict[tuple[str, ...], float] = {}
         self.every[name] = self
         REGISTRY.register(self)
 
     def replace(self, values: Values) -> None:
         """Replaces all values by these, keyed by label values."""
-        self._values = dict(values)
-        _keep()
+        self.values = dict(values)
+        if (directory := os.environ.get(_DIRECTORY)) is not None:
+            # The file that sibling processes read. Atomic, even if this process is killed.
+            file = Path(directory, _FILE.format(os.getpid()))
+            new = file.with_suffix(".new")
+            rows = {name: list(gauge.values.items()) for name, gauge in self.every.items()}
+            new.write_text(json.dumps(rows), encoding="utf-8")
+            new.replace(file)
 
     def describe(self) -> Iterable[Metric]:
-        """Its name, for the registry."""
-        return [self._metric()]
+        return [Metric(self.name, self._meaning, "gauge")]
 
     def collect(self) -> Iterable[Metric]:
-        """The values of this process."""
-        return self.shown(self._values)
+        return self.shown(self.values)
 
     def shown(self, values: Values) -> Iterator[Metric]:
-        """`values` in the client's format."""
-        metric = self._metric()
+        metric = Metric(self.name, self._meaning, "gauge")
         for given, number in values.items():
             metric.add_sample(self.name, dict(zip(self.labels, given, strict=True)), number)
         if values:
             yield metric
-
-    def rows(self) -> list[tuple[tuple[str, ...], float]]:
-        """The values of this process, for its file."""
-        return list(self._values.items())
-
-    def _metric(self) -> Metric:
-        return Metric(self.name, self._meaning, "gauge")
-
-
-def _keep() -> None:
-    """Writes the file that sibling processes read. Atomic, even if this process is killed."""
-    directory = os.environ.get(_DIRECTORY)
-    if directory is None:
-        return
-    file = Path(directory, _FILE.format(os.getpid()))
-    new = file.with_suffix(".new")
-    new.write_text(json.dumps({name: gauge.rows() for name, gauge in SnapshotGauge.every.items()}), encoding="utf-8")
-    new.replace(file)
 
 
 class SnapshotsOfAll(Collector):
     """The snapshots of all running processes of this port."""
 
     def collect(self) -> Iterable[Metric]:
-        """Summed over the processes."""
         sums: dict[str, dict[tuple[str, ...], float]] = {}
         for file in Path(os.environ[_DIRECTORY]).glob(_FILE.format("*")):
             if (_PROC / file.stem.rpartition("_")[2]).exists():
@@ -101,7 +85,6 @@ class ProcessesTogether(Collector):
     _OTHERWISE: Final = {"process_start_time_seconds": max, "process_max_fds": min}
 
     def collect(self) -> Iterable[Metric]:
-        """Sums the process metrics of all siblings."""
         found: dict[str, list[Metric]] = {}
         pids = _siblings()
         for pid in pids:

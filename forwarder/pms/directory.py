@@ -23,7 +23,7 @@ from forwarder.pms.port import SYSTEM_TLS, AccountConnection, Capabilities, Limi
 from forwarder.pms.registry import Registry, check_options, registered
 from forwarder.pms.responses.card_data import clean
 from forwarder.pms.steady import steady
-from forwarder.pms.traced import TracedDirectory, TracedTransport
+from forwarder.pms.traced import TracedPms, TracedTransport
 from forwarder.process.clock import Clock
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import CancelOutcome, Confirmed, Deferred, InDoubt, LookupOutcome, Outcome, Rejected
@@ -175,6 +175,18 @@ class ConnectedPms(Struct, frozen=True, eq=False):
         return self.client.push(self.pace, self.held, reuse, about.trace if self.way.traced else None)
 
 
+@dataclass(frozen=True, slots=True)
+class Traces:
+    """How callers' traces are continued. `forward`: requests to PMSs carry them. `tracer`: records requests to PMSs; None: they are
+    not recorded."""
+
+    forward: bool = True
+    tracer: Tracer | None = None
+
+
+_FORWARDED: Final = Traces()
+
+
 class Directory:
     """Every kind of `registry`."""
 
@@ -186,10 +198,10 @@ class Directory:
         grants: SharedGrantKeeper | None = None,
         *,
         plaintext: Plaintext = Plaintext.NOTHING,
-        traced: bool = True,
+        traces: Traces = _FORWARDED,
     ) -> None:
         self._plaintext = plaintext
-        self._traced = traced
+        self._traces = traces
         self._client = client
         self._clock = clock
         self._registry = registry
@@ -211,20 +223,11 @@ class Directory:
         owner = connection.account_id if limits_of(adapter, connection.options).requests_per_push == 1 else None
         trust = None if connection.tls == SYSTEM_TLS else trust_of(connection.tls)
         encrypted = is_encrypted(connection.base_url, connection.options)
-        way = Way(owner, trust, Plaintext.EVERYTHING if encrypted else self._plaintext, self._traced)
-        return ConnectedPms(adapter(connection, self._clock), self._client, connection.pace, way)
-
-
-@dataclass(frozen=True, slots=True)
-class Traces:
-    """How callers' traces are continued. `forward`: requests to PMSs carry them. `tracer`: records requests to PMSs; None: they are
-    not recorded."""
-
-    forward: bool = True
-    tracer: Tracer | None = None
-
-
-_FORWARDED: Final = Traces()
+        tracer, traced = self._traces.tracer, self._traces.forward or self._traces.tracer is not None
+        way = Way(owner, trust, Plaintext.EVERYTHING if encrypted else self._plaintext, traced)
+        pms = ConnectedPms(adapter(connection, self._clock), self._client, connection.pace, way)
+        about = {"forwarder.account_id": connection.account_id, "forwarder.pms.kind": connection.kind}
+        return pms if tracer is None else TracedPms(pms, tracer, about)
 
 
 @asynccontextmanager
@@ -246,6 +249,4 @@ async def open_directory(
         tracer = traces.tracer
         way = opened if tracer is None else TracedTransport(opened, tracer, forward=traces.forward)
         client, known = PmsClient(way, clock, policy or PushPolicy()), registry or registered()
-        traced = traces.forward or tracer is not None
-        directory = Directory(client, clock, known, grants, plaintext=plaintext, traced=traced)
-        yield directory if tracer is None else TracedDirectory(directory, tracer)
+        yield Directory(client, clock, known, grants, plaintext=plaintext, traces=traces)

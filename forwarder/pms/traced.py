@@ -2,14 +2,14 @@
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from forwarder.observability.tracing.context import TRACEPARENT, read_trace
 from forwarder.observability.tracing.tracer import Kind, Span, Tracer, ending
 from forwarder.pms.http.client import Held, Request, Reuse, Transport, destination_of, with_trace, without_trace
 from forwarder.pms.http.errors import NoResponse, NotSent
 from forwarder.pms.http.response import Response
-from forwarder.pms.port import AccountConnection, Capabilities, Limits, Pms, PmsDirectory
+from forwarder.pms.port import Capabilities, Pms
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import (
     AnyOutcome,
@@ -27,28 +27,10 @@ _TRACEPARENT: Final = TRACEPARENT.encode()
 R = TypeVar("R", bound=Outcome | LookupOutcome | CancelOutcome)
 
 
-class TracedDirectory:
-    """`directory`, of PMSs that are traced."""
-
-    def __init__(self, directory: PmsDirectory, tracer: Tracer) -> None:
-        self._directory = directory
-        self._tracer = tracer
-
-    def kinds(self) -> Sequence[str]:
-        return self._directory.kinds()
-
-    def limits(self, kind: str, options: Mapping[str, Any]) -> Limits:
-        return self._directory.limits(kind, options)
-
-    def connect(self, connection: AccountConnection) -> Pms:
-        about = {"forwarder.account_id": connection.account_id, "forwarder.pms.kind": connection.kind}
-        return TracedPms(self._directory.connect(connection), self._tracer, about)
-
-
 class TracedPms:
-    """Requests to `pms` belong to the trace of their booking."""
+    """Requests to `pms` belong to the trace of their booking. `about`: attributes of its account."""
 
-    def __init__(self, pms: Pms, tracer: Tracer, about: dict[str, str]) -> None:
+    def __init__(self, pms: Pms, tracer: Tracer, about: Mapping[str, str]) -> None:
         self._pms = pms
         self._tracer = tracer
         self._about = about

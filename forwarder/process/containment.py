@@ -157,7 +157,6 @@ class Blame:
         self._in_a_row = self._rounds = 0
 
     def works(self) -> None:
-        """A unit went through."""
         self._in_a_row = self._rounds = 0
         LOOPS.works(self.where)
 
@@ -166,14 +165,19 @@ class Blame:
         self._in_a_row += failed
         return self._in_a_row < SYSTEMIC_AFTER
 
-    async def settled(self, failed: "list[tuple[T, Exception]]", halves: "_Halves[T]") -> "list[tuple[T, Exception]]":
+    async def settled(
+        self,
+        failed: list[tuple[T, Exception]],
+        carry_out: Callable[[Sequence[T]], Awaitable[list[tuple[T, Exception]]]],
+        went_through: Callable[[], bool],
+    ) -> list[tuple[T, Exception]]:
         """Those of `failed` that are at fault themselves, after a few retries if none succeeded. Raises `Unworkable`."""
         for pause in _TRY_PAUSES:
-            if not failed or halves.went_through or self._in_a_row + len(failed) >= SYSTEMIC_AFTER:
+            if not failed or went_through() or self._in_a_row + len(failed) >= SYSTEMIC_AFTER:
                 break
             await self.sleep(pause)
-            failed = await halves.carry_out([item for item, _ in failed])
-        if halves.went_through:
+            failed = await carry_out([item for item, _ in failed])
+        if went_through():
             self.works()
         elif failed and not self.on_units(len(failed)):
             error = failed[0][1]
@@ -207,41 +211,33 @@ async def by_halves(
     """
     if not items:
         return
-    halves = _Halves(step, where, outages, refusals, refused)
-    failed = await halves.carry_out(items)
-    if blame is not None:
-        failed = await blame.settled(failed, halves)
-    for item, error in failed:
-        await set_aside(item, contained(where, error))
+    went_through = 0
 
-
-@dataclass(slots=True)
-class _Halves(Generic[T]):
-    step: Callable[[Sequence[T]], Awaitable[None]]
-    where: Where
-    outages: tuple[type[Exception], ...]
-    refusals: tuple[type[Exception], ...]
-    refused: Callable[[T, Exception], Awaitable[None]] | None
-    went_through: int = 0
-
-    async def carry_out(self, items: Sequence[T]) -> list[tuple[T, Exception]]:
-        """Those that raised alone, and what."""
+    async def carry_out(items: Sequence[T]) -> list[tuple[T, Exception]]:
+        """Returns those that raised alone, and what."""
+        nonlocal went_through
         try:
-            await self.step(items)
-        except self.outages:
+            await step(items)
+        except outages:
             raise
         except FAULTS as raised:
             error = as_fault(raised)
             if len(items) > 1:
-                _log.warning("batch.split", where=self.where.value, count=len(items), kind=type(error).__name__)
+                _log.warning("batch.split", where=where.value, count=len(items), kind=type(error).__name__)
                 middle = len(items) // 2
-                return await self.carry_out(items[:middle]) + await self.carry_out(items[middle:])
-            if self.refused is None or not isinstance(error, self.refusals):
+                return await carry_out(items[:middle]) + await carry_out(items[middle:])
+            if refused is None or not isinstance(error, refusals):
                 return [(items[0], error)]
-            await self.refused(items[0], error)
+            await refused(items[0], error)
         else:
-            self.went_through += len(items)
+            went_through += len(items)
         return []
+
+    failed = await carry_out(items)
+    if blame is not None:
+        failed = await blame.settled(failed, carry_out, lambda: went_through > 0)
+    for item, error in failed:
+        await set_aside(item, contained(where, error))
 
 
 class Pauses(Generic[K]):
@@ -252,11 +248,9 @@ class Pauses(Generic[K]):
         self._faults: dict[K, tuple[int, float]] = {}
 
     def resting(self, unit: K) -> bool:
-        """Whether `unit` is backing off now."""
         return unit in self._faults and self._monotonic() < self._faults[unit][1]
 
     def faulted(self, unit: K) -> None:
-        """Counts another fault of `unit`."""
         count = self._faults.get(unit, (0, 0.0))[0] + 1
         self._faults[unit] = count, self._monotonic() + pause_after(count)
 
@@ -277,7 +271,6 @@ class LoopHealth:
         self._failing: dict[object, Where] = {}
 
     def failing(self) -> Sequence[str]:
-        """Their names, sorted."""
         return sorted({where.value for where in self._failing.values()})
 
     def fails(self, loop: object, where: Where, error_id: str) -> None:

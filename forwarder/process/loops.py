@@ -75,7 +75,6 @@ class Outage:
         return _pause(self._faults, _LONGEST_FAULT_PAUSE_SECONDS)
 
     def over(self) -> None:
-        """It works."""
         if self._failures:
             name, seconds = self._name, round(self._clock.monotonic() - self._began, 1)
             _log.info(f"{name}.resumed", failures=self._failures, seconds=seconds)
@@ -251,23 +250,20 @@ class Batcher(Generic[T, R]):
                 # At least one iteration of the event loop, so that items that become ready together are flushed together.
                 await asyncio.sleep(max(self._not_before - clock(), 0.0))
                 batch, self._waiting = self._waiting[: self._max_items], self._waiting[self._max_items :]
-                await self._run_one(batch)
+                try:
+                    await self._until_workable(batch)
+                except BaseException as error:  # Every waiter must get it, even a cancellation.
+                    for _, future in batch:
+                        if future is not None and not future.done():
+                            future.set_exception(error)
+                    if not isinstance(error, Exception):
+                        raise
                 if len(batch) >= CROWD:
                     self._not_before = clock() + self._pause_seconds
                 if not self._waiting:
                     return
         finally:
             self._runner = None
-
-    async def _run_one(self, batch: list[_Waiting[T, R]]) -> None:
-        try:
-            await self._until_workable(batch)
-        except BaseException as error:  # Every waiter must get it, even a cancellation.
-            for _, future in batch:
-                if future is not None and not future.done():
-                    future.set_exception(error)
-            if not isinstance(error, Exception):
-                raise
 
     async def _until_workable(self, batch: Sequence[_Waiting[T, R]]) -> None:
         while True:

@@ -12,7 +12,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 
 import structlog
@@ -65,26 +65,16 @@ def run_until_signalled(main: Callable[[Stop], Awaitable[None]]) -> None:
         await main(stop)
 
     collect_rarely()
-    _allow_open_files()
-    _wait_for_turns()
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(supervised())
-
-
-def _wait_for_turns() -> None:
-    """Selects a scheduling policy under which a process that wakes does not preempt others: SCHED_BATCH on Linux (sched(7)), which
-    needs no privilege. With fewer processors than processes, each then runs longer at a time, with warm caches; with enough
-    processors nothing changes."""
-    if hasattr(os, "SCHED_BATCH"):
-        with contextlib.suppress(OSError):  # a container may forbid it
-            os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
-
-
-def _allow_open_files() -> None:
-    """Raises the limit of open files to the system's maximum: each connection is one, and the default is for programs that use
-    `select`."""
+    # Each connection is an open file, and the default limit is for programs that use `select`.
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    if hasattr(os, "SCHED_BATCH"):
+        # A process that wakes does not preempt others (sched(7)); needs no privilege. With fewer processors than processes, each
+        # then runs longer at a time, with warm caches; with enough processors nothing changes.
+        with contextlib.suppress(OSError):  # a container may forbid it
+            os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(supervised())
 
 
 def is_child() -> bool:
@@ -133,7 +123,12 @@ async def side_by_side(work: Awaitable[Any], stop: Stop, *, until_stopped: bool 
     """Runs `work` during the block, and waits for it at the end. If it fails, sets `stop`, and the end of the block raises."""
     task = asyncio.ensure_future(work)
     task.add_done_callback(lambda _: stop.set())
-    cancelling = asyncio.create_task(_cancel_after(task, stop)) if until_stopped else None
+
+    async def cancel() -> None:
+        await stop.wait()
+        task.cancel()
+
+    cancelling = asyncio.create_task(cancel()) if until_stopped else None
     try:
         yield
     finally:
@@ -143,11 +138,6 @@ async def side_by_side(work: Awaitable[Any], stop: Stop, *, until_stopped: bool 
         await asyncio.gather(task, return_exceptions=True)
         if not task.cancelled() and (error := task.exception()) is not None:
             raise error
-
-
-async def _cancel_after(task: asyncio.Future[Any], stop: Stop) -> None:
-    await stop.wait()
-    task.cancel()
 
 
 def run_processes(arguments: Sequence[str], *, count: int, bound: socket.socket) -> int:
@@ -165,44 +155,31 @@ def run_processes(arguments: Sequence[str], *, count: int, bound: socket.socket)
             SHARED_ADDRESS: f"{host}:{port}",
             "PROMETHEUS_MULTIPROC_DIR": metrics_dir,
         }
-        return asyncio.run(_Family([sys.executable, "-m", "forwarder", *arguments], environment, count).run())
+        command = [sys.executable, "-m", "forwarder", *arguments]
+        return asyncio.run(_raise_all(command, environment, count))
 
 
-class _Family:
-    """A parent and its children."""
+async def _raise_all(command: Sequence[str], environment: Mapping[str, str], count: int) -> int:
+    stop, loop = Stop(), asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
 
-    def __init__(self, command: Sequence[str], environment: dict[str, str], count: int) -> None:
-        self._command = command
-        self._environment = environment
-        self._count = count
-        self._stop = Stop()
-
-    async def run(self) -> int:
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._stop.set)
-        codes = await asyncio.gather(*(self._raise_one(number) for number in range(self._count)))
-        return max(codes, default=0)
-
-    async def _raise_one(self, number: int) -> int:
-        environment = {**self._environment, PROCESS_NUMBER: str(number)}
+    async def raise_one(number: int) -> int:
+        own = {**environment, PROCESS_NUMBER: str(number)}
         while True:
-            child = await asyncio.create_subprocess_exec(*self._command, env=environment, stdin=subprocess.PIPE)
-            code = await self._watch(child)
-            mark_process_dead(child.pid, self._environment["PROMETHEUS_MULTIPROC_DIR"])  # type: ignore[no-untyped-call]
-            if self._stop.is_set():
-                return abs(code)
-            _log.error("process.died", pid=child.pid, exit_code=code)
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._stop.wait(), _RESTART_PAUSE_SECONDS)
-            if self._stop.is_set():
+            child = await asyncio.create_subprocess_exec(*command, env=own, stdin=subprocess.PIPE)
+            ended, stopped = asyncio.create_task(child.wait()), asyncio.create_task(stop.wait())
+            await asyncio.wait([ended, stopped], return_when=asyncio.FIRST_COMPLETED)
+            if not ended.done():
+                child.terminate()
+            stopped.cancel()
+            code = await ended
+            mark_process_dead(child.pid, own["PROMETHEUS_MULTIPROC_DIR"])  # type: ignore[no-untyped-call]
+            if not stop.is_set():
+                _log.error("process.died", pid=child.pid, exit_code=code)
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(stop.wait(), _RESTART_PAUSE_SECONDS)
+            if stop.is_set():
                 return abs(code)
 
-    async def _watch(self, child: asyncio.subprocess.Process) -> int:
-        ended = asyncio.create_task(child.wait())
-        stopped = asyncio.create_task(self._stop.wait())
-        await asyncio.wait([ended, stopped], return_when=asyncio.FIRST_COMPLETED)
-        if not ended.done():
-            child.terminate()
-        stopped.cancel()
-        return await ended
+    return max(await asyncio.gather(*map(raise_one, range(count))), default=0)

@@ -1,10 +1,22 @@
-"""A token bucket. Pure: times are given, in seconds of a monotonic clock."""
+"""Token buckets. Pure: times are given, in seconds of a monotonic clock.
+
+Processes share a bucket by borrowing tokens before they use them, so that together they never use more than there are; a `Lender`
+keeps the buckets. A loan lapses after `LAPSE_SECONDS`, so that no window sees tokens of long ago; what is left of it is given back.
+The last loan of a process that is killed is lost: less than the bucket refills in that time.
+"""
 
 import math
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple, Protocol
 
 ROUNDING: Final = 1e-7
 """Seconds by which times may be rounded."""
+
+LAPSE_SECONDS: Final = 0.1
+"""For how long borrowed tokens may be used."""
+
+_REFILL_ROUNDING: Final = 1e-6
+"""Seconds of refilling by which a balance may be rounded: times since 1970 are kept as floating-point numbers."""
 
 
 class TokenBucket:
@@ -30,3 +42,55 @@ class TokenBucket:
     def debit(self, tokens: float, now: float) -> None:
         """Takes `tokens`, even if there are fewer; a negative number gives tokens back."""
         self.full_at = max(self.full_at, now) + tokens * self._interval
+
+
+class SharedBucket(NamedTuple):
+    """A bucket that refills at `rate` a second and holds `burst`. `name`: the same in every process."""
+
+    name: str
+    rate: float
+    burst: float
+
+
+class LoanRequest(NamedTuple):
+    """Asks for tokens that each of `buckets` has. `returned`: tokens borrowed before and not used; negative: used without a loan.
+    `least` to `wanted` tokens are of use; with 0 `wanted` it only returns."""
+
+    buckets: tuple[SharedBucket, ...]
+    returned: float
+    wanted: int
+    least: int
+
+
+class Loan(NamedTuple):
+    """The tokens lent; without any, `retry_in` is the seconds until there are enough. `left`: those that the emptiest bucket has
+    then."""
+
+    tokens: int
+    retry_in: float
+    left: float
+
+
+class Lender(Protocol):
+    """Keeps the buckets of a deployment; one that it does not know is full."""
+
+    async def lend(self, requests: Sequence[LoanRequest]) -> Sequence[Loan]:
+        """Decides each request, in order. Raises `StoreUnavailable`: nothing was lent, or it may have been and is lost."""
+        ...
+
+
+def decide(request: LoanRequest, full_at: Mapping[str, float], now: float) -> tuple[Loan, Mapping[str, float]]:
+    """The loan, and when each bucket will be full again after it. `full_at`: as before, in seconds on the scale of `now`."""
+    buckets = {each.name: TokenBucket(each.rate, each.burst) for each in request.buckets}
+    for each in request.buckets:
+        # A clock that was set back must not keep a bucket empty for as long.
+        latest = now + 2 * each.burst / each.rate
+        buckets[each.name].full_at = min(full_at.get(each.name, -math.inf), latest)
+        buckets[each.name].debit(-request.returned, now)
+    enough = min(math.floor(buckets[each.name].left(now) + each.rate * _REFILL_ROUNDING) for each in request.buckets)
+    tokens = min(request.wanted, enough) if enough >= request.least else 0
+    for bucket in buckets.values():
+        bucket.debit(tokens, now)
+    retry_in = 0.0 if tokens else max(bucket.delay(request.least, now) for bucket in buckets.values())
+    left = min(bucket.left(now) for bucket in buckets.values())
+    return Loan(tokens, retry_in, left), {name: bucket.full_at for name, bucket in buckets.items()}

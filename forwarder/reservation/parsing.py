@@ -8,6 +8,7 @@ import math
 import re
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from email.utils import parsedate_tz
 from typing import Final
 
 MAX_DIGITS: Final = 18
@@ -78,3 +79,17 @@ def days_later(first: date, days: int) -> date:
         return first + timedelta(days=days)
     except OverflowError:
         return date.min if days < 0 else date.max
+
+
+def http_date(text: str) -> datetime | None:
+    """The time in any of the three forms of RFC 9110, section 5.6.7, also with a numeric zone or none (UTC)."""
+    parts = parsedate_tz(text) if len(text) <= _MAX_MOMENT_LENGTH else None
+    if parts is None:
+        return None
+    year, month, day_of_month, hour, minute, second, *_, zone = parts
+    try:
+        # A leap second counts as the one before it.
+        local = datetime(year, month, day_of_month, hour, minute, min(second, 59), tzinfo=UTC)
+        return local - timedelta(seconds=zone or 0)
+    except (ValueError, OverflowError):
+        return None

@@ -85,7 +85,6 @@ def _database_transport(url: str) -> Transport:
 
 
 def _brokers(servers: str) -> list[str]:
-    """Their hosts."""
     return [urlsplit(f"//{each.strip()}").hostname or each.strip() for each in servers.split(",")]
 
 

@@ -40,17 +40,7 @@ _NO_SETTINGS: Final = {
 }
 _OF_THE_TESTS: Final = "FORWARDER_TEST_"
 
-_IN_FILES: Final = (
-    "secret_key",
-    "earlier_secret_keys",
-    "notifier_key",
-    "sealing_verify_key",
-    "database_url",
-    "database_password",
-    "kafka_sasl_password",
-    "kafka_sasl_oauth_client_secret",
-    "metrics_token",
-)
+_IN_FILES: Final = [name for name in Environment.model_fields if f"{name}_file" in Environment.model_fields]
 """Variables that can be read from the file that `…_file` names."""
 _MAY_BE_EMPTY: Final = "earlier_secret_keys"
 """A deployment may mount this file permanently and fill it only during a rotation."""

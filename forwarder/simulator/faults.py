@@ -15,8 +15,8 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 from pydantic_core import from_json, to_json
 from starlette.types import Receive, Scope, Send
 
+from forwarder.http.connections import TRANSPORT
 from forwarder.http.messages import Response
-from forwarder.http.open_connections import connection_of
 from forwarder.process.clock import Clock
 from forwarder.process.loops import first_of
 
@@ -245,7 +245,7 @@ class Drip:
 
 async def reset(scope: Scope, receive: Receive, _send: Send) -> None:
     """Resets the connection. Raises `ConnectionResetError` if there is none: then that is the response."""
-    connection = connection_of(scope)
+    connection: asyncio.Transport | None = scope.get("state", {}).get(TRANSPORT)
     if connection is None:
         raise ConnectionResetError("reset by a fault that was asked for")
     peer = connection.get_extra_info("socket")

@@ -6,7 +6,7 @@ from typing import Final
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from forwarder.process.token_loans import Loan, LoanRequest, decide
+from forwarder.process.token_bucket import Loan, LoanRequest, decide
 from forwarder.store.database import Database
 from forwarder.store.sql import insert_into
 from forwarder.store.tables import rate_buckets

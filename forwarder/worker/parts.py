@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from forwarder.pms.port import PmsDirectory
 from forwarder.process.clock import Clock
-from forwarder.process.token_loans import Lender
+from forwarder.process.token_bucket import Lender
 from forwarder.tenancy.port import Directory, Unsealer
 from forwarder.topics.port import Log, LogGap, Publisher, Topics
 from forwarder.topics.signing import MessageSigner

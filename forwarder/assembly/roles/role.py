@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import timedelta
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
@@ -17,7 +17,6 @@ from forwarder.http.health import Check, Health, health_routes
 from forwarder.http.messages import Routes
 from forwarder.http.server import http_app, serve
 from forwarder.http.tls import ServerTls, certificate_ends
-from forwarder.http.traced import TracedApp
 from forwarder.observability.exposition import tell_build
 from forwarder.observability.tracing.tracer import Tracer
 from forwarder.process.containment import Where
@@ -34,6 +33,11 @@ from forwarder.tenancy.limits import RateLimits, exchange_usage
 from forwarder.tenancy.port import TenancyUnavailable
 from forwarder.tenancy.sql.usage import SqlKeyUses, SqlUsage
 from forwarder.topics.outcomes import OutcomeListener
+
+if TYPE_CHECKING:
+    from forwarder.notifier.service import Notifier
+    from forwarder.worker.service import Worker
+
 
 Listening = socket.socket
 Throttles = Callable[[], Sequence[ThrottleState]]
@@ -54,15 +58,6 @@ _FLUSH_SECONDS: Final = 3.0
 _log = structlog.get_logger(__name__)
 
 
-class Consuming(Protocol):
-    """A stage that reads a topic."""
-
-    def consuming(self) -> bool: ...
-
-    @property
-    def unreadable(self) -> Mapping[int, int]: ...
-
-
 async def open_role_backend(stack: AsyncExitStack, settings: Settings, role: str) -> Backend:
     """The backend for a process of `role`, traced if tracing is configured. Raises as `open_backend`."""
     tracer = await stack.enter_async_context(open_tracer(settings, role))
@@ -72,39 +67,27 @@ async def open_role_backend(stack: AsyncExitStack, settings: Settings, role: str
 @asynccontextmanager
 async def open_tracer(settings: Settings, role: str) -> AsyncIterator[Tracer | None]:
     """Records the spans of `role`; None if export is not configured, or not possible, which it logs."""
-    asked = settings.trace_export
-    if not asked.asked_by:
-        yield None
-        return
-    if asked.refusal:
-        _log.warning("tracing.not_started", asked_by=asked.asked_by, reason=asked.refusal)
-        yield None
-        return
-    try:
-        tracer = load(_OPEN)(f"forwarder-{role}", __version__)
-    except ImportError:
-        reason = "packages are not installed: pip install 'reservation-forwarder[otel]'"
+    asked, tracer = settings.trace_export, None
+    reason = asked.refusal
+    if asked.asked_by and not reason:
+        try:
+            tracer = load(_OPEN)(f"forwarder-{role}", __version__)
+        except ImportError:
+            reason = "packages are not installed: pip install 'reservation-forwarder[otel]'"
+        else:
+            _log.info("tracing.started", asked_by=asked.asked_by)
+    if reason:
         _log.warning("tracing.not_started", asked_by=asked.asked_by, reason=reason)
-        yield None
-        return
-    _log.info("tracing.started", asked_by=asked.asked_by)
     try:
         yield tracer
     finally:
-        if not await tracer.close(_FLUSH_SECONDS):
+        if tracer is not None and not await tracer.close(_FLUSH_SECONDS):
             _log.warning("tracing.not_flushed", seconds=_FLUSH_SECONDS)
 
 
-def consuming_checks(stage: Consuming) -> Mapping[str, Check]:
+def consuming_checks(stage: "Worker | Notifier") -> Mapping[str, Check]:
     """Health checks: whether `stage` consumes, and whether this process can decode its topic."""
-
-    async def consuming() -> bool:
-        return stage.consuming()
-
-    async def readable() -> bool:
-        return not stage.unreadable
-
-    return {"consuming": consuming, "topic_readable": readable}
+    return {"consuming": stage.consuming, "topic_readable": lambda: not stage.unreadable}
 
 
 def store_checks(backend: Backend) -> Mapping[str, Check]:
@@ -112,7 +95,7 @@ def store_checks(backend: Backend) -> Mapping[str, Check]:
     refusals, clock = refusals_of(backend.engine), backend.clock
     counted, refused_at = refusals.count, float("-inf")
 
-    async def writes() -> bool:
+    def writes() -> bool:
         nonlocal counted, refused_at
         if refusals.count != counted:
             counted, refused_at = refusals.count, clock.monotonic()
@@ -127,18 +110,6 @@ def reading_health(backend: Backend) -> Health:
     checks = dict(store_checks(backend))
     writes = checks.pop("store_writes")
     return Health(checks, {"store_writes": writes})
-
-
-def _certificate_check(backend: Backend) -> Mapping[str, Check]:
-    """Whether the server certificate, if it has one, is valid for longer than `ENDS_SOON`."""
-    tls = backend.settings.tls
-    if tls is None:
-        return {}
-
-    async def lasts() -> bool:
-        return certificate_ends(tls.certificate) - backend.clock.now() > ENDS_SOON
-
-    return {"certificate": lasts}
 
 
 async def open_outcomes(stack: AsyncExitStack, backend: Backend, stop: Stop) -> OutcomeListener:
@@ -221,16 +192,25 @@ async def serve_role(
 ) -> None:
     """Serves `routes` and those of `health` until `stop`, then lets requests finish within the grace period. `leaving`: set before
     `stop`, see `lame_duck`. `throttles`: a worker's throttles, for operators."""
-    health = replace(health, lesser={**health.lesser, **_certificate_check(backend)})
-    routes = [*routes, *health_routes(health, role, backend.settings.metrics_token, leaving=leaving)]
+    settings, tls = backend.settings, backend.settings.tls
+    if tls is not None:
+
+        def lasts() -> bool:
+            return certificate_ends(tls.certificate) - backend.clock.now() > ENDS_SOON
+
+        health = replace(health, lesser={**health.lesser, "certificate": lasts})
+    routes = [*routes, *health_routes(health, role, settings.metrics_token, leaving=leaving)]
     listening.listen(BACKLOG)  # one of several on a port must not listen before it serves
-    tell_build(role, backend.settings.environment.revision)
+    tell_build(role, settings.environment.revision)
     _log.info("process.listening", role=role, port=listening.getsockname()[1])
-    public_url = backend.settings.environment.public_url
-    app = http_app(routes, backend.clock, leaving=leaving, admission=backend.admission, public_url=public_url)
-    if backend.tracer is not None:
-        app = TracedApp(app, routes, backend.tracer)
-    settings = backend.settings
+    app = http_app(
+        routes,
+        backend.clock,
+        leaving=leaving,
+        admission=backend.admission,
+        public_url=settings.environment.public_url,
+        tracer=backend.tracer,
+    )
     uses = SqlKeyUses(backend.engine)
     async with (
         telling_of_itself(role, backend, stop, throttles, health),
@@ -242,7 +222,7 @@ async def serve_role(
             stop,
             grace_seconds=settings.environment.grace_seconds,
             limits=settings.connections,
-            tls=None if settings.tls is None else ServerTls(settings.tls),
+            tls=None if tls is None else ServerTls(tls),
             trusted_proxies=settings.environment.trusted_proxies,
         )
     with suppress(TenancyUnavailable):

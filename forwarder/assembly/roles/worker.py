@@ -99,15 +99,9 @@ async def open_worker(stack: AsyncExitStack, backend: Backend, publisher: Publis
 def worker_health(backend: Backend, worker: Worker, publisher: Publisher) -> Health:
     """Ready if it consumes, can decode its topic, its log and its store work, and the store is not known to lack what the topics
     record. A topic that lacks what the store took from it does not stop it."""
-
-    async def in_step() -> bool:
-        return not worker.behind
-
-    async def whole() -> bool:
-        return worker.topic_whole
-
-    checks = {**consuming_checks(worker), **store_checks(backend), "store_in_step_with_topics": in_step}
-    return Health({**checks, "log": publisher.ready}, {"topics_in_step_with_store": whole})
+    checks = {**consuming_checks(worker), **store_checks(backend)}
+    checks |= {"store_in_step_with_topics": lambda: not worker.behind, "log": publisher.ready}
+    return Health(checks, {"topics_in_step_with_store": lambda: worker.topic_whole})
 
 
 async def _log_broken_assumptions(backend: Backend) -> None:

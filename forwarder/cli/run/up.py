@@ -4,7 +4,7 @@ import os
 import shutil
 import sys
 from collections.abc import Awaitable, Callable
-from contextlib import AbstractContextManager, AsyncExitStack, nullcontext
+from contextlib import AsyncExitStack, nullcontext, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -81,16 +81,13 @@ def up(
     demo: Annotated[bool, typer.Option(help="Make the demo workspace on simulated PMSs.")] = True,
 ) -> None:
     """Run everything in one process: ingress, worker, query, notifier, housekeeping, console and simulated PMSs on one port."""
-    settings = settings_and_logging("warning" if _quiet() else None)
+    # People want to see the start-up text on a terminal, not a log line for each reservation.
+    quiet = sys.stderr.isatty() and "FORWARDER_LOG_LEVEL" not in os.environ
+    settings = settings_and_logging("warning" if quiet else None)
     host = host or settings.environment.host
     listening = listen(host, settings.environment.port if port is None else port)
     run_until_signalled(partial(_run, settings, listening, demo))
     say("Stopped. The next start continues from here.")
-
-
-def _quiet() -> bool:
-    """Quiet on a terminal: people want to see the start-up text, not a log line for each reservation."""
-    return sys.stderr.isatty() and "FORWARDER_LOG_LEVEL" not in os.environ
 
 
 async def _run(settings: Settings, listening: Listening, demo: bool, stop: Stop) -> None:
@@ -153,45 +150,30 @@ Then:
 
 
 async def prepare_demo_world(backend: Backend, url: str, simulator: str, data_dir: Path) -> DemoWorld:
-    """Creates the missing workspace and accounts, points the accounts at `simulator`, and writes `demo.env` (mode 0600)."""
+    """Creates the missing workspace and accounts, points the accounts at `simulator`, and writes `demo.env` (mode 0600) with a
+    token, the same as at the last start if its key is still valid."""
     known = {account.id: account for account in await backend.tenancy.accounts(WORKSPACE)}
     if not known:
-        await _add_workspace(backend)
+        with suppress(AlreadyExists):
+            await backend.tenancy.add_workspace(WORKSPACE)
     for account_id, (kind, path) in _ACCOUNTS.items():
-        base_url = f"{simulator}/{account_id}/{path}"
-        await _put_account(backend, known.get(account_id), account_id, kind, base_url)
-    token = await _in_force(backend, _last_token(data_dir / DEMO_ENV))
+        base_url, there = f"{simulator}/{account_id}/{path}", known.get(account_id)
+        if there is not None and there.base_url == base_url:
+            continue
+        account = replace(there or Account(account_id, WORKSPACE, kind, base_url, ""), base_url=base_url)
+        # The address is part of the seal: a changed address needs a new one.
+        account = with_credential(account, "simulated", await backend.sealer())
+        await backend.tenancy.put_account(account, replace=there is not None)
+    token = _last_token(data_dir / DEMO_ENV)
+    if not token or await backend.directory.key(token) is None:
+        _, token = await backend.tenancy.add_key(WORKSPACE, scopes=ALL_SCOPES)
     world = DemoWorld(url, token, data_dir)
     _write_env(world)
     return world
 
 
-async def _add_workspace(backend: Backend) -> None:
-    try:
-        await backend.tenancy.add_workspace(WORKSPACE)
-    except AlreadyExists:
-        return
-
-
-async def _put_account(backend: Backend, known: Account | None, account_id: str, kind: str, base_url: str) -> None:
-    if known is not None and known.base_url == base_url:
-        return
-    account = replace(known or Account(account_id, WORKSPACE, kind, base_url, ""), base_url=base_url)
-    # The address is part of the seal: a changed address needs a new one.
-    account = with_credential(account, "simulated", await backend.sealer())
-    await backend.tenancy.put_account(account, replace=known is not None)
-
-
 def _last_token(path: Path) -> str | None:
     return dotenv_values(path).get("FORWARDER_TOKEN") if path.exists() else None
-
-
-async def _in_force(backend: Backend, token: str | None) -> str:
-    """The token of the last start if its key is still valid, otherwise a new one."""
-    if token and await backend.directory.key(token) is not None:
-        return token
-    _, token = await backend.tenancy.add_key(WORKSPACE, scopes=ALL_SCOPES)
-    return token
 
 
 def _write_env(world: DemoWorld) -> None:
@@ -219,8 +201,12 @@ async def run_everything(settings: Settings, listening: Listening, stop: Stop, r
     here = settings.tls is None and is_local(urlsplit(own_url(listening)).hostname or "")
     aside = None if here else bind("127.0.0.1", 0)
     simulator = own_url(aside or listening) + _SIMULATOR
-    settings = _with_simulator(settings, simulator)
-    with _alone(settings), aside or nullcontext():
+    if settings.environment.simulator_url is None:  # test keys use this process's own simulator
+        environment = settings.environment.model_copy(update={"simulator_url": simulator})
+        settings = replace(settings, environment=environment)
+    # Kafka and PostgreSQL serve many processes.
+    alone = alone_in(settings.backend.data_dir) if isinstance(settings.backend, Embedded) else nullcontext()
+    with alone, aside or nullcontext():
         async with AsyncExitStack() as stack:
             backend = await open_role_backend(stack, settings, "up")
             await backend.create_topics()
@@ -249,15 +235,3 @@ async def run_everything(settings: Settings, listening: Listening, stop: Stop, r
             ):
                 await ready(backend, simulator)
                 await serve_role("up", routes, backend, listening, stop, health=health, throttles=worker.throttles)
-
-
-def _with_simulator(settings: Settings, url: str) -> Settings:
-    """Test keys use this process's own simulator, unless another one is set."""
-    if settings.environment.simulator_url is not None:
-        return settings
-    return replace(settings, environment=settings.environment.model_copy(update={"simulator_url": url}))
-
-
-def _alone(settings: Settings) -> AbstractContextManager[None]:
-    """Locks the data directory of an embedded deployment; Kafka and PostgreSQL serve many processes."""
-    return alone_in(settings.backend.data_dir) if isinstance(settings.backend, Embedded) else nullcontext()

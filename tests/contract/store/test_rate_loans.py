@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from forwarder.process.token_loans import LoanRequest, SharedBucket
+from forwarder.process.token_bucket import LoanRequest, SharedBucket
 from forwarder.store.rate_loans import SqlLender
 
 # Refills so slowly that a test sees nothing of it.

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from forwarder.assembly.backend import open_backend
 from forwarder.assembly.roles.role import reading_health, store_checks
+from forwarder.http.health import Health
 from forwarder.settings import Environment, settings_of
 from forwarder.store.database import refusals_of
 from tests.support.memory.clock import ManualClock
@@ -14,15 +15,15 @@ async def test_the_store_takes_writes_again_half_a_minute_after_the_last_refusal
     clock = ManualClock()
     async with open_backend(settings_of(Environment(data_dir=tmp_path))) as opened:
         backend = replace(opened, clock=clock)
-        checks = store_checks(backend)
-        assert (await checks["store"](), await checks["store_writes"]()) == (True, True)
+        health = Health(store_checks(backend))
+        assert await health.failing() == []
         for _ in range(2):
             refusals_of(backend.engine).count += 1
-            assert (await checks["store"](), await checks["store_writes"]()) == (True, False)
+            assert await health.failing() == ["store_writes"]
             await clock.advance(20.0)
-        assert not await checks["store_writes"]()
+        assert await health.failing() == ["store_writes"]
         await clock.advance(10.0)
-        assert await checks["store_writes"]()
+        assert await health.failing() == []
 
 
 async def test_a_process_that_reads_stays_ready_while_the_store_takes_no_writes(tmp_path: Path) -> None:

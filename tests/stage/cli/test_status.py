@@ -1,11 +1,11 @@
 """`forwarder status`, incident by incident: what it says word for word, in which order, and for which condition. It
 shows one half when the other is away."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from types import MappingProxyType
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -515,14 +515,9 @@ def test_each_condition_has_a_line_in_the_status_and_an_alert_or_says_why_not() 
 
 
 async def test_each_readiness_check_belongs_to_a_condition(tmp_path: Path) -> None:
-    class Stage:
-        unreadable: Mapping[int, int] = MappingProxyType({})
-
-        def consuming(self) -> bool:
-            return True
-
+    stage: Any = SimpleNamespace(consuming=bool, unreadable={})
     async with open_backend(settings_of(Environment(data_dir=tmp_path))) as backend:
-        named = {*consuming_checks(Stage()), *store_checks(backend), "log", "loops", "certificate"}
+        named = {*consuming_checks(stage), *store_checks(backend), "log", "loops", "certificate"}
     in_step = {"store_in_step_with_topics", "topics_in_step_with_store"}
     assert {each.check for each in conditions() if each.check} == named | in_step
 

@@ -222,9 +222,9 @@ ARGUMENTS: Final[Mapping[str, tuple[st.SearchStrategy[Any], ...]]] = {
     "moment": (anything,),
     "unix_moment": (st.floats() | st.integers(),),
     "days_later": (st.dates(), st.integers(-(10**12), 10**12)),
+    "http_date": (texts,),
     "read_wait": (texts, st.just(Wait(0)), st.just(60)),
     "read_retry_after": (texts, st.datetimes(timezones=st.just(UTC))),
-    "read_http_date": (texts, st.datetimes(timezones=st.just(UTC))),
     "charset_of": (texts,),
 }
 

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from forwarder.http.gathered_writes import GatheringTransport, TurnEnd
+from forwarder.http.connections import GatheringTransport
 
 
 class _Sent(asyncio.Transport):
@@ -31,7 +31,7 @@ class _Sent(asyncio.Transport):
 
 def _connection() -> tuple[GatheringTransport, _Sent]:
     sent = _Sent()
-    return GatheringTransport(sent, TurnEnd()), sent
+    return GatheringTransport(sent), sent
 
 
 async def test_what_is_written_in_one_turn_leaves_together_at_its_end() -> None:
@@ -47,8 +47,8 @@ async def test_what_is_written_in_one_turn_leaves_together_at_its_end() -> None:
 
 
 async def test_connections_keep_to_themselves() -> None:
-    turn_end, first, second = TurnEnd(), _Sent(), _Sent()
-    one, other = GatheringTransport(first, turn_end), GatheringTransport(second, turn_end)
+    first, second = _Sent(), _Sent()
+    one, other = GatheringTransport(first), GatheringTransport(second)
     one.write(b"a")
     other.write(b"b")
     one.write(b"c")
@@ -86,8 +86,8 @@ async def test_a_connection_that_fails_takes_nobody_s_response() -> None:
         def write(self, data: bytes | bytearray | memoryview) -> None:
             raise RuntimeError("the handle is closed")
 
-    turn_end, bad, good, closing = TurnEnd(), Failing(), _Sent(), _Sent()
-    connections = [GatheringTransport(sent, turn_end) for sent in (bad, closing, good)]
+    bad, good, closing = Failing(), _Sent(), _Sent()
+    connections = [GatheringTransport(sent) for sent in (bad, closing, good)]
     for connection in connections:
         connection.write(b"a")
     closing.ended = "closed"

@@ -209,7 +209,7 @@ async def test_requests_are_measured_by_the_routes_template(client: httpx.AsyncC
 
 
 class _Direct:
-    """Implements `Answerer`."""
+    """Implements `DirectEndpoint`."""
 
     def __init__(self, *, status: int = 200, error: Exception | None = None) -> None:
         self._status = status

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from forwarder.observability.log_writer import MAX_WAITING_CHARACTERS, WriterThread, unblocked
+from forwarder.observability.logging import MAX_WAITING_CHARACTERS, WriterThread
 from forwarder.observability.metrics import LOG_LINES_DROPPED
 
 
@@ -70,15 +70,6 @@ def test_a_reader_who_is_gone_stops_nobody() -> None:
         writer.write("to nobody\n")
         writer.drain()
     assert dropped() == before + 3
-
-
-def test_what_has_no_descriptor_is_written_at_once() -> None:
-    class Text:
-        def fileno(self) -> int:
-            raise OSError
-
-    file = Text()
-    assert unblocked(file) is file  # type: ignore[arg-type, comparison-overlap]
 
 
 PROGRAM = """

@@ -41,7 +41,7 @@ from forwarder.pms.port import Capabilities
 from forwarder.process.clock import SystemClock
 from forwarder.process.containment import LOOPS, Where
 from forwarder.process.loops import cancel_all, forever
-from forwarder.process.token_loans import SharedBucket
+from forwarder.process.token_bucket import SharedBucket
 from forwarder.reservation.request import CardDetails
 from forwarder.store.delivery_queue import Deliveries
 from forwarder.store.deployment import ProcessRegister
