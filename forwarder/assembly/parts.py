@@ -2,7 +2,7 @@
 store (is the store an older one, did the topics lose messages?)."""
 
 from forwarder.assembly.backend import Backend
-from forwarder.notifier.webhooks import Webhooks, WebhooksParts
+from forwarder.notifier.webhooks import Webhooks
 from forwarder.oversight.losses import TopicCheck
 from forwarder.oversight.restored import RecoveryCheck
 from forwarder.reservation.submission import RequestIds
@@ -18,16 +18,12 @@ from forwarder.webhooks.addresses import ResolvedTargets
 async def webhooks_of(backend: Backend) -> Webhooks:
     """The management of webhooks. Raises as `Backend.webhook_sealer`."""
     return Webhooks(
-        WebhooksParts(
-            endpoints=Endpoints(backend.engine),
-            log=Deliveries(backend.engine),
-            sealer=await backend.webhook_sealer(),
-            targets=ResolvedTargets(
-                backend.settings.webhook_addresses, resolves=backend.settings.webhook_proxy is None
-            ),
-            clock=backend.clock,
-            audit=backend.audit,
-        )
+        registry=Endpoints(backend.engine),
+        log=Deliveries(backend.engine),
+        sealer=await backend.webhook_sealer(),
+        targets=ResolvedTargets(backend.settings.webhook_addresses, resolves=backend.settings.webhook_proxy is None),
+        clock=backend.clock,
+        audit=backend.audit,
     )
 
 

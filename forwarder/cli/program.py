@@ -3,7 +3,7 @@
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -64,46 +64,46 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
 begins."""
 
 GROUPS: Final[Mapping[str, tuple[str, str]]] = {
-    "topics": ("forwarder.operate.deployment.topics:commands", "The topics of the log."),
-    "workspace": ("forwarder.operate.tenants.workspaces:commands", "Workspaces: who submits and reads reservations."),
-    "key": ("forwarder.operate.tenants.keys:commands", "API keys of a workspace."),
+    "topics": ("forwarder.operate.deployment.topics:COMMANDS", "The topics of the log."),
+    "workspace": ("forwarder.operate.tenants.workspaces:COMMANDS", "Workspaces: who submits and reads reservations."),
+    "key": ("forwarder.operate.tenants.keys:COMMANDS", "API keys of a workspace."),
     "account": (
-        "forwarder.operate.tenants.account_commands:commands",
+        "forwarder.operate.tenants.account_commands:COMMANDS",
         "Integration accounts: their PMS, limits and settings.",
     ),
     "adapters": (
-        "forwarder.operate.tenants.adapters:commands",
+        "forwarder.operate.tenants.adapters:COMMANDS",
         "Adapters: list the kinds of PMS, and check one.",
     ),
     "doubles": (
-        "forwarder.operate.submissions.doubles:commands",
+        "forwarder.operate.submissions.doubles:COMMANDS",
         "Reservations that a PMS shows twice under one reference.",
     ),
     "submissions": (
-        "forwarder.operate.submissions.history:commands",
+        "forwarder.operate.submissions.history:COMMANDS",
         "Submissions: search, show, look up, retry, settle and cancel them.",
     ),
     "dead-letters": (
-        "forwarder.operate.submissions.replay:commands",
+        "forwarder.operate.submissions.replay:COMMANDS",
         "Messages that could not be delivered or read, and replaying them.",
     ),
     "secret": (
-        "forwarder.operate.deployment.secrets:commands",
+        "forwarder.operate.deployment.secrets:COMMANDS",
         "The deployment's secrets: list them, see what they seal, change them.",
     ),
-    "results": ("forwarder.operate.events.results:commands", "Result events, as downstream services receive them."),
+    "results": ("forwarder.operate.events.results:COMMANDS", "Result events, as downstream services receive them."),
     "audit": (
-        "forwarder.operate.deployment.audit:commands",
+        "forwarder.operate.deployment.audit:COMMANDS",
         "The audit trail: who did what, from where, and with what result.",
     ),
     "retention": (
-        "forwarder.operate.privacy.retention:commands",
+        "forwarder.operate.privacy.retention:COMMANDS",
         "How long workspaces keep their guests' data.",
     ),
-    "guests": ("forwarder.operate.privacy.guests:commands", "Guests: erase one from all stored data."),
-    "webhook": ("forwarder.operate.tenants.webhooks:commands", "Webhooks: where a workspace's results are posted."),
+    "guests": ("forwarder.operate.privacy.guests:COMMANDS", "Guests: erase one from all stored data."),
+    "webhook": ("forwarder.operate.tenants.webhooks:COMMANDS", "Webhooks: where a workspace's results are posted."),
 }
-"""Groups of commands, as `COMMANDS`; the named function returns its commands by name."""
+"""Groups of commands, as `COMMANDS`; the named mapping has its commands by name."""
 
 
 _HELP: Final = "Carries vacation-rental reservations into property management systems: never lost, never booked twice."
@@ -119,9 +119,9 @@ def program(arguments: Sequence[str]) -> typer.Typer:
         if name != called:
             app.command(name, help=about)(_listed)
         elif name in GROUPS:
-            app.add_typer(_group(about, load(place)()), name=name)
+            app.add_typer(_group(about, load(place)), name=name)
         else:
-            app.command(name)(load(place))
+            app.command(name)(_runnable(load(place)))
     return app
 
 
@@ -129,8 +129,14 @@ def _group(about: str, commands: Mapping[str, Callable[..., None]]) -> typer.Typ
     group = typer.Typer(help=about, no_args_is_help=True)
     group.callback()(lambda: None)  # typer would omit the name of a single command
     for name, command in commands.items():
-        group.command(name, context_settings=getattr(command, "context_settings", None))(command)
+        settings = getattr(command, "context_settings", None)
+        group.command(name, context_settings=settings)(_runnable(command))
     return group
+
+
+def _runnable(command: Callable[..., Any]) -> Callable[..., None]:
+    made: Callable[..., None] = load("forwarder.operate.command:runnable")(command)
+    return made
 
 
 def _tell_version(asked: bool) -> None:

@@ -20,7 +20,7 @@ from forwarder.http.messages import Response, Routes
 
 def console_routes(parts: ConsoleParts) -> Routes:
     """The routes below `/console`. GET shows, POST acts."""
-    guard = Guard(parts.access, parts.clock)
+    guard = Guard(parts.backend.access, parts.backend.clock)
     submissions, letters, accounts = SubmissionPages(parts), DeadLetterPages(parts), AccountPages(parts)
     topics, webhooks = TopicPages(parts), WebhookPages(parts)
     shown: Sequence[tuple[str, View]] = (

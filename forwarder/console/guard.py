@@ -150,27 +150,33 @@ class Guard:
 
         async def endpoint(request: Request) -> Response:
             try:
-                return await self._respond(view, request)
+                visit = await self._visit(request)
             except TenancyUnavailable:
                 return html(_away("database"), _shared(None))
+            if visit is None:
+                return _to_sign_in(request)
+            if isinstance(visit, Page):
+                return html(visit, _shared(None))
+            shown: Page | Go
+            try:
+                with acting_as(Actor.key(visit.key.id, client_address(request.scope))):
+                    shown = await view(visit)
+            except NotKnown as error:
+                shown = Page("error.html", {"title": "There is no such thing", "detail": str(error)}, 404)
+            except (StoreUnavailable, TenancyUnavailable):
+                shown = _away("database")
+            except LogUnavailable:
+                shown = _away("log (Kafka)")
+            session = visit.session
+            if isinstance(shown, Go):
+                session.notice = shown.notice
+                return redirect(shown.path)
+            notice = None
+            if _LIVE not in request.headers:
+                notice, session.notice = session.notice, None
+            return html(shown, {**_shared(session), "notice": notice, "path": request.url.path})
 
         return endpoint
-
-    async def _respond(self, view: View, request: Request) -> Response:
-        visit = await self._visit(request)
-        if visit is None:
-            return _to_sign_in(request)
-        if isinstance(visit, Page):
-            return html(visit, _shared(None))
-        shown = await _seen(view, visit)
-        session = visit.session
-        if isinstance(shown, Go):
-            session.notice = shown.notice
-            return redirect(shown.path)
-        notice = None
-        if _LIVE not in request.headers:
-            notice, session.notice = session.notice, None
-        return html(shown, {**_shared(session), "notice": notice, "path": request.url.path})
 
     async def _visit(self, request: Request) -> Visit | Page | None:
         """The visit of the signed-in operator; None if there is none, an error page if the form is not from this console."""
@@ -186,7 +192,7 @@ class Guard:
         if request.method != "POST":
             return Visit(request, key, session, Form({}))
         form = await _read_form(request)
-        if not isinstance(form, Form):
+        if form is None:
             return _TOO_LARGE
         if not _is_from_here(request) or not _same(form.text(_FORM_FIELD), session.form_token):
             return _NOT_OURS
@@ -201,7 +207,7 @@ class Guard:
     async def sign_in(self, request: Request) -> Response:
         """Opens a session for the holder of an operator's key."""
         form = await _read_form(request)
-        if not isinstance(form, Form):
+        if form is None:
             return self._ask(request, _TOO_LARGE)
         if not _is_from_here(request) or not _same(form.text(_FORM_FIELD), _cookie(request, _FORM_COOKIE)):
             return self._ask(request, _NOT_OURS)
@@ -229,18 +235,6 @@ class Guard:
         token = secrets.token_urlsafe(32)
         page = replace(page, values={**page.values, "form_token": token})
         return html(page, _shared(None), _set_cookie(request, _FORM_COOKIE, token, 3600))
-
-
-async def _seen(view: View, visit: Visit) -> Page | Go:
-    try:
-        with acting_as(Actor.key(visit.key.id, client_address(visit.request.scope))):
-            return await view(visit)
-    except NotKnown as error:
-        return Page("error.html", {"title": "There is no such thing", "detail": str(error)}, 404)
-    except (StoreUnavailable, TenancyUnavailable):
-        return _away("database")
-    except LogUnavailable:
-        return _away("log (Kafka)")
 
 
 def _away(what: str) -> Page:
@@ -274,10 +268,11 @@ def _next(path: str | None) -> str:
     return path if path is not None and inside and not path.startswith(HOME + SIGN_IN) else HOME
 
 
-async def _read_form(request: Request) -> Form | BodyFault:
+async def _read_form(request: Request) -> Form | None:
+    """The form; None if it is too large, or too slow."""
     body = await HttpRequest(request.scope, request.receive).body(_MAX_FORM_BYTES, _MAX_FORM_SECONDS)
     if isinstance(body, BodyFault):
-        return body
+        return None
     try:
         return Form(parse_qs(body.decode(), keep_blank_values=True, max_num_fields=2_000))
     except ValueError:

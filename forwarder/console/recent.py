@@ -33,12 +33,12 @@ class Recent(Generic[T]):
         self._awaited: asyncio.Task[T] | None = None
 
     async def get(self) -> T:
-        if self._latest is not None and self._age() < _KEPT_SECONDS:
-            if self._age() >= _FRESH_SECONDS and (self._refreshing is None or self._refreshing.done()):
+        if self._latest is not None and self.age_seconds < _KEPT_SECONDS:
+            if self.age_seconds >= _FRESH_SECONDS and (self._refreshing is None or self._refreshing.done()):
                 self._refreshing = asyncio.create_task(self._refresh())
             return self._latest[1]
         async with self._reading:
-            if self._latest is None or self._age() >= _FRESH_SECONDS:
+            if self._latest is None or self.age_seconds >= _FRESH_SECONDS:
                 await self._renew()
             assert self._latest is not None  # noqa: S101 - just read
             return self._latest[1]
@@ -55,14 +55,11 @@ class Recent(Generic[T]):
     @property
     def age_seconds(self) -> float:
         """The age of the latest result, counted from the start of its reading."""
-        return self._age()
+        return float("inf") if self._latest is None else self._clock.monotonic() - self._latest[0]
 
     def forget(self) -> None:
         """Drops the result after a change: the next caller waits for a new reading."""
         self._latest = None
-
-    def _age(self) -> float:
-        return float("inf") if self._latest is None else self._clock.monotonic() - self._latest[0]
 
     async def _renew(self) -> None:
         began = self._clock.monotonic()

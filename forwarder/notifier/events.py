@@ -6,12 +6,8 @@ from typing import Final
 
 from pydantic_core import to_json
 
-from forwarder.reservation.record import RESULT_TYPES
 from forwarder.topics.codec import MAX_ID, Undecodable, decode_data, header, trace_of
 from forwarder.topics.port import Message
-
-EVENT_TYPES: Final = RESULT_TYPES
-"""The event types that an endpoint may subscribe to."""
 
 TEST_EVENT: Final = "webhook.test.v1"
 """The type that `test` sends, regardless of the endpoint's subscriptions."""

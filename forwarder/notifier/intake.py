@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 import structlog
 
 from forwarder.notifier.events import Event, decode_event
-from forwarder.notifier.settings import NotifierSettings
+from forwarder.notifier.parts import NotifierParts
 from forwarder.observability import metrics
-from forwarder.process.clock import Clock
 from forwarder.process.containment import FAULTS, Blame, Fault, Where, as_fault, by_halves
 from forwarder.process.loops import keep_trying
 from forwarder.store.deliveries import NewDelivery
@@ -21,8 +20,7 @@ from forwarder.topics.codec import Undecodable, is_outcome
 from forwarder.topics.port import ConsumedMessage, Consumer, LogUnavailable
 
 if TYPE_CHECKING:
-    from forwarder.store.delivery_queue import Deliveries
-    from forwarder.tenancy.sql.endpoints import Endpoints
+    pass
 
 _log = structlog.get_logger(__name__)
 
@@ -35,28 +33,16 @@ _Received = tuple[ConsumedMessage, Event | None]
 class Intake:
     """Queues what one consumer receives. `start` is called with the endpoints that something was queued for."""
 
-    def __init__(
-        self,
-        queue: "Deliveries",
-        endpoints: "Endpoints",
-        clock: Clock,
-        settings: NotifierSettings,
-        *,
-        start: Callable[[Iterable[str]], None],
-    ) -> None:
-        self._queue = queue
-        self._endpoints = endpoints
-        self._clock = clock
-        self._settings = settings
+    def __init__(self, parts: NotifierParts, *, start: Callable[[Iterable[str]], None]) -> None:
+        self._parts = parts
         self._start = start
-        self._blame = Blame(Where.WEBHOOK_INTAKE, clock.sleep)
+        self._blame = Blame(Where.WEBHOOK_INTAKE, parts.clock.sleep)
 
     async def ingest_next(self, consumer: Consumer) -> None:
         """Processes one batch: receive, queue, commit. Raises `LogUnavailable`; and `Unworkable` if nothing can be queued, without
         committing."""
-        messages = await consumer.receive(
-            max_messages=self._settings.intake_batch, wait_seconds=self._settings.intake_wait_seconds
-        )
+        settings, enabled = self._parts.settings, False
+        messages = await consumer.receive(max_messages=settings.intake_batch, wait_seconds=settings.intake_wait_seconds)
         if not messages:
             return
         queued: list[NewDelivery] = []
@@ -64,9 +50,13 @@ class Intake:
         async def queue(received: Sequence[_Received]) -> None:
             queued.extend(await self._queue_wanted(received))
 
+        async def any_enabled() -> None:
+            nonlocal enabled
+            enabled = await self._parts.endpoints.any_enabled()
+
+        await self._through_outages(any_enabled)
         # Without any endpoint nothing needs to be decoded.
-        received = list(_decoded(messages)) if await self._any_enabled() else ()
-        if received:
+        if received := list(_decoded(messages)) if enabled else ():
             await by_halves(
                 queue,
                 received,
@@ -80,51 +70,38 @@ class Intake:
         await consumer.commit(messages)
         metrics.WEBHOOKS_QUEUED.inc(len(queued))
         self._start(dict.fromkeys(one.endpoint_id for one in queued))
-        if not queued and len(messages) < self._settings.intake_batch:
+        if not queued and len(messages) < settings.intake_batch:
             # Without subscribers an occasional batch is enough: each costs a commit.
-            await self._clock.sleep(self._settings.idle_seconds)
-
-    async def _any_enabled(self) -> bool:
-        found: list[bool] = []
-
-        async def step() -> None:
-            found.append(await self._endpoints.any_enabled())
-
-        await self._through_outages(step)
-        return found[-1]
+            await self._parts.clock.sleep(settings.idle_seconds)
 
     async def _queue_wanted(self, received: Sequence[_Received]) -> Sequence[NewDelivery]:
         wanted: list[NewDelivery] = []
 
         async def step() -> None:
-            read = [(message, event or decode_event(message.message)) for message, event in received]
-            wanted[:] = await self._wanted(read)
-            await self._queue.queue(wanted, now=self._clock.now())
+            events = [(message, event or decode_event(message.message)) for message, event in received]
+            endpoints = await self._parts.endpoints.enabled_of({event.workspace_id for _, event in events})
+            wanted[:] = [
+                NewDelivery(endpoint.id, event.id, event.type, event.body, event.trace)
+                for message, event in events
+                for endpoint in endpoints
+                if endpoint.workspace_id == event.workspace_id
+                and endpoint.takes(kind=event.type, account_id=event.account_id, property_id=event.property_id)
+                and message.timestamp_ms >= int(endpoint.created_at.timestamp() * 1000)
+            ]
+            await self._parts.queue.queue(wanted, now=self._parts.clock.now())
 
         await self._through_outages(step)
         return wanted
 
     async def _through_outages(self, step: Callable[[], Awaitable[None]]) -> None:
-        await keep_trying(step, name=Where.WEBHOOK_INTAKE, clock=self._clock, outages=_OUTAGES[:2])
-
-    async def _wanted(self, received: Sequence[tuple[ConsumedMessage, Event]]) -> list[NewDelivery]:
-        endpoints = await self._endpoints.enabled_of({event.workspace_id for _, event in received})
-        return [
-            NewDelivery(endpoint.id, event.id, event.type, event.body, event.trace)
-            for message, event in received
-            for endpoint in endpoints
-            if endpoint.workspace_id == event.workspace_id
-            and endpoint.takes(kind=event.type, account_id=event.account_id, property_id=event.property_id)
-            and message.timestamp_ms >= int(endpoint.created_at.timestamp() * 1000)
-        ]
+        await keep_trying(step, name=Where.WEBHOOK_INTAKE, clock=self._parts.clock, outages=_OUTAGES[:2])
 
 
 def _decoded(messages: Sequence[ConsumedMessage]) -> Iterable[_Received]:
     for message in messages:
         try:
-            if not is_outcome(message.message):  # not an outcome
-                continue
-            yield message, decode_event(message.message)
+            if is_outcome(message.message):
+                yield message, decode_event(message.message)
         except Undecodable as error:
             _log_unreadable(message, str(error))
         except FAULTS as error:

@@ -8,11 +8,12 @@ The pauses are the example of Standard Webhooks, with full jitter: each is drawn
 deliveries that failed together are not retried together.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from http import HTTPStatus
 from typing import Final
 
+from forwarder.process.clock import iso
 from forwarder.store.deliveries import DeliveryAttempt, DeliveryStatus, DueDelivery, TriedDelivery
 from forwarder.webhooks.port import EndpointResponse, NoResponse, PostResult
 
@@ -47,16 +48,23 @@ class Decision:
         return self.outcome == "failed"
 
 
-def decide(
-    delivery: DueDelivery, result: PostResult, attempt: DeliveryAttempt, *, now: datetime, jitter: float
-) -> Decision:
-    """The decision to record for an attempt that ended `now`."""
-    status = result.status if isinstance(result, EndpointResponse) else None
+def decide(delivery: DueDelivery, result: PostResult, *, began: datetime, took: timedelta, jitter: float) -> Decision:
+    """The decision to record for an attempt that began then and took so long."""
+    ms = round(took / timedelta(milliseconds=1))
+    status: int | None = None
+    retry_after: float | None = None
+    match result:
+        case EndpointResponse():
+            status, retry_after = result.status, result.retry_after_seconds
+            attempt = DeliveryAttempt(iso(began), ms, status=status, detail=result.excerpt or None)
+        case NoResponse(failure, detail):
+            attempt = DeliveryAttempt(iso(began), ms, failure=failure, detail=detail or None)
+    # Not read from the clock: if it jumped meanwhile, the delivery would seem to have been tried for that long.
+    now = began + took
     if status is not None and HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
         return Decision(TriedDelivery(delivery, DeliveryStatus.DELIVERED, attempt, now), "delivered")
     if status == HTTPStatus.GONE:
         return Decision(TriedDelivery(delivery, DeliveryStatus.FAILED, attempt, now), "gone")
-    retry_after = result.retry_after_seconds if isinstance(result, EndpointResponse) else None
     due_at = next_try(
         delivery.tries + 1,
         retrying_since=delivery.retrying_since,
@@ -70,27 +78,18 @@ def decide(
     return Decision(put_off, "put_off", max(retry_after or 0.0, 0.0))
 
 
-def attempt_of(result: PostResult, *, at: str, ms: int) -> DeliveryAttempt:
-    """A try as the delivery log shows it."""
-    match result:
-        case EndpointResponse(status, _, excerpt):
-            return DeliveryAttempt(at, ms, status=status, detail=excerpt or None)
-        case NoResponse(failure, detail):
-            return DeliveryAttempt(at, ms, failure=failure, detail=detail or None)
+def with_adjusted_start(delivery: DueDelivery, *, now: datetime, failing_seconds: float) -> DueDelivery:
+    """`delivery` for an attempt that starts `now`, with the start of `RETRY_FOR`.
 
-
-def adjusted_start(
-    tries: int, *, retrying_since: datetime, last_at: datetime | None, now: datetime, failing_seconds: float
-) -> datetime:
-    """The start of `RETRY_FOR`, for an attempt that starts `now` after `tries` others, the last of them at `last_at`.
-
-    The time since then counts only up to the planned pause, so that an outage on our side, or a clock jump, costs at most one
-    pause; or up to `failing_seconds`, during which every post to the endpoint was seen to fail.
+    The time since the last attempt counts only up to the planned pause, so that an outage on our side, or a clock jump, costs at
+    most one pause; or up to `failing_seconds`, during which every post to the endpoint was seen to fail.
     """
-    if not tries or last_at is None:
-        return now
-    planned = 2 * PAUSES[min(tries, len(PAUSES)) - 1]
-    return retrying_since + max(now - last_at - max(planned, timedelta(seconds=failing_seconds)), timedelta(0))
+    if not delivery.tries or not delivery.attempts:
+        return replace(delivery, retrying_since=now)
+    last_at = datetime.fromisoformat(delivery.attempts[-1].at)
+    planned = 2 * PAUSES[min(delivery.tries, len(PAUSES)) - 1]
+    not_counted = max(now - last_at - max(planned, timedelta(seconds=failing_seconds)), timedelta(0))
+    return replace(delivery, retrying_since=delivery.retrying_since + not_counted)
 
 
 def next_try(

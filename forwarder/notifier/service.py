@@ -5,29 +5,24 @@ notifier is killed is due again when its claim expires.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import structlog
 
-from forwarder.notifier.backoff import Backoff
-from forwarder.notifier.dispatcher import EndpointDispatcher, EndpointRunner
+from forwarder.notifier.dispatcher import EndpointDispatcher
 from forwarder.notifier.intake import Intake
+from forwarder.notifier.parts import NotifierParts
 from forwarder.notifier.posting import Poster
-from forwarder.notifier.settings import NotifierSettings
-from forwarder.process.clock import Clock
 from forwarder.process.containment import Where
 from forwarder.process.loops import Outage, cancel_all, forever
 from forwarder.store.submissions.port import StoreUnavailable
-from forwarder.tenancy.port import TenancyUnavailable, Unsealer
-from forwarder.topics.port import Consumer, GapFound, Log, LogUnavailable, Topics
-from forwarder.webhooks.port import Sender
+from forwarder.tenancy.port import TenancyUnavailable
+from forwarder.topics.port import Consumer, LogUnavailable
 
 if TYPE_CHECKING:
-    from forwarder.store.delivery_queue import Deliveries
-    from forwarder.tenancy.sql.endpoints import Endpoints
+    pass
 
 _log = structlog.get_logger(__name__)
 
@@ -36,36 +31,16 @@ _PRUNE_SECONDS = 60.0
 _PRUNE = 1000
 
 
-@dataclass(frozen=True, slots=True)
-class NotifierParts:
-    """The ports of the notifier."""
-
-    log: Log
-    topics: Topics
-    queue: "Deliveries"
-    endpoints: "Endpoints"
-    unsealer: Unsealer
-    sender: Sender
-    clock: Clock
-    settings: NotifierSettings
-    on_gap: GapFound | None = None
-
-
 class Notifier:
     """One notifier. `run` runs it until it stops."""
 
     def __init__(self, parts: NotifierParts) -> None:
         self._parts = parts
-        settings, clock, queue, endpoints = parts.settings, parts.clock, parts.queue, parts.endpoints
-        self._stopping = False
         self._consumer: Consumer | None = None
-        self._outages = {Where.WEBHOOK_EVENTS: Outage(Where.WEBHOOK_EVENTS, clock)}
-        """The outages of loops whose step does not return while it works."""
-        backoff = Backoff(clock, settings)
-        poster = Poster(queue, endpoints, parts.unsealer, parts.sender, clock, record_batch=settings.record_batch)
-        runner = EndpointRunner(queue, endpoints, poster, backoff, clock, settings, may_continue=self._may_continue)
-        self._dispatcher = EndpointDispatcher(runner.run, backoff, max_endpoints=settings.max_endpoints)
-        self._intake = Intake(queue, endpoints, clock, settings, start=self._dispatcher.start)
+        self._outage = Outage(Where.WEBHOOK_EVENTS, parts.clock)
+        """Of the loop whose step does not return while it works."""
+        self._dispatcher = EndpointDispatcher(parts, Poster(parts))
+        self._intake = Intake(parts, start=self._dispatcher.start)
 
     def consuming(self) -> bool:
         """Whether it consumes the results topic, and so is ready."""
@@ -78,28 +53,21 @@ class Notifier:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Work until `stop` is set, then stop cleanly. Loops go on after outages and faults."""
-        loops = [asyncio.create_task(self._forever(name, step), name=name) for name, step in self._loops().items()]
+        clock, loops = self._parts.clock, []
+        for name, step, outage in (
+            (Where.WEBHOOK_EVENTS, self._consume, self._outage),
+            (Where.WEBHOOK_SWEEP, self._sweep, None),
+            (Where.WEBHOOK_PRUNE, self._prune, None),
+        ):
+            loop = forever(step, name=name, clock=clock, outages=_OUTAGES, outage=outage)
+            loops.append(asyncio.create_task(loop, name=name))
         try:
             await stop.wait()
         finally:
-            self._stopping = True
+            self._dispatcher.stopping = True
             await cancel_all(loops)
             cancelled = await self._dispatcher.finish(self._parts.settings.grace_seconds)
             _log.info("notifier.stopped", cancelled=cancelled)
-
-    async def _forever(self, name: Where, step: Callable[[], Awaitable[None]]) -> None:
-        outage = self._outages.get(name)
-        await forever(step, name=name, clock=self._parts.clock, outages=_OUTAGES, outage=outage)
-
-    def _loops(self) -> Mapping[Where, Callable[[], Awaitable[None]]]:
-        return {
-            Where.WEBHOOK_EVENTS: self._consume,
-            Where.WEBHOOK_SWEEP: self._sweep,
-            Where.WEBHOOK_PRUNE: self._prune,
-        }
-
-    def _may_continue(self) -> bool:
-        return not self._stopping and not self._dispatcher.crowded
 
     async def _consume(self) -> None:
         parts = self._parts
@@ -110,7 +78,7 @@ class Notifier:
             try:
                 while True:
                     await self._intake.ingest_next(consumer)
-                    self._outages[Where.WEBHOOK_EVENTS].over()
+                    self._outage.over()
             finally:
                 self._consumer = None
 

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
 
 from pydantic_core import to_json
 
-from forwarder.notifier.events import EVENT_TYPES, TEST_EVENT, body_of
+from forwarder.notifier.events import TEST_EVENT, body_of
 from forwarder.oversight.audit import Audit, Operation
 from forwarder.process.clock import Clock, iso
+from forwarder.reservation.record import RESULT_TYPES
 from forwarder.store.deliveries import DeliveryEntry, DeliveryStatus, NewDelivery
 from forwarder.tenancy.port import Disabled, Endpoint, NotKnown, Sealer
 from forwarder.tenancy.sealing import of_webhook_headers, of_webhook_secret, origin_of
@@ -61,27 +62,15 @@ class WebhookTerms(TypedDict, total=False):
 
 
 @dataclass(frozen=True, slots=True)
-class WebhooksParts:
-    """The ports of `Webhooks`."""
+class Webhooks:
+    """Endpoints and their deliveries."""
 
-    endpoints: "Endpoints"
+    registry: "Endpoints"
     log: "Deliveries"
     sealer: Sealer
     targets: ResolvedTargets
     clock: Clock
     audit: Audit
-
-
-class Webhooks:
-    """Endpoints and their deliveries."""
-
-    def __init__(self, parts: WebhooksParts) -> None:
-        self._endpoints = parts.endpoints
-        self._log = parts.log
-        self._sealer = parts.sealer
-        self._targets = parts.targets
-        self._clock = parts.clock
-        self._audit = parts.audit
 
     async def add(self, workspace_id: str, url: str, /, **terms: Unpack[WebhookTerms]) -> tuple[Endpoint, str]:
         """Adds an endpoint, which gets events from now on. Returns it with its secret, which is shown only once.
@@ -89,7 +78,7 @@ class Webhooks:
         Raises `BadTarget`, `BadHeaders`, `UnknownType`, `UnknownAccount`, `TooManyEndpoints`.
         """
         new_id = f"whk_{secrets.token_hex(10)}"
-        async with self._audit.operation("webhook.add", workspace=workspace_id, target=new_id):
+        async with self.audit.operation("webhook.add", workspace=workspace_id, target=new_id):
             secret = new_secret()
             empty = Endpoint(
                 id=new_id,
@@ -100,20 +89,20 @@ class Webhooks:
                 enabled=True,
                 disabled_reason=None,
                 disabled_at=None,
-                secret=self._sealer.seal_text(secret, of_webhook_secret(new_id)),
-                created_at=self._clock.now(),
+                secret=self.sealer.seal_text(secret, of_webhook_secret(new_id)),
+                created_at=self.clock.now(),
             )
             endpoint = await self._with_terms(empty, terms | {"url": url})
-            await self._endpoints.add(endpoint)
+            await self.registry.add(endpoint)
         return endpoint, secret
 
     async def endpoints(self, workspace_id: str | None) -> Sequence[Endpoint]:
         """All endpoints, oldest first."""
-        return await self._endpoints.of(workspace_id)
+        return await self.registry.of(workspace_id)
 
     async def get(self, endpoint_id: str, *, workspace_id: str | None) -> Endpoint:
         """The endpoint."""
-        endpoint = await self._endpoints.endpoint(endpoint_id)
+        endpoint = await self.registry.endpoint(endpoint_id)
         if endpoint is not None and workspace_id in {None, endpoint.workspace_id}:
             return endpoint
         raise _unknown(endpoint_id)
@@ -124,44 +113,46 @@ class Webhooks:
         Raises `BadTarget`, `BadHeaders`, `HeadersNeeded`, `UnknownType`, `UnknownAccount`."""
         async with self._changing("change", endpoint_id, workspace_id) as (was, operation):
             operation.details["changed"] = list(terms)
-            changed = await self._endpoints.change(await self._with_terms(was, terms))
+            changed = await self.registry.change(await self._with_terms(was, terms))
             return _still_there(changed, endpoint_id)
 
     async def _with_terms(self, was: Endpoint, terms: WebhookTerms) -> Endpoint:
         url, headers = terms.get("url", was.url), terms.get("headers")
         if "url" in terms:
-            await self._targets.check(url)
+            await self.targets.check(url)
         if headers is None and was.headers is not None and origin_of(url) != origin_of(was.url):
             raise HeadersNeeded("The address has another host: give the headers again, or none to remove them.")
         changes: dict[str, Any] = {**terms, "description": terms.get("description", was.description)[:_MAX_DESCRIPTION]}
         for name in _LISTS & changes.keys():
             changes[name] = changes[name] and tuple(dict.fromkeys(changes[name]))
-        _require_types(changes.get("types"))
+        for kind in changes.get("types") or ():
+            if kind not in RESULT_TYPES:
+                raise UnknownType(f"There is no event of type {kind!r}. There are: {', '.join(RESULT_TYPES)}.")
         if headers is not None:
             require_headers(headers)
-            sealed = self._sealer.seal_text(to_json(headers).decode(), of_webhook_headers(was.id, url))
+            sealed = self.sealer.seal_text(to_json(headers).decode(), of_webhook_headers(was.id, url))
             changes |= {"headers": sealed, "header_names": tuple(headers)} if headers else _NO_HEADERS
         return replace(was, **changes)
 
     async def enable(self, endpoint_id: str, *, workspace_id: str | None) -> Endpoint:
         """Post to it again: events from now on, and deliveries that are sent again."""
         async with self._changing("enable", endpoint_id, workspace_id):
-            return _still_there(await self._endpoints.enable(endpoint_id), endpoint_id)
+            return _still_there(await self.registry.enable(endpoint_id), endpoint_id)
 
     async def disable(self, endpoint_id: str, *, workspace_id: str | None) -> Endpoint:
         """Stop posting to it: pending deliveries end as `STOPPED`, and events are not queued meanwhile."""
         async with self._changing("disable", endpoint_id, workspace_id):
-            now = self._clock.now()
-            await self._endpoints.disable(endpoint_id, Disabled.BY_HAND, now=now)
-            await self._log.stop(endpoint_id, now=now)
+            now = self.clock.now()
+            await self.registry.disable(endpoint_id, Disabled.BY_HAND, now=now)
+            await self.log.stop(endpoint_id, now=now)
             return await self.get(endpoint_id, workspace_id=workspace_id)
 
     async def remove(self, endpoint_id: str, *, workspace_id: str | None) -> None:
         """Removes the endpoint. Its delivery log is no longer shown, and deleted after the usual time."""
         async with self._changing("remove", endpoint_id, workspace_id):
-            if not await self._endpoints.remove(endpoint_id):
+            if not await self.registry.remove(endpoint_id):
                 raise _unknown(endpoint_id)
-            await self._log.stop(endpoint_id, now=self._clock.now())
+            await self.log.stop(endpoint_id, now=self.clock.now())
 
     async def rotate(
         self, endpoint_id: str, *, workspace_id: str | None, overlap_seconds: int = DEFAULT_OVERLAP_SECONDS
@@ -176,9 +167,9 @@ class Webhooks:
         async with self._changing("rotate", endpoint_id, workspace_id) as (_, operation):
             operation.details["overlapSeconds"] = overlap_seconds
             secret = new_secret()
-            until = self._clock.now() + timedelta(seconds=overlap_seconds) if overlap_seconds else None
-            sealed = self._sealer.seal_text(secret, of_webhook_secret(endpoint_id))
-            rotated = await self._endpoints.rotate(endpoint_id, sealed, previous_until=until)
+            until = self.clock.now() + timedelta(seconds=overlap_seconds) if overlap_seconds else None
+            sealed = self.sealer.seal_text(secret, of_webhook_secret(endpoint_id))
+            rotated = await self.registry.rotate(endpoint_id, sealed, previous_until=until)
             return _still_there(rotated, endpoint_id), secret
 
     async def test(self, endpoint_id: str, *, workspace_id: str | None) -> int:
@@ -189,10 +180,10 @@ class Webhooks:
         """
         async with self._changing("test", endpoint_id, workspace_id) as (endpoint, _):
             _require_enabled(endpoint)
-            now = self._clock.now()
+            now = self.clock.now()
             data = to_json({"endpointId": endpoint.id, "workspaceId": endpoint.workspace_id}).decode()
             event_id, body = f"test_{secrets.token_hex(12)}", body_of(TEST_EVENT, iso(now), data)
-            return await self._log.add(NewDelivery(endpoint.id, event_id, TEST_EVENT, body), now=now)
+            return await self.log.add(NewDelivery(endpoint.id, event_id, TEST_EVENT, body), now=now)
 
     async def deliveries(
         self,
@@ -209,12 +200,12 @@ class Webhooks:
         posted at least once."""
         await self.get(endpoint_id, workspace_id=workspace_id)
         below = None if before is None or before > _MAX_ID else before
-        return await self._log.entries(endpoint_id, status=status, before=below, after=after, limit=limit, tried=tried)
+        return await self.log.entries(endpoint_id, status=status, before=below, after=after, limit=limit, tried=tried)
 
     async def delivery(self, endpoint_id: str, delivery_id: int, *, workspace_id: str | None) -> DeliveryEntry:
         """One entry of the delivery log."""
         await self.get(endpoint_id, workspace_id=workspace_id)
-        entry = await self._log.entry(endpoint_id, delivery_id) if 0 <= delivery_id <= _MAX_ID else None
+        entry = await self.log.entry(endpoint_id, delivery_id) if 0 <= delivery_id <= _MAX_ID else None
         if entry is None:
             raise NotKnown(f"There is no delivery {delivery_id} of the endpoint {endpoint_id!r}.")
         return entry
@@ -228,7 +219,7 @@ class Webhooks:
             operation.details["delivery"] = delivery_id
             _require_enabled(endpoint)
             await self.delivery(endpoint_id, delivery_id, workspace_id=workspace_id)
-            await self._log.put_back(endpoint_id, [delivery_id], now=self._clock.now())
+            await self.log.put_back(endpoint_id, [delivery_id], now=self.clock.now())
             return await self.delivery(endpoint_id, delivery_id, workspace_id=workspace_id)
 
     async def recover(self, endpoint_id: str, *, workspace_id: str | None, since: datetime) -> int:
@@ -236,23 +227,17 @@ class Webhooks:
         async with self._changing("recover", endpoint_id, workspace_id) as (endpoint, operation):
             operation.details["since"] = iso(since)
             _require_enabled(endpoint)
-            return await self._log.put_back_ended(endpoint_id, since=since, now=self._clock.now())
+            return await self.log.put_back_ended(endpoint_id, since=since, now=self.clock.now())
 
     @asynccontextmanager
     async def _changing(
         self, verb: str, endpoint_id: str, workspace_id: str | None
     ) -> AsyncIterator[tuple[Endpoint, Operation]]:
         """The endpoint that the block changes, and the operation as it is audited."""
-        async with self._audit.operation(f"webhook.{verb}", workspace=workspace_id, target=endpoint_id) as operation:
+        async with self.audit.operation(f"webhook.{verb}", workspace=workspace_id, target=endpoint_id) as operation:
             endpoint = await self.get(endpoint_id, workspace_id=workspace_id)
             operation.workspace = endpoint.workspace_id
             yield endpoint, operation
-
-
-def _require_types(types: Sequence[str] | None) -> None:
-    for kind in types or ():
-        if kind not in EVENT_TYPES:
-            raise UnknownType(f"There is no event of type {kind!r}. There are: {', '.join(EVENT_TYPES)}.")
 
 
 def _require_enabled(endpoint: Endpoint) -> None:

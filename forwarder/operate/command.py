@@ -1,5 +1,8 @@
-"""Shared by commands: the open backend, signals, groups of options, and parsing of operators' input: times, credentials, and
-options of accounts, given singly or in files."""
+"""Shared by commands: how they run, the open deployment, signals, and parsing of operators' input: times, credentials, and
+options of accounts, given singly or in files.
+
+A command is a function, or a coroutine, whose parameters are its options. It returns what it shows: `Shown`.
+"""
 
 import asyncio
 import inspect
@@ -8,56 +11,80 @@ import re
 import signal
 import sys
 import tomllib
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime, timedelta
 from functools import wraps
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from forwarder.assembly.backend import Backend, database_of, open_backend, open_log
 from forwarder.assembly.start import settings_and_logging
-from forwarder.operate.output import Failed, WrongUsage
+from forwarder.operate.output import AsJson, Failed, Shown, WrongUsage
 from forwarder.oversight.audit import Actor, acting_as
-from forwarder.pms.port import ClientTls
+from forwarder.process.clock import SystemClock
 from forwarder.process.loops import first_of
 from forwarder.settings import Settings
 from forwarder.topics.port import Log, Topics
 
-R = TypeVar("R")
-
-Commands = Mapping[str, Callable[..., None]]
+Commands = Mapping[str, Callable[..., Any]]
 """The commands of a group, by name."""
 
 
-def with_backend(command: Callable[[Backend], Awaitable[R]], *, any_secret: bool = False, creates: bool = False) -> R:
-    """Runs `command` against the open backend and returns its result. `any_secret`: as in `open_backend`. Only with `creates` does
-    it make the data directory of an embedded deployment. Raises `BadSettings`, `NotMigrated`, `Failed` as `require_data`, and the
-    errors of the store and the log."""
+def runnable(command: Callable[..., Any]) -> Callable[..., None]:
+    """`command` for typer: each dataclass parameter, a group of options, is replaced by its fields; a coroutine is run to its end;
+    with `--json` where it returns `Shown`."""
+    signature = inspect.signature(command)
+    groups: dict[str, Any] = {
+        n: each.annotation for n, each in signature.parameters.items() if is_dataclass(each.annotation)
+    }
+    shows = signature.return_annotation is Shown
+
+    @wraps(command)
+    def run(**given: Any) -> None:
+        as_json = shows and given.pop("as_json")
+        for name, group in groups.items():
+            given[name] = group(**{each.name: given.pop(each.name) for each in fields(group) if each.init})
+        result = command(**given)
+        shown = asyncio.run(result) if inspect.iscoroutine(result) else result
+        if shows:
+            shown.show(as_json=as_json)
+
+    parameters = [
+        each.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+        for name, own in signature.parameters.items()
+        for each in (inspect.signature(groups[name]).parameters.values() if name in groups else [own])
+    ]
+    if shows:
+        parameters.append(
+            inspect.Parameter("as_json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=AsJson)
+        )
+    run.__annotations__ = {each.name: each.annotation for each in parameters}
+    vars(run)["__signature__"] = inspect.Signature(parameters)
+    return run
+
+
+@asynccontextmanager
+async def open_deployment(*, any_secret: bool = False, creates: bool = False) -> AsyncIterator[Backend]:
+    """The open backend, for an operator on the command line. `any_secret`: as in `open_backend`. Only with `creates` does it make
+    the data directory of an embedded deployment. Raises `BadSettings`, `NotMigrated`, `Failed` as `require_data`, and the errors of
+    the store and the log."""
     settings = settings_and_logging("warning")
     if not creates:
         require_data(settings)
-
-    async def run() -> R:
-        with acting_as(Actor.operator()):
-            async with open_backend(settings, any_secret=any_secret) as backend:
-                return await command(backend)
-
-    return asyncio.run(run())
+    with acting_as(Actor.operator()):
+        async with open_backend(settings, any_secret=any_secret) as backend:
+            yield backend
 
 
-def with_log(command: Callable[[Log, Topics], Awaitable[R]]) -> R:
-    """Runs `command` with only the log open, and returns its result. Raises `BadSettings`, `LogUnavailable`, and `Failed` as
-    `require_data`."""
+@asynccontextmanager
+async def open_topics() -> AsyncIterator[tuple[Log, Topics]]:
+    """Only the log, open. Raises `BadSettings`, `LogUnavailable`, and `Failed` as `require_data`."""
     settings = settings_and_logging("warning")
     require_data(settings)
-
-    async def run() -> R:
-        async with open_log(settings.backend, partitions=settings.environment.partitions) as log:
-            return await command(log, settings.topics)
-
-    return asyncio.run(run())
+    async with open_log(settings.backend, partitions=settings.environment.partitions) as log:
+        yield log, settings.topics
 
 
 def require_data(settings: Settings) -> None:
@@ -104,33 +131,12 @@ _AGE = re.compile(r"(\d+(?:\.\d+)?)([smhdw])")
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
-def grouped(command: Callable[..., None]) -> Callable[..., None]:
-    """`command` with each dataclass parameter, a group of options, replaced by its fields, for typer."""
-    asked = inspect.signature(command).parameters
-    groups: dict[str, Any] = {name: each.annotation for name, each in asked.items() if is_dataclass(each.annotation)}
-
-    @wraps(command)
-    def run(**given: Any) -> None:
-        for name, group in groups.items():
-            given[name] = group(**{each.name: given.pop(each.name) for each in fields(group) if each.init})
-        command(**given)
-
-    parameters = [
-        each.replace(kind=inspect.Parameter.KEYWORD_ONLY)
-        for name, own in asked.items()
-        for each in (inspect.signature(groups[name]).parameters.values() if name in groups else [own])
-    ]
-    run.__annotations__ = {each.name: each.annotation for each in parameters}
-    vars(run)["__signature__"] = inspect.Signature(parameters)
-    return run
-
-
-def moment(text: str, option: str, now: datetime) -> datetime:
+def moment(text: str, option: str, now: datetime | None = None) -> datetime:
     """The time that `text` means at `now`; UTC if it has no zone. Raises `WrongUsage`, which names `option`."""
     age = _AGE.fullmatch(text.strip())
     try:
         if age is not None:
-            return now - timedelta(**{_UNITS[age[2]]: float(age[1])})
+            return (now or SystemClock().now()) - timedelta(**{_UNITS[age[2]]: float(age[1])})
         written = datetime.fromisoformat(text.strip())
         return (written if written.tzinfo else written.replace(tzinfo=UTC)).astimezone(UTC)
     except (ValueError, OverflowError):
@@ -138,6 +144,11 @@ def moment(text: str, option: str, now: datetime) -> datetime:
             f"{option} must be a moment, such as 2027-01-31T12:00:00Z, or an age, such as 90s, 30m, 2h, 7d or 1w; "
             f"it is {text!r}."
         ) from None
+
+
+def moment_if_given(text: str | None, option: str) -> datetime | None:
+    """As `moment`; None without a text."""
+    return None if text is None else moment(text, option)
 
 
 def credential_from(given: str | None, file: Path | None) -> str:
@@ -152,23 +163,12 @@ def credential_from(given: str | None, file: Path | None) -> str:
 
 def text_from(file: Path) -> str:
     """The file's text; `-` is standard input. Raises `WrongUsage`."""
-    return sys.stdin.read() if str(file) == "-" else _text(file)
-
-
-def lines_from(file: Path) -> list[str]:
-    """The lines of the file (`-` is standard input) that are not blank. Raises `WrongUsage`."""
-    text = text_from(file)
-    lines = [line for line in text.splitlines() if line.strip()]
-    if not lines:
-        raise WrongUsage(f"{file} holds no value to look for.")
-    return lines
-
-
-def tls_from(authorities: Path | None, certificate: Path | None, key: Path | None) -> ClientTls:
-    """The TLS material in these files. Raises `WrongUsage`."""
-    if (certificate is None) != (key is None):
-        raise WrongUsage("A client certificate needs both --certificate-file and --key-file.")
-    return ClientTls(*(None if file is None else _text(file) for file in (authorities, certificate, key)))
+    if str(file) == "-":
+        return sys.stdin.read()
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise WrongUsage(f"{file} cannot be read: {error}") from error
 
 
 def options_from(given: Sequence[str] | None, file: Path | None) -> dict[str, Any]:
@@ -179,21 +179,25 @@ def options_from(given: Sequence[str] | None, file: Path | None) -> dict[str, An
         name, equals, value = text.partition("=")
         if not name or not equals:
             raise WrongUsage(f"--option wants NAME=VALUE; it is {name!r}.")
-        options[name] = _value(value)
+        try:
+            options[name] = json.loads(value)
+        except (ValueError, RecursionError):
+            options[name] = value
     return options
 
 
-def _value(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return text
-
-
 def _table(file: Path) -> dict[str, Any]:
-    text = _text(file)
+    text = text_from(file)
     if file.suffix in (".yaml", ".yml"):
-        return {"mapping": _mapping(file, text)}
+        # Imported here, because it is slow to import and few commands need it.
+        from forwarder.pms.mapping.document import DocumentFault, load_document  # noqa: PLC0415
+        from forwarder.pms.mapping.model import PmsMapping  # noqa: PLC0415
+
+        try:
+            load_document(text, PmsMapping)
+        except DocumentFault as error:
+            raise WrongUsage("\n".join(f"{file}, {fault}" for fault in error.faults)) from error
+        return {"mapping": text}  # as it is, which is stored with the account
     try:
         table = tomllib.loads(text) if file.suffix == ".toml" else json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -201,23 +205,3 @@ def _table(file: Path) -> dict[str, Any]:
     if not isinstance(table, dict):
         raise WrongUsage(f"{file} holds no table of options.")
     return table
-
-
-def _mapping(file: Path, text: str) -> str:
-    """The text as it is, which is stored with the account, if it is a mapping."""
-    # Imported here, because it is slow to import and few commands need it.
-    from forwarder.pms.mapping.document import DocumentFault, load_document  # noqa: PLC0415
-    from forwarder.pms.mapping.model import PmsMapping  # noqa: PLC0415
-
-    try:
-        load_document(text, PmsMapping)
-    except DocumentFault as error:
-        raise WrongUsage("\n".join(f"{file}, {fault}" for fault in error.faults)) from error
-    return text
-
-
-def _text(file: Path) -> str:
-    try:
-        return file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise WrongUsage(f"{file} cannot be read: {error}") from error

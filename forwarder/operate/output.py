@@ -9,7 +9,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from datetime import datetime
 from enum import Enum
 from typing import Annotated, Any
@@ -18,13 +18,12 @@ import typer
 from pydantic_core import to_json
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table
+from rich.table import Table as RichTable
 
 from forwarder.process.clock import iso
 from forwarder.process.printable import OBEYED, printable
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
-
 
 _UPPER = re.compile("[A-Z]")
 _UNBOUNDED = 1000
@@ -70,59 +69,84 @@ def _camel(name: str) -> str:
     return first + "".join(map(str.capitalize, others))
 
 
-def report(result: Any, sentence: str, *, as_json: bool) -> None:
-    """Prints what a command did: as JSON, or in a sentence."""
-    if as_json:
-        show_json(result)
-    else:
-        say(sentence)
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Objects in rows, under the names of `columns`: padded on a terminal, tab-separated elsewhere."""
+
+    rows: Sequence[Any]
+    columns: Sequence[str]
 
 
-def show_rows(rows: Sequence[Any], columns: Sequence[str], *, as_json: bool) -> None:
-    """Prints rows: a JSON array; or a table of `columns`, padded on a terminal, tab-separated elsewhere."""
-    if as_json:
-        show_json(rows)
-        return
-    cells = [[_text(row.get(column)) for column in columns] for row in map(plain, rows)]
-    if not sys.stdout.isatty():
-        show_lines(map(_tabbed, (columns, *cells)))
-        return
-    table = Table(box=None, pad_edge=False)
-    for column in columns:
-        table.add_column(column, no_wrap=True)
-    for row in cells:
-        table.add_row(*map(printable, row))
-    _unbounded().print(table)
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """Rows of unnamed columns. On a terminal the last one is wrapped; elsewhere they are tab-separated."""
+
+    rows: Iterable[Sequence[str]]
 
 
-def show_one(row: Any, *, as_json: bool) -> None:
-    """Prints one object: as JSON, or a line for each of its fields."""
-    if as_json:
-        show_json(row)
-        return
-    texts = {
-        name: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-        for name, value in plain(row).items()
-    }
-    if not sys.stdout.isatty():
-        show_lines(map(_tabbed, texts.items()))
-        return
-    _print_grid(texts.items())
+Block = str | Table | Grid
 
 
-def show_table(rows: Iterable[Sequence[str]]) -> None:
-    """Prints lines of several unnamed columns; on a terminal the last one is wrapped, elsewhere they are tab-separated."""
-    if sys.stdout.isatty():
-        _print_grid(rows)
-    else:
-        show_lines(map(_tabbed, rows))
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What a command shows: `value` with --json; without, the blocks of `text`, sentences and tables. `notes` are for people in
+    both cases, on standard error. `failed`: why the command exits with code 1 after that."""
+
+    value: Any
+    text: Block | Sequence[Block]
+    notes: Sequence[str] = ()
+    failed: str | None = None
+
+    def show(self, *, as_json: bool) -> None:
+        """Raises `Failed`."""
+        if as_json:
+            show_json(self.value)
+        elif isinstance(self.text, Block):
+            show(self.text)
+        else:
+            show(*self.text)
+        for each in self.notes:
+            note(each)
+        if self.failed is not None:
+            raise Failed(self.failed)
 
 
-def _print_grid(rows: Iterable[Sequence[str]]) -> None:
-    table = Table.grid(padding=(0, 2))
-    for row in rows:
-        table.add_row(*map(printable, row))
-    console().print(table)
+def listed(rows: Sequence[Any], columns: Sequence[str], *, notes: Sequence[str] = ()) -> Shown:
+    """Rows as a JSON array, or as a table of `columns`."""
+    return Shown(rows, Table(rows, columns), notes)
+
+
+def fields_of(row: Any) -> Grid:
+    """A line for each field of an object."""
+    texts = plain(row).items()
+    return Grid([(n, v if isinstance(v, str) else json.dumps(v, ensure_ascii=False, default=str)) for n, v in texts])
+
+
+def show(*blocks: Block) -> None:
+    """Prints the blocks, one after the other."""
+    terminal = sys.stdout.isatty()
+    for block in blocks:
+        match block:
+            case str():
+                say(block)
+            case Grid(rows) if terminal:
+                grid = RichTable.grid(padding=(0, 2))
+                for row in rows:
+                    grid.add_row(*map(printable, row))
+                console().print(grid)
+            case Grid(rows):
+                show_lines(map(_tabbed, rows))
+            case Table(objects, columns):
+                cells = [[_text(row.get(column)) for column in columns] for row in map(plain, objects)]
+                if not terminal:
+                    show_lines(map(_tabbed, (columns, *cells)))
+                    continue
+                table = RichTable(box=None, pad_edge=False)
+                for column in columns:
+                    table.add_column(column, no_wrap=True)
+                for cell in cells:
+                    table.add_row(*map(printable, cell))
+                _unbounded().print(table)
 
 
 def _text(value: Any) -> str:

@@ -16,8 +16,8 @@ from pydantic import ValidationError
 from forwarder.http.admission import Admission
 from forwarder.http.connections import ConnectionLimits
 from forwarder.http.tls import TlsFiles
-from forwarder.notifier.settings import GROUP as NOTIFIER_GROUP
-from forwarder.notifier.settings import NotifierSettings
+from forwarder.notifier.parts import GROUP as NOTIFIER_GROUP
+from forwarder.notifier.parts import NotifierSettings
 from forwarder.process.addresses import is_local
 from forwarder.process.supervision import PROCESS_NUMBER, SHARED_ADDRESS
 from forwarder.reservation.request import MAX_BODY_BYTES

@@ -20,8 +20,8 @@ from forwarder.assembly.backend import Backend
 from forwarder.assembly.pms_catalog import capabilities_of, mapping_of, pms_kinds, try_out
 from forwarder.assembly.roles.worker import grants_of
 from forwarder.observability.logging import configure_logging
-from forwarder.operate.command import credential_from, options_from, with_backend
-from forwarder.operate.output import AsJson, Failed, WrongUsage, note, progress, say, show_json, show_rows
+from forwarder.operate.command import credential_from, open_deployment, options_from
+from forwarder.operate.output import AsJson, Failed, Table, WrongUsage, note, progress, say, show, show_json
 from forwarder.operate.tenants.accounts import account_of
 from forwarder.operate.tenants.probe import FAILED, open_prober
 from forwarder.pms.accounts import connection_of
@@ -140,7 +140,12 @@ def _as_account(
     """At the account's PMS, with its options, as far as `asked` names no others."""
     if asked.property_id is None:
         raise WrongUsage("With --account, say by --property where may be booked.")
-    known = with_backend(lambda backend: account_of(backend.tenancy, account_id))
+
+    async def find() -> Account:
+        async with open_deployment() as backend:
+            return await account_of(backend.tenancy, account_id)
+
+    known = asyncio.run(find())
     if known.kind != kind:
         raise WrongUsage(f"The account {account_id} is of kind {known.kind}, not {kind}.")
     options = {name: value for name, value in {**known.options, **asked.options}.items() if value is not None}
@@ -162,14 +167,17 @@ def _as_account(
     if not yes and not (sys.stdin.isatty() and typer.confirm("Book there?", err=True)):
         raise Failed("Nothing was sent. Give --yes to book there.")
 
-    async def run(backend: Backend) -> tuple[Site, Sequence[Result]]:
-        async with backend.audit.request("account.check", workspace=account.workspace_id, target=account_id):
+    async def run() -> tuple[Site, Sequence[Result]]:
+        async with (
+            open_deployment() as backend,
+            backend.audit.request("account.check", workspace=account.workspace_id, target=account_id),
+        ):
             site = await with_own_credential(backend, account, planned) if own_credential else planned
             configure_logging("debug", "auto")
             return site, await _all(kind, site, chosen)
 
     try:
-        site, done = with_backend(run)
+        site, done = asyncio.run(run())
     except (NotReached, CannotOpen) as error:
         raise Failed(str(error)) from error
     _show(kind, site, done, as_json=as_json)
@@ -264,7 +272,7 @@ def _show(kind: str, site: Site | None, done: Sequence[Result], *, as_json: bool
             verdicts = {result.check.name: result.verdict for result in done}
             for line in (*after_checks(mapping, verdicts, where), ""):
                 say(hidden(line))
-        show_rows([row for result in done for row in _lines(result)], ("check", "verdict", "why"), as_json=False)
+        show(Table([row for result in done for row in _lines(result)], ("check", "verdict", "why")))
     if site is not None and (left := site.stays.left):
         named = ", ".join(f"{booking.reference} of {booking.arrival}" for booking in left[:_MAX_NAMED])
         note(

@@ -78,7 +78,9 @@ def _written(condition: Condition, prose: str) -> str:
     amount, unit = condition.after[:-1], _UNITS.get(condition.after[-1:], "")
     waits = f", after {amount} {unit}{'' if amount == '1' else 's'}" if condition.after else ", at once"
     shown = (
-        f"Status: `{_shown(condition.says)}`." if condition.seen else f"Not in the status: {condition.status_lacks}."
+        f"Not in the status: {condition.status_lacks}."
+        if condition.status_lacks
+        else f"Status: `{_shown(condition.says)}`."
     )
     head = f"*{condition.severity.value.capitalize()}{waits}.* {shown}"
     return f"## Forwarder{condition.name}\n\n{head}\n\n{prose}\n\n"

@@ -17,14 +17,17 @@ from forwarder.operate.tenants.accounts import (
     AccountSettings,
     BadTerm,
     NotEncrypted,
+    accounts_of,
     base_url_of,
     checks_of,
     rate_of,
 )
+from forwarder.operate.tenants.probe import open_prober
 from forwarder.oversight.backlog import AccountBacklog, Backlog, read_backlog
 from forwarder.pms.port import SYSTEM_TLS, BadOptions, ClientTls
 from forwarder.reservation.checks.plausibility import CHECKS
 from forwarder.reservation.duplicates import MAX_WINDOW_SECONDS
+from forwarder.store.deployment import BacklogReader, ProcessRegister
 from forwarder.tenancy.port import Account, NotKnown
 
 _DIGITS: Final = 9
@@ -35,15 +38,13 @@ class AccountPages:
     """Accounts and their PMSs."""
 
     def __init__(self, parts: ConsoleParts) -> None:
-        self._parts = parts
-        self._tenancy = parts.tenancy
-        self._accounts = parts.accounts
-        self._recent = Recent(self._read, parts.clock)
+        self._backend = parts.backend
+        self._reader = BacklogReader(parts.backend.engine)
+        self._recent = Recent(self._read, parts.backend.clock)
 
     async def _read(self) -> tuple[Backlog, Mapping[str, PmsState]]:
-        parts = self._parts
-        work = await read_backlog(parts.backlog, parts.tenancy, parts.clock)
-        return work, pms_states(await parts.processes.processes(), work.at)
+        work = await read_backlog(self._reader, self._backend.tenancy, self._backend.clock)
+        return work, pms_states(await ProcessRegister(self._backend.engine).processes(), work.at)
 
     async def list(self, _visit: Visit) -> Page:
         work, states = await self._recent.get()
@@ -57,13 +58,13 @@ class AccountPages:
         path = address(f"/accounts/{account.id}")
         match form.text("do"):
             case "pause":
-                await self._tenancy.pause(account.id, paused=True)
+                await self._backend.tenancy.pause(account.id, paused=True)
                 return Go(path, "It is paused: submissions are accepted and wait. Workers see it within seconds.")
             case "resume":
-                await self._tenancy.pause(account.id, paused=False)
+                await self._backend.tenancy.pause(account.id, paused=False)
                 return Go(path, "It is resumed. Workers see it within seconds.")
             case "probe":
-                async with self._parts.prober() as prober:
+                async with open_prober(self._backend) as prober:
                     steps = await prober.probe(account, form.text("property") or "0")
                 return await self._page(account, steps=steps)
             case "change":
@@ -80,7 +81,7 @@ class AccountPages:
         values = {
             "account": account,
             "backlog": backlog,
-            "waiting": await self._parts.backlog.waiting(account.id),
+            "waiting": await self._reader.waiting(account.id),
             "now": work.at,
             "state": states.get(account.id),
             "given": _given(account, form),
@@ -97,7 +98,7 @@ class AccountPages:
             return f"{_CANNOT_BE} Another operator has changed this account since you opened the form. Reload the page and check."
         try:
             settings, options = _settings(form), _options(form.text("options"))
-            await self._accounts.change(
+            await accounts_of(self._backend).change(
                 account.id,
                 credential=form.text("credential") or None,
                 options=options,
@@ -111,7 +112,7 @@ class AccountPages:
 
     async def _account(self, visit: Visit) -> Account:
         wanted = visit.request.path_params["id"]
-        found = [each for each in await self._tenancy.accounts() if each.id == wanted]
+        found = [each for each in await self._backend.tenancy.accounts() if each.id == wanted]
         if not found:
             raise NotKnown(f"There is no integration account {wanted!r}. The accounts page lists those that there are.")
         return found[0]

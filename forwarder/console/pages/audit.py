@@ -18,7 +18,7 @@ class AuditPages:
     """Who did what."""
 
     def __init__(self, parts: ConsoleParts) -> None:
-        self._trail = parts.trail
+        self._trail = parts.backend.trail
 
     async def list(self, visit: Visit) -> Page:
         who, action, workspace = visit.query("who"), visit.query("action"), visit.query("workspace")

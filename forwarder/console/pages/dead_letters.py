@@ -15,9 +15,10 @@ from forwarder.console.guard import Visit
 from forwarder.console.recent import Recent
 from forwarder.console.responses import Go, Page, address
 from forwarder.console.service import ConsoleParts
-from forwarder.operate.submissions.dead_letters import DeadLetterReader, Letter, LetterFilter, LetterState
+from forwarder.operate.submissions.dead_letters import Letter, LetterFilter, LetterState, letters_of
 from forwarder.operate.submissions.replay import Replay, ReplayPlan, plan_replay
 from forwarder.process.containment import Where, contained
+from forwarder.store.deployment import BacklogReader
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.tenancy.port import NotKnown
 from forwarder.topics.port import LogUnavailable
@@ -68,9 +69,9 @@ class DeadLetterPages:
     """Failed submissions and unreadable messages."""
 
     def __init__(self, parts: ConsoleParts) -> None:
-        self._parts = parts
-        self._letters = DeadLetterReader(parts.log, parts.topics.dead_letters, parts.overview)
-        self._recent = Recent(lambda: self._letters.find(LetterFilter()), parts.clock)
+        self._backend, self._signer = parts.backend, parts.signer
+        self._letters = letters_of(parts.backend)
+        self._recent = Recent(lambda: self._letters.find(LetterFilter()), parts.backend.clock)
         """Cached: reading ten thousand letters takes a second or more."""
         self._runs: OrderedDict[str, _Run] = OrderedDict()
 
@@ -95,7 +96,7 @@ class DeadLetterPages:
         """The counts by the store's index, while the letters are still being read."""
         failed = [
             each
-            for each in await self._parts.backlog.failed()
+            for each in await BacklogReader(self._backend.engine).failed()
             if wanted.account in {None, each.account_id} and wanted.failure_class in {None, each.failure_class}
         ]
         failed.sort(key=lambda each: (-each.count, each.account_id))
@@ -117,7 +118,8 @@ class DeadLetterPages:
     async def replay(self, visit: Visit) -> Go:
         form = visit.form
         ids = [form.text("id")] if form.text("id") else []
-        plan = await self._plan(ids, form.text("account"), form.text("class"))
+        wanted = _wanted(form.text("account"), form.text("class"), ids)
+        plan = plan_replay(await self._letters.find(wanted), by_id=bool(ids))
         if not plan.chosen:
             return Go(address("/dead-letters"), "None of these can be put back now; nothing was changed.")
         run, run_id = _Run(len(plan.chosen)), secrets.token_hex(8)
@@ -135,21 +137,16 @@ class DeadLetterPages:
         self._known(visit).stop.set()
         return Go(visit.request.url.path, "It stops before the next letter.")
 
-    async def _plan(self, ids: Sequence[str], account: str, failure_class: str) -> ReplayPlan:
-        wanted = _wanted(account, failure_class, ids)
-        return plan_replay(await self._letters.find(wanted), by_id=bool(ids))
-
     async def _run(self, run: _Run, plan: ReplayPlan) -> None:
         def count(more: int) -> None:
             run.put_back += more
 
-        parts = self._parts
+        backend, topic = self._backend, self._backend.settings.topics.requests
         try:
-            async with parts.log.publisher() as publisher:
-                topic, signer = parts.topics.requests, parts.signer
-                replay = Replay(publisher, topic, signer, parts.clock, rate=_PER_SECOND, stop=run.stop)
+            async with backend.log.publisher() as publisher:
+                replay = Replay(publisher, topic, self._signer, backend.clock, rate=_PER_SECOND, stop=run.stop)
                 async with aclosing(self._letters.messages([letter for letter, _ in plan.chosen])) as messages:
-                    await replay.run_audited(parts.audit, plan, messages, count)
+                    await replay.run_audited(backend.audit, plan, messages, count)
         except (LogUnavailable, StoreUnavailable) as error:
             run.trouble = (
                 "The log or the database went away. The last few may or may not be back; replaying them again is safe."

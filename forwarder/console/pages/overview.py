@@ -8,7 +8,7 @@ from typing import Final
 
 from forwarder.console.guard import Visit
 from forwarder.console.recent import Recent
-from forwarder.console.responses import HOME, Page
+from forwarder.console.responses import Page
 from forwarder.console.service import AWAY_SECONDS, ConsoleParts
 from forwarder.operate.deployment.conditions import findings_of
 from forwarder.operate.deployment.status import DeploymentStatus
@@ -19,16 +19,6 @@ from forwarder.topics.port import LogUnavailable
 
 _NAMED: Final = 20
 _ROWS: Final = 50
-
-
-@dataclass(frozen=True, slots=True)
-class Attention:
-    """A problem and its remedy, with the page to open, if one shows it. `bad`: urgent."""
-
-    what: str
-    remedy: str
-    where: str
-    bad: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,18 +44,19 @@ class OverviewPage:
 
     def __init__(self, parts: ConsoleParts) -> None:
         self._parts = parts
-        self._flow = Flow(parts.log, parts.topics, parts.clock)
-        self._recent = Recent(self._read, parts.clock)
+        backend = parts.backend
+        self._flow = Flow(backend.log, backend.settings.topics, backend.clock)
+        self._recent = Recent(self._read, backend.clock)
 
     async def show(self, _visit: Visit) -> Page:
         status, flow = await self._recent.get()
         rows = _rows(status, flow)
-        attention = [Attention(each.says, each.mend, _address(each.page), each.urgent) for each in findings_of(status)]
+        attention = findings_of(status)
         return Page(
             "overview.html",
             {
                 "flow": flow,
-                "grafana": self._parts.grafana_url,
+                "grafana": self._parts.backend.settings.environment.grafana_url,
                 "log": status.log,
                 "work": None if status.store is None else status.store.work,
                 "accounts": rows[:_ROWS],
@@ -89,10 +80,6 @@ class OverviewPage:
                 return await self._flow.read()
         except (LogUnavailable, TimeoutError):
             return None
-
-
-def _address(page: str) -> str:
-    return page if page.startswith("#") or not page else HOME + page
 
 
 def _rows(status: DeploymentStatus, flow: FlowNow | None) -> list[_AccountRow]:

@@ -12,17 +12,18 @@ from forwarder.console.guard import Form, Visit
 from forwarder.console.responses import Go, Page, address, moment_of
 from forwarder.console.service import ConsoleParts
 from forwarder.http.paging import LARGEST_ID, positive
-from forwarder.operate.submissions.bulk import Plan, Retries, groups_of, plan_retry
+from forwarder.operate.submissions.bulk import Plan, groups_of, make_due, plan_retry
 from forwarder.operate.submissions.cancel import Cancellations, CannotCancel, plan_cancel
 from forwarder.operate.submissions.history import History, history_of
-from forwarder.operate.submissions.look_up import LookedUp
-from forwarder.operate.submissions.search import SubmissionQuery
-from forwarder.operate.submissions.settle import NotInDoubt, Repair, account_deadline_seconds
+from forwarder.operate.submissions.look_up import LookedUp, look_up_in_pms
+from forwarder.operate.submissions.search import SubmissionQuery, SubmissionSearch
+from forwarder.operate.submissions.settle import Decision, NotInDoubt, Repair, decide
 from forwarder.process.clock import iso
 from forwarder.process.supervision import Stop
 from forwarder.reservation.anonymous import anonymous_record
 from forwarder.reservation.cancellation import MAX_REASON
 from forwarder.reservation.outcome import Status
+from forwarder.store.delivery_queue import Deliveries
 from forwarder.store.lists.port import SubmissionSummary
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.tenancy.port import NotKnown
@@ -54,18 +55,9 @@ class SubmissionPages:
     """Submissions and their outcomes."""
 
     def __init__(self, parts: ConsoleParts) -> None:
-        self._parts = parts
-        self._repair = Repair(parts.repairs, parts.clock, parts.audit)
-        self._retries = Retries(parts.repairs, parts.clock, parts.audit)
-        self._cancellations = Cancellations(
-            parts.overview,
-            parts.directory,
-            parts.log,
-            parts.topics.requests,
-            parts.signer,
-            parts.clock,
-            parts.audit,
-        )
+        self._backend = backend = parts.backend
+        self._repair = Repair(backend.repairs, backend.clock, backend.audit)
+        self._cancellations = Cancellations(backend, parts.signer)
 
     async def search(self, visit: Visit) -> Page | Go:
         """The submissions that match the form, newest first."""
@@ -85,7 +77,7 @@ class SubmissionPages:
             "every": every,
             "go_on": go_on,
             "stay": stay,
-            "looked_back_to": await self._looked_back_to(following) if more else None,
+            "looked_back_to": None if following is None else await self._backend.overview.accepted_at(following),
         }
         return Page("submissions.html", values)
 
@@ -96,7 +88,8 @@ class SubmissionPages:
         do = visit.query("do")
         if do not in _BULK:
             problem = "There is no such action."
-        plan = self._plan(do, found)
+        plan: Plan[SubmissionSummary] | Plan[str]
+        plan = plan_cancel(found) if do == "cancel" else plan_retry(found, now=iso(self._backend.clock.now()))
         chosen = {each if isinstance(each, str) else each.request_id for each in plan.chosen}
         groups = Counter(tuple(each.items()) for each in groups_of([one for one in found if one.request_id in chosen]))
         values: dict[str, Any] = {
@@ -118,7 +111,7 @@ class SubmissionPages:
 
     async def run_bulk(self, visit: Visit) -> Go:
         """Does it, with those that matched when the preview was shown and still match."""
-        given, form = {name: visit.form.text(name) for name in _FIELDS}, visit.form
+        given, form, backend = {name: visit.form.text(name) for name in _FIELDS}, visit.form, self._backend
         back, do, why = address("/submissions", **given), form.text("do"), form.text("why")
         below = positive(form.text("below"), LARGEST_ID)
         found, _, problem = await self._matches(given, below)
@@ -127,7 +120,8 @@ class SubmissionPages:
         if len(why) > MAX_REASON or "\0" in why:
             return Go(back, f"Nothing was changed: a reason has at most {MAX_REASON:,} characters, without U+0000.")
         if do == "retry":
-            outcome = await self._retries.run(plan_retry(found, now=iso(self._parts.clock.now())), stop=Stop())
+            plan = plan_retry(found, now=iso(self._backend.clock.now()))
+            outcome = await make_due(plan, backend.repairs, backend.clock, backend.audit, stop=Stop())
         else:
             outcome = await self._cancellations.run(plan_cancel(found), why or None, stop=Stop())
         said = f"{outcome.done:,} were {_BULK[do]}."
@@ -136,9 +130,6 @@ class SubmissionPages:
         if outcome.left:
             said += f" {outcome.left:,} were not tried: {outcome.outage}."
         return Go(back, said)
-
-    def _plan(self, do: str, found: Sequence[SubmissionSummary]) -> Plan[SubmissionSummary] | Plan[str]:
-        return plan_cancel(found) if do == "cancel" else plan_retry(found, now=iso(self._parts.clock.now()))
 
     async def _matches(
         self, given: Mapping[str, str], below: int | None
@@ -152,13 +143,10 @@ class SubmissionPages:
         found, following = await self._page_of(query, below, rows=_MOST, seconds=_BULK_SECONDS)
         return found, following is None, None
 
-    async def _looked_back_to(self, below: int | None) -> str | None:
-        return None if below is None else await self._parts.overview.accepted_at(below)
-
     async def in_doubt(self, visit: Visit) -> Page:
         """Submissions in doubt, for an operator to decide."""
         account = visit.query("account")
-        query = SubmissionQuery(frozenset({Status.IN_DOUBT}), account_id=account or None)
+        query = SubmissionQuery(statuses=frozenset({Status.IN_DOUBT}), account_id=account or None)
         rows, following = await self._page_of(query, positive(visit.query("below"), LARGEST_ID))
         more = None if following is None else address("/in-doubt", account=account, below=following)
         return Page("in_doubt.html", {"rows": rows, "more": more, "account": account})
@@ -167,14 +155,15 @@ class SubmissionPages:
         self, query: SubmissionQuery, below: int | None, *, rows: int = _ROWS, seconds: float = _LOOK_SECONDS
     ) -> tuple[Sequence[SubmissionSummary], int | None]:
         """Up to so many matches, found in about so many seconds, and where the next page continues."""
+        search = SubmissionSearch(self._backend.overview, self._backend.request_ids)
         found: list[SubmissionSummary] = []
         following: int | None = None
-        began = self._parts.clock.monotonic()
-        async with aclosing(self._parts.search.pages(query, page=rows, before=below)) as pages:
+        began = self._backend.clock.monotonic()
+        async with aclosing(search.pages(query, page=rows, before=below)) as pages:
             async for some, next_below in pages:
                 found += some
                 following = next_below
-                if len(found) >= rows or self._parts.clock.monotonic() - began > seconds:
+                if len(found) >= rows or self._backend.clock.monotonic() - began > seconds:
                     break
         if len(found) > rows:
             return found[:rows], found[rows - 1].id
@@ -189,11 +178,10 @@ class SubmissionPages:
         match form.text("do"):
             case "guest":
                 # Viewing a guest is audited like any other operation.
-                async with self._parts.audit.operation("submission.show_guest", target=request_id):
+                async with self._backend.audit.operation("submission.show_guest", target=request_id):
                     return await self._page(visit, guest=True)
             case "look_up":
-                async with self._parts.look_ups() as look_ups:
-                    looked_up = await look_ups.look_up(request_id)
+                looked_up = await look_up_in_pms(self._backend, request_id)
                 return await self._page(visit, guest=False, looked_up=looked_up)
             case "settle":
                 return Go(path, await self._settle(request_id, form))
@@ -208,7 +196,7 @@ class SubmissionPages:
         history = await self._find(visit.request.path_params["request_id"])
         summary = history.summary
         record: Mapping[str, Any] = from_json(history.stored.record)
-        account = await self._parts.directory.account(summary.account_id)
+        account = await self._backend.directory.account(summary.account_id)
         values = {
             "summary": summary,
             "stored": history.stored,
@@ -223,7 +211,7 @@ class SubmissionPages:
         return Page("submission.html", values)
 
     async def _find(self, request_id: str) -> History:
-        found = await history_of(request_id, self._parts.overview, self._parts.deliveries)
+        found = await history_of(request_id, self._backend.overview, Deliveries(self._backend.engine))
         if found is None:
             raise NotKnown(f"Submission {request_id!r} not found. If it was accepted moments ago, try again shortly.")
         return found
@@ -233,17 +221,11 @@ class SubmissionPages:
         finding, text = form.text("finding"), form.text("text")[:_LONGEST_TEXT]
         if finding in {"confirmed", "rejected"} and not text:
             return "Nothing was changed: say under which identifier the PMS has it, or why it is given up."
+        if finding not in set(Decision):
+            return "Nothing was changed: say what was found in the PMS."
+        backend = self._backend
         try:
-            match finding:
-                case "confirmed":
-                    await self._repair.confirm(request_id, text)
-                case "rejected":
-                    await self._repair.reject(request_id, text)
-                case "not_made":
-                    seconds = await account_deadline_seconds(request_id, self._parts.overview, self._parts.directory)
-                    await self._repair.push_again(request_id, deadline_seconds=seconds)
-                case _:
-                    return "Nothing was changed: say what was found in the PMS."
+            await decide(self._repair, backend.overview, backend.directory, request_id, Decision(finding), text)
         except NotInDoubt:
             return "Nothing was changed: it is no longer in doubt, or a worker was just looking for it."
         return "It is settled. A worker publishes its result, or pushes it again, within half a minute."
@@ -251,12 +233,13 @@ class SubmissionPages:
     async def _retry(self, request_id: str) -> str:
         """Makes its next try, or its look-up in the PMS, due now."""
         summary = (await self._find(request_id)).summary
-        plan = plan_retry([summary], now=iso(self._parts.clock.now()))
+        backend = self._backend
+        plan = plan_retry([summary], now=iso(backend.clock.now()))
         if plan.refused:
             return (
                 f"Nothing was changed: {summary.status.value}, and no time is set at which a worker would come to it."
             )
-        outcome = await self._retries.run(plan, stop=Stop())
+        outcome = await make_due(plan, backend.repairs, backend.clock, backend.audit, stop=Stop())
         if outcome.outage is not None:
             raise StoreUnavailable(outcome.outage)
         return "A worker comes to it within seconds." if outcome.done else "It is due already, or a worker has it."

@@ -44,11 +44,10 @@ class TopicPages:
     """The log."""
 
     def __init__(self, parts: ConsoleParts) -> None:
-        self._log = parts.log
-        self._topics = parts.topics
-        self._groups = parts.groups
-        self._clock = parts.clock
-        self._recent = Recent(self._read, parts.clock)
+        backend = parts.backend
+        self._log, self._topics, self._clock = backend.log, backend.settings.topics, backend.clock
+        self._groups = parts.status.groups
+        self._recent = Recent(self._read, backend.clock)
 
     async def list(self, _visit: Visit) -> Page:
         topics, missing = await self._recent.get()

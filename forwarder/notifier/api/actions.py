@@ -4,10 +4,10 @@ Another workspace's webhooks look as if they did not exist. Only a newly created
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from pydantic_core import to_json
 from starlette.requests import Request
@@ -18,7 +18,7 @@ from forwarder.notifier.api.requests import NewWebhook, Rotation, WebhookChange,
 from forwarder.notifier.webhooks import Webhooks
 from forwarder.process.clock import iso
 from forwarder.reservation.problems.problem import Problem
-from forwarder.store.deliveries import DeliveryAttempt, DeliveryEntry
+from forwarder.store.deliveries import DeliveryEntry
 from forwarder.store.lists.port import fitting, neighbours
 from forwarder.tenancy.port import Endpoint, NotKnown
 from forwarder.webhooks.signature import public_key
@@ -30,12 +30,8 @@ class NoDelivery(LookupError):
     """The webhook is there, and has no such delivery."""
 
 
-class _DeliveryMethod(Protocol):
-    async def __call__(self, endpoint_id: str, delivery_id: int, *, workspace_id: str | None) -> DeliveryEntry: ...
-
-
 class WebhookActions:
-    """Endpoints for the webhooks themselves."""
+    """Endpoints for webhooks and their deliveries."""
 
     def __init__(self, hooks: Webhooks) -> None:
         self._hooks = hooks
@@ -70,14 +66,11 @@ class WebhookActions:
         body = await read_request_body(request, WebhookChange)
         if isinstance(body, Problem):
             return body
-        return _response(endpoint_json(await self._change(_id(request), workspace_id, body)))
-
-    async def _change(self, endpoint_id: str, workspace_id: str, body: WebhookChange) -> Endpoint:
-        changed = await self._hooks.change(endpoint_id, workspace_id=workspace_id, **body.terms())
-        if not body.has("enabled") or body.enabled == changed.enabled:
-            return changed
-        switch = self._hooks.enable if body.enabled else self._hooks.disable
-        return await switch(endpoint_id, workspace_id=workspace_id)
+        changed = await self._hooks.change(_id(request), workspace_id=workspace_id, **body.terms())
+        if "enabled" in body.model_fields_set and body.enabled != changed.enabled:
+            switch = self._hooks.enable if body.enabled else self._hooks.disable
+            changed = await switch(_id(request), workspace_id=workspace_id)
+        return _response(endpoint_json(changed))
 
     async def remove(self, workspace_id: str, request: Request) -> Response | Problem:
         """Remove the webhook, with its pending deliveries and its log."""
@@ -100,14 +93,7 @@ class WebhookActions:
         )
         return _response(_with_secret(endpoint, secret))
 
-
-class DeliveryActions:
-    """Endpoints for the deliveries of a webhook."""
-
-    def __init__(self, hooks: Webhooks) -> None:
-        self._hooks = hooks
-
-    async def page(self, workspace_id: str, request: Request) -> Response | Problem:
+    async def deliveries(self, workspace_id: str, request: Request) -> Response | Problem:
         """List deliveries, newest first. A cursor is the first id, counted downwards, that is not on the page; 1 for none."""
         asked = read_page_query(request, of_status=True)
         if isinstance(asked, Problem):
@@ -129,7 +115,7 @@ class DeliveryActions:
         cursors = Cursors(others.previous, asked.cursor, others.next)
         return _page(items[:shown], cursors, asked.limit)
 
-    async def show(self, workspace_id: str, request: Request) -> Response | Problem:
+    async def delivery(self, workspace_id: str, request: Request) -> Response | Problem:
         """Show one delivery."""
         return _response(delivery_json(await self._of_delivery(self._hooks.delivery, workspace_id, request)))
 
@@ -137,7 +123,9 @@ class DeliveryActions:
         """Makes the delivery due now, regardless of its status."""
         return _response(delivery_json(await self._of_delivery(self._hooks.resend, workspace_id, request)), 202)
 
-    async def _of_delivery(self, act: _DeliveryMethod, workspace_id: str, request: Request) -> DeliveryEntry:
+    async def _of_delivery(
+        self, act: Callable[..., Awaitable[DeliveryEntry]], workspace_id: str, request: Request
+    ) -> DeliveryEntry:
         """The result of `act` for the delivery in the path. Raises `NoDelivery` if the webhook has none with that id."""
         endpoint_id, delivery_id = _id(request), positive(request.path_params["delivery_id"], LARGEST_ID)
         try:
@@ -156,11 +144,11 @@ def endpoint_json(endpoint: Endpoint) -> dict[str, Any]:
     return {
         "id": endpoint.id,
         "url": endpoint.url,
-        "types": _list(endpoint.types),
-        "integrationAccountIds": _list(endpoint.account_ids),
-        "propertyIds": _list(endpoint.property_ids),
+        "types": endpoint.types,
+        "integrationAccountIds": endpoint.account_ids,
+        "propertyIds": endpoint.property_ids,
         "description": endpoint.description,
-        "headerNames": _list(endpoint.header_names) or [],
+        "headerNames": endpoint.header_names or (),
         "asymmetricSignature": endpoint.asymmetric,
         "enabled": endpoint.enabled,
         "disabledReason": endpoint.disabled_reason,
@@ -181,22 +169,17 @@ def delivery_json(entry: DeliveryEntry) -> dict[str, Any]:
         "dueAt": _moment(entry.due_at),
         "endedAt": _moment(entry.ended_at),
         "tries": entry.tries,
-        "attempts": [_attempt(attempt) for attempt in entry.attempts],
+        "attempts": [
+            {
+                "startedAt": attempt.at,
+                "durationMs": attempt.ms,
+                "status": attempt.status,
+                "failure": attempt.failure,
+                "detail": attempt.detail,
+            }
+            for attempt in entry.attempts
+        ],
     }
-
-
-def _attempt(attempt: DeliveryAttempt) -> dict[str, Any]:
-    return {
-        "startedAt": attempt.at,
-        "durationMs": attempt.ms,
-        "status": attempt.status,
-        "failure": attempt.failure,
-        "detail": attempt.detail,
-    }
-
-
-def _list(values: Sequence[str] | None) -> list[str] | None:
-    return None if values is None else list(values)
 
 
 def _moment(moment: datetime | None) -> str | None:

@@ -146,10 +146,6 @@ class WebhookChange(_Selection):
         default_factory=bool, description="False: nothing more is sent to it, including waiting deliveries."
     )
 
-    def has(self, name: str) -> bool:
-        """Whether the request has that field."""
-        return name in self.model_fields_set
-
 
 class Rotation(RequestBody):
     """Terms of replacing a webhook's secret."""
@@ -166,12 +162,6 @@ class Rotation(RequestBody):
 
 
 Body = TypeVar("Body", bound=RequestBody)
-
-
-def read_body(model: type[Body], content: bytes) -> Body | list[Fault]:
-    """The body in `content`, or all of its faults. Raises `MalformedJson`."""
-    body = read_object(model, content)
-    return body if isinstance(body, list) else body.faults() or body
 
 
 DELIVERY_PARAMETERS: Final = PAGE_PARAMETERS | {"status"}
@@ -198,10 +188,11 @@ async def read_request_body(request: Request, model: type[Body], *, optional: bo
     elif not received.is_sent_as(JSON_BODY):
         return received.with_media_type(_UNSUPPORTED_MEDIA_TYPE)
     try:
-        body = read_body(model, content)
+        body = read_object(model, content)
     except MalformedJson as error:
         return requests.MALFORMED_JSON.problem(f"The body is not one JSON document: {error}.")
-    return invalid(body) if isinstance(body, list) else body
+    faults = body if isinstance(body, list) else body.faults()
+    return invalid(faults) if isinstance(body, list) or faults else body
 
 
 def invalid(faults: Sequence[Fault]) -> Problem:

@@ -12,7 +12,7 @@ from forwarder.http.admission import place_of
 from forwarder.http.messages import Response, Routes, client_address, header_map, problem_response
 from forwarder.http.paging import PAGE_PARAMETERS
 from forwarder.http.query_string import refuse_unknown
-from forwarder.notifier.api.actions import ENDPOINT_ID, DeliveryActions, NoDelivery, WebhookActions
+from forwarder.notifier.api.actions import ENDPOINT_ID, NoDelivery, WebhookActions
 from forwarder.notifier.api.requests import DELIVERY_PARAMETERS, invalid
 from forwarder.notifier.webhooks import EndpointDisabled, HeadersNeeded, Webhooks
 from forwarder.oversight.audit import Actor, acting_as
@@ -73,66 +73,62 @@ class WebhookApiParts:
 
 def webhook_routes(parts: WebhookApiParts) -> Routes:
     """The routes of the API; HEAD wherever GET is."""
-    endpoints = _Endpoints(parts)
-    hooks, deliveries = WebhookActions(parts.webhooks), DeliveryActions(parts.webhooks)
+    hooks = WebhookActions(parts.webhooks)
+
+    def route(path: str, name: str, action: Action, method: str = "GET", parameters: Collection[str] = ()) -> Route:
+        return Route(path, _endpoint(parts, name, action, parameters), methods=[method])
+
     return [
-        Route(_PATH, endpoints.make("add", hooks.add), methods=["POST"]),
-        Route(_PATH, endpoints.make("list", hooks.page, PAGE_PARAMETERS)),
-        Route(_ONE, endpoints.make("show", hooks.show)),
-        Route(_ONE, endpoints.make("change", hooks.change), methods=["PATCH"]),
-        Route(_ONE, endpoints.make("remove", hooks.remove), methods=["DELETE"]),
-        Route(_ONE + "/test", endpoints.make("test", hooks.test), methods=["POST"]),
-        Route(_ONE + "/rotate", endpoints.make("rotate", hooks.rotate), methods=["POST"]),
-        Route(_DELIVERIES, endpoints.make("deliveries", deliveries.page, DELIVERY_PARAMETERS)),
-        Route(_DELIVERY, endpoints.make("delivery", deliveries.show)),
-        Route(_DELIVERY + "/resend", endpoints.make("resend", deliveries.resend), methods=["POST"]),
+        route(_PATH, "add", hooks.add, "POST"),
+        route(_PATH, "list", hooks.page, parameters=PAGE_PARAMETERS),
+        route(_ONE, "show", hooks.show),
+        route(_ONE, "change", hooks.change, "PATCH"),
+        route(_ONE, "remove", hooks.remove, "DELETE"),
+        route(_ONE + "/test", "test", hooks.test, "POST"),
+        route(_ONE + "/rotate", "rotate", hooks.rotate, "POST"),
+        route(_DELIVERIES, "deliveries", hooks.deliveries, parameters=DELIVERY_PARAMETERS),
+        route(_DELIVERY, "delivery", hooks.delivery),
+        route(_DELIVERY + "/resend", "resend", hooks.resend, "POST"),
     ]
 
 
-class _Endpoints:
-    def __init__(self, parts: WebhookApiParts) -> None:
-        self._access = parts.access
-        self._limits = parts.limits
-        self._retry_after_seconds = parts.retry_after_seconds
+def _endpoint(
+    parts: WebhookApiParts, name: str, action: Action, parameters: Collection[str]
+) -> Callable[[Request], Awaitable[Response]]:
+    """An endpoint that runs `action` for the caller's workspace. It takes these query `parameters`."""
 
-    def make(
-        self, name: str, action: Action, parameters: Collection[str] = ()
-    ) -> Callable[[Request], Awaitable[Response]]:
-        """An endpoint that runs `action` for the caller's workspace. It takes these query `parameters`."""
-
-        async def endpoint(request: Request) -> Response:
-            key = await self._authenticate(request)
-            allowance: Allowance | None = None
-            if not isinstance(key, Problem):
-                allowance = self._limits.take(key.id, key.limit, 1, (key.workspace_id, key.shared_limit))
-            result: Response | Problem
-            if isinstance(key, Problem):
-                result = key
-            elif (place := place_of(request.scope)) is not None and not place.claim(key.workspace_id):
+    async def endpoint(request: Request) -> Response:
+        key = await _authenticate(parts.access, request)
+        allowance: Allowance | None = None
+        result: Response | Problem
+        if isinstance(key, Problem):
+            result = key
+        else:
+            allowance = parts.limits.take(key.id, key.limit, 1, (key.workspace_id, key.shared_limit))
+            if (place := place_of(request.scope)) is not None and not place.claim(key.workspace_id):
                 result = _OVERLOADED
             elif allowance is not None and not allowance.admitted:
                 result = rate_limited(allowance)
             else:
                 result = refuse_unknown(request.scope, parameters) or await _call(action, key, request)
-            _log_change(name, key, request, result)
-            response = self._problem_response(result) if isinstance(result, Problem) else result
-            return response if allowance is None else with_allowance(response, allowance)
+        _log_change(name, key, request, result)
+        if isinstance(result, Problem):
+            closing = ((b"connection", b"close"),) if result.status in _UNREAD_BODY else ()
+            result = problem_response(result, *closing, retry_after_seconds=parts.retry_after_seconds)
+        return result if allowance is None else with_allowance(result, allowance)
 
-        return endpoint
+    return endpoint
 
-    async def _authenticate(self, request: Request) -> ApiKey | Problem:
-        address = client_address(request.scope)
-        try:
-            key = await self._access.workspace_key(header_map(request.scope), address)
-        except TenancyUnavailable as error:
-            return problem_of(error)
-        if isinstance(key, Problem):
-            return key
-        return LIVE_KEY_NEEDED if key.test else forbidden(key, _SCOPE, address) or key
 
-    def _problem_response(self, problem: Problem) -> Response:
-        closing = ((b"connection", b"close"),) if problem.status in _UNREAD_BODY else ()
-        return problem_response(problem, *closing, retry_after_seconds=self._retry_after_seconds)
+async def _authenticate(access: Access, request: Request) -> ApiKey | Problem:
+    address = client_address(request.scope)
+    try:
+        key = await access.workspace_key(header_map(request.scope), address)
+    except TenancyUnavailable as error:
+        return problem_of(error)
+    if isinstance(key, Problem):
+        return key
+    return LIVE_KEY_NEEDED if key.test else forbidden(key, _SCOPE, address) or key
 
 
 async def _call(action: Action, key: ApiKey, request: Request) -> Response | Problem:
@@ -149,21 +145,17 @@ def _log_change(action: str, key: ApiKey | Problem, request: Request, result: Re
     if request.method in {"GET", "HEAD"} or (isinstance(key, Problem) and key.code == _FLOOD):
         return
     known = key if isinstance(key, ApiKey) else None
+    # Only what has the form of one: a path may hold anything, a card number too.
+    endpoint_id = request.path_params.get("id", "")
     _log.info(
         "webhook.managed",
         action=action,
-        endpoint_id=_endpoint_id(request),
+        endpoint_id=endpoint_id if ENDPOINT_ID.fullmatch(endpoint_id) and not find(endpoint_id) else None,
         workspace_id=known and known.workspace_id,
         key_id=known and known.id,
         status=result.status,
         code=result.code if isinstance(result, Problem) else None,
     )
-
-
-def _endpoint_id(request: Request) -> str | None:
-    """Only what has the form of one: a path may hold anything, a card number too."""
-    named = request.path_params.get("id", "")
-    return named if ENDPOINT_ID.fullmatch(named) and not find(named) else None
 
 
 def problem_of(error: Refusal) -> Problem:

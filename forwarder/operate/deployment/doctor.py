@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapp
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final, Literal
 from urllib.request import urlopen
 
 from forwarder.assembly.backend import database_of, held_secrets, open_log
@@ -14,7 +14,7 @@ from forwarder.assembly.start import settings_and_logging
 from forwarder.operate.command import require_data
 from forwarder.operate.deployment.conditions import span
 from forwarder.operate.deployment.status import groups_of, valid_sealing_keys
-from forwarder.operate.output import AsJson, Failed, show_json, show_table
+from forwarder.operate.output import Grid, Shown
 from forwarder.oversight.assumptions import Facts, broken_assumptions
 from forwarder.oversight.backlog import Group, GroupLag, read_lag
 from forwarder.process.clock import Clock, SystemClock
@@ -23,7 +23,7 @@ from forwarder.store.engine import open_engine
 from forwarder.store.lists.overview import Overview
 from forwarder.store.migrate import applied_revisions, is_current
 from forwarder.store.submissions.port import StoreUnavailable
-from forwarder.tenancy.port import Account, KnownKey, TenancyUnavailable, Workspace
+from forwarder.tenancy.port import TenancyAdmin, TenancyUnavailable
 from forwarder.tenancy.sealing import UnknownSecret
 from forwarder.tenancy.sql.admin import SqlTenancyAdmin
 from forwarder.tenancy.sql.secrets import SqlSecrets
@@ -46,16 +46,6 @@ class Step:
     mend: str | None = None
 
 
-class Tenancy(Protocol):
-    """The deployment's callers and accounts."""
-
-    async def workspaces(self) -> Sequence[Workspace]: ...
-
-    async def keys(self) -> Sequence[KnownKey]: ...
-
-    async def accounts(self) -> Sequence[Account]: ...
-
-
 @dataclass(frozen=True, slots=True)
 class DoctorParts:
     """What to check. `revisions`: those of the tables, and whether this version accepts them; `database_time`: the database's
@@ -73,7 +63,7 @@ class DoctorParts:
     database_settings: Callable[[], Awaitable[tuple[Mapping[str, str], int]]]
     admit: Callable[[], Awaitable[str | None]]
     sealing_keys: Callable[[datetime], Awaitable[Sequence[str]]]
-    tenancy: Tenancy
+    tenancy: TenancyAdmin
     simulator: str | None
     clock: Clock
 
@@ -215,15 +205,10 @@ async def _simulator(url: str | None) -> Step:
         )
     mend = "start `forwarder simulate`, or correct FORWARDER_SIMULATOR_URL"
     try:
-        await asyncio.to_thread(_get, f"{url}/healthz")
+        (await asyncio.to_thread(urlopen, f"{url}/healthz", timeout=_STEP_SECONDS)).close()
     except OSError as error:  # an answer that is no 2xx too
         return Step("simulator", "failed", f"{url}: {error}", mend)
     return Step("simulator", "ok", f"{url} is there")
-
-
-def _get(url: str) -> None:
-    with urlopen(url, timeout=_STEP_SECONDS):  # noqa: S310 - the settings take http and https alone
-        pass
 
 
 @asynccontextmanager
@@ -274,26 +259,16 @@ def _where(backend: Embedded | Distributed) -> str:
             return f"Kafka at {bootstrap_servers}, PostgreSQL at {', '.join(backend.hosts[-1:])}"
 
 
-def doctor(as_json: AsJson = False) -> None:
+async def doctor() -> Shown:
     """Check how the deployment is set up: settings, log, topics, store, clock, secret, keys and simulator, and say what to do.
 
     Read-only. Exit code 1 if a step fails. `forwarder status` shows how the deployment is doing.
     """
-    steps = asyncio.run(_examined(settings_and_logging("error")))
-    if as_json:
-        show_json(steps)
-    else:
-        show_table([row for step in steps for row in _rows(step)])
-    failed = [step for step in steps if step.verdict == "failed"]
-    if failed:
-        raise Failed(f"{len(failed)} of {len(steps)} steps failed")
-
-
-async def _examined(settings: Settings) -> Sequence[Step]:
-    async with open_doctor(settings) as parts:
-        return await examine(parts)
-
-
-def _rows(step: Step) -> Sequence[tuple[str, str, str]]:
-    row = (step.verdict, step.name, step.says)
-    return [row] if step.mend is None else [row, ("", "", f"-> {step.mend}")]
+    async with open_doctor(settings_and_logging("error")) as parts:
+        steps = await examine(parts)
+    rows: list[tuple[str, str, str]] = []
+    for step in steps:
+        rows += [(step.verdict, step.name, step.says)]
+        rows += [] if step.mend is None else [("", "", f"-> {step.mend}")]
+    failed = sum(step.verdict == "failed" for step in steps)
+    return Shown(steps, Grid(rows), failed=f"{failed} of {len(steps)} steps failed" if failed else None)

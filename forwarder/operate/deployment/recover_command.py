@@ -4,20 +4,20 @@ lost, reports which submissions may be lost with them, and lets the deployment c
 from collections.abc import Iterator
 from dataclasses import asdict
 from datetime import datetime
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import typer
 
 from forwarder.assembly.backend import Backend
 from forwarder.assembly.parts import recovery_check, topic_check
-from forwarder.operate.command import moment, with_backend
+from forwarder.operate.command import moment_if_given, open_deployment
 from forwarder.operate.deployment.recovery import Recovered, Recovery, RecoveryParts
-from forwarder.operate.output import AsJson, WrongUsage, say, show_json
+from forwarder.operate.output import Block, Shown, WrongUsage
 from forwarder.oversight.losses import TopicLost
 from forwarder.pms.accounts import target_of
 from forwarder.pms.port import AccountConnection
 from forwarder.pms.registry import registered
-from forwarder.process.clock import SystemClock, iso
+from forwarder.process.clock import iso
 from forwarder.store.submissions.recorder import Recorder
 from forwarder.store.submissions.repairs import StoreRecovery
 from forwarder.tenancy.port import Account
@@ -34,7 +34,7 @@ _IN_WORDS: Final = {
 }
 
 
-def recover(
+async def recover(
     since: Annotated[
         str | None,
         typer.Option(help="The time of the database's snapshot, or earlier: ISO 8601, or an age such as 30m, 2h, 7d."),
@@ -49,8 +49,7 @@ def recover(
         ),
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Count what would be done.")] = False,
-    as_json: AsJson = False,
-) -> None:
+) -> Shown:
     """After a restore: bring the database up to date from the topics, or accept topics that were recreated.
 
     With all workers stopped, or waiting because the database is behind. Restores what was accepted since the snapshot, with the
@@ -60,45 +59,23 @@ def recover(
         raise WrongUsage(
             "Say what happened: --since TIME or --from-snapshot (the database was restored), or --topics-lost."
         )
-    if topics_lost:
-        _accept_topics(dry_run=dry_run, as_json=as_json)
-        return
-    begin = None if since is None else moment(since, "--since", SystemClock().now())
-    recovered = with_backend(lambda backend: recovery(backend, since=begin, dry_run=dry_run))
-    if as_json:
-        show_json({**asdict(recovered), "since": recovered.since and iso(recovered.since), "dry_run": dry_run})
-        return
-    _tell(recovered, dry_run=dry_run)
-
-
-def _tell(recovered: Recovered, *, dry_run: bool) -> None:
-    say("Dry run:" if dry_run else "Done:")
-    counts = asdict(recovered)
-    for name, words in _IN_WORDS.items():
-        say(f"{counts[name]:8,} {words}")
+    begin = moment_if_given(since, "--since")
+    async with open_deployment() as backend:
+        if topics_lost:
+            check = topic_check(backend)
+            lost = await check.lost()
+            if lost is not None and not dry_run:
+                await check.accept(backend.audit)
+            if lost is None:
+                return Shown({"lost": None}, "The topics are complete: nothing to do.")
+            done = "Done: workers continue with the topics as they are, and are ready within half a minute."
+            return Shown({"lost": asdict(lost)}, [*_lost_in_words(lost), *([] if dry_run else [done])])
+        counts = asdict(await recovery(backend, since=begin, dry_run=dry_run))
+    text: list[Block] = ["Dry run:" if dry_run else "Done:"]
+    text += [f"{counts[name]:8,} {words}" for name, words in _IN_WORDS.items()]
     if not dry_run:
-        say("Start the workers now; waiting ones continue by themselves.")
-
-
-def _accept_topics(*, dry_run: bool, as_json: bool) -> None:
-    async def run(backend: Backend) -> TopicLost | None:
-        check = topic_check(backend)
-        lost = await check.lost()
-        if lost is not None and not dry_run:
-            await check.accept(backend.audit)
-        return lost
-
-    lost = with_backend(run)
-    if as_json:
-        show_json({"lost": lost and _with_times(asdict(lost))})
-        return
-    if lost is None:
-        say("The topics are complete: nothing to do.")
-        return
-    for line in _lost_in_words(lost):
-        say(line)
-    if not dry_run:
-        say("Done: workers continue with the topics as they are, and are ready within half a minute.")
+        text.append("Start the workers now; waiting ones continue by themselves.")
+    return Shown({**counts, "dry_run": dry_run}, text)
 
 
 def _lost_in_words(lost: TopicLost) -> Iterator[str]:
@@ -123,15 +100,6 @@ def _lost_in_words(lost: TopicLost) -> Iterator[str]:
         yield (
             "Ask callers to send the submissions of that time again under the same Idempotency-Key: known ones are not made twice."
         )
-
-
-def _with_times(given: Any) -> Any:
-    """Times as ISO 8601 text, for JSON."""
-    if isinstance(given, dict):
-        return {name: _with_times(each) for name, each in given.items()}
-    if isinstance(given, list | tuple):
-        return [_with_times(each) for each in given]
-    return iso(given) if isinstance(given, datetime) else given
 
 
 async def recovery(backend: Backend, *, since: datetime | None, dry_run: bool) -> Recovered:

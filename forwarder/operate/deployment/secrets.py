@@ -4,14 +4,14 @@ nothing needs it."""
 import secrets
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Annotated, Any, Final, Protocol, TypeVar
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Final, TypeVar
 
 import typer
 
 from forwarder.assembly.backend import Backend, required_secrets
-from forwarder.operate.command import Commands, with_backend
-from forwarder.operate.output import AsJson, Failed, picked, report, say, show_json, show_rows
+from forwarder.operate.command import Commands, open_deployment
+from forwarder.operate.output import Failed, Shown, Table, listed, picked
 from forwarder.store.submissions.card_keys import CardKeys
 from forwarder.store.submissions.port import CardKey
 from forwarder.tenancy.cards import CODE_PURPOSE, NUMBER_PURPOSE
@@ -20,7 +20,6 @@ from forwarder.tenancy.sealing import (
     Keyring,
     KeyWrapper,
     KnownSecret,
-    PublicKeys,
     Resealed,
     Secret,
     SecretState,
@@ -39,14 +38,6 @@ class StillNeeded(RuntimeError):
     """The secret still seals something. The message says what, with the remedy."""
 
 
-class Sealed(Protocol):
-    """Sealed values: counts them by name and key id, and reseals them to the keyring's active secret. Resealing runs alongside the
-    stages, and can be repeated."""
-
-    async def counts(self) -> Mapping[str, Counter[str]]: ...
-    async def reseal(self, keyring: Keyring) -> Mapping[str, Resealed]: ...
-
-
 @dataclass(frozen=True, slots=True)
 class SecretStatus:
     """A secret, whether this process has it, and how much is sealed to it."""
@@ -60,7 +51,7 @@ class Secrets:
     """Secret operations. `held`: this process's secrets, the current one first. Every method may raise `TenancyUnavailable`, and
     `UnknownSecret` if `held` does not match the deployment's registry."""
 
-    def __init__(self, registry: SqlSecrets, sealed: Sequence[Sealed], held: Sequence[Secret]) -> None:
+    def __init__(self, registry: SqlSecrets, sealed: Sequence["Sealed"], held: Sequence[Secret]) -> None:
         self._registry = registry
         self._sealed = sealed
         self._held = held
@@ -69,11 +60,13 @@ class Secrets:
         counts: dict[str, Counter[str]] = {}
         for each in self._sealed:
             counts |= await each.counts()
-        held = {secret.id for secret in self._held}
-        return [
-            SecretStatus(known, known.id in held, _sealed_to(known.keys, counts))
-            for known in await self._registry.known()
-        ]
+        held, found = {secret.id for secret in self._held}, []
+        for known in await self._registry.known():
+            keys = known.keys
+            ids = (keys.secret_id, key_id_of(keys.accounts_key), key_id_of(keys.webhooks_key))
+            sealed = {name: sum(count[key_id] for key_id in ids) for name, count in counts.items()}
+            found.append(SecretStatus(known, known.id in held, sealed))
+        return found
 
     async def add(self) -> bool:
         """Registers the current secret, vouched for by another registered one in `held`. False if it was registered."""
@@ -127,13 +120,8 @@ class Secrets:
         await self._registry.retire(secret_id)
 
 
-def _sealed_to(keys: PublicKeys, counts: Mapping[str, Counter[str]]) -> dict[str, int]:
-    ids = (keys.secret_id, key_id_of(keys.accounts_key), key_id_of(keys.webhooks_key))
-    return {name: sum(found[key_id] for key_id in ids) for name, found in counts.items()}
-
-
 class SealedCardKeys:
-    """Implements `Sealed` for the keys of rows' cards."""
+    """The keys of rows' cards."""
 
     def __init__(self, keys: CardKeys) -> None:
         self._keys = keys
@@ -145,57 +133,51 @@ class SealedCardKeys:
         wrapper, moved, failed = KeyWrapper(keyring), 0, 0
         for old in await self._keys.of_other_secrets(keyring.active.id):
             try:
-                new = _rewrapped(wrapper, old)
+                number, code = (
+                    None if text is None else wrapper.wrap(wrapper.unwrap(WrappedKey(old.secret_id, text), why), why)
+                    for text, why in (
+                        (old.number_key, f"{NUMBER_PURPOSE} {old.request_id}"),
+                        (old.code_key, f"{CODE_PURPOSE} {old.request_id}"),
+                    )
+                )
             except CannotOpen:
                 failed += 1
                 continue
+            assert number is not None  # noqa: S101 - every card has one
+            new = CardKey(old.request_id, number.secret_id, number.content, code and code.content, old.expires_at)
             moved += await self._keys.rewrap(old, new)
         return {_CARDS: Resealed(moved, failed)}
 
 
-def _rewrapped(wrapper: KeyWrapper, old: CardKey) -> CardKey:
-    request_id = old.request_id
-    purposes = ((old.number_key, f"{NUMBER_PURPOSE} {request_id}"), (old.code_key, f"{CODE_PURPOSE} {request_id}"))
-    number, code = (
-        None if text is None else wrapper.wrap(wrapper.unwrap(WrappedKey(old.secret_id, text), purpose), purpose)
-        for text, purpose in purposes
-    )
-    assert number is not None  # noqa: S101 - every card has one
-    return CardKey(request_id, number.secret_id, number.content, code and code.content, old.expires_at)
-
+Sealed = SqlSealed | SealingKeys | SealedCardKeys
+"""Sealed values: counts them by name and key id, and reseals them to the keyring's active secret. Resealing runs alongside the
+stages, and can be repeated."""
 
 _SECRET_BYTES: Final = 32
 
 R = TypeVar("R")
 
 
-def commands() -> Commands:
-    """status, generate, add, rotate, reseal, retire"""
-    return {"status": status, "generate": generate, "add": add, "rotate": rotate, "reseal": reseal, "retire": retire}
-
-
-def status(
+async def status(
     notifier_key: Annotated[
         bool, typer.Option("--notifier-key", help="Print the notifier's keys alone, one a line: keep them secret.")
     ] = False,
-    as_json: AsJson = False,
-) -> None:
+) -> Shown:
     """Show the secrets that this deployment knows, and how much is sealed to each."""
-    if notifier_key:
-        keys = with_backend(_notifier_keys, any_secret=True)
-        show_json({"notifierKeys": keys}) if as_json else say("\n".join(keys))
-        return
+    rows: list[dict[str, Any]] = []
+    async with open_deployment(any_secret=True) as backend:
+        if notifier_key:
+            keys = [secret.webhooks.private_key.hex() for secret in required_secrets(backend.settings)]
+            return Shown({"notifierKeys": keys}, "\n".join(keys))
+        for each in await _secrets(backend).status():
+            about = picked(each.known, "id state") | {"givenHere": each.held}
+            about |= picked(each.known, "createdAt activatedAt") | {"verifyKey": each.known.keys.verify_key.hex()}
+            rows.append(about | {"sealed": dict(each.sealed)})
+    shown = [{**row, "sealed": ", ".join(f"{n} {name}" for name, n in row["sealed"].items() if n)} for row in rows]
+    return Shown(rows, Table(shown, ("id", "state", "givenHere", "activatedAt", "verifyKey", "sealed")))
 
-    async def run(backend: Backend) -> list[dict[str, Any]]:
-        return [_row(each) for each in await _secrets(backend).status()]
 
-    rows = with_backend(run, any_secret=True)
-    if not as_json:
-        rows = [{**row, "sealed": ", ".join(f"{n} {name}" for name, n in row["sealed"].items() if n)} for row in rows]
-    show_rows(rows, ("id", "state", "givenHere", "activatedAt", "verifyKey", "sealed"), as_json=as_json)
-
-
-def generate(as_json: AsJson = False) -> None:
+def generate() -> Shown:
     """Generate a new secret, and the keys for processes without it, as settings. Stores nothing."""
     text = secrets.token_urlsafe(_SECRET_BYTES)
     secret = Secret.from_text(text)
@@ -204,89 +186,73 @@ def generate(as_json: AsJson = False) -> None:
         "FORWARDER_SEALING_VERIFY_KEY": secret.verify_key.hex(),
         "FORWARDER_NOTIFIER_KEY": secret.webhooks.private_key.hex(),
     }
-    show_json(settings) if as_json else say("\n".join(f"{name}={value}" for name, value in settings.items()))
+    return Shown(settings, "\n".join(f"{name}={value}" for name, value in settings.items()))
 
 
-def add(as_json: AsJson = False) -> None:
+async def add() -> Shown:
     """Register FORWARDER_SECRET_KEY, with the one in use in FORWARDER_EARLIER_SECRET_KEYS. It does not seal anything yet."""
-    current, new = _audited("secret.add", Secrets.add)
-    sentence = (
-        f"The secret {current} is registered. Restart all workers with it, then: forwarder secret rotate"
-        if new
-        else f"The secret {current} was known already."
-    )
-    report({"id": current, "added": new}, sentence, as_json=as_json)
+    current, new = await _audited("secret.add", Secrets.add)
+    if new:
+        sentence = f"The secret {current} is registered. Restart all workers with it, then: forwarder secret rotate"
+    else:
+        sentence = f"The secret {current} was known already."
+    return Shown({"id": current, "added": new}, sentence)
 
 
-def rotate(as_json: AsJson = False) -> None:
+async def rotate() -> Shown:
     """Seal with FORWARDER_SECRET_KEY from now on. Every worker must have it first."""
-    active, before = _audited("secret.rotate", Secrets.rotate)
-    sentence = (
-        f"The secret {active} is already active."
-        if before is None
-        else f"The secret {active} is active, {before} still accepted. Next: forwarder secret reseal"
-    )
-    report({"active": active, "before": before}, sentence, as_json=as_json)
+    active, before = await _audited("secret.rotate", Secrets.rotate)
+    sentence = f"The secret {active} is already active."
+    if before is not None:
+        sentence = f"The secret {active} is active, {before} still accepted. Next: forwarder secret reseal"
+    return Shown({"active": active, "before": before}, sentence)
 
 
-def reseal(as_json: AsJson = False) -> None:
+async def reseal() -> Shown:
     """Seal everything that other secrets seal to the active one. Safe while the deployment runs; after an interruption run it
     again."""
-    _, done = _audited("secret.reseal", Secrets.reseal, named=False)
+    _, done = await _audited("secret.reseal", Secrets.reseal, named=False)
     rows = [{"what": name, "resealed": each.moved, "notOpened": each.failed} for name, each in done.items()]
-    show_rows(rows, ("what", "resealed", "notOpened"), as_json=as_json)
     failed = sum(each.failed for each in done.values())
-    if failed:
-        raise Failed(f"{failed} could not be opened with the secrets given here, and were left as they are.")
+    why = f"{failed} could not be opened with the secrets given here, and were left as they are."
+    return replace(listed(rows, ("what", "resealed", "notOpened")), failed=why if failed else None)
 
 
-def retire(
+async def retire(
     secret_id: Annotated[str, typer.Argument(metavar="SECRET_ID", help="Its id in `forwarder secret status`.")],
-    as_json: AsJson = False,
-) -> None:
+) -> Shown:
     """Give up a secret that seals nothing; then every process can be configured without it."""
-
-    async def run(backend: Backend) -> None:
-        async with backend.audit.operation("secret.retire", target=secret_id):
-            await _secrets(backend).retire(secret_id)
-
-    try:
-        with_backend(run, any_secret=True)
-    except StillNeeded as error:
-        raise Failed(str(error)) from None
+    async with open_deployment(any_secret=True) as backend:
+        try:
+            async with backend.audit.operation("secret.retire", target=secret_id):
+                await _secrets(backend).retire(secret_id)
+        except StillNeeded as error:
+            raise Failed(str(error)) from None
     sentence = (
         f"The secret {secret_id} is retired. Leave it out of FORWARDER_EARLIER_SECRET_KEYS from the next restart on."
     )
-    report({"retired": secret_id}, sentence, as_json=as_json)
+    return Shown({"retired": secret_id}, sentence)
 
 
-def _audited(action: str, change: Callable[[Secrets], Awaitable[R]], *, named: bool = True) -> tuple[str, R]:
+async def _audited(action: str, change: Callable[[Secrets], Awaitable[R]], *, named: bool = True) -> tuple[str, R]:
     """The id of the current secret, and the result of `change`. `named`: the audit entry names that secret."""
-
-    async def run(backend: Backend) -> tuple[str, R]:
+    async with open_deployment(any_secret=True) as backend:
         current = required_secrets(backend.settings)[0].id
         async with backend.audit.operation(action, target=current if named else None):
             return current, await change(_secrets(backend))
 
-    return with_backend(run, any_secret=True)
-
 
 def _secrets(backend: Backend) -> Secrets:
     held, engine = required_secrets(backend.settings), backend.engine
-    sealed: list[Sealed] = [
-        SqlSealed(engine),
-        SealingKeys(engine, Keyring(held)),
-        SealedCardKeys(CardKeys(engine)),
-    ]
-    return Secrets(SqlSecrets(engine), sealed, held)
+    cards = SealedCardKeys(CardKeys(engine))
+    return Secrets(SqlSecrets(engine), [SqlSealed(engine), SealingKeys(engine, Keyring(held)), cards], held)
 
 
-async def _notifier_keys(backend: Backend) -> list[str]:
-    return [secret.webhooks.private_key.hex() for secret in required_secrets(backend.settings)]
-
-
-def _row(status: SecretStatus) -> dict[str, Any]:
-    about = picked(
-        status, "id=known.id state=known.state givenHere=held createdAt=known.created_at activatedAt=known.activated_at"
-    )
-    return {**about, "verifyKey": status.known.keys.verify_key.hex(), "sealed": dict(status.sealed)}
+COMMANDS: Commands = {
+    "status": status,
+    "generate": generate,
+    "add": add,
+    "rotate": rotate,
+    "reseal": reseal,
+    "retire": retire,
+}

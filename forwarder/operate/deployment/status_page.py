@@ -3,9 +3,10 @@
 import asyncio
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from contextlib import nullcontext
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import Annotated, Any, Final
 
 import typer
 from rich.console import Group as Lines
@@ -19,18 +20,12 @@ from forwarder.operate.deployment.conditions import findings_of, until
 from forwarder.operate.deployment.status import (
     AccountStatus,
     DeploymentStatus,
-    LogStatus,
-    StatusReader,
     StoreStatus,
     open_status,
 )
 from forwarder.operate.output import AsJson, console, picked, plain, show_json, show_lines
 from forwarder.process.clock import iso
 from forwarder.process.printable import printable
-from forwarder.settings import Settings
-
-if TYPE_CHECKING:
-    from forwarder.store.deployment import RunningProcess
 
 _FINDINGS: Final = 8
 _ACCOUNTS: Final = 8
@@ -45,7 +40,7 @@ _Line = tuple[str, str]
 """A text and its style."""
 
 
-def status(
+async def status(
     watch: Annotated[bool, typer.Option("--watch", help="Refresh until Ctrl-C.")] = False,
     every: Annotated[float, typer.Option(min=0.5, help="With --watch: the interval in seconds.")] = 3.0,
     as_json: AsJson = False,
@@ -54,51 +49,31 @@ def status(
 
     Then its log and its store. Exit code 1 if there is a problem. If Kafka or PostgreSQL is unreachable, shows the rest.
     """
-    settings = settings_and_logging("error")
-    well = asyncio.run(_watch(settings, every, as_json=as_json) if watch else _once(settings, as_json=as_json))
-    if not well:
-        raise typer.Exit(1)
+    page = not as_json and sys.stdout.isatty()
 
-
-async def _once(settings: Settings, *, as_json: bool) -> bool:
-    async with open_status(settings) as reader:
-        found = await reader.read()
-    if as_json:
-        show_json(status_json(found))
-    elif sys.stdout.isatty():
-        console().print(_page(found))
-    else:
-        show_lines(text for text, _ in lines_of(found))
-    return not findings_of(found)
-
-
-async def _watch(settings: Settings, every: float, *, as_json: bool) -> bool:
-    """Refreshes the page until Ctrl-C. True if the last reading was well."""
-    async with open_status(settings) as reader:
-        with stop_on_signal() as stop:
-            found = await reader.read()
-            if as_json or not sys.stdout.isatty():
-                return await _repeat(reader, found, stop, every, as_json=as_json)
-            with Live(_page(found), console=console(), auto_refresh=False, screen=True) as live:
-                while not await _stopped(stop, every):
-                    found = await reader.read()
-                    live.update(_page(found), refresh=True)
-        console().print(_page(found))
-    return not findings_of(found)
-
-
-async def _repeat(
-    reader: StatusReader, found: DeploymentStatus, stop: asyncio.Event, every: float, *, as_json: bool
-) -> bool:
-    while True:
+    def show(found: DeploymentStatus) -> None:
         if as_json:
             show_json(status_json(found))
             sys.stdout.flush()
+        elif page:
+            console().print(_page(found))
         else:
             show_lines(text for text, _ in lines_of(found))
-        if await _stopped(stop, every):
-            return not findings_of(found)
-        found = await reader.read()
+
+    async with open_status(settings_and_logging("error")) as reader:
+        with stop_on_signal() if watch else nullcontext(asyncio.Event()) as stop:
+            found = await reader.read()
+            if watch and page:
+                with Live(_page(found), console=console(), auto_refresh=False, screen=True) as live:
+                    while not await _stopped(stop, every):
+                        found = await reader.read()
+                        live.update(_page(found), refresh=True)
+            show(found)
+            while watch and not page and not await _stopped(stop, every):
+                found = await reader.read()
+                show(found)
+    if findings_of(found):
+        raise typer.Exit(1)
 
 
 async def _stopped(stop: asyncio.Event, seconds: float) -> bool:
@@ -126,33 +101,24 @@ def lines_of(found: DeploymentStatus, *, findings: int | None = None, accounts: 
     if found.log is None:
         yield printable(f"log: away: {found.log_fault}"), "red"
     else:
-        yield from _log_lines(found.log)
+        for name, topic in found.log.topics.items():
+            sync = f"{topic.replicas} replicas, {topic.in_sync} in sync"
+            yield printable(f"topic {name}: {topic.partitions} partitions, {sync}"), ""
+        for lag in found.log.lags:
+            members = found.log.members.get(lag.group.name)
+            who = "" if members is None else f", {members} members"
+            yield printable(f"group {lag.group.name}: {lag.messages:,} messages, {lag.seconds:,.0f} s behind{who}"), ""
     if found.store is None:
         yield printable(f"store: away: {found.store_fault}"), "red"
     else:
-        yield from _process_lines(found.store.processes, found.at)
         yield from _store_lines(found.store, accounts, found.at)
 
 
-def _log_lines(log: LogStatus) -> Iterator[_Line]:
-    for name, topic in log.topics.items():
-        sync = f"{topic.replicas} replicas, {topic.in_sync} in sync"
-        yield printable(f"topic {name}: {topic.partitions} partitions, {sync}"), ""
-    for lag in log.lags:
-        members = log.members.get(lag.group.name)
-        who = "" if members is None else f", {members} members"
-        yield printable(f"group {lag.group.name}: {lag.messages:,} messages, {lag.seconds:,.0f} s behind{who}"), ""
-
-
-def _process_lines(processes: "Sequence[RunningProcess]", now: datetime) -> Iterator[_Line]:
-    """One line for each role, version and state."""
-    alike = Counter((each.role, each.version, each.revision, each.silent(now)) for each in processes)
+def _store_lines(store: StoreStatus, accounts: int | None, now: datetime) -> Iterator[_Line]:
+    alike = Counter((each.role, each.version, each.revision, each.silent(now)) for each in store.processes)
     for (role, version, revision, silent), count in sorted(alike.items()):
         state = "silent: killed, or without the store" if silent else "running"
         yield printable(f"role {role}: {count} {state}, version {version}, revision {revision or 'unknown'}"), ""
-
-
-def _store_lines(store: StoreStatus, accounts: int | None, now: datetime) -> Iterator[_Line]:
     size = f"; {decimal(store.size_bytes)} on disk" if store.current else ""
     yield f"tables: at {', '.join(store.revisions) or 'nothing'}, this version wants {store.wanted_revision}{size}", ""
     if not store.current:
@@ -194,7 +160,11 @@ def _account_line(account: AccountStatus, now: datetime) -> str:
 
 def status_json(found: DeploymentStatus) -> dict[str, Any]:
     """The same for programs."""
-    findings = findings_of(found)
+    findings, log, groups = findings_of(found), found.log, []
+    for lag in log.lags if log is not None else ():
+        members = log and log.members.get(lag.group.name)
+        group = picked(lag, "name=group.name topic=group.topic messages") | {"seconds": round(lag.seconds, 3)}
+        groups.append(group | {"members": members})
     return {
         **picked(found, "at"),
         "well": not findings,
@@ -205,20 +175,14 @@ def status_json(found: DeploymentStatus) -> dict[str, Any]:
             }
             for each in findings
         ],
-        "log": {"fault": found.log_fault} if found.log is None else _log_json(found.log),
+        "log": {"fault": found.log_fault}
+        if log is None
+        else {
+            "topics": [{"name": name, **plain(topic)} for name, topic in log.topics.items()],
+            "missing": list(log.missing),
+            "groups": groups,
+        },
         "store": {"fault": found.store_fault} if found.store is None else _store_json(found.store),
-    }
-
-
-def _log_json(log: LogStatus) -> dict[str, Any]:
-    groups = [
-        {**picked(lag, "name=group.name topic=group.topic messages"), "seconds": round(lag.seconds, 3)}
-        for lag in log.lags
-    ]
-    return {
-        "topics": [{"name": name, **plain(topic)} for name, topic in log.topics.items()],
-        "missing": list(log.missing),
-        "groups": [{**group, "members": log.members.get(group["name"])} for group in groups],
     }
 
 

@@ -12,8 +12,8 @@ import typer
 from forwarder.assembly.backend import Backend, make_database_roles, migrate_backend
 from forwarder.assembly.parts import topic_check
 from forwarder.assembly.start import settings_and_logging
-from forwarder.operate.command import Commands, with_backend
-from forwarder.operate.output import AsJson, Failed, WrongUsage, say, show_json, show_rows
+from forwarder.operate.command import Commands, open_deployment
+from forwarder.operate.output import AsJson, Failed, Shown, WrongUsage, listed, show_json, show_lines
 from forwarder.reservation.checks.card_numbers import mask
 from forwarder.settings import Distributed, Embedded
 from forwarder.store.deployment import ProcessRegister
@@ -117,12 +117,7 @@ def _text(text: str) -> str:
     return mask(text)[:_MAX_TEXT]
 
 
-def commands() -> Commands:
-    """acls, create, grow, list"""
-    return {"acls": print_acls, "create": create, "grow": grow, "list": list_topics}
-
-
-def create(
+async def create(
     partitions: Annotated[
         int | None, typer.Option(min=1, help="Partitions of each topic. By default the setting.")
     ] = None,
@@ -134,51 +129,42 @@ def create(
         int | None,
         typer.Option(min=1, max=15, help="Copies of each message. Default: 3, or as many as there are brokers."),
     ] = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Shown:
     """Create the topics that do not exist yet."""
     retention = None if retention_days is None else timedelta(days=retention_days)
-
-    async def run(backend: Backend) -> tuple[list[str], dict[str, int], int]:
+    async with open_deployment(creates=True) as backend:
         if (retention or replicas) and isinstance(backend.settings.backend, Embedded):
             raise WrongUsage(
                 "--retention-days and --replicas are for Kafka: the embedded log keeps one copy for 7 days."
             )
-        created = list(await backend.create_topics(partitions, retention=retention, replicas=replicas))
+        created = await backend.create_topics(partitions, retention=retention, replicas=replicas)
         async with backend.log.admin() as admin:
             found = await admin.list()
         wanted = partitions or backend.settings.environment.partitions
         names = backend.settings.topics.all()
-        return created, {name: found[name] for name in names if found.get(name, wanted) != wanted}, wanted
-
-    created, others, wanted = with_backend(run, creates=True)
-    if as_json:
-        show_rows([{"topic": name} for name in created], ("topic",), as_json=True)
-    else:
-        lines = [f"Topic {name} created." for name in created]
-        lines += [
-            f"Topic {name} has {count} partitions, not {wanted}. It is left as it is: set FORWARDER_PARTITIONS={count}, or add "
-            "partitions with forwarder topics grow."
-            for name, count in others.items()
-        ]
-        say("\n".join(lines) or "All topics exist.")
+    lines = [f"Topic {name} created." for name in created]
+    lines += [
+        f"Topic {name} has {found[name]} partitions, not {wanted}. It is left as it is: set "
+        f"FORWARDER_PARTITIONS={found[name]}, or add partitions with forwarder topics grow."
+        for name in names
+        if found.get(name, wanted) != wanted
+    ]
+    return Shown([{"topic": name} for name in created], "\n".join(lines) or "All topics exist.")
 
 
-def grow(
+async def grow(
     partitions: Annotated[int, typer.Argument(min=2, max=10_000, help="How many each topic is to have.")],
     yes: Annotated[bool, typer.Option("--yes", help="Do it. Without it, only say whether that can be done.")] = False,
-    as_json: AsJson = False,
-) -> None:
+) -> Shown:
     """Give the topics more partitions, so that more workers can share them.
 
     First stop the ingresses, let the workers read all messages, and stop them, because messages of a property then go to another
     partition: it refuses until that is done. Reservations may wait, and are moved to their new partition. Afterwards set
     FORWARDER_PARTITIONS for all processes, start the workers, then the ingresses.
     """
-
-    async def run(backend: Backend) -> tuple[list[str], list[str], int]:
-        settings, topics = backend.settings, backend.settings.topics
-        if isinstance(settings.backend, Embedded):
+    async with open_deployment() as backend:
+        topics, moved = backend.settings.topics, 0
+        if isinstance(backend.settings.backend, Embedded):
             raise WrongUsage("the embedded log is for one process, which has all of its partitions")
         async with backend.log.admin() as admin:
             found = await admin.list()
@@ -188,28 +174,22 @@ def grow(
                 raise WrongUsage(f"{topics.requests} has {found[topics.requests]}; partitions cannot be removed")
             small = [name for name in topics.all() if found[name] < partitions]
             first = await _first(backend, admin)
-            if first or not yes:
-                return small, first, 0
-            check = topic_check(backend)
-            async with backend.audit.operation("topics.grow", target=topics.requests, partitions=partitions):
-                await admin.grow(dict.fromkeys(small, partitions))
-                return small, [], await check.move_all(partitions)
-
-    small, first, moved = with_backend(run)
-    if as_json:
-        show_json(
-            {"topics": small, "partitions": partitions, "first": first, "moved": moved, "done": yes and not first}
-        )
+            if yes and not first:
+                check = topic_check(backend)
+                async with backend.audit.operation("topics.grow", target=topics.requests, partitions=partitions):
+                    await admin.grow(dict.fromkeys(small, partitions))
+                    moved = await check.move_all(partitions)
+    result = {"topics": small, "partitions": partitions, "first": first, "moved": moved, "done": yes and not first}
     if first:
-        raise Failed("not yet:\n" + "\n".join(f"- {each}" for each in first))
+        return Shown(result, (), failed="not yet:\n" + "\n".join(f"- {each}" for each in first))
     names = ", ".join(small) or "no topic"
-    if not as_json and not yes:
-        say(f"{names} would get {partitions} partitions; --yes does it.")
-    elif not as_json:
-        say(
-            f"{names} now has {partitions} partitions; {moved:,} waiting submissions moved to theirs. Set "
-            f"FORWARDER_PARTITIONS={partitions} for all processes, start the workers, then the ingresses."
-        )
+    if not yes:
+        return Shown(result, f"{names} would get {partitions} partitions; --yes does it.")
+    return Shown(
+        result,
+        f"{names} now has {partitions} partitions; {moved:,} waiting submissions moved to theirs. Set "
+        f"FORWARDER_PARTITIONS={partitions} for all processes, start the workers, then the ingresses.",
+    )
 
 
 async def _first(backend: Backend, admin: TopicAdmin) -> list[str]:
@@ -226,15 +206,12 @@ async def _first(backend: Backend, admin: TopicAdmin) -> list[str]:
     return first + [f"stop the worker on {each.host}" for each in live if each.role == "worker"]
 
 
-def list_topics(as_json: AsJson = False) -> None:
+async def list_topics() -> Shown:
     """List the topics and their partitions."""
-
-    async def run(backend: Backend) -> list[dict[str, object]]:
-        async with backend.log.admin() as admin:
-            found = await admin.list()
-        return [{"topic": name, "partitions": found.get(name)} for name in backend.settings.topics.all()]
-
-    show_rows(with_backend(run), ("topic", "partitions"), as_json=as_json)
+    async with open_deployment() as backend, backend.log.admin() as admin:
+        found = await admin.list()
+        rows = [{"topic": name, "partitions": found.get(name)} for name in backend.settings.topics.all()]
+    return listed(rows, ("topic", "partitions"))
 
 
 def print_acls(
@@ -250,20 +227,18 @@ def print_acls(
     settings = settings_and_logging("warning")
     if not isinstance(settings.backend, Distributed):
         raise WrongUsage("ACLs are for Kafka (FORWARDER_KAFKA_BOOTSTRAP_SERVERS): the embedded log has no users.")
-    by_stage = acls(settings.topics, settings.worker.group, settings.notifier.group)
-    if as_json:
-        rows = [
-            {"stage": stage, "user": user.replace("{stage}", stage), **asdict(acl)}
-            for stage, allowed in by_stage.items()
-            for acl in allowed
-        ]
-        show_rows(rows, ("stage", "user", "operation", "topics", "groups"), as_json=True)
-        return
     tool = ["kafka-acls.sh", "--bootstrap-server", settings.backend.bootstrap_servers]
     tool += ["--command-config", command_config] if command_config else []
-    for stage, allowed in by_stage.items():
-        for acl in allowed:
-            typer.echo(shlex.join([*tool, *arguments(acl, user.replace("{stage}", stage))]))
+    rows: list[Mapping[str, Any]] = []
+    lines: list[str] = []
+    for stage, allowed in acls(settings.topics, settings.worker.group, settings.notifier.group).items():
+        named = user.replace("{stage}", stage)
+        rows += [{"stage": stage, "user": named, **asdict(acl)} for acl in allowed]
+        lines += [shlex.join([*tool, *arguments(acl, named)]) for acl in allowed]
+    if as_json:
+        show_json(rows)
+    else:
+        show_lines(lines)  # unwrapped, to be copied
 
 
 def migrate(
@@ -271,17 +246,16 @@ def migrate(
         bool,
         typer.Option("--roles", help="Also create a PostgreSQL role for each stage, with the least privileges."),
     ] = False,
-    as_json: AsJson = False,
-) -> None:
+) -> Shown:
     """Create or upgrade the database tables. Safe to repeat, and to run concurrently."""
     settings = settings_and_logging("warning")
     applied = migrate_backend(settings)
-    made = make_database_roles(settings) if roles else []
-    if as_json:
-        show_json({"applied": list(applied), **({"roles": list(made)} if roles else {})})
-        return
-    say(f"Applied: {', '.join(applied)}." if applied else "Up to date.")
-    if roles:
-        say(
-            f"Roles: {', '.join(made)}. Make a user for each process: CREATE ROLE … LOGIN PASSWORD … IN ROLE {made[0]}."
-        )
+    text = [f"Applied: {', '.join(applied)}." if applied else "Up to date."]
+    if not roles:
+        return Shown({"applied": list(applied)}, text)
+    made = make_database_roles(settings)
+    use = f"Make a user for each process: CREATE ROLE … LOGIN PASSWORD … IN ROLE {made[0]}."
+    return Shown({"applied": list(applied), "roles": list(made)}, [*text, f"Roles: {', '.join(made)}. {use}"])
+
+
+COMMANDS: Commands = {"acls": print_acls, "create": create, "grow": grow, "list": list_topics}

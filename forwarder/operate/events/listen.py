@@ -24,7 +24,7 @@ from urllib.request import HTTPRedirectHandler, Request, build_opener
 import typer
 
 from forwarder.notifier.events import Event, body_of, decode_event
-from forwarder.operate.command import stop_on_signal, unless_stopped, with_log
+from forwarder.operate.command import open_topics, stop_on_signal, unless_stopped
 from forwarder.operate.events.results import ReadRange, follow, read_range_of, require_topic, types_of
 from forwarder.operate.output import Failed, WrongUsage, note, say, while_read
 from forwarder.process.clock import Clock, SystemClock, iso
@@ -34,7 +34,7 @@ from forwarder.reservation.outcome import Status
 from forwarder.reservation.record import EVENT_TYPES, ResultEvent
 from forwarder.tenancy.api_keys import is_test_token
 from forwarder.topics.codec import Undecodable, is_outcome
-from forwarder.topics.port import ConsumedMessage, Log
+from forwarder.topics.port import Log
 from forwarder.webhooks.addresses import AddressRule
 from forwarder.webhooks.port import NoResponse, PostResult, Sender
 from forwarder.webhooks.sender import open_sender
@@ -97,7 +97,14 @@ class Api:
             members = json.loads(body)
         except HTTPError as error:
             with error:
-                raise _fault(error) from None
+                # The problem's code and detail, or the reason phrase if the body is not a problem document.
+                try:
+                    problem = json.loads(error.read(_MAX_PROBLEM_BYTES))
+                    said = f"{problem['code']}: {problem['detail']}"
+                except (OSError, HTTPException, ValueError, LookupError, TypeError, RecursionError):
+                    said = str(error.reason)
+            passing = error.code >= HTTPStatus.INTERNAL_SERVER_ERROR or error.code == HTTPStatus.TOO_MANY_REQUESTS
+            raise (ApiUnavailable if passing else ApiRefused)(f"{error.code} {said}".strip()) from None
         except (OSError, HTTPException) as error:
             raise ApiUnavailable(f"no answer from {self.url}: {getattr(error, 'reason', error)}") from error
         except (ValueError, RecursionError) as error:
@@ -105,21 +112,6 @@ class Api:
         if not isinstance(members, dict):
             raise ApiRefused(f"what answers at {self.url} is not a forwarder")
         return members
-
-
-def _fault(error: HTTPError) -> ApiFault:
-    said = f"{error.code} {_problem_text(error)}".strip()
-    passing = error.code >= HTTPStatus.INTERNAL_SERVER_ERROR or error.code == HTTPStatus.TOO_MANY_REQUESTS
-    return ApiUnavailable(said) if passing else ApiRefused(said)
-
-
-def _problem_text(error: HTTPError) -> str:
-    """The problem's code and detail, or the reason phrase if the body is not a problem document."""
-    try:
-        problem = json.loads(error.read(_MAX_PROBLEM_BYTES))
-        return f"{problem['code']}: {problem['detail']}"
-    except (OSError, HTTPException, ValueError, LookupError, TypeError, RecursionError):
-        return str(error.reason)
 
 
 _RESERVATIONS: Final = "/api/v1/vrs/reservations"
@@ -150,7 +142,12 @@ class Changes:
         standard error and retries. Raises `Failed` where the API refuses."""
         began = self.clock.now()
         found = await self._look(None if read_range.beginning else (read_range.since or began) - _OVERLAP)
-        news = [each for each in found if _is_wanted(each[1], read_range)]
+        since = read_range.since
+        news = [
+            (account, record)
+            for account, record in found
+            if read_range.beginning or (since is not None and str(record["updatedAt"]) >= iso(since))
+        ]
         self._known = {record["requestId"]: record["updatedAt"] for _, record in found}
         yield await self._events_of(news)
         while True:
@@ -225,11 +222,6 @@ class Changes:
                 raise Failed(f"the API refuses to list {account}: {refused}") from None
 
 
-def _is_wanted(record: Mapping[str, Any], read_range: ReadRange) -> bool:
-    since = read_range.since
-    return read_range.beginning or (since is not None and str(record["updatedAt"]) >= iso(since))
-
-
 # --- posting them ---
 
 POST_SECONDS: Final = 15.0
@@ -258,14 +250,10 @@ async def forward(batches: AsyncIterable[Sequence[Event]], target: Target, sende
     async for batch in batches:
         for event in filter(target.takes, batch):
             began = clock.monotonic()
-            result = await _post(event, target, sender, clock)
+            body, now = event.body.encode(), int(clock.now().timestamp())
+            signed = signed_headers([target.secret], message_id=event.id, timestamp=now, body=body)
+            result = await sender.post(target.url, {**_HEADERS, **signed}, body)
             say(line(event, result, round((clock.monotonic() - began) * 1000)))
-
-
-async def _post(event: Event, target: Target, sender: Sender, clock: Clock) -> PostResult:
-    body, now = event.body.encode(), int(clock.now().timestamp())
-    signed = signed_headers([target.secret], message_id=event.id, timestamp=now, body=body)
-    return await sender.post(target.url, {**_HEADERS, **signed}, body)
 
 
 def line(event: Event, result: PostResult, ms: int) -> str:
@@ -274,7 +262,7 @@ def line(event: Event, result: PostResult, ms: int) -> str:
     return f"{printable(event.type)}  {printable(event.id)}  ->  {printable(answered)}  ({ms} ms)"
 
 
-def listen(
+async def listen(
     forward_to: Annotated[
         str, typer.Option("--forward-to", metavar="URL", help="Your program's URL, such as http://localhost:9000/in.")
     ],
@@ -320,25 +308,25 @@ def listen(
     Each event is posted once, even if your program refuses it. Without --secret, a new one is printed, for this run only.
     """
     _require_address("--forward-to", forward_to, "http://localhost:9000/in")
-    target = Target(forward_to, _checked(secret), workspace, types_of(kind or ()), given=secret is not None)
-    read_range = read_range_of(start, follow=True)
+    if secret is not None:
+        try:
+            key_of(secret)
+        except ValueError:
+            raise WrongUsage("--secret takes a webhook's secret: whsec_ and the base64 of 24 to 64 bytes.") from None
+    target = Target(forward_to, secret or new_secret(), workspace, types_of(kind or ()), given=secret is not None)
+    read_range, clock = read_range_of(start, follow=True), SystemClock()
     if api is not None:
-        changes = _changes(api, workspace, account or (), token)
-        asyncio.run(_forward_until_stopped(changes.events(read_range), target, changes.clock))
+        _require_address("--api", api, "https://bookings.example")
+        if not (workspace and account and token):
+            raise WrongUsage("With --api also give --workspace, --account, and the API key in FORWARDER_TOKEN.")
+        changes = Changes(Api(api.rstrip("/"), workspace, token), account, clock)
+        await _forward_until_stopped(changes.events(read_range), target, clock)
     elif account:
         raise WrongUsage("--account goes with --api; without it, --workspace selects.")
     else:
-        with_log(lambda log, topics: _listen(log, topics.results, read_range, target))
-
-
-def _checked(secret: str | None) -> str:
-    if secret is None:
-        return new_secret()
-    try:
-        key_of(secret)
-    except ValueError:
-        raise WrongUsage("--secret takes a webhook's secret: whsec_ and the base64 of 24 to 64 bytes.") from None
-    return secret
+        async with open_topics() as (log, topics):
+            await require_topic(log, topics.results)
+            await _forward_until_stopped(_published(log, topics.results, read_range, clock), target, clock)
 
 
 def _require_address(option: str, url: str, example: str) -> None:
@@ -347,36 +335,20 @@ def _require_address(option: str, url: str, example: str) -> None:
         raise WrongUsage(f"{option} takes a full URL, such as {example}.")
 
 
-def _changes(url: str, workspace: str | None, accounts: Sequence[str], token: str | None) -> Changes:
-    _require_address("--api", url, "https://bookings.example")
-    if not (workspace and accounts and token):
-        raise WrongUsage("With --api also give --workspace, --account, and the API key in FORWARDER_TOKEN.")
-    return Changes(Api(url.rstrip("/"), workspace, token), accounts, SystemClock())
-
-
-async def _listen(log: Log, topic: str, read_range: ReadRange, target: Target) -> None:
-    await require_topic(log, topic)
-    clock = SystemClock()
-    await _forward_until_stopped(_published(log, topic, read_range, clock), target, clock)
-
-
 async def _published(
     log: Log, topic: str, read_range: ReadRange, clock: Clock
 ) -> AsyncGenerator[Sequence[Event], None]:
     """The events on the topic; reports records that it cannot decode on standard error."""
     async with aclosing(follow(log, topic, read_range, clock)) as batches:
         async for batch in batches:
-            yield [event for each in batch if (event := _event(each)) is not None]
-
-
-def _event(received: ConsumedMessage) -> Event | None:
-    if not is_outcome(received.message):  # webhooks do not get it either
-        return None
-    try:
-        return decode_event(received.message)
-    except Undecodable as fault:
-        note(f"{received.topic}, partition {received.partition}, offset {received.offset}: {fault}; skipped")
-        return None
+            events: list[Event] = []
+            for each in batch:
+                try:
+                    if is_outcome(each.message):  # webhooks do not get others either
+                        events.append(decode_event(each.message))
+                except Undecodable as fault:
+                    note(f"{each.topic}, partition {each.partition}, offset {each.offset}: {fault}; skipped")
+            yield events
 
 
 async def _forward_until_stopped(events: AsyncGenerator[Sequence[Event], None], target: Target, clock: Clock) -> None:

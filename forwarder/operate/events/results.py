@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from forwarder.operate.command import Commands, moment, stop_on_signal, unless_stopped, with_log
+from forwarder.operate.command import Commands, moment, open_topics, stop_on_signal, unless_stopped
 from forwarder.operate.output import Failed, WrongUsage, json_line, note, show_lines, while_read
 from forwarder.process.clock import Clock, SystemClock
 from forwarder.process.printable import printable
@@ -64,21 +64,16 @@ async def print_events(
     Raises `LogUnavailable`.
     """
     left = wanted.count
-    async with aclosing(_batches(log, topic, read_range, clock)) as batches:
+    reading = (
+        follow(log, topic, read_range, clock) if read_range.follow else read_to_end(log, topic, since=read_range.since)
+    )
+    async with aclosing(reading) as batches:
         async for batch in batches:
             events = [event for each in batch if (event := _event(each)) is not None and wanted.includes(event)]
             show_lines([json_line(event) if as_json else line(event) for event in events[:left]])
             left = None if left is None else left - len(events[:left])
             if left == 0:
                 return
-
-
-def _batches(
-    log: Log, topic: str, read_range: ReadRange, clock: Clock
-) -> AsyncGenerator[Sequence[ConsumedMessage], None]:
-    return (
-        follow(log, topic, read_range, clock) if read_range.follow else read_to_end(log, topic, since=read_range.since)
-    )
 
 
 async def follow(
@@ -121,12 +116,7 @@ def _object(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def commands() -> Commands:
-    """tail"""
-    return {"tail": tail}
-
-
-def tail(
+async def tail(
     start: Annotated[
         str | None,
         typer.Option(
@@ -157,7 +147,11 @@ def tail(
     """
     wanted = EventFilter(account, workspace, types_of(kind or ()), count)
     read_range = read_range_of(start, follow=not no_follow)
-    with_log(lambda log, topics: _tail(log, topics.results, read_range, wanted, as_json=as_json))
+    async with open_topics() as (log, topics):
+        await require_topic(log, topics.results)
+        with stop_on_signal() as stop, while_read():
+            printing = print_events(log, topics.results, read_range, wanted, SystemClock(), as_json=as_json)
+            await unless_stopped(printing, stop)
 
 
 def types_of(given: Sequence[str]) -> frozenset[str]:
@@ -175,9 +169,7 @@ def read_range_of(start: str | None, *, follow: bool) -> ReadRange:
         raise WrongUsage("--no-follow from the end prints nothing: leave one of them out.")
     if where in {_BEGINNING, _END}:
         return ReadRange(beginning=where == _BEGINNING, follow=follow)
-    return ReadRange(
-        since=moment(where, "--from, where it is neither beginning nor end,", SystemClock().now()), follow=follow
-    )
+    return ReadRange(since=moment(where, "--from, where it is neither beginning nor end,"), follow=follow)
 
 
 async def require_topic(log: Log, topic: str) -> None:
@@ -187,9 +179,4 @@ async def require_topic(log: Log, topic: str) -> None:
             raise Failed(f"there is no topic {topic} yet: `forwarder topics create`, or `forwarder up`, makes it.")
 
 
-async def _tail(log: Log, topic: str, read_range: ReadRange, wanted: EventFilter, *, as_json: bool) -> None:
-    """Prints until `count` events, the end, or a signal. Raises `LogUnavailable`, `Failed`."""
-    await require_topic(log, topic)
-    with stop_on_signal() as stop, while_read():
-        printing = print_events(log, topic, read_range, wanted, SystemClock(), as_json=as_json)
-        await unless_stopped(printing, stop)
+COMMANDS: Commands = {"tail": tail}

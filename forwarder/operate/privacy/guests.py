@@ -5,19 +5,17 @@ never booked again. Messages on topics cannot be changed: they expire with their
 """
 
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import partial
 from itertools import groupby
 from typing import Annotated, Any, Final
 
 import typer
 
-from forwarder.assembly.backend import Backend
-from forwarder.operate.command import Commands, with_backend
-from forwarder.operate.output import AsJson, Failed, WrongUsage, picked, progress, say, show_json, show_rows
+from forwarder.operate.command import Commands, open_deployment
+from forwarder.operate.output import Block, Shown, Table, WrongUsage, picked, progress
 from forwarder.oversight.audit import Audit
 from forwarder.process.clock import Clock, iso
 from forwarder.reservation.submission import live_account_id
@@ -77,49 +75,53 @@ class TopicRemains:
     letters: int | None = None
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Found:
     """Where a guest's data is. `deliveries`: webhook deliveries, by request id. `parked`: the reasons of cancellations whose
     submissions were not ingested."""
 
-    records: Sequence[GuestRecord] = ()
-    deliveries: dict[str, int] = field(default_factory=dict)
-    parked: Sequence[ParkedReason] = ()
-    remains: Sequence[TopicRemains] = ()
+    records: Sequence[GuestRecord]
+    deliveries: Mapping[str, int]
+    parked: Sequence[ParkedReason]
+    remains: Sequence[TopicRemains]
 
 
+@dataclass(frozen=True, slots=True)
 class Guests:
     """Finds and erases guests. `accounts` looks up the workspaces of accounts. Raises `StoreUnavailable`, `TenancyUnavailable`,
     `LogUnavailable`."""
 
-    def __init__(
-        self,
-        store: "GuestStore",
-        accounts: Callable[[], Awaitable[Mapping[str, str]]],
-        log: Log,
-        topics: Topics,
-        clock: Clock,
-        audit: Audit,
-    ) -> None:
-        self._accounts = accounts
-        self._store = store
-        self._log = log
-        self._topics = topics
-        self._clock = clock
-        self._audit = audit
-
-    async def last_id(self) -> int:
-        """Up to which id `find` looks."""
-        return await self._store.last_id()
+    store: GuestStore
+    accounts: Callable[[], Awaitable[Mapping[str, str]]]
+    log: Log
+    topics: Topics
+    clock: Clock
+    audit: Audit
 
     async def find(self, query: GuestQuery, on_page: OnPage = lambda _id: None) -> Found:
         """All places with the guest's data. A search by e-mail address or phone number reads all submissions, a page at a time."""
-        found = Found(records=await self._records(query, on_page))
-        for record in found.records:
-            found.deliveries[record.request_id] = await self._store.deliveries(record.request_id)
-        found.parked = await self._parked(query)
-        found.remains = await self._remains(query, {record.request_id for record in found.records})
-        return found
+        if query.request_id is not None:
+            named = await self.store.submissions([query.request_id])
+            records = [record for record in named if query.workspace_id in {None, record.workspace_id}]
+        else:
+            records, after = [], 0
+            while True:
+                page, last = await self.store.page(after=after, limit=_PAGE, workspace_id=query.workspace_id)
+                records += [record for record in page if query.is_in([record.request, record.record])]
+                if last is None:
+                    break
+                on_page(last)
+                after = last
+        deliveries = {each.request_id: await self.store.deliveries(each.request_id) for each in records}
+        parked = await self.store.parked_reasons()
+        accounts = await self.accounts() if parked and query.workspace_id is not None else {}
+        parked = [
+            each
+            for each in parked
+            if (each.request_id == query.request_id or query.is_in(each.reason))
+            and query.workspace_id in {None, accounts.get(live_account_id(each.account_id))}
+        ]
+        return Found(records, deliveries, parked, await self._remains(query, deliveries))
 
     async def erase(self, query: GuestQuery, found: Found) -> Sequence[str]:
         """Erases the erasable ones of `found`; returns their request ids. Each transaction has an audit entry with the request
@@ -131,80 +133,40 @@ class Guests:
             for first in range(0, len(of_workspace), _AT_ONCE):
                 some = of_workspace[first : first + _AT_ONCE]
                 ids = [record.request_id for record in some]
-                async with self._audit.operation("guests.erase", workspace=workspace_id, by=query.by, submissions=ids):
-                    erased += await self._store.erase(some, now=self._clock.now())
-        return [*erased, *await self._erase_parked(query, [parked.request_id for parked in found.parked])]
+                async with self.audit.operation("guests.erase", workspace=workspace_id, by=query.by, submissions=ids):
+                    erased += await self.store.erase(some, now=self.clock.now())
+        if parked := [each.request_id for each in found.parked]:
+            async with self.audit.operation(
+                "guests.erase", workspace=query.workspace_id, by=query.by, submissions=parked
+            ):
+                erased += await self.store.erase_parked_reasons(parked)
+        return erased
 
-    async def _erase_parked(self, query: GuestQuery, ids: Sequence[str]) -> Sequence[str]:
-        if not ids:
-            return ()
-        async with self._audit.operation(
-            "guests.erase", workspace=query.workspace_id, by=query.by, submissions=list(ids)
-        ):
-            return await self._store.erase_parked_reasons(ids)
-
-    async def _parked(self, query: GuestQuery) -> Sequence[ParkedReason]:
-        parked = await self._store.parked_reasons()
-        accounts = await self._accounts() if parked and query.workspace_id is not None else {}
-        return [
-            each
-            for each in parked
-            if (each.request_id == query.request_id or query.is_in(each.reason))
-            and query.workspace_id in {None, accounts.get(live_account_id(each.account_id))}
-        ]
-
-    async def _records(self, query: GuestQuery, on_page: OnPage) -> Sequence[GuestRecord]:
-        if query.request_id is not None:
-            named = await self._store.submissions([query.request_id])
-            return [record for record in named if query.workspace_id in {None, record.workspace_id}]
-        return [record async for record in self._all(query, on_page) if query.is_in([record.request, record.record])]
-
-    async def _all(self, query: GuestQuery, on_page: OnPage) -> AsyncIterator[GuestRecord]:
-        after = 0
-        while True:
-            records, last = await self._store.page(after=after, limit=_PAGE, workspace_id=query.workspace_id)
-            for record in records:
-                yield record
-            if last is None:
-                return
-            on_page(last)
-            after = last
-
-    async def _remains(self, query: GuestQuery, request_ids: set[str]) -> Sequence[TopicRemains]:
-        letters, remains = await self._letters(query, request_ids), []
-        async with self._log.admin() as admin:
-            existing = await admin.list()
-            for topic in self._topics.all():
-                if topic in existing:
-                    retention = await admin.retention(topic)
-                    gone_by = None if retention is None else self._clock.now() + retention
-                    counted = letters if topic == self._topics.dead_letters else None
-                    remains.append(TopicRemains(topic, retention, gone_by, counted))
-        return remains
-
-    async def _letters(self, query: GuestQuery, request_ids: set[str]) -> int:
-        """Dead letters about these submissions, or with the guest's data."""
-        count = 0
-        async with aclosing(read_to_end(self._log, self._topics.dead_letters)) as batches:
+    async def _remains(self, query: GuestQuery, request_ids: Collection[str]) -> Sequence[TopicRemains]:
+        letters, remains = 0, []  # dead letters about these submissions, or with the guest's data
+        async with aclosing(read_to_end(self.log, self.topics.dead_letters)) as batches:
             async for batch in batches:
                 for consumed in batch:
                     try:
                         data = decode_data(consumed.message)
                     except Undecodable:
-                        count += query.is_in(consumed.message.value.decode("utf-8", "replace"))
+                        letters += query.is_in(consumed.message.value.decode("utf-8", "replace"))
                     else:
-                        count += data.get("requestId") in request_ids or query.is_in(data)
-        return count
+                        letters += data.get("requestId") in request_ids or query.is_in(data)
+        async with self.log.admin() as admin:
+            existing = await admin.list()
+            for topic in self.topics.all():
+                if topic in existing:
+                    retention = await admin.retention(topic)
+                    gone_by = None if retention is None else self.clock.now() + retention
+                    counted = letters if topic == self.topics.dead_letters else None
+                    remains.append(TopicRemains(topic, retention, gone_by, counted))
+        return remains
 
 
 def digits_of(phone: str) -> str:
     """A phone number's digits for comparison, without the zeros of an international prefix."""
     return "".join(character for character in phone if character.isdecimal()).lstrip("0")
-
-
-def is_phone(text: str) -> bool:
-    """Whether it has enough digits to search for."""
-    return len(digits_of(text)) >= _MIN_DIGITS
 
 
 def _texts(value: Any) -> Iterator[str]:
@@ -232,12 +194,7 @@ _ADVICE: Final = {
 }
 
 
-def commands() -> Commands:
-    """erase"""
-    return {"erase": erase}
-
-
-def erase(
+async def erase(
     email: Annotated[str | None, typer.Option(help="The guest's e-mail address.")] = None,
     phone: Annotated[str | None, typer.Option(help="The guest's phone number, as it was submitted.")] = None,
     reservation: Annotated[
@@ -245,8 +202,7 @@ def erase(
     ] = None,
     workspace: Annotated[str | None, typer.Option(help="Only in this workspace.")] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Erase. Without it, only show what would be erased.")] = False,
-    as_json: AsJson = False,
-) -> None:
+) -> Shown:
     """Erase a guest: from submissions, records and webhook deliveries. Without --yes, only show where its data is.
 
     Erased submissions stay as anonymous ones, still recognised and never booked again. Unfinished ones are refused. Messages on
@@ -256,53 +212,49 @@ def erase(
         raise WrongUsage("Say which guest by one of --email, --phone and --reservation.")
     if email is not None and "@" not in email:
         raise WrongUsage("--email takes a full address, such as maria@example.com.")
-    if phone is not None and not is_phone(phone):
+    if phone is not None and len(digits_of(phone)) < _MIN_DIGITS:
         raise WrongUsage("--phone takes a full number, of at least six digits.")
     query = GuestQuery(email, phone, reservation, workspace)
-    found, erased = with_backend(partial(_erase, query, yes))
-    waiting = [record for record in found.records if record.standing in _ADVICE]
-    if as_json:
-        show_json(_as_json(found, erased, dry_run=not yes))
+    async with open_deployment() as backend:
+        store, policies, topics = GuestStore(backend.engine), RetentionPolicies(backend.engine), backend.settings.topics
+        guests = Guests(store, policies.account_workspaces, backend.log, topics, backend.clock, backend.audit)
+        seen = 0
+        with progress(await store.last_id(), "Looking for the guest") as on_more:
+
+            def on_page(last: int) -> None:
+                nonlocal seen
+                on_more(last - seen)
+                seen = last
+
+            found = await guests.find(query, on_page)
+        erased = frozenset(await guests.erase(query, found)) if yes else frozenset()
+    rows = []
+    for record in found.records:
+        standing = ErasureState.ERASED if record.request_id in erased else record.standing
+        about = picked(record, "requestId workspace=workspace_id account=account_id status")
+        rows.append({**about, "deliveries": found.deliveries[record.request_id], "standing": standing.value})
+    parked = [each.request_id for each in found.parked]
+    remains = [
+        picked(each, "topic goneBy deadLetters=letters") | {"retentionDays": _days(each)} for each in found.remains
+    ]
+    result = {"dryRun": not yes, "erased": len(erased), "submissions": rows, "parkedCancellations": parked}
+    text: list[Block] = [Table(rows, _COLUMNS)] if rows else []
+    if parked:
+        text.append(f"Found in the reason of a cancellation whose submission never arrived: {', '.join(parked)}.")
+    ready = sum(record.standing is ErasureState.ERASABLE for record in found.records) + len(parked)
+    if not yes:
+        text.append(f"{ready} would be erased; --yes erases." if ready else "There is nothing to erase.")
+    elif erased:
+        text.append(f"{len(erased)} erased. They are still recognised, and not booked again.")
     else:
-        _tell(found, erased, dry_run=not yes)
-    if yes and waiting:
-        raise Failed("; ".join(f"{record.request_id} {_ADVICE[record.standing]}" for record in waiting) + ".")
-
-
-async def _erase(query: GuestQuery, yes: bool, backend: Backend) -> tuple[Found, frozenset[str]]:
-    guests = guests_of(backend)
-    seen = 0
-    with progress(await guests.last_id(), "Looking for the guest") as on_more:
-
-        def on_page(last: int) -> None:
-            nonlocal seen
-            on_more(last - seen)
-            seen = last
-
-        found = await guests.find(query, on_page)
-    return found, frozenset(await guests.erase(query, found)) if yes else frozenset()
-
-
-def _tell(found: Found, erased: frozenset[str], *, dry_run: bool) -> None:
-    if found.records:
-        show_rows([_row(record, found, erased) for record in found.records], _COLUMNS, as_json=False)
-    if found.parked:
-        named = ", ".join(parked.request_id for parked in found.parked)
-        say(f"Found in the reason of a cancellation whose submission never arrived: {named}.")
-    ready = sum(record.standing is ErasureState.ERASABLE for record in found.records) + len(found.parked)
-    if dry_run:
-        say(f"{ready} would be erased; --yes erases." if ready else "There is nothing to erase.")
-    else:
-        say(
-            f"{len(erased)} erased. They are still recognised, and not booked again."
-            if erased
-            else "Nothing was erased."
-        )
+        text.append("Nothing was erased.")
     if found.remains:
-        say("\nMessages on topics cannot be changed, and still contain the data:")
-    for remains in found.remains:
-        say(f"  {_remains(remains)}")
-    say("\nThe PMS, your webhooks' receivers, backups and proxy logs have their own copies.")
+        text.append("\nMessages on topics cannot be changed, and still contain the data:")
+    text += [f"  {_remains(each)}" for each in found.remains]
+    text.append("\nThe PMS, your webhooks' receivers, backups and proxy logs have their own copies.")
+    waiting = [f"{each.request_id} {_ADVICE[each.standing]}" for each in found.records if each.standing in _ADVICE]
+    failed = "; ".join(waiting) + "." if yes and waiting else None
+    return Shown({**result, "topics": remains}, text, failed=failed)
 
 
 def _remains(remains: TopicRemains) -> str:
@@ -313,31 +265,8 @@ def _remains(remains: TopicRemains) -> str:
     return f"{remains.topic}: {_days(remains):g} days for each message, {gone_by}{letters}"
 
 
-def _row(record: GuestRecord, found: Found, erased: frozenset[str]) -> dict[str, Any]:
-    standing = ErasureState.ERASED if record.request_id in erased else record.standing
-    about = picked(record, "requestId workspace=workspace_id account=account_id status")
-    return {**about, "deliveries": found.deliveries.get(record.request_id, 0), "standing": standing.value}
-
-
-def _as_json(found: Found, erased: frozenset[str], *, dry_run: bool) -> dict[str, Any]:
-    return {
-        "dryRun": dry_run,
-        "erased": len(erased),
-        "submissions": [_row(record, found, erased) for record in found.records],
-        "parkedCancellations": [parked.request_id for parked in found.parked],
-        "topics": [
-            picked(each, "topic goneBy deadLetters=letters") | {"retentionDays": _days(each)} for each in found.remains
-        ],
-    }
-
-
 def _days(remains: TopicRemains) -> float | None:
     return None if remains.retention is None else remains.retention / timedelta(days=1)
 
 
-def guests_of(backend: Backend) -> Guests:
-    """Finds and erases guests."""
-    accounts = RetentionPolicies(backend.engine).account_workspaces
-    return Guests(
-        GuestStore(backend.engine), accounts, backend.log, backend.settings.topics, backend.clock, backend.audit
-    )
+COMMANDS: Commands = {"erase": erase}

@@ -1,17 +1,15 @@
 """Retention. Guests' data: shows and sets each workspace's periods, audited; the workers' sweeper applies them. Finished
 submissions: counts them, then deletes them in small batches while the workers run, audited."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import date, datetime, timedelta
-from functools import partial
 from typing import Annotated, Any, Final
 
 import typer
 
-from forwarder.assembly.backend import Backend
-from forwarder.operate.command import Commands, with_backend
-from forwarder.operate.output import AsJson, WrongUsage, progress, report, say, show_json, show_rows
+from forwarder.operate.command import Commands, open_deployment
+from forwarder.operate.output import Shown, Table, WrongUsage, progress
 from forwarder.oversight.audit import Audit
 from forwarder.process.clock import Clock
 from forwarder.store.audit import AuditResult
@@ -22,26 +20,6 @@ from forwarder.tenancy.sql.admin import RetentionPolicies
 MIN_DAYS: Final = 30
 """Submissions that finished less than this many days ago are kept: callers, webhooks and consumers still query them."""
 _AT_ONCE: Final = 500
-
-
-class Retention:
-    """Raises `NotKnown`, `TenancyUnavailable`."""
-
-    def __init__(self, policies: RetentionPolicies, audit: Audit) -> None:
-        self._policies = policies
-        self._audit = audit
-
-    async def policies(self, workspace_id: str | None = None) -> Sequence[RetentionPolicy]:
-        """The policies of one workspace, or of all."""
-        return await self._policies.policies(workspace_id)
-
-    async def set(self, workspace_id: str, changes: Mapping[str, Any]) -> RetentionPolicy:
-        """Sets the fields of `RetentionPolicy` in `changes`. Returns the new policy."""
-        async with self._audit.operation("retention.set", workspace=workspace_id, **changes):
-            (policy,) = await self._policies.policies(workspace_id)
-            changed = replace(policy, **changes)
-            await self._policies.set_policy(changed)
-        return changed
 
 
 class TooRecent(ValueError):
@@ -89,12 +67,7 @@ _COLUMNS = ("workspace", "reservations", "deliveries", "deadLetters")
 _Workspace = Annotated[str, typer.Argument(metavar="WORKSPACE", help="The workspace.")]
 
 
-def commands() -> Commands:
-    """set, show"""
-    return {"set": change, "show": show}
-
-
-def change(
+async def change(
     workspace: _Workspace,
     reservations: Annotated[
         str | None,
@@ -113,28 +86,37 @@ def change(
         str | None,
         typer.Option(metavar="DAYS", help="Days after a submission failed, for which it can be replayed; or forever."),
     ] = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Shown:
     """Set the number of days after which a workspace's guests' data is removed. Takes effect within a quarter of an hour."""
     given = {"reservation_days": ("--reservations", reservations), "dead_letter_days": ("--dead-letters", dead_letters)}
-    changes = {name: _days(option, text) for name, (option, text) in given.items() if text is not None}
+    changes: dict[str, Any] = {name: _days(option, text) for name, (option, text) in given.items() if text is not None}
     changes |= {} if deliveries is None else {"delivery_days": deliveries}
     if not changes:
         raise WrongUsage("Say what is to change: --reservations, --deliveries or --dead-letters.")
-    policy = with_backend(lambda backend: retention_of(backend).set(workspace, changes))
-    report(_row(policy), f"Workspace {workspace} keeps {_in_words(policy)}.", as_json=as_json)
+    async with open_deployment() as backend:
+        policies = RetentionPolicies(backend.engine)
+        async with backend.audit.operation("retention.set", workspace=workspace, **changes):
+            (policy,) = await policies.policies(workspace)
+            changed = replace(policy, **changes)
+            await policies.set_policy(changed)
+    row = _row(changed)
+    kept = {
+        "finished reservations' guests": row["reservations"],
+        "ended deliveries": row["deliveries"],
+        "failed submissions": row["deadLetters"],
+    }
+    words = ", ".join(f"{what} {_FOR_EVER if days is None else f'for {days:,} days'}" for what, days in kept.items())
+    return Shown(row, f"Workspace {workspace} keeps {words}.")
 
 
-def show(
+async def show(
     workspace: Annotated[str | None, typer.Argument(metavar="WORKSPACE", help="The workspace. By default all.")] = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Shown:
     """Show the number of days after which guests' data is removed."""
-    policies = with_backend(lambda backend: retention_of(backend).policies(workspace))
-    rows = [_row(policy) for policy in policies]
-    if not as_json:
-        rows = [{name: _FOR_EVER if days is None else days for name, days in row.items()} for row in rows]
-    show_rows(rows, _COLUMNS, as_json=as_json)
+    async with open_deployment() as backend:
+        rows = [_row(policy) for policy in await RetentionPolicies(backend.engine).policies(workspace)]
+    shown = [{name: _FOR_EVER if days is None else days for name, days in row.items()} for row in rows]
+    return Shown(rows, Table(shown, _COLUMNS))
 
 
 def _days(option: str, text: str) -> int | None:
@@ -154,24 +136,14 @@ def _row(policy: RetentionPolicy) -> dict[str, Any]:
     }
 
 
-def _in_words(policy: RetentionPolicy) -> str:
-    days = {
-        "finished reservations' guests": policy.reservation_days,
-        "ended deliveries": MAX_DELIVERY_DAYS if policy.delivery_days is None else policy.delivery_days,
-        "failed submissions": policy.dead_letter_days,
-    }
-    return ", ".join(f"{what} {_FOR_EVER if kept is None else f'for {kept:,} days'}" for what, kept in days.items())
-
-
-def purge(
+async def purge(
     before: Annotated[
         datetime,
         typer.Option(formats=["%Y-%m-%d"], metavar="YYYY-MM-DD", help="The first day, in UTC, whose submissions stay."),
     ],
     workspace: Annotated[str | None, typer.Option(help="Only of this workspace.")] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Delete. Without it, only count what would be deleted.")] = False,
-    as_json: AsJson = False,
-) -> None:
+) -> Shown:
     """Delete submissions that were finished before a day.
 
     Confirmed submissions finish when the guest leaves, others with their outcome.
@@ -179,41 +151,23 @@ def purge(
     Pending, in-doubt and being-cancelled ones are kept, however old. Workers keep running. Safe to interrupt and to repeat.
     """
     day = before.date()
-    try:
-        count, deleted = with_backend(partial(_purge, day, workspace, yes))
-    except TooRecent as error:
-        raise WrongUsage(f"--before {error}") from None
-    if as_json:
-        show_json(
-            {
-                "dryRun": not yes,
-                "before": day.isoformat(),
-                "workspace": workspace,
-                "submissions": deleted if yes else count,
-            }
-        )
-    elif yes:
-        say(f"{deleted:,} submissions deleted.")
-    else:
-        say(f"{count:,} submissions would be deleted; --yes deletes." if count else "There is nothing to delete.")
+    deleted = 0
+    async with open_deployment() as backend:
+        submissions = Purge(Purger(backend.engine), backend.audit, backend.clock)
+        if workspace is not None:
+            await RetentionPolicies(backend.engine).policies(workspace)  # raises for an unknown workspace
+        try:
+            count = await submissions.count(day, workspace)
+        except TooRecent as error:
+            raise WrongUsage(f"--before {error}") from None
+        if yes and count:
+            with progress(count, "Deleting") as on_more:
+                deleted = await submissions.run(day, workspace, on_more)
+    result = {"dryRun": not yes, "before": day.isoformat(), "workspace": workspace}
+    sentence = f"{deleted:,} submissions deleted."
+    if not yes:
+        sentence = f"{count:,} submissions would be deleted; --yes deletes." if count else "There is nothing to delete."
+    return Shown({**result, "submissions": deleted if yes else count}, sentence)
 
 
-async def _purge(before: date, workspace: str | None, yes: bool, backend: Backend) -> tuple[int, int]:
-    submissions = purge_of(backend)
-    if workspace is not None:
-        await retention_of(backend).policies(workspace)  # raises for an unknown workspace
-    count = await submissions.count(before, workspace)
-    if not yes or not count:
-        return count, 0
-    with progress(count, "Deleting") as on_more:
-        return count, await submissions.run(before, workspace, on_more)
-
-
-def retention_of(backend: Backend) -> Retention:
-    """The workspaces' retention policies."""
-    return Retention(RetentionPolicies(backend.engine), backend.audit)
-
-
-def purge_of(backend: Backend) -> Purge:
-    """Deletes submissions that were finished long ago."""
-    return Purge(Purger(backend.engine), backend.audit, backend.clock)
+COMMANDS: Commands = {"set": change, "show": show}

@@ -4,8 +4,7 @@ Reports where a hit is, never its value. Holds one batch in memory at a time.
 """
 
 import asyncio
-import sys
-from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,11 +14,11 @@ import typer
 from pydantic_core import from_json
 
 from forwarder.assembly.backend import Backend
-from forwarder.operate.command import lines_from, stop_on_signal, unless_stopped, with_backend
-from forwarder.operate.output import AsJson, WrongUsage, note, picked, say, show_json, show_rows
+from forwarder.operate.command import open_deployment, stop_on_signal, text_from, unless_stopped
+from forwarder.operate.output import AsJson, Block, Shown, Table, WrongUsage, picked
 from forwarder.reservation.checks.card_numbers import find, mask, may_hold
 from forwarder.store.texts import SqlTexts
-from forwarder.topics.port import ConsumedMessage, Log
+from forwarder.topics.port import ConsumedMessage
 from forwarder.topics.reading import read_to_end
 
 MAX_HITS_LISTED: Final = 1_000
@@ -96,23 +95,6 @@ def either(*looks: Look) -> Look:
     return lambda text: {what for look in looks for what in look(text)}
 
 
-async def scan_table(stored: SqlTexts, table: str, look: Look, progress: Scanned) -> None:
-    """Scans a table; updates `progress`. Raises `StoreUnavailable`."""
-    async with aclosing(stored.of(table)) as batches:
-        async for batch in batches:
-            progress.add([Piece(*each) for each in batch], look)
-    progress.complete = True
-
-
-async def scan_topic(log: Log, topic: str, look: Look, progress: Scanned) -> None:
-    """Scans the present messages of a topic: keys, values and headers. Raises `LogUnavailable`."""
-    batches: AsyncGenerator[Sequence[ConsumedMessage], None] = read_to_end(log, topic)
-    async with aclosing(batches):
-        async for batch in batches:
-            progress.add([piece for each in batch for piece in _pieces(each)], look)
-    progress.complete = True
-
-
 def scan_file(path: Path, look: Look, progress: Scanned) -> None:
     """Scans a file of any type as text, line by line. Raises `OSError`."""
     with path.open("rb") as file:
@@ -124,23 +106,6 @@ def scan_file(path: Path, look: Look, progress: Scanned) -> None:
             number, before = number + ended, b"" if ended else line[-_OVERLAP:]
             progress.bytes -= len(before)
     progress.complete = True
-
-
-async def places(stored: SqlTexts, log: Log, topics: Collection[str]) -> Sequence[Scanned]:
-    """The tables, and those of `topics` that exist. Raises `StoreUnavailable`, `LogUnavailable`."""
-    async with log.admin() as admin:
-        known = await admin.list()
-    in_store = [Scanned(name, "table") for name in await stored.tables()]
-    return [*in_store, *(Scanned(name, "topic") for name in topics if name in known)]
-
-
-def files_in(paths: Collection[Path]) -> Iterator[Path]:
-    """These files, and those in these directories."""
-    for path in paths:
-        if path.is_dir():
-            yield from sorted(each for each in path.rglob("*") if each.is_file())
-        else:
-            yield path
 
 
 def _pieces(consumed: ConsumedMessage) -> Iterator[Piece]:
@@ -175,7 +140,7 @@ def _texts(value: Any) -> Iterator[str]:
 _INTERRUPTED = 130
 
 
-def scan(
+async def scan(
     paths: Annotated[
         list[Path] | None, typer.Argument(metavar="[PATH]...", help="Files and directories to look through as well.")
     ] = None,
@@ -198,59 +163,58 @@ def scan(
     """
     looks: list[Look] = [cards_in] if pan else []
     if values_file is not None:
-        looks.append(values_in(lines_from(values_file)))
+        values = [line for line in text_from(values_file).splitlines() if line.strip()]
+        if not values:
+            raise WrongUsage(f"{values_file} holds no value to look for.")
+        looks.append(values_in(values))
     if not looks:
         raise WrongUsage("Say what to look for: --pan, or --values-file.")
-
-    async def run(backend: Backend) -> list[Scanned]:
+    async with open_deployment() as backend:
+        stored = SqlTexts(backend.engine)
+        async with backend.log.admin() as admin:
+            known = await admin.list()
+        found = [Scanned(name, "table") for name in await stored.tables()]
+        found += [Scanned(name, "topic") for name in backend.settings.topics.all() if name in known]
+        if unknown := set(only or ()) - {each.place for each in found}:
+            names = ", ".join(each.place for each in found)
+            raise WrongUsage(f"There is no table or topic {min(unknown)!r}; there are: {names}.")
+        scanned = [each for each in found if not only or each.place in only]
+        for path in paths or ():
+            files = sorted(each for each in path.rglob("*") if each.is_file()) if path.is_dir() else [path]
+            scanned += [Scanned(str(file), "file") for file in files]
         with stop_on_signal() as stop:
-            return await _scan(backend, either(*looks), only or (), paths or (), stop)
-
-    scanned = with_backend(run)
-    _show(scanned, as_json=as_json)
-    if any(each.found for each in scanned):
-        sys.exit(1)
-    if not all(each.complete for each in scanned):
-        sys.exit(_INTERRUPTED)
-
-
-async def _scan(
-    backend: Backend, look: Look, only: Sequence[str], paths: Sequence[Path], stop: asyncio.Event
-) -> list[Scanned]:
-    found = await places(SqlTexts(backend.engine), backend.log, backend.settings.topics.all())
-    if unknown := set(only) - {each.place for each in found}:
-        names = ", ".join(each.place for each in found)
-        raise WrongUsage(f"There is no table or topic {min(unknown)!r}; there are: {names}.")
-    wanted = [each for each in found if not only or each.place in only]
-    wanted += [Scanned(str(path), "file") for path in files_in(paths)]
-    for each in wanted:
-        if not stop.is_set():
-            await unless_stopped(_one(backend, look, each), stop)
-    return wanted
-
-
-async def _one(backend: Backend, look: Look, place: Scanned) -> None:
-    match place.kind:
-        case "table":
-            await scan_table(SqlTexts(backend.engine), place.place, look, place)
-        case "topic":
-            await scan_topic(backend.log, place.place, look, place)
-        case _:
-            await asyncio.to_thread(scan_file, Path(place.place), look, place)
-
-
-def _show(scanned: Sequence[Scanned], *, as_json: bool) -> None:
+            for each in scanned:
+                if not stop.is_set():
+                    await unless_stopped(_scan(backend, either(*looks), each), stop)
     hits = [hit._asdict() for each in scanned for hit in each.hits]
     rows = [picked(each, "place kind texts bytes hits=found complete") for each in scanned]
-    texts, size, found = (sum(row[name] for row in rows) for name in ("texts", "bytes", "hits"))
-    if as_json:
-        complete = all(each.complete for each in scanned)
-        totals = {"texts": texts, "bytes": size, "hits": found, "complete": complete}
-        show_json({**totals, "scanned": rows, "found": hits})
-        return
-    show_rows(rows, ("place", "kind", "texts", "bytes", "hits"), as_json=False)
-    if hits:
-        show_rows(hits, ("place", "part", "key", "what"), as_json=False)
-    say(f"{size:,} bytes scanned, hits: {found:,}.")
-    if left := [each.place for each in scanned if not each.complete]:
-        note(f"Interrupted. Not looked through to the end: {', '.join(left)}. --only takes one at a time.")
+    texts, size, count = (sum(row[name] for row in rows) for name in ("texts", "bytes", "hits"))
+    left = [each.place for each in scanned if not each.complete]
+    text: list[Block] = [
+        Table(rows, ("place", "kind", "texts", "bytes", "hits")),
+        *([Table(hits, ("place", "part", "key", "what"))] if hits else []),
+        f"{size:,} bytes scanned, hits: {count:,}.",
+    ]
+    note = f"Interrupted. Not looked through to the end: {', '.join(left)}. --only takes one at a time."
+    totals = {"texts": texts, "bytes": size, "hits": count, "complete": not left}
+    notes = [note] if left and not as_json else []
+    Shown({**totals, "scanned": rows, "found": hits}, text, notes).show(as_json=as_json)
+    if count or left:
+        raise typer.Exit(1 if count else _INTERRUPTED)
+
+
+async def _scan(backend: Backend, look: Look, place: Scanned) -> None:
+    """Scans a table, a topic or a file; updates `place`. Raises `StoreUnavailable`, `LogUnavailable`, `OSError`."""
+    match place.kind:
+        case "table":
+            async with aclosing(SqlTexts(backend.engine).of(place.place)) as batches:
+                async for batch in batches:
+                    place.add([Piece(*each) for each in batch], look)
+            place.complete = True
+        case "topic":
+            async with aclosing(read_to_end(backend.log, place.place)) as messages:
+                async for some in messages:
+                    place.add([piece for each in some for piece in _pieces(each)], look)
+            place.complete = True
+        case _:
+            await asyncio.to_thread(scan_file, Path(place.place), look, place)

@@ -6,14 +6,13 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final, Generic, TypeVar, assert_never
 
 import typer
 
 from forwarder.assembly.backend import Backend
-from forwarder.operate.command import grouped, stop_on_signal, with_backend
-from forwarder.operate.output import AsJson, Failed, WrongUsage, note, progress, report, say, show_json, show_rows
+from forwarder.operate.command import open_deployment, stop_on_signal
+from forwarder.operate.output import Block, Failed, Shown, Table, WrongUsage, progress
 from forwarder.operate.submissions.search import Filters, SubmissionQuery, SubmissionSearch
 from forwarder.oversight.audit import Audit
 from forwarder.process.clock import Clock, iso
@@ -65,11 +64,6 @@ class Outcome:
     failed: dict[str, str] = field(default_factory=dict)
     left: int = 0
     outage: str | None = None
-
-    @property
-    def complete(self) -> bool:
-        """Whether nothing failed and nothing is left."""
-        return not self.failed and not self.left
 
 
 async def run_each(
@@ -135,44 +129,50 @@ def groups_of(found: Sequence[SubmissionSummary]) -> Iterator[Mapping[str, str]]
     return ({"account": each.account_id, "status": each.status.value, "reason": each.reason or ""} for each in found)
 
 
-def preview(groups: Iterable[Mapping[str, str]], plan: Plan[Any], doing: str, *, as_json: bool) -> None:
-    """Prints how many of each group would be repaired, and how many are refused for which reason."""
-    counts = Counter(tuple(group.items()) for group in groups)
-    rows = [{**dict(group), "count": count} for group, count in sorted(counts.items())]
-    if as_json:
-        chosen, already = len(plan.chosen), len(plan.settled)
-        show_json({"dryRun": True, "selected": chosen, "groups": rows, "already": already, "refused": plan.refused})
-        return
-    if rows:
-        show_rows(rows, [*rows[0]], as_json=False)
-    others = [f"{len(plan.settled)} are so already"] if plan.settled else []
-    others += [f"{count} refused ({why})" for why, count in Counter(plan.refused.values()).items()]
-    passed_over = f" {'; '.join(others)}." if others else ""
-    say(f"{len(plan.chosen)} would be {doing}.{passed_over}")
-
-
 def agreed(question: str, *, yes: bool) -> None:
     """Asks for confirmation on a terminal. Raises `Failed` if the answer is no."""
     if not yes and sys.stdin.isatty() and not typer.confirm(question, err=True):
         raise Failed("nothing was changed")
 
 
-def finish(outcome: Outcome, plan: Plan[Any], done: str, *, as_json: bool) -> None:
-    """Prints the result. Raises `Failed` if some failed, were refused, or are left."""
-    refused = {**plan.refused, **outcome.failed}
-    already = outcome.already + len(plan.settled)
-    counts = {"selected": len(plan.chosen), "done": outcome.done, "already": already}
-    sentence = f"{outcome.done} {done}{f', {already} were so already' if already else ''}."
-    report({"dryRun": False, **counts, "failed": refused, "left": outcome.left}, sentence, as_json=as_json)
-    for request_id, why in list(refused.items())[:_LISTED]:
-        note(f"{request_id}: {why}")
+async def carry_out(
+    plan: Plan[T],
+    groups: Iterable[Mapping[str, str]],
+    repair: Callable[[Stop, OnDone], Awaitable[Outcome]],
+    *,
+    done: str,
+    question: str,
+    dry_run: bool,
+    yes: bool,
+    planned: str | None = None,
+) -> Shown:
+    """Asks, repairs, and shows the result. `done`, `planned`: what is done to submissions, in words. With `dry_run` it only shows
+    how many of each of `groups` would be repaired, and how many are refused for which reason."""
+    if dry_run:
+        counts = Counter(tuple(group.items()) for group in groups)
+        rows: list[dict[str, Any]] = [{**dict(group), "count": count} for group, count in sorted(counts.items())]
+        others = [f"{len(plan.settled)} are so already"] if plan.settled else []
+        others += [f"{count} refused ({why})" for why, count in Counter(plan.refused.values()).items()]
+        passed_over = f" {'; '.join(others)}." if others else ""
+        text: list[Block] = [f"{len(plan.chosen)} would be {planned or done}.{passed_over}"]
+        if rows:
+            text.insert(0, Table(rows, [*rows[0]]))
+        numbers = {"selected": len(plan.chosen), "groups": rows, "already": len(plan.settled)}
+        return Shown({"dryRun": True, **numbers, "refused": plan.refused}, text)
+    agreed(question, yes=yes)
+    with stop_on_signal() as stop, progress(len(plan.chosen), "Repairing") as on_done:
+        outcome = await repair(stop, on_done)
+    refused, already = {**plan.refused, **outcome.failed}, outcome.already + len(plan.settled)
+    result = {"dryRun": False, "selected": len(plan.chosen), "done": outcome.done, "already": already}
+    notes = [f"{request_id}: {why}" for request_id, why in list(refused.items())[:_LISTED]]
     if len(refused) > _LISTED:
-        note(f"and {len(refused) - _LISTED} more; --json lists all")
+        notes.append(f"and {len(refused) - _LISTED} more; --json lists all")
+    failed = f"{len(refused)} could not be {done}." if refused else None
     if outcome.left:
         why = outcome.outage or "interrupted"
-        raise Failed(f"{outcome.left} were not tried: {why}. Run the same command again to continue.")
-    if refused:
-        raise Failed(f"{len(refused)} could not be {done}.")
+        failed = f"{outcome.left} were not tried: {why}. Run the same command again to continue."
+    sentence = f"{outcome.done} {done}{f', {already} were so already' if already else ''}."
+    return Shown({**result, "failed": refused, "left": outcome.left}, sentence, notes, failed)
 
 
 # --- retrying now -------------------------------------------------------------------------------------------------------------
@@ -184,86 +184,73 @@ def plan_retry(found: Sequence[SubmissionSummary], *, now: str) -> Plan[Submissi
     settled: list[str] = []
     refused: dict[str, str] = {}
     for each in found:
-        why = None if each.held or each.due_at is not None else _nothing_due(each)
-        if why is not None:
-            refused[each.request_id] = why
-        elif each.held or (each.due_at is not None and each.due_at <= now):
+        if each.held or (each.due_at is not None and each.due_at <= now):
             settled.append(each.request_id)
-        else:
+        elif each.due_at is not None:
             chosen.append(each)
+        else:
+            match each.status:
+                case Status.FAILED:
+                    why = "FAILED: `forwarder dead-letters replay` puts it back"
+                case Status.IN_DOUBT:
+                    why = "IN_DOUBT, and its PMS cannot be asked: `forwarder submissions settle`"
+                case Status.PENDING | Status.CONFIRMED | Status.REJECTED | Status.CANCELLED:
+                    why = f"{each.status.value}: nothing is left to do"
+                case _:
+                    assert_never(each.status)
+            refused[each.request_id] = why
     return Plan(chosen, settled, refused)
 
 
-def _nothing_due(summary: SubmissionSummary) -> str:
-    match summary.status:
-        case Status.FAILED:
-            return "FAILED: `forwarder dead-letters replay` puts it back"
-        case Status.IN_DOUBT:
-            return "IN_DOUBT, and its PMS cannot be asked: `forwarder submissions settle`"
-        case Status.PENDING | Status.CONFIRMED | Status.REJECTED | Status.CANCELLED:
-            return f"{summary.status.value}: nothing is left to do"
-        case _:
-            assert_never(summary.status)
-
-
-class Retries:
-    """Makes waiting submissions due at once. Does not change the account's rate limits, nor the wait after an ambiguous push."""
-
-    def __init__(self, repairs: "Repairs", clock: Clock, audit: Audit) -> None:
-        self._repairs = repairs
-        self._clock = clock
-        self._audit = audit
-
-    async def run(self, plan: Plan[SubmissionSummary], *, stop: Stop, on_done: OnDone = lambda _count: None) -> Outcome:
-        """Retries in batches, each in one transaction with an audit entry. Submissions that a worker has claimed meanwhile count as
-        `already`."""
-        outcome, chosen = Outcome(), plan.chosen
-        for first in range(0, len(chosen), _AT_ONCE):
-            some = chosen[first : first + _AT_ONCE]
-            if stop.is_set():
-                outcome.left = len(chosen) - first
-                break
-            try:
-                done = await self._make_due(some)
-            except StoreUnavailable as error:
-                outcome.left, outcome.outage = len(chosen) - first, str(error)
-                break
-            outcome.done += done
-            outcome.already += len(some) - done
-            on_done(len(some))
-        return outcome
-
-    async def _make_due(self, some: Sequence[SubmissionSummary]) -> int:
-        ids = [each.request_id for each in some]
-        async with self._audit.operation("submissions.retry", count=len(ids), submissions=ids[:_NAMED]):
-            return await self._repairs.make_due([each.id for each in some], now=self._clock.now())
-
-
-@grouped
-def retry(
-    request_ids: RequestIds = None,
+async def make_due(
+    plan: Plan[SubmissionSummary],
+    repairs: "Repairs",
+    clock: Clock,
+    audit: Audit,
     *,
-    filters: Filters,
-    dry_run: DryRun = False,
-    yes: Yes = False,
-    as_json: AsJson = False,
-) -> None:
+    stop: Stop,
+    on_done: OnDone = lambda _count: None,
+) -> Outcome:
+    """Makes waiting submissions due at once, in batches, each in one transaction with an audit entry. Those that a worker has
+    claimed meanwhile count as `already`. Does not change the account's rate limits, nor the wait after an ambiguous push."""
+    outcome, chosen = Outcome(), plan.chosen
+    for first in range(0, len(chosen), _AT_ONCE):
+        some = chosen[first : first + _AT_ONCE]
+        if stop.is_set():
+            outcome.left = len(chosen) - first
+            break
+        ids = [each.request_id for each in some]
+        try:
+            async with audit.operation("submissions.retry", count=len(ids), submissions=ids[:_NAMED]):
+                done = await repairs.make_due([each.id for each in some], now=clock.now())
+        except StoreUnavailable as error:
+            outcome.left, outcome.outage = len(chosen) - first, str(error)
+            break
+        outcome.done += done
+        outcome.already += len(some) - done
+        on_done(len(some))
+    return outcome
+
+
+async def retry(
+    request_ids: RequestIds = None, *, filters: Filters, dry_run: DryRun = False, yes: Yes = False
+) -> Shown:
     """Make submissions that wait for their next try due now: pushes, look-ups, and cancellations in the PMS.
 
     Paused accounts, rate limits and breakers still apply, and a push that may have reached its PMS still waits first.
     """
-    with_backend(partial(_retry, request_ids or [], filters.query(), dry_run, yes, as_json))
-
-
-async def _retry(
-    request_ids: Sequence[str], query: SubmissionQuery, dry_run: bool, yes: bool, as_json: bool, backend: Backend
-) -> None:
-    found, unknown = await selected(backend, request_ids, query)
-    plan = plan_retry(found, now=iso(backend.clock.now())).refusing(unknown)
-    if dry_run:
-        preview(groups_of(plan.chosen), plan, "made due", as_json=as_json)
-        return
-    agreed(f"Make {len(plan.chosen)} due now?", yes=yes or bool(request_ids))
-    with stop_on_signal() as stop, progress(len(plan.chosen), "Retrying") as on_done:
-        outcome = await Retries(backend.repairs, backend.clock, backend.audit).run(plan, stop=stop, on_done=on_done)
-    finish(outcome, plan, "made due", as_json=as_json)
+    query = filters.query()
+    async with open_deployment() as backend:
+        found, unknown = await selected(backend, request_ids or [], query)
+        plan = plan_retry(found, now=iso(backend.clock.now())).refusing(unknown)
+        return await carry_out(
+            plan,
+            groups_of(plan.chosen),
+            lambda stop, on_done: make_due(
+                plan, backend.repairs, backend.clock, backend.audit, stop=stop, on_done=on_done
+            ),
+            done="made due",
+            question=f"Make {len(plan.chosen)} due now?",
+            dry_run=dry_run,
+            yes=yes or bool(request_ids),
+        )

@@ -2,32 +2,26 @@
 compares them with the store. Shows of a card only that there was one: `gone`."""
 
 import json
-from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
-from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from forwarder.assembly.backend import Backend
-from forwarder.operate.command import moment, with_backend
+from forwarder.operate.command import moment_if_given, open_deployment
 from forwarder.operate.output import (
-    AsJson,
     Failed,
+    Shown,
     WrongUsage,
+    fields_of,
     json_line,
-    note,
+    listed,
     picked,
-    report,
-    say,
-    show_json,
-    show_one,
-    show_rows,
 )
-from forwarder.process.clock import SystemClock
 from forwarder.reservation.failures import FAILURE_CLASS, FAILURE_CLASSES, FORGED, SET_ASIDE, UNDECODABLE
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.parsing import whole_number
@@ -36,9 +30,6 @@ from forwarder.topics.dead_letters import CUT, replayed
 from forwarder.topics.port import MAX_MESSAGE_BYTES, ConsumedMessage, Log, Message, moment_of
 from forwarder.topics.reading import read_to_end
 from forwarder.topics.signing import EVENT_ID
-
-if TYPE_CHECKING:
-    from forwarder.store.lists.overview import Overview
 
 if TYPE_CHECKING:
     from forwarder.store.lists.overview import Overview
@@ -136,9 +127,19 @@ class DeadLetterReader:
             async for batch in batches:
                 found |= {letter.id: letter for letter in map(letter_of, batch) if wanted.includes(letter)}
         newest_first = sorted(found.values(), key=lambda letter: (letter.set_aside_at, letter.place), reverse=True)
-        failed, later, erased = await self._failures(
-            {each.request_id for each in newest_first if each.revision is not None}
-        )
+        # Which of their submissions are FAILED, and by which revision; of these, which were submitted again since, under which
+        # request id; and which have lost their guest's data.
+        failed: set[tuple[str, int]] = set()
+        later: dict[str, str] = {}
+        erased: set[str] = set()
+        asked = sorted({each.request_id for each in newest_first if each.revision is not None})
+        for first in range(0, len(asked), _QUERY_SIZE):
+            known = await self._overview.statuses(asked[first : first + _QUERY_SIZE])
+            some = {each: revision for each, (status, revision) in known.items() if status is Status.FAILED}
+            failed |= some.items()
+            if some:
+                later |= await self._overview.superseded([*some])
+                erased |= {*await self._overview.anonymous([*some])}
         states: list[tuple[Letter, LetterState]] = []
         for letter in newest_first:
             state = _state(letter, failed)
@@ -164,68 +165,39 @@ class DeadLetterReader:
         found = [message async for batch in self.messages([letter]) for message in batch]
         return found[0] if found else None
 
-    async def _failures(self, request_ids: set[str]) -> tuple[set[tuple[str, int]], dict[str, str], set[str]]:
-        """Which of these submissions are FAILED, and by which revision; which of the FAILED ones were submitted again since, under
-        which request id; and which of them have lost their guest's data."""
-        failed: set[tuple[str, int]] = set()
-        later: dict[str, str] = {}
-        erased: set[str] = set()
-        asked = sorted(request_ids)
-        for first in range(0, len(asked), _QUERY_SIZE):
-            known = await self._overview.statuses(asked[first : first + _QUERY_SIZE])
-            some = {each: revision for each, (status, revision) in known.items() if status is Status.FAILED}
-            failed |= some.items()
-            if some:
-                later |= await self._overview.superseded([*some])
-                erased |= {*await self._overview.anonymous([*some])}
-        return failed, later, erased
-
 
 def letter_of(consumed: ConsumedMessage) -> Letter:
     """The letter in a message of the dead-letter topic. A foreign message counts as undecodable."""
-    headers = consumed.message.headers
+    message, headers = consumed.message, consumed.message.headers
     event_id = header(headers, EVENT_ID) or ""
     request_id, _, text = event_id.rpartition(".")
-    revision = _number(text) if request_id else None
-    known_event, value = revision is not None, _value(consumed.message)
+    revision = whole_number(text, _DIGITS) if request_id else None
+    known_event = revision is not None
+    try:
+        value = decode_data(message)
+    except Undecodable:
+        value = {}
+    # The account in the value, or else in the key, which begins with it.
+    account = value.get("integrationAccountId")
+    if not isinstance(account, str):
+        account = message.key.decode("utf-8", "replace").partition(":")[0]
+    # The place of the unreadable message; without a header for it, the place of the letter.
+    original = [header(headers, f"dlt-original-{name}") for name in ("partition", "offset")]
+    place = [f"dlt:{consumed.partition}:{consumed.offset}"] if None in original else [each or "" for each in original]
     return Letter(
-        id=event_id if known_event else _original_place(consumed),
+        id=event_id if known_event else ":".join(place),
         place=(consumed.partition, consumed.offset),
         set_aside_at=moment_of(consumed.timestamp_ms),
-        account=_account(value, consumed.message),
+        account=account,
         failure_class=header(headers, FAILURE_CLASS) or UNDECODABLE,
         reason=header(headers, "dlt-exception-class") or "",
         detail=header(headers, "dlt-exception-message") or "",
-        attempts=_number(header(headers, "dlt-attempts")) or 0,
+        attempts=whole_number(header(headers, "dlt-attempts") or "", _DIGITS) or 0,
         request_id=request_id if known_event else "",
         revision=revision,
-        whole=header(headers, CUT) is None and replayed(consumed.message).size <= MAX_MESSAGE_BYTES,
+        whole=header(headers, CUT) is None and replayed(message).size <= MAX_MESSAGE_BYTES,
         had_card=known_event and value.get("card") is not None,
     )
-
-
-def _original_place(consumed: ConsumedMessage) -> str:
-    """The place of the unreadable message; without a header for it, the place of the letter."""
-    original = [header(consumed.message.headers, f"dlt-original-{name}") for name in ("partition", "offset")]
-    given = [each for each in original if each is not None]
-    return ":".join(given) if len(given) == len(original) else f"dlt:{consumed.partition}:{consumed.offset}"
-
-
-def _value(message: Message) -> Mapping[str, Any]:
-    try:
-        return decode_data(message)
-    except Undecodable:
-        return {}
-
-
-def _account(value: Mapping[str, Any], message: Message) -> str:
-    """The account in the value, or else in the key, which begins with it."""
-    named = value.get("integrationAccountId")
-    return named if isinstance(named, str) else message.key.decode("utf-8", "replace").partition(":")[0]
-
-
-def _number(text: str | None) -> int | None:
-    return None if text is None else whole_number(text, _DIGITS)
 
 
 def _state(letter: Letter, failed: Collection[tuple[str, int]]) -> LetterState:
@@ -290,15 +262,14 @@ Until = Annotated[str | None, typer.Option(help="Only those set aside before the
 Found = Sequence[tuple[Letter, LetterState]]
 
 
-def list_letters(
+async def list_letters(
     account: OfAccount = None,
     failure_class: OfClass = None,
     since: Since = None,
     until: Until = None,
     limit: Annotated[int, typer.Option(min=1, help="How many, newest first.")] = 20,
     everything: Annotated[bool, typer.Option("--all", help="Include replayed ones.")] = False,
-    as_json: AsJson = False,
-) -> None:
+) -> Shown:
     """List dead letters that can be replayed, newest first.
 
     open: its submission is still FAILED because of it. superseded: a later duplicate replaced it, and it cannot be replayed.
@@ -307,71 +278,53 @@ def list_letters(
     --all also replayed: it was replayed, or its submission is gone.
     """
     wanted = wanted_letters(account, failure_class, since, until)
-    found = with_backend(lambda backend: letters_of(backend).find(wanted))
+    async with open_deployment() as backend:
+        found = await letters_of(backend).find(wanted)
     rows = [row(letter, state) for letter, state in found if everything or state is not LetterState.REPLAYED]
-    show_rows(rows[:limit], COLUMNS, as_json=as_json)
-    if len(rows) > limit:
-        note(f"The newest {limit} of {len(rows)}; --limit shows more.")
+    more = [f"The newest {limit} of {len(rows)}; --limit shows more."] if len(rows) > limit else []
+    return listed(rows[:limit], COLUMNS, notes=more)
 
 
-def show(
+async def show(
     letter_id: Annotated[str, typer.Argument(metavar="ID", help="The letter's id from `dead-letters list`.")],
     raw: Annotated[
         bool, typer.Option("--raw", help="Print the value of an undecodable one; it may contain anything.")
     ] = False,
-    as_json: AsJson = False,
-) -> None:
+) -> Shown:
     """Show one dead letter: its reason, its headers, its value without the card."""
-    letter, state, message = with_backend(partial(_read, letter_id))
+    async with open_deployment() as backend:
+        letters = letters_of(backend)
+        ((letter, state),) = all_of([letter_id], await letters.find(LetterFilter(ids=[letter_id])))
+        message = await letters.message(letter)
+    if message is None:
+        raise Failed(f"the dead letter {letter_id} has just been pruned from the log")
     if raw and letter.revision is not None:
         raise WrongUsage(f"{letter_id} can be read, and is shown without its card: leave out --raw.")
     about = {**row(letter, state), "detail": letter.detail, "sizeBytes": len(message.value)}
-    value = message.value.decode("utf-8", "backslashreplace") if raw else value_of(letter, message)
-    if as_json:
-        show_json({**about, "headers": headers_of(message), "raw" if raw else "value": value})
-    else:
-        _show_whole(about, headers_of(message), value)
+    headers, value = headers_of(message), value_of(letter, message)
+    text = "Not shown: it could not be decoded, and may contain anything. --raw shows it."
+    if raw:
+        text = message.value.decode("utf-8", "backslashreplace")
+    elif value is not None:
+        text = json.dumps(json.loads(json_line(value)), ensure_ascii=False, indent=2)
+    whole = {**about, "headers": headers, **({"raw": text} if raw else {"value": value})}
+    return Shown(whole, (fields_of(about), "\nheaders", fields_of(headers), "\nvalue", text))
 
 
-def acknowledge(
+async def acknowledge(
     failure_class: Annotated[
         str, typer.Argument(metavar="CLASS", help=f"The class: {', '.join(SET_ASIDE)}.", show_default=False)
     ],
-    as_json: AsJson = False,
-) -> None:
+) -> Shown:
     """Acknowledge messages that workers set aside, once you know where they came from: status and alert end.
 
     The dead letters stay. Further messages of the class are reported again.
     """
     if failure_class not in SET_ASIDE:
         raise WrongUsage(f"Messages are set aside as {', '.join(SET_ASIDE)}; {failure_class!r} is none of these.")
-    count = with_backend(partial(_acknowledge, failure_class))
-    report({"class": failure_class, "acknowledged": count}, f"{count:,} acknowledged.", as_json=as_json)
-
-
-async def _acknowledge(failure_class: str, backend: Backend) -> int:
-    async with backend.audit.operation("dead_letters.acknowledge", target=failure_class):
-        return await backend.repairs.acknowledge(failure_class)
-
-
-async def _read(letter_id: str, backend: Backend) -> tuple[Letter, LetterState, Message]:
-    letters = letters_of(backend)
-    ((letter, state),) = all_of([letter_id], await letters.find(LetterFilter(ids=[letter_id])))
-    message = await letters.message(letter)
-    if message is None:
-        raise Failed(f"the dead letter {letter_id} has just been pruned from the log")
-    return letter, state, message
-
-
-def _show_whole(about: Mapping[str, Any], headers: Mapping[str, str], value: Mapping[str, Any] | str | None) -> None:
-    show_one(about, as_json=False)
-    say("\nheaders")
-    show_one(headers, as_json=False)
-    say("\nvalue")
-    if value is None:
-        say("Not shown: it could not be decoded, and may contain anything. --raw shows it.")
-    else:
-        say(value if isinstance(value, str) else json.dumps(json.loads(json_line(value)), ensure_ascii=False, indent=2))
+    async with open_deployment() as backend, backend.audit.operation("dead_letters.acknowledge", target=failure_class):
+        count = await backend.repairs.acknowledge(failure_class)
+    return Shown({"class": failure_class, "acknowledged": count}, f"{count:,} acknowledged.")
 
 
 def letters_of(backend: Backend) -> DeadLetterReader:
@@ -385,9 +338,7 @@ def wanted_letters(
     """The filter that these options make. Raises `WrongUsage`."""
     if failure_class is not None and failure_class not in FAILURE_CLASSES:
         raise WrongUsage(f"There is no failure class {failure_class!r}; there are: {', '.join(FAILURE_CLASSES)}.")
-    now = SystemClock().now()
-    after = None if since is None else moment(since, "--since", now)
-    before = None if until is None else moment(until, "--until", now)
+    after, before = moment_if_given(since, "--since"), moment_if_given(until, "--until")
     if after is not None and before is not None and after >= before:
         raise WrongUsage("--since must be before --until.")
     return LetterFilter(account=account, failure_class=failure_class, since=after, until=before)

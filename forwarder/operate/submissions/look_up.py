@@ -4,14 +4,13 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal
 
 from forwarder.assembly.backend import Backend
-from forwarder.operate.command import with_backend
-from forwarder.operate.output import AsJson, Failed, report
+from forwarder.operate.command import open_deployment
+from forwarder.operate.output import Shown
 from forwarder.operate.submissions.search import RequestId, not_found
 from forwarder.operate.tenants.probe import open_pms
-from forwarder.oversight.audit import Audit
 from forwarder.pms.accounts import connection_of, is_same_pms, target_of
 from forwarder.pms.built_in import traits_of
 from forwarder.pms.port import BadOptions, Pms, PmsDirectory, UnknownKind
@@ -19,10 +18,7 @@ from forwarder.reservation.booking import booking_of
 from forwarder.reservation.evidence import ANOTHER_PMS, Push
 from forwarder.reservation.outcome import Absent, Confirmed
 from forwarder.store.lists.port import AskedFor
-from forwarder.tenancy.port import Account, CannotOpen, Directory, Unsealer
-
-if TYPE_CHECKING:
-    from forwarder.store.lists.overview import Overview
+from forwarder.tenancy.port import Account, CannotOpen
 
 MAX_SECONDS: Final = 90.0
 """How long an operator waits for a PMS."""
@@ -34,17 +30,15 @@ class NotReached(Exception):
 
 @dataclass(frozen=True, slots=True)
 class PushedPms:
-    """Reaches the PMSs that submissions were pushed to. `unsealer`: opens credentials; None where this process has no secret.
-    `key`: hashes credentials in the evidence of pushes."""
+    """Reaches the PMSs that submissions were pushed to. `key`: hashes credentials in the evidence of pushes."""
 
+    backend: Backend
     pms: PmsDirectory
-    unsealer: Unsealer | None
-    accounts: Directory
     key: bytes
 
     async def account(self, asked: AskedFor) -> Account:
         """The account of the submission. Raises `NotReached`."""
-        account = await self.accounts.account(asked.account_id)
+        account = await self.backend.pushing_directory().account(asked.account_id)
         if account is None:
             raise NotReached(
                 f"its account {asked.account_id} no longer exists. `forwarder account add --id …` restores it."
@@ -53,10 +47,11 @@ class PushedPms:
 
     def connect(self, account: Account, pushes: list[Push]) -> Pms:
         """The account's PMS, if all of `pushes` went to it. Raises `NotReached`."""
-        if self.unsealer is None:
+        unsealer = self.backend.keyring
+        if unsealer is None:
             raise NotReached("this process has no FORWARDER_SECRET_KEY to open the credential with.")
         try:
-            connection = connection_of(account, self.unsealer)
+            connection = connection_of(account, unsealer)
             pms = self.pms.connect(connection)
         except (CannotOpen, BadOptions, UnknownKind) as error:
             raise NotReached(f"{error} `forwarder account probe {account.id}` says what would help.") from error
@@ -70,8 +65,7 @@ class PushedPms:
 async def open_pushed_pms(backend: Backend) -> AsyncIterator[PushedPms]:
     """Closes its connections at the end."""
     async with open_pms(backend) as pms:
-        key = (await backend.request_ids()).mac_key
-        yield PushedPms(pms, backend.keyring, backend.pushing_directory(), key)
+        yield PushedPms(backend, pms, (await backend.request_ids()).mac_key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,74 +78,56 @@ class LookedUp:
     pms_reservation_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class LookUps:
-    """Looks reservations up in PMSs."""
-
-    pushed: PushedPms
-    overview: "Overview"
-    audit: Audit
-
-    async def look_up(self, request_id: str) -> LookedUp | None:
-        """The PMS's reservation under the reference of that submission; None if there is no such submission. Raises
-        `StoreUnavailable`, `TenancyUnavailable`."""
-        asked = await self.overview.asked_for(request_id)
-        if asked is None:
-            return None
-        try:
-            account = await self.pushed.account(asked)
-            target = {"workspace": account.workspace_id, "target": asked.request_id}
-            async with self.audit.request("submission.look_up", **target):
-                return await self._ask(account, asked)
-        except NotReached as error:
-            return LookedUp("unknown", f"Not asked: {error}")
-
-    async def _ask(self, account: Account, asked: AskedFor) -> LookedUp:
-        pushes = asked.evidence.open or [push for push in [asked.evidence.origin] if push is not None]
-        pms = self.pushed.connect(account, [*pushes])
-        if not pms.capabilities.find_by_reference:
-            raise NotReached("a PMS of this kind cannot be asked by our reference. Look into it by hand.")
-        booking = booking_of(traits_of(account.kind), asked.request_id, asked.reservation, None)
-        booking = replace(booking, pms_id=asked.evidence.pms_id)
-        try:
-            async with asyncio.timeout(MAX_SECONDS):
-                outcome = await pms.find(booking)
-        except TimeoutError:
-            return LookedUp("unknown", "The PMS does not answer. Look into it by hand, or ask again later.")
-        if isinstance(outcome, Confirmed):
-            found = outcome.pms_reservation_id
-            says = f"The PMS has it, as {found}: settle it as confirmed under that identifier."
-            return LookedUp("there", says, found)
-        if isinstance(outcome, Absent):
-            return LookedUp(
-                "absent",
-                "The PMS has nothing under our reference. A push that was sent in the last minutes may still arrive: ask again "
-                "before it is settled as not made.",
+async def look_up_in_pms(backend: Backend, request_id: str) -> LookedUp | None:
+    """The PMS's reservation under the reference of that submission; None if there is no such submission. Raises
+    `StoreUnavailable`, `TenancyUnavailable`."""
+    asked = await backend.overview.asked_for(request_id)
+    if asked is None:
+        return None
+    try:
+        async with open_pushed_pms(backend) as pushed:
+            account = await pushed.account(asked)
+            audited = backend.audit.request(
+                "submission.look_up", workspace=account.workspace_id, target=asked.request_id
             )
-        return LookedUp("unknown", f"The PMS does not say ({outcome.reason}): {outcome.detail}")
+            async with audited:
+                return await _ask(pushed, account, asked)
+    except NotReached as error:
+        return LookedUp("unknown", f"Not asked: {error}")
 
 
-@asynccontextmanager
-async def open_look_ups(backend: Backend) -> AsyncIterator[LookUps]:
-    """Closes its connections at the end."""
-    async with open_pushed_pms(backend) as pushed:
-        yield LookUps(pushed, backend.overview, backend.audit)
+async def _ask(pushed: PushedPms, account: Account, asked: AskedFor) -> LookedUp:
+    pushes = asked.evidence.open or [push for push in [asked.evidence.origin] if push is not None]
+    pms = pushed.connect(account, [*pushes])
+    if not pms.capabilities.find_by_reference:
+        raise NotReached("a PMS of this kind cannot be asked by our reference. Look into it by hand.")
+    booking = booking_of(traits_of(account.kind), asked.request_id, asked.reservation, None)
+    try:
+        async with asyncio.timeout(MAX_SECONDS):
+            outcome = await pms.find(replace(booking, pms_id=asked.evidence.pms_id))
+    except TimeoutError:
+        return LookedUp("unknown", "The PMS does not answer. Look into it by hand, or ask again later.")
+    if isinstance(outcome, Confirmed):
+        found = outcome.pms_reservation_id
+        return LookedUp("there", f"The PMS has it, as {found}: settle it as confirmed under that identifier.", found)
+    if isinstance(outcome, Absent):
+        return LookedUp(
+            "absent",
+            "The PMS has nothing under our reference. A push that was sent in the last minutes may still arrive: ask again "
+            "before it is settled as not made.",
+        )
+    return LookedUp("unknown", f"The PMS does not say ({outcome.reason}): {outcome.detail}")
 
 
-def look_up(request_id: RequestId, as_json: AsJson = False) -> None:
+async def look_up(request_id: RequestId) -> Shown:
     """Ask the PMS whether it has the reservation, by our reference. Nothing is changed, here or there.
 
     Use it before you settle a submission of a PMS that workers cannot search. Exit code 1 if the PMS gives no answer.
     """
-
-    async def run(backend: Backend) -> LookedUp | None:
-        async with open_look_ups(backend) as look_ups:
-            return await look_ups.look_up(request_id)
-
-    found = with_backend(run)
+    async with open_deployment() as backend:
+        found = await look_up_in_pms(backend, request_id)
     if found is None:
         raise not_found(request_id)
-    if as_json or found.answer != "unknown":
-        report(found, found.says, as_json=as_json)
     if found.answer == "unknown":
-        raise Failed(found.says)
+        return Shown(found, (), failed=found.says)
+    return Shown(found, found.says)

@@ -6,23 +6,12 @@ from collections import Counter
 from collections.abc import AsyncIterable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from functools import partial
 from typing import Annotated, Any, Final
 
 import typer
 
-from forwarder.assembly.backend import Backend
-from forwarder.operate.command import Commands, stop_on_signal, with_backend
-from forwarder.operate.output import (
-    AsJson,
-    Failed,
-    WrongUsage,
-    progress,
-    report,
-    say,
-    show_json,
-    show_rows,
-)
+from forwarder.operate.command import Commands, open_deployment, stop_on_signal
+from forwarder.operate.output import Block, Shown, Table, WrongUsage, progress
 from forwarder.operate.submissions.bulk import Yes, agreed
 from forwarder.operate.submissions.dead_letters import (
     COLUMNS,
@@ -63,12 +52,6 @@ class ReplayPlan:
 
     chosen: Sequence[tuple[Letter, LetterState]]
     passed_over: Counter[LetterState]
-
-    def groups(self) -> Sequence[dict[str, Any]]:
-        """How many are replayed, by account and class."""
-        counts = Counter((letter.account, letter.failure_class) for letter, _ in self.chosen)
-        names = ("account", "failureClass", "count")
-        return [dict(zip(names, (*group, count), strict=True)) for group, count in sorted(counts.items())]
 
 
 def plan_replay(found: Sequence[tuple[Letter, LetterState]], *, by_id: bool) -> ReplayPlan:
@@ -122,39 +105,30 @@ class Replay:
         at_once = max(1, int(self._rate / _STEPS_A_SECOND))
         async for some in letters:
             for first in range(0, len(some), at_once):
-                await self._pause(self._due_at - self._clock.monotonic())
+                # Wait, but not after `stop`.
+                pause = self._clock.sleep(self._due_at - self._clock.monotonic())
+                ends = [asyncio.ensure_future(pause), asyncio.ensure_future(self._stop.wait())]
+                try:
+                    await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    for end in ends:
+                        end.cancel()
                 if self._stop.is_set():
                     return
-                on_published(await self._put_back(some[first : first + at_once]))
-
-    async def _put_back(self, letters: Sequence[Message]) -> int:
-        # Time the next step from the start of this one, late or not: do not catch up after an outage.
-        self._due_at = self._clock.monotonic() + len(letters) / self._rate
-        back = [self._signer.signed_like(letter, replayed(letter)) for letter in letters]
-        await self._publisher.publish(self._topic, back)
-        self.put_back += len(letters)
-        return len(letters)
-
-    async def _pause(self, seconds: float) -> None:
-        """Wait, but not after `stop`."""
-        ends = [asyncio.ensure_future(self._clock.sleep(seconds)), asyncio.ensure_future(self._stop.wait())]
-        try:
-            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for end in ends:
-                end.cancel()
+                step = some[first : first + at_once]
+                # Time the next step from the start of this one, late or not: do not catch up after an outage.
+                self._due_at = self._clock.monotonic() + len(step) / self._rate
+                back = [self._signer.signed_like(letter, replayed(letter)) for letter in step]
+                await self._publisher.publish(self._topic, back)
+                self.put_back += len(step)
+                on_published(len(step))
 
 
 _FASTEST: Final = 100_000
 _SHOWN: Final = 20
 
 
-def commands() -> Commands:
-    """list, show, replay"""
-    return {"list": list_letters, "show": show, "replay": replay, "acknowledge": acknowledge}
-
-
-def replay(
+async def replay(
     ids: Annotated[list[str] | None, typer.Argument(metavar="ID...", help="Only those with these ids.")] = None,
     account: OfAccount = None,
     failure_class: OfClass = None,
@@ -166,91 +140,73 @@ def replay(
     ] = False,
     rate: Annotated[float, typer.Option(help="Maximum per second.")] = 50.0,
     yes: Yes = False,
-    as_json: AsJson = False,
-) -> None:
+) -> Shown:
     """Put open dead letters back on the topic that they came from.
 
     Workers push them again, until the account's deadline. Replaying twice books once. Undecodable ones are replayed, unchanged,
     only if their ids are given.
     """
     filters = wanted_letters(account, failure_class, since, until)
-    _require_one_selection(ids, filters, all_open=all_open)
-    if not 0 < rate <= _FASTEST:
-        raise WrongUsage(f"--rate must be more than 0, and {_FASTEST:,} at most.")
-    wanted = LetterFilter(ids=frozenset(ids)) if ids else filters
-    with_backend(partial(_replay, ids or [], wanted, dry_run, rate, yes or bool(ids), as_json))
-
-
-async def _replay(
-    ids: Sequence[str], wanted: LetterFilter, dry_run: bool, rate: float, yes: bool, as_json: bool, backend: Backend
-) -> None:
-    found = all_of(ids, await letters_of(backend).find(wanted))
-    plan = plan_replay(found, by_id=bool(ids))
-    if dry_run:
-        _show_plan(plan, as_json=as_json)
-    else:
-        agreed(f"Put {len(plan.chosen)} back?{_passed_over(plan.passed_over)}", yes=yes or not plan.chosen)
-        await _put_back(backend, plan, rate, as_json=as_json)
-
-
-async def _put_back(backend: Backend, plan: ReplayPlan, rate: float, *, as_json: bool) -> None:
-    letters, passed_over = [letter for letter, _ in plan.chosen], plan.passed_over
-    outage: LogUnavailable | None = None
-    signer = await backend.signer()
-    async with backend.log.publisher() as publisher:
-        with stop_on_signal() as stop, progress(len(letters), "Putting back") as on_published:
-            topic = backend.settings.topics.requests
-            running = Replay(publisher, topic, signer, backend.clock, rate=rate, stop=stop)
-            async with aclosing(letters_of(backend).messages(letters)) as messages:
-                try:
-                    await running.run_audited(backend.audit, plan, messages, on_published)
-                except LogUnavailable as error:
-                    outage = error
-    done, selected = running.put_back, len(letters)
-    interrupted = stop.is_set() and done < selected
-    sentence = f"{done} of {selected} put back." if selected else "There is nothing open to put back."
-    summary = _summary(selected, done, passed_over, dry_run=False, interrupted=interrupted)
-    report(summary, f"{sentence}{_passed_over(passed_over)}", as_json=as_json)
-    if done < selected:
-        why = "interrupted" if interrupted else str(outage or "the others were pruned from the log meanwhile")
-        raise Failed(f"{selected - done} were not replayed: {why}. Run the same command again to continue.")
-
-
-def _show_plan(plan: ReplayPlan, *, as_json: bool) -> None:
-    rows, passed_over = [row(letter, state) for letter, state in plan.chosen], plan.passed_over
-    if as_json:
-        summary = _summary(len(rows), 0, passed_over, dry_run=True, interrupted=False)
-        show_json({**summary, "groups": plan.groups(), "letters": rows})
-        return
-    if rows:
-        show_rows(rows[:_SHOWN], COLUMNS, as_json=False)
-        say(f"… and {len(rows) - _SHOWN} more\n" if len(rows) > _SHOWN else "")
-        show_rows(plan.groups(), ("account", "failureClass", "count"), as_json=False)
-    say(f"{len(rows)} would be put back.{_passed_over(passed_over)}")
-
-
-def _require_one_selection(ids: Sequence[str] | None, filters: LetterFilter, *, all_open: bool) -> None:
     if [bool(ids), filters != LetterFilter(), all_open].count(True) != 1:
         raise WrongUsage(
             "Select dead letters: by ids, by filters (--account, --class, --since, --until), or --all-open."
         )
     if filters.failure_class == UNDECODABLE:
         raise WrongUsage("Undecodable ones are replayed only if their ids are given.")
+    if not 0 < rate <= _FASTEST:
+        raise WrongUsage(f"--rate must be more than 0, and {_FASTEST:,} at most.")
+    async with open_deployment() as backend:
+        reader = letters_of(backend)
+        found = all_of(ids or [], await reader.find(LetterFilter(ids=frozenset(ids)) if ids else filters))
+        plan = plan_replay(found, by_id=bool(ids))
+        if dry_run:
+            return _planned(plan)
+        agreed(f"Put {len(plan.chosen)} back?{_passed_over(plan)}", yes=yes or bool(ids) or not plan.chosen)
+        letters, topic = [letter for letter, _ in plan.chosen], backend.settings.topics.requests
+        outage: LogUnavailable | None = None
+        signer = await backend.signer()
+        async with backend.log.publisher() as publisher:
+            with stop_on_signal() as stop, progress(len(letters), "Putting back") as on_published:
+                running = Replay(publisher, topic, signer, backend.clock, rate=rate, stop=stop)
+                async with aclosing(reader.messages(letters)) as messages:
+                    try:
+                        await running.run_audited(backend.audit, plan, messages, on_published)
+                    except LogUnavailable as error:
+                        outage = error
+    done, selected, failed = running.put_back, len(letters), None
+    interrupted = stop.is_set() and done < selected
+    if done < selected:
+        why = "interrupted" if interrupted else str(outage or "the others were pruned from the log meanwhile")
+        failed = f"{selected - done} were not replayed: {why}. Run the same command again to continue."
+    sentence = f"{done} of {selected} put back." if selected else "There is nothing open to put back."
+    summary = _summary(plan, done, dry_run=False, interrupted=interrupted)
+    return Shown(summary, f"{sentence}{_passed_over(plan)}", failed=failed)
 
 
-def _summary(
-    selected: int, put_back: int, passed_over: Counter[LetterState], *, dry_run: bool, interrupted: bool
-) -> dict[str, Any]:
+def _planned(plan: ReplayPlan) -> Shown:
+    rows = [row(letter, state) for letter, state in plan.chosen]
+    counts = Counter((letter.account, letter.failure_class) for letter, _ in plan.chosen)
+    groups = [{"account": of, "failureClass": name, "count": count} for (of, name), count in sorted(counts.items())]
+    text: list[Block] = []
+    if rows:
+        more = f"… and {len(rows) - _SHOWN} more\n" if len(rows) > _SHOWN else ""
+        text = [Table(rows[:_SHOWN], COLUMNS), more, Table(groups, ("account", "failureClass", "count"))]
+    text.append(f"{len(rows)} would be put back.{_passed_over(plan)}")
+    summary = _summary(plan, 0, dry_run=True, interrupted=False)
+    return Shown({**summary, "groups": groups, "letters": rows}, text)
+
+
+def _summary(plan: ReplayPlan, put_back: int, *, dry_run: bool, interrupted: bool) -> dict[str, Any]:
     return {
-        "selected": selected,
+        "selected": len(plan.chosen),
         "putBack": put_back,
-        "passedOver": {each.value: passed_over[each] for each in LetterState if each is not LetterState.OPEN},
+        "passedOver": {each.value: plan.passed_over[each] for each in LetterState if each is not LetterState.OPEN},
         "dryRun": dry_run,
         "interrupted": interrupted,
     }
 
 
-def _passed_over(passed_over: Counter[LetterState]) -> str:
+def _passed_over(plan: ReplayPlan) -> str:
     said = {
         LetterState.REPLAYED: "replayed already",
         LetterState.SUPERSEDED: "superseded: submitted again since, `dead-letters list` shows by which",
@@ -260,5 +216,8 @@ def _passed_over(passed_over: Counter[LetterState]) -> str:
         LetterState.FORGED: "forged: workers would set them aside again",
         LetterState.TOO_LARGE: "too large to be put back",
     }
-    counts = [f"{passed_over[each]} {words}" for each, words in said.items() if passed_over[each]]
+    counts = [f"{plan.passed_over[each]} {words}" for each, words in said.items() if plan.passed_over[each]]
     return f" Passed over: {'; '.join(counts)}." if counts else ""
+
+
+COMMANDS: Commands = {"list": list_letters, "show": show, "replay": replay, "acknowledge": acknowledge}

@@ -1,15 +1,13 @@
 """Searching submissions in every workspace: the query, the options that give it, and a submission's row in a list."""
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from forwarder.operate.command import moment
-from forwarder.operate.output import Failed, WrongUsage, picked, report
-from forwarder.process.clock import SystemClock
+from forwarder.operate.command import moment_if_given
+from forwarder.operate.output import Failed, Shown, WrongUsage, picked
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.submission import RequestIds
 from forwarder.store.lists.port import SubmissionFilter, SubmissionSummary
@@ -26,25 +24,18 @@ RequestId = Annotated[str, typer.Argument(metavar="REQUEST_ID", help="The reques
 
 
 @dataclass(frozen=True, slots=True)
-class SubmissionQuery:
+class SubmissionQuery(SubmissionFilter):
     """Search criteria, combined with AND.
 
     `reason`: of the last try, or the code of the problem. `accepted_before` and `accepted_since`: moments.
     `guest`: words of the guest's name or e-mail address, in any case, or at least six digits of a phone number. `transaction_id`:
-    the caller's `transactionId`.
+    the caller's `transactionId`. `accounts` and `transaction_keys` follow from the others, by `SubmissionSearch`.
     """
 
-    statuses: frozenset[Status] = frozenset(Status)
+    accounts: Collection[str] = ()
     account_id: str | None = None
     workspace_id: str | None = None
-    property_id: str | None = None
-    reason: str | None = None
-    accepted_before: datetime | None = None
-    accepted_since: datetime | None = None
     transaction_id: str | None = None
-    guest: str | None = None
-    pms_reservation_id: str | None = None
-    api_key_id: str | None = None
 
 
 class SubmissionSearch:
@@ -60,7 +51,14 @@ class SubmissionSearch:
         """Pages of submissions that match `query` and have an id below `before`, newest first, at most `page` rows each. A page
         may be empty when one scan step finds no match. Each comes with the id to continue below, None at the end. Raises
         `StoreUnavailable`."""
-        wanted, below = await self._filter(query), before
+        known = [] if query.account_id and not query.workspace_id else await self._overview.accounts(query.workspace_id)
+        if query.account_id is not None:
+            known = [query.account_id] if query.workspace_id is None or query.account_id in known else []
+        keys = None
+        if query.transaction_id is not None:
+            ids = await self._request_ids()
+            keys = {each: ids.transaction_key(each, query.transaction_id.strip()) for each in known}
+        wanted, below = replace(query, accounts=known, transaction_keys=keys), before
         while True:
             found = await self._overview.search(wanted, limit=page, before=below)
             yield found.rows, found.next
@@ -76,27 +74,6 @@ class SubmissionSearch:
             if len(found) >= limit:
                 break
         return found[:limit]
-
-    async def _filter(self, query: SubmissionQuery) -> SubmissionFilter:
-        known = [] if query.account_id and not query.workspace_id else await self._overview.accounts(query.workspace_id)
-        if query.account_id is not None:
-            known = [query.account_id] if query.workspace_id is None or query.account_id in known else []
-        keys = None
-        if query.transaction_id is not None:
-            ids = await self._request_ids()
-            keys = {each: ids.transaction_key(each, query.transaction_id.strip()) for each in known}
-        return SubmissionFilter(
-            known,
-            query.statuses,
-            property_id=query.property_id,
-            reason=query.reason,
-            accepted_before=query.accepted_before,
-            accepted_since=query.accepted_since,
-            guest=query.guest,
-            pms_reservation_id=query.pms_reservation_id,
-            transaction_keys=keys,
-            api_key_id=query.api_key_id,
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,15 +119,17 @@ class Filters:
         for option, text in texts.items():
             if text is not None and not text.strip():
                 raise WrongUsage(f"{option} must not be empty.")
-        before, since = self.older_than, self.newer_than
+        names = [*Status] if self.status is None else [name.strip().upper() for name in self.status.split(",")]
+        if wrong := [name for name in names if name not in Status.__members__]:
+            raise WrongUsage(f"There is no status {wrong[0]!r}; there are: {', '.join(Status)}.")
         return SubmissionQuery(
-            frozenset(Status) if self.status is None else _statuses(self.status),
+            statuses=frozenset(map(Status, names)),
             account_id=self.account,
             workspace_id=self.workspace,
             property_id=self.property_id,
             reason=self.reason,
-            accepted_before=None if before is None else moment(before, "--older-than", SystemClock().now()),
-            accepted_since=None if since is None else moment(since, "--newer-than", SystemClock().now()),
+            accepted_before=moment_if_given(self.older_than, "--older-than"),
+            accepted_since=moment_if_given(self.newer_than, "--newer-than"),
             transaction_id=self.transaction_id,
             guest=self.guest,
             pms_reservation_id=self.pms_id,
@@ -158,23 +137,15 @@ class Filters:
         )
 
 
-def _statuses(text: str) -> frozenset[Status]:
-    names = [name.strip().upper() for name in text.split(",")]
-    wrong = [name for name in names if name not in Status.__members__]
-    if wrong:
-        raise WrongUsage(f"There is no status {wrong[0]!r}; there are: {', '.join(Status)}.")
-    return frozenset(Status(name) for name in names)
-
-
 def not_found(request_id: str) -> Failed:
     """The failure of a command that names a submission which no worker has ingested."""
     return Failed(f"submission {request_id} not found; if it was accepted moments ago, try again shortly")
 
 
-def report_status(request_id: str, status: Status, following: str, *, as_json: bool) -> None:
-    """Prints a submission's status after a repair, and what happens next."""
+def status_after(request_id: str, status: Status, following: str) -> Shown:
+    """A submission's status after a repair, and what happens next."""
     result = {"requestId": request_id, "status": status.value, "next": following}
-    report(result, f"{request_id} is {status.value}. {following}", as_json=as_json)
+    return Shown(result, f"{request_id} is {status.value}. {following}")
 
 
 def letter_id(summary: SubmissionSummary) -> str:

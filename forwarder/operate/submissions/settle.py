@@ -6,20 +6,18 @@ import json
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from enum import StrEnum
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, assert_never
 
 import typer
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError, model_validator
 from pydantic.alias_generators import to_camel
-from pydantic_core import ErrorDetails
 
 from forwarder.assembly.backend import Backend
-from forwarder.operate.command import grouped, stop_on_signal, text_from, with_backend
-from forwarder.operate.output import AsJson, Failed, WrongUsage, progress
+from forwarder.operate.command import open_deployment, text_from
+from forwarder.operate.output import Failed, Shown, WrongUsage
 from forwarder.operate.submissions.bulk import (
     CannotRepair,
     DryRun,
@@ -27,12 +25,10 @@ from forwarder.operate.submissions.bulk import (
     Outcome,
     Plan,
     Yes,
-    agreed,
-    finish,
-    preview,
+    carry_out,
     run_each,
 )
-from forwarder.operate.submissions.search import letter_id, not_found, report_status
+from forwarder.operate.submissions.search import letter_id, not_found, status_after
 from forwarder.oversight.audit import Audit
 from forwarder.process.clock import Clock, iso
 from forwarder.process.supervision import Stop
@@ -67,35 +63,35 @@ class Repair:
         self._audit = audit
         self._said = {name: mask(text.strip()) for name, text in (("by", by), ("note", note)) if text.strip()}
 
-    async def confirm(
-        self, request_id: str, pms_reservation_id: str, *, deadline_seconds: float = DEFAULT_DEADLINE_SECONDS
-    ) -> None:
-        """Confirms it under the PMS's id. A requested cancellation is tried for `deadline_seconds`."""
-        async with self._settling(request_id, "confirmed") as work:
-            decision = Confirmed(pms_reservation_id)
-            attempts, now = self._with_decision(work, decision), self._clock.now()
-            cancel_by = now + timedelta(seconds=deadline_seconds)
-            ended = completed(work, attempts, Status.CONFIRMED, now=now, confirmed=decision, cancel_by=cancel_by)
-            self._check(await self._repairs.settle(replace(ended, evidence=work.evidence)))
+    async def confirm(self, request_id: str, pms_reservation_id: str) -> None:
+        """Confirms it under the PMS's id. A requested cancellation is tried for a day."""
+        outcome = Confirmed(pms_reservation_id)
+        async with self._settling(request_id, "confirmed", outcome) as (work, attempts, now):
+            cancel_by = now + timedelta(seconds=DEFAULT_DEADLINE_SECONDS)
+            ended = completed(work, attempts, Status.CONFIRMED, now=now, confirmed=outcome, cancel_by=cancel_by)
+            if not await self._repairs.settle(replace(ended, evidence=work.evidence)):
+                raise NotInDoubt
 
     async def reject(self, request_id: str, reason: str) -> None:
         """Rejects it: the PMS does not have it. The caller can read `reason`."""
         problem = endings.REJECTED_BY_OPERATOR.problem(mask(reason))
-        async with self._settling(request_id, "rejected") as work:
-            attempts, now = self._with_decision(work, Rejected(problem)), self._clock.now()
+        async with self._settling(request_id, "rejected", Rejected(problem)) as (work, attempts, now):
             ended = completed(work, attempts, Status.REJECTED, now=now, problem=problem)
-            self._check(await self._repairs.settle(replace(ended, evidence=work.evidence)))
+            if not await self._repairs.settle(replace(ended, evidence=work.evidence)):
+                raise NotInDoubt
 
     async def push_again(self, request_id: str, *, deadline_seconds: float) -> None:
         """Makes it PENDING again, due at once, for `deadline_seconds`: the PMS does not have it."""
-        async with self._settling(request_id, "not_made") as work:
-            now = self._clock.now()
-            attempts, deadline_at = self._with_decision(work, Absent()), now + timedelta(seconds=deadline_seconds)
-            self._check(await self._repairs.reopen(work, attempts=attempts, now=now, deadline_at=deadline_at))
+        async with self._settling(request_id, "not_made", Absent()) as (work, attempts, now):
+            deadline_at = now + timedelta(seconds=deadline_seconds)
+            if not await self._repairs.reopen(work, attempts=attempts, now=now, deadline_at=deadline_at):
+                raise NotInDoubt
 
     @asynccontextmanager
-    async def _settling(self, request_id: str, decision: str) -> AsyncIterator[Work]:
-        """The submission, for the block to settle."""
+    async def _settling(
+        self, request_id: str, decision: str, outcome: LookupOutcome | Rejected
+    ) -> AsyncIterator[tuple[Work, tuple[Attempt, ...], datetime]]:
+        """The submission for the block to settle, and its attempts with this decision."""
         async with self._audit.operation(
             "submission.settle", target=request_id, decision=decision, **self._said
         ) as operation:
@@ -103,26 +99,8 @@ class Repair:
             if work is None:
                 raise NotInDoubt
             operation.workspace, operation.target = work.submission.workspace_id, work.submission.request_id
-            yield work
-
-    def _with_decision(self, work: Work, decision: LookupOutcome | Rejected) -> tuple[Attempt, ...]:
-        return with_attempt(work.attempts, "settle", iso(self._clock.now()), 0, decision)
-
-    def _check(self, changed: bool) -> None:
-        if not changed:
-            raise NotInDoubt
-
-
-async def account_deadline_seconds(request_id: str, overview: "Overview", directory: Directory) -> int:
-    """How long the submission's account keeps trying, in seconds. Raises `NotInDoubt` if there is no such submission, `NotKnown` if
-    its account is gone."""
-    found = await overview.find(request_id)
-    if found is None:
-        raise NotInDoubt
-    account = await directory.account(found[0].account_id)
-    if account is None:
-        raise NotKnown(f"its account {found[0].account_id} no longer exists, so nothing can be pushed for it")
-    return account.deadline_seconds
+            now = self._clock.now()
+            yield work, with_attempt(work.attempts, "settle", iso(now), 0, outcome), now
 
 
 _AT_ONCE: Final = 500
@@ -138,6 +116,29 @@ class Decision(StrEnum):
     REJECTED = "rejected"
 
 
+async def decide(
+    repair: Repair, overview: "Overview", directory: Directory, request_id: str, decision: Decision, text: str
+) -> int | None:
+    """Settles a submission. `text`: its id in the PMS if confirmed, the reason if rejected. Returns for how many seconds it is
+    pushed again, if it is. Raises `NotInDoubt`, also if there is no such submission, `NotKnown` if its account is gone, and
+    `StoreUnavailable`."""
+    match decision:
+        case Decision.CONFIRMED:
+            await repair.confirm(request_id, text)
+        case Decision.REJECTED:
+            await repair.reject(request_id, text)
+        case Decision.NOT_MADE:
+            found = await overview.find(request_id)
+            if found is None:
+                raise NotInDoubt
+            account = await directory.account(found[0].account_id)
+            if account is None:
+                raise NotKnown(f"its account {found[0].account_id} no longer exists, so nothing can be pushed for it")
+            await repair.push_again(request_id, deadline_seconds=account.deadline_seconds)
+            return account.deadline_seconds
+    return None
+
+
 class Settlement(BaseModel):
     """The decision about one submission. `pms_reservation_id`: if confirmed. `reason`: if rejected; its caller can read it."""
 
@@ -146,7 +147,7 @@ class Settlement(BaseModel):
     request_id: _Text
     decision: Decision
     pms_reservation_id: _Text | None = None
-    reason: _Text | None = Field(default=None)
+    reason: _Text | None = None
 
     @model_validator(mode="after")
     def _has_what_its_decision_needs(self) -> "Settlement":
@@ -175,25 +176,24 @@ def read_settlements(text: str) -> tuple[Sequence[Settlement], Sequence[LineFaul
     faults: list[LineFault] = []
     lines: dict[str, int] = {}
     for number, values in _json_lines(text) if text.lstrip().startswith("{") else _csv_lines(text):
-        settlement, fault = _settlement(values)
-        if settlement is not None and settlement.request_id in lines:
-            fault = f"{settlement.request_id} is already on line {lines[settlement.request_id]}"
-        if fault is not None:
-            faults.append(LineFault(number, fault))
-        elif settlement is not None:
-            lines[settlement.request_id] = number
-            settlements.append(settlement)
+        if isinstance(values, str):  # the reason why the line could not be parsed
+            faults.append(LineFault(number, values))
+            continue
+        try:
+            settlement = Settlement.model_validate(values)
+        except ValidationError as error:
+            told = [
+                (".".join(map(str, each["loc"])), each["msg"].removeprefix("Value error, ")) for each in error.errors()
+            ]
+            faults.append(LineFault(number, "; ".join(f"{where}: {says}" if where else says for where, says in told)))
+            continue
+        if settlement.request_id in lines:
+            said = f"{settlement.request_id} is already on line {lines[settlement.request_id]}"
+            faults.append(LineFault(number, said))
+            continue
+        lines[settlement.request_id] = number
+        settlements.append(settlement)
     return settlements, faults
-
-
-def _settlement(values: Mapping[str, Any] | str) -> tuple[Settlement | None, str | None]:
-    """The settlement of a line, or the error in it; a text is the reason why the line could not be parsed."""
-    if isinstance(values, str):
-        return None, values
-    try:
-        return Settlement.model_validate(values), None
-    except ValidationError as error:
-        return None, "; ".join(map(_said, error.errors()))
 
 
 def _json_lines(text: str) -> Iterator[tuple[int, Mapping[str, Any] | str]]:
@@ -215,11 +215,6 @@ def _csv_lines(text: str) -> Iterator[tuple[int, Mapping[str, Any] | str]]:
                 yield rows.line_num, {name.strip(): value for name, value in row.items() if value.strip()}
     except csv.Error as error:
         yield rows.line_num, f"not CSV: {error}"
-
-
-def _said(error: ErrorDetails) -> str:
-    where = ".".join(str(part) for part in error["loc"])
-    return f"{where}: {error['msg']}" if where else error["msg"].removeprefix("Value error, ")
 
 
 class Settlements:
@@ -255,14 +250,8 @@ class Settlements:
     async def _settle(self, settlement: Settlement) -> bool:
         request_id = settlement.request_id
         try:
-            match settlement.decision:
-                case Decision.CONFIRMED:
-                    await self._repair.confirm(request_id, settlement.pms_reservation_id or "")
-                case Decision.REJECTED:
-                    await self._repair.reject(request_id, settlement.reason or "")
-                case Decision.NOT_MADE:
-                    seconds = await account_deadline_seconds(request_id, self._overview, self._directory)
-                    await self._repair.push_again(request_id, deadline_seconds=seconds)
+            text = settlement.pms_reservation_id or settlement.reason or ""
+            await decide(self._repair, self._overview, self._directory, request_id, settlement.decision, text)
         except NotInDoubt:
             known = await self._summaries([request_id])
             if request_id in known and _is_so(settlement, known[request_id]):
@@ -307,34 +296,19 @@ class _Finding:
         str | None, typer.Option(metavar="REASON", help="The PMS does not have it: give up, for this reason.")
     ] = None
 
-    def require_one(self) -> None:
+    def decision(self) -> tuple[Decision, str]:
         """Raises `WrongUsage`."""
         if (self.confirmed is not None) + self.not_made + (self.rejected is not None) != 1:
             raise WrongUsage("Give your finding in the PMS: --confirmed PMS_ID, or --not-made, or --rejected REASON.")
-        for option, said in (("--confirmed", self.confirmed), ("--rejected", self.rejected)):
+        for decision, said in ((Decision.CONFIRMED, self.confirmed), (Decision.REJECTED, self.rejected)):
             if said is not None and not said.strip():
-                raise WrongUsage(f"{option} must not be empty.")
+                raise WrongUsage(f"--{decision.value} must not be empty.")
+            if said is not None:
+                return decision, said.strip()
+        return Decision.NOT_MADE, ""
 
 
-@dataclass(frozen=True, slots=True)
-class _AuditDetails:
-    """Details for the audit trail."""
-
-    by: Annotated[str, typer.Option(help="Who checked the PMS, for the audit trail.")] = ""
-    note: Annotated[str, typer.Option(help="A note for the audit trail, such as a ticket.")] = ""
-
-    def check(self) -> None:
-        """Raises `WrongUsage`."""
-        for option, value in (("--by", self.by), ("--note", self.note)):
-            if len(value) > _MAX_NOTE or "\0" in value:
-                raise WrongUsage(f"{option} has at most {_MAX_NOTE} characters, and not the character U+0000.")
-
-    def repair(self, backend: Backend) -> Repair:
-        return Repair(backend.repairs, backend.clock, backend.audit, by=self.by, note=self.note)
-
-
-@grouped
-def settle(
+async def settle(
     request_id: Annotated[
         str | None, typer.Argument(metavar="REQUEST_ID", help="The requestId of its 202: rsv_….")
     ] = None,
@@ -347,66 +321,53 @@ def settle(
             "reason, or JSON with such members, an object a line; - is standard input."
         ),
     ] = None,
-    audited: _AuditDetails,
+    by: Annotated[str, typer.Option(help="Who checked the PMS, for the audit trail.")] = "",
+    note: Annotated[str, typer.Option(help="A note for the audit trail, such as a ticket.")] = "",
     dry_run: DryRun = False,
     yes: Yes = False,
-    as_json: AsJson = False,
-) -> None:
+) -> Shown:
     """Settle submissions that are IN_DOUBT. Check the PMS first: your decision is not verified."""
-    audited.check()
-    if file is not None:
-        if request_id is not None or found != _Finding():
-            raise WrongUsage("Give either --file, or one submission and what you found.")
-        with_backend(partial(_settle_file, _settlements(file), audited, dry_run, yes, as_json))
-        return
-    if request_id is None:
-        raise WrongUsage("Say which submission, by its REQUEST_ID, or give --file.")
-    found.require_one()
-    if dry_run:
-        raise WrongUsage("--dry-run goes with --file.")
-    report_status(request_id, *with_backend(partial(_settle, request_id, found, audited)), as_json=as_json)
-
-
-def _settlements(file: Path) -> Sequence[Settlement]:
-    """Raises `WrongUsage`, which names every line at fault: then nothing is changed."""
+    for option, value in (("--by", by), ("--note", note)):
+        if len(value) > _MAX_NOTE or "\0" in value:
+            raise WrongUsage(f"{option} has at most {_MAX_NOTE} characters, and not the character U+0000.")
+    if file is None:
+        if request_id is None:
+            raise WrongUsage("Say which submission, by its REQUEST_ID, or give --file.")
+        decision, text = found.decision()
+        if dry_run:
+            raise WrongUsage("--dry-run goes with --file.")
+        async with open_deployment() as backend:
+            repair = Repair(backend.repairs, backend.clock, backend.audit, by=by, note=note)
+            try:
+                seconds = await decide(repair, backend.overview, backend.directory, request_id, decision, text)
+            except NotInDoubt:
+                raise await _not_in_doubt(backend, request_id) from None
+        if seconds is None:
+            following = "A worker publishes its result event within half a minute."
+            return status_after(request_id, Status[decision.name], following)
+        following = f"A worker pushes it again, for up to {seconds:,} s, the deadline of its account."
+        return status_after(request_id, Status.PENDING, following)
+    if request_id is not None or found != _Finding():
+        raise WrongUsage("Give either --file, or one submission and what you found.")
     settlements, faults = read_settlements(text_from(file))
     if faults:
         lines = "\n".join(f"line {fault.line}: {fault.says}" for fault in faults)
         raise WrongUsage(f"{file} cannot be carried out, and nothing was changed.\n{lines}")
     if not settlements:
         raise WrongUsage(f"{file} settles nothing: it has no line.")
-    return settlements
-
-
-async def _settle_file(
-    settlements: Sequence[Settlement], audited: _AuditDetails, dry_run: bool, yes: bool, as_json: bool, backend: Backend
-) -> None:
-    settling = Settlements(audited.repair(backend), backend.overview, backend.directory)
-    plan = await settling.plan(settlements)
-    if dry_run:
-        preview(({"decision": each.decision.value} for each in plan.chosen), plan, "settled", as_json=as_json)
-        return
-    agreed(f"Settle {len(plan.chosen)}?", yes=yes)
-    with stop_on_signal() as stop, progress(len(plan.chosen), "Settling") as on_done:
-        outcome = await settling.run(plan, stop=stop, on_done=on_done)
-    finish(outcome, plan, "settled", as_json=as_json)
-
-
-async def _settle(request_id: str, found: _Finding, audited: _AuditDetails, backend: Backend) -> tuple[Status, str]:
-    """Settles it; returns its status, and what happens next."""
-    repair = audited.repair(backend)
-    try:
-        if found.confirmed is not None:
-            await repair.confirm(request_id, found.confirmed.strip())
-            return Status.CONFIRMED, "A worker publishes its result event within half a minute."
-        if found.rejected is not None:
-            await repair.reject(request_id, found.rejected.strip())
-            return Status.REJECTED, "A worker publishes its result event within half a minute."
-        seconds = await account_deadline_seconds(request_id, backend.overview, backend.directory)
-        await repair.push_again(request_id, deadline_seconds=seconds)
-    except NotInDoubt:
-        raise await _not_in_doubt(backend, request_id) from None
-    return Status.PENDING, f"A worker pushes it again, for up to {seconds:,} s, the deadline of its account."
+    async with open_deployment() as backend:
+        repair = Repair(backend.repairs, backend.clock, backend.audit, by=by, note=note)
+        settling = Settlements(repair, backend.overview, backend.directory)
+        plan = await settling.plan(settlements)
+        return await carry_out(
+            plan,
+            ({"decision": each.decision.value} for each in plan.chosen),
+            lambda stop, on_done: settling.run(plan, stop=stop, on_done=on_done),
+            done="settled",
+            question=f"Settle {len(plan.chosen)}?",
+            dry_run=dry_run,
+            yes=yes,
+        )
 
 
 async def _not_in_doubt(backend: Backend, request_id: str) -> Failed:

@@ -1,7 +1,7 @@
 """`forwarder account …`: integration accounts, each one PMS as one workspace uses it."""
 
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -10,21 +10,9 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
-from forwarder.assembly.backend import Backend
 from forwarder.assembly.pms_catalog import base_url_of_kind, pms_kinds
-from forwarder.operate.command import Commands, credential_from, grouped, options_from, tls_from, with_backend
-from forwarder.operate.output import (
-    AsJson,
-    Failed,
-    WrongUsage,
-    picked,
-    report,
-    say,
-    show_json,
-    show_one,
-    show_rows,
-    show_table,
-)
+from forwarder.operate.command import Commands, credential_from, open_deployment, options_from, text_from
+from forwarder.operate.output import Grid, Shown, WrongUsage, fields_of, listed, picked
 from forwarder.operate.tenants.accounts import (
     PUBLISHED,
     AccountSettings,
@@ -36,12 +24,11 @@ from forwarder.operate.tenants.accounts import (
     rate_of,
     similar_of,
 )
-from forwarder.operate.tenants.probe import FAILED, ProbeStep, open_prober
+from forwarder.operate.tenants.probe import FAILED, open_prober
 from forwarder.pms.port import SYSTEM_TLS, BadOptions, ClientTls
 from forwarder.reservation.duplicates import DEFAULT_WINDOW_SECONDS, MAX_WINDOW_SECONDS
 from forwarder.reservation.submission import SHADOW_MARK
 from forwarder.store.deployment import BacklogReader
-from forwarder.store.lists.port import AccountWork, Waiting
 from forwarder.tenancy.port import SIMILAR, Account
 
 T = TypeVar("T")
@@ -50,18 +37,7 @@ _FIELDS = (
     "id workspace=workspace_id kind baseUrl concurrency ratePerSecond deadlineSeconds duplicateWindowSeconds settlesSeconds "
     "similar paused options skippedChecks"
 )
-
-_COLUMNS = (
-    "id",
-    "workspace",
-    "kind",
-    "baseUrl",
-    "concurrency",
-    "ratePerSecond",
-    "deadlineSeconds",
-    "duplicateWindowSeconds",
-    "paused",
-)
+_COLUMNS = "id workspace kind baseUrl concurrency ratePerSecond deadlineSeconds duplicateWindowSeconds paused".split()
 _LONGEST_ID = 200
 _Id = Annotated[str, typer.Argument(metavar="ID", help="The account's identifier.")]
 _BASE_URL = typer.Option(help="The base URL of the PMS's API. Another host needs the credential again.")
@@ -141,7 +117,10 @@ class _Terms:
 
     def tls(self) -> ClientTls:
         """Its own authorities and client certificate. Raises `WrongUsage`."""
-        return tls_from(self.ca_file, self.certificate_file, self.key_file)
+        if (self.certificate_file is None) != (self.key_file is None):
+            raise WrongUsage("A client certificate needs both --certificate-file and --key-file.")
+        files = (self.ca_file, self.certificate_file, self.key_file)
+        return ClientTls(*(None if file is None else text_from(file) for file in files))
 
     def settings(self) -> AccountSettings:
         """The other terms. Raises `WrongUsage`."""
@@ -178,21 +157,7 @@ class _NewTerms(_Terms):
     skip_checks: Annotated[str | None, _SKIP_CHECKS] = "none"
 
 
-def commands() -> Commands:
-    """add, set, list, show, probe, pause, resume"""
-    return {
-        "add": add,
-        "set": change,
-        "list": list_accounts,
-        "show": show,
-        "probe": probe,
-        "pause": pause,
-        "resume": resume,
-    }
-
-
-@grouped
-def add(
+async def add(
     workspace: Annotated[str, typer.Option(help="The workspace it belongs to.")],
     kind: Annotated[str, typer.Option(help="The kind of PMS: one of those that `forwarder adapters list` shows.")],
     *,
@@ -200,8 +165,7 @@ def add(
     account_id: Annotated[
         str | None, typer.Option("--id", help="Its identifier: the integrationAccountId header.")
     ] = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Shown:
     """Add an integration account."""
     if kind not in pms_kinds():
         raise WrongUsage(f"There is no PMS kind {kind!r}; there are: {', '.join(pms_kinds())}.")
@@ -219,13 +183,14 @@ def add(
     account = replace(Account(new_id, workspace, kind, "", "", options=options), **terms.settings())
     secret, tls = terms.secret(), terms.tls()
     with _options_in_words(kind):
-        with_backend(lambda backend: accounts_of(backend).add(account, secret, tls))
-    sentence = f"Account {new_id} added. `forwarder account probe {new_id}` tests the PMS credentials."
-    report({"id": new_id}, sentence, as_json=as_json)
+        async with open_deployment() as backend:
+            await accounts_of(backend).add(account, secret, tls)
+    return Shown(
+        {"id": new_id}, f"Account {new_id} added. `forwarder account probe {new_id}` tests the PMS credentials."
+    )
 
 
-@grouped
-def change(
+async def change(
     account_id: _Id,
     *,
     terms: _Terms,
@@ -240,8 +205,7 @@ def change(
     system_tls: Annotated[
         bool, typer.Option("--system-tls", help="Trust the system's authorities again, and send no client certificate.")
     ] = False,
-    as_json: AsJson = False,
-) -> None:
+) -> Shown:
     """Change an account's settings. --options-file replaces all of its options, --option sets one, --option NAME=null removes it.
 
     Workers apply them within seconds. A new deadline applies to later submissions.
@@ -261,8 +225,8 @@ def change(
     options = terms.options()
     secret = None if terms.credential is None and terms.credential_file is None else terms.secret()
     with _options_in_words(account_id):
-        changed = with_backend(
-            lambda backend: accounts_of(backend).change(
+        async with open_deployment() as backend:
+            changed = await accounts_of(backend).change(
                 account_id,
                 credential=secret,
                 options=options,
@@ -270,8 +234,7 @@ def change(
                 tls=tls if system_tls or tls != SYSTEM_TLS else None,
                 **settings,
             )
-        )
-    report(_row(changed), f"Account {account_id} changed; all processes use it within seconds.", as_json=as_json)
+    return Shown(_row(changed), f"Account {account_id} changed; all processes use it within seconds.")
 
 
 def _term(option: str, read: Callable[[str], T], text: str) -> T:
@@ -282,16 +245,12 @@ def _term(option: str, read: Callable[[str], T], text: str) -> T:
         raise WrongUsage(f"{option} {error}") from None
 
 
-def show(account_id: _Id, as_json: AsJson = False) -> None:
+async def show(account_id: _Id) -> Shown:
     """Show one account: its settings and options, its backlog, and its next try. Its credential is not shown."""
-
-    async def run(backend: Backend) -> tuple[Account, AccountWork | None, Waiting]:
-        found, reader = await account_of(backend.tenancy, account_id), BacklogReader(backend.engine)
-        works = await reader.accounts(now=backend.clock.now())
-        work = next((each for each in works if each.account_id == account_id), None)
-        return found, work, await reader.waiting(account_id)
-
-    account, work, waiting = with_backend(run)
+    async with open_deployment() as backend:
+        account, reader = await account_of(backend.tenancy, account_id), BacklogReader(backend.engine)
+        works = {each.account_id: each for each in await reader.accounts(now=backend.clock.now())}
+        work, waiting = works.get(account_id), await reader.waiting(account_id)
     standing = {
         "pending": 0 if work is None else work.pending,
         "oldestPendingAt": work and work.oldest_pending_at,
@@ -299,38 +258,28 @@ def show(account_id: _Id, as_json: AsJson = False) -> None:
         "nextTryAt": waiting.due_at,
         "lastReason": waiting.most and waiting.most[0],
     }
-    show_one({**_row(account), **standing}, as_json=as_json)
+    row = {**_row(account), **standing}
+    return Shown(row, fields_of(row))
 
 
-def probe(
+async def probe(
     account_id: _Id,
     property_id: Annotated[
         str, typer.Option("--property", help="A property of it, for PMSs that look for reservations by property.")
     ] = "0",
-    as_json: AsJson = False,
-) -> None:
+) -> Shown:
     """Test the connection to the account's PMS: DNS, TLS, credentials, and a look-up of a reservation that cannot exist.
 
     Creates nothing in the PMS. Exit code 1 if a step fails.
     """
-
-    async def run(backend: Backend) -> Sequence[ProbeStep]:
+    async with open_deployment() as backend:
         account = await account_of(backend.tenancy, account_id)
         async with open_prober(backend) as prober:
-            return await prober.probe(account, property_id)
-
-    steps = with_backend(run)
-    if as_json:
-        show_json({"id": account_id, "steps": steps})
-    else:
-        show_table([_step_row(step) for step in steps])
-    failed = [step for step in steps if step.ended == FAILED]
-    if failed:
-        raise Failed(f"{account_id} cannot receive pushes. Remedy: {failed[0].mend}")
-
-
-def _step_row(step: ProbeStep) -> tuple[str, ...]:
-    return (step.ended, step.name, "" if step.seconds is None else f"{step.seconds * 1000:.0f} ms", step.says)
+            steps = await prober.probe(account, property_id)
+    rows = [(s.ended, s.name, "" if s.seconds is None else f"{s.seconds * 1000:.0f} ms", s.says) for s in steps]
+    remedy = next((step.mend for step in steps if step.ended == FAILED), None)
+    failed = None if remedy is None else f"{account_id} cannot receive pushes. Remedy: {remedy}"
+    return Shown({"id": account_id, "steps": steps}, Grid(rows), failed=failed)
 
 
 @contextmanager
@@ -341,30 +290,29 @@ def _options_in_words(whose: str) -> Iterator[None]:
         raise WrongUsage(f"That is not what {whose} can have. {error}") from error
 
 
-def list_accounts(
-    workspace: Annotated[str | None, typer.Option(help="Only this workspace's.")] = None, as_json: AsJson = False
-) -> None:
+async def list_accounts(
+    workspace: Annotated[str | None, typer.Option(help="Only this workspace's.")] = None,
+) -> Shown:
     """List integration accounts; their options with --json. Credentials are not shown."""
-    accounts = with_backend(lambda backend: backend.tenancy.accounts(workspace))
-    show_rows([_row(account) for account in accounts], _COLUMNS, as_json=as_json)
+    async with open_deployment() as backend:
+        return listed([_row(account) for account in await backend.tenancy.accounts(workspace)], _COLUMNS)
 
 
-def pause(account_id: _Id, as_json: AsJson = False) -> None:
+async def pause(account_id: _Id) -> Shown:
     """Stop pushing to the account's PMS. Submissions are accepted and wait."""
-    _set_paused(account_id, paused=True, as_json=as_json)
+    return await _set_paused(account_id, paused=True)
 
 
-def resume(account_id: _Id, as_json: AsJson = False) -> None:
+async def resume(account_id: _Id) -> Shown:
     """Resume pushing to the account's PMS."""
-    _set_paused(account_id, paused=False, as_json=as_json)
+    return await _set_paused(account_id, paused=False)
 
 
-def _set_paused(account_id: str, *, paused: bool, as_json: bool) -> None:
-    with_backend(lambda backend: backend.tenancy.pause(account_id, paused=paused))
-    if as_json:
-        show_json({"id": account_id, "paused": paused})
-    else:
-        say(f"Account {account_id} is {'paused' if paused else 'resumed'}; workers see it within seconds.")
+async def _set_paused(account_id: str, *, paused: bool) -> Shown:
+    async with open_deployment() as backend:
+        await backend.tenancy.pause(account_id, paused=paused)
+    sentence = f"Account {account_id} is {'paused' if paused else 'resumed'}; workers see it within seconds."
+    return Shown({"id": account_id, "paused": paused}, sentence)
 
 
 def _row(account: Account) -> dict[str, Any]:
@@ -373,3 +321,14 @@ def _row(account: Account) -> dict[str, Any]:
         "ownAuthorities": account.authorities is not None,
         "clientCertificate": account.client_certificate is not None,
     }
+
+
+COMMANDS: Commands = {
+    "add": add,
+    "set": change,
+    "list": list_accounts,
+    "show": show,
+    "probe": probe,
+    "pause": pause,
+    "resume": resume,
+}

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Mapping
-from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,20 +11,13 @@ from forwarder import __version__
 from forwarder.assembly.pms_catalog import adapters, fields, pms_kinds, try_out
 from forwarder.observability.logging import configure_logging
 from forwarder.operate.command import Commands, options_from
-from forwarder.operate.output import AsJson, Failed, WrongUsage, say, show_json, show_rows
+from forwarder.operate.output import AsJson, Failed, Shown, Table, WrongUsage, listed, say, show_json
 from forwarder.pms.port import BadOptions
 from forwarder.process.loading import of_kit
 
 _COLUMNS = ("kind", "after a doubt", "cancel", "at once", "requests", "known by", "from")
 _MOST_CHOICES = 4
-_SOON = timedelta(days=30)
 _OPTION_COLUMNS = ("kind", "option", "type", "required", "description")
-
-
-def commands() -> Commands:
-    """list, fields, try, check"""
-    check = of_kit("command:check") or check_without_kit
-    return {"list": list_adapters, "fields": show_fields, "try": try_kind, "check": check}
 
 
 def check_without_kit() -> None:
@@ -39,22 +31,24 @@ def check_without_kit() -> None:
 vars(check_without_kit)["context_settings"] = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 
-def list_adapters(as_json: AsJson = False) -> None:
+def list_adapters() -> Shown:
     """List the kinds of PMS: capabilities, request limits, and the options of their accounts."""
     configure_logging("critical", "auto")  # the list names adapters that could not be loaded
-    rows = adapters()
-    if as_json:
-        show_json(list(rows))
-        return
+    rows = list(adapters())
     there = [row for row in rows if "error" not in row]
-    show_rows([_row(row) for row in there], _COLUMNS, as_json=False)
-    options = [{"kind": row["kind"], **_option(option)} for row in there for option in row["options"]]
+    text: list[str | Table] = [Table([_row(row) for row in there], _COLUMNS)]
+    options: list[Mapping[str, Any]] = []
+    for row in there:
+        for option in row["options"]:
+            choices, required = option["choices"], "yes" if option["required"] else ""
+            shown = " | ".join(map(str, choices)) if 0 < len(choices) <= _MOST_CHOICES else option["type"]
+            named = {"kind": row["kind"], "option": option["name"], "type": shown, "required": required}
+            options.append({**named, "description": option["description"]})
     if options:
-        say("")
-        show_rows(options, _OPTION_COLUMNS, as_json=False)
+        text += ["", Table(options, _OPTION_COLUMNS)]
     if lost := [row for row in rows if "error" in row]:
-        say("\nNot loaded:")
-        show_rows(lost, ("kind", "from", "error"), as_json=False)
+        text += ["\nNot loaded:", Table(lost, ("kind", "from", "error"))]
+    return Shown(rows, text)
 
 
 def show_fields(
@@ -63,15 +57,14 @@ def show_fields(
     options_file: Annotated[
         Path | None, typer.Option(help="Options in a file, JSON or TOML; or a mapping, YAML.")
     ] = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Shown:
     """Show what happens to each field of a reservation request: its name in the PMS, in the notes, or not sent and why."""
     _known(kind)
     try:
         rows = fields(kind, options_from(option, options_file))
     except BadOptions as error:
         raise WrongUsage(str(error)) from error
-    show_rows(rows, ("field", "becomes"), as_json=as_json)
+    return listed(rows, ("field", "becomes"))
 
 
 def try_kind(
@@ -117,26 +110,24 @@ def _row(adapter: Mapping[str, Any]) -> Mapping[str, Any]:
         "sends the key again" if can["idempotentCreate"] else "looks it up" if can["findByReference"] else "asks you"
     )
     budget = ", ".join(f"{limit['requests']} in {limit['seconds']:g} s" for limit in adapter["limits"])
+    known_by = "code of its own"
+    if (evidence := adapter["evidence"]) is not None:  # for a mapping: how many of its statements rest on each source
+        counted = ", ".join(f"{by} {count}" for by, count in evidence["statements"].items())
+        known_by = f"{'experimental: ' if evidence['experimental'] else ''}{counted}"
     return {
         "kind": adapter["kind"],
         "after a doubt": resolved,
         "cancel": "yes" if can["cancel"] else "no",
         "at once": can["mostPerCreate"],
         "requests": budget or "no limit published",
-        "known by": _known_by(adapter["evidence"]),
+        "known by": known_by,
         "from": adapter["from"],
     }
 
 
-def _known_by(evidence: Mapping[str, Any] | None) -> str:
-    """For a kind defined by a mapping: how many of its statements rest on each source."""
-    if evidence is None:
-        return "code of its own"
-    counted = ", ".join(f"{by} {count}" for by, count in evidence["statements"].items())
-    return f"{'experimental: ' if evidence['experimental'] else ''}{counted}"
-
-
-def _option(option: Mapping[str, Any]) -> Mapping[str, Any]:
-    choices = option["choices"]
-    shown = " | ".join(map(str, choices)) if 0 < len(choices) <= _MOST_CHOICES else option["type"]
-    return {**option, "option": option["name"], "type": shown, "required": "yes" if option["required"] else ""}
+COMMANDS: Commands = {
+    "list": list_adapters,
+    "fields": show_fields,
+    "try": try_kind,
+    "check": of_kit("command:check") or check_without_kit,
+}

@@ -6,8 +6,8 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
-from forwarder.operate.command import Commands, with_backend
-from forwarder.operate.output import AsJson, WrongUsage, picked, report, say, show_json, show_rows
+from forwarder.operate.command import Commands, open_deployment
+from forwarder.operate.output import Shown, WrongUsage, listed, picked
 from forwarder.tenancy.api_keys import (
     DEFAULT_SCOPES,
     SCOPES,
@@ -20,19 +20,7 @@ from forwarder.tenancy.api_keys import (
 from forwarder.tenancy.limits import read_limit
 from forwarder.tenancy.port import ApiKey, KeyTerms, KnownKey
 
-_COLUMNS = (
-    "id",
-    "name",
-    "workspace",
-    "test",
-    "scopes",
-    "rate",
-    "from",
-    "createdAt",
-    "expiresAt",
-    "lastUsedAt",
-    "revokedAt",
-)
+_COLUMNS = "id name workspace test scopes rate from createdAt expiresAt lastUsedAt revokedAt".split()
 _DEFAULT = "default"
 
 T = TypeVar("T")
@@ -70,12 +58,7 @@ _Name = Annotated[
 _MAX_NAME = 100
 
 
-def commands() -> Commands:
-    """add, list, change, revoke"""
-    return {"add": add, "list": list_keys, "change": change, "revoke": revoke}
-
-
-def add(
+async def add(
     workspace: Annotated[str, typer.Option(help="The workspace that the key is for.")],
     test: Annotated[bool, typer.Option("--test", help="A test key: it reaches only simulated PMSs.")] = False,
     scope: _Scope = None,
@@ -83,53 +66,48 @@ def add(
     networks: _From = None,
     rate: _Rate = None,
     name: _Name = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Shown:
     """Create a key and print its token, which is shown only this once."""
     terms = _terms(scope, expires, networks, rate, name)
-    key, token = with_backend(lambda backend: backend.tenancy.add_key(workspace, test=test, **terms))
-    if as_json:
-        show_json({"id": key.id, "token": token, "test": key.test, **_terms_of(key)})
-    else:
-        kind = "Test key" if test else "Key"
-        say(
-            f"{kind} {key.id} for workspace {workspace}, for {write_scopes(key.scopes).replace(' ', ', ')}. "
-            f"Its token, which is not shown again:\n{token}"
-        )
+    async with open_deployment() as backend:
+        key, token = await backend.tenancy.add_key(workspace, test=test, **terms)
+    kind, may = "Test key" if test else "Key", write_scopes(key.scopes).replace(" ", ", ")
+    return Shown(
+        {"id": key.id, "token": token, "test": key.test, **_terms_of(key)},
+        f"{kind} {key.id} for workspace {workspace}, for {may}. Its token, which is not shown again:\n{token}",
+    )
 
 
-def list_keys(
-    workspace: Annotated[str | None, typer.Option(help="Only this workspace's.")] = None, as_json: AsJson = False
-) -> None:
+async def list_keys(
+    workspace: Annotated[str | None, typer.Option(help="Only this workspace's.")] = None,
+) -> Shown:
     """List keys, including revoked ones, oldest first. Tokens are not stored."""
-    keys = with_backend(lambda backend: backend.tenancy.keys(workspace))
-    show_rows([_row(key) for key in keys], _COLUMNS, as_json=as_json)
+    async with open_deployment() as backend:
+        return listed([_row(key) for key in await backend.tenancy.keys(workspace)], _COLUMNS)
 
 
-def change(
+async def change(
     key_id: _Id,
     scope: _Scope = None,
     expires: _Expires = None,
     networks: _From = None,
     rate: _Rate = None,
     name: _Name = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Shown:
     """Change a key's terms; options that are not given stay unchanged. Every process applies them within seconds."""
     terms = _terms(scope, expires, networks, rate, name)
     if not terms:
         raise WrongUsage("Say what to change: --scope, --expires, --from, --rate or --name.")
-    known = with_backend(lambda backend: backend.tenancy.change_key(key_id, **terms))
-    if as_json:
-        show_json(_row(known))
-    else:
-        say(f"Key {key_id} is changed; every process sees it within seconds.")
+    async with open_deployment() as backend:
+        known = await backend.tenancy.change_key(key_id, **terms)
+    return Shown(_row(known), f"Key {key_id} is changed; every process sees it within seconds.")
 
 
-def revoke(key_id: _Id, as_json: AsJson = False) -> None:
+async def revoke(key_id: _Id) -> Shown:
     """Revoke a key. Every process refuses it within seconds."""
-    with_backend(lambda backend: backend.tenancy.revoke_key(key_id))
-    report({"id": key_id, "revoked": True}, f"Key {key_id} is revoked.", as_json=as_json)
+    async with open_deployment() as backend:
+        await backend.tenancy.revoke_key(key_id)
+    return Shown({"id": key_id, "revoked": True}, f"Key {key_id} is revoked.")
 
 
 def _terms(
@@ -180,3 +158,6 @@ def _terms_of(key: ApiKey) -> dict[str, Any]:
 def _row(known: KnownKey) -> dict[str, Any]:
     about = picked(known, "id=key.id workspace=key.workspace_id test=key.test createdAt lastUsedAt=used_at revokedAt")
     return about | _terms_of(known.key)
+
+
+COMMANDS: Commands = {"add": add, "list": list_keys, "change": change, "revoke": revoke}

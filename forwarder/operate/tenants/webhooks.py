@@ -1,13 +1,13 @@
 """`forwarder webhook …`: where the results of a workspace are posted, and the deliveries there. A secret is shown once, when it is
 made."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Annotated, Any, Final, TypeVar, cast
+from typing import Annotated, Any, Final, cast
 
 import typer
 
-from forwarder.assembly.backend import Backend
 from forwarder.assembly.parts import webhooks_of
 from forwarder.notifier.api.actions import delivery_json, endpoint_json
 from forwarder.notifier.webhooks import (
@@ -19,16 +19,13 @@ from forwarder.notifier.webhooks import (
     Webhooks,
     WebhookTerms,
 )
-from forwarder.operate.command import Commands, moment, text_from, with_backend
-from forwarder.operate.output import AsJson, Failed, WrongUsage, report, show_one, show_rows
-from forwarder.process.clock import SystemClock
+from forwarder.operate.command import Commands, moment, open_deployment, text_from
+from forwarder.operate.output import Failed, Shown, Table, WrongUsage, fields_of
 from forwarder.store.deliveries import DeliveryStatus
 from forwarder.tenancy.port import Endpoint, TooManyEndpoints, UnknownAccount
 from forwarder.webhooks.headers import BadHeaders
 from forwarder.webhooks.port import BadTarget
 from forwarder.webhooks.signature import public_key
-
-R = TypeVar("R")
 
 _SELECTED: Final = ("types", "integrationAccountIds", "propertyIds")
 _COLUMNS: Final = ("id", "workspace", "url", "enabled", "disabledReason", *_SELECTED)
@@ -65,33 +62,12 @@ _Asymmetric = Annotated[
 _Description = Annotated[str | None, typer.Option(help="What it is for.")]
 
 
-def commands() -> Commands:
-    """add, list, show, set, test, rotate, disable, enable, remove, deliveries, delivery, resend, recover"""
-    return {
-        "add": add,
-        "list": list_webhooks,
-        "show": show,
-        "set": change,
-        "test": send_test,
-        "rotate": rotate,
-        "disable": disable,
-        "enable": enable,
-        "remove": remove,
-        "deliveries": deliveries,
-        "delivery": delivery,
-        "resend": resend,
-        "recover": recover,
-    }
-
-
-def _with_webhooks(command: Callable[[Webhooks], Awaitable[R]]) -> R:
-    """Runs `command`. Raises `WrongUsage` if another command line would work, `Failed` if none would."""
-
-    async def run(backend: Backend) -> R:
-        return await command(await webhooks_of(backend))
-
+@asynccontextmanager
+async def _open_webhooks() -> AsyncIterator[Webhooks]:
+    """Raises `WrongUsage` if another command line would work, `Failed` if none would."""
     try:
-        return with_backend(run)
+        async with open_deployment() as backend:
+            yield await webhooks_of(backend)
     except (BadHeaders, BadTarget, HeadersNeeded, UnknownType) as error:
         raise WrongUsage(str(error)) from error
     except UnknownAccount as error:
@@ -104,7 +80,7 @@ def _row(endpoint: Endpoint) -> Mapping[str, Any]:
     return {"workspace": endpoint.workspace_id, **endpoint_json(endpoint)}
 
 
-def add(
+async def add(
     url: Annotated[str, typer.Argument(metavar="URL", help="Where events are posted: https, and a public address.")],
     workspace: Annotated[str, typer.Option(help="The workspace whose results are posted.")],
     types: _Types = None,
@@ -113,29 +89,30 @@ def add(
     headers_file: _HeadersFile = None,
     asymmetric: _Asymmetric = None,
     description: _Description = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Shown:
     """Add a webhook and print its secret, which is shown only this once. It receives events from now on."""
     terms = _terms(None, types, accounts, properties, headers_file, asymmetric, description)
-    endpoint, secret = _with_webhooks(lambda hooks: hooks.add(workspace, url, **terms))
-    _report_secret(endpoint, secret, f"Webhook {endpoint.id} added for workspace {workspace}.", as_json=as_json)
+    async with _open_webhooks() as hooks:
+        endpoint, secret = await hooks.add(workspace, url, **terms)
+    return _with_secret(endpoint, secret, f"Webhook {endpoint.id} added for workspace {workspace}.")
 
 
-def list_webhooks(workspace: _OfWorkspace = None, as_json: AsJson = False) -> None:
+async def list_webhooks(workspace: _OfWorkspace = None) -> Shown:
     """List webhooks, the oldest first."""
-    rows = [_row(each) for each in _with_webhooks(lambda hooks: hooks.endpoints(workspace))]
-    if not as_json:
-        rows = [{**row, **{name: row[name] or _EVERY for name in _SELECTED}} for row in rows]
-    show_rows(rows, _COLUMNS, as_json=as_json)
+    async with _open_webhooks() as hooks:
+        rows = [_row(each) for each in await hooks.endpoints(workspace)]
+    shown = [{**row, **{name: row[name] or _EVERY for name in _SELECTED}} for row in rows]
+    return Shown(rows, Table(shown, _COLUMNS))
 
 
-def show(endpoint_id: _Id, workspace: _OfWorkspace = None, as_json: AsJson = False) -> None:
+async def show(endpoint_id: _Id, workspace: _OfWorkspace = None) -> Shown:
     """Show one webhook, without its secret."""
-    found = _with_webhooks(lambda hooks: hooks.get(endpoint_id, workspace_id=workspace))
-    show_one(_row(found), as_json=as_json)
+    async with _open_webhooks() as hooks:
+        row = _row(await hooks.get(endpoint_id, workspace_id=workspace))
+    return Shown(row, fields_of(row))
 
 
-def change(
+async def change(
     endpoint_id: _Id,
     url: Annotated[str | None, typer.Option(help="Post to this address from now on.")] = None,
     types: _Types = None,
@@ -146,8 +123,7 @@ def change(
     asymmetric: _Asymmetric = None,
     description: _Description = None,
     workspace: _OfWorkspace = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Shown:
     """Change a webhook's address, the events that it receives, or its headers, which replace all earlier ones."""
     terms = _terms(url, types, accounts, properties, headers_file, asymmetric, description)
     if no_headers and headers_file:
@@ -158,8 +134,9 @@ def change(
         raise WrongUsage(
             "Say what to change: --url, --type, --account, --property, --headers-file, --no-headers, --v1a or --description."
         )
-    changed = _with_webhooks(lambda hooks: hooks.change(endpoint_id, workspace_id=workspace, **terms))
-    report(_row(changed), f"Webhook {endpoint_id} changed.", as_json=as_json)
+    async with _open_webhooks() as hooks:
+        changed = await hooks.change(endpoint_id, workspace_id=workspace, **terms)
+    return Shown(_row(changed), f"Webhook {endpoint_id} changed.")
 
 
 def _terms(
@@ -175,21 +152,16 @@ def _terms(
     headers = None if headers_file is None else _headers_from(headers_file)
     given = {"url": url, "description": description, "asymmetric": asymmetric, "headers": headers}
     terms: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    lists = {
-        "types": ("--type", types),
-        "account_ids": ("--account", accounts),
-        "property_ids": ("--property", properties),
-    }
-    terms |= {name: _selected(option, values) for name, (option, values) in lists.items() if values}
+    for name, option, values in (
+        ("types", "--type", types),
+        ("account_ids", "--account", accounts),
+        ("property_ids", "--property", properties),
+    ):
+        if values and _EVERY in values and values != [_EVERY]:
+            raise WrongUsage(f"{option} {_EVERY} means all: give it alone.")
+        if values:
+            terms[name] = None if values == [_EVERY] else values
     return cast("WebhookTerms", terms)
-
-
-def _selected(option: str, values: list[str]) -> list[str] | None:
-    if values == [_EVERY]:
-        return None
-    if _EVERY in values:
-        raise WrongUsage(f"{option} {_EVERY} means all: give it alone.")
-    return values
 
 
 def _headers_from(file: Path) -> dict[str, str]:
@@ -206,58 +178,59 @@ def _headers_from(file: Path) -> dict[str, str]:
     return headers
 
 
-def rotate(
+async def rotate(
     endpoint_id: _Id,
     overlap: Annotated[
         int, typer.Option(min=0, max=MAX_OVERLAP_SECONDS, help="How many seconds the old secret signs as well.")
     ] = DEFAULT_OVERLAP_SECONDS,
     workspace: _OfWorkspace = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Shown:
     """Replace a webhook's secret and print the new one, which is shown only this once."""
-    endpoint, secret = _with_webhooks(
-        lambda hooks: hooks.rotate(endpoint_id, workspace_id=workspace, overlap_seconds=overlap)
-    )
+    async with _open_webhooks() as hooks:
+        endpoint, secret = await hooks.rotate(endpoint_id, workspace_id=workspace, overlap_seconds=overlap)
     until = f" The old one signs too for {overlap:,} s." if overlap else " The old one is out of use."
-    _report_secret(endpoint, secret, f"Webhook {endpoint_id} has a new secret.{until}", as_json=as_json)
+    return _with_secret(endpoint, secret, f"Webhook {endpoint_id} has a new secret.{until}")
 
 
-def _report_secret(endpoint: Endpoint, secret: str, sentence: str, *, as_json: bool) -> None:
+def _with_secret(endpoint: Endpoint, secret: str, sentence: str) -> Shown:
     key = public_key(secret)
-    shown = f"The public key of its v1a signatures:\n{key}\nIts secret, which is not shown again:\n{secret}"
-    sentence = f"{sentence} {shown}"
-    report({**_row(endpoint), "secret": secret, "publicKey": key}, sentence, as_json=as_json)
+    keys = f"The public key of its v1a signatures:\n{key}\nIts secret, which is not shown again:\n{secret}"
+    return Shown({**_row(endpoint), "secret": secret, "publicKey": key}, f"{sentence} {keys}")
 
 
-def disable(endpoint_id: _Id, workspace: _OfWorkspace = None, as_json: AsJson = False) -> None:
+async def disable(endpoint_id: _Id, workspace: _OfWorkspace = None) -> Shown:
     """Stop sending to a webhook. Events that occur meanwhile are not kept for it."""
-    changed = _with_webhooks(lambda hooks: hooks.disable(endpoint_id, workspace_id=workspace))
-    report(_row(changed), f"Webhook {endpoint_id} is disabled.", as_json=as_json)
+    async with _open_webhooks() as hooks:
+        changed = await hooks.disable(endpoint_id, workspace_id=workspace)
+    return Shown(_row(changed), f"Webhook {endpoint_id} is disabled.")
 
 
-def enable(endpoint_id: _Id, workspace: _OfWorkspace = None, as_json: AsJson = False) -> None:
+async def enable(endpoint_id: _Id, workspace: _OfWorkspace = None) -> Shown:
     """Send to a webhook again, from now on; `recover` also sends stopped deliveries."""
-    changed = _with_webhooks(lambda hooks: hooks.enable(endpoint_id, workspace_id=workspace))
-    report(_row(changed), f"Webhook {endpoint_id} is enabled.", as_json=as_json)
+    async with _open_webhooks() as hooks:
+        changed = await hooks.enable(endpoint_id, workspace_id=workspace)
+    return Shown(_row(changed), f"Webhook {endpoint_id} is enabled.")
 
 
-def remove(endpoint_id: _Id, workspace: _OfWorkspace = None, as_json: AsJson = False) -> None:
+async def remove(endpoint_id: _Id, workspace: _OfWorkspace = None) -> Shown:
     """Remove a webhook. Nothing more is sent to it."""
-    _with_webhooks(lambda hooks: hooks.remove(endpoint_id, workspace_id=workspace))
-    report({"id": endpoint_id, "removed": True}, f"Webhook {endpoint_id} is removed.", as_json=as_json)
+    async with _open_webhooks() as hooks:
+        await hooks.remove(endpoint_id, workspace_id=workspace)
+    return Shown({"id": endpoint_id, "removed": True}, f"Webhook {endpoint_id} is removed.")
 
 
 # --- deliveries ---
 
 
-def send_test(endpoint_id: _Id, workspace: _OfWorkspace = None, as_json: AsJson = False) -> None:
+async def send_test(endpoint_id: _Id, workspace: _OfWorkspace = None) -> Shown:
     """Send an event of type webhook.test.v1 to one webhook, even if it does not subscribe to that type."""
-    number = _with_webhooks(lambda hooks: hooks.test(endpoint_id, workspace_id=workspace))
+    async with _open_webhooks() as hooks:
+        number = await hooks.test(endpoint_id, workspace_id=workspace)
     sentence = f"On its way; `forwarder webhook delivery {endpoint_id} {number}` shows the result."
-    report({"id": endpoint_id, "deliveryId": number}, sentence, as_json=as_json)
+    return Shown({"id": endpoint_id, "deliveryId": number}, sentence)
 
 
-def deliveries(
+async def deliveries(
     endpoint_id: _Id,
     status: Annotated[str | None, typer.Option(help="Only those with this status, such as FAILED.")] = None,
     limit: Annotated[int, typer.Option(min=1, max=10_000, help="How many, newest first.")] = 20,
@@ -265,49 +238,59 @@ def deliveries(
         bool, typer.Option("--tried", help="Only those that were posted at least once: what its endpoint answers.")
     ] = False,
     workspace: _OfWorkspace = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Shown:
     """List a webhook's deliveries of the last 30 days, newest first; every try with --json."""
     if status is not None and status.upper() not in DeliveryStatus.__members__:
         raise WrongUsage(f"There is no status {status!r}; there are: {', '.join(DeliveryStatus)}.")
     wanted = None if status is None else DeliveryStatus(status.upper())
-    found = _with_webhooks(
-        lambda hooks: hooks.deliveries(endpoint_id, workspace_id=workspace, status=wanted, limit=limit, tried=tried)
-    )
+    async with _open_webhooks() as hooks:
+        found = await hooks.deliveries(endpoint_id, workspace_id=workspace, status=wanted, limit=limit, tried=tried)
     rows = [delivery_json(each) for each in found]
-    if not as_json:
-        rows = [{**row, "last": _last_result(row)} for row in rows]
-    show_rows(rows, _DELIVERY_COLUMNS, as_json=as_json)
+    # How the last try ended, in one word.
+    ended = [row["attempts"][-1] if row["attempts"] else {"status": ""} for row in rows]
+    shown = [{**row, "last": str(e["status"] or e.get("failure", ""))} for row, e in zip(rows, ended, strict=True)]
+    return Shown(rows, Table(shown, _DELIVERY_COLUMNS))
 
 
-def _last_result(row: Mapping[str, Any]) -> str:
-    """How the last try ended, in one word."""
-    last = row["attempts"][-1] if row["attempts"] else {"status": ""}
-    return str(last["status"] or last.get("failure", ""))
-
-
-def delivery(
-    endpoint_id: _Id, delivery_id: _DeliveryId, workspace: _OfWorkspace = None, as_json: AsJson = False
-) -> None:
+async def delivery(endpoint_id: _Id, delivery_id: _DeliveryId, workspace: _OfWorkspace = None) -> Shown:
     """Show one delivery: its event, its status, every try."""
-    found = _with_webhooks(lambda hooks: hooks.delivery(endpoint_id, delivery_id, workspace_id=workspace))
-    show_one(delivery_json(found), as_json=as_json)
+    async with _open_webhooks() as hooks:
+        row = delivery_json(await hooks.delivery(endpoint_id, delivery_id, workspace_id=workspace))
+    return Shown(row, fields_of(row))
 
 
-def resend(endpoint_id: _Id, delivery_id: _DeliveryId, workspace: _OfWorkspace = None, as_json: AsJson = False) -> None:
+async def resend(endpoint_id: _Id, delivery_id: _DeliveryId, workspace: _OfWorkspace = None) -> Shown:
     """Send a delivery again, soon and under the same webhook-id, even if it succeeded."""
-    entry = _with_webhooks(lambda hooks: hooks.resend(endpoint_id, delivery_id, workspace_id=workspace))
-    report(delivery_json(entry), f"Delivery {delivery_id} is sent again.", as_json=as_json)
+    async with _open_webhooks() as hooks:
+        entry = await hooks.resend(endpoint_id, delivery_id, workspace_id=workspace)
+    return Shown(delivery_json(entry), f"Delivery {delivery_id} is sent again.")
 
 
-def recover(
+async def recover(
     endpoint_id: _Id,
     since: Annotated[str, typer.Option(help="Deliveries queued since then: ISO 8601, or an age such as 30m, 2h, 7d.")],
     workspace: _OfWorkspace = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Shown:
     """Send all undelivered events again: those that failed, and those that were stopped."""
-    after = moment(since, "--since", SystemClock().now())
-    count = _with_webhooks(lambda hooks: hooks.recover(endpoint_id, workspace_id=workspace, since=after))
+    after = moment(since, "--since")
+    async with _open_webhooks() as hooks:
+        count = await hooks.recover(endpoint_id, workspace_id=workspace, since=after)
     sentence = f"{count} sent again." if count else "There is nothing to send again."
-    report({"id": endpoint_id, "since": after, "putBack": count}, sentence, as_json=as_json)
+    return Shown({"id": endpoint_id, "since": after, "putBack": count}, sentence)
+
+
+COMMANDS: Commands = {
+    "add": add,
+    "list": list_webhooks,
+    "show": show,
+    "set": change,
+    "test": send_test,
+    "rotate": rotate,
+    "disable": disable,
+    "enable": enable,
+    "remove": remove,
+    "deliveries": deliveries,
+    "delivery": delivery,
+    "resend": resend,
+    "recover": recover,
+}

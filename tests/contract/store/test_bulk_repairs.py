@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from forwarder.operate.submissions.bulk import Retries, plan_retry
+from forwarder.operate.submissions.bulk import make_due, plan_retry
 from forwarder.operate.submissions.settle import Repair, Settlements, read_settlements
 from forwarder.oversight.audit import Audit
 from forwarder.process.clock import iso
@@ -29,14 +29,14 @@ async def test_waiting_submissions_are_made_due_once(engine: AsyncEngine) -> Non
     works = await recorder.ingest("w1", arrivals(range(1, 4)), now=SOON)
     await recorder.record("w1", [], [postponed(work) for work in works[:2]])
     clock = ManualClock(SOON)
-    retries = Retries(Repairs(engine), clock, Audit(trail, clock))
+    desk = (Repairs(engine), clock, Audit(trail, clock))
     found = await overview.summaries([work.submission.request_id for work in works])
     plan = plan_retry(found, now=iso(SOON))
     assert {each.id for each in plan.chosen} == {work.id for work in works[:2]}
-    outcome = await retries.run(plan, stop=asyncio.Event())
-    assert (outcome.done, outcome.already, outcome.complete) == (2, 0, True)
+    outcome = await make_due(plan, *desk, stop=asyncio.Event())
+    assert (outcome.done, outcome.already, outcome.left) == (2, 0, 0)
     assert (await row(engine, works[0].id))["due_at"] == SOON
-    again = await retries.run(plan, stop=asyncio.Event())
+    again = await make_due(plan, *desk, stop=asyncio.Event())
     assert (again.done, again.already) == (0, 2)
     entries = await trail.entries(AuditFilter(action="submissions.retry"), before=None, limit=9)
     assert all(works[0].submission.request_id in entry.details for entry in entries)

@@ -9,7 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.http.server import http_app
 from forwarder.notifier.api.routes import WebhookApiParts, webhook_routes
-from forwarder.notifier.webhooks import Webhooks, WebhooksParts
+from forwarder.notifier.webhooks import Webhooks
 from forwarder.process.clock import SystemClock
 from forwarder.store.deliveries import NewDelivery
 from forwarder.store.delivery_queue import Deliveries
@@ -34,9 +34,7 @@ async def client(engine: AsyncEngine) -> AsyncIterator[httpx.AsyncClient]:
     registry = SqlTenancyAdmin(engine)
     await registry.add_workspace("alpha")
     _, token = await registry.add_key("alpha", scopes=ALL_SCOPES)
-    hooks = Webhooks(
-        WebhooksParts(Endpoints(engine), log, sealer_of("a secret"), named_hosts(), clock, audit_on(engine, clock))
-    )
+    hooks = Webhooks(Endpoints(engine), log, sealer_of("a secret"), named_hosts(), clock, audit_on(engine, clock))
     parts = WebhookApiParts(Access(SqlDirectory(engine, clock), clock), hooks, RateLimits(clock))
     app = http_app(webhook_routes(parts), clock)
     headers = {"Authorization": f"Bearer {token}", "workspaceId": "alpha"}

@@ -15,7 +15,7 @@ from forwarder.operate.output import Failed
 from forwarder.oversight.backlog import Group
 from forwarder.settings import Environment, Settings, settings_of
 from forwarder.store.submissions.port import StoreUnavailable
-from forwarder.tenancy.port import Account, ApiKey, KnownKey, Workspace
+from forwarder.tenancy.port import Account, ApiKey, KnownKey, TenancyAdmin, Workspace
 from forwarder.tenancy.sealing import UnknownSecret
 from forwarder.topics.port import Lag, Log, LogUnavailable, Topics, TopicState
 from tests.support.memory.clock import ManualClock
@@ -92,10 +92,13 @@ def parts(broker: Broker | None = None, **changes: Any) -> DoctorParts:
         database_settings=_answer(({"fsync": "on", "full_page_writes": "on"}, 1)),
         admit=_answer("abc"),
         sealing_keys=_answer(["key-1"]),
-        tenancy=Callers(
-            workspaces=[Workspace("acme", NOW, 1, 1, 0)],
-            keys=[_key()],
-            accounts=[Account("acc-1", "acme", "generic", "https://pms.example.com")],
+        tenancy=cast(
+            "TenancyAdmin",
+            Callers(
+                workspaces=[Workspace("acme", NOW, 1, 1, 0)],
+                keys=[_key()],
+                accounts=[Account("acc-1", "acme", "generic", "https://pms.example.com")],
+            ),
         ),
         simulator=None,
         clock=ManualClock(NOW),

@@ -502,16 +502,15 @@ def test_each_incident_is_said_with_what_mends_it(
 
 def test_each_condition_that_a_status_can_show_has_its_incident() -> None:
     shown = {name for _, _, said in INCIDENTS for name, _, _ in said}
-    assert shown == {each.name for each in conditions() if each.seen is not None} - {"NoIngress"}
+    assert shown == {each.name for each in conditions() if not each.status_lacks} - {"NoIngress"}
 
 
 def test_each_condition_has_a_line_in_the_status_and_an_alert_or_says_why_not() -> None:
     for each in conditions():
-        assert (each.seen is None) == bool(each.status_lacks), each.name
-        assert (each.seen is None) == (each.says == "" == each.do), each.name
+        assert bool(each.status_lacks) == (each.says == "" == each.do), each.name
         assert (each.expr == "") == bool(each.alert_lacks), each.name
         assert (each.expr == "") == (each.summary == ""), each.name
-        assert each.expr or each.seen, each.name
+        assert each.expr or not each.status_lacks, each.name
 
 
 async def test_each_readiness_check_belongs_to_a_condition(tmp_path: Path) -> None:

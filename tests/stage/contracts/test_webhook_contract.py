@@ -7,7 +7,7 @@ from jsonschema import ValidationError
 from pydantic_core import from_json
 
 from forwarder.notifier.events import TEST_EVENT, decode_event
-from forwarder.notifier.webhooks import Webhooks, WebhooksParts
+from forwarder.notifier.webhooks import Webhooks
 from forwarder.reservation.record import RESULT_TYPES
 from forwarder.tenancy.sealing import sealer_of
 from forwarder.webhooks.signature import new_secret, signed_headers
@@ -48,14 +48,12 @@ def test_a_result_is_posted_as_described(one: Any) -> None:
 async def test_a_test_is_posted_as_described() -> None:
     endpoints, deliveries = MemoryEndpoints("alpha"), MemoryDeliveries()
     hooks = Webhooks(
-        WebhooksParts(
-            endpoints,
-            deliveries,
-            sealer_of("a secret"),
-            named_hosts(),
-            ManualClock(),
-            memory_audit(ManualClock()),
-        )
+        endpoints,
+        deliveries,
+        sealer_of("a secret"),
+        named_hosts(),
+        ManualClock(),
+        memory_audit(ManualClock()),
     )
     endpoint, _ = await hooks.add("alpha", "https://hooks.example/in")
     number = await hooks.test(endpoint.id, workspace_id="alpha")

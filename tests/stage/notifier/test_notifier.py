@@ -12,7 +12,7 @@ from standardwebhooks.webhooks import Webhook
 from structlog.testing import capture_logs
 
 from forwarder.notifier.dispatcher import EndpointDispatcher
-from forwarder.notifier.settings import NotifierSettings
+from forwarder.notifier.parts import NotifierSettings
 from forwarder.notifier.webhooks import EndpointDisabled, HeadersNeeded, UnknownType, WebhookTerms
 from forwarder.observability.exposition import registry
 from forwarder.store.deliveries import DeliveryStatus
@@ -463,7 +463,7 @@ async def test_stopping_waits_for_what_is_being_posted_and_starts_nothing(hooks:
     hooks.sender.hanging[url("slow")] = asyncio.Event()
     await hooks.queued(endpoint_id, *range(25))
     await hooks.sweep()
-    hooks.go_on = False
+    hooks.dispatcher.stopping = True
     finishing = asyncio.create_task(hooks.dispatcher.finish(30))
     await settle()
     assert not finishing.done()
@@ -473,11 +473,12 @@ async def test_stopping_waits_for_what_is_being_posted_and_starts_nothing(hooks:
     assert len(hooks.sender.posts) == hooks.settings.in_flight
 
 
-async def test_a_run_that_raises_is_contained(hooks: Hooks) -> None:
-    async def broken(_endpoint_id: str) -> None:
+async def test_a_run_that_raises_is_contained(hooks: Hooks, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def broken(_self: EndpointDispatcher, _endpoint_id: str) -> None:
         raise ZeroDivisionError
 
-    dispatcher = EndpointDispatcher(broken, hooks.backoff, max_endpoints=1)
+    monkeypatch.setattr(EndpointDispatcher, "run", broken)
+    dispatcher = hooks.dispatcher
     with capture_logs() as logs:
         dispatcher.start(["whk_1"])
         await settle()

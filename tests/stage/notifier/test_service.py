@@ -11,9 +11,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from forwarder.notifier.events import Event, decode_event
-from forwarder.notifier.service import Notifier, NotifierParts
-from forwarder.notifier.settings import NotifierSettings
-from forwarder.notifier.webhooks import Webhooks, WebhooksParts
+from forwarder.notifier.parts import NotifierParts, NotifierSettings
+from forwarder.notifier.service import Notifier
+from forwarder.notifier.webhooks import Webhooks
 from forwarder.process.clock import SystemClock
 from forwarder.store.deliveries import DeliveryEntry, DeliveryStatus, NewDelivery, TriedDelivery
 from forwarder.store.delivery_queue import Deliveries
@@ -81,14 +81,12 @@ async def bench(data_dir: Path) -> AsyncIterator[Bench]:
         unsealer = SecretUnsealer([SECRET])
         parts = NotifierParts(log, TOPICS, Deliveries(engine), endpoints, unsealer, sender, clock, settings)
         webhooks = Webhooks(
-            WebhooksParts(
-                endpoints,
-                Deliveries(engine),
-                sealer_of(SECRET),
-                public_targets(),
-                clock,
-                audit_on(engine, clock),
-            )
+            endpoints,
+            Deliveries(engine),
+            sealer_of(SECRET),
+            public_targets(),
+            clock,
+            audit_on(engine, clock),
         )
         yield Bench(parts, sender, webhooks, publisher, data_dir / "store.sqlite3")
 

@@ -31,9 +31,9 @@ from forwarder.housekeeping.service import keep_house
 from forwarder.http.health import Health
 from forwarder.notifier import intake as notifier_intake
 from forwarder.notifier import posting
-from forwarder.notifier.service import Notifier, NotifierParts
-from forwarder.notifier.settings import NotifierSettings
-from forwarder.notifier.webhooks import Webhooks, WebhooksParts
+from forwarder.notifier.parts import NotifierParts, NotifierSettings
+from forwarder.notifier.service import Notifier
+from forwarder.notifier.webhooks import Webhooks
 from forwarder.operate.deployment import recovery as recover
 from forwarder.oversight.backlog import Group
 from forwarder.oversight.restored import RecoveryCheck
@@ -640,14 +640,12 @@ async def _notified(ten: Ten, injected: Injected, met: Callable[[list[str]], obj
     endpoints, url = Endpoints(ten.engine), "https://hook.example/"
     await SqlTenancyAdmin(ten.engine).add_workspace(WORKSPACE_ID)
     hooks = Webhooks(
-        WebhooksParts(
-            endpoints,
-            Deliveries(ten.engine),
-            sealer_of("a secret"),
-            public_targets(),
-            clock,
-            audit_on(ten.engine, clock),
-        )
+        endpoints,
+        Deliveries(ten.engine),
+        sealer_of("a secret"),
+        public_targets(),
+        clock,
+        audit_on(ten.engine, clock),
     )
     await hooks.add(WORKSPACE_ID, url)
     settings = NotifierSettings(sweep_seconds=0.05, intake_wait_seconds=0.05, grace_seconds=5, max_backoff_seconds=0.1)

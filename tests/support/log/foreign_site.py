@@ -11,9 +11,9 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from forwarder.http.fields import Wait
 from forwarder.ingress.publish.idempotency import Receipt
 from forwarder.ingress.receipts import receipt_response
-from forwarder.notifier.service import Notifier, NotifierParts
-from forwarder.notifier.settings import NotifierSettings
-from forwarder.notifier.webhooks import Webhooks, WebhooksParts
+from forwarder.notifier.parts import NotifierParts, NotifierSettings
+from forwarder.notifier.service import Notifier
+from forwarder.notifier.webhooks import Webhooks
 from forwarder.observability.exposition import registry
 from forwarder.process.clock import SystemClock
 from forwarder.reservation.outcome import Status
@@ -165,7 +165,7 @@ async def foreign_site(
         queue = Deliveries(engine)
         notifier = NotifierParts(log, topics, queue, endpoints, unsealer, site.sender, clock, settings)
         await SqlTenancyAdmin(engine).add_workspace(WORKSPACE)
-        hooks = WebhooksParts(
+        hooks = Webhooks(
             endpoints,
             Deliveries(engine),
             sealer_of(SECRET),
@@ -173,7 +173,7 @@ async def foreign_site(
             clock,
             audit_on(engine, clock),
         )
-        await Webhooks(hooks).add(WORKSPACE, URL)
+        await hooks.add(WORKSPACE, URL)
         site.running = [
             asyncio.create_task(Worker(worker).run(stop)),
             asyncio.create_task(Notifier(notifier).run(stop)),

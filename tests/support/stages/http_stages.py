@@ -16,7 +16,7 @@ from forwarder.http.server import http_app
 from forwarder.ingress.parts import IngressParts, IngressSettings
 from forwarder.ingress.routes import ingress_routes
 from forwarder.notifier.api.routes import WebhookApiParts, webhook_routes
-from forwarder.notifier.webhooks import Webhooks, WebhooksParts
+from forwarder.notifier.webhooks import Webhooks
 from forwarder.oversight.audit import Audit
 from forwarder.pms.rehearsal import Previews
 from forwarder.process.clock import iso
@@ -130,10 +130,10 @@ class Stages:
         )
         query = QueryParts(self.access, self.reader, self.ids, self.outcomes, self.clock)
         self.endpoints, self.deliveries = MemoryEndpoints("alpha", "beta"), MemoryDeliveries()
-        webhooks = WebhooksParts(
+        webhooks = Webhooks(
             self.endpoints, self.deliveries, sealer_of(SECRET), named_hosts(), self.clock, ingress.audit
         )
-        hooks = webhook_routes(WebhookApiParts(self.access, Webhooks(webhooks), ingress.limits))
+        hooks = webhook_routes(WebhookApiParts(self.access, webhooks, ingress.limits))
         self.routes = [*ingress_routes(ingress), *query_routes(query), *hooks, *contract_routes()]
         self.app: ASGIApp = http_app(self.routes, self.clock, admission=admission)
         self.client = httpx.AsyncClient(

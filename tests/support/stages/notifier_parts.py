@@ -3,16 +3,16 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from typing import cast
 
-from forwarder.notifier.backoff import Backoff
-from forwarder.notifier.dispatcher import EndpointDispatcher, EndpointRunner
+from forwarder.notifier.dispatcher import EndpointDispatcher
 from forwarder.notifier.intake import Intake
+from forwarder.notifier.parts import NotifierParts, NotifierSettings
 from forwarder.notifier.posting import Poster
-from forwarder.notifier.settings import NotifierSettings
-from forwarder.notifier.webhooks import Webhooks, WebhooksParts
+from forwarder.notifier.webhooks import Webhooks
 from forwarder.store.deliveries import DeliveryStatus, NewDelivery
 from forwarder.tenancy.sealing import SecretUnsealer, sealer_of
-from forwarder.topics.port import ConsumedMessage
+from forwarder.topics.port import ConsumedMessage, Log, Topics
 from tests.support.memory.audit import memory_audit
 from tests.support.memory.clock import ManualClock, settle
 from tests.support.memory.webhooks import MemoryDeliveries, MemoryEndpoints, MemorySender, public_targets
@@ -46,36 +46,27 @@ class Hooks:
         self.clock = ManualClock()
         self.endpoints, self.queue, self.sender = MemoryEndpoints("ws-1", "ws-2"), MemoryDeliveries(), MemorySender()
         self.consumer = Batches()
-        self.go_on = True
         self.restart()
         sealer = sealer_of(SECRET)
         self.webhooks = Webhooks(
-            WebhooksParts(self.endpoints, self.queue, sealer, public_targets(), self.clock, memory_audit(self.clock))
+            self.endpoints, self.queue, sealer, public_targets(), self.clock, memory_audit(self.clock)
         )
 
     def restart(self) -> None:
         """Another process, which knows nothing of what the one before saw."""
-        self.backoff = Backoff(self.clock, self.settings)
-        poster = Poster(
+        parts = NotifierParts(
+            cast("Log", None),
+            Topics(),
             self.queue,
             self.endpoints,
             SecretUnsealer([SECRET]),
             self.sender,
             self.clock,
-            record_batch=10,
-            jitter=lambda: 0.5,
-        )
-        runner = EndpointRunner(
-            self.queue,
-            self.endpoints,
-            poster,
-            self.backoff,
-            self.clock,
             self.settings,
-            may_continue=lambda: self.go_on and not self.dispatcher.crowded,
         )
-        self.dispatcher = EndpointDispatcher(runner.run, self.backoff, max_endpoints=self.settings.max_endpoints)
-        self.intake = Intake(self.queue, self.endpoints, self.clock, self.settings, start=self.dispatcher.start)
+        self.dispatcher = EndpointDispatcher(parts, Poster(parts, jitter=lambda: 0.5))
+        self.backoff = self.dispatcher.backoff
+        self.intake = Intake(parts, start=self.dispatcher.start)
 
     async def add(self, name: str, workspace: str = "ws-1", types: Sequence[str] | None = None) -> str:
         """An endpoint; its id."""

@@ -6,24 +6,24 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import pairwise
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar, cast
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from sqlalchemy import delete, select
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from forwarder.notifier.backoff import Backoff
-from forwarder.notifier.dispatcher import EndpointRunner
+from forwarder.notifier.dispatcher import EndpointDispatcher
+from forwarder.notifier.parts import NotifierParts, NotifierSettings
 from forwarder.notifier.policy import PAUSES, RETRY_FOR
 from forwarder.notifier.posting import Poster
-from forwarder.notifier.settings import NotifierSettings
-from forwarder.notifier.webhooks import Webhooks, WebhooksParts
+from forwarder.notifier.webhooks import Webhooks
 from forwarder.store.deliveries import DeliveryEntry, DeliveryStatus, NewDelivery
 from forwarder.store.delivery_queue import ENTRY, Deliveries, entry_of
 from forwarder.store.deployment import BacklogReader
 from forwarder.store.tables import webhook_deliveries
 from forwarder.tenancy.sealing import SecretUnsealer, sealer_of
+from forwarder.topics.port import Log, Topics
 from forwarder.webhooks.port import EndpointResponse, PostResult
 from tests.support.memory.audit import memory_audit
 from tests.support.memory.clock import ManualClock
@@ -100,25 +100,18 @@ class Process:
     """One notifier, and what it remembers."""
 
     def __init__(self, machine: "WebhookLife") -> None:
-        self.backoff = Backoff(machine.clock, SETTINGS)
-        poster = Poster(
+        parts = NotifierParts(
+            cast("Log", None),
+            Topics(),
             machine.queue,
             machine.registry,
             SecretUnsealer([SECRET]),
             machine.endpoints,
             machine.clock,
-            record_batch=SETTINGS.record_batch,
-            jitter=lambda: machine.jitter,
-        )
-        self.runner = EndpointRunner(
-            machine.queue,
-            machine.registry,
-            poster,
-            self.backoff,
-            machine.clock,
             SETTINGS,
-            may_continue=lambda: True,
         )
+        self.dispatcher = EndpointDispatcher(parts, Poster(parts, jitter=lambda: machine.jitter))
+        self.backoff = self.dispatcher.backoff
 
 
 class WebhookLife(RuleBasedStateMachine):
@@ -134,14 +127,12 @@ class WebhookLife(RuleBasedStateMachine):
         self.endpoints = Endpoints(self.clock)
         self.jitter = 0.5
         self._webhooks = Webhooks(
-            WebhooksParts(
-                self.registry,
-                self.log,
-                sealer_of(SECRET),
-                public_targets(),
-                self.clock,
-                memory_audit(self.clock),
-            )
+            self.registry,
+            self.log,
+            sealer_of(SECRET),
+            public_targets(),
+            self.clock,
+            memory_audit(self.clock),
         )
         self._ids: dict[str, str] = {}
         self._events = 0
@@ -262,7 +253,7 @@ class WebhookLife(RuleBasedStateMachine):
         while True:
             for endpoint_id in sorted(await self.queue.endpoints_due(now=self.clock.now())):
                 if not process.backoff.is_waiting(endpoint_id):
-                    await process.runner.run(endpoint_id)
+                    await process.dispatcher.run(endpoint_id)
             if left <= timedelta(0):
                 return
             due = min((each.first_due_at for each in await self._standing.endpoints()), default=None)

@@ -1,9 +1,16 @@
-"""The notifier's settings."""
+"""The notifier's settings and ports."""
 
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from forwarder.tenancy.port import MAX_DELIVERY_DAYS
+from forwarder.process.clock import Clock
+from forwarder.tenancy.port import MAX_DELIVERY_DAYS, Unsealer
+from forwarder.topics.port import GapFound, Log, Topics
+from forwarder.webhooks.port import Sender
+
+if TYPE_CHECKING:
+    from forwarder.store.delivery_queue import Deliveries
+    from forwarder.tenancy.sql.endpoints import Endpoints
 
 GROUP: Final = "forwarder-notifier"
 """The consumer group of all notifiers of a deployment."""
@@ -37,3 +44,18 @@ class NotifierSettings:
     def claim_seconds(self) -> float:
         """How long a claim lasts: longer than a post can take."""
         return 2 * self.post_seconds
+
+
+@dataclass(frozen=True, slots=True)
+class NotifierParts:
+    """The ports of the notifier."""
+
+    log: Log
+    topics: Topics
+    queue: "Deliveries"
+    endpoints: "Endpoints"
+    unsealer: Unsealer
+    sender: Sender
+    clock: Clock
+    settings: NotifierSettings
+    on_gap: GapFound | None = None
