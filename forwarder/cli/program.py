@@ -66,7 +66,7 @@ begins."""
 GROUPS: Final[Mapping[str, tuple[str, str]]] = {
     "topics": ("forwarder.operate.deployment.topics:COMMANDS", "The topics of the log."),
     "workspace": ("forwarder.operate.tenants.workspaces:COMMANDS", "Workspaces: who submits and reads reservations."),
-    "key": ("forwarder.operate.tenants.keys:COMMANDS", "API keys of a workspace."),
+    "key": ("forwarder.operate.tenants.workspaces:KEYS", "API keys of a workspace."),
     "account": (
         "forwarder.operate.tenants.account_commands:COMMANDS",
         "Integration accounts: their PMS, limits and settings.",
@@ -76,7 +76,7 @@ GROUPS: Final[Mapping[str, tuple[str, str]]] = {
         "Adapters: list the kinds of PMS, and check one.",
     ),
     "doubles": (
-        "forwarder.operate.submissions.doubles:COMMANDS",
+        "forwarder.operate.submissions.look_up:DOUBLES",
         "Reservations that a PMS shows twice under one reference.",
     ),
     "submissions": (

@@ -146,7 +146,6 @@ class Guard:
         self._sessions = Sessions(clock)
 
     def view(self, view: View) -> Callable[[Request], Awaitable[Response]]:
-        """The endpoint for `view`, for signed-in operators."""
 
         async def endpoint(request: Request) -> Response:
             try:
@@ -199,7 +198,6 @@ class Guard:
         return Visit(request, key, session, form)
 
     async def sign_in_page(self, request: Request) -> Response:
-        """The form to sign in by."""
         return self._ask(
             request, Page("sign_in.html", {"problem": None, "next": _next(request.query_params.get("next"))})
         )
@@ -227,7 +225,6 @@ class Guard:
         return redirect(next_page, _set_cookie(request, _SESSION_COOKIE, cookie, int(LONGEST_SECONDS)))
 
     async def sign_out(self, visit: Visit) -> Go:
-        """Ends the session of the request's cookie."""
         self._sessions.close(_cookie(visit.request, _SESSION_COOKIE))
         return Go(address(SIGN_IN))
 

@@ -160,7 +160,6 @@ def _moment(value: datetime | str | None) -> str:
 
 
 def _past(value: datetime | str) -> bool:
-    """Whether that time has come."""
     return (datetime.fromisoformat(value) if isinstance(value, str) else value) <= SystemClock().now()
 
 

@@ -17,8 +17,7 @@ from typing import Final
 import structlog
 
 from forwarder.notifier.parts import NotifierParts, NotifierSettings
-from forwarder.notifier.policy import Decision
-from forwarder.notifier.posting import Poster
+from forwarder.notifier.posting import Decision, Poster
 from forwarder.process.clock import Clock
 from forwarder.process.containment import FAULTS, Where, contained
 from forwarder.process.loops import cancel_all, detached
@@ -53,11 +52,9 @@ class Backoff:
         self._failing: dict[str, _EndpointBackoff] = {}
 
     def is_failing(self, endpoint_id: str) -> bool:
-        """Whether its last post failed."""
         return endpoint_id in self._failing
 
     def is_waiting(self, endpoint_id: str) -> bool:
-        """Whether it is paused now."""
         state = self._failing.get(endpoint_id)
         return state is not None and self._clock.monotonic() < state.until
 
@@ -72,7 +69,6 @@ class Backoff:
         return max(now - state.failing_since, 0.0) if since_last <= _UNBROKEN_SECONDS else 0.0
 
     def record_success(self, endpoint_id: str) -> None:
-        """It accepts posts."""
         self._failing.pop(endpoint_id, None)
 
     def record_failure(

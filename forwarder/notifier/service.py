@@ -43,7 +43,6 @@ class Notifier:
         self._intake = Intake(parts, start=self._dispatcher.start)
 
     def consuming(self) -> bool:
-        """Whether it consumes the results topic, and so is ready."""
         return self._consumer is not None
 
     @property

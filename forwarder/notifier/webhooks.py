@@ -21,7 +21,7 @@ from forwarder.store.deliveries import DeliveryEntry, DeliveryStatus, NewDeliver
 from forwarder.tenancy.port import Disabled, Endpoint, NotKnown, Sealer
 from forwarder.tenancy.sealing import of_webhook_headers, of_webhook_secret, origin_of
 from forwarder.webhooks.addresses import ResolvedTargets
-from forwarder.webhooks.headers import require_headers
+from forwarder.webhooks.port import require_headers
 from forwarder.webhooks.signature import new_secret
 
 if TYPE_CHECKING:
@@ -97,11 +97,9 @@ class Webhooks:
         return endpoint, secret
 
     async def endpoints(self, workspace_id: str | None) -> Sequence[Endpoint]:
-        """All endpoints, oldest first."""
         return await self.registry.of(workspace_id)
 
     async def get(self, endpoint_id: str, *, workspace_id: str | None) -> Endpoint:
-        """The endpoint."""
         endpoint = await self.registry.endpoint(endpoint_id)
         if endpoint is not None and workspace_id in {None, endpoint.workspace_id}:
             return endpoint
@@ -203,7 +201,6 @@ class Webhooks:
         return await self.log.entries(endpoint_id, status=status, before=below, after=after, limit=limit, tried=tried)
 
     async def delivery(self, endpoint_id: str, delivery_id: int, *, workspace_id: str | None) -> DeliveryEntry:
-        """One entry of the delivery log."""
         await self.get(endpoint_id, workspace_id=workspace_id)
         entry = await self.log.entry(endpoint_id, delivery_id) if 0 <= delivery_id <= _MAX_ID else None
         if entry is None:

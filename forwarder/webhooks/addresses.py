@@ -47,7 +47,6 @@ class AddressRule:
     loopback: bool = False
 
     def allows(self, scheme: str, address: str) -> bool:
-        """Whether connections to that IP address are allowed."""
         if self.private:
             return True
         # After "%" comes the name of a network interface.
@@ -137,28 +136,24 @@ async def _in_a_thread(host: str, port: int) -> Sequence[str] | OSError:
     loop = asyncio.get_running_loop()
     found: asyncio.Future[Sequence[str] | OSError] = loop.create_future()
 
+    def answer(result: Sequence[str] | OSError) -> None:
+        if not found.done():
+            found.set_result(result)
+
     def look_up() -> None:
-        result = _look_up(host, port)
+        result: Sequence[str] | OSError
+        try:
+            entries = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            result = list(dict.fromkeys(str(entry[4][0]) for entry in entries))
+        except OSError as error:
+            result = error
+        except ValueError:  # a label is too long, or empty; a character that no name has
+            result = OSError("not a host name")
         with suppress(RuntimeError):  # the loop was closed meanwhile: no caller is left
-            loop.call_soon_threadsafe(_resolve_future, found, result)
+            loop.call_soon_threadsafe(answer, result)
 
     threading.Thread(target=look_up, name="resolve", daemon=True).start()
     return await found
-
-
-def _resolve_future(found: asyncio.Future[Sequence[str] | OSError], result: Sequence[str] | OSError) -> None:
-    if not found.done():
-        found.set_result(result)
-
-
-def _look_up(host: str, port: int) -> Sequence[str] | OSError:
-    try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except OSError as error:
-        return error
-    except ValueError:  # a label is too long, or empty; a character that no name has
-        return OSError("not a host name")
-    return list(dict.fromkeys(str(entry[4][0]) for entry in found))
 
 
 class ResolvedTargets:
@@ -177,8 +172,11 @@ class ResolvedTargets:
         if not self._rule.may_allow(parts.scheme):
             raise BadTarget("https_needed", "The address must begin with https://.")
         host = parts.hostname or ""
-        if not self._resolves and not _is_address(host):
-            return
+        if not self._resolves:
+            try:
+                ip_address(host)
+            except ValueError:
+                return
         try:
             addresses = await self._find(host, parts.port or _PORTS[parts.scheme])
         except OSError:
@@ -189,14 +187,6 @@ class ResolvedTargets:
             raise BadTarget("https_needed", "The address must begin with https://.")
         # The same answer for internal and for unknown names; otherwise it would reveal which names exist inside.
         raise BadTarget("address_not_public", f"{host} does not resolve to an address of the public internet now.")
-
-
-def _is_address(host: str) -> bool:
-    try:
-        ip_address(host)
-    except ValueError:
-        return False
-    return True
 
 
 def _parsed(url: str) -> SplitResult:

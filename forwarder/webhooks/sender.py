@@ -78,19 +78,24 @@ class HttpSender:
         address = httpcore.URL(url)
         if self._rule is not None:
             _require_allowed(self._rule, address)
-        pool = self._pools[address.scheme.decode()]
         timeouts = {"connect": _CONNECT_SECONDS, "pool": self._seconds}
-        async with pool.stream(
+        async with self._pools[address.scheme.decode()].stream(
             "POST", address, headers=list(headers.items()), content=body, extensions={"timeout": timeouts}
         ) as response:
-            beginning = await _beginning(response)
-        return EndpointResponse(
-            response.status, self._retry_after(response), "" if response.status in _OK else _excerpt(beginning)
-        )
-
-    def _retry_after(self, response: httpcore.Response) -> float | None:
+            # If the body is not read to its end, the connection is closed.
+            beginning = b""
+            async for chunk in response.aiter_stream():
+                beginning += chunk
+                if len(beginning) >= _MAX_READ:
+                    break
         value = next((each for name, each in response.headers if name.lower() == b"retry-after"), None)
-        return None if value is None else read_retry_after(value.decode("latin-1"), self._clock.now())
+        retry_after = None if value is None else read_retry_after(value.decode("latin-1"), self._clock.now())
+        excerpt = ""
+        if response.status not in _OK:
+            text = beginning[:_MAX_READ].decode("utf-8", "replace")
+            printable = "".join(character if character.isprintable() else " " for character in text)
+            excerpt = mask(" ".join(printable.split()))[:_MAX_EXCERPT]
+        return EndpointResponse(response.status, retry_after, excerpt)
 
 
 @asynccontextmanager
@@ -106,38 +111,36 @@ async def open_sender(
     """A sender that connects only to what `rule` allows. `trusted`: the trusted certificates, by default Mozilla's. `proxy`: the
     URL of the HTTP proxy through which it posts."""
     context = trusted or ssl.create_default_context(cafile=certifi.where())
+    pools: dict[str, httpcore.AsyncConnectionPool]
     if proxy is None:
-        pools = {scheme: _pool(scheme, rule, find or Resolver(), context) for scheme in ("http", "https")}
+        resolve = find or Resolver()
+        pools = {
+            scheme: httpcore.AsyncConnectionPool(
+                ssl_context=context,
+                max_connections=_CONNECTIONS,
+                max_keepalive_connections=_IDLE,
+                keepalive_expiry=_IDLE_SECONDS,
+                network_backend=_GuardedBackend(scheme, rule, resolve),
+            )
+            for scheme in ("http", "https")
+        }
     else:
-        pools = dict.fromkeys(("http", "https"), _proxied(proxy, context))
+        parts = urlsplit(proxy)
+        named = parts.username is not None
+        through = httpcore.AsyncHTTPProxy(
+            proxy_url=f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}",
+            proxy_auth=(unquote(parts.username or ""), unquote(parts.password or "")) if named else None,
+            ssl_context=context,
+            max_connections=_CONNECTIONS,
+            max_keepalive_connections=_IDLE,
+            keepalive_expiry=_IDLE_SECONDS,
+        )
+        pools = dict.fromkeys(("http", "https"), through)
     try:
         yield HttpSender(pools, clock, seconds=seconds, rule=None if proxy is None else rule)
     finally:
         for pool in set(pools.values()):
             await pool.aclose()
-
-
-def _proxied(url: str, context: ssl.SSLContext) -> httpcore.AsyncConnectionPool:
-    parts = urlsplit(url)
-    named = parts.username is not None
-    return httpcore.AsyncHTTPProxy(
-        proxy_url=f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}",
-        proxy_auth=(unquote(parts.username or ""), unquote(parts.password or "")) if named else None,
-        ssl_context=context,
-        max_connections=_CONNECTIONS,
-        max_keepalive_connections=_IDLE,
-        keepalive_expiry=_IDLE_SECONDS,
-    )
-
-
-def _pool(scheme: str, rule: AddressRule, find: Resolve, context: ssl.SSLContext) -> httpcore.AsyncConnectionPool:
-    return httpcore.AsyncConnectionPool(
-        ssl_context=context,
-        max_connections=_CONNECTIONS,
-        max_keepalive_connections=_IDLE,
-        keepalive_expiry=_IDLE_SECONDS,
-        network_backend=_GuardedBackend(scheme, rule, find),
-    )
 
 
 class _GuardedBackend(httpcore.AsyncNetworkBackend):
@@ -182,22 +185,6 @@ def _require_allowed(rule: AddressRule, url: httpcore.URL) -> None:
         allowed = rule.may_allow(scheme)
     if not allowed:
         raise _AddressRefused(f"{host} is not an address of the public internet")
-
-
-async def _beginning(response: httpcore.Response) -> bytes:
-    """If the body is not read to its end, the connection is closed."""
-    beginning = b""
-    async for chunk in response.aiter_stream():
-        beginning += chunk
-        if len(beginning) >= _MAX_READ:
-            break
-    return beginning[:_MAX_READ]
-
-
-def _excerpt(beginning: bytes) -> str:
-    text = beginning.decode("utf-8", "replace")
-    printable = "".join(character if character.isprintable() else " " for character in text)
-    return mask(" ".join(printable.split()))[:_MAX_EXCERPT]
 
 
 def _no_response(error: Exception) -> NoResponse:

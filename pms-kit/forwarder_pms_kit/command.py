@@ -22,8 +22,7 @@ from forwarder.assembly.roles.worker import grants_of
 from forwarder.observability.logging import configure_logging
 from forwarder.operate.command import credential_from, open_deployment, options_from
 from forwarder.operate.output import AsJson, Failed, Table, WrongUsage, note, progress, say, show, show_json
-from forwarder.operate.tenants.accounts import account_of
-from forwarder.operate.tenants.probe import FAILED, open_prober
+from forwarder.operate.tenants.accounts import FAILED, account_of, open_prober
 from forwarder.pms.accounts import connection_of
 from forwarder.pms.auth.grants import LentGrant
 from forwarder.pms.mapping.model import SOURCES, PmsMapping, source_of

@@ -17,7 +17,7 @@ from forwarder.ingress.message import NewSubmission, SubmissionBuilder
 from forwarder.ingress.problems import validation_failed
 from forwarder.ingress.publish.idempotency import Receipt
 from forwarder.ingress.receipts import dry_run_response, receipt_response
-from forwarder.notifier.api.actions import delivery_json, endpoint_json
+from forwarder.notifier.api.routes import delivery_json, endpoint_json
 from forwarder.notifier.events import TEST_EVENT, body_of, decode_event
 from forwarder.pms.rehearsal import Previews
 from forwarder.process.clock import SystemClock

@@ -20,9 +20,9 @@ from forwarder.operate.tenants.accounts import (
     accounts_of,
     base_url_of,
     checks_of,
+    open_prober,
     rate_of,
 )
-from forwarder.operate.tenants.probe import open_prober
 from forwarder.oversight.backlog import AccountBacklog, Backlog, read_backlog
 from forwarder.pms.port import SYSTEM_TLS, BadOptions, ClientTls
 from forwarder.reservation.checks.plausibility import CHECKS

@@ -83,7 +83,6 @@ class OverviewPage:
 
 
 def _rows(status: DeploymentStatus, flow: FlowNow | None) -> list[_AccountRow]:
-    """A row for each account, those with the most urgent problems first."""
     if status.store is None or status.store.work is None:
         return []
     outcomes: Mapping[str, AccountOutcomes] = {} if flow is None else flow.outcomes

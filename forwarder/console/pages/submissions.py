@@ -12,8 +12,15 @@ from forwarder.console.guard import Form, Visit
 from forwarder.console.responses import Go, Page, address, moment_of
 from forwarder.console.service import ConsoleParts
 from forwarder.http.paging import LARGEST_ID, positive
-from forwarder.operate.submissions.bulk import Plan, groups_of, make_due, plan_retry
-from forwarder.operate.submissions.cancel import Cancellations, CannotCancel, plan_cancel
+from forwarder.operate.submissions.bulk import (
+    Cancellations,
+    CannotCancel,
+    Plan,
+    groups_of,
+    make_due,
+    plan_cancel,
+    plan_retry,
+)
 from forwarder.operate.submissions.history import History, history_of
 from forwarder.operate.submissions.look_up import LookedUp, look_up_in_pms
 from forwarder.operate.submissions.search import SubmissionQuery, SubmissionSearch
@@ -60,7 +67,6 @@ class SubmissionPages:
         self._cancellations = Cancellations(backend, parts.signer)
 
     async def search(self, visit: Visit) -> Page | Go:
-        """The submissions that match the form, newest first."""
         if request_id := visit.query("id"):
             return Go(address(f"/submissions/{request_id}"))
         given = {name: visit.query(name) for name in _FIELDS}
@@ -144,7 +150,6 @@ class SubmissionPages:
         return found, following is None, None
 
     async def in_doubt(self, visit: Visit) -> Page:
-        """Submissions in doubt, for an operator to decide."""
         account = visit.query("account")
         query = SubmissionQuery(statuses=frozenset({Status.IN_DOUBT}), account_id=account or None)
         rows, following = await self._page_of(query, positive(visit.query("below"), LARGEST_ID))
@@ -217,7 +222,6 @@ class SubmissionPages:
         return found
 
     async def _settle(self, request_id: str, form: Form) -> str:
-        """Settles the submission; returns the result in words."""
         finding, text = form.text("finding"), form.text("text")[:_LONGEST_TEXT]
         if finding in {"confirmed", "rejected"} and not text:
             return "Nothing was changed: say under which identifier the PMS has it, or why it is given up."

@@ -24,7 +24,7 @@ from forwarder.reservation.problems.problem import Fault, Problem, summary_of
 from forwarder.reservation.record import MAX_ID, RESULT_TYPES
 from forwarder.reservation.request import MAX_BODY_BYTES, NO_NUL, whole
 from forwarder.store.deliveries import DeliveryStatus
-from forwarder.webhooks.headers import MAX_HEADERS
+from forwarder.webhooks.port import MAX_HEADERS
 
 _BODY_SECONDS: Final = 10.0
 _NOTHING_CHANGED: Final = "Nothing was changed"

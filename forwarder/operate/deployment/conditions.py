@@ -181,7 +181,6 @@ def _log(status: "DeploymentStatus") -> _Seen:
 
 
 def _losses(status: "DeploymentStatus") -> _Seen:
-    """Lost messages."""
     if status.lost is None:
         return
     if status.lost.beyond:

@@ -22,7 +22,7 @@ from forwarder.process.clock import Clock
 from forwarder.process.containment import Blame, Fault, Where, by_halves
 from forwarder.process.loops import cancel_all
 from forwarder.reservation.cancellation import CancellationRequest
-from forwarder.reservation.evidence import NOTHING_SENT, Evidence, read_target
+from forwarder.reservation.evidence import NOTHING_SENT, read_target
 from forwarder.reservation.outcome import InDoubt, Status
 from forwarder.reservation.parsing import moment
 from forwarder.reservation.record import ResultEvent
@@ -136,7 +136,14 @@ class Recovery:
         """Holds a lease that other recoveries see; raises if a worker or another recovery is running."""
         self._worker_id = f"recovery-{secrets.token_hex(6)}"
         await self._renew()
-        renewing = asyncio.create_task(self._keep_renewing())
+
+        async def keep_renewing() -> None:
+            while True:
+                await self._parts.clock.sleep(_RENEWAL_SECONDS)
+                with suppress(StoreUnavailable, LeasesInForce):  # the next step finds out
+                    await self._renew()
+
+        renewing = asyncio.create_task(keep_renewing())
         try:
             await self._require_no_leases()
             yield
@@ -144,12 +151,6 @@ class Recovery:
             await cancel_all([renewing])
             with suppress(StoreUnavailable):
                 await self._parts.recorder.end_lease(self._worker_id)
-
-    async def _keep_renewing(self) -> None:
-        while True:
-            await self._parts.clock.sleep(_RENEWAL_SECONDS)
-            with suppress(StoreUnavailable, LeasesInForce):  # the next step finds out
-                await self._renew()
 
     async def _exclude_workers(self, since: datetime | None) -> None:
         """Keeps workers from starting until this recovery finishes, even if this process dies."""
@@ -166,7 +167,11 @@ class Recovery:
         moments = [each for each in begins if each is not None]
         if broken_off and len(moments) < len(begins):
             return None
-        return min(moments) if moments else await self._before_newest()
+        if moments:
+            return min(moments)
+        # By the log's clock, by which the topics are searched: a worker's may have been wrong.
+        newest = await self._parts.store.newest()
+        return None if newest is None else moment_of(newest) - _MARGIN
 
     async def _dry_run(self, since: datetime | None, copy: TopicCopy) -> Recovered:
         counts, behind, in_store, replayed = copy.counts(), 0, 0, 0
@@ -195,11 +200,6 @@ class Recovery:
 
     async def _others(self) -> Sequence[Heartbeat]:
         return [each for each in await self._parts.recorder.heartbeats() if each.worker_id != self._worker_id]
-
-    async def _before_newest(self) -> datetime | None:
-        """By the log's clock, by which the topics are searched: a worker's may have been wrong."""
-        newest = await self._parts.store.newest()
-        return None if newest is None else moment_of(newest) - _MARGIN
 
     async def _recover(self, since: datetime | None, copy: TopicCopy) -> Recovered:
         recorder, behind, replayed = self._parts.recorder, 0, 0
@@ -321,7 +321,11 @@ class Recovery:
             data,
             trace_of(message.headers),
         )
-        cancelled_at, account_id = record.get("cancelledAt"), data["integrationAccountId"]
+        cancelled_at, account_id, evidence = record.get("cancelledAt"), data["integrationAccountId"], NOTHING_SENT
+        if in_doubt:
+            # One push that may have been made, with nothing known of it but the target of the account's pushes.
+            target = read_target(await self._target(account_id))
+            evidence = NOTHING_SENT.after(InDoubt("restored", ""), target, outcome.occurred_at)
         return Ended(
             work_id,
             status,
@@ -334,7 +338,7 @@ class Recovery:
             cancelled_at=(moment(cancelled_at) or now) if cancelled_at else None,
             cancel_problem=(data.get("cancellation") or {}).get("problem") if status is Status.CONFIRMED else None,
             cancel_by=now + timedelta(seconds=await self._deadline_seconds(account_id)),
-            evidence=await self._doubt(account_id, outcome.occurred_at) if in_doubt else NOTHING_SENT,
+            evidence=evidence,
         )
 
     async def _account(self, account_id: str) -> Account | None:
@@ -349,11 +353,6 @@ class Recovery:
     async def _target(self, account_id: str) -> str:
         account = await self._account(account_id)
         return "" if account is None else self._parts.target(account)
-
-    async def _doubt(self, account_id: str, at: str) -> Evidence:
-        """One push that may have been made, with nothing known of it but the target of the account's pushes."""
-        target = read_target(await self._target(account_id))
-        return NOTHING_SENT.after(InDoubt("restored", ""), target, at)
 
 
 def _counted(

@@ -24,7 +24,7 @@ from forwarder.store.migrate import HEAD, applied_revisions, is_current
 from forwarder.store.submissions.port import Heartbeat, StoreUnavailable
 from forwarder.store.submissions.recorder import Recorder
 from forwarder.store.submissions.repairs import Places
-from forwarder.tenancy.port import TenancyUnavailable
+from forwarder.tenancy.port import Disabled, TenancyUnavailable
 from forwarder.tenancy.sealing import KnownSecret
 from forwarder.tenancy.sql.admin import SqlTenancyAdmin
 from forwarder.tenancy.sql.endpoints import Endpoints
@@ -153,13 +153,20 @@ class StatusReader:
         endpoints = [
             EndpointStatus(each.id, pending.get(each.id), None if each.enabled else each.disabled_reason)
             for each in await Endpoints(engine).of(None)
-            if each.id in pending or (not each.enabled and each.disabled_reason != _BY_HAND)
+            if each.id in pending or (not each.enabled and each.disabled_reason != Disabled.BY_HAND)
         ]
+        write_fault = None
+        try:
+            await register.try_write()
+        except NotPermitted:
+            pass  # this user may not try
+        except StoreUnavailable as error:
+            write_fault = str(error)
         return StoreStatus(
             revisions,
             HEAD,
             current=True,
-            write_fault=await _write_fault(register),
+            write_fault=write_fault,
             work=work,
             processes=await register.processes(),
             workers=await Recorder(engine).heartbeats(),
@@ -202,22 +209,7 @@ async def valid_sealing_keys(engine: Engine, now: datetime) -> Sequence[str]:
     return [key.key_id for key in keys if key.not_before <= now < key.not_after]
 
 
-async def _write_fault(register: ProcessRegister) -> str | None:
-    """Why the store takes no writes; None if it does, or this user may not try."""
-    try:
-        await register.try_write()
-    except NotPermitted:
-        return None
-    except StoreUnavailable as error:
-        return str(error)
-    return None
-
-
-_BY_HAND: Final = "by_hand"
-
-
 async def _within(seconds: float, reading: Coroutine[Any, Any, T]) -> tuple[T | None, str | None]:
-    """The result, or the reason why there is none."""
     try:
         async with asyncio.timeout(seconds):
             return await reading, None

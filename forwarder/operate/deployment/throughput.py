@@ -48,7 +48,6 @@ class AccountOutcomes:
 
     @property
     def typical_seconds(self) -> float | None:
-        """The median."""
         return median(self.seconds) if self.seconds else None
 
     @property
@@ -68,7 +67,6 @@ class FlowNow:
 
     @property
     def kinds(self) -> Counter[str]:
-        """The outcomes of all accounts."""
         return sum((each.kinds for each in self.outcomes.values()), Counter[str]())
 
 
@@ -86,7 +84,7 @@ class Flow:
         async with self._log.admin() as admin:
             known = await admin.list()
             accepted, results, dead = await asyncio.gather(
-                *(self._topic(admin, each) if each in known else _nothing() for each in topics.all())
+                *(self._topic(admin, each, there=each in known) for each in topics.all())
             )
         # As far back as some 2,000 results reach at the rate of the last minute.
         reach = timedelta(minutes=_SAMPLE / max(results.last_minute, 1))
@@ -94,7 +92,9 @@ class Flow:
         outcomes = await self._outcomes(since) if topics.results in known else {}
         return FlowNow(accepted, results, dead, outcomes, since)
 
-    async def _topic(self, admin: TopicAdmin, topic: str) -> TopicFlow:
+    async def _topic(self, admin: TopicAdmin, topic: str, *, there: bool) -> TopicFlow:
+        if not there:
+            return TopicFlow([0] * MINUTES, 0)
         now, passed = self._clock.now(), self._passed[topic]
         whole = now.replace(second=0, microsecond=0)
         marks = [whole - timedelta(minutes=back) for back in range(MINUTES, -1, -1)]
@@ -118,10 +118,6 @@ class Flow:
                 if left <= 0:
                     break
         return found
-
-
-async def _nothing() -> TopicFlow:
-    return TopicFlow([0] * MINUTES, 0)
 
 
 def _count(found: defaultdict[str, AccountOutcomes], consumed: ConsumedMessage) -> None:

@@ -77,7 +77,6 @@ class TopicCopy:
         self._file.executescript(_SCHEMA)
 
     def close(self) -> None:
-        """Deletes the file."""
         self._file.close()
 
     async def read(self, since: datetime | None) -> None:
@@ -120,7 +119,6 @@ class TopicCopy:
         return self._submitted(_IS_REPLAY)
 
     def cancellations(self) -> Iterator[CancellationRequest]:
-        """The requests to cancel."""
         for row in self._rows(f"SELECT {_MESSAGE} FROM requests r WHERE r.cancels {_ORDER}"):
             yield decode_cancellation(_read(self._topics.requests, row).message)
 
@@ -130,7 +128,6 @@ class TopicCopy:
             yield self._outcome(row), bool(row[-1])
 
     def known(self) -> Iterator[Message]:
-        """The outcomes that the store has."""
         for row in self._rows(f"SELECT {_MESSAGE} FROM outcomes WHERE NOT lacking ORDER BY rowid"):
             yield _read(self._topics.results, row).message
 

@@ -10,7 +10,7 @@ The API is read with the standard library, blocking in a thread, because it is a
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, AsyncIterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -25,7 +25,7 @@ import typer
 
 from forwarder.notifier.events import Event, body_of, decode_event
 from forwarder.operate.command import open_topics, stop_on_signal, unless_stopped
-from forwarder.operate.events.results import ReadRange, follow, read_range_of, require_topic, types_of
+from forwarder.operate.events.results import EventFilter, ReadRange, follow, read_range_of, require_topic, types_of
 from forwarder.operate.output import Failed, WrongUsage, note, say, while_read
 from forwarder.process.clock import Clock, SystemClock, iso
 from forwarder.process.printable import printable
@@ -36,7 +36,7 @@ from forwarder.tenancy.api_keys import is_test_token
 from forwarder.topics.codec import Undecodable, is_outcome
 from forwarder.topics.port import Log
 from forwarder.webhooks.addresses import AddressRule
-from forwarder.webhooks.port import NoResponse, PostResult, Sender
+from forwarder.webhooks.port import EndpointResponse, Sender
 from forwarder.webhooks.sender import open_sender
 from forwarder.webhooks.signature import key_of, new_secret, signed_headers
 
@@ -120,7 +120,6 @@ _PAGE: Final = 200
 _PAUSE_SECONDS: Final = 1.0
 _OVERLAP: Final = timedelta(minutes=10)
 """How far each poll reaches back before the previous one: clocks differ, and a change becomes visible shortly after its time."""
-_ANY_STATUS: Final = ",".join(Status)
 
 
 _Found = Sequence[tuple[str, Mapping[str, Any]]]
@@ -160,55 +159,47 @@ class Changes:
             self._known = {request_id: at for request_id, at in self._known.items() if at >= iso(earliest)}
 
     async def _look(self, earliest: datetime | None) -> _Found:
-        """Every record that changed at `earliest` or later."""
-        since = {} if earliest is None else {"updatedSince": iso(earliest)}
-        found = [(account, one) for account in self.accounts for one in await self._records(account, since)]
+        wanted = {"status": ",".join(Status), "limit": str(_PAGE)}
+        wanted |= {} if earliest is None else {"updatedSince": iso(earliest)}
+        found: list[tuple[str, Mapping[str, Any]]] = []
+        for account in self.accounts:
+            cursor: Mapping[str, str] | None = {}
+            while cursor is not None:
+                page = await self._read(_RESERVATIONS, account, {**wanted, **cursor})
+                found += [(account, record) for record in page["data"]]
+                following = page["meta"]["cursors"]["next"]
+                cursor = {"cursor": following} if following else None
         return sorted(found, key=lambda each: str(each[1]["updatedAt"]))
 
-    async def _records(self, account: str, since: Mapping[str, str]) -> Sequence[Mapping[str, Any]]:
-        records: list[Mapping[str, Any]] = []
-        cursor = ""
-        while True:
-            query = {"status": _ANY_STATUS, "limit": str(_PAGE), **since, **({"cursor": cursor} if cursor else {})}
-            page = await self._read(_RESERVATIONS, account, query)
-            records += page["data"]
-            cursor = page["meta"]["cursors"]["next"]
-            if not cursor:
-                return records
-
     async def _events_of(self, news: _Found) -> Sequence[Event]:
-        """The events of these records, read in full; none for records in progress."""
+        """The events for the current state of these records' submissions: none while one is in progress, nor for a cancellation
+        that is only requested."""
         events: list[Event] = []
         for account, record in news:
-            if record["status"] in EVENT_TYPES:
-                path = f"{_SUBMISSIONS}/{record['requestId']}"
-                submission = (await self._read(path, account, {}))["data"]
-                events += self._event(account, submission)
+            if record["status"] not in EVENT_TYPES:
+                continue
+            submission = (await self._read(f"{_SUBMISSIONS}/{record['requestId']}", account, {}))["data"]
+            request_id, changed, status = submission["requestId"], submission["updatedAt"], submission["status"]
+            reported_before = self._known.get(request_id) is not None
+            self._known[request_id] = changed
+            cancellation = submission["cancellation"]
+            asked_for = cancellation is not None and cancellation["status"] == CancellationStatus.REQUESTED
+            if status not in EVENT_TYPES or (asked_for and reported_before):
+                continue
+            data = {
+                "requestId": request_id,
+                "workspaceId": self.api.workspace,
+                "integrationAccountId": account,
+                "status": status,
+                "reservation": submission["record"],
+                **({"cancellation": cancellation} if cancellation is not None and not asked_for else {}),
+                **({"test": True} if is_test_token(self.api.token) else {}),
+            }
+            revision = round(datetime.fromisoformat(changed).timestamp() * 1000)
+            result = ResultEvent(request_id, revision, Status(status), "", changed, data)
+            body = body_of(result.type, changed, b"".join(result.written).decode())
+            events.append(Event(result.event_id, result.type, self.api.workspace, body))
         return events
-
-    def _event(self, account: str, submission: Mapping[str, Any]) -> Sequence[Event]:
-        """The event for the submission's current state: none while it is in progress, nor for a cancellation that is only
-        requested."""
-        request_id, changed, status = submission["requestId"], submission["updatedAt"], submission["status"]
-        reported_before = self._known.get(request_id) is not None
-        self._known[request_id] = changed
-        cancellation = submission["cancellation"]
-        asked_for = cancellation is not None and cancellation["status"] == CancellationStatus.REQUESTED
-        if status not in EVENT_TYPES or (asked_for and reported_before):
-            return ()
-        data = {
-            "requestId": request_id,
-            "workspaceId": self.api.workspace,
-            "integrationAccountId": account,
-            "status": status,
-            "reservation": submission["record"],
-            **({"cancellation": cancellation} if cancellation is not None and not asked_for else {}),
-            **({"test": True} if is_test_token(self.api.token) else {}),
-        }
-        revision = round(datetime.fromisoformat(changed).timestamp() * 1000)
-        result = ResultEvent(request_id, revision, Status(status), "", changed, data)
-        body = body_of(result.type, changed, b"".join(result.written).decode())
-        return (Event(result.event_id, result.type, self.api.workspace, body),)
 
     async def _read(self, path: str, account: str, query: Mapping[str, str]) -> Mapping[str, Any]:
         """The API's response; retries outages. Raises `Failed` where the API refuses."""
@@ -227,39 +218,6 @@ class Changes:
 POST_SECONDS: Final = 15.0
 """The time limit of webhooks."""
 _HEADERS: Final = {"content-type": "application/json", "user-agent": "reservation-forwarder-listen"}
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """Where to post events, the signing secret, and the workspace and event types to select, if any."""
-
-    url: str
-    secret: str
-    workspace: str | None = None
-    types: frozenset[str] = frozenset()
-    given: bool = False
-    """Whether the user gave the secret, so that it need not be printed."""
-
-    def takes(self, event: Event) -> bool:
-        """Whether `event` matches the workspace and the types."""
-        return self.workspace in {None, event.workspace_id} and (not self.types or event.type in self.types)
-
-
-async def forward(batches: AsyncIterable[Sequence[Event]], target: Target, sender: Sender, clock: Clock) -> None:
-    """Posts each event once, in order, and prints the result. Returns when there are no more."""
-    async for batch in batches:
-        for event in filter(target.takes, batch):
-            began = clock.monotonic()
-            body, now = event.body.encode(), int(clock.now().timestamp())
-            signed = signed_headers([target.secret], message_id=event.id, timestamp=now, body=body)
-            result = await sender.post(target.url, {**_HEADERS, **signed}, body)
-            say(line(event, result, round((clock.monotonic() - began) * 1000)))
-
-
-def line(event: Event, result: PostResult, ms: int) -> str:
-    """One line: the event's type and id, the program's response, and how long it took."""
-    answered = f"{result.failure} {result.detail}".strip() if isinstance(result, NoResponse) else str(result.status)
-    return f"{printable(event.type)}  {printable(event.id)}  ->  {printable(answered)}  ({ms} ms)"
 
 
 async def listen(
@@ -313,20 +271,21 @@ async def listen(
             key_of(secret)
         except ValueError:
             raise WrongUsage("--secret takes a webhook's secret: whsec_ and the base64 of 24 to 64 bytes.") from None
-    target = Target(forward_to, secret or new_secret(), workspace, types_of(kind or ()), given=secret is not None)
+    wanted = EventFilter(workspace=workspace, types=types_of(kind or ()))
     read_range, clock = read_range_of(start, follow=True), SystemClock()
     if api is not None:
         _require_address("--api", api, "https://bookings.example")
         if not (workspace and account and token):
             raise WrongUsage("With --api also give --workspace, --account, and the API key in FORWARDER_TOKEN.")
         changes = Changes(Api(api.rstrip("/"), workspace, token), account, clock)
-        await _forward_until_stopped(changes.events(read_range), target, clock)
+        await _forward(changes.events(read_range), wanted, forward_to, secret, clock)
     elif account:
         raise WrongUsage("--account goes with --api; without it, --workspace selects.")
     else:
         async with open_topics() as (log, topics):
             await require_topic(log, topics.results)
-            await _forward_until_stopped(_published(log, topics.results, read_range, clock), target, clock)
+            published = _published(log, topics.results, read_range, clock)
+            await _forward(published, wanted, forward_to, secret, clock)
 
 
 def _require_address(option: str, url: str, example: str) -> None:
@@ -351,24 +310,38 @@ async def _published(
             yield events
 
 
-async def _forward_until_stopped(events: AsyncGenerator[Sequence[Event], None], target: Target, clock: Clock) -> None:
-    """Posts events until there are no more, or a signal arrives."""
+async def _forward(
+    events: AsyncGenerator[Sequence[Event], None], wanted: EventFilter, url: str, secret: str | None, clock: Clock
+) -> None:
+    """Posts each wanted event once, in order, and prints the result, until there are no more, or a signal arrives. Signs with a new
+    secret unless one is given. No event is missed after the line that says so."""
+    key = secret or new_secret()
+
+    async def post_all(sender: Sender) -> None:
+        announced = False
+        async with aclosing(events) as batches:
+            async for batch in batches:
+                if not announced:
+                    shown = "" if secret else f" Webhook secret of this run: {key}"
+                    say(f"Posting to {url}, until Ctrl-C.{shown}")
+                    announced = True
+                for event in batch:
+                    if wanted.workspace not in {None, event.workspace_id} or event.type not in (
+                        wanted.types or {event.type}
+                    ):
+                        continue
+                    began, body, now = clock.monotonic(), event.body.encode(), int(clock.now().timestamp())
+                    signed = signed_headers([key], message_id=event.id, timestamp=now, body=body)
+                    result = await sender.post(url, {**_HEADERS, **signed}, body)
+                    answer = (
+                        str(result.status)
+                        if isinstance(result, EndpointResponse)
+                        else (f"{result.failure} {result.detail}".strip())
+                    )
+                    took = f"({round((clock.monotonic() - began) * 1000)} ms)"
+                    say("  ".join([printable(event.type), printable(event.id), "->", printable(answer), took]))
+
     # The operator typed the address, so it may be on this machine.
     async with open_sender(AddressRule(private=True), clock, seconds=POST_SECONDS) as sender:
         with stop_on_signal() as stop, while_read():
-            async with aclosing(_announced(events, target)) as batches:
-                await unless_stopped(forward(batches, target, sender, clock), stop)
-
-
-async def _announced(
-    events: AsyncGenerator[Sequence[Event], None], target: Target
-) -> AsyncGenerator[Sequence[Event], None]:
-    """Passes the batches on, after printing the target once; no event after that line is missed."""
-    announced = False
-    async with aclosing(events) as batches:
-        async for batch in batches:
-            if not announced:
-                secret = "" if target.given else f" Webhook secret of this run: {target.secret}"
-                say(f"Posting to {target.url}, until Ctrl-C.{secret}")
-                announced = True
-            yield batch
+            await unless_stopped(post_all(sender), stop)

@@ -36,7 +36,6 @@ class EventFilter:
     count: int | None = None
 
     def includes(self, event: Event) -> bool:
-        """Whether `event` is wanted."""
         data = event["data"]
         return (
             (self.account is None or data.get("integrationAccountId") == self.account)
@@ -69,7 +68,13 @@ async def print_events(
     )
     async with aclosing(reading) as batches:
         async for batch in batches:
-            events = [event for each in batch if (event := _event(each)) is not None and wanted.includes(event)]
+            events: list[Event] = []
+            for each in batch:
+                try:
+                    events.append(structured_event(each.message))
+                except Undecodable as fault:
+                    note(f"{each.topic}, partition {each.partition}, offset {each.offset}: {fault}; skipped")
+            events = list(filter(wanted.includes, events))
             show_lines([json_line(event) if as_json else line(event) for event in events[:left]])
             left = None if left is None else left - len(events[:left])
             if left == 0:
@@ -91,14 +96,6 @@ async def follow(
             except LogUnavailable as outage:
                 note(f"{outage}; trying again")
                 await clock.sleep(_PAUSE_SECONDS)
-
-
-def _event(delivery: ConsumedMessage) -> Event | None:
-    try:
-        return structured_event(delivery.message)
-    except Undecodable as fault:
-        note(f"{delivery.topic}, partition {delivery.partition}, offset {delivery.offset}: {fault}; skipped")
-        return None
 
 
 def line(event: Event) -> str:

@@ -253,20 +253,37 @@ def _without_content(value: dict[str, Any], name: str) -> dict[str, Any]:
 COLUMNS = ("id", "at", "account", "failureClass", "reason", "attempts", "standing")
 """The columns that fit a table: a failure's id begins with its requestId."""
 
-OfAccount = Annotated[str | None, typer.Option("--account", help="Only of this integration account.")]
-OfClass = Annotated[str | None, typer.Option("--class", help=f"Only of this class: {', '.join(FAILURE_CLASSES)}.")]
-Since = Annotated[
-    str | None, typer.Option(help="Only those set aside since then: ISO 8601, or an age such as 30m, 2h, 7d.")
-]
-Until = Annotated[str | None, typer.Option(help="Only those set aside before then, in the same formats.")]
+
+@dataclass(frozen=True, slots=True)
+class LetterOptions:
+    """Filters, combined with AND."""
+
+    account: Annotated[str | None, typer.Option("--account", help="Only of this integration account.")] = None
+    failure_class: Annotated[
+        str | None, typer.Option("--class", help=f"Only of this class: {', '.join(FAILURE_CLASSES)}.")
+    ] = None
+    since: Annotated[
+        str | None, typer.Option(help="Only those set aside since then: ISO 8601, or an age such as 30m, 2h, 7d.")
+    ] = None
+    until: Annotated[str | None, typer.Option(help="Only those set aside before then, in the same formats.")] = None
+
+    def wanted(self) -> LetterFilter:
+        """Raises `WrongUsage`."""
+        if self.failure_class is not None and self.failure_class not in FAILURE_CLASSES:
+            known = ", ".join(FAILURE_CLASSES)
+            raise WrongUsage(f"There is no failure class {self.failure_class!r}; there are: {known}.")
+        after, before = moment_if_given(self.since, "--since"), moment_if_given(self.until, "--until")
+        if after is not None and before is not None and after >= before:
+            raise WrongUsage("--since must be before --until.")
+        return LetterFilter(account=self.account, failure_class=self.failure_class, since=after, until=before)
+
+
 Found = Sequence[tuple[Letter, LetterState]]
 
 
 async def list_letters(
-    account: OfAccount = None,
-    failure_class: OfClass = None,
-    since: Since = None,
-    until: Until = None,
+    *,
+    filters: LetterOptions,
     limit: Annotated[int, typer.Option(min=1, help="How many, newest first.")] = 20,
     everything: Annotated[bool, typer.Option("--all", help="Include replayed ones.")] = False,
 ) -> Shown:
@@ -277,7 +294,7 @@ async def list_letters(
     ingress wrote it, and it cannot be replayed. too_large: it cannot be replayed; its headers say where the message is. With
     --all also replayed: it was replayed, or its submission is gone.
     """
-    wanted = wanted_letters(account, failure_class, since, until)
+    wanted = filters.wanted()
     async with open_deployment() as backend:
         found = await letters_of(backend).find(wanted)
     rows = [row(letter, state) for letter, state in found if everything or state is not LetterState.REPLAYED]
@@ -330,18 +347,6 @@ async def acknowledge(
 def letters_of(backend: Backend) -> DeadLetterReader:
     """The reader of the deployment's dead letters."""
     return DeadLetterReader(backend.log, backend.settings.topics.dead_letters, backend.overview)
-
-
-def wanted_letters(
-    account: str | None, failure_class: str | None, since: str | None, until: str | None
-) -> LetterFilter:
-    """The filter that these options make. Raises `WrongUsage`."""
-    if failure_class is not None and failure_class not in FAILURE_CLASSES:
-        raise WrongUsage(f"There is no failure class {failure_class!r}; there are: {', '.join(FAILURE_CLASSES)}.")
-    after, before = moment_if_given(since, "--since"), moment_if_given(until, "--until")
-    if after is not None and before is not None and after >= before:
-        raise WrongUsage("--since must be before --until.")
-    return LetterFilter(account=account, failure_class=failure_class, since=after, until=before)
 
 
 def all_of(ids: Sequence[str], found: Found) -> Found:

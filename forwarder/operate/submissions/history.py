@@ -23,8 +23,7 @@ from forwarder.operate.output import (
     show_lines,
     while_read,
 )
-from forwarder.operate.submissions.bulk import retry
-from forwarder.operate.submissions.cancel import cancel
+from forwarder.operate.submissions.bulk import cancel, retry
 from forwarder.operate.submissions.look_up import look_up
 from forwarder.operate.submissions.search import Filters, RequestId, SubmissionSearch, not_found, row
 from forwarder.operate.submissions.settle import settle

@@ -17,18 +17,14 @@ from forwarder.operate.submissions.dead_letters import (
     COLUMNS,
     Letter,
     LetterFilter,
+    LetterOptions,
     LetterState,
-    OfAccount,
-    OfClass,
-    Since,
-    Until,
     acknowledge,
     all_of,
     letters_of,
     list_letters,
     row,
     show,
-    wanted_letters,
 )
 from forwarder.oversight.audit import Audit
 from forwarder.process.clock import Clock
@@ -130,10 +126,8 @@ _SHOWN: Final = 20
 
 async def replay(
     ids: Annotated[list[str] | None, typer.Argument(metavar="ID...", help="Only those with these ids.")] = None,
-    account: OfAccount = None,
-    failure_class: OfClass = None,
-    since: Since = None,
-    until: Until = None,
+    *,
+    filters: LetterOptions,
     all_open: Annotated[bool, typer.Option("--all-open", help="All open ones.")] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only say what would be replayed, by account and class.")
@@ -146,18 +140,18 @@ async def replay(
     Workers push them again, until the account's deadline. Replaying twice books once. Undecodable ones are replayed, unchanged,
     only if their ids are given.
     """
-    filters = wanted_letters(account, failure_class, since, until)
-    if [bool(ids), filters != LetterFilter(), all_open].count(True) != 1:
+    wanted = filters.wanted()
+    if [bool(ids), wanted != LetterFilter(), all_open].count(True) != 1:
         raise WrongUsage(
             "Select dead letters: by ids, by filters (--account, --class, --since, --until), or --all-open."
         )
-    if filters.failure_class == UNDECODABLE:
+    if wanted.failure_class == UNDECODABLE:
         raise WrongUsage("Undecodable ones are replayed only if their ids are given.")
     if not 0 < rate <= _FASTEST:
         raise WrongUsage(f"--rate must be more than 0, and {_FASTEST:,} at most.")
     async with open_deployment() as backend:
         reader = letters_of(backend)
-        found = all_of(ids or [], await reader.find(LetterFilter(ids=frozenset(ids)) if ids else filters))
+        found = all_of(ids or [], await reader.find(LetterFilter(ids=frozenset(ids)) if ids else wanted))
         plan = plan_replay(found, by_id=bool(ids))
         if dry_run:
             return _planned(plan)

@@ -108,7 +108,6 @@ class Filters:
     ] = None
 
     def query(self) -> SubmissionQuery:
-        """The query for these options. Raises `WrongUsage`."""
         texts = {
             "--guest": self.guest,
             "--pms-id": self.pms_id,

@@ -244,13 +244,13 @@ class Settlements:
         return Plan(chosen, settled, refused)
 
     async def run(self, plan: Plan[Settlement], *, stop: Stop, on_done: OnDone = lambda _count: None) -> Outcome:
-        """Settles each in its own transaction, with an audit entry."""
         return await run_each(plan.chosen, lambda each: each.request_id, self._settle, stop=stop, on_done=on_done)
 
     async def _settle(self, settlement: Settlement) -> bool:
         request_id = settlement.request_id
         try:
-            text = settlement.pms_reservation_id or settlement.reason or ""
+            confirmed = settlement.decision is Decision.CONFIRMED
+            text = (settlement.pms_reservation_id if confirmed else settlement.reason) or ""
             await decide(self._repair, self._overview, self._directory, request_id, settlement.decision, text)
         except NotInDoubt:
             known = await self._summaries([request_id])

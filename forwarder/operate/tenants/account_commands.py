@@ -14,6 +14,7 @@ from forwarder.assembly.pms_catalog import base_url_of_kind, pms_kinds
 from forwarder.operate.command import Commands, credential_from, open_deployment, options_from, text_from
 from forwarder.operate.output import Grid, Shown, WrongUsage, fields_of, listed, picked
 from forwarder.operate.tenants.accounts import (
+    FAILED,
     PUBLISHED,
     AccountSettings,
     BadTerm,
@@ -21,10 +22,10 @@ from forwarder.operate.tenants.accounts import (
     accounts_of,
     base_url_of,
     checks_of,
+    open_prober,
     rate_of,
     similar_of,
 )
-from forwarder.operate.tenants.probe import FAILED, open_prober
 from forwarder.pms.port import SYSTEM_TLS, BadOptions, ClientTls
 from forwarder.reservation.duplicates import DEFAULT_WINDOW_SECONDS, MAX_WINDOW_SECONDS
 from forwarder.reservation.submission import SHADOW_MARK
@@ -107,14 +108,6 @@ class _Terms:
         ),
     ] = None
 
-    def secret(self) -> str:
-        """The credential. Raises `WrongUsage`."""
-        return credential_from(self.credential, self.credential_file)
-
-    def options(self) -> dict[str, Any]:
-        """The options of its kind. Raises `WrongUsage`."""
-        return options_from(self.option, self.options_file)
-
     def tls(self) -> ClientTls:
         """Its own authorities and client certificate. Raises `WrongUsage`."""
         if (self.certificate_file is None) != (self.key_file is None):
@@ -175,13 +168,13 @@ async def add(
             f"--id must be without {SHADOW_MARK}, which marks shadows, without a comma, which separates headers, and of at most "
             f"{_LONGEST_ID} characters."
         )
-    options = terms.options()
+    options = options_from(terms.option, terms.options_file)
     try:
         terms = replace(terms, base_url=terms.base_url or base_url_of_kind(kind, options))
     except BadOptions as error:
         raise WrongUsage(str(error)) from error
     account = replace(Account(new_id, workspace, kind, "", "", options=options), **terms.settings())
-    secret, tls = terms.secret(), terms.tls()
+    secret, tls = credential_from(terms.credential, terms.credential_file), terms.tls()
     with _options_in_words(kind):
         async with open_deployment() as backend:
             await accounts_of(backend).add(account, secret, tls)
@@ -222,8 +215,9 @@ async def change(
             "--deadline, --duplicate-window, --option, --options-file, --rate, --same-pms, --settles, --similar, --skip-checks or "
             "--system-tls."
         )
-    options = terms.options()
-    secret = None if terms.credential is None and terms.credential_file is None else terms.secret()
+    options, secret = options_from(terms.option, terms.options_file), None
+    if terms.credential is not None or terms.credential_file is not None:
+        secret = credential_from(terms.credential, terms.credential_file)
     with _options_in_words(account_id):
         async with open_deployment() as backend:
             changed = await accounts_of(backend).change(

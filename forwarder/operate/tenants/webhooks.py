@@ -3,13 +3,14 @@ made."""
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final, cast
 
 import typer
 
 from forwarder.assembly.parts import webhooks_of
-from forwarder.notifier.api.actions import delivery_json, endpoint_json
+from forwarder.notifier.api.routes import delivery_json, endpoint_json
 from forwarder.notifier.webhooks import (
     DEFAULT_OVERLAP_SECONDS,
     MAX_OVERLAP_SECONDS,
@@ -23,8 +24,7 @@ from forwarder.operate.command import Commands, moment, open_deployment, text_fr
 from forwarder.operate.output import Failed, Shown, Table, WrongUsage, fields_of
 from forwarder.store.deliveries import DeliveryStatus
 from forwarder.tenancy.port import Endpoint, TooManyEndpoints, UnknownAccount
-from forwarder.webhooks.headers import BadHeaders
-from forwarder.webhooks.port import BadTarget
+from forwarder.webhooks.port import BadHeaders, BadTarget
 from forwarder.webhooks.signature import public_key
 
 _SELECTED: Final = ("types", "integrationAccountIds", "propertyIds")
@@ -35,31 +35,57 @@ _EVERY: Final = "all"
 _Id = Annotated[str, typer.Argument(metavar="ID", help="The webhook's identifier: whk_….")]
 _OfWorkspace = Annotated[str | None, typer.Option("--workspace", help="Only if it is this workspace's.")]
 _DeliveryId = Annotated[int, typer.Argument(metavar="DELIVERY", help="The delivery's number in `webhook deliveries`.")]
-_Types = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--type",
-        metavar="TYPE",
-        help="Only events of this type, such as reservation.confirmed.v1; repeatable; all for all.",
-    ),
-]
-_Accounts = Annotated[
-    list[str] | None,
-    typer.Option("--account", metavar="ID", help="Only events of this integration account; repeatable; all for all."),
-]
-_Properties = Annotated[
-    list[str] | None,
-    typer.Option("--property", metavar="ID", help="Only events of this property; repeatable; all for all."),
-]
-_HeadersFile = Annotated[
-    Path | None,
-    typer.Option(help="File with headers to send with each delivery, one a line, `Name: value`; - is standard input."),
-]
-_Asymmetric = Annotated[
-    bool | None,
-    typer.Option("--v1a/--no-v1a", help="Also sign with v1a (Ed25519), which the webhook's public key verifies."),
-]
-_Description = Annotated[str | None, typer.Option(help="What it is for.")]
+
+
+@dataclass(frozen=True, slots=True)
+class _Terms:
+    """What the owner of a webhook sets, as far as given."""
+
+    types: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--type",
+            metavar="TYPE",
+            help="Only events of this type, such as reservation.confirmed.v1; repeatable; all for all.",
+        ),
+    ] = None
+    accounts: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--account", metavar="ID", help="Only events of this integration account; repeatable; all for all."
+        ),
+    ] = None
+    properties: Annotated[
+        list[str] | None,
+        typer.Option("--property", metavar="ID", help="Only events of this property; repeatable; all for all."),
+    ] = None
+    headers_file: Annotated[
+        Path | None,
+        typer.Option(
+            help="File with headers to send with each delivery, one a line, `Name: value`; - is standard input."
+        ),
+    ] = None
+    asymmetric: Annotated[
+        bool | None,
+        typer.Option("--v1a/--no-v1a", help="Also sign with v1a (Ed25519), which the webhook's public key verifies."),
+    ] = None
+    description: Annotated[str | None, typer.Option(help="What it is for.")] = None
+
+    def given(self) -> WebhookTerms:
+        """Raises `WrongUsage`."""
+        headers = None if self.headers_file is None else _headers_from(self.headers_file)
+        given = {"description": self.description, "asymmetric": self.asymmetric, "headers": headers}
+        terms: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+        for name, option, values in (
+            ("types", "--type", self.types),
+            ("account_ids", "--account", self.accounts),
+            ("property_ids", "--property", self.properties),
+        ):
+            if values and _EVERY in values and values != [_EVERY]:
+                raise WrongUsage(f"{option} {_EVERY} means all: give it alone.")
+            if values:
+                terms[name] = None if values == [_EVERY] else values
+        return cast("WebhookTerms", terms)
 
 
 @asynccontextmanager
@@ -83,17 +109,13 @@ def _row(endpoint: Endpoint) -> Mapping[str, Any]:
 async def add(
     url: Annotated[str, typer.Argument(metavar="URL", help="Where events are posted: https, and a public address.")],
     workspace: Annotated[str, typer.Option(help="The workspace whose results are posted.")],
-    types: _Types = None,
-    accounts: _Accounts = None,
-    properties: _Properties = None,
-    headers_file: _HeadersFile = None,
-    asymmetric: _Asymmetric = None,
-    description: _Description = None,
+    *,
+    terms: _Terms,
 ) -> Shown:
     """Add a webhook and print its secret, which is shown only this once. It receives events from now on."""
-    terms = _terms(None, types, accounts, properties, headers_file, asymmetric, description)
+    given = terms.given()
     async with _open_webhooks() as hooks:
-        endpoint, secret = await hooks.add(workspace, url, **terms)
+        endpoint, secret = await hooks.add(workspace, url, **given)
     return _with_secret(endpoint, secret, f"Webhook {endpoint.id} added for workspace {workspace}.")
 
 
@@ -115,53 +137,26 @@ async def show(endpoint_id: _Id, workspace: _OfWorkspace = None) -> Shown:
 async def change(
     endpoint_id: _Id,
     url: Annotated[str | None, typer.Option(help="Post to this address from now on.")] = None,
-    types: _Types = None,
-    accounts: _Accounts = None,
-    properties: _Properties = None,
-    headers_file: _HeadersFile = None,
+    *,
+    terms: _Terms,
     no_headers: Annotated[bool, typer.Option("--no-headers", help="Remove all headers of yours.")] = False,
-    asymmetric: _Asymmetric = None,
-    description: _Description = None,
     workspace: _OfWorkspace = None,
 ) -> Shown:
     """Change a webhook's address, the events that it receives, or its headers, which replace all earlier ones."""
-    terms = _terms(url, types, accounts, properties, headers_file, asymmetric, description)
-    if no_headers and headers_file:
+    given = terms.given()
+    if no_headers and terms.headers_file:
         raise WrongUsage("Give either --headers-file or --no-headers.")
     if no_headers:
-        terms["headers"] = {}
-    if not terms:
+        given["headers"] = {}
+    if url is not None:
+        given["url"] = url
+    if not given:
         raise WrongUsage(
             "Say what to change: --url, --type, --account, --property, --headers-file, --no-headers, --v1a or --description."
         )
     async with _open_webhooks() as hooks:
-        changed = await hooks.change(endpoint_id, workspace_id=workspace, **terms)
+        changed = await hooks.change(endpoint_id, workspace_id=workspace, **given)
     return Shown(_row(changed), f"Webhook {endpoint_id} changed.")
-
-
-def _terms(
-    url: str | None,
-    types: list[str] | None,
-    accounts: list[str] | None,
-    properties: list[str] | None,
-    headers_file: Path | None,
-    asymmetric: bool | None,
-    description: str | None,
-) -> WebhookTerms:
-    """The terms that were given. Raises `WrongUsage`."""
-    headers = None if headers_file is None else _headers_from(headers_file)
-    given = {"url": url, "description": description, "asymmetric": asymmetric, "headers": headers}
-    terms: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    for name, option, values in (
-        ("types", "--type", types),
-        ("account_ids", "--account", accounts),
-        ("property_ids", "--property", properties),
-    ):
-        if values and _EVERY in values and values != [_EVERY]:
-            raise WrongUsage(f"{option} {_EVERY} means all: give it alone.")
-        if values:
-            terms[name] = None if values == [_EVERY] else values
-    return cast("WebhookTerms", terms)
 
 
 def _headers_from(file: Path) -> dict[str, str]:

@@ -1,15 +1,28 @@
-"""`forwarder workspace …`: the workspaces that own reservations."""
+"""`forwarder workspace …`: the workspaces that own reservations; and `forwarder key …`: API keys, each of one workspace. A key's
+token is shown once; only its hash is kept."""
 
 import re
-from typing import Annotated, Any, Final
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Annotated, Any, Final, TypeVar
 
 import typer
 
 from forwarder.assembly.backend import Backend
 from forwarder.operate.command import Commands, open_deployment
 from forwarder.operate.output import Failed, Shown, WrongUsage, fields_of, listed, picked
+from forwarder.tenancy.api_keys import (
+    DEFAULT_SCOPES,
+    SCOPES,
+    read_expiry,
+    read_networks,
+    read_scopes,
+    write_networks,
+    write_scopes,
+)
 from forwarder.tenancy.limits import read_limit
-from forwarder.tenancy.port import NotKnown, RateLimit, Workspace
+from forwarder.tenancy.port import ApiKey, KeyTerms, KnownKey, NotKnown, RateLimit, Workspace
 
 _COLUMNS: Final = ("id", "accounts", "keys", "webhooks", "rate", "createdAt")
 _FORM: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,63}")
@@ -99,3 +112,139 @@ def _row(workspace: Workspace) -> dict[str, Any]:
 
 
 COMMANDS: Commands = {"add": add, "list": list_workspaces, "show": show, "change": change, "remove": remove}
+
+
+# --- keys ---
+
+_KEY_COLUMNS = "id name workspace test scopes rate from createdAt expiresAt lastUsedAt revokedAt".split()
+_DEFAULT = "default"
+
+T = TypeVar("T")
+Given = TypeVar("Given")
+
+_KeyId = Annotated[str, typer.Argument(metavar="ID", help="The key's identifier: key_….")]
+_MAX_NAME = 100
+
+
+@dataclass(frozen=True, slots=True)
+class _Terms:
+    """The terms of a key, as far as given."""
+
+    scope: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="SCOPE",
+            help=f"What it may do: {', '.join(SCOPES)}; several with commas, or again. "
+            f"[default for a new key: {write_scopes(DEFAULT_SCOPES).replace(' ', ',')}]",
+        ),
+    ] = None
+    expires: Annotated[
+        str | None,
+        typer.Option(metavar="WHEN", help="Until when it works: 90d, 2031-12-31, 2031-12-31T12:00:00Z, or never."),
+    ] = None
+    networks: Annotated[
+        list[str] | None,
+        typer.Option("--from", metavar="NETWORK", help="Where it may be used from: addresses or CIDRs, or any."),
+    ] = None
+    rate: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RATE", help="100/60s allows 100 submissions in 60 seconds; default is the deployment's limit."
+        ),
+    ] = None
+    name: Annotated[
+        str | None,
+        typer.Option(
+            "--name", metavar="TEXT", help="What it is called, such as its owner; shown here and on the audit trail."
+        ),
+    ] = None
+
+    def given(self) -> KeyTerms:
+        """Raises `WrongUsage`."""
+        terms = KeyTerms()
+        if self.scope:
+            terms["scopes"] = _read("--scope", read_scopes, self.scope)
+        if self.expires is not None:
+            terms["expires_at"] = _read("--expires", lambda text: read_expiry(text, datetime.now(UTC)), self.expires)
+        if self.networks:
+            terms["networks"] = _read("--from", read_networks, self.networks)
+        if self.rate is not None:
+            terms["limit"] = None if self.rate == _DEFAULT else _read("--rate", read_limit, self.rate)
+        if self.name is not None:
+            if len(self.name) > _MAX_NAME or not self.name.isprintable():
+                raise WrongUsage(
+                    f"--name: a name has at most {_MAX_NAME} printable characters; an empty one removes it."
+                )
+            terms["name"] = self.name.strip() or None
+        return terms
+
+
+async def add_key(
+    workspace: Annotated[str, typer.Option(help="The workspace that the key is for.")],
+    test: Annotated[bool, typer.Option("--test", help="A test key: it reaches only simulated PMSs.")] = False,
+    *,
+    terms: _Terms,
+) -> Shown:
+    """Create a key and print its token, which is shown only this once."""
+    given = terms.given()
+    async with open_deployment() as backend:
+        key, token = await backend.tenancy.add_key(workspace, test=test, **given)
+    kind, may = "Test key" if test else "Key", write_scopes(key.scopes).replace(" ", ", ")
+    return Shown(
+        {"id": key.id, "token": token, "test": key.test, **_terms_of(key)},
+        f"{kind} {key.id} for workspace {workspace}, for {may}. Its token, which is not shown again:\n{token}",
+    )
+
+
+async def list_keys(
+    workspace: Annotated[str | None, typer.Option(help="Only this workspace's.")] = None,
+) -> Shown:
+    """List keys, including revoked ones, oldest first. Tokens are not stored."""
+    async with open_deployment() as backend:
+        return listed([_key_row(key) for key in await backend.tenancy.keys(workspace)], _KEY_COLUMNS)
+
+
+async def change_key(
+    key_id: _KeyId,
+    *,
+    terms: _Terms,
+) -> Shown:
+    """Change a key's terms; options that are not given stay unchanged. Every process applies them within seconds."""
+    given = terms.given()
+    if not given:
+        raise WrongUsage("Say what to change: --scope, --expires, --from, --rate or --name.")
+    async with open_deployment() as backend:
+        known = await backend.tenancy.change_key(key_id, **given)
+    return Shown(_key_row(known), f"Key {key_id} is changed; every process sees it within seconds.")
+
+
+async def revoke(key_id: _KeyId) -> Shown:
+    """Revoke a key. Every process refuses it within seconds."""
+    async with open_deployment() as backend:
+        await backend.tenancy.revoke_key(key_id)
+    return Shown({"id": key_id, "revoked": True}, f"Key {key_id} is revoked.")
+
+
+def _read(option: str, read: Callable[[Given], T], given: Given) -> T:
+    try:
+        return read(given)
+    except ValueError as error:
+        raise WrongUsage(f"{option}: {error}") from error
+
+
+def _terms_of(key: ApiKey) -> dict[str, Any]:
+    return {
+        "name": key.name,
+        "scopes": write_scopes(key.scopes).split(),
+        "rate": None if key.limit is None else str(key.limit),
+        "from": write_networks(key.networks).split(),
+        "expiresAt": key.expires_at,
+    }
+
+
+def _key_row(known: KnownKey) -> dict[str, Any]:
+    about = picked(known, "id=key.id workspace=key.workspace_id test=key.test createdAt lastUsedAt=used_at revokedAt")
+    return about | _terms_of(known.key)
+
+
+KEYS: Commands = {"add": add_key, "list": list_keys, "change": change_key, "revoke": revoke}

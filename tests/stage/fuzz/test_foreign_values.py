@@ -28,7 +28,7 @@ import forwarder.pms.kinds
 from forwarder.console.responses import moment_of
 from forwarder.http import fields
 from forwarder.http.fields import MAX_RETRY_AFTER, Wait
-from forwarder.notifier.policy import next_try
+from forwarder.notifier.posting import next_try
 from forwarder.pms.http import outcomes, response
 from forwarder.pms.http.response import MAX_WAIT_SECONDS, Response
 from forwarder.pms.mapping import response as mapping_response

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from forwarder.operate.submissions.bulk import CannotRepair, plan_retry, run_each
-from forwarder.operate.submissions.cancel import plan_cancel
+from forwarder.operate.submissions.bulk import CannotRepair, plan_cancel, plan_retry, run_each
 from forwarder.operate.submissions.settle import Decision, LineFault, Settlement, read_settlements
 from forwarder.process.clock import iso
 from forwarder.reservation.outcome import Status

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
-from forwarder.operate.tenants.probe import Prober, ProbeStep
+from forwarder.operate.tenants.accounts import Prober, ProbeStep
 from forwarder.pms.accounts import connection_of
 from forwarder.pms.directory import open_directory
 from forwarder.process.clock import SystemClock

@@ -10,7 +10,7 @@ from nacl.signing import VerifyKey
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
 from forwarder.notifier.events import body_of, decode_event
-from forwarder.notifier.policy import PAUSES, RETRY_FOR, next_try
+from forwarder.notifier.posting import PAUSES, RETRY_FOR, next_try
 from forwarder.topics.codec import Undecodable
 from forwarder.topics.port import Message
 from forwarder.webhooks.signature import key_of, new_secret, public_key, signed_headers

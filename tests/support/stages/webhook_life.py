@@ -15,8 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.notifier.dispatcher import EndpointDispatcher
 from forwarder.notifier.parts import NotifierParts, NotifierSettings
-from forwarder.notifier.policy import PAUSES, RETRY_FOR
-from forwarder.notifier.posting import Poster
+from forwarder.notifier.posting import PAUSES, RETRY_FOR, Poster
 from forwarder.notifier.webhooks import Webhooks
 from forwarder.store.deliveries import DeliveryEntry, DeliveryStatus, NewDelivery
 from forwarder.store.delivery_queue import ENTRY, Deliveries, entry_of
