@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 from forwarder.console.guard import Visit
 from forwarder.console.recent import Recent
@@ -72,14 +72,14 @@ class OverviewPage:
         )
 
     async def _read(self) -> tuple[DeploymentStatus, FlowNow | None]:
-        return await asyncio.gather(self._parts.status.read(), self._flow_now())
+        async def flow() -> FlowNow | None:
+            try:
+                async with asyncio.timeout(AWAY_SECONDS):
+                    return await self._flow.read()
+            except (LogUnavailable, TimeoutError):
+                return None
 
-    async def _flow_now(self) -> FlowNow | None:
-        try:
-            async with asyncio.timeout(AWAY_SECONDS):
-                return await self._flow.read()
-        except (LogUnavailable, TimeoutError):
-            return None
+        return await asyncio.gather(self._parts.status.read(), flow())
 
 
 def _rows(status: DeploymentStatus, flow: FlowNow | None) -> list[_AccountRow]:
@@ -94,30 +94,20 @@ def _rows(status: DeploymentStatus, flow: FlowNow | None) -> list[_AccountRow]:
     return sorted(rows, key=lambda row: row.rank, reverse=True)
 
 
-@dataclass(frozen=True, slots=True)
-class _Runs:
+def _runs(processes: Sequence[RunningProcess], now: datetime) -> Sequence[Mapping[str, Any]]:
     """Processes of one role and version."""
-
-    role: str
-    version: str
-    revision: str
-    count: int
-    silent: int
-    since: datetime
-    hosts: Sequence[str]
-
-
-def _runs(processes: Sequence[RunningProcess], now: datetime) -> Sequence[_Runs]:
     groups: dict[tuple[str, str, str], list[RunningProcess]] = {}
     for each in processes:
         groups.setdefault((each.role, each.version, each.revision), []).append(each)
     return [
-        _Runs(
-            *key,
-            count=len(them),
-            silent=sum(each.silent(now) for each in them),
-            since=min(each.started_at for each in them),
-            hosts=sorted({each.host for each in them}),
-        )
-        for key, them in sorted(groups.items())
+        {
+            "role": role,
+            "version": version,
+            "revision": revision,
+            "count": len(them),
+            "silent": sum(each.silent(now) for each in them),
+            "since": min(each.started_at for each in them),
+            "hosts": sorted({each.host for each in them}),
+        }
+        for (role, version, revision), them in sorted(groups.items())
     ]

@@ -10,6 +10,7 @@ from forwarder.console.recent import Recent
 from forwarder.console.responses import Page, moment_of
 from forwarder.console.service import ConsoleParts
 from forwarder.http.paging import LARGEST_ID, is_digits, positive
+from forwarder.operate.deployment.status import groups_of
 from forwarder.operate.deployment.topics import browse
 from forwarder.tenancy.port import NotKnown
 from forwarder.topics.port import TopicAdmin
@@ -46,7 +47,7 @@ class TopicPages:
     def __init__(self, parts: ConsoleParts) -> None:
         backend = parts.backend
         self._log, self._topics, self._clock = backend.log, backend.settings.topics, backend.clock
-        self._groups = parts.status.groups
+        self._groups = groups_of(backend.settings)
         self._recent = Recent(self._read, backend.clock)
 
     async def list(self, _visit: Visit) -> Page:

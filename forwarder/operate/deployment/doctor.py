@@ -2,17 +2,17 @@
 is doing."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Final, Literal
+from typing import Final, Literal
 from urllib.request import urlopen
 
 from forwarder.assembly.backend import database_of, held_secrets, open_log
 from forwarder.assembly.start import settings_and_logging
 from forwarder.operate.command import require_data
-from forwarder.operate.deployment.conditions import span
+from forwarder.operate.deployment.conditions import some, span
 from forwarder.operate.deployment.status import groups_of, valid_sealing_keys
 from forwarder.operate.output import Grid, Shown
 from forwarder.oversight.assumptions import Facts, broken_assumptions
@@ -175,25 +175,21 @@ async def _cards(parts: DoctorParts) -> Sequence[Step]:
 
 
 async def _callers(parts: DoctorParts) -> Sequence[Step]:
-    workspaces, keys, accounts = (
-        await parts.tenancy.workspaces(),
-        [each for each in await parts.tenancy.keys() if each.revoked_at is None],
-        await parts.tenancy.accounts(),
-    )
-    for what, there_are, command in (
-        ("workspace", workspaces, "forwarder workspace add ID"),
-        ("key", keys, "forwarder key add --workspace ID"),
-        ("account", accounts, "forwarder account add --workspace ID --kind KIND --base-url URL --credential-file -"),
+    keys = [each for each in await parts.tenancy.keys() if each.revoked_at is None]
+    found: list[str] = []
+    for what, count, command in (
+        ("workspace", len(await parts.tenancy.workspaces()), "forwarder workspace add ID"),
+        ("key", len(keys), "forwarder key add --workspace ID"),
+        (
+            "account",
+            len(await parts.tenancy.accounts()),
+            "forwarder account add --workspace ID --kind KIND --base-url URL --credential-file -",
+        ),
     ):
-        if not there_are:
+        if not count:
             return [Step("callers", "warning", f"there is no {what} yet: no caller can submit", command)]
-    return [
-        Step("callers", "ok", f"{_many(workspaces, 'workspace')}, {_many(keys, 'key')}, {_many(accounts, 'account')}")
-    ]
-
-
-def _many(things: Collection[Any], name: str) -> str:
-    return f"{len(things)} {name}{'' if len(things) == 1 else 's'}"
+        found.append(some(count, what))
+    return [Step("callers", "ok", ", ".join(found))]
 
 
 async def _simulator(url: str | None) -> Step:

@@ -115,11 +115,6 @@ class StatusReader:
     clock: Clock
     seconds: float = 20.0
 
-    @property
-    def groups(self) -> Sequence[Group]:
-        """The consumer groups of the workers and of the notifiers."""
-        return groups_of(self.settings)
-
     async def read(self) -> DeploymentStatus:
         """Never raises for an outage: it becomes a finding."""
         (log, log_fault), (store, store_fault) = await asyncio.gather(
@@ -135,8 +130,10 @@ class StatusReader:
         wanted = self.settings.topics.all()
         async with self.log.admin() as admin:
             topics = await admin.describe(wanted)
-            members = {group.name: await admin.members(group.name) for group in self.groups}
-        lags = await read_lag(self.log, [group for group in self.groups if group.topic in topics], self.clock)
+            members = {group.name: await admin.members(group.name) for group in groups_of(self.settings)}
+        lags = await read_lag(
+            self.log, [group for group in groups_of(self.settings) if group.topic in topics], self.clock
+        )
         return LogStatus(topics, [topic for topic in wanted if topic not in topics], lags, members)
 
     async def _store(self) -> StoreStatus:

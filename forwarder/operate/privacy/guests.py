@@ -5,17 +5,19 @@ never booked again. Messages on topics cannot be changed: they expire with their
 """
 
 import re
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import groupby
+from operator import attrgetter
 from typing import Annotated, Any, Final
 
 import typer
 
 from forwarder.operate.command import Commands, open_deployment
 from forwarder.operate.output import Block, Shown, Table, WrongUsage, picked, progress
+from forwarder.operate.privacy.scan import texts_in
 from forwarder.oversight.audit import Audit
 from forwarder.process.clock import Clock, iso
 from forwarder.reservation.submission import live_account_id
@@ -52,7 +54,7 @@ class GuestQuery:
 
     def is_in(self, value: Any) -> bool:
         """Whether any text in `value` (JSON) names the guest."""
-        return any(self._names(text) for text in _texts(value))
+        return any(self._names(text) for text in texts_in(value))
 
     def _names(self, text: str) -> bool:
         if self.email is not None:
@@ -128,7 +130,8 @@ class Guests:
         ids and without the guest."""
         erased: list[str] = []
         ready = [record for record in found.records if record.standing is ErasureState.ERASABLE]
-        for workspace_id, records in groupby(sorted(ready, key=_workspace), key=_workspace):
+        of_workspace_id = attrgetter("workspace_id")
+        for workspace_id, records in groupby(sorted(ready, key=of_workspace_id), key=of_workspace_id):
             of_workspace = list(records)
             for first in range(0, len(of_workspace), _AT_ONCE):
                 some = of_workspace[first : first + _AT_ONCE]
@@ -167,23 +170,6 @@ class Guests:
 def digits_of(phone: str) -> str:
     """A phone number's digits for comparison, without the zeros of an international prefix."""
     return "".join(character for character in phone if character.isdecimal()).lstrip("0")
-
-
-def _texts(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, int) and not isinstance(value, bool):
-        yield str(value)
-    elif isinstance(value, dict):
-        for each in value.values():
-            yield from _texts(each)
-    elif isinstance(value, list | tuple):
-        for each in value:
-            yield from _texts(each)
-
-
-def _workspace(record: GuestRecord) -> str:
-    return record.workspace_id
 
 
 _COLUMNS = ("requestId", "workspace", "account", "status", "deliveries", "standing")

@@ -79,7 +79,7 @@ def cards_in(text: str) -> Collection[str]:
     parts = [text]
     if text.startswith(("{", "[", '"')):
         try:
-            parts = list(_texts(from_json(text)))
+            parts = list(texts_in(from_json(text)))
         except ValueError:
             parts = [text]
     return {found.what for part in parts if may_hold(part) for found in find(part)}
@@ -120,7 +120,8 @@ def _pieces(consumed: ConsumedMessage) -> Iterator[Piece]:
             yield Piece(mask(part), key, content.decode("utf-8", "replace"))
 
 
-def _texts(value: Any) -> Iterator[str]:
+def texts_in(value: Any) -> Iterator[str]:
+    """The texts, names and whole numbers in a JSON value."""
     match value:
         case str():
             yield value
@@ -131,10 +132,10 @@ def _texts(value: Any) -> Iterator[str]:
         case dict():
             for name, part in value.items():
                 yield name
-                yield from _texts(part)
+                yield from texts_in(part)
         case list():
             for part in value:
-                yield from _texts(part)
+                yield from texts_in(part)
 
 
 _INTERRUPTED = 130

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Annotated, Any, Final, Generic, TypeVar, assert_never
+from typing import TYPE_CHECKING, Annotated, Any, Final, Generic, TypeVar
 
 import typer
 
@@ -193,15 +193,10 @@ def plan_retry(found: Sequence[SubmissionSummary], *, now: str) -> Plan[Submissi
         elif each.due_at is not None:
             chosen.append(each)
         else:
-            match each.status:
-                case Status.FAILED:
-                    why = "FAILED: `forwarder dead-letters replay` puts it back"
-                case Status.IN_DOUBT:
-                    why = "IN_DOUBT, and its PMS cannot be asked: `forwarder submissions settle`"
-                case Status.PENDING | Status.CONFIRMED | Status.REJECTED | Status.CANCELLED:
-                    why = f"{each.status.value}: nothing is left to do"
-                case _:
-                    assert_never(each.status)
+            why = {
+                Status.FAILED: "FAILED: `forwarder dead-letters replay` puts it back",
+                Status.IN_DOUBT: "IN_DOUBT, and its PMS cannot be asked: `forwarder submissions settle`",
+            }.get(each.status, f"{each.status.value}: nothing is left to do")
             refused[each.request_id] = why
     return Plan(chosen, settled, refused)
 

@@ -239,13 +239,10 @@ def value_of(letter: Letter, message: Message) -> dict[str, Any] | None:
     except Undecodable:
         return None
     reservation = value.get("reservation")
-    if isinstance(reservation, dict):
-        value["reservation"] = _without_content(reservation, "cardDetails")
-    return _without_content(value, "card")
-
-
-def _without_content(value: dict[str, Any], name: str) -> dict[str, Any]:
-    return {**value, name: _GONE} if value.get(name) is not None else value
+    for holder, name in ((reservation, "cardDetails"), (value, "card")):
+        if isinstance(holder, dict) and holder.get(name) is not None:
+            holder[name] = _GONE
+    return value
 
 
 # --- the commands ---

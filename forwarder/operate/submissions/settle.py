@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, assert_never
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError, model_validator
@@ -376,15 +376,9 @@ async def _not_in_doubt(backend: Backend, request_id: str) -> Failed:
     if found is None:
         return not_found(request_id)
     summary = found[0]
-    match summary.status:
-        case Status.PENDING:
-            advice = "workers are processing it; `forwarder submissions show` shows the progress"
-        case Status.FAILED:
-            advice = f"it was not made; `forwarder dead-letters replay {letter_id(summary)}` puts it back"
-        case Status.IN_DOUBT:
-            advice = "a worker was just looking for it; try again"
-        case Status.CONFIRMED | Status.REJECTED | Status.CANCELLED:
-            advice = "there is nothing to settle"
-        case _:
-            assert_never(summary.status)
+    advice = {
+        Status.PENDING: "workers are processing it; `forwarder submissions show` shows the progress",
+        Status.FAILED: f"it was not made; `forwarder dead-letters replay {letter_id(summary)}` puts it back",
+        Status.IN_DOUBT: "a worker was just looking for it; try again",
+    }.get(summary.status, "there is nothing to settle")
     return Failed(f"{request_id} is {summary.status.value}: {advice}.")
