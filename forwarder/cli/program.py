@@ -46,7 +46,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
         "Scan all stored data for card data: all tables of the database, all topics.",
     ),
     "status": (
-        "forwarder.operate.deployment.status_page:status",
+        "forwarder.operate.deployment.status:status",
         "Show the deployment's state: problems first, most urgent first, each with the command that fixes it.",
     ),
     "doctor": (
@@ -80,7 +80,7 @@ GROUPS: Final[Mapping[str, tuple[str, str]]] = {
         "Reservations that a PMS shows twice under one reference.",
     ),
     "submissions": (
-        "forwarder.operate.submissions.history:COMMANDS",
+        "forwarder.operate.submissions.settle:COMMANDS",
         "Submissions: search, show, look up, retry, settle and cancel them.",
     ),
     "dead-letters": (

@@ -21,9 +21,8 @@ from forwarder.operate.submissions.bulk import (
     plan_cancel,
     plan_retry,
 )
-from forwarder.operate.submissions.history import History, history_of
 from forwarder.operate.submissions.look_up import LookedUp, look_up_in_pms
-from forwarder.operate.submissions.search import SubmissionQuery, SubmissionSearch
+from forwarder.operate.submissions.search import History, SubmissionQuery, SubmissionSearch, history_of
 from forwarder.operate.submissions.settle import Decision, NotInDoubt, Repair, decide
 from forwarder.process.clock import iso
 from forwarder.process.supervision import Stop

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError, 
 from pydantic.alias_generators import to_camel
 
 from forwarder.assembly.backend import Backend
-from forwarder.operate.command import open_deployment, text_from
+from forwarder.operate.command import Commands, open_deployment, text_from
 from forwarder.operate.output import Failed, Shown, WrongUsage
 from forwarder.operate.submissions.bulk import (
     CannotRepair,
@@ -25,10 +25,13 @@ from forwarder.operate.submissions.bulk import (
     Outcome,
     Plan,
     Yes,
+    cancel,
     carry_out,
+    retry,
     run_each,
 )
-from forwarder.operate.submissions.search import letter_id, not_found, status_after
+from forwarder.operate.submissions.look_up import look_up
+from forwarder.operate.submissions.search import letter_id, list_submissions, not_found, show_history, status_after
 from forwarder.oversight.audit import Audit
 from forwarder.process.clock import Clock, iso
 from forwarder.process.supervision import Stop
@@ -382,3 +385,13 @@ async def _not_in_doubt(backend: Backend, request_id: str) -> Failed:
         Status.IN_DOUBT: "a worker was just looking for it; try again",
     }.get(summary.status, "there is nothing to settle")
     return Failed(f"{request_id} is {summary.status.value}: {advice}.")
+
+
+COMMANDS: Commands = {
+    "show": show_history,
+    "list": list_submissions,
+    "look-up": look_up,
+    "retry": retry,
+    "settle": settle,
+    "cancel": cancel,
+}

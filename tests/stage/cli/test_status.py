@@ -19,9 +19,10 @@ from forwarder.operate.deployment.status import (
     EndpointStatus,
     LogStatus,
     StoreStatus,
+    lines_of,
     open_status,
+    status_json,
 )
-from forwarder.operate.deployment.status_page import lines_of, status_json
 from forwarder.operate.output import Failed
 from forwarder.oversight.backlog import AccountBacklog, AccountState, Group, GroupLag
 from forwarder.oversight.losses import LostMessages, TopicLost

@@ -452,7 +452,7 @@ READ_THEIR_OWN: Final = {
     "forwarder/http/tls.py",
     "forwarder/ingress/publish/duplicates.py",
     "forwarder/notifier/posting.py",
-    "forwarder/operate/submissions/history.py",
+    "forwarder/operate/submissions/search.py",
     "forwarder/pms/auth/grants.py",
     "forwarder/pms/mapping/values.py",
     "forwarder/pms/mapping/parts.py",

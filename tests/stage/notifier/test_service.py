@@ -170,7 +170,6 @@ async def test_a_delivery_that_raises_is_a_failed_try_of_its_endpoint(bench: Ben
 
 
 async def test_an_event_that_cannot_be_read_is_passed_over(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    from forwarder.notifier import intake
 
     def buggy(message: Message) -> Event:
         event = decode_event(message)
@@ -178,7 +177,7 @@ async def test_an_event_that_cannot_be_read_is_passed_over(bench: Bench, monkeyp
             raise MemoryError
         return event
 
-    monkeypatch.setattr(intake, "decode_event", buggy)
+    monkeypatch.setattr(service, "decode_event", buggy)
     endpoint, _ = await bench.webhooks.add(WORKSPACE_ID, URL)
     async with bench.notifier() as running:
         await bench.publisher.publish(TOPICS.results, _events())

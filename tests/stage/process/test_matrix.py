@@ -29,8 +29,8 @@ from forwarder.housekeeping.backlog import BacklogMetrics, BacklogSources
 from forwarder.housekeeping.retention import RetentionSweeper
 from forwarder.housekeeping.service import keep_house
 from forwarder.http.health import Health
-from forwarder.notifier import intake as notifier_intake
 from forwarder.notifier import posting
+from forwarder.notifier import service as notifier_service
 from forwarder.notifier.parts import NotifierParts, NotifierSettings
 from forwarder.notifier.service import Notifier
 from forwarder.notifier.webhooks import Webhooks
@@ -782,7 +782,7 @@ ELSEWHERE: Final[tuple[tuple[Where, Callable[[Ten], Awaitable[None]]], ...]] = (
     (Where.WEBHOOK_EVENTS, _webhooks(Endpoints, "any_enabled", task=Where.WEBHOOK_EVENTS)),
     (Where.WEBHOOK_SWEEP, _webhooks(Deliveries, "endpoints_due")),
     (Where.WEBHOOK_PRUNE, _webhooks(Deliveries, "prune")),
-    (Where.WEBHOOK_INTAKE, _webhooks(notifier_intake, "decode_event", one=True)),
+    (Where.WEBHOOK_INTAKE, _webhooks(notifier_service, "decode_event", one=True)),
     (Where.WEBHOOK_INTAKE, _webhooks(Deliveries, "queue", one=True)),
     (Where.WEBHOOK_POST, _webhooks(posting, "signed_headers", one=True)),
     (Where.WEBHOOK_POST, _webhooks(MemorySender, "post", one=True)),

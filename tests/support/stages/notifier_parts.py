@@ -6,9 +6,9 @@ from datetime import timedelta
 from typing import cast
 
 from forwarder.notifier.dispatcher import EndpointDispatcher
-from forwarder.notifier.intake import Intake
 from forwarder.notifier.parts import NotifierParts, NotifierSettings
 from forwarder.notifier.posting import Poster
+from forwarder.notifier.service import Intake
 from forwarder.notifier.webhooks import Webhooks
 from forwarder.store.deliveries import DeliveryStatus, NewDelivery
 from forwarder.tenancy.sealing import SecretUnsealer, sealer_of

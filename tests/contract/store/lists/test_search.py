@@ -7,8 +7,7 @@ from datetime import timedelta
 import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from forwarder.operate.submissions.history import history_of
-from forwarder.operate.submissions.search import SubmissionQuery, SubmissionSearch
+from forwarder.operate.submissions.search import SubmissionQuery, SubmissionSearch, history_of
 from forwarder.process.clock import iso
 from forwarder.reservation.duplicates import NaturalKey
 from forwarder.reservation.outcome import Status
