@@ -1,5 +1,5 @@
-"""`forwarder status`: a snapshot of a deployment, its log, its store, its processes and its backlog, on one page. `conditions` finds
-what is wrong in it. If the log or the store is unreachable, it has the other. The console uses the snapshot too."""
+"""`forwarder status`: a snapshot of a deployment, its log, its store, its processes and its backlog, on one page. `conditions`
+finds what is wrong in it. If the log or the store is unreachable, it has the other. The console uses the snapshot too."""
 
 import asyncio
 import sys

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
+from forwarder.notifier import service
 from forwarder.notifier.events import Event, decode_event
 from forwarder.notifier.parts import NotifierParts, NotifierSettings
 from forwarder.notifier.service import Notifier
