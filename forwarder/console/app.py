@@ -7,12 +7,10 @@ from starlette.routing import Route
 
 from forwarder.console.guard import SIGN_IN, Guard, View
 from forwarder.console.pages.accounts import AccountPages
-from forwarder.console.pages.audit import AuditPages
 from forwarder.console.pages.dead_letters import DeadLetterPages
 from forwarder.console.pages.overview import OverviewPage
+from forwarder.console.pages.records import AuditPages, TopicPages, WebhookPages
 from forwarder.console.pages.submissions import SubmissionPages
-from forwarder.console.pages.topics import TopicPages
-from forwarder.console.pages.webhooks import WebhookPages
 from forwarder.console.responses import HOME, redirect, static_route
 from forwarder.console.service import ConsoleParts
 from forwarder.http.messages import Response, Routes

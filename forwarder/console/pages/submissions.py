@@ -200,13 +200,16 @@ class SubmissionPages:
         history = await self._find(visit.request.path_params["request_id"])
         summary = history.summary
         record: Mapping[str, Any] = from_json(history.stored.record)
+        if not guest:  # without the members that anonymizing blanks
+            kept = anonymous_record(record).items()
+            record = {name: each for name, each in kept if name not in {"primaryGuest", "problem"}}
         account = await self._backend.directory.account(summary.account_id)
         values = {
             "summary": summary,
             "stored": history.stored,
             "steps": history.steps(),
             "account": account,
-            "record": record if guest else _without_guest(record),
+            "record": record,
             "guest": guest,
             "letter_id": f"{summary.request_id}.{summary.revision}" if summary.status is Status.FAILED else None,
             "longest_reason": MAX_REASON,
@@ -259,12 +262,6 @@ class SubmissionPages:
         return (
             "It is cancelled already." if status is Status.CANCELLED else "A worker cancels it, within half a minute."
         )
-
-
-def _without_guest(record: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The record without the members that anonymizing blanks."""
-    kept = anonymous_record(record)
-    return {name: each for name, each in kept.items() if name not in {"primaryGuest", "problem"}}
 
 
 def _query(given: Mapping[str, str]) -> tuple[SubmissionQuery, str | None]:

@@ -204,18 +204,12 @@ def read_page_query(request: Request, *, of_status: bool = False) -> PageQuery |
     """The page that the query parameters ask for."""
     parameters = parameters_of(request.scope)
     limit, cursor = read_limit(parameters), read_cursor(parameters)
-    status = _status(parameters.get("status", ())) if of_status else None
-    if isinstance(limit, Fault) or isinstance(cursor, Fault) or isinstance(status, Fault):
-        return invalid_query([fault for fault in (limit, cursor, status) if isinstance(fault, Fault)])
-    return PageQuery(cursor, limit, status)
-
-
-def _status(given: Sequence[str]) -> DeliveryStatus | Fault | None:
-    wanted = set(given)
-    if not wanted:
-        return None
+    faults = [fault for fault in (limit, cursor) if isinstance(fault, Fault)]
+    wanted = set(parameters.get("status", ())) if of_status else set()
     if len(wanted) > 1:
-        return Fault("/status", "contradictory", "is given more than once, with different values")
-    if not wanted <= set(DeliveryStatus):
-        return Fault("/status", "invalid_value", f"must be one of {', '.join(DeliveryStatus)}")
-    return DeliveryStatus(wanted.pop())
+        faults.append(Fault("/status", "contradictory", "is given more than once, with different values"))
+    elif not wanted <= set(DeliveryStatus):
+        faults.append(Fault("/status", "invalid_value", f"must be one of {', '.join(DeliveryStatus)}"))
+    if faults or isinstance(limit, Fault) or isinstance(cursor, Fault):
+        return invalid_query(faults)
+    return PageQuery(cursor, limit, DeliveryStatus(wanted.pop()) if wanted else None)

@@ -171,7 +171,6 @@ async def test_a_delivery_that_raises_is_a_failed_try_of_its_endpoint(bench: Ben
 
 
 async def test_an_event_that_cannot_be_read_is_passed_over(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-
     def buggy(message: Message) -> Event:
         event = decode_event(message)
         if event.id == "event-5":
