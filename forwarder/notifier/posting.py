@@ -72,12 +72,11 @@ def decide(delivery: DueDelivery, result: PostResult, *, began: datetime, took: 
     ms = round(took / timedelta(milliseconds=1))
     status: int | None = None
     retry_after: float | None = None
-    match result:
-        case EndpointResponse():
-            status, retry_after = result.status, result.retry_after_seconds
-            attempt = DeliveryAttempt(iso(began), ms, status=status, detail=result.excerpt or None)
-        case NoResponse(failure, detail):
-            attempt = DeliveryAttempt(iso(began), ms, failure=failure, detail=detail or None)
+    if isinstance(result, EndpointResponse):
+        status, retry_after = result.status, result.retry_after_seconds
+        attempt = DeliveryAttempt(iso(began), ms, status=status, detail=result.excerpt or None)
+    else:
+        attempt = DeliveryAttempt(iso(began), ms, failure=result.failure, detail=result.detail or None)
     # Not read from the clock: if it jumped meanwhile, the delivery would seem to have been tried for that long.
     now = began + took
     if status is not None and HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:

@@ -533,8 +533,10 @@ async def test_groups_are_those_of_the_deployment(tmp_path: Path) -> None:
     async with open_backend(settings) as backend:
         await backend.create_topics()
     async with open_status(settings) as reader:
-        assert [each.name for each in reader.groups] == ["staging.forwarder-worker", "staging.forwarder-notifier"]
-    behind = GroupLag(reader.groups[1], [Lag(0, 12, LONG_AGO)], NOW)
+        found = (await reader.read()).log
+    assert found is not None
+    assert [*found.members] == ["staging.forwarder-worker", "staging.forwarder-notifier"]
+    behind = GroupLag(found.lags[1].group, [Lag(0, 12, LONG_AGO)], NOW)
     (finding,) = findings_of(logged(lags=[behind]))
     assert finding.mend == "start more: forwarder notifier"
 
