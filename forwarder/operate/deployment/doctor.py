@@ -2,7 +2,7 @@
 is doing."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -16,10 +16,10 @@ from forwarder.operate.deployment.conditions import some, span
 from forwarder.operate.deployment.status import groups_of, valid_sealing_keys
 from forwarder.operate.output import Grid, Shown
 from forwarder.oversight.assumptions import Facts, broken_assumptions
-from forwarder.oversight.backlog import Group, GroupLag, read_lag
+from forwarder.oversight.backlog import GroupLag, read_lag
 from forwarder.process.clock import Clock, SystemClock
 from forwarder.settings import Distributed, Embedded, Settings
-from forwarder.store.engine import open_engine
+from forwarder.store.engine import Engine, open_engine
 from forwarder.store.lists.overview import Overview
 from forwarder.store.migrate import applied_revisions, is_current
 from forwarder.store.submissions.port import StoreUnavailable
@@ -27,7 +27,7 @@ from forwarder.tenancy.port import TenancyAdmin, TenancyUnavailable
 from forwarder.tenancy.sealing import UnknownSecret
 from forwarder.tenancy.sql.admin import SqlTenancyAdmin
 from forwarder.tenancy.sql.secrets import SqlSecrets
-from forwarder.topics.port import Log, LogUnavailable, Topics
+from forwarder.topics.port import Log, LogUnavailable
 
 Verdict = Literal["ok", "warning", "failed", "not tried"]
 
@@ -47,30 +47,41 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class DoctorParts:
-    """What to check. `revisions`: those of the tables, and whether this version accepts them; `database_time`: the database's
-    clock; `database_settings`: its settings, and how many standbys take part in each commit; `admit`: describes this process's
-    secrets, raises `UnknownSecret` for one that is not this deployment's; `sealing_keys`: the ids of keys that can seal cards
-    at a given time; `simulator`: its URL, if there is one."""
+class Checked:
+    """The deployment to check."""
 
-    where: str
+    settings: Settings
     log: Log
-    topics: Topics
-    groups: Sequence[Group]
-    partitions: int
-    revisions: Callable[[], Awaitable[tuple[Sequence[str], bool]]]
-    database_time: Callable[[], Awaitable[datetime]]
-    database_settings: Callable[[], Awaitable[tuple[Mapping[str, str], int]]]
-    admit: Callable[[], Awaitable[str | None]]
-    sealing_keys: Callable[[datetime], Awaitable[Sequence[str]]]
+    engine: Engine
     tenancy: TenancyAdmin
-    simulator: str | None
     clock: Clock
 
+    async def revisions(self) -> tuple[Sequence[str], bool]:
+        """Those of the tables, and whether this version accepts them."""
+        return await applied_revisions(self.engine), await is_current(self.engine)
 
-async def examine(parts: DoctorParts) -> Sequence[Step]:
+    async def database_time(self) -> datetime:
+        return await Overview(self.engine).time()
+
+    async def database_settings(self) -> tuple[Mapping[str, str], int]:
+        """The database's settings, and how many standbys take part in each commit."""
+        return await Overview(self.engine).server_settings()
+
+    async def admit(self) -> str | None:
+        """This process's secrets. Raises `UnknownSecret` for one that is not this deployment's."""
+        held = held_secrets(self.settings)
+        if held:
+            await SqlSecrets(self.engine).admit(held, first=False)
+        return ", ".join(secret.id for secret in held) or None
+
+    async def sealing_keys(self) -> Sequence[str]:
+        """The ids of keys that can seal cards now."""
+        return await valid_sealing_keys(self.engine, self.clock.now())
+
+
+async def examine(parts: Checked) -> Sequence[Step]:
     """All steps. A step whose prerequisite failed is reported as not tried."""
-    found = [Step("settings", "ok", parts.where)]
+    found = [Step("settings", "ok", _where(parts.settings.backend))]
     found += await _steps_within_deadline("log", _topics(parts))
     store = await _steps_within_deadline("store", _tables(parts))
     found += store
@@ -84,7 +95,7 @@ async def examine(parts: DoctorParts) -> Sequence[Step]:
             found += await _steps_within_deadline(name, step)
     else:
         found += [Step(name, "not tried", "the store comes first") for name in ("clock", "secret", "cards", "callers")]
-    return [*found, await _simulator(parts.simulator)]
+    return [*found, await _simulator(parts.settings.environment.simulator_url)]
 
 
 async def _steps_within_deadline(name: str, steps: Awaitable[Sequence[Step]]) -> Sequence[Step]:
@@ -100,16 +111,18 @@ async def _steps_within_deadline(name: str, steps: Awaitable[Sequence[Step]]) ->
 # --- the log ---
 
 
-async def _topics(parts: DoctorParts) -> Sequence[Step]:
-    wanted = parts.topics.all()
+async def _topics(parts: Checked) -> Sequence[Step]:
+    wanted, partitions = parts.settings.topics.all(), parts.settings.environment.partitions
     async with parts.log.admin() as admin:
         described = await admin.describe(wanted)
         settings = {name: await admin.settings(name) for name in described}
-    lags = await read_lag(parts.log, [group for group in parts.groups if group.topic in described], parts.clock)
+    lags = await read_lag(
+        parts.log, [group for group in groups_of(parts.settings) if group.topic in described], parts.clock
+    )
     missing = [name for name in wanted if name not in described]
     found = [Step("topics", "failed", f"there is no {name}", "forwarder topics create") for name in missing]
     for name, state in described.items():
-        faults = _steps(f"topic {name}", Facts(settings[name], name, state, parts.partitions))
+        faults = _steps(f"topic {name}", Facts(settings[name], name, state, partitions))
         replicas = f"{state.partitions} partitions, {state.replicas} replicas, {state.in_sync} in sync"
         found += faults or [Step(f"topic {name}", "ok", replicas)]
     return [*found, *map(_kept, lags)]
@@ -137,7 +150,7 @@ def _steps(name: str, facts: Facts) -> list[Step]:
 # --- the store ---
 
 
-async def _tables(parts: DoctorParts) -> Sequence[Step]:
+async def _tables(parts: Checked) -> Sequence[Step]:
     revisions, current = await parts.revisions()
     says = f"tables at {', '.join(revisions) or 'nothing'}"
     if not current:
@@ -146,7 +159,7 @@ async def _tables(parts: DoctorParts) -> Sequence[Step]:
     return [Step("store", "ok", says), *_steps("database", Facts(settings, standbys=standbys))]
 
 
-async def _time(parts: DoctorParts) -> Sequence[Step]:
+async def _time(parts: Checked) -> Sequence[Step]:
     apart = abs(await parts.database_time() - parts.clock.now())
     says = f"{apart.total_seconds():.1f} s apart from the database's"
     if apart <= _SKEW:
@@ -155,7 +168,7 @@ async def _time(parts: DoctorParts) -> Sequence[Step]:
     return [Step("clock", verdict, f"{says}: what is due comes early or late", "let NTP set both")]
 
 
-async def _secret(parts: DoctorParts) -> Sequence[Step]:
+async def _secret(parts: Checked) -> Sequence[Step]:
     try:
         held = await parts.admit()
     except UnknownSecret as error:
@@ -166,15 +179,15 @@ async def _secret(parts: DoctorParts) -> Sequence[Step]:
     return [Step("secret", "ok", f"{held} is this deployment's")]
 
 
-async def _cards(parts: DoctorParts) -> Sequence[Step]:
-    keys = await parts.sealing_keys(parts.clock.now())
+async def _cards(parts: Checked) -> Sequence[Step]:
+    keys = await parts.sealing_keys()
     if keys:
         return [Step("cards", "ok", f"are sealed to {', '.join(keys)}")]
     says = "there is no key that they could be sealed to now: submissions with a card are refused"
     return [Step("cards", "failed", says, "start a worker, which makes them, or run forwarder migrate")]
 
 
-async def _callers(parts: DoctorParts) -> Sequence[Step]:
+async def _callers(parts: Checked) -> Sequence[Step]:
     keys = [each for each in await parts.tenancy.keys() if each.revoked_at is None]
     found: list[str] = []
     for what, count, command in (
@@ -208,41 +221,13 @@ async def _simulator(url: str | None) -> Step:
 
 
 @asynccontextmanager
-async def open_doctor(settings: Settings) -> AsyncIterator[DoctorParts]:
+async def open_doctor(settings: Settings) -> AsyncIterator[Checked]:
     """Opens the deployment of `settings`. Raises `Failed` as `require_data`."""
     require_data(settings)
     engine = open_engine(database_of(settings), pool_size=2)
-
-    async def revisions() -> tuple[Sequence[str], bool]:
-        return await applied_revisions(engine), await is_current(engine)
-
-    async def admit() -> str | None:
-        held = held_secrets(settings)
-        if not held:
-            return None
-        await SqlSecrets(engine).admit(held, first=False)
-        return ", ".join(secret.id for secret in held)
-
-    async def sealing_keys(now: datetime) -> Sequence[str]:
-        return await valid_sealing_keys(engine, now)
-
     try:
         async with open_log(settings.backend, partitions=settings.environment.partitions) as log:
-            yield DoctorParts(
-                where=_where(settings.backend),
-                log=log,
-                topics=settings.topics,
-                groups=groups_of(settings),
-                partitions=settings.environment.partitions,
-                revisions=revisions,
-                database_time=Overview(engine).time,
-                database_settings=Overview(engine).server_settings,
-                admit=admit,
-                sealing_keys=sealing_keys,
-                tenancy=SqlTenancyAdmin(engine),
-                simulator=settings.environment.simulator_url,
-                clock=SystemClock(),
-            )
+            yield Checked(settings, log, engine, SqlTenancyAdmin(engine), SystemClock())
     finally:
         await engine.dispose()
 

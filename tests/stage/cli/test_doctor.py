@@ -2,22 +2,21 @@
 
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from forwarder.assembly.backend import open_backend
-from forwarder.operate.deployment.doctor import DoctorParts, Step, examine, open_doctor
+from forwarder.operate.deployment.doctor import Checked, Step, examine, open_doctor
 from forwarder.operate.output import Failed
-from forwarder.oversight.backlog import Group
 from forwarder.settings import Environment, Settings, settings_of
 from forwarder.store.submissions.port import StoreUnavailable
-from forwarder.tenancy.port import Account, ApiKey, KnownKey, TenancyAdmin, Workspace
+from forwarder.tenancy.port import Account, ApiKey, KnownKey, Workspace
 from forwarder.tenancy.sealing import UnknownSecret
-from forwarder.topics.port import Lag, Log, LogUnavailable, Topics, TopicState
+from forwarder.topics.port import Lag, LogUnavailable, Topics, TopicState
 from tests.support.memory.clock import ManualClock
 
 SOUND = {
@@ -79,31 +78,31 @@ class Callers:
         return self._there_are.get("accounts", ())
 
 
-def parts(broker: Broker | None = None, **changes: Any) -> DoctorParts:
+def parts(broker: Broker | None = None, *, simulator: str | None = None, **changes: Any) -> Checked:
     """Of a deployment in which all is well, but for `changes`."""
-    sound = DoctorParts(
-        where="Kafka and PostgreSQL",
-        log=cast("Log", broker or Broker()),
+    settings = SimpleNamespace(
+        backend=None,
         topics=Topics(),
-        groups=[Group("workers", Topics().requests), Group("notifiers", Topics().results)],
-        partitions=8,
-        revisions=_answer((["0001"], True)),
-        database_time=_answer(NOW),
-        database_settings=_answer(({"fsync": "on", "full_page_writes": "on"}, 1)),
-        admit=_answer("abc"),
-        sealing_keys=_answer(["key-1"]),
-        tenancy=cast(
-            "TenancyAdmin",
-            Callers(
-                workspaces=[Workspace("acme", NOW, 1, 1, 0)],
-                keys=[_key()],
-                accounts=[Account("acc-1", "acme", "generic", "https://pms.example.com")],
-            ),
-        ),
-        simulator=None,
-        clock=ManualClock(NOW),
+        worker=SimpleNamespace(group="workers"),
+        notifier=SimpleNamespace(group="notifiers"),
+        environment=SimpleNamespace(partitions=8, simulator_url=simulator),
     )
-    return replace(sound, **changes)
+    sound = {
+        "settings": settings,
+        "log": broker or Broker(),
+        "revisions": _answer((["0001"], True)),
+        "database_time": _answer(NOW),
+        "database_settings": _answer(({"fsync": "on", "full_page_writes": "on"}, 1)),
+        "admit": _answer("abc"),
+        "sealing_keys": _answer(["key-1"]),
+        "tenancy": Callers(
+            workspaces=[Workspace("acme", NOW, 1, 1, 0)],
+            keys=[_key()],
+            accounts=[Account("acc-1", "acme", "generic", "https://pms.example.com")],
+        ),
+        "clock": ManualClock(NOW),
+    }
+    return cast("Checked", SimpleNamespace(**(sound | changes)))
 
 
 def _key() -> KnownKey:
