@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, closing, suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import structlog
 
@@ -36,14 +36,12 @@ from forwarder.store.submissions.port import (
     StoreUnavailable,
     Unstorable,
 )
+from forwarder.store.submissions.recorder import Recorder
+from forwarder.store.submissions.repairs import StoreRecovery
 from forwarder.tenancy.cards import GONE
 from forwarder.tenancy.port import DEFAULT_DEADLINE_SECONDS, Account, Directory, TenancyUnavailable
 from forwarder.topics.codec import trace_of
 from forwarder.topics.port import ConsumedMessage, Log, LogUnavailable, Publisher, Topics, moment_of
-
-if TYPE_CHECKING:
-    from forwarder.store.submissions.recorder import Recorder
-    from forwarder.store.submissions.repairs import StoreRecovery
 
 _log = structlog.get_logger(__name__)
 
@@ -89,8 +87,8 @@ class RecoveryParts:
     log: Log
     topics: Topics
     publisher: Publisher
-    recorder: "Recorder"
-    store: "StoreRecovery"
+    recorder: Recorder
+    store: StoreRecovery
     directory: Directory
     check: RecoveryCheck
     target: TargetOf

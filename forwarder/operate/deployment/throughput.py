@@ -9,19 +9,17 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import pairwise
 from statistics import median
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pydantic_core import from_json
 
 from forwarder.process.clock import Clock
 from forwarder.reservation.parsing import moment
+from forwarder.store.deployment import RunningProcess
 from forwarder.store.submissions.port import ThrottleState
 from forwarder.topics.codec import header, is_outcome
 from forwarder.topics.port import ConsumedMessage, Log, TopicAdmin, Topics, moment_of
 from forwarder.topics.reading import read_to_end
-
-if TYPE_CHECKING:
-    from forwarder.store.deployment import RunningProcess
 
 MINUTES: Final = 30
 """How far back `Flow` looks."""
@@ -170,7 +168,7 @@ class PmsState:
         return "open" if self.left_alone == self.workers else f"open at {self.left_alone} of {self.workers}"
 
 
-def pms_states(processes: "Sequence[RunningProcess]", now: datetime) -> Mapping[str, PmsState]:
+def pms_states(processes: Sequence[RunningProcess], now: datetime) -> Mapping[str, PmsState]:
     """By account. Only accounts with recent pushes from live workers."""
     reported: dict[str, list[ThrottleState]] = {}
     for process in processes:

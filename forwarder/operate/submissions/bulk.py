@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Annotated, Any, Final, Generic, TypeVar
+from typing import Annotated, Any, Final, Generic, TypeVar
 
 import typer
 
@@ -22,13 +22,11 @@ from forwarder.reservation.cancellation import MAX_REASON, CancellationRequest, 
 from forwarder.reservation.outcome import Status
 from forwarder.store.lists.port import SubmissionSummary
 from forwarder.store.submissions.port import StoreUnavailable
+from forwarder.store.submissions.repairs import Repairs
 from forwarder.tenancy.port import TenancyUnavailable
 from forwarder.topics.codec import encode_cancellation
 from forwarder.topics.port import LogUnavailable, Publisher
 from forwarder.topics.signing import MessageSigner
-
-if TYPE_CHECKING:
-    from forwarder.store.submissions.repairs import Repairs
 
 _AT_ONCE: Final = 200
 _NAMED: Final = 50
@@ -203,7 +201,7 @@ def plan_retry(found: Sequence[SubmissionSummary], *, now: str) -> Plan[Submissi
 
 async def make_due(
     plan: Plan[SubmissionSummary],
-    repairs: "Repairs",
+    repairs: Repairs,
     clock: Clock,
     audit: Audit,
     *,

@@ -7,7 +7,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -25,14 +25,12 @@ from forwarder.operate.output import (
 from forwarder.reservation.failures import FAILURE_CLASS, FAILURE_CLASSES, FORGED, SET_ASIDE, UNDECODABLE
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.parsing import whole_number
+from forwarder.store.lists.overview import Overview
 from forwarder.topics.codec import Undecodable, decode_data, header
 from forwarder.topics.dead_letters import CUT, replayed
 from forwarder.topics.port import MAX_MESSAGE_BYTES, ConsumedMessage, Log, Message, moment_of
 from forwarder.topics.reading import read_to_end
 from forwarder.topics.signing import EVENT_ID
-
-if TYPE_CHECKING:
-    from forwarder.store.lists.overview import Overview
 
 _QUERY_SIZE = 1000
 _GONE = "gone"
@@ -115,7 +113,7 @@ class LetterFilter:
 class DeadLetterReader:
     """Reads the letters of one deployment from `topic`. Its methods raise `LogUnavailable` and `StoreUnavailable`."""
 
-    def __init__(self, log: Log, topic: str, overview: "Overview") -> None:
+    def __init__(self, log: Log, topic: str, overview: Overview) -> None:
         self._log = log
         self._topic = topic
         self._overview = overview

@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Ite
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import Annotated, Any, Final
 
 import typer
 from pydantic_core import from_json
@@ -30,10 +30,8 @@ from forwarder.reservation.outcome import Status
 from forwarder.reservation.submission import RequestIds
 from forwarder.store.deliveries import DeliveryEntry, DeliveryStatus
 from forwarder.store.delivery_queue import Deliveries
+from forwarder.store.lists.overview import Overview
 from forwarder.store.lists.port import StoredSubmission, SubmissionFilter, SubmissionSummary
-
-if TYPE_CHECKING:
-    from forwarder.store.lists.overview import Overview
 
 _FIELDS: Final = (
     "id=record_id requestId workspace=workspace_id account=account_id status propertyId arrival departure attempts acceptedAt "
@@ -61,7 +59,7 @@ class SubmissionQuery(SubmissionFilter):
 class SubmissionSearch:
     """Searches `overview`. `request_ids` fetches the keys for hashing transaction ids."""
 
-    def __init__(self, overview: "Overview", request_ids: Callable[[], Awaitable[RequestIds]]) -> None:
+    def __init__(self, overview: Overview, request_ids: Callable[[], Awaitable[RequestIds]]) -> None:
         self._overview = overview
         self._request_ids = request_ids
 
@@ -246,7 +244,7 @@ class History:
 _NEXT = {Status.PENDING: "next try", Status.IN_DOUBT: "next look-up", Status.CONFIRMED: "cancellation: next try"}
 
 
-async def history_of(request_id: str, overview: "Overview", deliveries: Deliveries) -> History | None:
+async def history_of(request_id: str, overview: Overview, deliveries: Deliveries) -> History | None:
     """The submission with that request id, or the one that it is a duplicate of; None if it was not ingested. Raises
     `StoreUnavailable`."""
     found = await overview.find(request_id)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import Annotated, Any, Final
 
 import typer
 from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError, model_validator
@@ -38,14 +38,12 @@ from forwarder.process.supervision import Stop
 from forwarder.reservation.checks.card_numbers import mask
 from forwarder.reservation.outcome import Absent, Confirmed, LookupOutcome, Rejected, Status
 from forwarder.reservation.problems import endings
+from forwarder.store.lists.overview import Overview
 from forwarder.store.lists.port import SubmissionSummary
 from forwarder.store.submissions.completion import completed, with_attempt
 from forwarder.store.submissions.port import Attempt, Work
+from forwarder.store.submissions.repairs import Repairs
 from forwarder.tenancy.port import DEFAULT_DEADLINE_SECONDS, Directory, NotKnown
-
-if TYPE_CHECKING:
-    from forwarder.store.lists.overview import Overview
-    from forwarder.store.submissions.repairs import Repairs
 
 
 class NotInDoubt(Exception):
@@ -59,7 +57,7 @@ class Repair:
     `settle`.
     """
 
-    def __init__(self, repairs: "Repairs", clock: Clock, audit: Audit, *, by: str = "", note: str = "") -> None:
+    def __init__(self, repairs: Repairs, clock: Clock, audit: Audit, *, by: str = "", note: str = "") -> None:
         """`by` and `note`: who checked the PMS, and a note for the audit trail, where card numbers are masked."""
         self._repairs = repairs
         self._clock = clock
@@ -120,7 +118,7 @@ class Decision(StrEnum):
 
 
 async def decide(
-    repair: Repair, overview: "Overview", directory: Directory, request_id: str, decision: Decision, text: str
+    repair: Repair, overview: Overview, directory: Directory, request_id: str, decision: Decision, text: str
 ) -> int | None:
     """Settles a submission. `text`: its id in the PMS if confirmed, the reason if rejected. Returns for how many seconds it is
     pushed again, if it is. Raises `NotInDoubt`, also if there is no such submission, `NotKnown` if its account is gone, and
@@ -223,7 +221,7 @@ def _csv_lines(text: str) -> Iterator[tuple[int, Mapping[str, Any] | str]]:
 class Settlements:
     """Settles the submissions of a file."""
 
-    def __init__(self, repair: Repair, overview: "Overview", directory: Directory) -> None:
+    def __init__(self, repair: Repair, overview: Overview, directory: Directory) -> None:
         self._repair = repair
         self._overview = overview
         self._directory = directory
