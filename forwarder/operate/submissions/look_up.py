@@ -2,8 +2,7 @@
 `forwarder doubles …`, to list reservations that it shows twice under one reference, and to cancel the surplus one."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Annotated, Final, Literal
 
@@ -33,44 +32,30 @@ class NotReached(Exception):
     """The PMS that a submission was pushed to cannot be asked. The message says why, with the remedy."""
 
 
-@dataclass(frozen=True, slots=True)
-class PushedPms:
-    """Reaches the PMSs that submissions were pushed to. `key`: hashes credentials in the evidence of pushes."""
-
-    backend: Backend
-    pms: PmsDirectory
-    key: bytes
-
-    async def account(self, asked: AskedFor) -> Account:
-        """The account of the submission. Raises `NotReached`."""
-        account = await self.backend.pushing_directory().account(asked.account_id)
-        if account is None:
-            raise NotReached(
-                f"its account {asked.account_id} no longer exists. `forwarder account add --id …` restores it."
-            )
-        return account
-
-    def connect(self, account: Account, pushes: list[Push]) -> Pms:
-        """The account's PMS, if all of `pushes` went to it. Raises `NotReached`."""
-        unsealer = self.backend.keyring
-        if unsealer is None:
-            raise NotReached("this process has no FORWARDER_SECRET_KEY to open the credential with.")
-        try:
-            connection = connection_of(account, unsealer)
-            pms = self.pms.connect(connection)
-        except (CannotOpen, BadOptions, UnknownKind) as error:
-            raise NotReached(f"{error} `forwarder account probe {account.id}` says what would help.") from error
-        target = target_of(account.kind, account.base_url, connection.credential, pms.capabilities, self.key)
-        if not all(is_same_pms(account, target, push) for push in pushes):
-            raise NotReached(ANOTHER_PMS)
-        return pms
+async def _account_of(backend: Backend, asked: AskedFor) -> Account:
+    """The account of the submission. Raises `NotReached`."""
+    account = await backend.pushing_directory().account(asked.account_id)
+    if account is None:
+        raise NotReached(
+            f"its account {asked.account_id} no longer exists. `forwarder account add --id …` restores it."
+        )
+    return account
 
 
-@asynccontextmanager
-async def open_pushed_pms(backend: Backend) -> AsyncIterator[PushedPms]:
-    """Closes its connections at the end."""
-    async with open_pms(backend) as pms:
-        yield PushedPms(backend, pms, (await backend.request_ids()).mac_key)
+async def _connect(backend: Backend, opened: PmsDirectory, account: Account, pushes: Iterable[Push | None]) -> Pms:
+    """The account's PMS, if all of `pushes` went to it. Raises `NotReached`."""
+    if backend.keyring is None:
+        raise NotReached("this process has no FORWARDER_SECRET_KEY to open the credential with.")
+    try:
+        connection = connection_of(account, backend.keyring)
+        pms = opened.connect(connection)
+    except (CannotOpen, BadOptions, UnknownKind) as error:
+        raise NotReached(f"{error} `forwarder account probe {account.id}` says what would help.") from error
+    key = (await backend.request_ids()).mac_key
+    target = target_of(account.kind, account.base_url, connection.credential, pms.capabilities, key)
+    if not all(is_same_pms(account, target, push) for push in pushes if push is not None):
+        raise NotReached(ANOTHER_PMS)
+    return pms
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,20 +75,19 @@ async def look_up_in_pms(backend: Backend, request_id: str) -> LookedUp | None:
     if asked is None:
         return None
     try:
-        async with open_pushed_pms(backend) as pushed:
-            account = await pushed.account(asked)
+        async with open_pms(backend) as opened:
+            account = await _account_of(backend, asked)
             audited = backend.audit.request(
                 "submission.look_up", workspace=account.workspace_id, target=asked.request_id
             )
             async with audited:
-                return await _ask(pushed, account, asked)
+                return await _ask(backend, opened, account, asked)
     except NotReached as error:
         return LookedUp("unknown", f"Not asked: {error}")
 
 
-async def _ask(pushed: PushedPms, account: Account, asked: AskedFor) -> LookedUp:
-    pushes = asked.evidence.open or [push for push in [asked.evidence.origin] if push is not None]
-    pms = pushed.connect(account, [*pushes])
+async def _ask(backend: Backend, opened: PmsDirectory, account: Account, asked: AskedFor) -> LookedUp:
+    pms = await _connect(backend, opened, account, asked.evidence.open or [asked.evidence.origin])
     if not pms.capabilities.find_by_reference:
         raise NotReached("a PMS of this kind cannot be asked by our reference. Look into it by hand.")
     booking = booking_of(traits_of(account.kind), asked.request_id, asked.reservation, None)
@@ -141,6 +125,10 @@ async def look_up(request_id: RequestId) -> Shown:
 # --- doubles ---
 
 _COLUMNS = ("requestId", "account", "pmsReservationId", "others", "property", "arrival", "departure")
+
+
+class NotCancelled(Failed):
+    """Nothing was cancelled. The message says why, with the remedy."""
 
 
 async def list_doubles() -> Shown:
@@ -186,19 +174,18 @@ async def cancel_double(
 
 
 async def _cancel_in_pms(backend: Backend, asked: AskedFor, pms_reservation_id: str) -> None:
-    """Cancels that double in the PMS that the submission was pushed to. Raises `Failed`, with the remedy, where nothing was
-    cancelled."""
+    """Cancels that double in the PMS that the submission was pushed to. Raises `NotCancelled`."""
     if pms_reservation_id not in asked.doubles:
         known = ", ".join(asked.doubles)
-        raise Failed(f"{pms_reservation_id} is no double of {asked.request_id}; its doubles: {known}.")
-    async with open_pushed_pms(backend) as pushed:
+        raise NotCancelled(f"{pms_reservation_id} is no double of {asked.request_id}; its doubles: {known}.")
+    async with open_pms(backend) as opened:
         try:
-            account = await pushed.account(asked)
-            pms = pushed.connect(account, [] if asked.evidence.origin is None else [asked.evidence.origin])
+            account = await _account_of(backend, asked)
+            pms = await _connect(backend, opened, account, [asked.evidence.origin])
         except NotReached as error:
-            raise Failed(f"The PMS is not asked: {error}") from error
+            raise NotCancelled(f"The PMS is not asked: {error}") from error
         if not pms.capabilities.cancel:
-            raise Failed("A PMS of this kind cannot be asked to cancel. Cancel it there by hand.")
+            raise NotCancelled("A PMS of this kind cannot be asked to cancel. Cancel it there by hand.")
         booking = booking_of(traits_of(account.kind), asked.request_id, asked.reservation, None)
         async with backend.audit.request(
             "double.cancel", workspace=account.workspace_id, target=asked.request_id, cancelled=pms_reservation_id
@@ -207,11 +194,11 @@ async def _cancel_in_pms(backend: Backend, asked: AskedFor, pms_reservation_id: 
                 async with asyncio.timeout(MAX_SECONDS):
                     outcome = await pms.cancel(booking, pms_reservation_id)
             except TimeoutError:
-                raise Failed("The PMS does not answer. Try again later.") from None
+                raise NotCancelled("The PMS does not answer. Try again later.") from None
             if isinstance(outcome, Rejected):
-                raise Failed(f"The PMS refuses: {outcome.problem.detail}")
+                raise NotCancelled(f"The PMS refuses: {outcome.problem.detail}")
             if not isinstance(outcome, Cancelled):
-                raise Failed(f"The PMS did not cancel it ({outcome.reason}): {outcome.detail}")
+                raise NotCancelled(f"The PMS did not cancel it ({outcome.reason}): {outcome.detail}")
             left = [one for one in asked.doubles if one != pms_reservation_id]
             await Repairs(backend.engine).undoubled(asked.request_id, left)
 
