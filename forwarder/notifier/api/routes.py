@@ -164,11 +164,11 @@ def endpoint_json(endpoint: Endpoint) -> dict[str, Any]:
     return {
         "id": endpoint.id,
         "url": endpoint.url,
-        "types": endpoint.types,
-        "integrationAccountIds": endpoint.account_ids,
-        "propertyIds": endpoint.property_ids,
+        "types": _list(endpoint.types),
+        "integrationAccountIds": _list(endpoint.account_ids),
+        "propertyIds": _list(endpoint.property_ids),
         "description": endpoint.description,
-        "headerNames": endpoint.header_names or (),
+        "headerNames": _list(endpoint.header_names) or [],
         "asymmetricSignature": endpoint.asymmetric,
         "enabled": endpoint.enabled,
         "disabledReason": endpoint.disabled_reason,
@@ -200,6 +200,10 @@ def delivery_json(entry: DeliveryEntry) -> dict[str, Any]:
             for attempt in entry.attempts
         ],
     }
+
+
+def _list(values: Sequence[str] | None) -> list[str] | None:
+    return None if values is None else list(values)
 
 
 def _moment(moment: datetime | None) -> str | None:
