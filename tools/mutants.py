@@ -59,7 +59,7 @@ MODULES: Final = {
         [f"{_STAGE}/worker/outcome/test_outbox_publisher.py"],
         [f"{_STAGE}/worker/test_contained.py"],
     ],
-    "worker/cancellations.py": [
+    "worker/intake.py": [
         [f"{_STAGE}/worker/test_cancellation.py"],
         [f"{_STORE}/test_cancellation_elsewhere.py"],
     ],

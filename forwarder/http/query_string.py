@@ -10,9 +10,9 @@ from urllib.parse import parse_qs
 from starlette.types import Scope
 
 from forwarder.reservation.checks.card_numbers import mask
+from forwarder.reservation.checks.faults import nearest
 from forwarder.reservation.problems import requests
 from forwarder.reservation.problems.problem import Fault, Problem, pointer_to
-from forwarder.reservation.spelling import nearest
 
 Parameters = Mapping[str, Sequence[str]]
 """Query parameters by name, each with all of its values."""

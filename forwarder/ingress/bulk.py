@@ -39,8 +39,8 @@ from forwarder.ingress.publish.publisher import SubmissionPublisher
 from forwarder.ingress.receipts import receipt_json, receipt_warnings
 from forwarder.observability.metrics import submissions
 from forwarder.process.loops import TimeSlice, yield_to_loop
-from forwarder.reservation.bulk import MAX_ITEMS, ItemReading
 from forwarder.reservation.checks.faults import MalformedJson
+from forwarder.reservation.checks.fields import MAX_ITEMS, ItemReading
 from forwarder.reservation.checks.plausibility import Plausibility, plausibility
 from forwarder.reservation.json_text import json_text
 from forwarder.reservation.problems.problem import Problem

@@ -12,9 +12,9 @@ from typing import Final, NamedTuple, TypeVar
 from pydantic_core import from_json
 
 from forwarder.ingress.problems import ITEM_TOO_LARGE, invalid_item, malformed_json, validation_failed
-from forwarder.reservation.bulk import MAX_ITEM_BYTES, RESERVATION, ItemReading, read_item
 from forwarder.reservation.checks.card_numbers import find
 from forwarder.reservation.checks.faults import MalformedJson
+from forwarder.reservation.checks.fields import MAX_ITEM_BYTES, RESERVATION, ItemReading, read_item
 from forwarder.reservation.checks.plausibility import Plausibility
 from forwarder.reservation.problems.problem import Fault, Problem
 

@@ -57,7 +57,7 @@ from forwarder.reservation.cancellation import (
     not_supported,
 )
 from forwarder.reservation.checks.faults import MalformedJson
-from forwarder.reservation.checks.fields import read_cancellation
+from forwarder.reservation.checks.fields import read_object
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.problems.problem import Problem
 from forwarder.reservation.request import MAX_BODY_BYTES
@@ -151,7 +151,7 @@ class CancelEndpoint:
         if not request.is_sent_as(JSON_BODY):
             return request.with_media_type(UNSUPPORTED_MEDIA_TYPE)
         try:
-            cancellation = read_cancellation(body)
+            cancellation = read_object(CancellationBody, body)
         except MalformedJson as error:
             return malformed_json(str(error))
         if isinstance(cancellation, list):

@@ -16,10 +16,9 @@ from forwarder.ingress.message import SubmissionBuilder, card_of, published_form
 from forwarder.ingress.problems import implausible
 from forwarder.pms.built_in import traits_of
 from forwarder.pms.port import BadOptions, Preview, Rehearsal, UnknownKind
-from forwarder.reservation.booking import booking_of
+from forwarder.reservation.booking import booking_of, refusals
 from forwarder.reservation.checks.fields import Reading
 from forwarder.reservation.checks.plausibility import Plausibility
-from forwarder.reservation.checks.rules import refusals
 from forwarder.reservation.outcome import Deferred, Rejected
 from forwarder.reservation.problems import endings, requests
 from forwarder.reservation.problems.problem import Fault, Problem

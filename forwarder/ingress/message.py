@@ -17,10 +17,10 @@ from forwarder.ingress.problems import CARDS_UNAVAILABLE, implausible
 from forwarder.observability.tracing.context import TRACEPARENT, TRACESTATE, read_trace
 from forwarder.pms.built_in import traits_of
 from forwarder.process.clock import iso
+from forwarder.reservation.booking import refusal
 from forwarder.reservation.checks.card_numbers import digits_of, masked
 from forwarder.reservation.checks.fields import Reading
 from forwarder.reservation.checks.plausibility import Plausibility
-from forwarder.reservation.checks.rules import refusal
 from forwarder.reservation.duplicates import NaturalKey, contents_of, transaction_of
 from forwarder.reservation.problems import requests
 from forwarder.reservation.problems.problem import Problem
@@ -28,10 +28,10 @@ from forwarder.reservation.request import (
     BookingEngineRequest,
     CardDetails,
     Operation,
+    ReservationRequest,
     SealedCard,
 )
 from forwarder.reservation.submission import MAX_DEADLINE_SECONDS, RequestIds, fingerprint, key_of
-from forwarder.reservation.usual import AnyRequest, UsualRequest, write_usual
 from forwarder.tenancy.access import Caller
 from forwarder.tenancy.cards import CardSealer
 from forwarder.tenancy.port import Account
@@ -209,14 +209,14 @@ class SubmissionBuilder:
         alike[natural.same] += 1
         if nth == 0:
             return submission
-        same = self.ids.same_key(submission.account_id, natural.same.encode(), nth)
+        same = self.ids.content_key(submission.account_id, "same", b"%b\0%d" % (natural.same.encode(), nth))
         return submission._replace(natural=replace(natural, same=same))
 
     def _natural_key(
         self,
         account: Account,
         operation: Operation,
-        request: AnyRequest,
+        request: ReservationRequest,
         canonical: bytes,
         card: CardDetails | None,
         *,
@@ -234,24 +234,22 @@ class SubmissionBuilder:
             card_mark = self.ids.card_mark(account.id, "", secret) + self.ids.card_mark(account.id, "", rest)
         booking, same, stay = contents_of(operation, request, canonical, card_mark)
         return NaturalKey(
-            self.ids.natural_key(account.id, booking),
+            self.ids.content_key(account.id, "natural-key", booking),
             self.ids.transaction_key(account.id, transaction) if transaction else None,
             window_seconds,
             keyed,
-            same=(same_key := self.ids.same_key(account.id, same)),
-            stay=same_key if stay is None else self.ids.stay_key(account.id, stay),
+            same=(same_key := self.ids.content_key(account.id, "same", same)),
+            stay=same_key if stay is None else self.ids.content_key(account.id, "stay", stay),
         )
 
 
-def card_of(request: AnyRequest) -> CardDetails | None:
+def card_of(request: ReservationRequest) -> CardDetails | None:
     """The card that came with the request. The general operation takes none."""
     return request.card_details if isinstance(request, BookingEngineRequest) else None
 
 
-def published_form(request: AnyRequest, card: CardDetails | None) -> bytes:
+def published_form(request: ReservationRequest, card: CardDetails | None) -> bytes:
     """The request as JSON: fields in a fixed order, values as received, nulls omitted; only the masked number of the card."""
-    if isinstance(request, UsualRequest):
-        return write_usual(request)
     if card is None:
         return request.model_dump_json(by_alias=True, exclude_none=True).encode()
     rest = request.model_dump_json(by_alias=True, exclude_none=True, exclude={"card_details"}).encode()
@@ -259,7 +257,7 @@ def published_form(request: AnyRequest, card: CardDetails | None) -> bytes:
     return rest[:-1] + b',"cardDetails":' + to_json(shown) + b"}"
 
 
-def canonical_form(request: AnyRequest, published: bytes) -> bytes:
+def canonical_form(request: ReservationRequest, published: bytes) -> bytes:
     """The same bytes for all requests that mean the same, from one's `published` form: numbers are text in the fields that take
     either, since 1 there is "1"."""
     for name, given in (

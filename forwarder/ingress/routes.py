@@ -18,7 +18,7 @@ from forwarder.ingress.parts import IngressParts
 from forwarder.ingress.problems import OVERLOADED, TENANCY_UNAVAILABLE, TEST_MODE_UNAVAILABLE
 from forwarder.ingress.publish.publisher import SubmissionPublisher
 from forwarder.ingress.submit import SubmitEndpoint
-from forwarder.reservation.bulk import MAX_BULK_BYTES
+from forwarder.reservation.checks.fields import MAX_BULK_BYTES
 from forwarder.reservation.problems import requests
 from forwarder.reservation.problems.problem import Problem
 from forwarder.tenancy.access import Caller, CallerCache, forbidden

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import yaml
 
-from forwarder.reservation.checks.rules import Traits
+from forwarder.reservation.booking import Traits
 
 _PLACE: Final = files("forwarder.pms").joinpath("kinds")
 _Loader: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

@@ -1,16 +1,46 @@
-"""The booking to make in a PMS: a submission that passed the rules. Pure."""
+"""The booking to make in a PMS: a submission that passed the rules of its integration. Pure.
 
-from collections.abc import Mapping
-from dataclasses import field, replace
-from datetime import date, datetime
+A rule is a further requirement of a kind of PMS. It depends on the request, the kind and the time only, and is written once: the
+ingress applies it before accepting, a dry run reports it, and the worker checks again, because the account may have changed since.
+No rule's problem quotes the value at fault: it may be a card number.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import date, datetime, timedelta
 from decimal import Decimal
-from typing import Any
+from typing import Any, Final, Literal
 
-from forwarder.reservation.checks.rules import Traits, refusal, room_of, website_id
-from forwarder.reservation.problems.problem import Problem
+from forwarder.reservation.checks.card_numbers import passes_luhn
+from forwarder.reservation.problems import requests
+from forwarder.reservation.problems.problem import Fault, Problem
 from forwarder.reservation.request import CardDetails
 from forwarder.reservation.submission import Submission
 from forwarder.reservation.value import value
+
+
+@dataclass(frozen=True, slots=True)
+class Traits:
+    """The requirements of a kind of PMS on a reservation.
+
+    `rooms`: whether it distinguishes rooms of a property; otherwise the room is the property. `website`: whether
+    `paymentProviderId` carries the booked website. `cards`: which cards are sent to it: all, only those that pay the PMS
+    (`morChannel` PMS; then a card is required), or none.
+    """
+
+    rooms: bool = True
+    website: bool = False
+    cards: Literal["all", "payment", "none"] = "all"
+
+    def sends_card(self, reservation: Mapping[str, Any]) -> bool:
+        """Whether the reservation's card, if it has one, is sent to the PMS."""
+        return self.cards == "all" or (self.cards == "payment" and reservation.get("morChannel") == "PMS")
+
+    @property
+    def concern_card_alone(self) -> bool:
+        """Whether they require nothing of a reservation without a card."""
+        return self.rooms and not self.website and self.cards != "payment"
 
 
 @value(frozen=True, slots=True)
@@ -74,8 +104,7 @@ def full_name(guest: Mapping[str, Any]) -> str:
 
 def apply_rules(traits: Traits, submission: Submission, card: CardDetails | None, now: datetime) -> Booking | Problem:
     """The booking to push to a PMS with these `traits`, every rule applied, or the refusal."""
-    asks_nothing = card is None and traits.concern_card_alone  # as nearly always
-    refused = None if asks_nothing else refusal(traits, submission.reservation, card, now)
+    refused = refusal(traits, submission.reservation, card, now)
     if refused is not None:
         return replace(refused, request_id=submission.request_id)
     return booking_of(traits, submission.request_id, submission.reservation, card, submission.trace)
@@ -97,3 +126,130 @@ def booking_of(
 def booking_without_card(traits: Traits, submission: Submission) -> Booking:
     """The booking as it was made, for cancelling it: it passed the rules before, and its card is erased."""
     return booking_of(traits, submission.request_id, submission.reservation, None, submission.trace)
+
+
+# --- the rules ---
+
+
+def refusal(traits: Traits, reservation: Mapping[str, Any], card: CardDetails | None, now: datetime) -> Problem | None:
+    """The problem of the first rule that `reservation` breaks, with the faults of all broken rules; None if it breaks none.
+    `card`: the reservation's card, in the clear; `now`: aware."""
+    broken = list(refusals(traits, reservation, card, now))
+    if not broken:
+        return None
+    return replace(broken[0], faults=tuple(fault for problem in broken for fault in problem.faults))
+
+
+def refusals(
+    traits: Traits, reservation: Mapping[str, Any], card: CardDetails | None, now: datetime
+) -> Iterator[Problem]:
+    """The problem of each rule that `reservation` breaks, in the order of the rules."""
+    sent = traits.sends_card(reservation)
+    if sent and traits.cards == "payment" and not has_number(card):
+        pointer = "/cardDetails" if card is None else "/cardDetails/cardNumber"
+        fault = Fault(pointer, "required", "is required where morChannel is PMS")
+        yield requests.CARD_REQUIRED.problem(_CARD_REQUIRED, faults=(fault,))
+    elif card is not None and sent and (faults := card_faults(card, now)):
+        yield requests.CARD_INVALID.problem(_CARD_INVALID, faults=faults)
+    if traits.website and website_id(reservation) in _NO_WEBSITE:
+        yield _WEBSITE_REQUIRED
+    if not traits.rooms and str(room_of(reservation)) != str(reservation["propertyId"]):
+        yield _NO_ROOMS
+
+
+def website_id(reservation: Mapping[str, Any]) -> str:
+    """The website in `paymentProviderId`; empty if it names none."""
+    value = reservation.get("paymentProviderId")
+    return "" if value is None else str(value).strip()
+
+
+def room_of(reservation: Mapping[str, Any]) -> str | int:
+    """The room; the property if no room was given."""
+    room: str | int | None = reservation.get("roomId")
+    property_id: str | int = reservation["propertyId"]
+    return property_id if room is None else room
+
+
+_NO_WEBSITE: Final = frozenset({"", ".", ".."})
+"""The last two would resolve to another address."""
+
+_CARD_REQUIRED: Final = (
+    "This integration takes a reservation with morChannel PMS only with cardDetails that have a cardNumber; pass them, or "
+    "morChannel SELF."
+)
+_CARD_INVALID: Final = (
+    "The card would be sent to the PMS, and cannot be one: errors names what is wrong with it by JSON Pointer."
+)
+_WEBSITE_REQUIRED: Final = requests.WEBSITE_REQUIRED.problem(
+    "This integration takes its website identifier from paymentProviderId, which is missing, empty or names none.",
+    faults=(Fault("/paymentProviderId", "required", "is required: the identifier of the website"),),
+)
+_NO_ROOMS: Final = requests.NO_ROOMS.problem(
+    "This integration books whole properties, and has no rooms: roomId is the propertyId, or left out where the operation lets it.",
+    faults=(Fault("/roomId", "not_the_property", "must be the same as propertyId"),),
+)
+
+
+# --- a card: its number and its expiry; only its bank knows whether it is accepted ---
+
+_BETWEEN_DIGITS: Final = re.compile(r"[\s\-\u2010-\u2015\u2212]+")
+"""Separators that people write within a card number: spaces, and dashes of any length."""
+_DIGITS: Final = re.compile(r"[0-9]+")
+_MIN_DIGITS: Final = 12
+_MAX_DIGITS: Final = 19
+_MONTH: Final = re.compile(r"0?[1-9]|1[0-2]")
+_YEAR: Final = re.compile(r"(?:20)?([0-9]{2})|([0-9]{4})")
+_LATEST_ZONE: Final = timedelta(hours=-12)
+"""UTC-12, the last time zone in which a month ends."""
+
+NUMBER: Final = "/cardDetails/cardNumber"
+MONTH: Final = "/cardDetails/expiryMonth"
+YEAR: Final = "/cardDetails/expiryYear"
+
+
+def has_number(card: CardDetails | None) -> bool:
+    """Whether there is a card number, of any form; a blank one does not count."""
+    return card is not None and bool(_given(card.card_number))
+
+
+def card_faults(card: CardDetails, now: datetime) -> tuple[Fault, ...]:
+    """The faults of the given, non-blank parts of `card`. A card is valid until its month has ended in every time zone."""
+    return (*_number_faults(_given(card.card_number)), *_expiry_faults(card, now))
+
+
+def _given(text: str | None) -> str:
+    return "" if text is None else text.strip()
+
+
+def _number_faults(number: str) -> Iterator[Fault]:
+    if not number:
+        return
+    digits = _BETWEEN_DIGITS.sub("", number)
+    if _DIGITS.fullmatch(digits) is None:
+        yield Fault(
+            NUMBER, "invalid_value", "must be a card number: digits, with nothing but spaces or dashes between them"
+        )
+    elif not _MIN_DIGITS <= len(digits) <= _MAX_DIGITS:
+        yield Fault(NUMBER, "invalid_value", f"must be a card number of {_MIN_DIGITS} to {_MAX_DIGITS} digits")
+    elif not passes_luhn(digits):
+        yield Fault(
+            NUMBER, "wrong_check_digit", "must be a card number: one of its digits is wrong, by its check digit (Luhn)"
+        )
+
+
+def _expiry_faults(card: CardDetails, now: datetime) -> Iterator[Fault]:
+    month, year = _given(card.expiry_month), _given(card.expiry_year)
+    if month and _MONTH.fullmatch(month) is None:
+        yield Fault(MONTH, "invalid_value", "must be a month from 1 to 12")
+        month = ""
+    if not year:
+        return
+    if (written := _YEAR.fullmatch(year)) is None:
+        yield Fault(YEAR, "invalid_value", "must be a year of two or four digits, such as 31 or 2031")
+        return
+    there = now + _LATEST_ZONE
+    expires = 2000 + int(written[1]) if written[1] else int(written[2])
+    if expires < there.year:
+        yield Fault(YEAR, "card_expired", "must not be past: the card has expired")
+    elif expires == there.year and month and int(month) < there.month:
+        yield Fault(MONTH, "card_expired", "must not be past: the card has expired")

@@ -14,8 +14,7 @@ from pydantic_core import from_json
 
 from forwarder.reservation.json_text import json_text
 from forwarder.reservation.outcome import Status
-from forwarder.reservation.request import GeneralRequest, Operation
-from forwarder.reservation.usual import AnyRequest
+from forwarder.reservation.request import GeneralRequest, Operation, ReservationRequest
 from forwarder.reservation.value import value
 
 DEFAULT_WINDOW_SECONDS: Final = 300
@@ -113,7 +112,7 @@ class Contents(NamedTuple):
     stay: bytes | None
 
 
-def contents_of(operation: Operation, request: AnyRequest, body: bytes, card: bytes) -> Contents:
+def contents_of(operation: Operation, request: ReservationRequest, body: bytes, card: bytes) -> Contents:
     """`body`: the request in canonical form; `card`: distinguishes its card from others."""
     property_id, transaction = str(request.property_id), transaction_of(request)
     room = property_id if request.room_id is None else str(request.room_id)
@@ -126,21 +125,17 @@ def contents_of(operation: Operation, request: AnyRequest, body: bytes, card: by
     if transaction:
         same = _joined("booking", transaction, property_id, room, days, guest, amount, currency)
     else:
-        same = _joined("body", operation) + b"\0" + card + b"\0" + _respelled_body(body, amount)
+        # The same price in any notation, and the same guest in any spelling of name, address and number.
+        fields: dict[str, Any] = from_json(body)
+        if amount:
+            fields["totalPrice"] = amount
+        fields["guest"] = {name: _respelled(name, text) for name, text in fields.get("guest", {}).items()}
+        same = _joined("body", operation) + b"\0" + card + b"\0" + json_text(fields)
     return Contents(
         _joined(operation, property_id, room, days, guest, phone, amount, currency, transaction),
         same,
         _joined("stay", property_id, days, guest) if guest.strip("\0 ") else None,
     )
-
-
-def _respelled_body(body: bytes, amount: str) -> bytes:
-    """`body` with its price as `amount`, and the same guest in any spelling of name, address and number."""
-    fields: dict[str, Any] = from_json(body)
-    if amount:
-        fields["totalPrice"] = amount
-    fields["guest"] = {name: _respelled(name, text) for name, text in fields.get("guest", {}).items()}
-    return json_text(fields)
 
 
 def differing_fields(one: bytes, other: bytes) -> Sequence[str]:
@@ -155,7 +150,7 @@ def _differences(pointer: str, one: Any, other: Any) -> Sequence[str]:
     return [] if one == other or str(one) == str(other) else [pointer]
 
 
-def transaction_of(request: AnyRequest) -> str:
+def transaction_of(request: ReservationRequest) -> str:
     """The request's transaction; empty if there is none."""
     given = None if isinstance(request, GeneralRequest) else request.transaction_id
     return "" if given is None else given.strip()

@@ -172,12 +172,10 @@ class Evidence:
     @property
     def absences(self) -> Sequence[Absence]:
         """The absences since the last push."""
-        found: list[Absence] = []
-        for line in reversed(self.lines):
-            if not isinstance(line, Absence):
-                break
-            found.append(line)
-        return found[::-1]
+        last = next(
+            (n for n, line in enumerate(reversed(self.lines)) if not isinstance(line, Absence)), len(self.lines)
+        )
+        return [line for line in self.lines[len(self.lines) - last :] if isinstance(line, Absence)]
 
     @property
     def doubted(self) -> Sequence[Push]:
@@ -389,7 +387,8 @@ def next_step(evidence: Evidence, facts: Facts, now: datetime, waited: float, *,
     if not pushes:
         return _nothing_open(evidence, may_create=may_create)
     if not all(facts.same_pms(push) for push in pushes):
-        return _another_pms(pushes)
+        unknown = any(not push.to.pms for push in pushes)
+        return Park("cannot_be_checked", _NOT_NOTED) if unknown else Park("pms_is_another", ANOTHER_PMS)
     positive = any(push.came is Came.POSITIVE for push in pushes)
     can_look = bool(facts.target.reference) and all(push.to.reference for push in pushes)
     refused = pushes[-1].came is Came.NO
@@ -401,7 +400,7 @@ def next_step(evidence: Evidence, facts: Facts, now: datetime, waited: float, *,
     if repeat_first:
         return SendAgain(0.0 if positive else _left(facts.push_seconds, waited))
     if not can_look:
-        return Park("cannot_be_checked", _unchecked(facts))
+        return Park("cannot_be_checked", _NO_REFERENCE if facts.target.reference else _NO_SEARCH)
     after = _next_look(evidence.absences, facts, refused=refused, lost=pushes[-1].reason == WORKER_LOST)
     if after is not None:
         return LookUp(_left(after, waited))
@@ -460,21 +459,12 @@ def _left(after: float, waited: float) -> float:
     return max(after - waited, 0.0)
 
 
-def _another_pms(pushes: Sequence[Push]) -> Park:
-    unknown = any(not push.to.pms for push in pushes)
-    return Park("cannot_be_checked", _NOT_NOTED) if unknown else Park("pms_is_another", ANOTHER_PMS)
-
-
-def _unchecked(facts: Facts) -> str:
-    if facts.target.reference:
-        return "It may have been made, by a push that this PMS cannot be searched for."
-    return "It may have been made, and this PMS cannot be searched."
-
-
 ANOTHER_PMS: Final = (
     "It was sent to another address, or with another credential, than the account has now, so it is neither looked up nor "
     "cancelled there. Point the account back; or, if it is still the same account of the same PMS, run "
     "`forwarder account set ACCOUNT --same-pms`."
 )
+_NO_REFERENCE: Final = "It may have been made, by a push that this PMS cannot be searched for."
+_NO_SEARCH: Final = "It may have been made, and this PMS cannot be searched."
 _NOT_NOTED: Final = "It may have been made, by a push of which nothing was noted."
 _THREE: Final = "Three creates brought no clear answer, and the PMS shows none of them."

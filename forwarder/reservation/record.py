@@ -1,7 +1,9 @@
 """The reservation record (section 2.5), composed of the request, the PMS's response and the submission's state; and the result
-event that reports it to downstream services once the submission has an outcome. Pure."""
+event that reports it to downstream services once the submission has an outcome; and how much of outside data both keep. Pure."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import math
+import re
+from collections.abc import Mapping, Sequence
 from datetime import date
 from decimal import Decimal
 from functools import cached_property
@@ -11,7 +13,6 @@ from typing import Any, Final, NamedTuple
 from msgspec import Struct
 
 from forwarder.reservation.booking import full_name
-from forwarder.reservation.bounds import MAX_RECORD_BYTES, bounded
 from forwarder.reservation.cancellation import Cancellation, CancellationStatus
 from forwarder.reservation.checks.card_numbers import passes_luhn
 from forwarder.reservation.json_text import json_text
@@ -28,10 +29,8 @@ _MIN_PMS_BYTES: Final = 16 * 1024
 MAX_ID: Final = 256
 """Maximum characters of a PMS's id of a reservation."""
 
-_AMOUNTS = (int, float)
-_MAX_USUAL_ID_LENGTH = 256
 _COUNTS = ("numberOfAdults", "numberOfChildren", "numberOfInfants")
-_NAMES = ("name", "firstName", "lastName")
+"""Their sum is the number of guests, where that was not given."""
 
 _FROM_THE_PMS = frozenset(
     ("source", "codes", "notes", "paymentUrl", "finances", "totalPrice", "currency", "primaryGuest")
@@ -68,6 +67,8 @@ def record_id_of(request_id: str, *, taken: int = 0) -> int:
 
 def compose_record(request: Mapping[str, Any], state: SubmissionState) -> dict[str, Any]:
     """The record in full: every field of section 2.5 in its order, then ours. Timestamps are ISO 8601 UTC, milliseconds, `Z`."""
+    total, guest = request.get("numberOfGuests"), request.get("guest") or {}
+    email, phone = guest.get("email"), guest.get("phone")
     record: dict[str, Any] = {
         "id": state.id,
         "createdAt": state.created_at,
@@ -77,8 +78,13 @@ def compose_record(request: Mapping[str, Any], state: SubmissionState) -> dict[s
         "departureDate": request["departureDate"],
         "nights": (date.fromisoformat(request["departureDate"]) - date.fromisoformat(request["arrivalDate"])).days,
         "propertyId": _number_where_it_is_one(request["propertyId"]),
-        "numberOfGuests": _guests(request),
-        "primaryGuest": _primary_guest(request.get("guest") or {}),
+        "numberOfGuests": sum(request.get(name) or 0 for name in _COUNTS) if total is None else total,
+        "primaryGuest": {
+            "name": full_name(guest),
+            "emails": [email] if email else [],
+            "mobileNumbers": [] if phone is None or phone == "" else [str(phone)],
+            "nationality": None,
+        },
         "source": "UNKNOWN",
         "totalPrice": request.get("totalPrice") or 0,
         "currency": request.get("currency") or "",
@@ -90,13 +96,17 @@ def compose_record(request: Mapping[str, Any], state: SubmissionState) -> dict[s
         "paymentUrl": "",
         "finances": {},
     }
-    pms_record = state.pms_record
-    if pms_record:
-        for name in pms_record.keys() & _FROM_THE_PMS:
-            record[name] = pms_record[name]
-    given = (pms_record and pms_record.get("finances")) or {}
+    pms_record = state.pms_record or {}
+    for name in pms_record.keys() & _FROM_THE_PMS:
+        record[name] = pms_record[name]
+    given = pms_record.get("finances") or {}
     record["finances"] = _finances(record["totalPrice"], record["currency"], given)
-    _add_ours(record, request, state)
+    room = request.get("roomId")
+    record["requestId"] = state.request_id
+    record["pmsReservationId"] = state.pms_reservation_id
+    record["roomId"] = record["propertyId"] if room is None else room
+    if state.problem is not None:
+        record["problem"] = state.problem
     return record
 
 
@@ -116,36 +126,6 @@ def pending_record(request: Mapping[str, Any], request_id: str, accepted_at: str
     return record
 
 
-def can_compose(request: Mapping[str, Any]) -> bool:
-    """Whether `request` has the usual form: then its record can be composed, and its property and room written as text. For any
-    other form only trying shows."""
-    try:
-        _ = date.fromisoformat(request["departureDate"]) - date.fromisoformat(request["arrivalDate"])
-    except (LookupError, TypeError, ValueError):
-        return False
-    property_id, guests, price = request.get("propertyId"), request.get("numberOfGuests"), request.get("totalPrice")
-    return (
-        (type(property_id) is int or (type(property_id) is str and len(property_id) <= _MAX_USUAL_ID_LENGTH))
-        and (type(guests) is int or (guests is None and _each(request, _COUNTS, int)))
-        and (price is None or (type(price) in _AMOUNTS and abs(price) <= _MAX_EXACT_INTEGER))
-        and type(guest := request.get("guest")) is dict
-        and ((type(guest.get("name")) is str and bool(guest["name"])) or _each(guest, _NAMES, str))
-    )
-
-
-def _each(fields: Mapping[str, Any], names: Iterable[str], kind: type) -> bool:
-    return all(fields.get(name) is None or type(fields[name]) is kind for name in names)
-
-
-def _add_ours(record: dict[str, Any], request: Mapping[str, Any], state: SubmissionState) -> None:
-    room = request.get("roomId")
-    record["requestId"] = state.request_id
-    record["pmsReservationId"] = state.pms_reservation_id
-    record["roomId"] = record["propertyId"] if room is None else room
-    if state.problem is not None:
-        record["problem"] = state.problem
-
-
 def _number_where_it_is_one(identifier: str | int) -> str | int:
     """A number for "1001"; the string itself for "00123" or "A7", which a number would not reproduce."""
     if isinstance(identifier, str) and identifier.isascii() and identifier.isdigit():
@@ -153,24 +133,6 @@ def _number_where_it_is_one(identifier: str | int) -> str | int:
         if str(number) == identifier and number <= _MAX_EXACT_INTEGER:
             return number
     return identifier
-
-
-def _guests(request: Mapping[str, Any]) -> int:
-    """The number of guests; if it was not given, the sum of adults, children and infants."""
-    total: int | None = request.get("numberOfGuests")
-    if total is not None:
-        return total
-    return sum(request.get(name) or 0 for name in _COUNTS)
-
-
-def _primary_guest(guest: Mapping[str, Any]) -> dict[str, Any]:
-    email, phone = guest.get("email"), guest.get("phone")
-    return {
-        "name": full_name(guest),
-        "emails": [email] if email else [],
-        "mobileNumbers": [] if phone is None or phone == "" else [str(phone)],
-        "nationality": None,
-    }
 
 
 def _text(value: str | float | None) -> str:
@@ -190,23 +152,13 @@ def _finances(total: float, currency: str, given: Mapping[str, Any]) -> dict[str
         "totalPrice": total,
         "currency": currency,
         "totalPaid": paid,
-        "remainingBalance": _remaining(total, paid),
+        "remainingBalance": json_number(Decimal(str(total)) - Decimal(str(paid))),
         "basePrice": {"totalBasePrice": total, "breakdown": [line]},
         "fee": {"totalFee": 0, "breakdown": []},
         "tax": {"totalTax": 0, "breakdown": []},
         "discount": {"totalDiscount": 0, "breakdown": []},
     }
-    if given:
-        for name in given.keys() & derived.keys():
-            derived[name] = given[name]
-    return derived
-
-
-def _remaining(total: float, paid: float) -> float:
-    """`total` less `paid`, exactly."""
-    if type(paid) is int and paid == 0 and type(total) is float and abs(total) <= _MAX_EXACT_INTEGER:
-        return int(total) if total.is_integer() else total  # the common case: nothing to compute
-    return json_number(Decimal(str(total)) - Decimal(str(paid)))
+    return derived | {name: given[name] for name in given.keys() & derived.keys()}
 
 
 # --- the result event ---
@@ -303,3 +255,91 @@ def result_data(
     if is_test(account_id):
         data["test"] = True
     return data if cancellation is None else {**data, "cancellation": cancellation.as_json()}
+
+
+# --- bounds on outside data, so that it can always be stored and published ---
+#
+# A text that is too long ends in `… [cut]`. A list that is too long ends with an item that gives the number of the rest; the last
+# line of a breakdown has their sum, so that its total still adds up. Values that databases or JSON cannot hold are replaced: half
+# of a surrogate pair by U+FFFD; NaN, infinity and numbers of absurd size by null.
+
+MAX_RECORD_BYTES: Final = 64 * 1024
+"""Maximum size of a record as JSON. Everything that a caller can send in one request fits."""
+
+MAX_EVENT_BYTES: Final = 128 * 1024
+"""Maximum size of a result event's data: its record and the rest."""
+
+MAX_DETAIL: Final = 1000
+"""Maximum characters of an attempt's detail, and of a problem's."""
+
+MAX_REASON: Final = 100
+
+_CUT: Final = "… [cut]"
+_LARGEST: Final = 10**30
+_DEEPEST: Final = 8
+_STEPS: Final = ((200, 10_000), (100, 2_000), (50, 500), (20, 200), (5, 100), (1, 40))
+"""Limits of list items and text characters, tried in turn until the whole fits."""
+
+_HALF_OF_A_PAIR: Final = re.compile("[\ud800-\udfff]")
+
+
+def cut_text(text: str, most: int) -> str:
+    """`text`, at most `most` characters, without halves of surrogate pairs and U+0000."""
+    if not text.isascii():
+        text = _HALF_OF_A_PAIR.sub("\ufffd", text)
+    if "\0" in text:
+        text = text.replace("\0", "\ufffd")
+    return text if len(text) <= most else text[: most - len(_CUT)] + _CUT
+
+
+def cut_list(items: Sequence[Any], most: int) -> list[Any]:
+    """At most `most` of `items`, the last of which summarizes the omitted ones."""
+    if len(items) <= most:
+        return list(items)
+    kept, rest = items[: most - 1], items[most - 1 :]
+    summary = f"… [{len(rest)} more]"
+    if not all(isinstance(each, Mapping) for each in rest):
+        return [*kept, summary]
+    if not all("total" in each for each in rest):
+        return [*kept, {"name": summary}]
+    numbers = [
+        each["total"] for each in rest if isinstance(each["total"], int | float) and math.isfinite(each["total"])
+    ]
+    total = json_number(sum((Decimal(str(each)) for each in numbers), Decimal(0)))
+    return [*kept, {"name": summary, "type": "Cut", "total": total}]
+
+
+def bounded(value: Any, max_bytes: int) -> Any:
+    """JSON-like `value`, cut to JSON of at most `max_bytes`; null if even its structure is larger."""
+    for items, characters in _STEPS:
+        cut = _cut(value, items, characters, _DEEPEST)
+        if len(json_text(cut)) <= max_bytes:
+            return cut
+    return None
+
+
+def _cut(value: Any, items: int, characters: int, depth: int) -> Any:
+    match value:
+        case None | bool():
+            return value
+        case int():
+            return value if abs(value) <= _LARGEST else None
+        case float():
+            return value if math.isfinite(value) and abs(value) <= _LARGEST else None
+        case str():
+            return cut_text(value, characters)
+        case Mapping() if depth:
+            some = [*value.items()][: items + 20]
+            return {cut_text(str(name), 100): _cut(each, items, characters, depth - 1) for name, each in some}
+        case list() | tuple() if depth:
+            return [_cut(each, items, characters, depth - 1) for each in cut_list(value, items)]
+        case _:
+            return None
+
+
+def fits(value: Mapping[str, Any], max_bytes: int) -> bool:
+    """Whether `value` can be written as JSON of at most `max_bytes`."""
+    try:
+        return len(json_text(value)) <= max_bytes
+    except (ValueError, TypeError, RecursionError):
+        return False

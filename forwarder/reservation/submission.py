@@ -15,6 +15,7 @@ is marked wherever it appears.
 import binascii
 import re
 import secrets
+from base64 import b32decode, b32encode
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import date, datetime
@@ -22,7 +23,7 @@ from functools import lru_cache
 from hashlib import blake2b
 from hmac import compare_digest
 from itertools import count
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from forwarder.reservation.duplicates import NaturalKey
 from forwarder.reservation.request import Operation, SealedCard
@@ -40,17 +41,8 @@ _CARD_MARK_BYTES = 1
 _PARTITION_BYTES = 2
 _MARK_BYTES = 2
 _COUNTED_BYTES = _NAME_BYTES - _TIME_BYTES - _PARTITION_BYTES - _MARK_BYTES
-_RANDOM_BYTES = _NAME_BYTES - _TIME_BYTES
-_RANDOM_AT_ONCE = 512
-
-_ALPHABET: Final = "abcdefghijklmnopqrstuvwxyz234567"
-_PAIRS: Final = tuple(first + second for first in _ALPHABET for second in _ALPHABET)
-"""The base32 text of each 10 bits."""
 
 _FORM: Final = re.compile(f"{_PREFIX}[a-z2-7]{{32}}")
-_AS_DIGITS: Final = str.maketrans(_ALPHABET, "0123456789abcdefghijklmnopqrstuv")
-
-_SHIFTS: Final = tuple(range(8 * (_NAME_BYTES + _MAC_BYTES) - 10, -1, -10))
 
 
 @value(frozen=True, slots=True)
@@ -104,22 +96,14 @@ class Submission:
 # --- request identifiers ---
 
 
-def _random_names() -> Iterator[bytes]:
-    """Random suffixes of names. They distinguish names and are not secret, so many are read from the system at once."""
-    while True:
-        block = secrets.token_bytes(_RANDOM_BYTES * _RANDOM_AT_ONCE)
-        for at in range(0, len(block), _RANDOM_BYTES):
-            yield block[at : at + _RANDOM_BYTES]
-
-
-def _counted_names() -> Iterator[int]:
+def _first_count() -> Iterator[int]:
+    """A counter makes identifiers unique within a process; processes start at random values."""
     return count(secrets.randbits(8 * _COUNTED_BYTES))
 
 
 def _named_by(request_id: str) -> bytes:
     """The bytes of an identifier of the right form."""
-    number = int(request_id[len(_PREFIX) :].translate(_AS_DIGITS), 32)
-    return number.to_bytes(_NAME_BYTES + _MAC_BYTES, "big")
+    return b32decode(request_id[len(_PREFIX) :].upper())
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,16 +112,14 @@ class RequestIds:
     deployment."""
 
     mac_key: bytes = field(repr=False)
-    _random: Iterator[bytes] = field(default_factory=_random_names, init=False, repr=False, compare=False)
-    _counted: Iterator[int] = field(default_factory=_counted_names, init=False, repr=False, compare=False)
+    _counted: Iterator[int] = field(default_factory=_first_count, init=False, repr=False, compare=False)
 
     def issue(self, account_id: str, now: datetime, partition: int | None = None) -> str:
         """A new identifier for `account_id`; later ones sort after earlier ones, to the millisecond. `partition`: of its
         submission, if known."""
         time = int(now.timestamp() * 1000).to_bytes(_TIME_BYTES, "big")
         if partition is None or partition >> 8 * _PARTITION_BYTES:
-            return self._seal(account_id, time + next(self._random))
-        # A counter makes them unique within a process; processes start at random values.
+            return self._seal(account_id, time + secrets.token_bytes(_NAME_BYTES - _TIME_BYTES))
         number = (next(self._counted) & 0xFFFF_FFFF).to_bytes(_COUNTED_BYTES, "big")
         place = time + number + partition.to_bytes(_PARTITION_BYTES, "big")
         return self._seal(account_id, place + self._mac(b"partition", _MARK_BYTES, account_id, place))
@@ -156,21 +138,16 @@ class RequestIds:
         name = self._mac(b"idempotency", _NAME_BYTES, account_id, idempotency_key.encode())
         return self._seal(account_id, name)
 
-    def natural_key(self, account_id: str, content: bytes) -> str:
+    def content_key(
+        self, account_id: str, purpose: Literal["natural-key", "transaction", "same", "stay"], content: bytes
+    ) -> str:
         """A MAC that recognises `content` within `account_id`, as 20 characters. Reveals nothing about it without the MAC key."""
-        return _text(self._mac(b"natural-key", _NATURAL_BYTES, account_id, content))
+        mac = self._mac(purpose.encode(), _NATURAL_BYTES, account_id, content)
+        return binascii.b2a_base64(mac, newline=False).decode()
 
     def transaction_key(self, account_id: str, transaction_id: str) -> str:
-        """As `natural_key`, for a transaction."""
-        return _text(self._mac(b"transaction", _NATURAL_BYTES, account_id, transaction_id.encode()))
-
-    def same_key(self, account_id: str, content: bytes, nth: int = 0) -> str:
-        """As `natural_key`, for the content that duplicates share; `nth` distinguishes intended repetitions."""
-        return _text(self._mac(b"same", _NATURAL_BYTES, account_id, content + (b"\0%d" % nth if nth else b"")))
-
-    def stay_key(self, account_id: str, stay: bytes) -> str:
-        """As `natural_key`, for property, days and guest."""
-        return _text(self._mac(b"stay", _NATURAL_BYTES, account_id, stay))
+        """As `content_key`, for a transaction."""
+        return self.content_key(account_id, "transaction", transaction_id.encode())
 
     def card_mark(self, account_id: str, idempotency_key: str, digits: str) -> bytes:
         """One byte that differs for two cards under one key, but for one pair in 256. Only one byte: a thief of the store and
@@ -187,8 +164,8 @@ class RequestIds:
         return compare_digest(mac, sealed[_NAME_BYTES:])
 
     def _seal(self, account_id: str, name: bytes) -> str:
-        sealed = int.from_bytes(name + self._mac(b"request-id", _MAC_BYTES, account_id, name), "big")
-        return _PREFIX + "".join([_PAIRS[sealed >> shift & 1023] for shift in _SHIFTS])
+        sealed = name + self._mac(b"request-id", _MAC_BYTES, account_id, name)
+        return _PREFIX + b32encode(sealed).decode().lower()
 
     def _mac(self, purpose: bytes, size: int, account_id: str, content: bytes) -> bytes:
         mac = _keyed(self.mac_key, purpose, size, account_id).copy()
@@ -202,10 +179,6 @@ def _keyed(key: bytes, purpose: bytes, size: int, account_id: str) -> blake2b:
     account = account_id.encode()
     # The length prefix distinguishes account "a" with content "bc" from account "ab" with content "c".
     return blake2b(len(account).to_bytes(4, "big") + account, digest_size=size, key=key, person=purpose)
-
-
-def _text(mac: bytes) -> str:
-    return binascii.b2a_base64(mac, newline=False).decode()
 
 
 # --- shadows, keys, fingerprints ---

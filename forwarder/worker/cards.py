@@ -13,7 +13,6 @@ lacked a secret, until a worker has resealed the card.
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 import structlog
@@ -81,12 +80,22 @@ class CardVault:
     async def reseal(self, arrivals: Sequence[Arrival]) -> Mapping[str, Arrival]:
         """The arrivals by request id, with their cards resealed for the rows, or unchanged if this worker lacks the secret. Omits
         arrivals that were ingested before."""
-        known = await self._keys.known([each.submission.request_id for each in arrivals])
-        return {
-            each.submission.request_id: await self._as_kept(each)
-            for each in arrivals
-            if each.submission.request_id not in known
-        }
+        known, kept = await self._keys.known([each.submission.request_id for each in arrivals]), dict[str, Arrival]()
+        for arrival in arrivals:
+            submission, expires_at = arrival.submission, arrival.deadline_at
+            card, request_id = submission.card, submission.request_id
+            if request_id in known:
+                continue
+            if card is None or not is_sealed_to_topic(card):
+                kept[request_id] = arrival
+                continue
+            try:
+                sealed, key = await self._resealed(KeptCard(request_id, submission.account_id, card, expires_at))
+            except CannotOpen as error:
+                _log.error("card.key_missing", request_id=request_id, key_id=card.key_id, error=str(error))
+                sealed, key = card, CardKey(request_id, "", "", None, expires_at, sealing_key=card.key_id)
+            kept[request_id] = replace(arrival, submission=replace(submission, card=sealed), card_key=key)
+        return kept
 
     async def reseal_kept(self) -> int:
         """Reseals cards that rows keep as they came from the topic, if this worker has their secret; returns how many."""
@@ -112,7 +121,12 @@ class CardVault:
         code, `put_back` restores it. Raises `CardGone`, `CodeGone`, `NotBound`, and `CannotOpen` if a secret is missing."""
         card, request_id = submission.card, submission.request_id
         if card is not None and is_sealed_to_topic(card):
-            card = await self._with_keys_of_its_own(request_id)
+            # The row was ingested without a secret that its card needs.
+            kept = await self._keys.kept(request_id)
+            if kept is not None and is_sealed_to_topic(kept.card):
+                await self._reseal_kept(kept)
+                kept = await self._keys.kept(request_id)  # another worker may have been first
+            card = GONE if kept is None else kept.card
         if card == UNBOUND:
             raise NotBound("The card that came with it was sealed for another submission.")
         key = None if card is None or card == GONE else await self._takes.submit(request_id)
@@ -122,7 +136,11 @@ class CardVault:
             self._taken[request_id] = key
         elif has_code(card):
             raise CodeGone("The card's security code was destroyed, because an earlier push may have used it.")
-        return open_in_row(card, self._unwrapped(key), of_card(request_id, account.id, account.base_url))
+        unwrap, secret, code = self._wrapper.unwrap, key.secret_id, None
+        number = unwrap(WrappedKey(secret, key.number_key), f"{NUMBER_PURPOSE} {request_id}")
+        if key.code_key is not None:
+            code = unwrap(WrappedKey(secret, key.code_key), f"{CODE_PURPOSE} {request_id}")
+        return open_in_row(card, RowKeys(number, code), of_card(request_id, account.id, account.base_url))
 
     async def put_back(self, request_id: str) -> None:
         """The security code's key: surely it was not used."""
@@ -141,26 +159,6 @@ class CardVault:
     def forget_private_keys(self) -> None:
         """Clears the cache; existing keys are looked up again."""
         self._private.clear()
-
-    async def _as_kept(self, arrival: Arrival) -> Arrival:
-        submission, expires_at = arrival.submission, arrival.deadline_at
-        card, request_id = submission.card, submission.request_id
-        if card is None or not is_sealed_to_topic(card):
-            return arrival
-        try:
-            sealed, key = await self._resealed(KeptCard(request_id, submission.account_id, card, expires_at))
-        except CannotOpen as error:
-            _log.error("card.key_missing", request_id=request_id, key_id=card.key_id, error=str(error))
-            sealed, key = card, CardKey(request_id, "", "", None, expires_at, sealing_key=card.key_id)
-        return replace(arrival, submission=replace(submission, card=sealed), card_key=key)
-
-    async def _with_keys_of_its_own(self, request_id: str) -> SealedCard:
-        """The card of a row that was ingested without a secret that it needs."""
-        kept = await self._keys.kept(request_id)
-        if kept is not None and is_sealed_to_topic(kept.card):
-            await self._reseal_kept(kept)
-            kept = await self._keys.kept(request_id)  # another worker may have been first
-        return GONE if kept is None else kept.card
 
     async def _reseal_kept(self, kept: KeptCard) -> None:
         card, key = await self._resealed(kept)
@@ -183,33 +181,21 @@ class CardVault:
             _log.error("card.not_bound", request_id=request_id, account_id=kept.account_id)
             return UNBOUND, None
         sealed, keys = seal_for_row(opened, bound_to)
-        return sealed, self._wrapped(request_id, keys, kept.expires_at)
+        number = self._wrapper.wrap(keys.number, f"{NUMBER_PURPOSE} {request_id}")
+        code = None if keys.code is None else self._wrapper.wrap(keys.code, f"{CODE_PURPOSE} {request_id}").content
+        return sealed, CardKey(request_id, number.secret_id, number.content, code, kept.expires_at)
 
     async def _private_key(self, key_id: str) -> bytes | None:
-        key = self._private.get(key_id)
-        if key is None:
-            key = await self._sealing_keys.private_key(key_id)
-            if key is not None:
-                self._private[key_id] = key
-                if len(self._private) > _PRIVATE_KEYS_KEPT:
-                    self._private.popitem(last=False)
+        key = self._private.get(key_id) or await self._sealing_keys.private_key(key_id)
+        if key is not None:
+            self._private[key_id] = key
+            if len(self._private) > _PRIVATE_KEYS_KEPT:
+                self._private.popitem(last=False)
         return key
 
     async def _take(self, request_ids: Sequence[str]) -> Sequence[CardKey | None]:
         taken = await self._keys.take(request_ids)
         return [taken.get(request_id) for request_id in request_ids]
-
-    def _wrapped(self, request_id: str, keys: RowKeys, expires_at: datetime) -> CardKey:
-        number = self._wrapper.wrap(keys.number, f"{NUMBER_PURPOSE} {request_id}")
-        code = None if keys.code is None else self._wrapper.wrap(keys.code, f"{CODE_PURPOSE} {request_id}").content
-        return CardKey(request_id, number.secret_id, number.content, code, expires_at)
-
-    def _unwrapped(self, key: CardKey) -> RowKeys:
-        number = self._wrapper.unwrap(WrappedKey(key.secret_id, key.number_key), f"{NUMBER_PURPOSE} {key.request_id}")
-        code = None
-        if key.code_key is not None:
-            code = self._wrapper.unwrap(WrappedKey(key.secret_id, key.code_key), f"{CODE_PURPOSE} {key.request_id}")
-        return RowKeys(number, code)
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,12 +32,9 @@ class Sweep:
     def __init__(
         self, parts: WorkerParts, dispatcher: Dispatcher, lease: Lease, in_memory: Callable[[], Collection[int]]
     ) -> None:
-        self._recorder = parts.recorder
-        self._directory = parts.directory
+        self._parts = parts
         self._dispatcher = dispatcher
         self._lease = lease
-        self._clock = parts.clock
-        self._interval_seconds = parts.settings.sweep_seconds
         self._in_memory = in_memory
         self._watch = LeaseWatch(parts.clock)
         self._looked_for_strays = parts.clock.monotonic()
@@ -50,20 +47,17 @@ class Sweep:
 
     async def all_accounts(self) -> None:
         """Free what dead workers held, fill every account's queue with due rows, then wait. Raises `StoreUnavailable`."""
-        if self._lease.held():
-            await self._lease.give_back_unpushed()
-            await self._abandon_strays()
-            heartbeats = await self._recorder.heartbeats()
-            await self._recorder.take_over(self._watch.stopped(heartbeats), now=self._clock.now())
-            due = await self._recorder.accounts_due(self.partitions, now=self._clock.now()) if self.partitions else ()
+        recorder, clock, lease = self._parts.recorder, self._parts.clock, self._lease
+        if lease.held():
+            await lease.give_back_unpushed()
+            now = clock.monotonic()
+            if now - self._looked_for_strays >= lease.interval_seconds:
+                await lease.abandon_strays(self._in_memory)
+                self._looked_for_strays = now
+            await recorder.take_over(self._watch.stopped(await recorder.heartbeats()), now=clock.now())
+            due = await recorder.accounts_due(self.partitions, now=clock.now()) if self.partitions else ()
             await self._fill({*due, *self._dispatcher.accounts()})
-        await self._clock.sleep(self._interval_seconds)
-
-    async def _abandon_strays(self) -> None:
-        now = self._clock.monotonic()
-        if now - self._looked_for_strays >= self._lease.interval_seconds:
-            await self._lease.abandon_strays(self._in_memory)
-            self._looked_for_strays = now
+        await clock.sleep(self._parts.settings.sweep_seconds)
 
     async def queues_running_low(self) -> None:
         """Wait until a queue runs low while the store has more for it, and fill it. Raises `StoreUnavailable`."""
@@ -77,7 +71,7 @@ class Sweep:
             if self._pauses.resting(account_id):
                 continue
             try:
-                account = await self._directory.account(account_id)
+                account = await self._parts.directory.account(account_id)
                 if account is not None:
                     await self._fill_one(account)
             except _OUTAGES:
@@ -89,28 +83,26 @@ class Sweep:
                 self._pauses.works(account_id)
 
     async def _fill_one(self, account: Account) -> None:
-        given_up = self._dispatcher.configure(account)
+        dispatcher, recorder = self._dispatcher, self._parts.recorder
+        given_up = dispatcher.configure(account)
         if given_up:
             await self._lease.give_back(given_up)
         if not self.partitions or not self._lease.held():
             return
-        with self._dispatcher.reserving() as reserve:
-            if limit := reserve(account, _MAX_CLAIMED):
-                await self._claim(account, limit)
-
-    async def _claim(self, account: Account, limit: int) -> None:
-        now, partitions, target = self._clock.now(), self.partitions, self._dispatcher.target(account)
-        works = await self._lease.claim(
-            lambda worker_id: self._recorder.claim(
-                worker_id, account.id, partitions, now=now, limit=limit, target=target
+        with dispatcher.reserving() as reserve:
+            limit = reserve(account, _MAX_CLAIMED)
+            if not limit:
+                return
+            now, partitions, target = self._parts.clock.now(), self.partitions, dispatcher.target(account)
+            works = await self._lease.claim(
+                lambda worker_id: recorder.claim(worker_id, account.id, partitions, now=now, limit=limit, target=target)
             )
-        )
-        if works:
-            for work_id in self._dispatcher.offer(account, works):
+            if not works:
+                dispatcher.close_if_idle(account.id)
+                return
+            for work_id in dispatcher.offer(account, works):
                 self._lease.note_unpushed(work_id)
-            self._dispatcher.note_more(account, more=len(works) == limit)
-        else:
-            self._dispatcher.close_if_idle(account.id)
+            dispatcher.note_more(account, more=len(works) == limit)
 
 
 class DeadlineKeeper:
@@ -126,13 +118,10 @@ class DeadlineKeeper:
         sure: Callable[[], Awaitable[bool]],
     ) -> None:
         self._sure = sure
-        self._recorder = parts.recorder
-        self._directory = parts.directory
+        self._parts = parts
         self._dispatcher = dispatcher
         self._lease = lease
         self._outcomes = outcomes
-        self._clock = parts.clock
-        self._settings = parts.settings
         self.ending: Collection[int] = ()
         """The ids of the rows that it holds right now."""
 
@@ -140,14 +129,14 @@ class DeadlineKeeper:
         """End what has expired in these partitions, a batch at a time; wait when that was all. Raises `StoreUnavailable`. Ends
         nothing while the store is in doubt: it may lack the outcome."""
         if not await self._sure():
-            await self._clock.sleep(self._settings.sweep_seconds)
+            await self._parts.clock.sleep(self._parts.settings.sweep_seconds)
             return
-        now = self._clock.now()
+        now, recorder = self._parts.clock.now(), self._parts.recorder
         waiting = self._dispatcher.withdraw(lambda work: work.status is not Status.IN_DOUBT and work.deadline_at <= now)
         if waiting:
             await self._lease.give_back(waiting)
         expired = await self._lease.claim(
-            lambda worker_id: self._recorder.claim_expired(worker_id, partitions, now=now, limit=_CLAIM)
+            lambda worker_id: recorder.claim_expired(worker_id, partitions, now=now, limit=_CLAIM)
         )
         self.ending = {work.id for work in expired}
         try:
@@ -155,29 +144,26 @@ class DeadlineKeeper:
         finally:
             self.ending = ()
         if len(expired) < _CLAIM:
-            await self._clock.sleep(self._settings.sweep_seconds)
+            await self._parts.clock.sleep(self._parts.settings.sweep_seconds)
 
     async def _end(self, work: Work) -> None:
         """Ends one row. Contains faults of this row; a row that cannot be ended stays due, and is retried."""
+        submission = work.submission
         try:
-            account = await self._account_of(work)
+            try:
+                account = await self._parts.directory.account(submission.account_id)
+            except TenancyUnavailable:
+                account = None
+            # One of unknown kind, for the metrics, so that an outage does not delay the outcome.
+            account = account or Account(submission.account_id, submission.workspace_id, "unknown", "", "")
             await self._outcomes.record(PushContext(account, work, decision=self._decide(account, work)))
         except FAULTS as error:  # as said
-            contained(Where.DEADLINES, error, request_id=work.submission.request_id)
+            contained(Where.DEADLINES, error, request_id=submission.request_id)
 
     def _decide(self, account: Account, work: Work) -> Ended | Postponed:
-        now, push = self._clock.now(), PushContext(account, work, outcome=too_late())
+        now, push = self._parts.clock.now(), PushContext(account, work, outcome=too_late())
         try:
             return decide(push, now=now, jitter=0.0)
         except FAULTS as error:  # it is ended all the same
             fault = contained(Where.DEADLINES, error, request_id=work.submission.request_id)
-            return after_fault(push, fault, now=now, push_seconds=self._settings.push_seconds, last=True)
-
-    async def _account_of(self, work: Work) -> Account:
-        """The account, for the metrics; one of unknown kind if it cannot be read, so that an outage does not delay the outcome."""
-        account_id, workspace_id = work.submission.account_id, work.submission.workspace_id
-        try:
-            account = await self._directory.account(account_id)
-        except TenancyUnavailable:
-            account = None
-        return account or Account(account_id, workspace_id, "unknown", "", "")
+            return after_fault(push, fault, now=now, push_seconds=self._parts.settings.push_seconds, last=True)

@@ -2,14 +2,20 @@
 
 Intake comes before push: it stores a batch of messages durably, then commits their offsets. From then on the store owns the
 work, so a slow PMS never holds up a partition. Rows that do not fit in a queue stay in the store until they are claimed (`due`).
+
+A cancellation is noted durably on its submission before its offset is committed. Rows that wait in an account queue are given back
+then, and so are those under way that were not sent yet, so that none is sent in ignorance of its cancellation. The ingress
+publishes a cancellation to the partition of its submission, whose worker holds the row. Where it could not (an id derived from an
+idempotency key that no worker had ingested, a release before 0.2, a topic that was given more partitions), the worker that ingests
+it notes it and passes it on to that partition.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import structlog
 
@@ -21,7 +27,16 @@ from forwarder.reservation.cancellation import CancellationRequest
 from forwarder.reservation.duplicates import CONFLICTING_BODY
 from forwarder.reservation.failures import FAILURE_CLASS, OTHER
 from forwarder.reservation.submission import Submission
-from forwarder.store.submissions.port import Arrival, ConflictingBody, Duplicate, StoreUnavailable, Unstorable, Work
+from forwarder.store.submissions.port import (
+    Arrival,
+    CancellationArrival,
+    ConflictingBody,
+    Duplicate,
+    NotedOn,
+    StoreUnavailable,
+    Unstorable,
+    Work,
+)
 from forwarder.tenancy.port import DEFAULT_DEADLINE_SECONDS, Account, TenancyUnavailable
 from forwarder.topics.codec import (
     Undecodable,
@@ -34,8 +49,6 @@ from forwarder.topics.codec import (
     replay_revision,
 )
 from forwarder.topics.port import ConsumedMessage, Consumer, LogUnavailable, Message
-from forwarder.topics.signing import MessageSigner
-from forwarder.worker.cancellations import CancellationIntake
 from forwarder.worker.cards import CardVault
 from forwarder.worker.dispatch.dispatcher import Dispatcher
 from forwarder.worker.lease import Lease
@@ -44,11 +57,13 @@ from forwarder.worker.parts import WorkerParts
 
 _log = structlog.get_logger(__name__)
 
-
 _OUTAGES = (StoreUnavailable, TenancyUnavailable, LogUnavailable)
 
 STALLED_SECONDS = 30.0
 _LOOK_SECONDS = 5.0
+
+_PASSED_ON: Final = "passed-on"
+"""The header of a cancellation that a worker passed on to the partition of its submission."""
 
 
 class _Received(NamedTuple):
@@ -71,16 +86,8 @@ class _Allotment:
     """One account's part of a batch: how many of its rows may be held now, and what their pushes carry. No account: none."""
 
     account: Account | None
-    deadline_seconds: int = DEFAULT_DEADLINE_SECONDS
     room: int = 0
     target: str | None = None
-
-    def take(self) -> bool:
-        """Counts one more held row; False if there is no room."""
-        if self.room <= 0:
-            return False
-        self.room -= 1
-        return True
 
 
 class IntakeWatch:
@@ -119,49 +126,100 @@ class IntakeWatch:
         await self._clock.sleep(_LOOK_SECONDS)
 
 
+class CancellationIntake:
+    """Ingests cancellations, through outages of the store."""
+
+    def __init__(self, parts: WorkerParts, dispatcher: Dispatcher, lease: Lease) -> None:
+        self._parts = parts
+        self._dispatcher = dispatcher
+        self._lease = lease
+
+    async def ingest(self, received: Sequence[tuple[ConsumedMessage, CancellationRequest]]) -> None:
+        """Return once each is durable, and with the worker that holds its row. Raises `Unstorable`: then none is."""
+        requests = [request for _, request in received]
+
+        async def step() -> None:
+            found = [await self._parts.directory.account(each) for each in {request.account_id for request in requests}]
+            accounts = {account.id: account for account in found if account is not None}
+            now, arrivals = self._parts.clock.now(), []
+            for request in requests:
+                account = accounts.get(request.account_id)
+                seconds = DEFAULT_DEADLINE_SECONDS if account is None else account.deadline_seconds
+                arrivals.append(CancellationArrival(request, now + timedelta(seconds=seconds)))
+            self._dispatcher.being_cancelled = {request.request_id for request in requests}
+            try:
+                noted = await self._parts.recorder.request_cancellations(arrivals, now=now)
+                # Rows under way go no further; those that wait in a queue and do not show their cancellation are given back.
+                held = [on.request_id for on in noted.values() if on.held_by == self._lease.worker_id]
+                self._dispatcher.note_cancelled(held)
+                await self._lease.give_back_queued(
+                    lambda: self._dispatcher.withdraw(
+                        lambda work: work.cancellation is None and work.submission.request_id in noted
+                    )
+                )
+            finally:
+                self._dispatcher.being_cancelled = ()
+            await self._pass_on(received, noted)
+            # Look at once, so that a due cancellation does not wait for the next sweep.
+            for account in accounts.values():
+                self._dispatcher.note_more(account)
+            self._dispatcher.refill_wanted.set()
+
+        if requests:
+            await keep_trying(step, name=Where.CANCELLATIONS, clock=self._parts.clock, outages=_OUTAGES)
+            metrics.TAKEN_IN.labels("cancellation").inc(len(requests))
+            for request in requests:
+                _log.info("cancellation.ingested", request_id=request.request_id, account_id=request.account_id)
+
+    async def _pass_on(
+        self, received: Sequence[tuple[ConsumedMessage, CancellationRequest]], noted: Mapping[str, NotedOn]
+    ) -> None:
+        """To the partitions of rows that other workers hold; once, wherever that leads."""
+        passed_on: list[Message] = []
+        for consumed, request in received:
+            on, message = noted.get(request.request_id), consumed.message
+            if on is None or on.held_by in {None, self._lease.worker_id} or on.partition == consumed.partition:
+                continue
+            if header(message.headers, _PASSED_ON) is None:
+                headers = (*message.headers, (_PASSED_ON, b"1"))
+                passed_on.append(replace(message, headers=headers, partition=on.partition))
+        if passed_on:
+            await self._parts.publisher.publish(self._parts.topics.requests, passed_on)
+            _log.info("cancellations.passed_on", count=len(passed_on))
+
+
+@dataclass(eq=False, repr=False)
 class Intake:
     """Ingests the messages of one consumer."""
 
-    def __init__(
-        self,
-        parts: WorkerParts,
-        dispatcher: Dispatcher,
-        lease: Lease,
-        letters: DeadLetterWriter,
-        watch: IntakeWatch,
-        cards: CardVault,
-    ) -> None:
-        self._recorder = parts.recorder
-        self._directory = parts.directory
-        self._dispatcher = dispatcher
-        self._lease = lease
-        self._publisher = parts.publisher
-        self._results_topic = parts.topics.results
-        self._letters = letters
-        self._watch = watch
-        self._cards = cards
-        self._signer = parts.signer
-        self._clock = parts.clock
-        self._settings = parts.settings
-        self._cancellations = CancellationIntake(parts, dispatcher, lease)
-        self._blame = Blame(Where.INTAKE, parts.clock.sleep)
+    parts: WorkerParts
+    dispatcher: Dispatcher
+    lease: Lease
+    letters: DeadLetterWriter
+    watch: IntakeWatch
+    cards: CardVault
+    _cancellations: CancellationIntake = field(init=False)
+    _blame: Blame = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._cancellations = CancellationIntake(self.parts, self.dispatcher, self.lease)
+        self._blame = Blame(Where.INTAKE, self.parts.clock.sleep)
 
     async def ingest_next(self, consumer: Consumer) -> None:
         """Ingests one batch: receive, store, offer to the account queues, commit. Sets aside messages that cannot be decoded or
         stored, and those that raise though others succeed: retrying them with the rest would block the partition permanently.
         Raises `LogUnavailable`; and `Unworkable` if none succeeds: then it commits no offset."""
-        self._watch.doing = "receive"
-        messages = await consumer.receive(
-            max_messages=self._settings.intake_batch, wait_seconds=self._settings.intake_wait_seconds
-        )
+        settings = self.parts.settings
+        self.watch.doing = "receive"
+        messages = await consumer.receive(max_messages=settings.intake_batch, wait_seconds=settings.intake_wait_seconds)
         if not messages:
             return
-        self._watch.doing = "store"
+        self.watch.doing = "store"
         arrived: list[_Arrived] = []
         foreign: list[_Foreign] = []
         for message in messages:
             try:
-                arrived.append((message, _decode(message, self._signer)))
+                arrived.append((message, self._decode(message)))
             except (Undecodable, Forged) as error:
                 foreign.append((message, error))
             except FAULTS as error:
@@ -171,7 +229,7 @@ class Intake:
             await self._set_aside(foreign)
 
         async def take_in(some: Sequence[_Arrived]) -> None:
-            read = [(message, content or _decode(message, self._signer)) for message, content in some]
+            read = [(message, content or self._decode(message)) for message, content in some]
             # Cancellations first: a submission cancelled in the same batch is neither held nor sent.
             await self._cancellations.ingest(
                 [(message, content) for message, content in read if isinstance(content, CancellationRequest)]
@@ -179,7 +237,7 @@ class Intake:
             received = [content for _, content in read if isinstance(content, _Received)]
             if received:
                 insert, outages = partial(self._insert, received), (StoreUnavailable, TenancyUnavailable)
-                await keep_trying(insert, name=Where.INTAKE, clock=self._clock, outages=outages)
+                await keep_trying(insert, name=Where.INTAKE, clock=self.parts.clock, outages=outages)
 
         async def refused(each: _Arrived, error: Exception) -> None:
             await self._set_aside([(each[0], Undecodable(f"the store cannot hold it: {error}"))])
@@ -197,29 +255,56 @@ class Intake:
             refused=refused,
             blame=self._blame,
         )
-        self._watch.doing = "commit"
+        self.watch.doing = "commit"
         await consumer.commit(messages)
-        if CROWD <= len(messages) < self._settings.intake_batch:
-            await self._clock.sleep(self._settings.pause_seconds)
+        if CROWD <= len(messages) < settings.intake_batch:
+            await self.parts.clock.sleep(settings.pause_seconds)
+
+    def _decode(self, consumed: ConsumedMessage) -> _Received | CancellationRequest:
+        """The submission or cancellation in a message. Raises `Undecodable`; and `Forged` without a valid signature: write access
+        to the topic is not enough to forge a message, it also takes the signing key."""
+        message = consumed.message
+        content = (
+            decode_cancellation(message)
+            if is_cancellation(message)
+            else _Received(consumed, *decode_with_text(message))
+        )
+        if not self.parts.signer.verifies(message):
+            raise Forged("no process of this deployment signed it as it is")
+        return content
 
     async def _insert(self, received: Sequence[_Received]) -> None:
         repeated, conflicts = list[Duplicate](), list[ConflictingBody]()
-        with self._dispatcher.reserving() as reserve:
-            counts = Counter(each.submission.account_id for each in received)
-            allotments = {key: await self._allotment(key, count, reserve) for key, count in counts.items()}
+        allotments: dict[str, _Allotment] = {}
+        with self.dispatcher.reserving() as reserve:
+            for account_id, count in Counter(each.submission.account_id for each in received).items():
+                account = await self.parts.directory.account(account_id)
+                allotments[account_id] = allotment = _Allotment(account)
+                if account is not None:
+                    allotment.room = reserve(account, count) if self.lease.held() else 0
+                    allotment.target = self.dispatcher.target(account)
             arrivals = [self._arrival(each, allotments[each.submission.account_id]) for each in received]
             carded = {each.submission.request_id: each for each in arrivals if each.submission.card is not None}
             if carded:  # their cards are resealed for the rows; those ingested before need none
-                resealed = await self._cards.reseal(list(carded.values()))
+                resealed = await self.cards.reseal(list(carded.values()))
                 arrivals = [resealed.get(each.submission.request_id, each) for each in arrivals]
-            now = self._clock.now()
-            works = await self._lease.claim(
-                lambda worker_id: self._recorder.ingest(
+            now = self.parts.clock.now()
+            works = await self.lease.claim(
+                lambda worker_id: self.parts.recorder.ingest(
                     worker_id, arrivals, now=now, on_duplicate=repeated.append, on_conflict=conflicts.append
                 )
             )
             accounts = {key: each.account for key, each in allotments.items() if each.account is not None}
-            self._offer(works, arrivals, accounts)
+            by_account: dict[str, list[Work]] = defaultdict(list)
+            for work in works:
+                by_account[work.submission.account_id].append(work)
+            for account_id, held in by_account.items():
+                for work_id in self.dispatcher.offer(accounts[account_id], held):
+                    self.lease.note_unpushed(work_id)
+            for account_id in {arrival.submission.account_id for arrival in arrivals if not arrival.held}:
+                if account_id in accounts:
+                    self.dispatcher.note_more(accounts[account_id])
+            metrics.TAKEN_IN.labels("taken_in").inc(len(arrivals))
         if repeated:
             await self._tell_of(repeated)
         if conflicts:
@@ -235,51 +320,41 @@ class Intake:
             else:
                 _log.info("submission.duplicate", request_id=request_id, duplicate_of=original)
         metrics.TAKEN_IN.labels("duplicate").inc(len(repeated))
-        time = iso(self._clock.now())
+        time = iso(self.parts.clock.now())
         events = [encode_duplicate(each.submission, each.duplicate_of, time) for each in repeated if not each.replayed]
         try:
-            await self._publisher.publish(self._results_topic, events)
+            await self.parts.publisher.publish(self.parts.topics.results, events)
         except LogUnavailable as error:
             _log.warning("duplicates.not_told", count=len(events), error=str(error))
 
     async def _announce(self, conflicts: Sequence[ConflictingBody]) -> None:
         """Publishes that the conflicting bodies were not made. The store has recorded it, whether or not the event is published."""
         for each in conflicts:
-            submission = each.submission
-            _log.error(
-                "submission.conflicting_body", request_id=submission.request_id, account_id=submission.account_id
-            )
+            request_id, account_id = each.submission.request_id, each.submission.account_id
+            _log.error("submission.conflicting_body", request_id=request_id, account_id=account_id)
         metrics.TAKEN_IN.labels(CONFLICTING_BODY).inc(len(conflicts))
-        time = iso(self._clock.now())
+        time = iso(self.parts.clock.now())
         events = [encode_conflict(each.submission, time) for each in conflicts]
-
-        async def step() -> None:
-            await self._publisher.publish(self._results_topic, events)
-
-        await keep_trying(step, name=Where.CONFLICTS, clock=self._clock, outages=(LogUnavailable,))
-
-    async def _allotment(self, account_id: str, count: int, reserve: Callable[[Account, int], int]) -> _Allotment:
-        account = await self._directory.account(account_id)
-        if account is None:
-            return _Allotment(None)
-        room = reserve(account, count) if self._lease.held() else 0
-        return _Allotment(account, account.deadline_seconds, room, self._dispatcher.target(account))
+        step = partial(self.parts.publisher.publish, self.parts.topics.results, events)
+        await keep_trying(step, name=Where.CONFLICTS, clock=self.parts.clock, outages=(LogUnavailable,))
 
     def _arrival(self, received: _Received, allotment: _Allotment) -> Arrival:
         message, submission, request = received
-        longest = allotment.deadline_seconds
+        longest = DEFAULT_DEADLINE_SECONDS if allotment.account is None else allotment.account.deadline_seconds
         replay_of = replay_revision(message.message, submission)
         if replay_of is None:
             seconds = min(longest, submission.deadline_seconds or longest)
             deadline_at = submission.accepted_at + timedelta(seconds=seconds)
         else:
             # The operator who replays it wants it made, however late.
-            deadline_at = self._clock.now() + timedelta(seconds=longest)
+            deadline_at = self.parts.clock.now() + timedelta(seconds=longest)
+        held = allotment.room > 0
+        allotment.room -= held
         return Arrival(
             submission,
             message.partition,
             deadline_at,
-            allotment.take(),
+            held,
             offset=message.offset,
             timestamp_ms=message.timestamp_ms,
             replay_of=replay_of,
@@ -288,36 +363,23 @@ class Intake:
             target=allotment.target,
         )
 
-    def _offer(self, works: Sequence[Work], arrivals: Sequence[Arrival], accounts: Mapping[str, Account]) -> None:
-        by_account: dict[str, list[Work]] = defaultdict(list)
-        for work in works:
-            by_account[work.submission.account_id].append(work)
-        for account_id, held in by_account.items():
-            for work_id in self._dispatcher.offer(accounts[account_id], held):
-                self._lease.note_unpushed(work_id)
-        for account_id in {arrival.submission.account_id for arrival in arrivals if not arrival.held}:
-            if account_id in accounts:
-                self._dispatcher.note_more(accounts[account_id])
-        metrics.TAKEN_IN.labels("taken_in").inc(len(arrivals))
-
     async def _set_aside(self, foreign: Sequence[_Foreign]) -> None:
         """Publishes foreign messages as dead letters, unchanged, with the reason; they never stop a partition. If the log
         refuses a letter for its size, publishes one with the message's place on the requests topic."""
-        letters = [self._letters.set_aside(message, error) for message, error in foreign]
+        letters, clock = [self.letters.set_aside(message, error) for message, error in foreign], self.parts.clock
 
         async def publish(letters: Sequence[Message]) -> None:
-            step = partial(self._publisher.publish, self._letters.topic, letters)
-            await keep_trying(step, name=Where.DEAD_LETTERS, clock=self._clock, outages=(LogUnavailable,))
+            step = partial(self.parts.publisher.publish, self.letters.topic, letters)
+            await keep_trying(step, name=Where.DEAD_LETTERS, clock=clock, outages=(LogUnavailable,))
 
         async def publish_place(letter: Message, _fault: Fault) -> None:
             await publish([place_only(letter)])
 
         await by_halves(publish, letters, where=Where.DEAD_LETTERS, set_aside=publish_place)
-        classes = Counter(header(letter.headers, FAILURE_CLASS) or OTHER for letter in letters)
-        for failure_class, count in classes.items():
+        for failure_class, count in Counter(header(each.headers, FAILURE_CLASS) or OTHER for each in letters).items():
             metrics.dead_letters(failure_class).inc(count)
-            note = partial(self._recorder.note_set_aside, failure_class, count, now=self._clock.now())
-            await keep_trying(note, name=Where.DEAD_LETTERS, clock=self._clock, outages=(StoreUnavailable,))
+            note = partial(self.parts.recorder.note_set_aside, failure_class, count, now=clock.now())
+            await keep_trying(note, name=Where.DEAD_LETTERS, clock=clock, outages=(StoreUnavailable,))
         for message, error in foreign:
             partition, offset = message.partition, message.offset
             if isinstance(error, Fault):
@@ -329,20 +391,3 @@ class Intake:
             else:
                 metrics.TAKEN_IN.labels("undecodable").inc()
                 _log.error("message.undecodable", partition=partition, offset=offset, error=str(error))
-
-
-def _decode(message: ConsumedMessage, signer: MessageSigner) -> _Received | CancellationRequest:
-    """The submission or cancellation in `message`. Raises `Undecodable`, `Forged`."""
-    if is_cancellation(message.message):
-        request = decode_cancellation(message.message)
-        _require_signed(message.message, signer)
-        return request
-    submission, text = decode_with_text(message.message)
-    _require_signed(message.message, signer)
-    return _Received(message, submission, text)
-
-
-def _require_signed(message: Message, signer: MessageSigner) -> None:
-    """Write access to the topic is not enough to forge a message: it also takes the signing key."""
-    if not signer.verifies(message):
-        raise Forged("no process of this deployment signed it as it is")

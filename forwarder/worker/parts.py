@@ -2,17 +2,18 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from forwarder.pms.port import PmsDirectory
 from forwarder.process.clock import Clock
 from forwarder.process.token_bucket import Lender
 from forwarder.tenancy.port import Directory, Unsealer
-from forwarder.topics.port import Log, LogGap, Publisher, Topics
+from forwarder.topics.port import Log, Publisher, Topics
 from forwarder.topics.signing import MessageSigner
 from forwarder.worker.cards import CardParts
 
 if TYPE_CHECKING:
+    from forwarder.oversight.losses import TopicCheck
     from forwarder.store.submissions.recorder import Recorder
 
 GROUP: Final = "forwarder-worker"
@@ -59,22 +60,6 @@ class Lacking(Protocol):
     async def __call__(self, looked_at: int = ...) -> Mapping[str, int]: ...
 
 
-class TopicLosses(Protocol):
-    """Detects messages that the topics lost. Every method raises `StoreUnavailable`, `LogUnavailable`."""
-
-    async def in_words(self) -> Mapping[str, Any]:
-        """The losses of the requests topic, as fields of a log event; empty if there are none."""
-        ...
-
-    async def note(self, gap: LogGap) -> None:
-        """Keep it for an operator, and say so. See `GapFound`."""
-        ...
-
-    async def move_unowned(self) -> int:
-        """Moves rows of partitions that the topic no longer has to others; returns how many."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class WorkerParts:
     """The ports of a worker."""
@@ -96,5 +81,5 @@ class WorkerParts:
     """None: there is no other worker that could share the accounts' limits."""
     lacking: Lacking | None = None
     """None if store and log are created together, so that the store cannot lack results."""
-    topic_losses: TopicLosses | None = None
+    topic_losses: "TopicCheck | None" = None
     """None if store and log are created together, so that the topics cannot lack messages."""

@@ -7,7 +7,7 @@ The queue creates the context when the push starts. Each later step adds what it
 
 from collections.abc import Callable, Sequence
 from enum import Enum
-from typing import Final, TypeVar
+from typing import Final
 
 from msgspec import Struct
 
@@ -15,20 +15,18 @@ from forwarder.pms.port import LEASE_LOST, NOT_ABOUT_THE_PMS
 from forwarder.process.clock import Clock
 from forwarder.reservation.evidence import NOTHING_SENT, Came, Evidence, NextStep
 from forwarder.reservation.outcome import (
+    AnyOutcome,
     Cancelled,
     CancelOutcome,
     Confirmed,
     Deferred,
     InDoubt,
-    LookupOutcome,
     Outcome,
     Rejected,
 )
 from forwarder.reservation.value import value
 from forwarder.store.submissions.port import Attempt, Ended, Postponed, Work
 from forwarder.tenancy.port import Account
-
-_T = TypeVar("_T", bound=Outcome | LookupOutcome | CancelOutcome)
 
 _ASKED_ABOUT_ONE: Final = {"find", "cancel"}
 _REFUSED_REQUEST: Final = "pms_refused_request"
@@ -37,22 +35,18 @@ _MAX_REMEMBERED: Final = 100_000
 _RESPONSES = {"confirmed", "rejected", "absent", "cancelled"}
 
 
-def _not_held(_work: Work) -> None:
-    """Nothing to release: no queue holds it."""
-
-
 class PushContext(Struct, eq=False):
     """One row being pushed, for one account. Each step adds what it learned.
 
     `outcome`: of this push; None until it is over. `attempts`: the last ones, oldest first. `evidence`: of all pushes so far. Both
     are the row's until the push adds to them. `step`: the next one for open pushes; None if the account's PMS is not known.
     `sent`: it may have been sent to the PMS. `error`: what ended it without an outcome: `LeaseLost`, or a bug.
-    `decision`: what to record.
+    `decision`: what to record. `on_released`: removes it from the account queue that holds it, if one does.
     """
 
     account: Account
     work: Work
-    on_released: Callable[[Work], None] = _not_held
+    on_released: Callable[[Work], None] = lambda _: None
     outcome: Outcome | CancelOutcome | None = None
     attempts: tuple[Attempt, ...] = ()
     evidence: Evidence = NOTHING_SENT
@@ -101,14 +95,7 @@ class CancelledMeanwhile(LeaseLost):
     """Its cancellation was ingested before it was sent, so it is given back unsent."""
 
 
-def while_leased(outcome: _T) -> _T:
-    """`outcome`; raises `LeaseLost` if the lease expired before all its requests were sent."""
-    if is_lease_lost(outcome):
-        raise LeaseLost
-    return outcome
-
-
-def is_lease_lost(outcome: Outcome | LookupOutcome | CancelOutcome) -> bool:
+def is_lease_lost(outcome: AnyOutcome) -> bool:
     """Whether `outcome` reports that the lease expired during the push."""
     return isinstance(outcome, Deferred) and outcome.reason == LEASE_LOST
 
@@ -134,9 +121,7 @@ class PushClock:
         """Seconds since the last open push of `work`."""
         last = work.takeovers, work.evidence.number
         push, since = self._since.get(work.id, (None, 0.0))
-        if push != last:
-            since = self._begin(work.id, last)
-        return self._clock.monotonic() - since
+        return self._clock.monotonic() - (since if push == last else self._begin(work.id, last))
 
     def note(self, work: Work, evidence: Evidence) -> None:
         """Restarts the clock of `work` if `evidence`, as of now, has a new open push; forgets it if none is open."""

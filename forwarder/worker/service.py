@@ -10,9 +10,8 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
 import structlog
 
-from forwarder.process.clock import Clock
 from forwarder.process.containment import FAULTS, Where
-from forwarder.process.loops import Batcher, Outage, cancel_all, forever, keep_trying
+from forwarder.process.loops import Batcher, Outage, cancel_all, first_of, forever, keep_trying
 from forwarder.store.submissions.port import StoreUnavailable, ThrottleState, Work
 from forwarder.tenancy.port import TenancyUnavailable
 from forwarder.topics.port import Consumer, LogGap, LogUnavailable
@@ -59,7 +58,10 @@ class Worker:
         """Starts over with a new lease, and nothing in memory."""
         parts = self._parts
         settings, clock, recorder = parts.settings, parts.clock, parts.recorder
-        self._lease = Lease(recorder, clock, settings.lease_seconds, on_lost=self._give_up_all)
+        # Other workers may have taken over all queued rows of a lost lease.
+        self._lease = Lease(
+            recorder, clock, settings.lease_seconds, on_lost=lambda: self._dispatcher.withdraw(lambda _: True)
+        )
         self._store_watch = StoreWatch(recorder, self._lease, clock, held=self.holds, lacking=parts.lacking)
         letters = DeadLetterWriter(parts.topics, settings.group)
         self._outbox = OutboxPublisher(recorder, parts.publisher, parts.signer, parts.topics, clock, settings)
@@ -82,17 +84,10 @@ class Worker:
             intend=self._intents.submit,
             pace=throttles.of,
             timing=Timing(settings.push_seconds, settings.settles_seconds, parts.credential_key),
-            is_cancelled=self._is_cancelled,
             sure=self._store_watch.sure,
         )
-        pipeline = PushPipeline(
-            pusher,
-            self._outcomes,
-            self._lease,
-            clock,
-            recorder,
-            push_seconds=settings.push_seconds,
-        )
+        push_seconds = settings.push_seconds
+        pipeline = PushPipeline(pusher, self._outcomes, self._lease, clock, recorder, push_seconds=push_seconds)
         self._dispatcher = Dispatcher(
             clock,
             pipeline.run,
@@ -101,6 +96,7 @@ class Worker:
             max_per_create=pusher.max_per_create,
             target=pusher.target,
         )
+        pusher.is_cancelled = self._dispatcher.is_cancelled
         if self._loans is not None:
             self._loans.on_lent = self._dispatcher.proceed
         self._sweep = Sweep(parts, self._dispatcher, self._lease, self.holds)
@@ -148,14 +144,16 @@ class Worker:
         if not self.in_step:
             await self._end_lease()
             return
-        loops = [asyncio.create_task(self._forever(name, step), name=name) for name, step in self._loops().items()]
-        stopping = [asyncio.create_task(stop.wait()), asyncio.create_task(self._store_watch.behind.wait())]
+        clock, loops = self._parts.clock, list[asyncio.Task[None]]()
+        for name, step in self._loops().items():
+            loop = forever(step, name=name, clock=clock, outages=_OUTAGES, outage=self._outages.get(name))
+            loops.append(asyncio.create_task(loop, name=name))
         try:
-            await asyncio.wait(stopping, return_when=asyncio.FIRST_COMPLETED)
+            await first_of(stop.wait(), self._store_watch.behind.wait())
             self.behind = self._store_watch.behind.is_set()
             self.in_step = not self.behind
         finally:
-            await cancel_all([*stopping, *loops])
+            await cancel_all(loops)
             await self._wind_down()
 
     async def _store_in_step(self, stop: asyncio.Event) -> bool:
@@ -183,7 +181,7 @@ class Worker:
                     seconds = outage.failed(error)
                 except FAULTS as error:  # contained: nothing is pushed until the check goes through
                     seconds = outage.faulted(error)
-                await _within_pause(stop, self._parts.clock, seconds)
+                await first_of(self._parts.clock.sleep(seconds), stop.wait())
             return False
         finally:
             outage.forget_faults()
@@ -204,20 +202,9 @@ class Worker:
         if self._parts.topic_losses is not None:
             await self._parts.topic_losses.note(gap)
 
-    async def _forever(self, name: Where, step: Callable[[], Awaitable[None]]) -> None:
-        outage = self._outages.get(name)
-        await forever(step, name=name, clock=self._parts.clock, outages=_OUTAGES, outage=outage)
-
-    def _is_cancelled(self, work: Work) -> bool:
-        return self._dispatcher.is_cancelled(work)
-
     def _may_send(self, work: Work) -> bool:
         """Right before the first byte: the machine may have slept, or the database failed over, since the push began."""
         return self._lease.covers(work) and not self._store_watch.in_doubt()
-
-    def _give_up_all(self) -> None:
-        """Drops all queued rows, which other workers may have taken over."""
-        self._dispatcher.withdraw(lambda _: True)
 
     def _loops(self) -> Mapping[Where, Callable[[], Awaitable[None]]]:
         return {
@@ -250,29 +237,23 @@ class Worker:
             await self._lease.renew()
 
     async def _consume(self) -> None:
+        topic, group = self._parts.topics.requests, self._parts.settings.group
+        self._watch.doing = "join"
         try:
-            await self._consume_until_it_fails()
+            async with self._parts.log.consumer(
+                topic, group=group, on_partitions=self._on_partitions, on_gap=self._note_gap
+            ) as consumer:
+                self._consumer = consumer
+                try:
+                    while True:
+                        await self._intake.ingest_next(consumer)
+                        self._watch.went_on()
+                        self._outages[Where.INTAKE].over()
+                finally:
+                    self._consumer = None
         except FAULTS:
             await self._on_partitions(frozenset())  # others may have joined meanwhile
             raise
-
-    async def _consume_until_it_fails(self) -> None:
-        parts = self._parts
-        self._watch.doing = "join"
-        async with parts.log.consumer(
-            parts.topics.requests,
-            group=parts.settings.group,
-            on_partitions=self._on_partitions,
-            on_gap=self._note_gap,
-        ) as consumer:
-            self._consumer = consumer
-            try:
-                while True:
-                    await self._intake.ingest_next(consumer)
-                    self._watch.went_on()
-                    self._outages[Where.INTAKE].over()
-            finally:
-                self._consumer = None
 
     async def _on_partitions(self, partitions: frozenset[int]) -> None:
         """Gives back unstarted rows of lost partitions: all of them when a rebalance begins, because the new assignment is not
@@ -306,8 +287,12 @@ class Worker:
                 await self._lease.give_back(unstarted)
             except StoreUnavailable as error:
                 _log.warning("rows.not_released", count=len(unstarted), error=str(error))  # until the lease runs out
-        await _within(self._outcomes.drain(), _LAST_SECONDS)
-        await _within(self._outbox.drain(), _LAST_SECONDS)
+        for drain in (self._outcomes.drain, self._outbox.drain):
+            try:
+                async with asyncio.timeout(_LAST_SECONDS):
+                    await drain()
+            except TimeoutError:
+                _log.warning("worker.not_drained", seconds=_LAST_SECONDS)
         await cancel_all([keeping])
         if not broken_off:
             await self._end_lease()
@@ -320,20 +305,3 @@ class Worker:
             await self._lease.end()
         except StoreUnavailable as error:
             _log.warning("lease.not_ended", error=str(error))
-
-
-async def _within_pause(stop: asyncio.Event, clock: Clock, seconds: float) -> None:
-    """Wait, but not after `stop`."""
-    ends = [asyncio.ensure_future(clock.sleep(seconds)), asyncio.ensure_future(stop.wait())]
-    try:
-        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        await cancel_all(ends)
-
-
-async def _within(work: Awaitable[None], seconds: float) -> None:
-    try:
-        async with asyncio.timeout(seconds):
-            await work
-    except TimeoutError:
-        _log.warning("worker.not_drained", seconds=seconds)

@@ -56,7 +56,7 @@ def submission(operation: Operation = "booking-engine") -> Submission:
     request = BookingEngineRequest.model_validate_json(to_json(BOOKING_ENGINE))
     body, ids = published_form(request, None), RequestIds(b"an example alone")
     natural = NaturalKey(
-        ids.natural_key(ACCOUNT_ID, contents_of(operation, request, b"{}", b"").booking),
+        ids.content_key(ACCOUNT_ID, "natural-key", contents_of(operation, request, b"{}", b"").booking),
         None,
         DEFAULT_WINDOW_SECONDS,
         keyed=True,

@@ -10,8 +10,8 @@ from pydantic.json_schema import JsonSchemaMode
 from forwarder.notifier.api.requests import NewWebhook, Rotation, WebhookChange
 from forwarder.pms.kinds.generic import KEY_REUSED, NOT_THERE, NOTHING_DONE, STILL_WORKING
 from forwarder.pms.responses.refusals import REFUSALS
-from forwarder.reservation.bulk import BookingEngineItem, GeneralItem
 from forwarder.reservation.cancellation import CancellationBody, CancellationStatus
+from forwarder.reservation.checks.fields import BookingEngineItem, GeneralItem
 from forwarder.reservation.failures import FAILURE_CLASSES
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.problems.catalogue import CATALOGUE

@@ -33,7 +33,7 @@ from forwarder.notifier.webhooks import EndpointDisabled, HeadersNeeded, Webhook
 from forwarder.oversight.audit import Actor, acting_as
 from forwarder.process.clock import iso
 from forwarder.reservation.checks.card_numbers import find
-from forwarder.reservation.problems import requests, service, webhooks
+from forwarder.reservation.problems import requests, service
 from forwarder.reservation.problems.problem import Fault, Problem
 from forwarder.store.deliveries import DeliveryEntry
 from forwarder.store.lists.port import fitting, neighbours
@@ -241,7 +241,7 @@ _UNREAD_BODY: Final = frozenset({408, 413})
 """The rest of the body is not read, so the connection cannot be used again."""
 
 _OVERLOADED: Final = service.OVERLOADED.problem("Nothing was changed. Send the same request again in a moment.")
-LIVE_KEY_NEEDED: Final = webhooks.LIVE_KEY_NEEDED.problem("Use a live key of the workspace: fwd_live_….")
+LIVE_KEY_NEEDED: Final = requests.LIVE_KEY_NEEDED.problem("Use a live key of the workspace: fwd_live_….")
 
 Refusal = (
     NotKnown
@@ -367,13 +367,13 @@ def problem_of(error: Refusal) -> Problem:
     """The problem that the caller gets."""
     match error:
         case NotKnown():
-            return webhooks.WEBHOOK_NOT_FOUND.problem("This workspace has no webhook of that id.")
+            return requests.WEBHOOK_NOT_FOUND.problem("This workspace has no webhook of that id.")
         case NoDelivery():
-            return webhooks.DELIVERY_NOT_FOUND.problem("This webhook has no delivery of that id.")
+            return requests.DELIVERY_NOT_FOUND.problem("This webhook has no delivery of that id.")
         case EndpointDisabled():
-            return webhooks.WEBHOOK_DISABLED.problem('Enable it first: PATCH it with {"enabled": true}.')
+            return requests.WEBHOOK_DISABLED.problem('Enable it first: PATCH it with {"enabled": true}.')
         case TooManyEndpoints():
-            return webhooks.TOO_MANY_WEBHOOKS.problem(str(error))
+            return requests.TOO_MANY_WEBHOOKS.problem(str(error))
         case BadTarget():
             return invalid([Fault("/url", error.code, str(error))])
         case BadHeaders():

@@ -15,8 +15,8 @@ from pydantic.alias_generators import to_camel
 
 from forwarder.reservation import parsing
 from forwarder.reservation.booking import Booking
-from forwarder.reservation.bounds import cut_list, cut_text
 from forwarder.reservation.parsing import decimal
+from forwarder.reservation.record import cut_list, cut_text
 from forwarder.reservation.request import CardDetails, json_number
 
 MAX_DETAIL = 500

@@ -56,8 +56,6 @@ _PRINTED: Final = frozenset(
     }
 )
 """The groups in which card numbers are printed and typed."""
-_MANY_GROUPS: Final = 40
-"""From this many groups on it pays to check all digits first."""
 _MIN_PRINTED: Final = 4
 """Minimum digits in the first printed group."""
 
@@ -258,8 +256,7 @@ def _numbers_by_digits(groups: Sequence[str]) -> Iterator[tuple[int, int]]:
         return
     if _ISSUED.search(digits) is None:  # ten times cheaper than to try each group
         return
-    passes = _luhn_of_parts(digits) if len(groups) > _MANY_GROUPS else lambda start, end: passes_luhn(digits[start:end])
-    ends = list(accumulate(map(len, groups)))
+    passes, ends = _luhn_of_parts(digits), list(accumulate(map(len, groups)))
     shortest = 0
     for first, group in enumerate(groups):
         start = ends[first] - len(group)
@@ -306,7 +303,12 @@ def find(text: str) -> Sequence[Found]:
     """Every card number and security code in `text`, in order, without overlaps. The part beyond `MAX_EXAMINED` is not
     examined: if it has a digit, it counts as one number."""
     if len(text) > MAX_EXAMINED:
-        return _with_the_rest(find(text[:MAX_EXAMINED]), text)
+        # Up to the last `_LONGEST_SPELT` examined characters, where a number may begin; and the rest as one match.
+        begin = MAX_EXAMINED - _LONGEST_SPELT
+        kept = [each for each in find(text[:MAX_EXAMINED]) if each.start < begin]
+        begin = max(begin, *(each.end for each in kept)) if kept else begin
+        has_digits = _GROUP.search(text, begin) or _FOREIGN_DIGIT.search(text, begin)
+        return [*kept, Found(begin, len(text), "card_number")] if has_digits else kept
     digits = plain(text)
     found = list(_numbers(_Groups(_without_others(digits))))
     codes = list(_CODE_BY_NAME.finditer(digits))
@@ -318,16 +320,6 @@ def find(text: str) -> Sequence[Found]:
         if not (place and found[place - 1].end > start) and not (place < len(found) and found[place].start < end):
             found.insert(place, Found(start, end, "security_code"))
     return found
-
-
-def _with_the_rest(found: Sequence[Found], text: str) -> Sequence[Found]:
-    """`found` up to the last `_LONGEST_SPELT` examined characters, where a number may begin; and the rest as one match."""
-    begin = MAX_EXAMINED - _LONGEST_SPELT
-    kept = [each for each in found if each.start < begin]
-    if kept:
-        begin = max(begin, kept[-1].end)
-    has_digits = _GROUP.search(text, begin) or _FOREIGN_DIGIT.search(text, begin)
-    return [*kept, Found(begin, len(text), "card_number")] if has_digits else kept
 
 
 class _Groups:

@@ -1,4 +1,4 @@
-"""Parses a body as a request, or reports all its faults. Pure.
+"""Parses a body as a request, or an item of a bulk as one, or reports all its faults. Pure.
 
 No fault ever quotes the value at fault: it may be a card number.
 """
@@ -11,33 +11,34 @@ from datetime import date
 from decimal import ROUND_HALF_EVEN, Decimal
 from functools import cache
 from itertools import islice
-from typing import Any, Final, NamedTuple, TypeVar, get_args
+from typing import Annotated, Any, Final, Literal, NamedTuple, TypeVar, get_args
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic.alias_generators import to_camel
 from pydantic_core import from_json
 
-from forwarder.reservation.cancellation import CancellationBody
-from forwarder.reservation.checks.faults import MalformedJson, field_faults
+from forwarder.reservation.checks.faults import MalformedJson, field_faults, nearest
 from forwarder.reservation.checks.plausibility import Plausibility
 from forwarder.reservation.json_text import max_names
 from forwarder.reservation.problems.problem import Fault
 from forwarder.reservation.request import (
     CURRENCY_DECIMALS,
     INEXACT,
+    MAX_BODY_BYTES,
     MAX_DECIMALS,
     MAX_NIGHTS,
     MODELS,
+    PRINTABLE,
+    BookingEngineRequest,
+    GeneralRequest,
     Operation,
     ReservationRequest,
     fields_given,
+    whole,
 )
-from forwarder.reservation.spelling import nearest
-from forwarder.reservation.usual import AnyRequest, read_usual, with_price
+from forwarder.reservation.submission import MAX_DEADLINE_SECONDS
 
 M = TypeVar("M", bound=BaseModel)
-
-
-_EMPTY: Final = "it is empty; send one JSON object"
 
 
 class UnknownField(NamedTuple):
@@ -53,7 +54,7 @@ class Reading(NamedTuple):
     """A request, and the unknown fields of its body. `rounded`: whether its price had more decimals than its currency; it was
     rounded half to even."""
 
-    request: AnyRequest
+    request: ReservationRequest
     unknown: Sequence[UnknownField] = ()
     rounded: bool = False
 
@@ -61,8 +62,6 @@ class Reading(NamedTuple):
 def read_request(operation: Operation, body: bytes, check: Plausibility | None = None) -> Reading | list[Fault]:
     """The request in `body`, or all its faults, each with its JSON Pointer; then including those that `check` finds, which
     alone do not refuse it here. Raises `MalformedJson`."""
-    if operation == "booking-engine" and (usual := read_usual(body)) is not None:
-        return checked(usual, (), check)
     model = MODELS[operation]
     read_json: Callable[[bytes], ReservationRequest] = model.model_validate_json
     try:
@@ -140,21 +139,19 @@ def _fields(model: type[BaseModel]) -> Mapping[str, type[BaseModel] | None]:
     return found
 
 
-def checked(request: AnyRequest, unknown: Sequence[UnknownField], check: Plausibility | None) -> Reading | list[Fault]:
+def checked(
+    request: ReservationRequest, unknown: Sequence[UnknownField], check: Plausibility | None
+) -> Reading | list[Fault]:
     """The reading of a request with valid values; or the faults between its fields, then with those of `check`."""
     faults = _date_faults(request.arrival_date, request.departure_date) + _currency_faults(request.currency)
     if faults:
         return faults + check.faults(request) if check else faults
     price = request.total_price
-    rounded = None if price is None else price.quantize(_SMALLEST[_decimals(request.currency)], ROUND_HALF_EVEN)
+    decimals = MAX_DECIMALS if request.currency is None else CURRENCY_DECIMALS[request.currency]
+    rounded = None if price is None else price.quantize(_SMALLEST[decimals], ROUND_HALF_EVEN)
     if rounded == price or rounded is None:
         return Reading(request, unknown)
-    return Reading(with_price(request, rounded), unknown, rounded=True)
-
-
-def read_cancellation(body: bytes) -> CancellationBody | list[Fault]:
-    """The cancellation in `body`, or its faults. Raises `MalformedJson`."""
-    return read_object(CancellationBody, body)
+    return Reading(request.model_copy(update={"total_price": rounded}), unknown, rounded=True)
 
 
 def read_object(model: type[M], body: bytes) -> M | list[Fault]:
@@ -169,10 +166,18 @@ def read_object(model: type[M], body: bytes) -> M | list[Fault]:
     return said
 
 
-def refuse_names_given_twice(body: bytes) -> None:
-    """Rejects repeated names in a body that was already parsed. Raises `MalformedJson`."""
-    if not names_are_unique(body):
+def _refuse_twice(members: Sequence[tuple[str, Any]]) -> None:
+    if len({name for name, _ in members}) < len(members):
         raise MalformedJson("an object has one name twice")
+
+
+# Values are ignored: numbers of any length are not parsed.
+_DECODER = json.JSONDecoder(object_pairs_hook=_refuse_twice, parse_int=bool, parse_float=bool)
+
+
+def refuse_names_given_twice(body: bytes) -> None:
+    """Rejects repeated names in a body that was already parsed, and so has moderate depth. Raises `MalformedJson`."""
+    _DECODER.decode(body.decode())
 
 
 def refuse_what_is_no_number(body: bytes) -> None:
@@ -188,7 +193,7 @@ def refuse_what_is_no_number(body: bytes) -> None:
 
 def _refuse_nothing(body: bytes) -> None:
     if not body.strip():
-        raise MalformedJson(_EMPTY)
+        raise MalformedJson("it is empty; send one JSON object")
 
 
 def _faults(operation: Operation, error: ValidationError, body: bytes, check: Plausibility | None) -> list[Fault]:
@@ -234,10 +239,6 @@ def _currency_faults(currency: str | None) -> list[Fault]:
     return [Fault("/currency", "unknown_currency", "must be an ISO 4217 currency code, such as EUR")]
 
 
-def _decimals(currency: str | None) -> int:
-    return MAX_DECIMALS if currency is None else CURRENCY_DECIMALS[currency]
-
-
 _SMALLEST: Final = {decimals: Decimal(1).scaleb(-decimals) for decimals in set(CURRENCY_DECIMALS.values())}
 """The smallest amount of a currency with that many decimals."""
 
@@ -261,23 +262,83 @@ def cross_faults(operation: Operation, document: Any, check: Plausibility | None
         yield from check.faults_in(operation, document)
 
 
-class _Twice(Exception):
-    """An object has one name twice."""
+# --- an item of a bulk ---
+
+MAX_ITEMS: Final = 1_000
+MAX_BULK_BYTES: Final = 8 * 1024 * 1024
+MAX_ITEM_BYTES: Final = MAX_BODY_BYTES + 1024
+"""The body limit of a single operation, and a little for the item around it."""
+
+RESERVATION: Final = "/reservation"
+"""JSON Pointer to an item's reservation."""
 
 
-def names_are_unique(document: bytes) -> bool:
-    """Whether no object repeats a name. For a document that was parsed before, and so has moderate depth."""
+class _Item(BaseModel):
+    model_config = ConfigDict(
+        alias_generator=to_camel, frozen=True, extra="forbid", validate_by_name=False, validate_by_alias=True
+    )
+
+    idempotency_key: Annotated[str, Field(min_length=1, max_length=255, pattern=PRINTABLE)] | None = None
+    deadline_seconds: (
+        Annotated[int, Field(strict=True, ge=1, le=MAX_DEADLINE_SECONDS), BeforeValidator(whole)] | None
+    ) = None
+
+
+class BookingEngineItem(_Item):
+    """A reservation of the booking-engine operation."""
+
+    operation: Literal["booking-engine"]
+    reservation: BookingEngineRequest
+
+
+class GeneralItem(_Item):
+    """A reservation of the general operation."""
+
+    operation: Literal["general"]
+    reservation: GeneralRequest
+
+
+BulkItem = BookingEngineItem | GeneralItem
+
+_ITEM: Final[TypeAdapter[BulkItem]] = TypeAdapter(Annotated[BulkItem, Field(discriminator="operation")])
+
+
+class ItemReading(NamedTuple):
+    """An item, and the reading of its reservation, which replaces `item.reservation`."""
+
+    item: BulkItem
+    reading: Reading
+
+
+def read_item(text: bytes, check: Plausibility | None = None) -> ItemReading | list[Fault]:
+    """The item in `text`, or all its faults, each with its JSON Pointer into the item; then including the faults that `check`
+    finds. Raises `MalformedJson`."""
     try:
-        _DECODER.decode(document.decode())
-    except _Twice:
-        return False
-    return True
+        # Bypasses the adapter's `validate_json`, a mere wrapper.
+        item = read_exactly(_ITEM.validator.validate_json, _ITEM.validator.validate_python, text)
+    except ValidationError as error:
+        return _item_faults(error, text, check)
+    skipped = refuse_hidden(text, len(item.model_fields_set) + fields_given(item.reservation))
+    unknown = unknown_fields(type(item.reservation), from_json(text)["reservation"]) if skipped else ()
+    read = checked(item.reservation, unknown, check)
+    return [_in_item(fault) for fault in read] if isinstance(read, list) else ItemReading(item, read)
 
 
-def _refuse_twice(members: Sequence[tuple[str, Any]]) -> None:
-    if len({name for name, _ in members}) < len(members):
-        raise _Twice
+def _item_faults(error: ValidationError, text: bytes, check: Plausibility | None) -> list[Fault]:
+    match error.errors(include_url=False, include_input=False)[0]["type"]:
+        case "union_tag_not_found":
+            return [Fault("/operation", "required", "is required")]
+        case "union_tag_invalid":
+            return [Fault("/operation", "invalid_value", "must be 'booking-engine' or 'general'")]
+    by_pointer = field_faults(error, lambda detail: detail["loc"][1:])  # the first step is the item's operation
+    document = from_json(text)
+    if not isinstance(document, dict):
+        return [*by_pointer.values()]
+    operation, reservation = document["operation"], document.get("reservation")
+    crossed = [_in_item(fault) for fault in cross_faults(operation, reservation, check)]
+    faults = hinted(by_pointer, unknown_fields(MODELS[operation], reservation, RESERVATION))
+    return [*faults, *(fault for fault in crossed if fault.pointer not in by_pointer)]
 
 
-# Values are ignored: numbers of any length are not parsed.
-_DECODER = json.JSONDecoder(object_pairs_hook=_refuse_twice, parse_int=bool, parse_float=bool)
+def _in_item(fault: Fault) -> Fault:
+    return Fault(RESERVATION + fault.pointer, fault.code, fault.detail)

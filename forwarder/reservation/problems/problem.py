@@ -110,3 +110,17 @@ class ProblemType:
     ) -> Problem:
         """One occurrence; `detail` has its specifics."""
         return Problem(self.code, self.title, self.status, detail, request_id, tuple(faults), extra or {})
+
+
+@dataclass(slots=True)
+class Chapter:
+    """Problems that are documented together."""
+
+    title: str
+    about: str
+    problems: list[ProblemType] = field(default_factory=list)
+
+    def problem(self, code: str, title: str, status: int, when: str, remedy: str) -> ProblemType:
+        """One more problem of this chapter."""
+        self.problems.append(ProblemType(code, title, status, when, remedy))
+        return self.problems[-1]

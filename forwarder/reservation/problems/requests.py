@@ -1,24 +1,29 @@
-"""Problems of a request: its caller, its content, its target."""
+"""Problems of a request: its caller, its content, its target, and what it asks for by the rules of an integration."""
 
 from typing import Final
 
-from forwarder.reservation.problems.problem import ProblemType
+from forwarder.reservation.problems.problem import Chapter
 
-UNAUTHENTICATED: Final = ProblemType(
+AUTHENTICATION: Final = Chapter(
+    "Authentication and limits",
+    "The three headers that every request needs, the key's permissions, and its rate limit. Nothing was accepted.",
+)
+
+UNAUTHENTICATED: Final = AUTHENTICATION.problem(
     "unauthenticated",
     "Not authenticated",
     401,
     "The `Authorization` header is missing or malformed, or its API key is unknown or was revoked.",
     "Send `Authorization: Bearer <API key>` with a valid key.",
 )
-KEY_EXPIRED: Final = ProblemType(
+KEY_EXPIRED: Final = AUTHENTICATION.problem(
     "key_expired",
     "The API key has expired",
     401,
     "The API key has expired; `detail` says when.",
     "Ask your operator to renew or replace the key.",
 )
-TOO_MANY_BAD_TOKENS: Final = ProblemType(
+TOO_MANY_BAD_TOKENS: Final = AUTHENTICATION.problem(
     "too_many_bad_tokens",
     "Too many unknown API keys",
     429,
@@ -26,28 +31,28 @@ TOO_MANY_BAD_TOKENS: Final = ProblemType(
     "Send your key exactly as issued. If it is correct, another client at this address may be guessing keys: inform its "
     "administrator.",
 )
-INSUFFICIENT_SCOPE: Final = ProblemType(
-    "insufficient_scope",
-    "The API key lacks a scope",
-    403,
-    "The API key is valid but lacks the scope for this operation. `scope` names the missing one.",
-    "Use a key that has the scope, or ask the operator to add it: `forwarder key change`.",
-)
-ADDRESS_NOT_ALLOWED: Final = ProblemType(
+ADDRESS_NOT_ALLOWED: Final = AUTHENTICATION.problem(
     "address_not_allowed",
     "Not from this address",
     403,
     "The API key may be used only from certain addresses, and the request came from another one; `detail` names it.",
     "Call from an address that the key allows, or ask the operator to allow this one.",
 )
-MISSING_HEADER: Final = ProblemType(
+INSUFFICIENT_SCOPE: Final = AUTHENTICATION.problem(
+    "insufficient_scope",
+    "The API key lacks a scope",
+    403,
+    "The API key is valid but lacks the scope for this operation. `scope` names the missing one.",
+    "Use a key that has the scope, or ask the operator to add it: `forwarder key change`.",
+)
+MISSING_HEADER: Final = AUTHENTICATION.problem(
     "missing_header",
     "A header is missing",
     400,
     "`workspaceId`, `integrationAccountId` or both are missing or empty. `detail` names them.",
     "Send both headers with every request.",
 )
-CONFLICTING_HEADERS: Final = ProblemType(
+CONFLICTING_HEADERS: Final = AUTHENTICATION.problem(
     "conflicting_headers",
     "A header came twice, with different values",
     400,
@@ -55,63 +60,76 @@ CONFLICTING_HEADERS: Final = ProblemType(
     "around the client, may have added one.",
     "Send each of them once. The same header with the same value counts as one.",
 )
-WRONG_WORKSPACE: Final = ProblemType(
+WRONG_WORKSPACE: Final = AUTHENTICATION.problem(
     "wrong_workspace",
     "Not this key's workspace",
     403,
     "The API key belongs to a workspace other than the one in `workspaceId`.",
     "Send the workspace of the key, or use a key of that workspace.",
 )
-ACCOUNT_NOT_FOUND: Final = ProblemType(
+ACCOUNT_NOT_FOUND: Final = AUTHENTICATION.problem(
     "account_not_found",
     "No such integration account",
     404,
     "The workspace has no integration account with the ID in `integrationAccountId`.",
     "Check the `integrationAccountId` header. Your operator can list valid IDs with `forwarder account list`.",
 )
-TEST_MODE_UNAVAILABLE: Final = ProblemType(
+TEST_MODE_UNAVAILABLE: Final = AUTHENTICATION.problem(
     "test_mode_unavailable",
     "There is no test mode here",
     403,
     "The API key is a test key, and the deployment has no simulator. Nothing was accepted.",
     "Ask the operator to set `FORWARDER_SIMULATOR_URL`, or use a deployment that has test mode.",
 )
-RATE_LIMITED: Final = ProblemType(
+RATE_LIMITED: Final = AUTHENTICATION.problem(
     "rate_limited",
     "Too many requests",
     429,
     "The API key, or all keys of its workspace together, have used up the rate limit that `RateLimit-Policy` describes.",
     "Send the same request again after `Retry-After` seconds, and stay within the quota left in `RateLimit`.",
 )
-UNSUPPORTED_MEDIA_TYPE: Final = ProblemType(
+
+REQUEST: Final = Chapter(
+    "The request",
+    "Faults of the request itself. Nothing was accepted.",
+)
+
+HEADERS_TOO_LARGE: Final = REQUEST.problem(
+    "headers_too_large",
+    "The headers are too large",
+    431,
+    "The target and the headers of the request exceed the service's limit. The connection is closed.",
+    "Remove headers that the service does not need, such as cookies.",
+)
+UNSUPPORTED_MEDIA_TYPE: Final = REQUEST.problem(
     "unsupported_media_type",
     "Unsupported media type",
     415,
     "The body is not declared as JSON in UTF-8, or is compressed.",
     "Send plain JSON in UTF-8 with `Content-Type: application/json`.",
 )
-BODY_TOO_LARGE: Final = ProblemType(
+BODY_TOO_LARGE: Final = REQUEST.problem(
     "body_too_large",
     "The body is too large",
     413,
     "The body exceeds the service's limit, and the connection is closed; or it exceeds the limit of the deployment's Kafka topic.",
     "Shorten the longest texts, such as `notes` and `comments`.",
 )
-BODY_TIMED_OUT: Final = ProblemType(
+BODY_TIMED_OUT: Final = REQUEST.problem(
     "body_timed_out",
     "The body did not come in time",
     408,
     "The rest of the body did not arrive in time. The connection is closed.",
     "Send the complete request again.",
 )
-HEAD_TIMED_OUT: Final = ProblemType(
+HEAD_TIMED_OUT: Final = REQUEST.problem(
     "head_timed_out",
     "The headers did not come in time",
     408,
     "The headers of the request did not arrive completely in time. The connection is closed.",
     "Send the complete request again.",
 )
-MALFORMED_JSON: Final = ProblemType(
+MALFORMED_JSON: Final = REQUEST.problem(
     "malformed_json",
     "The body is not JSON",
     400,
@@ -119,14 +137,14 @@ MALFORMED_JSON: Final = ProblemType(
     "object.",
     "Write the body with a JSON library. `detail` says where parsing failed.",
 )
-VALIDATION_FAILED: Final = ProblemType(
+VALIDATION_FAILED: Final = REQUEST.problem(
     "validation_failed",
     "The request is not valid",
     422,
     "The body is JSON, but some of its values are invalid for the operation.",
     "Fix every field listed in `errors`. All problems are reported in one response.",
 )
-CARD_NUMBER_IN_TEXT: Final = ProblemType(
+CARD_NUMBER_IN_TEXT: Final = REQUEST.problem(
     "card_number_in_text",
     "A card number where none belongs",
     422,
@@ -134,7 +152,7 @@ CARD_NUMBER_IN_TEXT: Final = ProblemType(
     "displayed, so nothing was accepted. `errors` lists each by its JSON Pointer, without the number.",
     "Send the card as `cardDetails`, and leave it out of every other text.",
 )
-INVALID_QUERY: Final = ProblemType(
+INVALID_QUERY: Final = REQUEST.problem(
     "invalid_query",
     "The query parameters are not valid",
     400,
@@ -142,7 +160,7 @@ INVALID_QUERY: Final = ProblemType(
     "Pass `meta.cursors.next` unchanged, request at most 200 items per page, and write days as `YYYY-MM-DD` and timestamps with "
     "a time zone.",
 )
-INVALID_KEY: Final = ProblemType(
+INVALID_KEY: Final = REQUEST.problem(
     "invalid_idempotency_key",
     "Invalid Idempotency-Key",
     400,
@@ -150,21 +168,21 @@ INVALID_KEY: Final = ProblemType(
     "sent as a header of a bulk, where each item has its own.",
     'Send one string in double quotes, such as `"order-42"`.',
 )
-INVALID_DEADLINE: Final = ProblemType(
+INVALID_DEADLINE: Final = REQUEST.problem(
     "invalid_forward_deadline",
     "Invalid Forward-Deadline",
     400,
     "The `Forward-Deadline` is not a whole number of seconds within its limits, or is sent twice.",
     "Send seconds in plain digits, such as `300`, or leave the header out.",
 )
-KEY_REUSED: Final = ProblemType(
+KEY_REUSED: Final = REQUEST.problem(
     "idempotency_key_reused",
     "The Idempotency-Key belongs to another request",
     422,
     "This account has used the key before, with another body or for the other operation. `requestId` names the first submission.",
     "Use a new key for each reservation, and the same key only to send the same request again.",
 )
-TRANSACTION_REUSED: Final = ProblemType(
+TRANSACTION_REUSED: Final = REQUEST.problem(
     "transaction_reused",
     "The transaction belongs to another reservation",
     409,
@@ -172,7 +190,7 @@ TRANSACTION_REUSED: Final = ProblemType(
     "had used its `transactionId` for another reservation, named in `transactionOf`.",
     "Use a new `transactionId` for a new reservation, or give each of the two an `Idempotency-Key` of its own.",
 )
-SIMILAR_SUBMISSION: Final = ProblemType(
+SIMILAR_SUBMISSION: Final = REQUEST.problem(
     "similar_submission",
     "There is a submission for the same stay and guest",
     409,
@@ -180,52 +198,128 @@ SIMILAR_SUBMISSION: Final = ProblemType(
     "body, is confirmed or still open. `similarTo` names it, `differing` the fields that differ. Nothing was accepted.",
     "Cancel the earlier one and submit again; or, if this is another room, send it with its own `Idempotency-Key`.",
 )
-INVALID_ITEM: Final = ProblemType(
+INVALID_ITEM: Final = REQUEST.problem(
     "invalid_item",
     "The item of the bulk is not valid",
     422,
     "An item of a bulk is not a JSON object with the allowed members. The other items are not affected.",
     "Fix every member listed in `errors` (JSON Pointers into the item), and send this item again.",
 )
-INVALID_BULK_SIZE: Final = ProblemType(
+INVALID_BULK_SIZE: Final = REQUEST.problem(
     "invalid_bulk_size",
     "The bulk has no item, or too many",
     422,
     "The bulk is empty, or exceeds the limit of one call. Nothing was accepted.",
     "Send 1 to 1,000 items per call, and the rest in further calls.",
 )
-SUBMISSION_NOT_FOUND: Final = ProblemType(
+
+RULES: Final = Chapter(
+    "Rules of the integration",
+    "Rules of the integration account's kind of PMS. Nothing was accepted, and `errors` lists each violation with its JSON "
+    "Pointer. If the account changes after a submission was accepted, the submission can end `REJECTED` with the same codes.",
+)
+
+CARD_REQUIRED: Final = RULES.problem(
+    "card_required",
+    "The reservation needs a card",
+    422,
+    "The integration is of kind `booking-sync`, `morChannel` is `PMS`, and there is no card number.",
+    "Send it with `cardDetails.cardNumber`, or with `morChannel` `SELF`.",
+)
+CARD_INVALID: Final = RULES.problem(
+    "card_invalid",
+    "The card is not valid",
+    422,
+    "The card would be sent to the PMS, but its number is not 12 to 19 digits with a correct check digit, or its expiry date is "
+    "invalid or past.",
+    "Ask the guest for the card again; `errors` says what is wrong with it.",
+)
+WEBSITE_REQUIRED: Final = RULES.problem(
+    "website_id_required",
+    "The reservation needs a website",
+    422,
+    "The integration is of kind `website-builder`, and `paymentProviderId` is missing, empty, or not a website's identifier.",
+    "Send the website's identifier in `paymentProviderId`.",
+)
+NO_ROOMS: Final = RULES.problem(
+    "no_rooms",
+    "The integration has no rooms",
+    422,
+    "The integration is of kind `booking-sync` or `hostaway`, which book whole properties, and `roomId` is not the `propertyId`.",
+    "Send the `propertyId` as `roomId`.",
+)
+
+LOOKUPS: Final = Chapter(
+    "Not found",
+    "",
+)
+
+SUBMISSION_NOT_FOUND: Final = LOOKUPS.problem(
     "submission_not_found",
     "No such submission",
     404,
     "The integration account has no submission with that `requestId`. An accepted submission never returns this.",
     "Check the `requestId`, and that `integrationAccountId` is the account that submitted it.",
 )
-RESERVATION_NOT_FOUND: Final = ProblemType(
+RESERVATION_NOT_FOUND: Final = LOOKUPS.problem(
     "reservation_not_found",
     "No such reservation",
     404,
     "The integration account has no reservation with that `id`.",
     "Check the `id`, and that `integrationAccountId` is the account that submitted it.",
 )
-NOT_FOUND: Final = ProblemType(
+NOT_FOUND: Final = LOOKUPS.problem(
     "not_found",
     "Not found",
     404,
     "Unknown path. Paths must match exactly, including a trailing `/`.",
     "Check the path against the API documentation.",
 )
-HEADERS_TOO_LARGE: Final = ProblemType(
-    "headers_too_large",
-    "The headers are too large",
-    431,
-    "The target and the headers of the request exceed the service's limit. The connection is closed.",
-    "Remove headers that the service does not need, such as cookies.",
-)
-METHOD_NOT_ALLOWED: Final = ProblemType(
+METHOD_NOT_ALLOWED: Final = LOOKUPS.problem(
     "method_not_allowed",
     "Method not allowed",
     405,
     "The path exists but does not support this method.",
     "Use a method listed in the `Allow` header.",
+)
+
+WEBHOOKS: Final = Chapter(
+    "Webhooks",
+    "Returned to calls that manage webhooks.",
+)
+
+LIVE_KEY_NEEDED: Final = WEBHOOKS.problem(
+    "live_key_needed",
+    "A test key cannot do this",
+    403,
+    "A workspace's webhooks serve live and test mode alike, and only live keys can manage them.",
+    "Manage webhooks with a live key of the workspace.",
+)
+WEBHOOK_NOT_FOUND: Final = WEBHOOKS.problem(
+    "webhook_not_found",
+    "No such webhook",
+    404,
+    "The workspace has no webhook with that `id`; it may have been removed.",
+    "Use an `id` from the workspace's list of webhooks.",
+)
+DELIVERY_NOT_FOUND: Final = WEBHOOKS.problem(
+    "webhook_delivery_not_found",
+    "No such delivery",
+    404,
+    "The webhook has no delivery with that `id`; deliveries are deleted after 30 days.",
+    "Use an `id` from the webhook's list of deliveries.",
+)
+WEBHOOK_DISABLED: Final = WEBHOOKS.problem(
+    "webhook_disabled",
+    "The webhook is disabled",
+    409,
+    "Nothing is sent to a disabled webhook. `disabledReason` says why it was disabled.",
+    "Enable the webhook first, once its URL responds again.",
+)
+TOO_MANY_WEBHOOKS: Final = WEBHOOKS.problem(
+    "too_many_webhooks",
+    "The workspace has reached its limit of webhooks",
+    409,
+    "A workspace can have only a limited number of webhooks, because every event is sent to each that subscribes to it.",
+    "Remove or change a webhook that you no longer need.",
 )

@@ -2,18 +2,23 @@
 
 from typing import Final
 
-from forwarder.reservation.problems.problem import ProblemType
+from forwarder.reservation.problems.problem import Chapter
 
 _SAME_KEY: Final = "Send the same request again after `Retry-After` seconds, with the same `Idempotency-Key`."
 
-LOG_UNAVAILABLE: Final = ProblemType(
+SERVICE: Final = Chapter(
+    "The service",
+    "Temporary server-side errors. After a 503, retry after the `Retry-After` interval.",
+)
+
+LOG_UNAVAILABLE: Final = SERVICE.problem(
     "log_unavailable",
     "The service cannot accept reservations right now",
     503,
     "The log did not acknowledge the submission in time. It may still have been stored.",
     f"{_SAME_KEY} With a key the reservation is made at most once; without one, possibly twice.",
 )
-OVERLOADED: Final = ProblemType(
+OVERLOADED: Final = SERVICE.problem(
     "overloaded",
     "The server is at capacity",
     503,
@@ -21,14 +26,7 @@ OVERLOADED: Final = ProblemType(
     "Nothing was accepted.",
     "Send the same request again after `Retry-After` seconds, with fewer requests in parallel.",
 )
-TOO_MANY_CONNECTIONS: Final = ProblemType(
-    "too_many_connections",
-    "Too many connections",
-    503,
-    "The process is at its limit of connections, in total or for one address. The connection is closed.",
-    "Reuse connections; open a new one after `Retry-After` seconds.",
-)
-CARDS_UNAVAILABLE: Final = ProblemType(
+CARDS_UNAVAILABLE: Final = SERVICE.problem(
     "cards_unavailable",
     "The service cannot accept cards right now",
     503,
@@ -36,21 +34,28 @@ CARDS_UNAVAILABLE: Final = ProblemType(
     "accepted. Reservations without a card still work.",
     _SAME_KEY,
 )
-STORE_UNAVAILABLE: Final = ProblemType(
+TOO_MANY_CONNECTIONS: Final = SERVICE.problem(
+    "too_many_connections",
+    "Too many connections",
+    503,
+    "The process is at its limit of connections, in total or for one address. The connection is closed.",
+    "Reuse connections; open a new one after `Retry-After` seconds.",
+)
+STORE_UNAVAILABLE: Final = SERVICE.problem(
     "store_unavailable",
     "The service cannot look reservations up right now",
     503,
     "The database does not respond, so a reservation or an `Idempotency-Key` cannot be looked up. Nothing was accepted.",
     _SAME_KEY,
 )
-TENANCY_UNAVAILABLE: Final = ProblemType(
+TENANCY_UNAVAILABLE: Final = SERVICE.problem(
     "tenancy_unavailable",
     "The service cannot check credentials right now",
     503,
     "The database does not respond, and the API key is not cached. Nothing was accepted.",
     _SAME_KEY,
 )
-INTERNAL_ERROR: Final = ProblemType(
+INTERNAL_ERROR: Final = SERVICE.problem(
     "internal_error",
     "Internal error",
     500,

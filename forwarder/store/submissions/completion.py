@@ -6,16 +6,21 @@ from datetime import datetime
 from typing import Any
 
 from forwarder.process.clock import iso
-from forwarder.reservation.bounds import MAX_DETAIL, MAX_REASON, MAX_RECORD_BYTES, bounded, cut_text, fits
 from forwarder.reservation.cancellation import Cancellation, cancellation_status
 from forwarder.reservation.evidence import NOTHING_SENT, Evidence
 from forwarder.reservation.outcome import AnyOutcome, Confirmed, Status, describe
 from forwarder.reservation.problems.problem import Problem
 from forwarder.reservation.record import (
+    MAX_DETAIL,
     MAX_ID,
+    MAX_REASON,
+    MAX_RECORD_BYTES,
     ResultEvent,
     SubmissionState,
+    bounded,
     compose_record,
+    cut_text,
+    fits,
     fitting_record,
     result_data,
 )

@@ -15,7 +15,7 @@ import asyncio
 import math
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from forwarder.process.clock import Clock
 from forwarder.process.containment import FAULTS, Where, contained
@@ -37,20 +37,9 @@ MaxPerCreate = Callable[[Account], int]
 """How many reservations one request to the account's PMS can create."""
 
 
-class _Started(NamedTuple):
-    """A push in progress: its admission by the throttle, its busy rooms, and its rows."""
-
-    admission: Admission
-    rooms: Sequence[str]
-    pushes: Sequence[PushContext]
-
-
 class AccountQueue:
     """Starts pushes as the account and its throttle allow. `on_released` is called with the queue and each row that is over, to
-    keep count and to fetch more.
-
-    A task makes pushes one after the other while there are any: a task for each would cost as much as parsing the PMS's response.
-    """
+    keep count and to fetch more."""
 
     def __init__(
         self,
@@ -70,25 +59,19 @@ class AccountQueue:
         self._aside: dict[str, deque[Work]] = {}
         self._busy_rooms: set[str] = set()
         self._in_flight = 0
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._continuing = False
-        self._next: _Started | None = None
         self._started = 0
-        self._pause: asyncio.Task[None] | None = None
         self._put_off: dict[bool, deque[Work]] = {True: deque(), False: deque()}  # by whether they cancel
-        self._breaker_pauses: dict[bool, asyncio.Task[None]] = {}
+        self._pauses: dict[bool | None, asyncio.Task[None]] = {}
+        """Of the breakers, by whether they are for cancellations; None: of the rate budget, for which all wait."""
         self._cancelling = 0
         self._stopped = False
         self.waiting = 0
         """Held rows whose push has not started."""
         self.more_in_store = False
+        self.tasks: set[asyncio.Task[None]] = set()
+        """The pushes in progress."""
         self.account = account
         throttle.configure(account)
-
-    @property
-    def tasks(self) -> Collection[asyncio.Task[None]]:
-        """Those that make pushes now."""
-        return self._tasks
 
     @property
     def idle(self) -> bool:
@@ -116,18 +99,20 @@ class AccountQueue:
 
     def withdraw(self, unwanted: Callable[[Work], bool]) -> list[Work]:
         """Give back the rows that have not started and for which `unwanted` is true."""
-        aside = [*self._put_off.values(), *self._aside.values()]
-        everything = [*self._waiting, *(work for works in aside for work in works)]
-        withdrawn = [work for work in everything if unwanted(work)]
-        if not withdrawn:
-            return []
-        self._waiting = deque(work for work in self._waiting if not unwanted(work))
-        self._put_off = {lane: deque(w for w in works if not unwanted(w)) for lane, works in self._put_off.items()}
-        remaining = {room: deque(w for w in works if not unwanted(w)) for room, works in self._aside.items()}
-        self._aside = {room: works for room, works in remaining.items() if works}
+        withdrawn: list[Work] = []
+
+        def wanted(works: deque[Work]) -> deque[Work]:
+            kept: deque[Work] = deque()
+            for work in works:
+                (withdrawn if unwanted(work) else kept).append(work)
+            return kept
+
+        self._waiting = wanted(self._waiting)
+        self._put_off = {lane: wanted(works) for lane, works in self._put_off.items()}
+        self._aside = {room: kept for room, works in self._aside.items() if (kept := wanted(works))}
         self.waiting -= len(withdrawn)
         if not self.waiting:
-            self._end_pause()
+            self._end_pauses()
         return withdrawn
 
     def stop(self) -> None:
@@ -136,29 +121,31 @@ class AccountQueue:
 
     def proceed(self) -> None:
         """Starts what has become possible, perhaps before its planned time."""
-        if self._pause is not None and self._throttle.pace_delay() == 0.0:
-            self._end_pause()
+        if None in self._pauses and self._throttle.pace_delay() == 0.0:
+            self._end_pauses()
         self._start_what_may()
 
     def _start_what_may(self) -> None:
         throttle = self._throttle
         for cancelling, put_off in self._put_off.items():
             if put_off and (delay := self._lane_delay(cancelling=cancelling)) > 0.0:
-                self._look_again_in(delay, cancelling=cancelling)
+                self._pause_for(delay, lane=cancelling)
             elif put_off:
                 self._waiting.extendleft(reversed(put_off))  # they have waited longer
                 put_off.clear()
-                if cancelling in self._breaker_pauses:
-                    self._breaker_pauses.pop(cancelling).cancel()
-        while self._waiting and self._in_flight < throttle.limit and not self._stopped and self._pause is None:
+                if cancelling in self._pauses:
+                    self._pauses.pop(cancelling).cancel()
+        while self._waiting and self._in_flight < throttle.limit and not self._stopped and None not in self._pauses:
             room, cancelling = room_of(self._waiting[0]), self._waiting[0].cancellation is not None
             if room in self._busy_rooms:
                 self._aside.setdefault(room, deque()).append(self._waiting.popleft())
             elif (delay := self._lane_delay(cancelling=cancelling)) > 0.0:
                 self._put_off[cancelling].append(self._waiting.popleft())
-                self._look_again_in(delay, cancelling=cancelling)
+                self._pause_for(delay, lane=cancelling)
             elif (delay := throttle.pace_delay()) > 0.0:
-                self._resume_in(delay)
+                self._pause_for(delay, lane=None)
+                if delay == math.inf:  # the loan continues the queue
+                    throttle.want(throttle.limit - self._in_flight, self.waiting)
                 return
             else:
                 # Probe an unhealthy PMS with a single row.
@@ -176,101 +163,60 @@ class AccountQueue:
             return math.inf  # slow cancellations leave half of what may be in flight to reservations
         return self._throttle.breaker_delay(cancelling=cancelling)
 
-    def _look_again_in(self, seconds: float, *, cancelling: bool) -> None:
-        if seconds < math.inf and cancelling not in self._breaker_pauses:
-            self._breaker_pauses[cancelling] = asyncio.create_task(
-                self._look_again_after(seconds, cancelling=cancelling)
-            )
+    def _pause_for(self, seconds: float, *, lane: bool | None) -> None:
+        async def pause() -> None:
+            await self._clock.sleep(seconds)
+            del self._pauses[lane]
+            try:
+                self._start_what_may()
+            except Exception as error:  # noqa: BLE001 - the next sweep continues the queue
+                contained(Where.ACCOUNT, error, account_id=self.account.id)
 
-    async def _look_again_after(self, seconds: float, *, cancelling: bool) -> None:
-        await self._clock.sleep(seconds)
-        del self._breaker_pauses[cancelling]
-        self._start_what_may()
+        if seconds < math.inf and lane not in self._pauses:
+            self._pauses[lane] = asyncio.create_task(pause())
 
-    def _resume_in(self, seconds: float) -> None:
-        if seconds < math.inf:
-            self._pause = asyncio.create_task(self._resume_after(seconds))
-        else:  # the loan continues the queue
-            self._throttle.want(self._throttle.limit - self._in_flight, self.waiting)
-
-    def _end_pause(self) -> None:
-        while self._breaker_pauses:
-            self._breaker_pauses.popitem()[1].cancel()
-        if self._pause is not None:
-            self._pause.cancel()
-            self._pause = None
-
-    async def _resume_after(self, seconds: float) -> None:
-        await self._clock.sleep(seconds)
-        self._pause = None
-        try:
-            self._start_what_may()
-        except Exception as error:  # noqa: BLE001 - the next sweep continues the queue
-            contained(Where.ACCOUNT, error, account_id=self.account.id)
+    def _end_pauses(self) -> None:
+        while self._pauses:
+            self._pauses.popitem()[1].cancel()
 
     def _start(self, works: Sequence[Work], rooms: Sequence[str]) -> None:
+        cancelling = works[0].cancellation is not None
         self._busy_rooms.update(rooms)
         self._in_flight += 1
+        self._cancelling += cancelling
         self._started += len(works)
         self.waiting -= len(works)
         pushes = [PushContext(self.account, work, self._released) for work in works]
-        cancelling = works[0].cancellation is not None
-        self._cancelling += cancelling
-        started = _Started(self._throttle.start(cancelling=cancelling), rooms, pushes)
-        if not self._continuing:
-            self._begin(started)
-            return
-        if self._next is not None:
-            self._begin(self._next)  # and not the later one, which would overtake it
-        self._next = started
+        task = asyncio.create_task(self._run(pushes, rooms, self._throttle.start(cancelling=cancelling)))
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
 
-    def _begin(self, started: _Started) -> None:
-        task = asyncio.create_task(self._run(started))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _run(self, started: _Started) -> None:
+    async def _run(self, pushes: Sequence[PushContext], rooms: Sequence[str], admission: Admission) -> None:
+        signal, ended = NOT_ATTEMPTED, False
         try:
-            while True:
-                try:
-                    signal = await self._push(started.pushes)
-                except FAULTS as error:  # the queue continues; the rows are left to the lease
-                    contained(Where.ACCOUNT, error, account_id=self.account.id)
-                    for push in started.pushes:
-                        push.release()
-                    signal = NOT_ATTEMPTED
-                self._continuing = True
-                self._free(started, signal)
-                following, self._next = self._next, None
-                self._continuing = False
-                if following is None:
-                    return
-                started = following
-                # Pushes that started earlier go first; and requests sent in one turn of the loop are answered together.
-                await asyncio.sleep(0)
-        except BaseException:
-            self._free(started, NOT_ATTEMPTED)
-            for push in started.pushes:
+            signal = await self._push(pushes)
+            ended = True
+        except FAULTS as error:  # the queue continues; the rows are left to the lease
+            contained(Where.ACCOUNT, error, account_id=self.account.id)
+        finally:
+            for push in () if ended else pushes:
                 push.release()
-            raise
+            self._throttle.end(admission, signal)
+            self._in_flight -= 1
+            self._cancelling -= admission.cancelling
+            for room in reversed(rooms):
+                self._busy_rooms.discard(room)
+                aside = self._aside.get(room)
+                if aside:
+                    # Next in turn: it has waited longer than anything behind it.
+                    self._waiting.appendleft(aside.popleft())
+                    if not aside:
+                        del self._aside[room]
+            self.proceed()
 
     def _released(self, work: Work) -> None:
         self._started -= 1
         self._on_released(self, work)
-
-    def _free(self, started: _Started, signal: HealthSignal) -> None:
-        self._throttle.end(started.admission, signal)
-        self._in_flight -= 1
-        self._cancelling -= started.admission.cancelling
-        for room in reversed(started.rooms):
-            self._busy_rooms.discard(room)
-            aside = self._aside.get(room)
-            if aside:
-                # Next in turn: it has waited longer than anything behind it.
-                self._waiting.appendleft(aside.popleft())
-                if not aside:
-                    del self._aside[room]
-        self.proceed()
 
 
 def room_of(work: Work) -> str:

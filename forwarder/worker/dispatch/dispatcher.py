@@ -5,12 +5,9 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
-from pydantic_core import to_json
-
 from forwarder.observability import metrics
 from forwarder.process.clock import Clock
 from forwarder.process.loops import cancel_all
-from forwarder.reservation.submission import Submission
 from forwarder.store.submissions.port import UNKNOWN, Work
 from forwarder.tenancy.port import Account
 from forwarder.worker.dispatch.account_queue import AccountQueue, MaxPerCreate, Push
@@ -47,7 +44,6 @@ class Dispatcher:
         self._reserved = 0
         self._stopped = False
         self._emptied: asyncio.Future[None] | None = None
-        self._shows_held_soon = False
         self.refill_wanted = asyncio.Event()
         self.partitions: frozenset[int] | None = None
         """Those whose rows may be held here: rows of one room are always with one worker. None while nothing was assigned yet."""
@@ -105,7 +101,7 @@ class Dispatcher:
             else:
                 refused.append(work.id)
                 self._cancelled.discard(work.submission.request_id)
-        self._show_held()
+        metrics.HELD.set(self.held)
         return refused
 
     def note_more(self, account: Account, *, more: bool = True) -> None:
@@ -158,7 +154,9 @@ class Dispatcher:
         unstarted = self.withdraw(lambda _: True)
         try:
             async with asyncio.timeout(grace_seconds):
-                await self._all_released()
+                if self.held:
+                    self._emptied = asyncio.get_running_loop().create_future()
+                    await self._emptied
         except TimeoutError:
             late = self.held
             await cancel_all([task for queue in self._queues.values() for task in queue.tasks])
@@ -173,11 +171,6 @@ class Dispatcher:
             queue.more_in_store = False
             if queue.idle:
                 del self._queues[account_id]
-
-    async def _all_released(self) -> None:
-        if self.held:
-            self._emptied = asyncio.get_running_loop().create_future()
-            await self._emptied
 
     def _queue(self, account: Account) -> AccountQueue:
         queue = self._queues.get(account.id)
@@ -202,17 +195,11 @@ class Dispatcher:
     def _released(self, queue: AccountQueue, work: Work) -> None:
         self._budget.remove(work.id)
         self._cancelled.discard(work.submission.request_id)
-        if not self._shows_held_soon:  # once for all that are released together
-            self._shows_held_soon = True
-            asyncio.get_running_loop().call_soon(self._show_held)
+        metrics.HELD.set(self.held)
         if queue.running_low:
             self.refill_wanted.set()
         if self._emptied is not None and not self.held and not self._emptied.done():
             self._emptied.set_result(None)
-
-    def _show_held(self) -> None:
-        self._shows_held_soon = False
-        metrics.HELD.set(self.held)
 
 
 class MemoryBudget:
@@ -236,7 +223,7 @@ class MemoryBudget:
         """Holds a row; False if it is held already."""
         if work.id in self._sizes:
             return False
-        self._sizes[work.id] = size = _size_of(work)
+        self._sizes[work.id] = size = max(work.size, _MIN_SIZE)
         self._total += size
         return True
 
@@ -247,13 +234,3 @@ class MemoryBudget:
     def remove(self, work_id: int) -> None:
         """Hold a row no longer; nothing where it was not held."""
         self._total -= self._sizes.pop(work_id, 0)
-
-
-def _size_of(work: Work) -> int:
-    """Bytes of what its caller sent, which is what makes one row larger than another."""
-    return max(work.size or _counted(work.submission), _MIN_SIZE)
-
-
-def _counted(submission: Submission) -> int:
-    card = submission.card
-    return len(to_json(submission.reservation)) + (len(card.sealed) if card else 0)

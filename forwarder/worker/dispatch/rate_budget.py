@@ -5,8 +5,8 @@ Where several workers share an account's limits, each borrows tokens for the pus
 
 import asyncio
 import math
-from collections.abc import Callable, Iterator, Sequence
-from typing import Final, Protocol
+from collections.abc import Callable, Sequence
+from typing import Final
 from urllib.parse import urlsplit
 
 from forwarder.pms.port import Limit, Limits
@@ -134,16 +134,8 @@ class Loans:
                 self.on_lent(each.account_id)
 
 
-class Tokens(Protocol):
-    """Where a budget takes its tokens: a `TokenBucket` of its own, or `BorrowedTokens` of buckets that all workers share."""
-
-    burst: float
-
-    def left(self, now: float) -> float: ...
-
-    def delay(self, tokens: float, now: float) -> float: ...
-
-    def debit(self, tokens: float, now: float) -> None: ...
+Tokens = TokenBucket | BorrowedTokens
+"""Where a budget takes its tokens: a bucket of its own, or borrowed ones of buckets that all workers share."""
 
 
 class RateBudget:
@@ -157,18 +149,9 @@ class RateBudget:
         self._clock = clock
         self._buckets = tuple(buckets)
         self._per_push = per_push
-        self._pushing = 0
         self._paid = 0
-
-    @property
-    def limits(self) -> bool:
-        """Whether it ever makes a push wait."""
-        return bool(self._buckets)
-
-    @property
-    def in_flight(self) -> int:
+        self.in_flight = 0
         """The pushes in flight."""
-        return self._pushing
 
     @property
     def scarcest(self) -> Tokens | None:
@@ -189,10 +172,9 @@ class RateBudget:
 
     def start(self) -> None:
         """A push starts."""
-        self._pushing += 1
+        self.in_flight += 1
         self._paid += self._per_push
-        if self._buckets:
-            self._debit(self._per_push)
+        self._debit(self._per_push)
 
     def requested(self) -> None:
         """One of the pushes under way sends a request."""
@@ -203,8 +185,8 @@ class RateBudget:
 
     def end(self, *, attempted: bool) -> None:
         """Ends a push. Refunds the requests of a push that did not reach the PMS (not `attempted`)."""
-        self._pushing = max(self._pushing - 1, 0)
-        unused = max(self._paid - self._pushing * self._per_push, 0)
+        self.in_flight = max(self.in_flight - 1, 0)
+        unused = max(self._paid - self.in_flight * self._per_push, 0)
         self._paid -= unused
         if not attempted:
             self._debit(-unused)
@@ -226,22 +208,20 @@ class Budgets:
     def of(self, account: Account, published: Limits) -> RateBudget:
         """The budget of an account: its own sustained rate, with a second's worth at once, or else what its kind publishes. Limits
         of an address hold besides its own rate: they are shared with other accounts."""
-        per_push, buckets = published.requests_per_push, list(self._buckets(account, published))
-        if self._loans is None or not buckets:
-            return RateBudget(self._clock, [self._own(each) for each in buckets], per_push=per_push)
-        borrowed = BorrowedTokens(account.id, buckets, per_push, self._loans)
-        return RateBudget(self._clock, [borrowed], per_push=per_push)
-
-    def _buckets(self, account: Account, published: Limits) -> Iterator[SharedBucket]:
-        per_push, rate = published.requests_per_push, account.rate_per_second
+        per_push, rate, buckets = published.requests_per_push, account.rate_per_second, list[SharedBucket]()
         if rate is not None:
-            yield SharedBucket(f"{account.id}#own", rate, max(rate, per_push))
+            buckets.append(SharedBucket(f"{account.id}#own", rate, max(rate, per_push)))
         for limit in published.each:
             if limit.per == "address":
                 name = f"{account.kind}@{urlsplit(account.base_url).netloc}#{limit.requests}/{limit.seconds:g}"
-                yield self._published(name, limit, per_push)
+                buckets.append(self._published(name, limit, per_push))
             elif rate is None:
-                yield self._published(f"{account.id}#{limit.requests}/{limit.seconds:g}", limit, per_push)
+                name = f"{account.id}#{limit.requests}/{limit.seconds:g}"
+                buckets.append(self._published(name, limit, per_push))
+        if self._loans is None:
+            return RateBudget(self._clock, [self._own(each) for each in buckets], per_push=per_push)
+        borrowed = [BorrowedTokens(account.id, buckets, per_push, self._loans)] if buckets else ()
+        return RateBudget(self._clock, borrowed, per_push=per_push)
 
     def _published(self, name: str, limit: Limit, per_push: int) -> SharedBucket:
         """Burst and rate are chosen so that their sum stays below the next whole number of the published limit."""
@@ -253,7 +233,4 @@ class Budgets:
     def _own(self, bucket: SharedBucket) -> TokenBucket:
         if "@" not in bucket.name:
             return TokenBucket(bucket.rate, bucket.burst)
-        shared = self._of_addresses.get(bucket.name)
-        if shared is None:
-            shared = self._of_addresses[bucket.name] = TokenBucket(bucket.rate, bucket.burst)
-        return shared
+        return self._of_addresses.setdefault(bucket.name, TokenBucket(bucket.rate, bucket.burst))

@@ -6,9 +6,11 @@ worker has pushed for, a few hundred bytes each.
 """
 
 import math
+import random
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
 import structlog
@@ -18,7 +20,6 @@ from forwarder.pms.port import OVERLOADED, Limits
 from forwarder.process.clock import Clock
 from forwarder.store.submissions.port import ThrottleState
 from forwarder.tenancy.port import Account
-from forwarder.worker.dispatch.limits import Breaker, BreakerState, ConcurrencyLimit, Tolerance
 from forwarder.worker.dispatch.rate_budget import Budgets, Loans
 from forwarder.worker.push_context import Health, HealthSignal
 
@@ -27,16 +28,148 @@ _log = structlog.get_logger(__name__)
 Published = Callable[[str, Mapping[str, Any]], Limits]
 """The published limits of a kind of PMS, for an account with these options."""
 
-_NEVER = float("-inf")
+MAX_FAILURES: Final = 10
+"""So many failures in a row open a breaker."""
+_FIRST_PAUSE: Final = 1.0
+_LONGEST_PAUSE: Final = 60.0
+"""Seconds that a breaker stays open. Each pause is twice the last one, and half of it is random, so that many breakers in front of
+one PMS do not probe it together."""
+_IDLE_SECONDS: Final = 5.0
+_TOLERATED: Final = 0.1
+"""The share of overloaded pushes in a round above which the concurrency limit is lowered."""
+_INSTANT: Final = 1e-6
+"""Seconds below the precision of the clocks."""
+
 _IDLE: Final = "idle"
 _UNKNOWN: Final = "unknown"
 _THROTTLED: Final = "pms_throttled"
-_INSTANT = 1e-6
-"""Seconds below the precision of the clocks."""
 
 
-_NEVER_OPENS: Final = Tolerance(failures=sys.maxsize)
-"""For shadows: a simulated PMS is down for the bookings that ask for it, and for no other."""
+class BreakerState(StrEnum):
+    """The state of a breaker."""
+
+    CLOSED = "closed"
+    OPEN = "open"
+    HALF_OPEN = "half_open"
+
+
+class Breaker:
+    """A circuit breaker: a PMS that fails is left alone for a while, then asked with one push (M. T. Nygard, "Release It!", 2007).
+
+        CLOSED ── failures in a row ──▶ OPEN ── its pause is over ──▶ HALF_OPEN: one push, the probe, is under way
+           ▲                              ▲                               │      │
+           │                              └── it fails: a longer pause ───┘      │
+           └───────────────────── a push that started at any time goes well ─────┘
+
+    A failure counts only if its push started after the breaker last opened: of 64 pushes in flight, those that fail after it
+    opened do not lengthen the pause, nor open it again once it has closed.
+
+    `jitter` draws evenly from [0, 1).
+    """
+
+    def __init__(
+        self, clock: Clock, max_failures: int = MAX_FAILURES, jitter: Callable[[], float] = random.random
+    ) -> None:
+        self._clock = clock
+        self._max_failures = max_failures
+        self._jitter = jitter
+        self._failures = 0
+        self._openings = 0
+        self._pauses = 0
+        self._until = 0.0
+        self.pause = 0.0
+        """Seconds for which it last opened."""
+        self.state = BreakerState.CLOSED
+
+    def delay(self) -> float:
+        """Seconds until a push may start: 0.0 for now, infinity where that depends on the probe."""
+        match self.state:
+            case BreakerState.CLOSED:
+                return 0.0
+            case BreakerState.OPEN:
+                return max(self._until - self._clock.monotonic(), 0.0)
+            case BreakerState.HALF_OPEN:
+                return math.inf
+
+    @property
+    def idle(self) -> bool:
+        """Whether a probe has been possible for a while, and none was made because there is nothing to push."""
+        return self.state is BreakerState.OPEN and self._clock.monotonic() > self._until + _IDLE_SECONDS
+
+    def start(self) -> int:
+        """Starts a push, after `delay` returned 0.0. Pass the result to `end`, once, when the push is over."""
+        if self.state is BreakerState.OPEN:
+            self.state = BreakerState.HALF_OPEN
+        return self._openings
+
+    def end(self, started: int, health: Health) -> None:
+        """Ends a push that showed `health`."""
+        if health is Health.WELL:
+            self.state, self._failures, self._pauses = BreakerState.CLOSED, 0, 0
+        elif started == self._openings and health is Health.FAILING:
+            self._failures += 1
+            if self.state is BreakerState.HALF_OPEN or self._failures >= self._max_failures:
+                longest = min(_FIRST_PAUSE * 2.0 ** min(self._pauses, 30), _LONGEST_PAUSE)
+                self.pause = longest * (1.0 + self._jitter()) / 2.0
+                self._until = self._clock.monotonic() + self.pause
+                self._pauses += 1
+                self._openings += 1
+                self.state = BreakerState.OPEN
+        elif started == self._openings and self.state is BreakerState.HALF_OPEN:
+            self.state = BreakerState.OPEN  # the probe showed nothing: another one, at once
+
+    def try_now(self) -> None:
+        """The settings have changed: if open, let the probe go at once."""
+        self._until = self._clock.monotonic()
+
+
+class ConcurrencyLimit:
+    """How many pushes of one account may be in flight now: `limit`, from 1 to `maximum`, adapted to what its PMS can handle.
+
+    Additive increase, multiplicative decrease (D.-M. Chiu, R. Jain, "Analysis of the increase and decrease algorithms for
+    congestion avoidance in computer networks", 1989), with the slow start of V. Jacobson, "Congestion avoidance and control",
+    1988. The limit starts at the account's maximum and falls only when the PMS shows overload: a PMS that is merely slow keeps
+    the maximum. It adapts once a round, which is as many pushes as the limit, so that a single failure lowers nothing.
+    """
+
+    def __init__(self, maximum: int) -> None:
+        self._maximum = maximum
+        self._slow_start_until = maximum
+        self._round = 0
+        self._ended = 0
+        self._overloaded = 0
+        self.limit = maximum
+
+    def allow(self, maximum: int) -> None:
+        """The account allows so many from now on. A limit that was not lowered follows."""
+        lowered = self.limit < self._maximum
+        self._maximum = maximum
+        self.limit = min(self.limit, maximum) if lowered else maximum
+        self._slow_start_until = min(self._slow_start_until, maximum) if lowered else maximum
+
+    def start(self) -> int:
+        """Starts a push. Pass the result to `end` if the push shows the PMS's load."""
+        return self._round
+
+    def end(self, started: int, *, overloaded: bool) -> bool:
+        """Ends a push that found the PMS overloaded, or not. True if that lowered the limit.
+
+        Pushes that started in an earlier round say nothing about the limit of this one.
+        """
+        if started != self._round:
+            return False
+        self._ended += 1
+        self._overloaded += overloaded
+        before = self.limit
+        if self._ended < before:
+            return False
+        if self._overloaded > self._ended * _TOLERATED:
+            self.limit = self._slow_start_until = max(before // 2, 1)
+        else:
+            self.limit = min(before * 2 if before < self._slow_start_until else before + 1, self._maximum)
+        self._round += 1
+        self._ended = self._overloaded = 0
+        return self.limit < before
 
 
 class Admission(NamedTuple):
@@ -51,19 +184,21 @@ class Throttle:
     """The throttle of one account. Implements `Pace`, through which the PMS client reports requests and requested pauses."""
 
     def __init__(self, account: Account, clock: Clock, published: Published, budgets: Budgets) -> None:
-        self._account = account
+        self.account = account
         self._clock = clock
         self._published = published
         self._budgets = budgets
-        self._breaker, self._cancel_breaker = (Breaker(clock, _NEVER_OPENS if account.test else None) for _ in range(2))
+        # A simulated PMS is down for the bookings that ask for it, and for no other.
+        most = sys.maxsize if account.test else MAX_FAILURES
+        self._breaker, self._cancel_breaker = (Breaker(clock, most) for _ in range(2))
         self._budget = budgets.of(account, published(account.kind, account.options))
         self._concurrency = ConcurrencyLimit(account.concurrency)
-        self._held_off_until = _NEVER
+        self._held_off_until = -math.inf
         self._opened_for: str | None = None
 
     def configure(self, account: Account) -> None:
         """Apply the account's current settings. A repaired address or credential is tried at once."""
-        before, self._account = self._account, account
+        before, self.account = self.account, account
         if (account.kind, account.base_url, account.rate_per_second, account.options) != (
             before.kind,
             before.base_url,
@@ -74,13 +209,8 @@ class Throttle:
         if (account.kind, account.base_url, account.credential) != (before.kind, before.base_url, before.credential):
             self._breaker.try_now()
             self._cancel_breaker.try_now()
-            self._held_off_until = _NEVER
+            self._held_off_until = -math.inf
         self._concurrency.allow(account.concurrency)
-
-    @property
-    def kind(self) -> str:
-        """The kind of the account's PMS."""
-        return self._account.kind
 
     @property
     def failing(self) -> str | None:
@@ -99,9 +229,7 @@ class Throttle:
     @property
     def blocked(self) -> bool:
         """Whether the breaker, or a pause that the PMS asked for, blocks pushes."""
-        if self._breaker.state is not BreakerState.CLOSED:
-            return True
-        return self._held_off_until != _NEVER and self._held_off() > 0.0
+        return self._breaker.state is not BreakerState.CLOSED or self._held_off() > 0.0
 
     @property
     def limit(self) -> int:
@@ -112,13 +240,13 @@ class Throttle:
         """The whole state, for operators."""
         delay, bucket = self.delay(), self._budget.scarcest
         return ThrottleState(
-            self._account.id,
+            self.account.id,
             self._breaker.state.value,
             self.failing,
             None if math.isinf(delay) else round(delay, 1),
             self._budget.in_flight,
             self._concurrency.limit,
-            self._account.concurrency,
+            self.account.concurrency,
             None if bucket is None else round(bucket.left(self._clock.monotonic()), 1),
             None if bucket is None else round(bucket.burst, 1),
         )
@@ -138,10 +266,8 @@ class Throttle:
     def pace_delay(self) -> float:
         """Seconds until the rate budget and the PMS's requested pause permit a push: both apply to the whole account. Infinity if
         tokens have to be borrowed first: see `want`."""
-        if self._held_off_until != _NEVER or self._budget.limits:
-            delay = max(self._held_off(), self._budget.delay())
-            return delay if delay > _INSTANT else 0.0
-        return 0.0
+        delay = max(self._held_off(), self._budget.delay())
+        return delay if delay > _INSTANT else 0.0
 
     def want(self, startable: int, waiting: int) -> None:
         """So many pushes could start now, of those that wait for the rate budget."""
@@ -161,40 +287,35 @@ class Throttle:
         breaker.end(admission.breaker, signal.health)
         if breaker.state is not before:
             self._log_change(breaker, signal, cancelling=admission.cancelling)
-        failed = signal.health is Health.FAILING and not self._account.test and not admission.cancelling
-        if signal.health is Health.WELL or failed:
-            self._adapt(admission.round, signal)
+        failed = signal.health is Health.FAILING and not self.account.test and not admission.cancelling
+        if (signal.health is Health.WELL or failed) and self._concurrency.end(
+            admission.round, overloaded=signal.reason in OVERLOADED
+        ):
+            kind, limit = self.account.kind, self._concurrency.limit
+            metrics.WINDOW_CUTS.labels(kind).inc()
+            _log.info("concurrency_limit.lowered", account_id=self.account.id, kind=kind, in_flight=limit)
 
     def requested(self) -> None:
         self._budget.requested()
 
     def hold_off(self, seconds: float) -> None:
         if self._held_off() <= 0.0:
-            kind = self._account.kind
+            kind = self.account.kind
             metrics.HOLD_OFFS.labels(kind).inc()
-            _log.warning("pms.held_off", account_id=self._account.id, kind=kind, seconds=round(seconds, 3))
+            _log.warning("pms.held_off", account_id=self.account.id, kind=kind, seconds=round(seconds, 3))
         self._held_off_until = max(self._held_off_until, self._clock.monotonic() + seconds)
 
     def _held_off(self) -> float:
-        until = self._held_off_until
-        return 0.0 if until == _NEVER else max(until - self._clock.monotonic(), 0.0)
-
-    def _adapt(self, started: int, signal: HealthSignal) -> None:
-        if self._concurrency.end(started, overloaded=signal.reason in OVERLOADED):
-            kind = self._account.kind
-            metrics.WINDOW_CUTS.labels(kind).inc()
-            _log.info(
-                "concurrency_limit.lowered", account_id=self._account.id, kind=kind, in_flight=self._concurrency.limit
-            )
+        return max(self._held_off_until - self._clock.monotonic(), 0.0)
 
     def _log_change(self, breaker: Breaker, signal: HealthSignal, *, cancelling: bool) -> None:
-        about = {"account_id": self._account.id, "kind": self._account.kind, "cancellations": cancelling}
+        about = {"account_id": self.account.id, "kind": self.account.kind, "cancellations": cancelling}
         if breaker.state is BreakerState.CLOSED:
             _log.info("breaker.closed", **about)
         elif signal.health is Health.FAILING:
             if not cancelling:
                 self._opened_for = signal.reason
-            metrics.BREAKER_OPENINGS.labels(self._account.kind).inc()
+            metrics.BREAKER_OPENINGS.labels(self.account.kind).inc()
             _log.warning("breaker.opened", **about, reason=signal.reason, pause_seconds=round(breaker.pause, 3))
 
 
@@ -227,7 +348,9 @@ class Throttles:
 
     def show(self, *, max_accounts: int) -> None:
         """Reports breakers that are not closed to the metrics; names at most `max_accounts` accounts."""
-        states = {account_id: (each.kind, each.shown) for account_id, each in self._throttles.items() if each.shown}
+        states = {
+            account_id: (each.account.kind, each.shown) for account_id, each in self._throttles.items() if each.shown
+        }
         metrics.BREAKERS.replace({(kind, state or ""): n for (kind, state), n in Counter(states.values()).items()})
         is_open = sorted(account_id for account_id, (_, state) in states.items() if state != _IDLE)
         named: dict[tuple[str, ...], float] = {

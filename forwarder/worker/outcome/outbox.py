@@ -27,7 +27,6 @@ from forwarder.reservation.failures import (
     class_of,
 )
 from forwarder.reservation.problems.problem import with_absolute_links
-from forwarder.reservation.record import ResultEvent
 from forwarder.store.submissions.port import DeadLetter, Ended, OutboxEvent, StoreUnavailable, Work
 from forwarder.tenancy.cards import GONE
 from forwarder.topics.codec import encode_result, encode_submission
@@ -98,14 +97,16 @@ class OutboxPublisher:
 
     def publish_soon(self, events: Sequence[OutboxEvent]) -> None:
         """Publish with the next batch. While the log is away only so many are kept in memory; the outbox has them all."""
-        soon = [event for event in events if self._in_turn(event)][: _MAX_IN_MEMORY - self._in_memory]
+        in_turn = [  # the earlier events of its submission are published, each in its turn
+            entry
+            for entry in events
+            if entry.in_turn
+            or entry.event.revision == _FIRST
+            or (entry.event.request_id, entry.event.revision - 1) in self._published
+        ]
+        soon = in_turn[: _MAX_IN_MEMORY - self._in_memory]
         self._in_memory += len(soon)
         self._batches.post(*soon)
-
-    def _in_turn(self, entry: OutboxEvent) -> bool:
-        """Whether the earlier events of its submission are published, each in its turn."""
-        event = entry.event
-        return entry.in_turn or event.revision == _FIRST or (event.request_id, event.revision - 1) in self._published
 
     async def drain(self) -> None:
         """Returns once everything so far is published, or left in the outbox."""
@@ -177,7 +178,8 @@ class OutboxPublisher:
     async def _publish_now(self, events: Sequence[OutboxEvent]) -> None:
         letters = [entry.dead_letter for entry in events if entry.dead_letter is not None]
         # Encode and measure all before publishing any, so that an unpublishable event costs the others nothing.
-        results = [self._encoded(entry.event) for entry in events]
+        results = [encode_result(entry.event) for entry in events]
+        results = [replace(each, value=with_absolute_links(each.value, self._public_url)) for each in results]
         if (error := too_large(results)) is not None:
             raise error
         if letters:
@@ -187,11 +189,6 @@ class OutboxPublisher:
                 metrics.dead_letters(letter.failure_class or OTHER).inc()
         await self._publisher.publish(self._topics.results, results)
         metrics.RESULTS_PUBLISHED.inc(len(events))
-
-    def _encoded(self, event: ResultEvent) -> Message:
-        message = encode_result(event)
-        value = with_absolute_links(message.value, self._public_url)
-        return message if value is message.value else replace(message, value=value)
 
 
 class Forged(ValueError):
@@ -207,8 +204,9 @@ class DeadLetterWriter:
         self.topic = topics.dead_letters
 
     def set_aside(self, consumed: ConsumedMessage, error: Exception | Fault) -> Message:
-        """The dead letter for a message that the worker sets aside: unchanged, or as much as the log takes. Drops dead-letter
-        headers that it arrived with. `error`: `Undecodable`, `Forged`, or the fault that it caused."""
+        """The dead letter for a message that the worker sets aside: unchanged; or the beginning of it, as much as the log takes,
+        without its own headers. Drops dead-letter headers that it arrived with. `error`: `Undecodable`, `Forged`, or the fault that
+        it caused."""
         faulty = isinstance(error, Fault)
         headers = self._headers(consumed.partition, consumed.offset, consumed.timestamp_ms) | {
             "dlt-exception-class": type(error.error if isinstance(error, Fault) else error).__name__,
@@ -219,7 +217,10 @@ class DeadLetterWriter:
         message = consumed.message
         own = tuple(each for each in message.headers if not each[0].startswith(PREFIX))
         letter = _with_headers(replace(message, headers=own), headers)
-        return letter if letter.size <= MAX_MESSAGE_BYTES else _cut(message, headers)
+        if letter.size <= MAX_MESSAGE_BYTES:
+            return letter
+        begun = _with_headers(Message(message.key[:_KEY_BYTES], b""), {**headers, CUT: str(message.size)})
+        return replace(begun, value=message.value[: MAX_MESSAGE_BYTES - begun.size])
 
     def failed(self, work: Work, ended: Ended, failing: str | None = None) -> DeadLetter:
         """The dead letter for `work`, which ended FAILED by `ended`. It says of a card only that there was one. The reason is
@@ -261,12 +262,6 @@ def place_only(letter: Message) -> Message:
     """`letter` without the message itself: only the message's place on its topic."""
     own = {name: value.decode() for name, value in letter.headers if name.startswith(PREFIX)}
     return _with_headers(Message(letter.key[:_KEY_BYTES], b""), {CUT: str(letter.size), **own})
-
-
-def _cut(message: Message, headers: Mapping[str, str]) -> Message:
-    """The beginning of `message`, as much as fits, without its own headers. The letter's headers give its place."""
-    begun = _with_headers(Message(message.key[:_KEY_BYTES], b""), {**headers, CUT: str(message.size)})
-    return replace(begun, value=message.value[: MAX_MESSAGE_BYTES - begun.size])
 
 
 def _with_headers(message: Message, headers: Mapping[str, str]) -> Message:

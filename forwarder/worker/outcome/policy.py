@@ -28,7 +28,7 @@ from forwarder.pms.port import REFUSED_IN_WORDS
 from forwarder.process.clock import iso
 from forwarder.process.containment import Fault
 from forwarder.reservation.cancellation import cancellation_failed
-from forwarder.reservation.evidence import Came, LookUp, NextStep, Park, SendAgain, read_target
+from forwarder.reservation.evidence import Came, LookUp, Park, SendAgain, read_target
 from forwarder.reservation.failures import INTERNAL_ERROR
 from forwarder.reservation.outcome import (
     Cancelled,
@@ -41,9 +41,9 @@ from forwarder.reservation.outcome import (
     Status,
 )
 from forwarder.reservation.problems import endings
-from forwarder.reservation.problems.problem import Problem, ProblemType
+from forwarder.reservation.problems.problem import Problem
 from forwarder.store.submissions.completion import cancellation_of, completed, described_problem, event_of, with_attempt
-from forwarder.store.submissions.port import Ended, PmsReservation, Postponed, Work
+from forwarder.store.submissions.port import Ended, PmsReservation, Postponed
 from forwarder.worker.push_context import PushContext
 
 BASE_SECONDS = 2.0
@@ -84,7 +84,7 @@ def decide(push: PushContext, *, now: datetime, jitter: float) -> Ended | Postpo
         case Rejected(problem):
             return decision.ended(Status.REJECTED, problem)
         case Cancelled():
-            return decision.never_made()
+            return decision.ended(Status.CANCELLED)
         case Deferred() | InDoubt() if push.possibly_sent and work.status is Status.IN_DOUBT:
             return decision.postponed(decision.look_at())
         case Deferred(reason, detail) | InDoubt(reason, detail) if push.possibly_sent:
@@ -92,7 +92,8 @@ def decide(push: PushContext, *, now: datetime, jitter: float) -> Ended | Postpo
         case Deferred(reason, detail) if work.status is Status.IN_DOUBT or reason in _NEVER_BETTER:
             return decision.give_up(reason, detail)
         case Deferred(_, detail) if _came_back_the_same(push, "create"):
-            return decision.ended(Status.REJECTED, _refused(work, endings.PMS_REFUSED, detail))
+            refused = endings.PMS_REFUSED.problem(detail, work.submission.request_id)
+            return decision.ended(Status.REJECTED, refused)
         case Deferred(reason, detail, wait):
             longest = MAX_SECRET_PAUSE_SECONDS if reason == CARD_KEY_MISSING else MAX_PAUSE_SECONDS
             return decision.try_again(wait, longest) or decision.give_up(reason, detail)
@@ -129,15 +130,6 @@ def _came_back_the_same(push: PushContext, action: str) -> bool:
     return len(last) == SAME_REFUSALS and len(same) == 1 and last[0].reason == REFUSED_IN_WORDS
 
 
-def _refused(work: Work, kind: ProblemType, said: str) -> Problem:
-    return kind.problem(said, work.submission.request_id)
-
-
-def _not_delivered(reason: str, detail: str) -> Problem:
-    said = f"The PMS could not be made to take it before the deadline. Last: {reason}: {detail}"
-    return endings.DELIVERY_FAILED.problem(said)
-
-
 @dataclass(frozen=True, slots=True)
 class _Decision:
     push: PushContext
@@ -145,13 +137,9 @@ class _Decision:
     jitter: float
 
     def try_again(self, wait: float | None, max_seconds: float) -> Postponed | None:
+        tried, deadline = self.push.work.tries + 1, self.push.work.deadline_at
         due = next_try(
-            self.push.work.tries + 1,
-            now=self.now,
-            deadline=self.push.work.deadline_at,
-            min_seconds=wait,
-            jitter=self.jitter,
-            max_seconds=max_seconds,
+            tried, now=self.now, deadline=deadline, min_seconds=wait, jitter=self.jitter, max_seconds=max_seconds
         )
         return None if due is None else self.postponed(due)
 
@@ -164,13 +152,10 @@ class _Decision:
 
     def give_up(self, reason: str, detail: str) -> Ended:
         if self.push.work.cancellation is not None:
-            return self.never_made()
-        problem = _NEVER_BETTER[reason].problem(detail) if reason in _NEVER_BETTER else _not_delivered(reason, detail)
-        return self.ended(Status.FAILED, problem)
-
-    def never_made(self) -> Ended:
-        """Cancelled before anything was made."""
-        return self.ended(Status.CANCELLED)
+            return self.ended(Status.CANCELLED)
+        said = f"The PMS could not be made to take it before the deadline. Last: {reason}: {detail}"
+        known = _NEVER_BETTER.get(reason)
+        return self.ended(Status.FAILED, known.problem(detail) if known else endings.DELIVERY_FAILED.problem(said))
 
     def park(self, reason: str, detail: str) -> Ended:
         if isinstance(self.push.step, Park):
@@ -192,17 +177,9 @@ class _Decision:
             step = step.look
             if step is None:
                 return None
-        return next_look(
-            self.push.work.tries + 1,
-            now=self.now,
-            deadline=self.push.work.deadline_at,
-            min_seconds=self._min_seconds(step),
-            jitter=self.jitter,
-        )
-
-    def _min_seconds(self, step: NextStep | None) -> float:
-        asked = getattr(self.push.outcome, "retry_after_seconds", None) or 0.0
-        return max(asked, step.seconds if isinstance(step, LookUp | SendAgain) else 0.0)
+        work, asked = self.push.work, getattr(self.push.outcome, "retry_after_seconds", None) or 0.0
+        least = max(asked, step.seconds if isinstance(step, LookUp | SendAgain) else 0.0)
+        return next_look(work.tries + 1, now=self.now, deadline=work.deadline_at, min_seconds=least, jitter=self.jitter)
 
     def postponed(self, due: datetime | None) -> Postponed:
         push = self.push
@@ -221,26 +198,26 @@ def decide_cancellation(push: PushContext, made: PmsReservation, *, now: datetim
     work, request_id = push.work, push.work.submission.request_id
     match push.outcome:
         case Cancelled():
-            return _cancelled(push, made, now)
+            moment, status = iso(now), Status.CANCELLED
+            record = {**made.record, "updatedAt": moment, "cancelledAt": moment, "status": status.value}
+            event = event_of(work, status, moment, record, cancellation_of(work, status))
+            pms_id, known = made.pms_reservation_id, push.evidence
+            return Ended(work.id, status, push.attempts, now, event, pms_id, None, cancelled_at=now, evidence=known)
         case Rejected(problem):
             return _kept(push, made, now, problem)
         case Deferred(_, detail) if _came_back_the_same(push, "cancel"):
-            return _kept(push, made, now, _refused(work, endings.CANCELLATION_REFUSED, detail))
+            return _kept(push, made, now, endings.CANCELLATION_REFUSED.problem(detail, request_id))
         case Deferred(reason, detail, wait):
             due = next_try(work.tries + 1, now=now, deadline=work.deadline_at, min_seconds=wait, jitter=jitter)
             if due is not None and reason not in _NEVER_BETTER:
                 return Postponed(work.id, push.attempts, now, due, work.revision, push.evidence)
-            return _kept(push, made, now, cancellation_failed(request_id, *_last(push, reason, detail)))
+            last = push.attempts[-1] if push.attempts else None
+            if last is not None and last.action in ("cancel", "prepare") and last.reason is not None:
+                # The deadline passed between two attempts: the last failure is the reason.
+                reason, detail = last.reason, last.detail or detail
+            return _kept(push, made, now, cancellation_failed(request_id, reason, detail))
         case other:
             raise TypeError(f"no outcome of a cancellation: {type(other).__name__}")
-
-
-def _cancelled(push: PushContext, made: PmsReservation, now: datetime) -> Ended:
-    work, moment, status = push.work, iso(now), Status.CANCELLED
-    record = {**made.record, "updatedAt": moment, "cancelledAt": moment, "status": status.value}
-    event = event_of(work, status, moment, record, cancellation_of(work, status))
-    pms_id = made.pms_reservation_id
-    return Ended(work.id, status, push.attempts, now, event, pms_id, None, cancelled_at=now, evidence=push.evidence)
 
 
 def _kept(push: PushContext, made: PmsReservation, now: datetime, problem: Problem) -> Ended:
@@ -257,14 +234,6 @@ def _kept(push: PushContext, made: PmsReservation, now: datetime, problem: Probl
         cancel_problem=described,
         evidence=push.evidence,
     )
-
-
-def _last(push: PushContext, reason: str, detail: str) -> tuple[str, str]:
-    """The reason and detail of the last failure, if the deadline passed between two attempts."""
-    last = push.attempts[-1] if push.attempts else None
-    if last is None or last.action not in ("cancel", "prepare") or last.reason is None:
-        return reason, detail
-    return last.reason, last.detail or detail
 
 
 def next_try(

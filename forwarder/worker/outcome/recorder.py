@@ -1,14 +1,11 @@
 """Records outcomes in group commits: many rows a transaction, each with its event in the outbox."""
 
-from collections import Counter as Counting
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from datetime import datetime
-from functools import cache
 from typing import TYPE_CHECKING
 
 import structlog
-from prometheus_client import Counter, Histogram
 from structlog.typing import FilteringBoundLogger
 
 from forwarder.observability import metrics
@@ -119,22 +116,23 @@ class OutcomeRecorder:
         try:
             for push in batch:
                 _log_push(log, push, now, recorded=push.work.id in recorded)
-            await self._destroy_cards(
-                [push for push in batch if push.work.submission.card and push.work.id in recorded]
-            )
-            _count([push for push in batch if push.work.id in recorded])
+            done = [push for push in batch if push.work.id in recorded]
+            ended = [
+                push.work.submission.request_id
+                for push in done
+                if push.work.submission.card
+                and isinstance(push.decision, Ended)
+                and push.decision.status is not Status.IN_DOUBT
+            ]
+            if ended:
+                try:
+                    await self._cards.destroy(ended)
+                except StoreUnavailable as error:
+                    _log.warning("cards.not_destroyed", count=len(ended), error=str(error))  # the keeper does it
+            for push in done:
+                _count(push)
         except FAULTS as error:  # as said
             contained(Where.OUTCOMES, error, count=len(batch))
-
-    async def _destroy_cards(self, recorded: Sequence[PushContext]) -> None:
-        """Destroys the cards of the submissions that have ended."""
-        ended = [push.work.submission.request_id for push in recorded if _is_final(push.decision)]
-        if not ended:
-            return
-        try:
-            await self._cards.destroy(ended)
-        except StoreUnavailable as error:
-            _log.warning("cards.not_destroyed", count=len(ended), error=str(error))  # the keeper does it
 
     def _add_dead_letter(self, push: PushContext) -> None:
         final = push.decision
@@ -181,28 +179,14 @@ def _log_push(log: FilteringBoundLogger, push: PushContext, now: datetime, *, re
     )
 
 
-def _is_final(decision: Ended | Postponed | None) -> bool:
-    return isinstance(decision, Ended) and decision.status is not Status.IN_DOUBT
-
-
-def _count(recorded: Iterable[PushContext]) -> None:
-    ended: Counting[Counter] = Counting()
-    for push in recorded:
-        final, kind = push.decision, push.account.kind
-        if not isinstance(final, Ended):
-            continue
-        cancellation = final.event.data.get("cancellation")
-        if cancellation is not None:
-            metrics.CANCELLATIONS.labels(kind, cancellation["status"]).inc()
-            continue
-        outcomes, seconds = _outcomes(kind, final.status)
-        ended[outcomes] += 1
-        seconds.observe(max((final.updated_at - push.work.submission.accepted_at).total_seconds(), 0.0))
-    for outcomes, count in ended.items():
-        outcomes.inc(count)
-
-
-@cache
-def _outcomes(kind: str, status: Status) -> tuple[Counter, Histogram]:
-    """The metrics by their labels, cached: looking them up costs more than counting."""
-    return metrics.OUTCOMES.labels(kind, status), metrics.OUTCOME_SECONDS.labels(status)
+def _count(push: PushContext) -> None:
+    final, kind = push.decision, push.account.kind
+    if not isinstance(final, Ended):
+        return
+    cancellation = final.event.data.get("cancellation")
+    if cancellation is not None:
+        metrics.CANCELLATIONS.labels(kind, cancellation["status"]).inc()
+        return
+    age = (final.updated_at - push.work.submission.accepted_at).total_seconds()
+    metrics.OUTCOMES.labels(kind, final.status).inc()
+    metrics.OUTCOME_SECONDS.labels(final.status).observe(max(age, 0.0))

@@ -10,8 +10,9 @@ that others are not suspected with it; after `MAX_DEATHS` it is no longer pushed
 
 import asyncio
 import random
-from collections.abc import Awaitable, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Sequence
+from contextlib import nullcontext
+from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 import structlog
@@ -76,14 +77,11 @@ class PushPipeline:
         self._alone = asyncio.Lock()
         self._blame = Blame(Where.PUSH)
 
-    def run(self, pushes: Sequence[PushContext]) -> Awaitable[HealthSignal]:
+    async def run(self, pushes: Sequence[PushContext]) -> HealthSignal:
         """Pushes these rows once, in one request; returns the PMS's health signal. Enqueues each outcome to be recorded, which also
         releases the row. Contains faults of single rows."""
         trace = pushes[0].work.submission.trace
-        return self._run(pushes) if trace is None else self._run_traced(pushes, trace)
-
-    async def _run_traced(self, pushes: Sequence[PushContext], trace: str) -> HealthSignal:
-        with log_context(trace_id=trace_id_of(trace)):
+        with nullcontext() if trace is None else log_context(trace_id=trace_id_of(trace)):
             return await self._run(pushes)
 
     async def _run(self, pushes: Sequence[PushContext]) -> HealthSignal:
@@ -201,16 +199,29 @@ class PushPipeline:
 
 async def push_together(pusher: Pusher, clock: Clock, pushes: Sequence[PushContext]) -> None:
     """Pushes first tries in one request. Each has its own outcome and attempts, or error."""
-    ready = await asyncio.gather(*(_prepared(pusher, clock, push) for push in pushes))
-    runs = [run for run in ready if run is not None and _still_may(pusher, run.push)]
+    runs: list[PushRun] = []
+    for run in await asyncio.gather(*(_prepared(pusher, clock, push) for push in pushes)):
+        # The last check of the lease, for all of them: the remaining rows are held under the same one.
+        if run is not None and not pusher.may_send(run.push.work):
+            run.push.error = LeaseLost()
+        elif run is not None and pusher.is_cancelled(run.push.work):
+            run.push.error = CancelledMeanwhile()
+        elif run is not None:
+            runs.append(run)
     if runs:
         began = clock.now(), clock.monotonic()
-        outcomes = await _create_many(runs)
-        for run, outcome in zip(runs, outcomes, strict=True):
+        for run, outcome in zip(runs, await _create_many(runs), strict=True):
+            push = run.push
             try:
-                _take(run, clock, began, outcome)
+                if is_lease_lost(outcome):
+                    push.error = LeaseLost()
+                    continue
+                note_attempt(push, clock, "create", began, outcome)
+                push.outcome, push.evidence = after_create(outcome, push.work.evidence, run.facts, clock)
+                if push.evidence.open:
+                    push.step = step_of(push.work, push.evidence, run.facts, clock.now(), 0.0)
             except Exception as error:  # noqa: BLE001 - an invalid outcome concerns this row only
-                run.push.error = error
+                push.error = error
     for push in pushes:
         if push.work.submission.card is not None:
             await pusher.note_use_of_card(push)
@@ -231,15 +242,6 @@ async def _prepared(pusher: Pusher, clock: Clock, push: PushContext) -> PushRun 
     return run
 
 
-def _still_may(pusher: Pusher, push: PushContext) -> bool:
-    """The last check of the lease, for all of them: the remaining rows are held under the same one."""
-    if not pusher.may_send(push.work):
-        push.error = LeaseLost()
-    elif pusher.is_cancelled(push.work):
-        push.error = CancelledMeanwhile()
-    return push.error is None
-
-
 async def _create_many(runs: Sequence[PushRun]) -> Sequence[Outcome]:
     try:
         outcomes = await runs[0].pms.create_many([run.booking for run in runs])
@@ -250,14 +252,3 @@ async def _create_many(runs: Sequence[PushRun]) -> Sequence[Outcome]:
         _log.error("adapter.failed", action="create_many", count=len(runs), outcomes=len(outcomes))
         return [InDoubt("adapter_failed", "It did not say what became of each.")] * len(runs)
     return [sound(each, InDoubt) for each in outcomes]
-
-
-def _take(run: PushRun, clock: Clock, began: tuple[datetime, float], outcome: Outcome) -> None:
-    push = run.push
-    if is_lease_lost(outcome):
-        push.error = LeaseLost()
-        return
-    note_attempt(push, clock, "create", began, outcome)
-    push.outcome, push.evidence = after_create(outcome, push.work.evidence, run.facts, clock)
-    if push.evidence.open:
-        push.step = step_of(push.work, push.evidence, run.facts, clock.now(), 0.0)

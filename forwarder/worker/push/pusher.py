@@ -3,49 +3,29 @@
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 import structlog
 
 from forwarder.observability import metrics
 from forwarder.pms.accounts import connection_of, same_before, target_of
 from forwarder.pms.built_in import traits_of
-from forwarder.pms.port import (
-    UNPACED,
-    BadOptions,
-    Capabilities,
-    Pace,
-    Pms,
-    PmsDirectory,
-    UnknownKind,
-)
+from forwarder.pms.port import UNPACED, BadOptions, Capabilities, Pace, Pms, PmsDirectory, UnknownKind
 from forwarder.process.clock import Clock, iso
 from forwarder.process.containment import FAULTS, Where, contained
 from forwarder.reservation.booking import Booking, apply_rules, booking_without_card
 from forwarder.reservation.cancellation import not_supported
 from forwarder.reservation.evidence import ANOTHER_PMS, DEFAULT_SETTLES, Facts, LookUp, SendAgain, Target
-from forwarder.reservation.outcome import (
-    Cancelled,
-    CancelOutcome,
-    Deferred,
-    Rejected,
-    Status,
-)
+from forwarder.reservation.outcome import Cancelled, CancelOutcome, Deferred, Rejected, Status
 from forwarder.reservation.problems.problem import Problem
 from forwarder.reservation.request import CardDetails
-from forwarder.reservation.submission import Submission
 from forwarder.store.submissions.completion import with_attempt
 from forwarder.store.submissions.port import PmsReservation, StoreUnavailable, Work
 from forwarder.tenancy.port import Account, CannotOpen, NotBound, TenancyUnavailable, Unsealer
-from forwarder.worker.cards import CardGone, CodeGone
+from forwarder.worker.cards import CardGone, CardVault, CodeGone
 from forwarder.worker.outcome.policy import CARD_KEY_MISSING
 from forwarder.worker.push.run import PushRun, ask, step_of
-from forwarder.worker.push_context import (
-    CancelledMeanwhile,
-    LeaseLost,
-    PushClock,
-    PushContext,
-)
+from forwarder.worker.push_context import CancelledMeanwhile, LeaseLost, PushClock, PushContext
 
 _log = structlog.get_logger(__name__)
 
@@ -55,16 +35,6 @@ _UNUSABLE_SECONDS: Final = 60.0
 _UNCONNECTED: Final = {UnknownKind: "unknown_kind", BadOptions: "bad_options"}
 
 MaySend = Callable[[Work], bool]
-
-
-class Cards(Protocol):
-    """Opens cards. See `CardVault`."""
-
-    async def open(self, submission: Submission, account: Account) -> CardDetails: ...
-
-    async def put_back(self, request_id: str) -> None: ...
-
-    def used(self, request_id: str) -> None: ...
 
 
 async def _always() -> bool:
@@ -84,10 +54,8 @@ class Timing:
         """The facts about the account's PMS that `next_step` needs. A simulated PMS shows bookings at once."""
         stated = 0.0 if account.test else can.settles
         immediate = account.settles_seconds is None and stated == 0.0
-        settles = self.settles if stated is None else stated
-        same = same_before(account)
-        settles = max(settles, account.settles_seconds or 0.0)
-        return Facts(target, settles, immediate, self.push_seconds, can.key_seconds, same)
+        settles = max(self.settles if stated is None else stated, account.settles_seconds or 0.0)
+        return Facts(target, settles, immediate, self.push_seconds, can.key_seconds, same_before(account))
 
 
 class _ConnectedAccount(NamedTuple):
@@ -107,7 +75,7 @@ class Pusher:
         pms: PmsDirectory,
         unsealer: Unsealer,
         clock: Clock,
-        cards: Cards,
+        cards: CardVault,
         *,
         may_send: MaySend,
         intend: Callable[[int], Awaitable[bool]],
@@ -130,12 +98,11 @@ class Pusher:
         self._connected: dict[str, _ConnectedAccount] = {}
         self._unusable: dict[str, tuple[Account, float, str]] = {}
 
-    def push(self, push: PushContext) -> Awaitable[None]:
+    async def push(self, push: PushContext) -> None:
         """Pushes it once to its account's PMS, or cancels its reservation there. Raises `LeaseLost` if the row is no longer this
         worker's."""
-        return self._push(push) if push.work.submission.card is None else self._push_with_card(push)
-
-    async def _push_with_card(self, push: PushContext) -> None:
+        if push.work.submission.card is None:
+            return await self._push(push)
         try:
             await self._push(push)
         except LeaseLost:
@@ -144,7 +111,7 @@ class Pusher:
         except BaseException:  # the card may have been sent
             self._cards.used(push.work.submission.request_id)
             raise
-        await self.note_use_of_card(push)
+        return await self.note_use_of_card(push)
 
     async def note_use_of_card(self, push: PushContext) -> None:
         """Restores the security code for the next attempt if this one surely did not use it."""
@@ -166,8 +133,7 @@ class Pusher:
         if work.cancellation is not None and work.status is Status.PENDING and not work.possibly_sent:
             push.outcome = Cancelled()
             return
-        card = None if work.submission.card is None else await self._open_card(push.account, work)
-        run = self._prepare(push, card)
+        run = await self.prepare(push)
         if run is None:
             return
         if work.pms_reservation is not None:
@@ -177,33 +143,21 @@ class Pusher:
         else:
             await run.create()  # as nearly always
 
-    async def prepare(self, push: PushContext) -> PushRun | None:
-        """The prepared push; None if its outcome is decided before anything is sent."""
-        card = None if push.work.submission.card is None else await self._open_card(push.account, push.work)
-        return self._prepare(push, card)
-
     def max_per_create(self, account: Account) -> int:
         """How many reservations one request to `account`'s PMS can create; 1 if the account cannot be connected."""
-        try:
-            return self._connect(account).pms.capabilities.max_per_create
-        except (UnknownKind, BadOptions, CannotOpen):
-            return 1
+        connected = self._connected_or_none(account)
+        return 1 if connected is None else connected.pms.capabilities.max_per_create
 
     def target(self, account: Account) -> str | None:
         """The current target of `account`'s pushes, as stored when rows are leased; None if the account cannot be connected."""
-        try:
-            return self._connect(account).written
-        except (UnknownKind, BadOptions, CannotOpen):
-            return None
+        connected = self._connected_or_none(account)
+        return None if connected is None else connected.written
 
     def seconds_to_wait(self, account: Account, work: Work) -> float:
         """How long to wait before the next look-up or repeat for the open pushes of `work`."""
-        if work.pms_reservation is not None:
-            return 0.0
-        try:
-            connected = self._connect(account)
-        except (UnknownKind, BadOptions, CannotOpen):
-            return 0.0  # the push says so
+        connected = self._connected_or_none(account)
+        if work.pms_reservation is not None or connected is None:
+            return 0.0  # the push says why it cannot be connected
         now, waited = self._clock.now(), self.pushes.seconds(work)
         match step_of(work, work.evidence, connected.facts, now, waited):
             case LookUp(seconds) | SendAgain(seconds):
@@ -226,8 +180,10 @@ class Pusher:
         outcome: CancelOutcome = await ask(push, self._clock, "cancel", asking, Deferred)
         push.outcome = outcome
 
-    def _prepare(self, push: PushContext, card: CardDetails | Deferred | None) -> PushRun | None:
+    async def prepare(self, push: PushContext) -> PushRun | None:
+        """The prepared push; None if its outcome is decided before anything is sent."""
         account, work = push.account, push.work
+        card = None if work.submission.card is None else await self._open_card(account, work)
         traits = traits_of(account.kind)
         try:
             connected = self._connect(account)
@@ -257,6 +213,12 @@ class Pusher:
         push.attempts = with_attempt(push.work.attempts, "prepare", iso(self._clock.now()), 0, deferred)
         push.step = LookUp() if push.work.possibly_sent else None
 
+    def _connected_or_none(self, account: Account) -> _ConnectedAccount | None:
+        try:
+            return self._connect(account)
+        except (UnknownKind, BadOptions, CannotOpen):
+            return None
+
     def _connect(self, account: Account) -> _ConnectedAccount:
         known = self._connected.get(account.id)
         # Nearly always it is the very same, and need not be compared.
@@ -267,10 +229,8 @@ class Pusher:
             raise BadOptions(failed[2])
         connection = connection_of(account, self._unsealer, self._pace(account))
         try:
-            pms = self._pms.connect(connection)
-            target = target_of(
-                account.kind, account.base_url, connection.credential, pms.capabilities, self._timing.key
-            )
+            pms, key = self._pms.connect(connection), self._timing.key
+            target = target_of(account.kind, account.base_url, connection.credential, pms.capabilities, key)
             facts = self._timing.facts(target, pms.capabilities, account)
         except (UnknownKind, BadOptions, CannotOpen):
             raise

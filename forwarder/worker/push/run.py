@@ -8,11 +8,9 @@ that supports keys but no look-up is a cancelled one sent again under its key, t
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import replace
 from datetime import datetime
-from functools import cache
 from typing import Any, Final, TypeVar, assert_never
 
 from msgspec import Struct
-from prometheus_client import Counter, Histogram
 
 from forwarder.observability import metrics
 from forwarder.pms.port import CANCELLED_IN_PMS, LOOKS_ALIKE, Pms
@@ -48,15 +46,9 @@ from forwarder.reservation.outcome import (
 from forwarder.reservation.problems.problem import Problem
 from forwarder.store.submissions.completion import with_attempt
 from forwarder.store.submissions.port import Work
-from forwarder.worker.push_context import PushContext, too_late, while_leased
+from forwarder.worker.push_context import LeaseLost, PushContext, is_lease_lost, too_late
 
 R = TypeVar("R", Outcome, LookupOutcome, CancelOutcome)
-
-BeforeSending = Callable[[PushContext, Target], Awaitable[None]]
-"""The last check of the lease, which makes the intent durable. Raises `LeaseLost`."""
-
-Waited = Callable[[Work], float]
-"""Seconds since the last open push of a row."""
 
 _ALIKE_AGAIN: Final = 600.0
 """Seconds until the next look-up if the PMS shows a similar booking."""
@@ -74,7 +66,9 @@ async def ask(
         fault = contained(Where.ADAPTER, error, action=action, request_id=push.work.submission.request_id)
         outcome = after_a_bug("adapter_failed", str(fault))
     note_attempt(push, clock, action, began, outcome)
-    return while_leased(outcome)
+    if is_lease_lost(outcome):
+        raise LeaseLost
+    return outcome
 
 
 def note_attempt(
@@ -84,62 +78,52 @@ def note_attempt(
     started_at, since = began
     seconds = clock.monotonic() - since
     push.attempts = with_attempt(push.attempts, action, iso(started_at), seconds, outcome)
-    pushes, took = _pushes(push.account.metric_kind, action, push.attempts[-1].outcome)
-    pushes.inc()
-    took.observe(seconds)
+    metrics.PUSHES.labels(push.account.metric_kind, action, push.attempts[-1].outcome).inc()
+    metrics.PUSH_SECONDS.labels(push.account.metric_kind, action).observe(seconds)
 
 
 def sound(outcome: R, instead: Callable[[str, str], R]) -> R:
     """Validates `outcome`, which may come from a third-party adapter: returns it with fields of the right types, or
     `instead(reason, detail)` if it is not an outcome. Converts a numeric id to text, and drops an invalid record. The recorder
     bounds their sizes."""
-    put_right: R | None = _put_right(outcome)
-    if put_right is None:
-        return instead(
-            "adapter_failed", f"It returned {type(outcome).__name__}, which is no outcome, or lacks what it must have."
-        )
-    return put_right
-
-
-def _put_right(outcome: Any) -> Any:
-    match outcome:
+    given: Any = outcome
+    match given:
         case Confirmed(str(), Mapping()) | Deferred(str(), str(), None | int() | float()):
             return outcome
         case InDoubt(str(), str(), None | int() | float(), bool(), None | str(), None | int()):
             return outcome
         case Rejected(Problem()) | Absent() | Cancelled():
             return outcome
-        case Confirmed(str() | int() as found):
-            given: Any = outcome.record
-            return Confirmed(str(found), given if isinstance(given, Mapping) else {}, named=bool(outcome.named))
+        case Confirmed(str() | int() as pms_id):
+            record: Any = given.record
+            given = Confirmed(str(pms_id), record if isinstance(record, Mapping) else {}, named=bool(given.named))
         case Deferred(reason, detail, _):
-            return Deferred(str(reason), str(detail))
+            given = Deferred(str(reason), str(detail))
         case InDoubt(reason, detail, _, made, pms_id, _):  # a yes stays one
-            return InDoubt(
-                str(reason), str(detail), made=bool(made), pms_reservation_id=None if pms_id is None else str(pms_id)
-            )
+            known = None if pms_id is None else str(pms_id)
+            given = InDoubt(str(reason), str(detail), made=bool(made), pms_reservation_id=known)
         case _:
-            return None
-
-
-@cache
-def _pushes(kind: str, action: str, outcome: str) -> tuple[Counter, Histogram]:
-    """The metrics by their labels, cached: looking them up costs more than counting."""
-    return metrics.PUSHES.labels(kind, action, outcome), metrics.PUSH_SECONDS.labels(kind, action)
+            return instead(
+                "adapter_failed",
+                f"It returned {type(given).__name__}, which is no outcome, or lacks what it must have.",
+            )
+    put_right: R = given
+    return put_right
 
 
 class PushRun(Struct, eq=False):
     """One prepared push: what to push, and where to. `create` and `resume` end with its outcome, or raise `LeaseLost`.
 
-    `instead`: the outcome if it was surely not made before, because a rule refuses it now, or its card is gone; a booking that may
-    exist is still looked up."""
+    `before_sending`: the last check of the lease, which makes the intent durable; raises `LeaseLost`. `waited`: seconds since the
+    last open push of a row. `instead`: the outcome if it was surely not made before, because a rule refuses it now, or its card is
+    gone; a booking that may exist is still looked up."""
 
     push: PushContext
     pms: Pms
     facts: Facts
     clock: Clock
-    before_sending: BeforeSending
-    waited: Waited
+    before_sending: Callable[[PushContext, Target], Awaitable[None]]
+    waited: Callable[[Work], float]
     booking: Booking
     instead: Rejected | Deferred | None = None
 
@@ -176,7 +160,8 @@ class PushRun(Struct, eq=False):
                 case Park(reason, detail):
                     return self._end(InDoubt(reason, detail), evidence, step)
                 case LookUp():
-                    return self._end(_not_shown(evidence), evidence, step)
+                    shown = f"The PMS does not show it. {evidence.words[-1]}" if evidence.words else ""
+                    return self._end(InDoubt("not_shown_yet", shown), evidence, step)
                 case _:
                     assert_never(step)
 
@@ -252,7 +237,3 @@ def after_create(outcome: Outcome, evidence: Evidence, facts: Facts, clock: Cloc
             ), after
         return outcome, evidence  # the key rules out that the earlier push caused it
     return outcome, after
-
-
-def _not_shown(evidence: Evidence) -> InDoubt:
-    return InDoubt("not_shown_yet", f"The PMS does not show it. {evidence.words[-1]}" if evidence.words else "")

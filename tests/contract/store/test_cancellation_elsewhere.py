@@ -11,8 +11,8 @@ from forwarder.reservation.cancellation import CancellationRequest
 from forwarder.store.submissions.recorder import Recorder
 from forwarder.topics.codec import decode_cancellation, encode_cancellation
 from forwarder.topics.port import ConsumedMessage, Message, Topics
-from forwarder.worker.cancellations import CancellationIntake
 from forwarder.worker.dispatch.dispatcher import Dispatcher
+from forwarder.worker.intake import CancellationIntake
 from forwarder.worker.lease import Lease
 from forwarder.worker.parts import WorkerParts
 from forwarder.worker.push_context import NOT_ATTEMPTED, HealthSignal, PushContext

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from forwarder.reservation.bulk import MAX_BULK_BYTES
+from forwarder.reservation.checks.fields import MAX_BULK_BYTES
 from reservation_forwarder_client import BookingEngineItem, GeneralItem, Item, with_keys
 from reservation_forwarder_client.bulk import bulks
 

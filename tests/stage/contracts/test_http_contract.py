@@ -11,7 +11,7 @@ from starlette.routing import Route
 
 from forwarder.http.paging import DEFAULT_LIMIT, LARGEST_ID, LARGEST_LIMIT
 from forwarder.query.pages import LONGEST_PROPERTY_ID
-from forwarder.reservation.bulk import MAX_BULK_BYTES, MAX_ITEM_BYTES, MAX_ITEMS
+from forwarder.reservation.checks.fields import MAX_BULK_BYTES, MAX_ITEM_BYTES, MAX_ITEMS
 from forwarder.reservation.outcome import LISTED_STATUSES, Status
 from forwarder.reservation.problems.endings import ROOM_UNAVAILABLE
 from forwarder.reservation.request import MAX_BODY_BYTES, MAX_NIGHTS

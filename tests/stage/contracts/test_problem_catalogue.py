@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 from typing import Final
 
-from forwarder.reservation.problems import endings, requests, rules, service, webhooks
+from forwarder.reservation.problems import endings, requests, service
 from forwarder.reservation.problems.catalogue import CATALOGUE, CHAPTERS
 from forwarder.reservation.problems.problem import Fault, Problem, ProblemType
 from tests.support.contracts.problem_codes import fault_codes, made_by_hand, used
@@ -29,7 +29,7 @@ def test_a_problem_that_is_no_longer_sent_says_so() -> None:
 
 
 def test_every_problem_has_its_chapter_and_its_own_code() -> None:
-    modules = (endings, requests, rules, service, webhooks)
+    modules = (endings, requests, service)
     defined = [one for module in modules for one in vars(module).values() if isinstance(one, ProblemType)]
     listed = [one for chapter in CHAPTERS for one in chapter.problems]
     assert sorted(one.code for one in listed) == sorted(one.code for one in defined)

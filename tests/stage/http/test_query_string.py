@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic_core import from_json
 
-from forwarder.reservation.spelling import nearest
+from forwarder.reservation.checks.faults import nearest
 from tests.support.stages.bodies import BOOKING_ENGINE
 from tests.support.stages.http_stages import BOOKING_ENGINE_PATH, BULK_PATH, GENERAL_PATH, Stages, stages
 

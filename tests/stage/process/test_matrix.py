@@ -64,7 +64,7 @@ from forwarder.topics import outcomes as topics_outcomes
 from forwarder.topics.embedded.log import EmbeddedLog, EmbeddedPublisher
 from forwarder.topics.outcomes import OutcomeListener
 from forwarder.topics.port import ConsumedMessage, LogGap, Message
-from forwarder.worker import cancellations, due, intake
+from forwarder.worker import due, intake
 from forwarder.worker.dispatch.dispatcher import Dispatcher
 from forwarder.worker.dispatch.rate_budget import BorrowedTokens, Loans
 from forwarder.worker.outcome import outbox as publishing
@@ -322,7 +322,7 @@ UNITS: Final = (
     Unit(Where.INTAKE, intake, "decode_with_text", _set_aside_as_a_letter),
     Unit(Where.INTAKE, Recorder, "ingest", _set_aside_as_a_letter),
     Unit(Where.INTAKE, intake, "replay_revision", _set_aside_as_a_letter),
-    Unit(Where.CANCELLATIONS, cancellations, "_arrival", _cancelled, counted=Where.INTAKE),
+    Unit(Where.CANCELLATIONS, intake, "CancellationArrival", _cancelled, counted=Where.INTAKE),
     Unit(Where.CANCELLATIONS, Recorder, "request_cancellations", _cancelled, counted=Where.INTAKE),
     Unit(Where.CONFLICTS, intake, "encode_conflict", _conflicting, counted=Where.INTAKE),
     Unit(Where.DEAD_LETTERS, EmbeddedPublisher, "publish", _letters),

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from forwarder.reservation.checks.cards import MONTH, NUMBER, YEAR, card_faults, has_number
+from forwarder.reservation.booking import MONTH, NUMBER, YEAR, card_faults, has_number
 from forwarder.reservation.request import CardDetails
 from tests.support.stages.bodies import CARD
 

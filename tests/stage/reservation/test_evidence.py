@@ -245,7 +245,7 @@ MUTATIONS = {
     "keys end": ("sent = moment(push.at) if push.to.key else None", "return push.to.key"),
     "a refusal ends the key's round": ("(refused or evidence.ambiguous_creates", "(evidence.ambiguous_creates"),
     "what cannot be looked up is parked": (
-        'return Park("cannot_be_checked", _unchecked(facts))',
+        'return Park("cannot_be_checked", _NO_REFERENCE if facts.target.reference else _NO_SEARCH)',
         "return _nothing_open(evidence, may_create=may_create)",
     ),
 }

@@ -23,7 +23,7 @@ from forwarder.store.submissions.recorder import Recorder
 from forwarder.store.tables import outbox, reservations
 from forwarder.topics.codec import subject
 from forwarder.topics.port import Message
-from forwarder.worker import cancellations, due, intake
+from forwarder.worker import due, intake
 from forwarder.worker.outcome import outbox as publishing
 from forwarder.worker.outcome import policy
 from forwarder.worker.push import pipeline, pusher, run
@@ -116,7 +116,7 @@ async def test_a_letter_that_the_log_does_not_take(bench: Bench) -> None:
 
 
 async def test_a_cancellation(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    poison(monkeypatch, cancellations, "_arrival")
+    poison(monkeypatch, intake, "CancellationArrival")
     await bench.submit(*map(fresh, EVERY))
     async with bench.worker():
         await bench.rows("CONFIRMED", 10)

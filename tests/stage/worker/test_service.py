@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from forwarder.process.clock import SystemClock, iso
-from forwarder.reservation.booking import apply_rules
-from forwarder.reservation.checks.rules import Traits
+from forwarder.reservation.booking import Traits, apply_rules
 from forwarder.reservation.submission import Submission
 from forwarder.store.engine import Engine
 from forwarder.store.submissions.port import Arrival, Work

@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 
 import forwarder
-from forwarder.reservation.problems import endings, requests, rules, service, webhooks
+from forwarder.reservation.problems import endings, requests, service
 from forwarder.reservation.problems.problem import ProblemType
 
 _ROOT = Path(forwarder.__file__).parent
@@ -14,7 +14,7 @@ _ELSEWHERE = (
     _ROOT / "reservation" / "problems",
     _ROOT / "simulator",  # a PMS's problems, not the service's
 )
-_MODULES = {"endings": endings, "requests": requests, "rules": rules, "service": service, "webhooks": webhooks}
+_MODULES = {"endings": endings, "requests": requests, "service": service}
 
 
 def made_by_hand() -> list[str]:
@@ -36,6 +36,7 @@ def fault_codes() -> set[str]:
     """The codes of the faults of a request, as they are written where bodies and query parameters are read."""
     sources = (
         *(_ROOT / "reservation" / "checks").glob("*.py"),
+        _ROOT / "reservation" / "booking.py",
         _ROOT / "http" / "paging.py",
         _ROOT / "query" / "pages.py",
         *(_ROOT / "webhooks").glob("*.py"),

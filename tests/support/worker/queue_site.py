@@ -8,15 +8,14 @@ from forwarder.store.submissions.recorder import Recorder
 from forwarder.tenancy.port import Directory
 from forwarder.topics.port import Topics
 from forwarder.worker.dispatch.dispatcher import Dispatcher
-from forwarder.worker.dispatch.limits import Tolerance
-from forwarder.worker.dispatch.throttle import Throttle, Throttles
+from forwarder.worker.dispatch.throttle import MAX_FAILURES, Throttle, Throttles
 from forwarder.worker.parts import WorkerParts, WorkerSettings
 from tests.support.memory.clock import ManualClock, settle
 from tests.support.worker.cards import card_parts
 from tests.support.worker.pushes import DOWN, Pushes
 from tests.support.worker.works import account, work
 
-TEN = Tolerance().failures
+TEN = MAX_FAILURES
 """So many failures in a row open the breaker."""
 
 

@@ -1,7 +1,7 @@
 """A PMS that answers by script, and a pusher that pushes to it."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from forwarder.pms.port import AccountConnection, Capabilities, Limits, UnknownKind
 from forwarder.reservation.booking import Booking
@@ -10,7 +10,7 @@ from forwarder.reservation.request import CardDetails
 from forwarder.reservation.submission import Submission
 from forwarder.store.submissions.port import StoreUnavailable, Work
 from forwarder.tenancy.port import Account, CannotOpen, NotBound
-from forwarder.worker.cards import CardGone, CodeGone
+from forwarder.worker.cards import CardGone, CardVault, CodeGone
 from forwarder.worker.push.pusher import MaySend, Pusher, Timing
 from forwarder.worker.push_context import PushContext
 from tests.support.memory.clock import ManualClock
@@ -135,7 +135,7 @@ def pusher_to(
         pms,
         _Vault(),
         clock or ManualClock(),
-        cards or CardsInTheClear(),
+        cast("CardVault", cards or CardsInTheClear()),
         may_send=may_send,
         intend=intend,
         timing=timing or Timing(0.0, 0.0),

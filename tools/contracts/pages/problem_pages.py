@@ -7,8 +7,8 @@ from html import escape
 from pathlib import Path
 from typing import Any, Final
 
-from forwarder.reservation.problems.catalogue import CATALOGUE, CHAPTERS, Chapter
-from forwarder.reservation.problems.problem import ProblemType
+from forwarder.reservation.problems.catalogue import CATALOGUE, CHAPTERS
+from forwarder.reservation.problems.problem import Chapter, ProblemType
 from tools.contracts.pages.page import page, prose
 from tools.contracts.written import written
 

@@ -11,7 +11,7 @@ import structlog
 
 from forwarder.http.admission import Admission
 from forwarder.ingress.parts import IngressSettings
-from forwarder.reservation.bulk import MAX_ITEM_BYTES, MAX_ITEMS
+from forwarder.reservation.checks.fields import MAX_ITEM_BYTES, MAX_ITEMS
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.request import MAX_BODY_BYTES
 from forwarder.topics.codec import decode_submission, header

@@ -68,20 +68,6 @@ async def test_a_room_is_free_once_the_pms_has_answered_even_while_recording_wai
     assert dispatcher.held == 1
 
 
-async def test_a_task_makes_the_next_push_when_one_is_over() -> None:
-    pms = Pushes()
-    dispatcher = _dispatcher(pms)
-    before = asyncio.all_tasks()
-    dispatcher.offer(account(concurrency=2), [work(number) for number in range(1, 10)])
-    await settle()
-    tasks = asyncio.all_tasks() - before
-    assert len(tasks) == 2
-    for _ in range(3):
-        await pms.answer()
-    assert asyncio.all_tasks() - before == tasks
-    assert pms.started == [1, 2, 3, 4, 5, 6, 7, 8]
-
-
 async def test_pushes_that_wait_for_nothing_leave_the_event_loop_its_turn() -> None:
     turns = Counter[int]()
 

@@ -7,16 +7,13 @@ import pytest
 from forwarder.pms.port import OVERLOADED
 from forwarder.reservation.submission import shadow_id
 from forwarder.tenancy.port import Account
-from forwarder.worker.dispatch.limits import Breaker, BreakerState, Tolerance
-from forwarder.worker.dispatch.throttle import Throttles
+from forwarder.worker.dispatch.throttle import Breaker, BreakerState, Throttles
 from forwarder.worker.push_context import Health, HealthSignal
 from tests.support.memory.clock import ManualClock
 
-THREE = Tolerance(failures=3, first_pause=1.0, longest_pause=8.0)
-
 
 def _breaker(clock: ManualClock | None = None, jitter: float = 1.0) -> Breaker:
-    return Breaker(clock or ManualClock(), THREE, lambda: jitter)
+    return Breaker(clock or ManualClock(), 3, lambda: jitter)
 
 
 def _fail(breaker: Breaker, times: int = 1) -> None:
@@ -55,14 +52,14 @@ async def test_one_probe_closes_it_or_opens_it_for_twice_as_long_up_to_a_bound()
     breaker = _breaker(clock)
     _fail(breaker, 3)
     pauses = []
-    for _ in range(6):
+    for _ in range(8):
         pauses.append(breaker.delay())
         await clock.advance(breaker.delay())
         probe = breaker.start()
         assert _standing(breaker) == (BreakerState.HALF_OPEN, math.inf)
         breaker.end(probe, Health.FAILING)
-    assert pauses == [1.0, 2.0, 4.0, 8.0, 8.0, 8.0]
-    await clock.advance(8.0)
+    assert pauses == [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0]
+    await clock.advance(60.0)
     breaker.end(breaker.start(), Health.WELL)
     assert _standing(breaker) == (BreakerState.CLOSED, 0.0)
     _fail(breaker, 3)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from forwarder.worker.dispatch.limits import ConcurrencyLimit
+from forwarder.worker.dispatch.throttle import ConcurrencyLimit
 
 MAXIMUM = 64
 

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-from forwarder.reservation.request import SealedCard
 from forwarder.store.submissions.port import Work
 from forwarder.worker.dispatch.dispatcher import MemoryBudget
 from tests.support.worker.works import work
@@ -11,7 +10,7 @@ _KILOBYTE = 1024
 
 
 def _large(number: int, kilobytes: int) -> Work:
-    return work(number, notes="x" * kilobytes * _KILOBYTE)
+    return replace(work(number), size=kilobytes * _KILOBYTE)
 
 
 def test_small_rows_are_bounded_by_their_number() -> None:
@@ -53,11 +52,6 @@ def _size_of(row: Work) -> float:
     budget = MemoryBudget(rows=_KILOBYTE * _KILOBYTE, size=_KILOBYTE * _KILOBYTE)
     budget.add(row)
     return _KILOBYTE / budget.max_rows
-
-
-def test_a_sealed_card_counts() -> None:
-    sealed = SealedCard("key", "y" * 5 * _KILOBYTE)
-    assert _size_of(work(1, card=sealed)) > 5 > _size_of(work(1))
 
 
 def test_what_was_counted_already_is_not_counted_again() -> None:

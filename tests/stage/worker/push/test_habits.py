@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from itertools import product
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import httpx
 import pytest
@@ -20,6 +20,7 @@ from forwarder.simulator.faults import Faults
 from forwarder.simulator.world import World
 from forwarder.store.submissions.port import Ended, Work
 from forwarder.tenancy.port import Account
+from forwarder.worker.cards import CardVault
 from forwarder.worker.outcome.policy import decide
 from forwarder.worker.push.pusher import Pusher, Timing
 from forwarder_pms_kit.simulators import SITES, simulator_app
@@ -94,9 +95,8 @@ async def pushing(
                 return True
 
             vault: Any = type("Vault", (), {"open_text": lambda _self, sealed, _bound: sealed})()
-            pusher = Pusher(
-                pms, vault, clock, CardsInTheClear(), may_send=lambda _: True, intend=intend, timing=Timing(30.0, 120.0)
-            )
+            timing, cards = Timing(30.0, 120.0), cast("CardVault", CardsInTheClear())
+            pusher = Pusher(pms, vault, clock, cards, may_send=lambda _: True, intend=intend, timing=timing)
             yield (
                 pusher,
                 Account("acc", "demo", kind, f"http://pms/acme/{site.path}", site.credential, options=site.options),
