@@ -17,7 +17,7 @@ from forwarder.process.clock import SystemClock
 from forwarder.reservation.submission import RequestIds
 from forwarder.store.lists.port import DEFAULT_FILTERS, Filters, Order, Page, SimilarSubmission, StoredSubmission
 from forwarder.store.lists.reader import Reader
-from forwarder.tenancy.access import Access, Caller, caller_valid_until
+from forwarder.tenancy.access import Access
 from forwarder.tenancy.api_keys import new_token, token_hash
 from forwarder.tenancy.cards import CardSealer
 from forwarder.tenancy.limits import RateLimits
@@ -43,7 +43,7 @@ HEADERS = {
 
 
 class _Directory:
-    """Implements `CachingDirectory`, with the cache that the real one has in front of the database."""
+    """Implements `Directory`, with the cache that the real one has in front of the database."""
 
     def __init__(self) -> None:
         self._clock = clock = SystemClock()
@@ -55,11 +55,6 @@ class _Directory:
 
     async def account(self, account_id: str) -> Account | None:
         return await self._accounts.get(account_id)
-
-    def valid_until(self, token: str, caller: Caller) -> float:
-        return caller_valid_until(
-            caller, self._keys.cached(token_hash(token)), self._accounts.cached(caller.account.id), self._clock
-        )
 
     async def _key(self, hashed: str) -> ApiKey | None:
         return ApiKey("key-bench", "bench") if hashed == token_hash(_TOKEN) else None

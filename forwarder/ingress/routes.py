@@ -21,7 +21,7 @@ from forwarder.ingress.submit import SubmitEndpoint
 from forwarder.reservation.checks.fields import MAX_BULK_BYTES
 from forwarder.reservation.problems import requests
 from forwarder.reservation.problems.problem import Problem
-from forwarder.tenancy.access import Caller, CallerCache, forbidden
+from forwarder.tenancy.access import Caller, forbidden
 from forwarder.tenancy.api_keys import Scope
 from forwarder.tenancy.limits import rate_limited, with_allowance
 from forwarder.tenancy.port import TenancyUnavailable
@@ -44,14 +44,11 @@ class Endpoint(Protocol):
 
 
 class Guarded:
-    """The DirectEndpoint of `endpoint`, for keys that have `scope`. `callers`: authenticated before, shared by the endpoints of an
-    ingress. Unless `limited`, the endpoint applies the limits of keys itself."""
+    """The DirectEndpoint of `endpoint`, for keys that have `scope`. Unless `limited`, the endpoint applies the limits of keys
+    itself."""
 
-    def __init__(
-        self, parts: IngressParts, callers: CallerCache, endpoint: Endpoint, scope: Scope, *, limited: bool = True
-    ) -> None:
+    def __init__(self, parts: IngressParts, endpoint: Endpoint, scope: Scope, *, limited: bool = True) -> None:
         self._parts = parts
-        self._callers = callers
         self._endpoint = endpoint
         self._scope = scope
         self._limited = limited
@@ -64,7 +61,7 @@ class Guarded:
         """The response of the endpoint, or the refusal that keeps the request from it."""
         endpoint = self._endpoint
         request = HttpRequest(scope, receive, self._parts.clock.monotonic())
-        caller = self._callers.find(request.fields, request.started) or await self._authenticate(request)
+        caller = await self._authenticate(request)
         if isinstance(caller, Problem):
             # `BadTokens` logs a flood of unknown tokens once; do not log each request.
             return problem_response(caller) if caller.code == _FLOOD else endpoint.refuse(caller, None)
@@ -112,26 +109,22 @@ class Guarded:
                 place.leave()
         if isinstance(caller, Caller) and caller.account.test and not self._parts.settings.test_mode:
             return TEST_MODE_UNAVAILABLE
-        if isinstance(caller, Caller):
-            self._callers.remember(request.fields, caller)
         return caller
 
 
 def ingress_routes(parts: IngressParts) -> Routes:
     """The routes of both operations, of bulks of them, and of cancellation. They share the bounds on what is under way, and one
     memory of recent keys."""
-    publisher, callers = SubmissionPublisher(parts), parts.access.new_cache()
+    publisher = SubmissionPublisher(parts)
     card_text = CardTextCheck(parts.settings.card_numbers_in_text)
     builder = SubmissionBuilder(parts.ids, parts.sealer, Losses(parts.preview), card_text, parts.partition)
     # Longer than a workspace's share, a bulk would never be admitted.
     bulk = BulkEndpoint(parts, builder, publisher, max_bytes=min(MAX_BULK_BYTES, parts.admission.bodies.largest))
     endpoints = {
-        "/booking-engine": Guarded(
-            parts, callers, SubmitEndpoint("booking-engine", parts, builder, publisher), "submit"
-        ),
-        "": Guarded(parts, callers, SubmitEndpoint("general", parts, builder, publisher), "submit"),
-        "/bulk": Guarded(parts, callers, bulk, "submit", limited=False),
-        "/{id}/cancel": Guarded(parts, callers, CancelEndpoint(parts, card_text, publisher.recent), "cancel"),
+        "/booking-engine": Guarded(parts, SubmitEndpoint("booking-engine", parts, builder, publisher), "submit"),
+        "": Guarded(parts, SubmitEndpoint("general", parts, builder, publisher), "submit"),
+        "/bulk": Guarded(parts, bulk, "submit", limited=False),
+        "/{id}/cancel": Guarded(parts, CancelEndpoint(parts, card_text, publisher.recent), "cancel"),
     }
     return [
         Route(f"/api/v1/vrs/reservations{path}", endpoint, methods=["POST"]) for path, endpoint in endpoints.items()

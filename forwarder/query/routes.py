@@ -24,7 +24,6 @@ from forwarder.http.messages import (
     client_address,
     client_left,
     envelope,
-    header_fields,
     header_map,
     problem_response,
 )
@@ -117,7 +116,6 @@ class _Queries:
 
     def __init__(self, parts: QueryParts) -> None:
         self._parts = parts
-        self._callers = parts.access.new_cache()
 
     def endpoint(
         self, read: _Read, parameters: Collection[str] = ()
@@ -147,14 +145,10 @@ class _Queries:
         return respond
 
     async def _caller(self, request: Request) -> Caller | Problem:
-        fields, address = header_fields(request.scope), client_address(request.scope)
-        caller = self._callers.find(fields, self._parts.clock.monotonic())
-        if caller is None:
-            found = await self._parts.access.caller(header_map(request.scope), address)
-            if isinstance(found, Problem):
-                return found
-            caller = found
-            self._callers.remember(fields, caller)
+        address = client_address(request.scope)
+        caller = await self._parts.access.caller(header_map(request.scope), address)
+        if isinstance(caller, Problem):
+            return caller
         if caller.networks or _SCOPE not in caller.scopes:
             return forbidden(caller, _SCOPE, address) or caller
         return caller

@@ -13,7 +13,6 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from forwarder.process.clock import Clock
 from forwarder.process.loops import detached
 from forwarder.reservation.submission import is_test, live_account_id
-from forwarder.tenancy.access import Caller, caller_valid_until
 from forwarder.tenancy.api_keys import is_test_token, may_be_ours, read_networks, read_scopes, token_hash
 from forwarder.tenancy.port import Account, ApiKey, RateLimit, TenancyUnavailable
 from forwarder.tenancy.sql.database import api_keys, in_utc, integration_accounts, token_key, transaction, workspaces
@@ -63,10 +62,6 @@ class LookupCache(Generic[V]):
         if now < self._away_until:
             raise TenancyUnavailable("the database could not be reached a moment ago")
         return await asyncio.shield(self._start(key))
-
-    def cached(self, key: str) -> tuple[V, float] | None:
-        """The last known value, and until when, on the clock's monotonic scale, it is fresh."""
-        return self._known.get(key)
 
     async def _refreshed(self, key: str, value: V) -> V | None:
         look_up = self._start(key)
@@ -158,7 +153,7 @@ def no_shadow(_account: Account) -> None:
 
 
 class SqlDirectory:
-    """`CachingDirectory` on PostgreSQL or SQLite. Tokens are cached by their hash. `shadow` makes an account's shadow, which has no
+    """`Directory` on PostgreSQL or SQLite. Tokens are cached by their hash. `shadow` makes an account's shadow, which has no
     row. `for_pushes`: whether accounts include the fields that only pushes need, such as credentials."""
 
     def __init__(
@@ -187,10 +182,6 @@ class SqlDirectory:
     async def account(self, account_id: str) -> Account | None:
         # PostgreSQL texts cannot contain this character, so there is no such account; a query would raise an error.
         return None if "\0" in account_id else await self._accounts.get(account_id)
-
-    def valid_until(self, token: str, caller: Caller) -> float:
-        key = self._keys_like(token).cached(token_hash(token))
-        return caller_valid_until(caller, key, self._accounts.cached(caller.account.id), self._clock)
 
     def _keys_like(self, token: str) -> LookupCache[ApiKey]:
         return self._test_keys if is_test_token(token) else self._keys

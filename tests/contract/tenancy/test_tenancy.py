@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from math import inf
 from typing import Any
 
 import pytest
@@ -144,17 +143,6 @@ async def test_a_key_has_its_terms_until_they_are_changed(
     assert await directory.key(token) == changed.key
 
 
-async def test_a_caller_is_known_again_no_longer_than_its_key_works(
-    registry: SqlTenancyAdmin, directory: SqlDirectory, clock: ManualClock
-) -> None:
-    await registry.put_account(ACCOUNT)
-    _, token = await registry.add_key("ws-1", expires_at=clock.now() + timedelta(seconds=3))
-    headers = {"authorization": f"Bearer {token}", "workspaceid": "ws-1", "integrationaccountid": "acc-1"}
-    caller = await Access(directory, clock).caller(headers, "")
-    assert isinstance(caller, Caller)
-    assert directory.valid_until(token, caller) == clock.monotonic() + 3
-
-
 async def test_when_a_key_was_used_is_kept_to_the_minute(
     registry: SqlTenancyAdmin, engine: AsyncEngine, clock: ManualClock
 ) -> None:
@@ -291,8 +279,6 @@ async def test_a_new_key_opens_the_way_to_its_workspaces_accounts(
     caller = await Access(directory, clock).caller(headers, "")
     assert isinstance(caller, Caller)
     assert caller == Caller("ws-1", ACCOUNT, key.id)
-    assert directory.valid_until(token, caller) == clock.monotonic() + 5
-    assert directory.valid_until("another", caller) == directory.valid_until(token, replace(caller, key_id="k")) == -inf
 
 
 # --- what a deployment shares ---------------------------------------------------------------------------------------------
