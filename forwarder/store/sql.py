@@ -2,9 +2,7 @@
 I/O.
 
 **Batches.** A batch of rows is one parameter: a JSON array of objects that the database itself turns into rows. One statement text
-serves every batch size, so it is compiled and prepared once, and a batch costs one round trip. A column of long JSON texts may be
-passed separately: PostgreSQL then takes it as an array of texts and need not parse them twice, which was half of the cost of
-reading a batch of outcomes. SQLite has no arrays and finds them in their rows.
+serves every batch size, so it is compiled and prepared once, and a batch costs one round trip.
 
 **Key look-ups.** A batch finds its rows by their keys, one index look-up each, regardless of the planner's statistics. PostgreSQL
 caches a statement's plan while the table's statistics stay the same, and those of a table that quickly fills or empties are wrong
@@ -31,9 +29,6 @@ from forwarder.reservation.json_text import json_text
 DialectName = Literal["postgresql", "sqlite"]
 BATCH: Final = "batch"
 """The parameter that takes the JSON text of `as_batch`."""
-
-_TEXTS: Final = "texts"
-"""The parameter that takes the separate column."""
 
 _NUL: Final = re.compile(r"(?<!\\)((?:\\\\)*)\\u0000")
 """The escape for U+0000: after an even number of backslashes, for an odd one would make it six plain characters."""
@@ -107,25 +102,11 @@ class _Batch(FunctionElement[Any]):
     inherit_cache = True
 
 
-class _BatchWithTexts(FunctionElement[Any]):
-    """The two parameters, the separate column, and the others."""
-
-    name = "batch_with_texts"
-    inherit_cache = True
-
-
-def batch_of(
-    *columns: sa.Column[Any] | sa.ColumnClause[Any], separate: sa.Column[Any] | sa.ColumnClause[Any] | None = None
-) -> sa.TableValuedAlias:
+def batch_of(*columns: sa.Column[Any] | sa.ColumnClause[Any]) -> sa.TableValuedAlias:
     """The batch as something to select from, with columns of these names and types. A member that is null or missing is NULL; an
-    object or array in a text column is its JSON text, as written. With `separate` it takes what `batch_with_texts` returns."""
+    object or array in a text column is its JSON text, as written."""
     shape = [sa.ColumnClause(column.name, column.type) for column in columns]
-    rows = sa.bindparam(BATCH, type_=sa.Text())
-    if separate is None:
-        return _Batch(rows, *shape).table_valued(*shape, name="batch")
-    shape = [sa.ColumnClause(separate.name, separate.type), *shape]
-    texts = sa.bindparam(_TEXTS, type_=sa.ARRAY(sa.Text))
-    return _BatchWithTexts(rows, texts, *shape).table_valued(*shape, name="batch")
+    return _Batch(sa.bindparam(BATCH, type_=sa.Text()), *shape).table_valued(*shape, name="batch")
 
 
 def as_batch(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -139,19 +120,12 @@ def key_batch(name: str, keys: Iterable[object]) -> str:
     return as_batch([{name: key} for key in keys])
 
 
-def batch_with_texts(
-    dialect: DialectName, rows: Sequence[Mapping[str, Any]], separate: str, texts: Iterable[bytes]
-) -> dict[str, Any]:
-    """The parameters of a batch whose column `separate` is in `texts`, each a JSON text: one for each of `rows`, in their order.
-    They are cleaned as by `as_batch`."""
-    if dialect == "postgresql":
-        return {BATCH: as_batch(rows), _TEXTS: [_clean(text) for text in texts]}
-    together = (_with_member(row, separate, text) for row, text in zip(rows, texts, strict=True))
-    return {BATCH: _clean(b"[%s]" % b",".join(together))}
-
-
-def _with_member(row: Mapping[str, Any], name: str, text: bytes) -> bytes:
-    return b'%s,"%s":%s}' % (json_text(row)[:-1], name.encode(), text)
+def batch_with_texts(rows: Sequence[Mapping[str, Any]], name: str, texts: Iterable[bytes]) -> str:
+    """`as_batch`, where the column `name` of each row is one of `texts`, each a JSON text, in their order."""
+    together = (
+        b'%s,"%s":%s}' % (json_text(row)[:-1], name.encode(), text) for row, text in zip(rows, texts, strict=True)
+    )
+    return _clean(b"[%s]" % b",".join(together))
 
 
 def _clean(batch: bytes) -> str:
@@ -166,22 +140,6 @@ def _batch_on_postgresql(element: _Batch, compiler: SQLCompiler, **options: Any)
     shape = ", ".join(f"{_name(compiler, column)} {types.process(column.type)}" for column in columns)
     array = compiler.process(parameter, **options)
     return f"(SELECT * FROM json_to_recordset(CAST({array} AS JSON)) AS element({shape}))"  # noqa: S608 - names of our own
-
-
-@compiles(_BatchWithTexts, "postgresql")
-def _batch_with_texts_on_postgresql(element: _BatchWithTexts, compiler: SQLCompiler, **options: Any) -> str:
-    rows, texts, separate, *columns = element.clauses
-    types = compiler.dialect.type_compiler_instance
-    shape = ", ".join(f"{_name(compiler, column)} {types.process(column.type)}" for column in columns)
-    names = ", ".join(_name(compiler, column) for column in (*columns, separate))
-    objects = f"json_to_recordset(CAST({compiler.process(rows, **options)} AS JSON)) AS ({shape})"
-    return f"(SELECT * FROM ROWS FROM ({objects}, unnest({compiler.process(texts, **options)})) AS element({names}))"  # noqa: S608 - names of our own
-
-
-@compiles(_BatchWithTexts, "sqlite")
-def _batch_with_texts_on_sqlite(element: _BatchWithTexts, compiler: SQLCompiler, **options: Any) -> str:
-    rows, _, *columns = element.clauses
-    return compiler.process(_Batch(rows, *columns), **options)
 
 
 @compiles(_Batch, "sqlite")

@@ -6,7 +6,7 @@ comparison finds nothing, and is the only cost. A lock serializes ingests, so th
 in a later statement: the one that waited for the lock does not see rows committed meanwhile."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cache
@@ -18,7 +18,6 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from forwarder.process.clock import iso
 from forwarder.reservation.duplicates import MAX_SIMILAR, Earlier, NaturalKey
 from forwarder.reservation.outcome import Status
-from forwarder.reservation.submission import Submission
 from forwarder.store.sql import BATCH, DialectName, as_batch, batch_of, key_among, key_batch, same_key
 from forwarder.store.submissions import cancellations
 from forwarder.store.submissions.port import Arrival, Duplicate
@@ -37,79 +36,68 @@ class Repeats:
     similar: dict[int, Sequence[str]] = field(default_factory=dict)
 
 
-class DuplicateFinder:
-    """Finds them, for one process. Its methods are called within the transaction that ingests."""
-
-    def __init__(self, dialect: DialectName) -> None:
-        self._look = look(dialect)
-
-    async def settle(
-        self, connection: AsyncConnection, rows: Sequence[sa.Row[Any]], arrived: Mapping[str, Arrival], now: datetime
-    ) -> tuple[Sequence[sa.Row[Any]], Repeats]:
-        """The just ingested `rows` that stay leased, and the repeats. Notes cancellations that came before their submissions, on
-        these or on their originals."""
-        ids = [row.id for row in rows]
-        naturals = [arrived[row.request_id].submission.natural for row in rows]
-        among = {"first": min(ids), "last": max(ids)}
-        found = list(await connection.execute(self._look, among))
-        if not found and not _any_alike(naturals):
-            return rows, Repeats()
-        cancelled: dict[int, sa.Row[Any]] = {}
-        if any(row.new_id is None for row in found):  # means that any cancellations are parked
-            cancelled = {row.id: row for row in await connection.execute(cancellations.unpark(), {"now": now})}
-            await connection.execute(cancellations.forget_parked())
-        repeats = _decide(rows, arrived, found, cancelled)
-        await self._carry_out(connection, repeats)
-        await self._cancel_originals(connection, repeats, arrived, [cancelled[each] for each in cancelled], now)
-        over = repeats.duplicates.keys() | cancelled.keys()
-        return [row for row in rows if row.id not in over], repeats
-
-    async def _carry_out(self, connection: AsyncConnection, repeats: Repeats) -> None:
-        if repeats.duplicates:
-            await connection.execute(take_back(), {BATCH: key_batch("id", repeats.duplicates)})
-        found_now = [each for row_id, each in repeats.duplicates.items() if row_id not in repeats.known]
-        if found_now:
-            await connection.execute(keep(), {BATCH: as_batch([_duplicate_row(each) for each in found_now])})
-        if repeats.keyed:
-            await connection.execute(mark_keyed(), {BATCH: key_batch("id", repeats.keyed)})
-        if repeats.similar:
-            noted = [{"id": row_id, "similar_to": others} for row_id, others in repeats.similar.items()]
-            await connection.execute(note_similar(), {BATCH: as_batch(noted)})
-
-    async def _cancel_originals(
-        self,
-        connection: AsyncConnection,
-        repeats: Repeats,
-        arrived: Mapping[str, Arrival],
-        cancelled: Sequence[sa.Row[Any]],
-        now: datetime,
-    ) -> None:
-        """Cancels the originals of duplicates that were cancelled before they were ingested."""
-        noted = [
-            {
-                "request_id": repeats.duplicates[row.id].duplicate_of,
-                "account_id": repeats.duplicates[row.id].submission.account_id,
-                "revision": 0,
-                "cancel_requested_at": iso(row.cancel_requested_at),
-                "cancel_reason": row.cancel_reason,
-                "deadline_at": iso(arrived[repeats.duplicates[row.id].submission.request_id].deadline_at),
-            }
-            for row in cancelled
-            if row.id in repeats.duplicates
-        ]
-        if noted:
-            await connection.execute(cancellations.note(), {BATCH: as_batch(noted), "now": now})
+async def settle_repeats(
+    connection: AsyncConnection,
+    dialect: DialectName,
+    rows: Sequence[sa.Row[Any]],
+    arrived: Mapping[str, Arrival],
+    now: datetime,
+) -> tuple[Sequence[sa.Row[Any]], Repeats]:
+    """The just ingested `rows` that stay leased, and the repeats, within the transaction that ingests. Notes cancellations that
+    came before their submissions, on these or on their originals."""
+    ids = [row.id for row in rows]
+    found = list(await connection.execute(look(dialect), {"first": min(ids), "last": max(ids)}))
+    if not found and not _any_alike([arrived[row.request_id].submission.natural for row in rows]):
+        return rows, Repeats()
+    cancelled: dict[int, sa.Row[Any]] = {}
+    if any(row.new_id is None for row in found):  # means that any cancellations are parked
+        cancelled = {row.id: row for row in await connection.execute(cancellations.unpark(), {"now": now})}
+        await connection.execute(cancellations.forget_parked())
+    repeats = _decide(rows, arrived, found, cancelled)
+    if repeats.duplicates:
+        await connection.execute(take_back(), {BATCH: key_batch("id", repeats.duplicates)})
+    kept = [
+        {
+            "request_id": each.submission.request_id,
+            "account_id": each.submission.account_id,
+            "duplicate_of": each.duplicate_of,
+            "accepted_at": iso(each.submission.accepted_at),
+            "fingerprint": each.submission.fingerprint,
+        }
+        for row_id, each in repeats.duplicates.items()
+        if row_id not in repeats.known
+    ]
+    if kept:
+        await connection.execute(keep(), {BATCH: as_batch(kept)})
+    if repeats.keyed:
+        await connection.execute(mark_keyed(), {BATCH: key_batch("id", repeats.keyed)})
+    if repeats.similar:
+        noted = [{"id": row_id, "similar_to": others} for row_id, others in repeats.similar.items()]
+        await connection.execute(note_similar(), {BATCH: as_batch(noted)})
+    # The originals of duplicates that were cancelled before they were ingested are cancelled in their place.
+    of_originals = [
+        {
+            "request_id": (duplicate := repeats.duplicates[row.id]).duplicate_of,
+            "account_id": duplicate.submission.account_id,
+            "revision": 0,
+            "cancel_requested_at": iso(row.cancel_requested_at),
+            "cancel_reason": row.cancel_reason,
+            "deadline_at": iso(arrived[duplicate.submission.request_id].deadline_at),
+        }
+        for row in cancelled.values()
+        if row.id in repeats.duplicates
+    ]
+    if of_originals:
+        await connection.execute(cancellations.note(), {BATCH: as_batch(of_originals), "now": now})
+    over = repeats.duplicates.keys() | cancelled.keys()
+    return [row for row in rows if row.id not in over], repeats
 
 
 def _any_alike(naturals: Sequence[NaturalKey | None]) -> bool:
-    """Whether two of a batch share a key."""
-    return any(len({*keys}) < len(keys) for keys in zip(*([*_keys(each)] for each in naturals if each), strict=True))
-
-
-def _keys(natural: NaturalKey) -> Iterator[object]:
-    """The keys that identify it; a missing one equals no other."""
-    for key in (natural.key, natural.stay):
-        yield object() if key is None else key
+    """Whether two of a batch share a natural key or a stay; a missing one equals no other."""
+    known = [each for each in naturals if each is not None]
+    stays = [each.stay for each in known if each.stay is not None]
+    return len({each.key for each in known}) < len(known) or len(set(stays)) < len(stays)
 
 
 def _decide(
@@ -125,31 +113,37 @@ def _decide(
     known = {row.new_id: row.original for row in found if row.original is not None}
     for row in sorted(rows, key=lambda each: each.id):
         submission = arrived[row.request_id].submission
-        natural = submission.natural
+        natural, accepted_at = submission.natural, submission.accepted_at
         if row.id in known:
             repeats.duplicates[row.id] = Duplicate(submission, known[row.id])
             repeats.known.add(row.id)
-        elif natural is not None:
-            _decide_one(row.id, submission, natural, candidates, repeats)
-            if row.id not in repeats.duplicates:
-                candidates.add(row.id, _standing(submission, natural, cancelled.get(row.id)))
-    return repeats
-
-
-def _decide_one(
-    row_id: int, submission: Submission, natural: NaturalKey, candidates: "_Candidates", repeats: Repeats
-) -> None:
-    accepted_at = submission.accepted_at
-    for other_id, earlier in candidates.like(natural):
-        if earlier.is_repeated_by(natural, accepted_at):
-            repeats.duplicates[row_id] = Duplicate(submission, earlier.request_id)
+            continue
+        if natural is None:
+            continue
+        alike = candidates.like(natural)
+        repeated = next((each for each in alike if each[1].is_repeated_by(natural, accepted_at)), None)
+        if repeated is not None:
+            repeats.duplicates[row.id] = Duplicate(submission, repeated[1].request_id)
             if natural.keyed:
-                candidates.mark_keyed(other_id)
-                repeats.keyed.add(other_id)
-            return
-    similar = [each.request_id for _, each in candidates.like(natural) if each.is_similar_to(natural, accepted_at)]
-    if similar:
-        repeats.similar[row_id] = similar[:MAX_SIMILAR]
+                candidates.mark_keyed(repeated[0])
+                repeats.keyed.add(repeated[0])
+            continue
+        similar = [each.request_id for _, each in alike if each.is_similar_to(natural, accepted_at)]
+        if similar:
+            repeats.similar[row.id] = similar[:MAX_SIMILAR]
+        standing = Earlier(
+            submission.request_id,
+            natural.key,
+            natural.transaction,
+            natural.keyed,
+            Status.PENDING,
+            accepted_at,
+            cancelled[row.id].cancel_requested_at if row.id in cancelled else None,
+            natural.same,
+            natural.stay,
+        )
+        candidates.add(row.id, standing)
+    return repeats
 
 
 class _Candidates:
@@ -201,32 +195,6 @@ def replaced_by(rows: Sequence[sa.Row[Any]]) -> Mapping[str, str]:
             if other.replaces(failed, row.failed_at):
                 found[row.failed_id] = other.request_id
     return found
-
-
-def _standing(submission: Submission, natural: NaturalKey, cancelled: sa.Row[Any] | None) -> Earlier:
-    """A row of this batch, as an earlier one of later rows."""
-    return Earlier(
-        submission.request_id,
-        natural.key,
-        natural.transaction,
-        natural.keyed,
-        Status.PENDING,
-        submission.accepted_at,
-        None if cancelled is None else cancelled.cancel_requested_at,
-        natural.same,
-        natural.stay,
-    )
-
-
-def _duplicate_row(duplicate: Duplicate) -> dict[str, Any]:
-    submission = duplicate.submission
-    return {
-        "request_id": submission.request_id,
-        "account_id": submission.account_id,
-        "duplicate_of": duplicate.duplicate_of,
-        "accepted_at": iso(submission.accepted_at),
-        "fingerprint": submission.fingerprint,
-    }
 
 
 _LOOKED_AT: Final[sa.ColumnElement[int]] = sa.literal_column("16")

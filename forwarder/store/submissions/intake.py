@@ -9,7 +9,7 @@ from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from forwarder.process.clock import iso
 from forwarder.store.sql import (
@@ -26,7 +26,7 @@ from forwarder.store.sql import (
 from forwarder.store.submissions import cancellations, duplicates
 from forwarder.store.submissions.cancellations import PENDING, ingest_lock
 from forwarder.store.submissions.card_keys import insert_card_keys
-from forwarder.store.submissions.duplicates import DuplicateFinder, Repeats, replaced_by
+from forwarder.store.submissions.duplicates import Repeats, replaced_by, settle_repeats
 from forwarder.store.submissions.leases import Leases
 from forwarder.store.submissions.port import (
     Arrival,
@@ -43,10 +43,6 @@ from forwarder.store.tables import reservations, workers
 
 class SubmissionIntake(Leases):
     """Ingesting submissions and cancellations."""
-
-    def __init__(self, engine: AsyncEngine) -> None:
-        super().__init__(engine)
-        self._repeats = DuplicateFinder(self._database.dialect)
 
     async def ingest(
         self,
@@ -83,7 +79,7 @@ class SubmissionIntake(Leases):
             nonlocal repeats, conflicts
             known = {row.request_id for row in rows}
             if rows:
-                rows, repeats = await self._repeats.settle(connection, rows, arrived, now)
+                rows, repeats = await settle_repeats(connection, self._database.dialect, rows, arrived, now)
             known.difference_update(repeats.duplicates[row_id].submission.request_id for row_id in repeats.known)
             others = [
                 each
@@ -97,8 +93,8 @@ class SubmissionIntake(Leases):
             return rows
 
         async def insert(arrivals: Sequence[Arrival]) -> Sequence[sa.Row[Any]]:
-            batch = arrival_batch(self._database.dialect, arrivals)
-            return await self._lease(worker_id, ingest(self._database.dialect), {**batch, "now": now}, without_repeats)
+            parameters = {BATCH: arrival_batch(arrivals), "now": now}
+            return await self._lease(worker_id, ingest(self._database.dialect), parameters, without_repeats)
 
         try:
             rows = await insert(arrivals)
@@ -227,12 +223,12 @@ def ingest(dialect: DialectName) -> sa.Executable:
     transactions the one with the higher ids may become visible first. So a lock, held until the rows are visible, serializes them.
     It is taken before the first id is assigned: to sort the batch, all of it must have been joined with the lock.
     """
-    columns = (*_INGESTED, _row.target)
-    batch = batch_of(sa.column("position", sa.Integer), *columns, sa.column("held", sa.Boolean), separate=_row.request)
+    columns = (*_INGESTED, _row.target, _row.request)
+    batch = batch_of(sa.column("position", sa.Integer), *columns, sa.column("held", sa.Boolean))
     source: Any = batch
     if dialect == "postgresql":
         source = batch.join(ingest_lock().subquery("ingest_lock"), sa.true())
-    values: dict[str, Any] = {each.name: batch.c[each.name] for each in (*columns, _row.request)} | {
+    values: dict[str, Any] = {each.name: batch.c[each.name] for each in columns} | {
         "status": PENDING,
         "created_at": _now,
         "updated_at": _now,

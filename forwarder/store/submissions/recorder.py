@@ -8,7 +8,6 @@ from functools import cache
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from forwarder.process.containment import FAULTS, Where, contained
 from forwarder.store.sql import (
@@ -46,60 +45,42 @@ class Recorder(SubmissionIntake):
         """Records outcomes. For those that ended, drops the sealed card (except IN_DOUBT) and puts the event in the outbox, in the
         same transaction; returns the events by work id. Rows that this worker no longer holds are unchanged and absent from the
         result."""
-        if self._database.dialect == "postgresql" and not postponed and all(_is_first(each) for each in ended):
-            events = await self._record_first(worker_id, ended)
+        if not (ended or postponed):
+            return {}
+        later = [each for each in ended if each.event.revision > 1]
+        waiting: set[int] = set()
+        """The rows whose earlier events may be unpublished."""
+        acknowledged: dict[int, PutOff] = {}
+        if self._database.dialect == "postgresql" and ended and not (later or postponed):
+            # For first outcomes only, as nearly all are: one statement, without a look-up.
+            kept = await self._database.run(record(), {"worker_id": worker_id, BATCH: outcome_batch(ended)})
         else:
-            events, acknowledged = {}, dict[int, PutOff]()
+            kept = ()
             async with self._database.transaction() as connection:
                 if postponed:
                     batch = as_batch([postponed_row(one) for one in postponed])
                     put_off = await connection.execute(postpone(), {"worker_id": worker_id, BATCH: batch})
                     at = max(each.updated_at for each in postponed)
                     acknowledged = {row.id: PutOff(row.revision, row.tries, at) for row in put_off}
-                if ended:
-                    events = await self._finish_all(connection, worker_id, ended)
+                batch = outcome_batch(ended)
+                finished = await connection.execute(finish(), {"worker_id": worker_id, BATCH: batch}) if ended else ()
+                held = {row.id for row in finished}
+                if later and held:
+                    ids = as_batch([{"reservation_id": each.work_id} for each in later])
+                    waiting = {row.reservation_id for row in await connection.execute(unpublished_of(), {BATCH: ids})}
+                if held:
+                    batch = outcome_batch([each for each in ended if each.work_id in held])
+                    kept = (await connection.execute(insert_events(), {BATCH: batch})).all()
             self._acknowledged.note_put_off(acknowledged)
+        recorded = {each.work_id: each for each in ended}
+        events: dict[int, OutboxEvent] = {}
+        for row in kept:
+            one, in_turn = recorded[row.reservation_id], row.reservation_id not in waiting
+            events[row.reservation_id] = OutboxEvent(row.id, one.event, one.dead_letter, in_turn)
         if events:
             revisions = {each.event.request_id: each.event.revision for each in events.values()}
             self._acknowledged.note_recorded(revisions, max(each.updated_at for each in ended))
         return events
-
-    async def _record_first(self, worker_id: str, ended: Sequence[Ended]) -> dict[int, OutboxEvent]:
-        """For first outcomes only, as nearly all are: one statement, without a look-up."""
-        if not ended:
-            return {}
-        batch = outcome_batch(self._database.dialect, ended)
-        kept = await self._database.run(record(), {"worker_id": worker_id, **batch})
-        recorded = {each.work_id: each for each in ended}
-        return {row.reservation_id: _outbox_event(row.id, recorded[row.reservation_id], in_turn=True) for row in kept}
-
-    async def _finish_all(
-        self, connection: AsyncConnection, worker_id: str, ended: Sequence[Ended]
-    ) -> dict[int, OutboxEvent]:
-        batch = outcome_batch(self._database.dialect, ended)
-        finished = await connection.execute(finish(), {"worker_id": worker_id, **batch})
-        held = {row.id for row in finished}
-        recorded = {each.work_id: each for each in ended if each.work_id in held}
-        if not recorded:
-            return {}
-        waiting = await self._with_unpublished(connection, list(recorded.values()))
-        if len(recorded) < len(ended):
-            batch = outcome_batch(self._database.dialect, recorded.values())
-        kept = await connection.execute(insert_events(), batch)
-        return {
-            row.reservation_id: _outbox_event(
-                row.id, recorded[row.reservation_id], in_turn=row.reservation_id not in waiting
-            )
-            for row in kept
-        }
-
-    async def _with_unpublished(self, connection: AsyncConnection, ended: Sequence[Ended]) -> set[int]:
-        """The rows whose earlier events may be unpublished. Skips the look-up for first events, as nearly all are."""
-        later = [{"reservation_id": each.work_id} for each in ended if not _is_first(each)]
-        if not later:
-            return set()
-        rows = await connection.execute(unpublished_of(), {BATCH: as_batch(later)})
-        return {row.reservation_id for row in rows}
 
     async def republish(self, *, before: datetime, now: datetime, limit: int) -> Sequence[OutboxEvent]:
         """Unpublished events that were recorded, or last returned here, before `before`, oldest first, for the caller to publish: a
@@ -138,14 +119,6 @@ class Recorder(SubmissionIntake):
         """Forget events that the log has acknowledged."""
         if outbox_ids:
             await self._database.run(forget_events(), {BATCH: key_batch("id", outbox_ids)})
-
-
-def _is_first(ended: Ended) -> bool:
-    return ended.event.revision == 1
-
-
-def _outbox_event(outbox_id: int, ended: Ended, *, in_turn: bool) -> OutboxEvent:
-    return OutboxEvent(outbox_id, ended.event, ended.dead_letter, in_turn)
 
 
 _IN_DOUBT: sa.ColumnElement[str] = sa.literal_column("'IN_DOUBT'")
@@ -194,7 +167,7 @@ def outcomes() -> sa.TableValuedAlias:
         _row.evidence,
         _row.doubles,
     )
-    return batch_of(*own, *_EVENT, separate=_row.record)
+    return batch_of(*own, *_EVENT, _row.record)
 
 
 def finish_where(condition: sa.ColumnElement[bool], batch: sa.FromClause, *, following: bool = True) -> sa.Update:

@@ -51,8 +51,7 @@ class Repairs:
 
     async def settle(self, ended: Ended) -> bool:
         """Records the outcome and its event, which the workers will publish. False if it is no longer IN_DOUBT."""
-        batch = outcome_batch(self._database.dialect, [ended])
-        return await self._change(settle(), batch, recorder.insert_events())
+        return await self._change(settle(), {BATCH: outcome_batch([ended])}, recorder.insert_events())
 
     async def acknowledge(self, failure_class: str) -> int:
         """Forgets the messages that were set aside as dead letters of that class; returns how many there were."""
@@ -247,12 +246,10 @@ class StoreRecovery:
     async def restore(self, ended: Sequence[Ended]) -> int:
         """Records these outcomes, each a row's last, with their events, even if a worker holds the rows; returns how many were
         later than the row's."""
-        batch = outcome_batch(self._database.dialect, ended)
         async with self._database.transaction() as connection:
-            later = {row.id for row in await connection.execute(restore(), batch)}
+            later = {row.id for row in await connection.execute(restore(), {BATCH: outcome_batch(ended)})}
             if recorded := [each for each in ended if each.work_id in later]:
-                events = outcome_batch(self._database.dialect, recorded)
-                await connection.execute(recorder.insert_events(), events)
+                await connection.execute(recorder.insert_events(), {BATCH: outcome_batch(recorded)})
         return len(later)
 
 

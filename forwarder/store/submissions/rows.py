@@ -18,7 +18,7 @@ from forwarder.reservation.outcome import Status
 from forwarder.reservation.record import ResultEvent
 from forwarder.reservation.request import SealedCard
 from forwarder.reservation.submission import Submission
-from forwarder.store.sql import DialectName, batch_with_texts
+from forwarder.store.sql import batch_with_texts
 from forwarder.store.submissions.port import (
     Arrival,
     Attempt,
@@ -33,11 +33,11 @@ from forwarder.store.submissions.port import (
 )
 
 
-def arrival_batch(dialect: DialectName, arrivals: Sequence[Arrival]) -> dict[str, Any]:
-    """Arrivals for `claims.ingest`."""
+def arrival_batch(arrivals: Sequence[Arrival]) -> str:
+    """Arrivals for `intake.ingest`."""
     rows = [_arrival_row(position, arrival) for position, arrival in enumerate(arrivals)]
     texts = (each.request or to_json(each.submission.reservation) for each in arrivals)
-    return batch_with_texts(dialect, rows, "request", texts)
+    return batch_with_texts(rows, "request", texts)
 
 
 def _arrival_row(position: int, arrival: Arrival) -> dict[str, Any]:
@@ -110,10 +110,10 @@ def cancellation_row(arrival: CancellationArrival) -> dict[str, Any]:
     }
 
 
-def outcome_batch(dialect: DialectName, ended: Collection[Ended]) -> dict[str, Any]:
-    """Outcomes and their events for `outcomes.finish`, `insert_events` and `record`."""
+def outcome_batch(ended: Collection[Ended]) -> str:
+    """Outcomes and their events for `recorder.finish`, `insert_events` and `record`."""
     rows = [_outcome_row(position, each) for position, each in enumerate(ended)]
-    return batch_with_texts(dialect, rows, "record", (each.event.written.record for each in ended))
+    return batch_with_texts(rows, "record", (each.event.written.record for each in ended))
 
 
 def _outcome_row(position: int, ended: Ended) -> dict[str, Any]:
