@@ -52,7 +52,7 @@ class AuditTrail:
             found = found.where(or_(_row.action == wanted.action, of_noun))
         if wanted.workspace_id is not None:
             found = found.where(_row.workspace_id == wanted.workspace_id)
-        return [_entry_of(row) for row in await self._database.read(found)]
+        return [AuditEntry(*row) for row in await self._database.read(found)]
 
     async def last(self) -> int:
         """The number of the last entry, 0 before the first."""
@@ -64,7 +64,3 @@ def _next(dialect: DialectName) -> Any:
     first = insert_into(dialect, audit_head).values(id=_ONLY, number=1)
     counted = first.on_conflict_do_update(index_elements=["id"], set_={"number": audit_head.c.number + 1})
     return counted.returning(audit_head.c.number)
-
-
-def _entry_of(row: Any) -> AuditEntry:
-    return AuditEntry(**{column.name: getattr(row, column.name) for column in _SHOWN})

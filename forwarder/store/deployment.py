@@ -74,7 +74,12 @@ class ProcessRegister:
 
     async def processes(self) -> Sequence[RunningProcess]:
         """The running processes, and those killed in the last ten minutes or so. Raises `StoreUnavailable`."""
-        return [_process(row) for row in await self._database.read(_EVERY)]
+        found = []
+        for row in await self._database.read(_EVERY):
+            values = {column.name: getattr(row, column.name) for column in processes.c}
+            throttles = [ThrottleState(**each) for each in from_json(row.throttles)]
+            found.append(RunningProcess(**values | {"throttles": throttles, "failing": from_json(row.failing)}))
+        return found
 
     async def try_write(self) -> None:
         """Writes and deletes a row, in one committed transaction. Raises `StoreUnavailable` if the store takes no writes."""
@@ -83,12 +88,6 @@ class ProcessRegister:
         async with self._database.transaction() as connection:
             await connection.execute(sa.insert(processes).values(values | at))
             await connection.execute(sa.delete(processes).where(processes.c.id == values["id"]))
-
-
-def _process(row: Any) -> RunningProcess:
-    values = {column.name: getattr(row, column.name) for column in processes.c}
-    throttles = [ThrottleState(**each) for each in from_json(row.throttles)]
-    return RunningProcess(**values | {"throttles": throttles, "failing": from_json(row.failing)})
 
 
 _row = reservations.c
@@ -116,9 +115,16 @@ class BacklogReader:
 
     async def waiting(self, account_id: str) -> Waiting:
         """What the account's pending submissions wait for."""
-        reasons = await self._database.read(reasons_of(self._database.dialect), {"account_id": account_id})
-        (first,) = await self._database.read(first_due(), {"account_id": account_id})
-        return Waiting(first.due_at, {row.reason: row.count_of for row in reasons})
+        dialect = self._database.dialect
+        pending = _of(sa.literal(account_id), _PENDING)
+        first = pending.with_only_columns(_LAST_REASON[dialect].label("reason")).order_by(_row.status, _row.id)
+        sample = first.limit(_SAMPLE).subquery("sample")
+        counted = sa.select(sample.c.reason, sa.func.count().label("count_of")).group_by(sample.c.reason)
+        # Literally the condition and order of the index of due rows.
+        unheld = (_row.account_id == account_id, _row.due_at.is_not(None), _row.leased_by.is_(None))
+        due = sa.select(_row.due_at).where(*unheld).order_by(_row.due_at, _row.id).limit(_ONE)
+        reasons, next_due = await self._database.read(counted), await self._database.read(due)
+        return Waiting(next_due[0].due_at if next_due else None, {row.reason: row.count_of for row in reasons})
 
     async def set_aside(self) -> Sequence[SetAsideMessages]:
         """The messages of the requests topic that were set aside and not acknowledged, by class."""
@@ -150,30 +156,6 @@ _LAST_REASON: Final[Mapping[DialectName, sa.ColumnElement[str]]] = {
     "postgresql": sa.literal_column("CAST(attempts AS jsonb) -> -1 ->> 'reason'", sa.Text),
     "sqlite": sa.literal_column("json_extract(attempts, '$[#-1].reason')", sa.Text),
 }
-
-
-@cache
-def reasons_of(dialect: DialectName) -> sa.Executable:
-    """Why the last try of each of an account's first thousand pending submissions failed, and for how many."""
-    pending = _of(sa.bindparam("account_id", type_=_row.account_id.type), _PENDING)
-    first = pending.with_only_columns(_LAST_REASON[dialect].label("reason")).order_by(_row.status, _row.id)
-    sample = first.limit(_SAMPLE).subquery("sample")
-    return sa.select(sample.c.reason, sa.func.count().label("count_of")).group_by(sample.c.reason)
-
-
-@cache
-def first_due() -> sa.Executable:
-    """When the first of an account's rows that no worker holds is due."""
-    # Literally the condition and order of the index of due rows.
-    unheld = (_row.account_id == sa.bindparam("account_id"), _row.due_at.is_not(None), _row.leased_by.is_(None))
-    return sa.select(
-        sa.select(_row.due_at)
-        .where(*unheld)
-        .order_by(_row.due_at, _row.id)
-        .limit(_ONE)
-        .scalar_subquery()
-        .label("due_at")
-    )
 
 
 @cache

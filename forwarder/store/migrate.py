@@ -1,4 +1,5 @@
-"""Creates, updates and checks the tables that this version needs, by Alembic's revisions in `migrations/`.
+"""Creates the tables that this version needs, brings those of an older version up to date by Alembic's revisions in `migrations/`,
+and checks them.
 
 Alembic is imported only if there is a migration to run: the import takes a tenth of the start-up time.
 """
@@ -7,12 +8,13 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from sqlalchemy import Connection, inspect, text
+from sqlalchemy import Connection, MetaData, inspect, text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.process.loading import load
 from forwarder.store.database import Database, outages_translated
 from forwarder.store.engine import UnusableDatabase, open_engine
+from forwarder.store.tables import metadata
 
 if TYPE_CHECKING:
     from alembic.config import Config
@@ -30,7 +32,8 @@ class NotMigrated(RuntimeError):
 
 
 async def migrate(database_url: str | Path) -> list[str]:
-    """Bring the database up to date; the revisions applied, in order, none when it was. All of them or none.
+    """Bring the database up to date; the revisions applied, in order: none when it was, only the newest in an empty database. All
+    of them or none.
 
     Safe to run again and by several processes at once: they take turns. Raises `StoreUnavailable`, `UnusableDatabase`.
     """
@@ -78,16 +81,25 @@ def known_revisions() -> frozenset[str]:
     return frozenset(script.revision for script in scripts.walk_revisions())
 
 
+def create_tables(connection: Connection) -> None:
+    """Creates all tables in an empty database. Those of tenancy are in the same database, though no room imports the other."""
+    of_tenancy: MetaData = load("forwarder.tenancy.sql.database:metadata")
+    for tables in (metadata, of_tenancy):
+        tables.create_all(connection, checkfirst=False)
+
+
 def _upgrade(connection: Connection) -> list[str]:
     """Apply the revisions that are missing, in the transaction of `connection`; which they were, in order."""
     if connection.dialect.name == "postgresql":
         _require_unicode(connection)
         connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _MIGRATION_LOCK})
-    applied: list[str] = []
-    if HEAD not in _applied(connection):
+    known, applied = _applied(connection), list[str]()
+    if HEAD not in known:
         config = alembic_config()
         config.attributes |= {"connection": connection, "applied": applied}
-        load("alembic.command:upgrade")(config, "head")
+        if not known:
+            create_tables(connection)
+        load("alembic.command:upgrade" if known else "alembic.command:stamp")(config, "head")
     return applied
 
 

@@ -48,6 +48,7 @@ _delivery = webhook_deliveries.c
 _parked = parked_cancellations.c
 _limit = sa.bindparam("limit", type_=sa.Integer)
 _ZERO: Final[sa.ColumnElement[int]] = sa.literal_column("0")
+_ANONYMOUS: Final = ("request", "record", "problem", "attempts", "cancel_problem", "anonymized_at")
 _REWRITTEN: Final = (_row.id, _row.request, _row.record, _row.problem, _row.attempts, _row.cancel_problem)
 
 _GUEST: Final = (
@@ -82,8 +83,11 @@ class GuestStore:
     async def forget_parked_reasons(self, account_ids: Collection[str], *, before: datetime, limit: int) -> int:
         """Erases the reasons of up to `limit` cancellations that were requested before that time and whose submissions never
         arrived; returns how many. The cancellations stay in force."""
+        theirs = key_among(_parked.account_id, sa.select(batch_of(_parked.account_id).c.account_id))
+        old = _parked.requested_at < sa.bindparam("before", type_=Moment())
+        named = sa.select(_parked.request_id).where(theirs, old, _parked.reason.is_not(None)).limit(_limit)
         asked = {"before": before, "limit": limit, BATCH: key_batch("account_id", account_ids)}
-        return len(await self._forget_reasons(_old_reasons(), asked))
+        return len(await self._forget_reasons(named, asked))
 
     async def endpoints_with_deliveries(self) -> Sequence[str]:
         """The ids of all endpoints that have deliveries, including removed endpoints."""
@@ -143,11 +147,19 @@ class GuestStore:
         ids = [{"id": each.id} for each in records if each.standing is ErasureState.ERASABLE]
         endpoints = await self.endpoints_with_deliveries()
         async with self._database.transaction() as connection:
-            rows = (await connection.execute(_named(), {BATCH: as_batch(ids)})).all()
+            named = key_among(_row.id, sa.select(batch_of(_row.id).c.id))
+            locked = sa.select(*_REWRITTEN).where(named, IS_IDENTIFIABLE).with_for_update()
+            rows = (await connection.execute(locked, {BATCH: as_batch(ids)})).all()
             erased = await self._anonymize(connection, rows, now)
             request_ids = [each.request_id for each in records if each.id in erased]
             for request_id in request_ids:
-                await _anonymize_deliveries(connection, endpoints, request_id)
+                about = _deliveries_about(endpoints, request_id).with_for_update()
+                rewritten = [anonymous_delivery(row) for row in await connection.execute(about)]
+                if rewritten:
+                    batch = batch_of(_delivery.id, _delivery.body, _delivery.attempts)
+                    values = {"body": batch.c.body, "attempts": batch.c.attempts}
+                    changed = sa.update(webhook_deliveries).where(same_key(_delivery.id, batch.c.id)).values(values)
+                    await connection.execute(changed, {BATCH: as_batch(rewritten)})
         return request_ids
 
     async def parked_reasons(self) -> Sequence[ParkedReason]:
@@ -179,14 +191,37 @@ class GuestStore:
         waiting = {row[0] for row in await connection.execute(unpublished_of(), {BATCH: as_batch(ids)})}
         rewritten = [anonymous_row(row, now) for row in rows if row.id not in waiting]
         if rewritten:
-            await connection.execute(_rewrite(), {BATCH: as_batch(rewritten)})
+            batch = batch_of(_row.id, *(_row[name] for name in _ANONYMOUS))
+            # A caller may write anything into its tracestate.
+            values = {name: batch.c[name] for name in _ANONYMOUS} | {"cancel_reason": sa.null(), "trace": sa.null()}
+            changed = sa.update(reservations).where(same_key(_row.id, batch.c.id)).values(values)
+            await connection.execute(changed, {BATCH: as_batch(rewritten)})
         return {row["id"] for row in rewritten}
 
     async def _records(self, rows: Sequence[sa.Row[Any]]) -> Sequence[GuestRecord]:
+        """The guests' data in `rows`, and whether each can be erased."""
         ids = [{"reservation_id": row.id} for row in rows]
         unpublished = await self._database.read(unpublished_of(), {BATCH: as_batch(ids)}) if ids else ()
-        waiting = {row[0] for row in unpublished}
-        return [guest_record(row, unpublished=row.id in waiting) for row in rows]
+        waiting, records = {row[0] for row in unpublished}, list[GuestRecord]()
+        for row in rows:
+            if row.anonymized_at is not None:
+                standing = ErasureState.ERASED
+            elif row.status in _OPEN or row.due_at is not None or row.leased_by is not None:
+                standing = ErasureState.UNFINISHED
+            else:
+                standing = ErasureState.UNPUBLISHED if row.id in waiting else ErasureState.ERASABLE
+            record = GuestRecord(
+                id=row.id,
+                request_id=row.request_id,
+                workspace_id=row.workspace_id,
+                account_id=row.account_id,
+                status=Status(row.status),
+                standing=standing,
+                request=from_json(row.request),
+                record={} if row.record is None else from_json(row.record),
+            )
+            records.append(record)
+        return records
 
 
 @cache
@@ -202,31 +237,6 @@ def finished() -> sa.Executable:
         sa.select(*_REWRITTEN).where(*wanted, IS_IDENTIFIABLE).order_by(_row.workspace_id, _row.status, FINISHED_DAY)
     )
     return oldest.order_by(_row.id).limit(_limit).with_for_update(skip_locked=True)
-
-
-@cache
-def _named() -> sa.Executable:
-    """The finished, identifiable rows of a batch, locked."""
-    batch = batch_of(_row.id)
-    named = sa.select(*_REWRITTEN).where(key_among(_row.id, sa.select(batch.c.id)), IS_IDENTIFIABLE)
-    return named.with_for_update()
-
-
-@cache
-def _rewrite() -> sa.Executable:
-    names = ("request", "record", "problem", "attempts", "cancel_problem", "anonymized_at")
-    batch = batch_of(_row.id, *(_row[name] for name in names))
-    # A caller may write anything into its tracestate.
-    values = {name: batch.c[name] for name in names} | {"cancel_reason": sa.null(), "trace": sa.null()}
-    return sa.update(reservations).where(same_key(_row.id, batch.c.id)).values(values)
-
-
-@cache
-def _old_reasons() -> sa.Select[Any]:
-    """The request ids of parked cancellations of a batch of accounts, requested before some time."""
-    theirs = key_among(_parked.account_id, sa.select(batch_of(_parked.account_id).c.account_id))
-    old = _parked.requested_at < sa.bindparam("before", type_=Moment())
-    return sa.select(_parked.request_id).where(theirs, old, _parked.reason.is_not(None)).limit(_limit)
 
 
 @cache
@@ -255,16 +265,6 @@ def _deliveries_about(endpoints: Sequence[str], request_id: str) -> sa.Select[An
     return found.where(_delivery.endpoint_id.in_(endpoints), *about)
 
 
-async def _anonymize_deliveries(connection: AsyncConnection, endpoints: Sequence[str], request_id: str) -> None:
-    rows = (await connection.execute(_deliveries_about(endpoints, request_id).with_for_update())).all()
-    rewritten = [anonymous_delivery(row) for row in rows]
-    if rewritten:
-        batch = batch_of(_delivery.id, _delivery.body, _delivery.attempts)
-        values = {"body": batch.c.body, "attempts": batch.c.attempts}
-        changed = sa.update(webhook_deliveries).where(same_key(_delivery.id, batch.c.id)).values(values)
-        await connection.execute(changed, {BATCH: as_batch(rewritten)})
-
-
 def anonymous_row(row: sa.Row[Any], now: datetime) -> dict[str, Any]:
     """The columns of a finished submission to anonymize, for a batch."""
     return {
@@ -285,26 +285,6 @@ def anonymous_delivery(row: sa.Row[Any]) -> dict[str, Any]:
     if isinstance(data, Mapping) and isinstance(data.get("reservation"), Mapping):
         event = {**event, "data": anonymous_data(data)}
     return {"id": row.id, "body": _json(event), "attempts": _without_details(row.attempts)}
-
-
-def guest_record(row: sa.Row[Any], *, unpublished: bool) -> GuestRecord:
-    """The guest's data in a row, and whether it can be erased."""
-    if row.anonymized_at is not None:
-        standing = ErasureState.ERASED
-    elif row.status in _OPEN or row.due_at is not None or row.leased_by is not None:
-        standing = ErasureState.UNFINISHED
-    else:
-        standing = ErasureState.UNPUBLISHED if unpublished else ErasureState.ERASABLE
-    return GuestRecord(
-        id=row.id,
-        request_id=row.request_id,
-        workspace_id=row.workspace_id,
-        account_id=row.account_id,
-        status=Status(row.status),
-        standing=standing,
-        request=from_json(row.request),
-        record={} if row.record is None else from_json(row.record),
-    )
 
 
 _OPEN = (Status.PENDING.value, Status.IN_DOUBT.value)
@@ -354,24 +334,29 @@ class Purger:
         if ends.last is None:
             return Purged(None)
         async with self._database.transaction() as connection:
-            found = _walked(before, workspace_id, after, ends.last)
-            rows = (await connection.execute(found)).all()
-            deleted = await self._delete(connection, rows) if rows else 0
-        return Purged(ends.last, deleted)
-
-    async def _delete(self, connection: AsyncConnection, rows: Sequence[sa.Row[Any]]) -> int:
-        ids = [{"reservation_id": row.id} for row in rows]
-        waiting = {row[0] for row in await connection.execute(unpublished_of(), {BATCH: as_batch(ids)})}
-        gone = [row for row in rows if row.id not in waiting]
-        if not gone:
-            return 0
-        confirmed = [_tombstone(row) for row in gone if row.status == Status.CONFIRMED]
-        if confirmed:
-            await connection.execute(sa.insert(duplicates), confirmed)
-        batch = batch_of(_row.id)
-        named = sa.delete(reservations).where(key_among(_row.id, sa.select(batch.c.id)))
-        await connection.execute(named, {BATCH: as_batch([{"id": row.id} for row in gone])})
-        return len(gone)
+            columns = (_row.id, _row.request_id, _row.account_id, _row.status, _row.accepted_at, _row.fingerprint)
+            walked = sa.select(*columns).where(_row.id > after, _row.id <= ends.last, *_finished(before, workspace_id))
+            rows = (await connection.execute(walked.order_by(_row.id).with_for_update(skip_locked=True))).all()
+            ids = as_batch([{"reservation_id": row.id} for row in rows])
+            waiting = {row[0] for row in await connection.execute(unpublished_of(), {BATCH: ids})} if rows else set()
+            gone = [row for row in rows if row.id not in waiting]
+            confirmed = [
+                {
+                    "request_id": row.request_id,
+                    "account_id": row.account_id,
+                    "duplicate_of": row.request_id,
+                    "accepted_at": row.accepted_at,
+                    "fingerprint": row.fingerprint,
+                }
+                for row in gone
+                if row.status == Status.CONFIRMED
+            ]
+            if confirmed:
+                await connection.execute(sa.insert(duplicates), confirmed)
+            if gone:
+                named = sa.delete(reservations).where(key_among(_row.id, sa.select(batch_of(_row.id).c.id)))
+                await connection.execute(named, {BATCH: key_batch("id", [row.id for row in gone])})
+        return Purged(ends.last, len(gone))
 
     async def mark(self, before: date, *, now: datetime) -> None:
         """Records, before anything is deleted, that the store may lack submissions that finished before that day."""
@@ -386,26 +371,10 @@ class Purger:
         return None if rows[0].latest is None else _begin(rows[0].latest)
 
 
-def _walked(before: date, workspace_id: str | None, after: int, last: int) -> sa.Select[Any]:
-    columns = (_row.id, _row.request_id, _row.account_id, _row.status, _row.accepted_at, _row.fingerprint)
-    found = sa.select(*columns).where(_row.id > after, _row.id <= last, *_finished(before, workspace_id))
-    return found.order_by(_row.id).with_for_update(skip_locked=True)
-
-
 def _finished(before: date, workspace_id: str | None) -> Sequence[sa.ColumnElement[bool]]:
     theirs = () if workspace_id is None else (_row.workspace_id == workspace_id,)
     nothing_left = (_row.status.not_in(_OPEN), _row.due_at.is_(None), _row.leased_by.is_(None))
     return (_row.created_at < _begin(before), before > FINISHED_DAY, *nothing_left, *theirs)
-
-
-def _tombstone(row: sa.Row[Any]) -> dict[str, Any]:
-    return {
-        "request_id": row.request_id,
-        "account_id": row.account_id,
-        "duplicate_of": row.request_id,
-        "accepted_at": row.accepted_at,
-        "fingerprint": row.fingerprint,
-    }
 
 
 def _begin(day: date) -> datetime:

@@ -397,6 +397,23 @@ audit = sa.Table(
 )
 """The audit trail, as in `AuditEntry`. Triggers reject changes and deletions."""
 
+_APPEND_ONLY: Final = {
+    "sqlite": tuple(
+        f"CREATE TRIGGER audit_no_{change.lower()} BEFORE {change} ON audit "
+        "BEGIN SELECT RAISE(ABORT, 'the audit trail is append-only'); END"
+        for change in ("UPDATE", "DELETE")
+    ),
+    "postgresql": (
+        """CREATE FUNCTION refuse_change() RETURNS trigger LANGUAGE plpgsql AS
+        $$ BEGIN RAISE EXCEPTION 'the audit trail is append-only'; END $$""",
+        """CREATE TRIGGER audit_no_change BEFORE UPDATE OR DELETE OR TRUNCATE ON audit
+        FOR EACH STATEMENT EXECUTE FUNCTION refuse_change()""",
+    ),
+}
+for _dialect, _statements in _APPEND_ONLY.items():
+    for _statement in _statements:
+        sa.event.listen(audit, "after_create", sa.DDL(_statement).execute_if(dialect=_dialect))
+
 audit_head = sa.Table(
     "audit_head",
     metadata,

@@ -122,31 +122,45 @@ class Overview:
     async def search(self, wanted: SubmissionFilter, *, limit: int, before: int | None = None) -> Searched:
         """The newest matches with ids below `before`, at most `limit`. Reads a few thousand rows at most: a step may find fewer
         than `limit`, or none, although older matches exist."""
-        lead = lead_of(wanted)
+        lead, dialect = lead_of(wanted), self._database.dialect
         exact = is_exact(wanted, lead)
-        lowest, before = await self._bounds(wanted, before)
-        ids, rest = await self._candidates(wanted, lead, limit if exact else max(limit, _CANDIDATES), before)
+        # Ids follow the order of ingestion: so the wanted period is a range of ids.
+        lowest, first = 0, _LARGEST_ID if before is None else before
+        if wanted.accepted_since is not None:
+            lowest = await self._first_ingested(wanted.accepted_since - _SKEW)
+        if wanted.accepted_before is not None:
+            first = min(first, await self._first_ingested(wanted.accepted_before + LONGEST_LAG))
+        max_rows = limit if exact else max(limit, _CANDIDATES)
+        asked = {"before": first, "max_rows": max_rows, BATCH: as_batch(runs_of(wanted, lead))}
+        ids = [row.id for row in await self._database.read(candidates(dialect, lead), asked)]
+        rest = ids[-1] if len(ids) == max_rows else None
+        if wanted.transaction_keys is not None:
+            keys = key_batch("transaction_key", wanted.transaction_keys.values())
+            known = await self._database.read(of_transactions(), {BATCH: keys})
+            ids += [row.id for row in known if (rest or 0) <= row.id < first]
         if rest is not None and rest < lowest:  # older rows were accepted earlier
             rest = None
-        found = await self._wanted(wanted, ids)
+        columns = _SUMMARY if wanted.guest is None else (*_SUMMARY, _row.request)
+        rows = await self._database.read(among(dialect, wanted, columns), {BATCH: key_batch("id", ids)})
+        found = [
+            each
+            for each, row in ((_summary(row), row) for row in rows)
+            if is_wanted(
+                wanted,
+                each.account_id,
+                None if wanted.guest is None else row.request,
+                (each.reason, each.problem_code),
+            )
+        ]
         if len(found) <= limit:
             return Searched(found, rest)
         return Searched(found[:limit], found[limit - 1].id)
 
-    async def _bounds(self, wanted: SubmissionFilter, before: int | None) -> tuple[int, int | None]:
-        """The range of ids of rows accepted in the wanted period: ids follow the order of ingestion."""
-        lowest = 0
-        if wanted.accepted_since is not None:
-            lowest = await self._first_ingested(wanted.accepted_since - _SKEW)
-        if wanted.accepted_before is not None:
-            first_later = await self._first_ingested(wanted.accepted_before + LONGEST_LAG)
-            before = first_later if before is None else min(before, first_later)
-        return lowest, before
-
     async def _first_ingested(self, moment: datetime) -> int:
         """The id of the first row ingested at `moment` or later, or one above all. By bisection: an index on the time would
         slow every ingest down."""
-        (edge,) = await self._database.read(edges())
+        edges = sa.select(sa.func.min(_row.id).label("first"), sa.func.max(_row.id).label("last"))
+        (edge,) = await self._database.read(edges)
         low, high = edge.first or 0, (edge.last or 0) + 1
         while low < high:
             middle = (low + high) // 2
@@ -156,32 +170,6 @@ class Overview:
             else:
                 high = middle
         return low
-
-    async def _candidates(
-        self, wanted: SubmissionFilter, lead: "Lead", max_rows: int, before: int | None
-    ) -> tuple[Sequence[int], int | None]:
-        """The ids of the next candidates, and the id below which there may be more."""
-        first = _LARGEST_ID if before is None else before
-        asked = {"before": first, "max_rows": max_rows, BATCH: as_batch(runs_of(wanted, lead))}
-        rows = await self._database.read(candidates(self._database.dialect, lead), asked)
-        ids = [row.id for row in rows]
-        rest = ids[-1] if len(ids) == max_rows else None
-        if wanted.transaction_keys is not None:
-            keys = key_batch("transaction_key", wanted.transaction_keys.values())
-            known = await self._database.read(of_transactions(), {BATCH: keys})
-            ids += [row.id for row in known if (rest or 0) <= row.id < first]
-        return ids, rest
-
-    async def _wanted(self, wanted: SubmissionFilter, ids: Sequence[int]) -> Sequence[SubmissionSummary]:
-        request = (_row.request,) if wanted.guest is not None else ()
-        statement = among(self._database.dialect, wanted, (*_SUMMARY, *request))
-        rows = await self._database.read(statement, {BATCH: key_batch("id", ids)})
-        summaries = ((_summary(row), row.request if wanted.guest is not None else None) for row in rows)
-        return [
-            each
-            for each, text in summaries
-            if is_wanted(wanted, each.account_id, text, (each.reason, each.problem_code))
-        ]
 
     async def time(self) -> datetime:
         """The database's clock."""
@@ -327,11 +315,6 @@ def candidates(dialect: DialectName, lead: Lead) -> sa.Select[Any]:
     return found.order_by(found.selected_columns.id.desc()).limit(_max_rows)
 
 
-def edges() -> sa.Select[Any]:
-    """The lowest and the highest id."""
-    return sa.select(sa.func.min(_row.id).label("first"), sa.func.max(_row.id).label("last"))
-
-
 def next_from() -> sa.Select[Any]:
     """The first row at or above `before`: its id, and when it was accepted and ingested."""
     return sa.select(_row.id, _row.accepted_at, _row.created_at).where(_row.id >= _before).order_by(_row.id).limit(_ONE)
@@ -381,29 +364,25 @@ def _conditions(dialect: DialectName, wanted: SubmissionFilter) -> list[sa.Colum
 def _guest_conditions(dialect: DialectName, guest: str) -> list[sa.ColumnElement[bool]]:
     """Conditions on the guest. A database folds only some letters: others match any character, and `is_wanted` checks again."""
     if digits := _phone_digits(guest):
-        return [sa.cast(_phone(dialect), sa.Text).like(f"%{'%'.join(digits)}%")]
+        phone: sa.ColumnElement[Any] = sa.func.json_extract(_row.request, "$.guest.phone")
+        if dialect == "postgresql":
+            phone = sa.func.json_extract_path_text(sa.cast(_row.request, sa.JSON), "guest", "phone")
+        return [sa.cast(phone, sa.Text).like(f"%{'%'.join(digits)}%")]
     loosely = ("".join(each if each.isascii() and each.isalnum() else "%" for each in word) for word in guest.split())
     return [_row.request.ilike(f"%{word}%") for word in loosely]
-
-
-def _phone(dialect: DialectName) -> sa.ColumnElement[Any]:
-    if dialect == "postgresql":
-        return sa.func.json_extract_path_text(sa.cast(_row.request, sa.JSON), "guest", "phone")
-    return sa.func.json_extract(_row.request, "$.guest.phone")
 
 
 def is_wanted(wanted: SubmissionFilter, account_id: str, request: str | None, reasons: Sequence[str | None]) -> bool:
     """The checks that the database cannot make on a row from `among`. `request`: its JSON text, for a guest."""
     if account_id not in wanted.accounts or (wanted.reason is not None and wanted.reason not in reasons):
         return False
-    return wanted.guest is None or request is None or _is_guest(wanted.guest, from_json(request).get("guest") or {})
-
-
-def _is_guest(wanted: str, guest: Mapping[str, Any]) -> bool:
-    if digits := _phone_digits(wanted):
+    if wanted.guest is None or request is None:
+        return True
+    guest = from_json(request).get("guest") or {}
+    if digits := _phone_digits(wanted.guest):
         return digits in _digits(str(guest.get("phone") or ""))
     names = " ".join(str(guest[each]) for each in ("name", "firstName", "lastName", "email") if guest.get(each))
-    return all(word in names.casefold() for word in wanted.casefold().split())
+    return all(word in names.casefold() for word in wanted.guest.casefold().split())
 
 
 def _phone_digits(text: str) -> str:

@@ -5,7 +5,6 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from alembic import command
 from sqlalchemy import Connection, text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
@@ -13,9 +12,10 @@ from forwarder.reservation.evidence import NOTHING_SENT, Facts, LookUp, Park, Ta
 from forwarder.reservation.outcome import Confirmed, Status
 from forwarder.store.engine import open_engine
 from forwarder.store.lists.overview import Overview
-from forwarder.store.migrate import alembic_config, migrate
+from forwarder.store.migrate import migrate
 from forwarder.store.submissions.recorder import Recorder
 from forwarder.store.submissions.repairs import Repairs
+from tests.support.store.release_0_1 import make_tables_of_0_1
 from tests.support.store.stored import LATER, arrivals, final, lease, row
 from tests.support.worker.works import NOW, carried, doubtful
 
@@ -49,9 +49,7 @@ async def test_rows_of_an_older_version_are_pushes_whose_credential_nobody_noted
     bare: AsyncEngine, database_url: str
 ) -> None:
     def old(connection: Connection) -> None:
-        config = alembic_config()
-        config.attributes |= {"connection": connection, "applied": []}
-        command.upgrade(config, "0001")
+        make_tables_of_0_1(connection)
         for number, (sent, _) in enumerate(OLD, 1):
             values = {"now": NOW.isoformat(), "later": (NOW + timedelta(1)).isoformat()}
             statement = _OLD_ROW.format(number=number, possibly_sent="true", safeguards=sent, sent=sent, **values)
