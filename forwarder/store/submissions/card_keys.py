@@ -2,12 +2,12 @@
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict
 from datetime import datetime
-from functools import cache
 from typing import Any
 
 from pydantic_core import to_json
-from sqlalchemy import ColumnElement, Executable, Row, column, delete, exists, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, column, delete, exists, func, insert, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from forwarder.reservation.outcome import Status
@@ -20,17 +20,12 @@ from forwarder.store.tables import Key, card_keys, duplicates, reservations
 
 _row = card_keys.c
 _OWN = _row.sealing_key.is_(None)
-_COLUMNS = ("request_id", "secret_id", "number_key", "code_key", "expires_at", "sealing_key")
 _PENDING = (Status.PENDING.value, Status.IN_DOUBT.value)
 
 
 async def insert_card_keys(connection: AsyncConnection, keys: Sequence[CardKey]) -> None:
     """Keep the keys of rows that the same transaction has inserted."""
-    await connection.execute(insert(card_keys), [_values(key) for key in keys])
-
-
-def _values(key: CardKey) -> dict[str, Any]:
-    return {name: getattr(key, name) for name in _COLUMNS}
+    await connection.execute(insert(card_keys), [asdict(key) for key in keys])
 
 
 class CardKeys:
@@ -41,8 +36,10 @@ class CardKeys:
 
     async def known(self, request_ids: Collection[str]) -> Collection[str]:
         """The submissions among these that were ingested, also as duplicates: their cards are not needed again."""
-        rows = await self._database.read(_known(), {BATCH: key_batch("request_id", request_ids)})
-        return {row.request_id for row in rows}
+        named = select(batch_of(column("request_id", Key)).c.request_id)
+        rows = select(reservations.c.request_id).where(reservations.c.request_id.in_(named))
+        both = rows.union_all(select(duplicates.c.request_id).where(duplicates.c.request_id.in_(named)))
+        return {row[0] for row in await self._database.read(both, {BATCH: key_batch("request_id", request_ids)})}
 
     async def take(self, request_ids: Collection[str]) -> Mapping[str, CardKey]:
         """The existing keys. Destroys the stored keys of security codes, so that only the caller has them."""
@@ -51,7 +48,7 @@ class CardKeys:
             rows = (await connection.execute(select(card_keys).where(_of_the_batch()), batch)).all()
             if any(row.code_key is not None for row in rows):
                 await connection.execute(update(card_keys).where(_of_the_batch()).values(code_key=None), batch)
-        return {row.request_id: _card_key(row) for row in rows}
+        return {row.request_id: CardKey(*row) for row in rows}
 
     async def put_back(self, key: CardKey) -> None:
         """The security code's, which surely was not used, if the rest is still there."""
@@ -73,7 +70,7 @@ class CardKeys:
     async def of_other_secrets(self, secret_id: str) -> Sequence[CardKey]:
         """The keys that another secret wraps."""
         rows = await self._database.read(select(card_keys).where(_OWN, _row.secret_id != secret_id))
-        return [_card_key(row) for row in rows]
+        return [CardKey(*row) for row in rows]
 
     async def rewrap(self, old: CardKey, new: CardKey) -> bool:
         """Replace `old`, if it is unchanged. A code's key that was taken meanwhile stays gone."""
@@ -113,7 +110,7 @@ class CardKeys:
         """Replaces a row's card that is still sealed to a key of the topic by `card` and its own keys, None if it needs none. Does
         nothing if the row has its own keys already, or has ended."""
         waiting = (_row.request_id == request_id, ~_OWN)
-        change = delete(card_keys) if key is None else update(card_keys).values(_values(key))
+        change = delete(card_keys) if key is None else update(card_keys).values(asdict(key))
         # A row that has ended meanwhile gets no card back.
         kept = update(reservations).where(reservations.c.request_id == request_id, reservations.c.card.is_not(None))
         async with self._database.transaction() as connection:
@@ -125,18 +122,6 @@ class CardKeys:
         open_row = exists().where(reservations.c.request_id == _row.request_id, reservations.c.status.in_(_PENDING))
         useless = delete(card_keys).where(or_(_row.expires_at <= now, ~open_row))
         return len(await self._database.run(useless.returning(_row.request_id)))
-
-
-def _card_key(row: Row[Any]) -> CardKey:
-    return CardKey(row.request_id, row.secret_id, row.number_key, row.code_key, row.expires_at, row.sealing_key)
-
-
-@cache
-def _known() -> Executable:
-    batch = batch_of(column("request_id", Key))
-    named = select(batch.c.request_id)
-    rows = select(reservations.c.request_id).where(reservations.c.request_id.in_(named))
-    return rows.union_all(select(duplicates.c.request_id).where(duplicates.c.request_id.in_(named)))
 
 
 def _of_the_batch() -> Any:

@@ -156,8 +156,12 @@ class Leases(LossDetection):
             raise self._blame.outage(unreadable[0][1])
         resting = []
         for row, fault in unreadable:
-            own = await self._own_columns(row.id) if to_end else None
-            work = None if own is None else unreadable_work(row, own, fault, worker_id)
+            work = None
+            if to_end:
+                # Of its reservation, the fields that are separate columns.
+                own = columns_of(reservations, "property_id room_id arrival_date departure_date")
+                [fields] = await self._database.read(sa.select(*own).where(_row.id == row.id))
+                work = unreadable_work(row, fields, fault, worker_id)
             if work is None:
                 resting.append(resting_row(row, fault, now=now, due_at=now + UNREADABLE_RESTS))
             else:
@@ -165,12 +169,6 @@ class Leases(LossDetection):
         if resting:
             await self._database.run(postpone(), {"worker_id": worker_id, BATCH: as_batch(resting)})
         return works
-
-    async def _own_columns(self, work_id: int) -> sa.Row[Any]:
-        """The fields of a row's reservation that are separate columns."""
-        own = columns_of(reservations, "property_id room_id arrival_date departure_date")
-        [row] = await self._database.read(sa.select(*own).where(_row.id == work_id))
-        return row
 
     async def _lease(
         self, worker_id: str, statement: sa.Executable, parameters: dict[str, Any], narrow: _Narrow | None = None
@@ -199,19 +197,14 @@ class Leases(LossDetection):
     async def release(self, worker_id: str, work_ids: Collection[int]) -> None:
         """Frees rows that were not pushed: any worker may claim them at once. Rows that were possibly sent before stay so; of the
         others, the cancelled ones have their deadline brought forward."""
-        await self._run_batch(release(), worker_id, work_ids)
+        if work_ids:
+            await self._database.run(release(), {"worker_id": worker_id, BATCH: key_batch("id", work_ids)})
 
     async def mark_pushing(self, worker_id: str, work_ids: Collection[int]) -> Collection[int]:
         """Makes durable, before the first byte, that these rows are about to be pushed: if the lease expires, they count as
         possibly sent. Returns the ids of those that this worker still holds. Only needed for rows with an empty target."""
-        return {row.id for row in await self._run_batch(mark_pushing(), worker_id, work_ids)}
-
-    async def _run_batch(
-        self, statement: sa.Executable, worker_id: str, work_ids: Collection[int]
-    ) -> Sequence[sa.Row[Any]]:
-        if not work_ids:
-            return ()
-        return await self._database.run(statement, {"worker_id": worker_id, BATCH: key_batch("id", work_ids)})
+        batch = {"worker_id": worker_id, BATCH: key_batch("id", work_ids)}
+        return {row.id for row in await self._database.run(mark_pushing(), batch)} if work_ids else set()
 
     async def suspect(self, worker_id: str, work_id: int) -> int:
         """Make durable, before it is handled, that this worker pushes a row that was taken over again and again. How many workers

@@ -6,7 +6,7 @@ that."""
 
 from collections import Counter, OrderedDict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, datetime, time, timedelta
 from functools import cache
 from typing import Any, Final, NamedTuple
 
@@ -56,14 +56,18 @@ class LossDetection:
         counts: Counter[str] = Counter()
         (accepted,) = await self._database.read(accepted_losses())
         counts.update(recoveries=int(accepted.unfinished))
-        for batch in self._acknowledged.batches(accepted.purged, accepted.recovered_at, now):
+        # What a purge may have deleted, or precedes a recovery, proves nothing.
+        since = max(now - _REMEMBERED_FOR, accepted.recovered_at or now - _REMEMBERED_FOR)
+        purged = accepted.purged and datetime.combine(accepted.purged, time(), UTC)
+        for batch in _batches(self._acknowledged.submissions(max(since, purged or since))):
             (row,) = await self._database.read(lacking(), {BATCH: batch})
             counts.update(submissions=row.submissions, outcomes=row.outcomes)
-        for batch in self._acknowledged.put_off_batches(accepted.recovered_at, now):
+        for batch in _batches(self._acknowledged.put_off(since)):
             (row,) = await self._database.read(not_put_off(), {BATCH: batch})
             counts.update(put_off=row.put_off)
         if held:
-            (row,) = await self._database.read(unclaimed(), {**named(held), "ours": sorted(self._known_workers)})
+            batch = key_batch("id", sorted(held))
+            (row,) = await self._database.read(unclaimed(), {BATCH: batch, "ours": sorted(self._known_workers)})
             counts.update(claims=row.claims)
         return {what: count for what, count in counts.items() if count}
 
@@ -162,30 +166,26 @@ class Acknowledged:
             self._known.popitem(last=False)
         self._known[request_id] = _Known(revision, cancelled_by, now)
 
-    def batches(self, purged: date | None, recovered_at: datetime | None, now: datetime) -> Iterator[str]:
-        """Parameters of `lacking`: the acknowledgements of the last hour, without those that a purge may have deleted or that
-        precede a recovery, which prove nothing."""
-        oldest = max(now - _REMEMBERED_FOR, recovered_at or now - _REMEMBERED_FOR)
-        if purged is not None:
-            oldest = max(oldest, datetime.combine(purged, time(), UTC))
-        rows = [
+    def submissions(self, since: datetime) -> Sequence[Mapping[str, Any]]:
+        """Those acknowledged since then, for `lacking`."""
+        return [
             {"request_id": request_id, "revision": known.revision, "account_id": known.cancelled_by}
             for request_id, known in self._known.items()
-            if known.at >= oldest
+            if known.at >= since
         ]
-        for first in range(0, len(rows), _PER_QUERY):
-            yield as_batch(rows[first : first + _PER_QUERY])
 
-    def put_off_batches(self, recovered_at: datetime | None, now: datetime) -> Iterator[str]:
-        """Parameters of `not_put_off`."""
-        oldest = max(now - _REMEMBERED_FOR, recovered_at or now - _REMEMBERED_FOR)
-        rows = [
+    def put_off(self, since: datetime) -> Sequence[Mapping[str, Any]]:
+        """The rows put off since then, for `not_put_off`."""
+        return [
             {"id": work_id, "revision": put_off.revision, "tries": put_off.tries}
             for work_id, put_off in self._put_off.items()
-            if put_off.at >= oldest
+            if put_off.at >= since
         ]
-        for first in range(0, len(rows), _PER_QUERY):
-            yield as_batch(rows[first : first + _PER_QUERY])
+
+
+def _batches(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    for first in range(0, len(rows), _PER_QUERY):
+        yield as_batch(rows[first : first + _PER_QUERY])
 
 
 @cache
@@ -238,9 +238,3 @@ def unclaimed() -> Executable:
     batch = batch_of(_row.id)
     ours = func.coalesce(_row.leased_by.in_(bindparam("ours", expanding=True)), false())
     return select(func.count().label("claims")).where(_row.id.in_(select(batch.c.id)), ~ours, *_UNSENT)
-
-
-def named(work_ids: Collection[int]) -> Mapping[str, Any]:
-    """Parameters of `unclaimed`."""
-    ids: Sequence[int] = sorted(work_ids)
-    return {BATCH: key_batch("id", ids)}
