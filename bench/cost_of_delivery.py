@@ -49,7 +49,7 @@ from forwarder.store.submissions.recorder import Recorder
 from forwarder.tenancy.access import Caller
 from forwarder.tenancy.cards import CardSealer
 from forwarder.tenancy.port import Account
-from forwarder.tenancy.sealing import Keyring, KeyWrapper, Secret, SecretUnsealer, sealer_of, with_credential
+from forwarder.tenancy.sealing import Keyring, Secret, SecretUnsealer, sealer_of, with_credential
 from forwarder.tenancy.sql.secrets import SealingKeys
 from forwarder.topics.kafka.log import KafkaLog
 from forwarder.topics.port import Message, Publisher, Topics
@@ -170,7 +170,7 @@ def _card_parts(engine: AsyncEngine) -> CardParts:
         """The one secret stays."""
 
     keyring = Keyring([Secret.from_text(_SECRET)])
-    return CardParts(CardKeys(engine), SealingKeys(engine, keyring), KeyWrapper(keyring), refresh)
+    return CardParts(CardKeys(engine), SealingKeys(engine, keyring), keyring, refresh)
 
 
 @asynccontextmanager

@@ -21,9 +21,8 @@ import functools
 import math
 import re
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from forwarder.http.messages import Header, Response, retry_after
 from forwarder.process.clock import Clock
@@ -33,6 +32,9 @@ from forwarder.process.token_bucket import ROUNDING, TokenBucket
 from forwarder.reservation.problems import requests
 from forwarder.reservation.problems.problem import Problem
 from forwarder.tenancy.port import RateLimit, TenancyUnavailable
+
+if TYPE_CHECKING:
+    from forwarder.tenancy.sql.usage import SqlUsage
 
 EXCHANGE_SECONDS: Final = 0.5
 MIN_PAUSE_SECONDS: Final = 0.05
@@ -77,15 +79,6 @@ class Consumption:
     share: float
     age: float
     seconds: int
-
-
-class Usage(Protocol):
-    """The usage of keys by all processes of a deployment, shared through the database."""
-
-    async def add(self, consumed: Sequence[Consumption]) -> Mapping[str, float]:
-        """Counts `consumed`, one per key; returns the used share of each key's quota, more than 1.0 if too many calls were
-        admitted. Raises `TenancyUnavailable`: it was not counted, or may not have been."""
-        ...
 
 
 class RateLimits:
@@ -137,7 +130,7 @@ class RateLimits:
         self._buckets.move_to_end(key_id)
         return bucket
 
-    async def exchange(self, usage: Usage) -> None:
+    async def exchange(self, usage: "SqlUsage") -> None:
         """Reports the calls since the last exchange to `usage`, and learns the others' usage; does nothing without calls. Raises
         `TenancyUnavailable`; the unreported calls are then known only here."""
         unreported, self._unreported = self._unreported, {}
@@ -145,12 +138,16 @@ class RateLimits:
         if not unreported:
             return
         now = self._clock.monotonic()
-        consumed = [bucket.report(key_id, now) for key_id, bucket in unreported.items()]
+        consumed = []
+        for key_id, bucket in unreported.items():
+            share = bucket.unreported / bucket.limit.requests
+            consumed.append(Consumption(key_id, share, now - bucket.since, bucket.limit.seconds))
+            bucket.unreported = 0
         for key_id, used in (await usage.add(consumed)).items():
             unreported[key_id].learn(used, as_of=now)
 
 
-async def exchange_usage(limits: RateLimits, usage: Usage, clock: Clock) -> None:
+async def exchange_usage(limits: RateLimits, usage: "SqlUsage", clock: Clock) -> None:
     """Exchanges whenever it is due, forever, through outages of the database."""
 
     async def step() -> None:
@@ -161,25 +158,26 @@ async def exchange_usage(limits: RateLimits, usage: Usage, clock: Clock) -> None
     await forever(step, name=Where.RATE_LIMITS, clock=clock, outages=(TenancyUnavailable,))
 
 
-class _Bucket:
-    """One key's bucket. It has admitted `unreported` calls since `_since`."""
+class _Bucket(TokenBucket):
+    """One key's bucket. It has admitted `unreported` calls since `since`."""
 
-    __slots__ = ("_bucket", "_since", "limit", "unreported")
+    __slots__ = ("limit", "since", "unreported")
 
     def __init__(self, limit: RateLimit) -> None:
+        super().__init__(limit.requests / limit.seconds, limit.requests)
         self.limit = limit
         self.unreported = 0
-        self._bucket = TokenBucket(limit.requests / limit.seconds, limit.requests)
-        self._since = 0.0
+        self.since = 0.0
+
+    def delay(self, tokens: float, now: float) -> float:
+        """Seconds until so many calls are admitted; more than a quota are admitted together with a full bucket."""
+        return super().delay(min(tokens, self.burst), now)
 
     def take(self, count: int, now: float) -> None:
-        self._bucket.debit(count, now)
+        self.debit(count, now)
         if not self.unreported:
-            self._since = now
+            self.since = now
         self.unreported += count
-
-    def left(self, now: float) -> float:
-        return self._bucket.left(now)
 
     def allowance(self, now: float, *, admitted: bool, count: int, shared: bool) -> Allowance:
         interval = self.limit.seconds / self.limit.requests
@@ -189,21 +187,12 @@ class _Bucket:
         retry_in = 0 if admitted else max(math.ceil(self.delay(count, now)), more_in)
         return Allowance(self.limit, admitted, remaining, more_in, retry_in, shared)
 
-    def delay(self, count: int, now: float) -> float:
-        """Seconds until `count` calls are admitted."""
-        return self._bucket.delay(min(count, self.limit.requests), now)
-
-    def report(self, key_id: str, now: float) -> Consumption:
-        """The unreported calls, which count as reported from now on."""
-        unreported, self.unreported = self.unreported, 0
-        return Consumption(key_id, unreported / self.limit.requests, now - self._since, self.limit.seconds)
-
     def learn(self, used: float, *, as_of: float) -> None:
         """Applies the share of the quota used by all processes, which excludes calls taken here since `as_of`."""
         full_at = as_of + used * self.limit.seconds
         if self.unreported:
-            full_at = max(full_at, self._since) + self.unreported * self.limit.seconds / self.limit.requests
-        self._bucket.full_at = max(self._bucket.full_at, full_at)
+            full_at = max(full_at, self.since) + self.unreported * self.limit.seconds / self.limit.requests
+        self.full_at = max(self.full_at, full_at)
 
 
 POLICY: Final = "default"

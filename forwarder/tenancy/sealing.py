@@ -154,7 +154,13 @@ class KeyPairUnsealer:
 
     def open_text(self, sealed: str, bound_to: str) -> str:
         key_id, _, content = sealed.partition(SEPARATOR)
-        opened = self._open(key_id, content)
+        box = self._boxes.get(key_id)
+        if box is None:
+            raise CannotOpen(f"Sealed with the key {key_id!r}, which none of the secrets given here makes.")
+        try:
+            opened = box.decrypt(base64.b64decode(content, validate=True))
+        except (CryptoError, binascii.Error, ValueError) as error:
+            raise CannotOpen(f"Sealed with the key {key_id!r}, and damaged since.") from error
         try:
             found, text = from_json(opened)
         except (ValueError, TypeError) as error:
@@ -162,15 +168,6 @@ class KeyPairUnsealer:
         if found != bound_to:
             raise NotBound(f"It was sealed for {found}, and is used for {bound_to}.")
         return str(text)
-
-    def _open(self, key_id: str, content: str) -> bytes:
-        box = self._boxes.get(key_id)
-        if box is None:
-            raise CannotOpen(f"Sealed with the key {key_id!r}, which none of the secrets given here makes.")
-        try:
-            return box.decrypt(base64.b64decode(content, validate=True))
-        except (CryptoError, binascii.Error, ValueError) as error:
-            raise CannotOpen(f"Sealed with the key {key_id!r}, and damaged since.") from error
 
 
 class SecretUnsealer(KeyPairUnsealer):
@@ -258,7 +255,8 @@ class Resealed(NamedTuple):
 
 
 class Keyring:
-    """The secrets that a process holds, one of them active. `Sealer` of credentials and grants, and `Unsealer` of all texts."""
+    """The secrets that a process holds, one of them active. `Sealer` of credentials and grants, `Unsealer` of all texts; wraps the
+    keys of cards."""
 
     def __init__(self, held: Sequence[Secret]) -> None:
         self.held = {secret.id: secret for secret in held}
@@ -278,12 +276,21 @@ class Keyring:
     def open_text(self, sealed: str, bound_to: str) -> str:
         return self._unsealer.open_text(sealed, bound_to)
 
-    def secret(self, secret_id: str) -> Secret:
-        """Raises `CannotOpen` where it is not held."""
-        found = self.held.get(secret_id)
-        if found is None:
-            raise CannotOpen(f"It needs the secret {secret_id}, which is not given here.")
-        return found
+    def wrap(self, key: bytes, purpose: str) -> "WrappedKey":
+        """The key, for the holder of the active secret only."""
+        content = Aead(self.active.wrapping_key).encrypt(key, purpose.encode())
+        return WrappedKey(self.active.id, base64.b64encode(content).decode("ascii"))
+
+    def unwrap(self, wrapped: "WrappedKey", purpose: str) -> bytes:
+        """The key. Raises `CannotOpen` without that secret, `NotBound` where it was wrapped for something else or is damaged."""
+        secret = self.held.get(wrapped.secret_id)
+        if secret is None:
+            raise CannotOpen(f"It needs the secret {wrapped.secret_id}, which is not given here.")
+        try:
+            content = base64.b64decode(wrapped.content, validate=True)
+            return Aead(secret.wrapping_key).decrypt(content, purpose.encode())
+        except (CryptoError, binascii.Error, ValueError):
+            raise NotBound(f"A key was wrapped for another purpose than {purpose!r}, or is damaged.") from None
 
 
 class WrappedKey(NamedTuple):
@@ -291,27 +298,6 @@ class WrappedKey(NamedTuple):
 
     secret_id: str
     content: str
-
-
-class KeyWrapper:
-    """`KeyWrapper` with secrets from the environment or from files."""
-
-    def __init__(self, keyring: Keyring) -> None:
-        self._keyring = keyring
-
-    def wrap(self, key: bytes, purpose: str) -> WrappedKey:
-        active = self._keyring.active
-        content = Aead(active.wrapping_key).encrypt(key, purpose.encode())
-        return WrappedKey(active.id, base64.b64encode(content).decode("ascii"))
-
-    def unwrap(self, wrapped: WrappedKey, purpose: str) -> bytes:
-        """The key. Raises `CannotOpen` without that secret, `NotBound` where it was wrapped for something else or is damaged."""
-        secret = self._keyring.secret(wrapped.secret_id)
-        try:
-            content = base64.b64decode(wrapped.content, validate=True)
-            return Aead(secret.wrapping_key).decrypt(content, purpose.encode())
-        except (CryptoError, binascii.Error, ValueError):
-            raise NotBound(f"A key was wrapped for another purpose than {purpose!r}, or is damaged.") from None
 
 
 _ADDRESS: Final = re.compile(r"[a-z]+://[^\s\"'<>{},]+", re.IGNORECASE)

@@ -37,7 +37,7 @@ from forwarder.tenancy.cards import (
     seal_for_row,
 )
 from forwarder.tenancy.port import Account, CannotOpen, NotBound, TenancyUnavailable
-from forwarder.tenancy.sealing import KeyWrapper, WrappedKey, is_card_of, of_card
+from forwarder.tenancy.sealing import Keyring, WrappedKey, is_card_of, of_card
 from forwarder.topics.port import Log
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class CodeGone(CannotOpen):
 class CardVault:
     """Opens, re-seals and destroys cards. Its methods raise `StoreUnavailable` and `TenancyUnavailable`."""
 
-    def __init__(self, keys: "CardKeys", sealing_keys: "SealingKeys", wrapper: KeyWrapper) -> None:
+    def __init__(self, keys: "CardKeys", sealing_keys: "SealingKeys", wrapper: Keyring) -> None:
         self._keys = keys
         self._sealing_keys = sealing_keys
         self._wrapper = wrapper
@@ -204,7 +204,7 @@ class CardParts:
 
     keys: "CardKeys"
     sealing_keys: "SealingKeys"
-    wrapper: KeyWrapper
+    wrapper: Keyring
     refresh: Callable[[], Awaitable[None]]
 
 

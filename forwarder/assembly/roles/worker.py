@@ -28,7 +28,7 @@ from forwarder.store.rate_loans import SqlLender
 from forwarder.store.submissions.card_keys import CardKeys
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.store.submissions.recorder import Recorder
-from forwarder.tenancy.sealing import Keyring, KeyWrapper, active_of
+from forwarder.tenancy.sealing import Keyring, active_of
 from forwarder.tenancy.sql.grants import SqlGrants
 from forwarder.tenancy.sql.secrets import SealingKeys, SqlSecrets
 from forwarder.topics.port import LogUnavailable, Publisher
@@ -135,7 +135,7 @@ def _card_parts(backend: Backend, keyring: Keyring) -> CardParts:
             keyring.activate(active.id)
 
     sealing_keys = SealingKeys(backend.engine, keyring)
-    return CardParts(CardKeys(backend.engine), sealing_keys, KeyWrapper(keyring), refresh)
+    return CardParts(CardKeys(backend.engine), sealing_keys, keyring, refresh)
 
 
 def _lacking_of(backend: Backend, check: RecoveryCheck) -> Lacking:

@@ -18,7 +18,6 @@ from forwarder.tenancy.cards import CODE_PURPOSE, NUMBER_PURPOSE
 from forwarder.tenancy.port import CannotOpen
 from forwarder.tenancy.sealing import (
     Keyring,
-    KeyWrapper,
     KnownSecret,
     Resealed,
     Secret,
@@ -130,11 +129,11 @@ class SealedCardKeys:
         return {_CARDS: await self._keys.counts()}
 
     async def reseal(self, keyring: Keyring) -> Mapping[str, Resealed]:
-        wrapper, moved, failed = KeyWrapper(keyring), 0, 0
+        moved = failed = 0
         for old in await self._keys.of_other_secrets(keyring.active.id):
             try:
                 number, code = (
-                    None if text is None else wrapper.wrap(wrapper.unwrap(WrappedKey(old.secret_id, text), why), why)
+                    None if text is None else keyring.wrap(keyring.unwrap(WrappedKey(old.secret_id, text), why), why)
                     for text, why in (
                         (old.number_key, f"{NUMBER_PURPOSE} {old.request_id}"),
                         (old.code_key, f"{CODE_PURPOSE} {old.request_id}"),

@@ -148,20 +148,16 @@ _SERVED_ACCOUNT = select(*_SERVED).where(_OF_ID)
 _PUSHED_ACCOUNT = select(*ACCOUNT).where(_OF_ID)
 
 
-def no_shadow(_account: Account) -> None:
-    """No shadow, for deployments without a test mode."""
-
-
 class SqlDirectory:
     """`Directory` on PostgreSQL or SQLite. Tokens are cached by their hash. `shadow` makes an account's shadow, which has no
-    row. `for_pushes`: whether accounts include the fields that only pushes need, such as credentials."""
+    row; without it there are none. `for_pushes`: whether accounts include the fields that only pushes need, such as credentials."""
 
     def __init__(
         self,
         engine: AsyncEngine,
         clock: Clock,
         times: CacheTimes | None = None,
-        shadow: Callable[[Account], Account | None] = no_shadow,
+        shadow: Callable[[Account], Account | None] | None = None,
         *,
         for_pushes: bool = False,
     ) -> None:
@@ -171,36 +167,32 @@ class SqlDirectory:
         self._shadow = shadow
         self._token_key: bytes | None = None
         self._keys = LookupCache(self._find_key, clock, times or CacheTimes())
-        self._test_keys = LookupCache(self._find_test_key, clock, times or CacheTimes())
         self._accounts = LookupCache(self._find_account, clock, times or CacheTimes())
 
     async def key(self, token: str) -> ApiKey | None:
         if self._token_key is None:
             self._token_key = await token_key(self._engine)
-        return await self._keys_like(token).get(token_hash(token)) if may_be_ours(self._token_key, token) else None
+        key = await self._keys.get(token_hash(token)) if may_be_ours(self._token_key, token) else None
+        return None if key is None else replace(key, test=is_test_token(token))
 
     async def account(self, account_id: str) -> Account | None:
         # PostgreSQL texts cannot contain this character, so there is no such account; a query would raise an error.
         return None if "\0" in account_id else await self._accounts.get(account_id)
-
-    def _keys_like(self, token: str) -> LookupCache[ApiKey]:
-        return self._test_keys if is_test_token(token) else self._keys
 
     async def _find_key(self, hashed: str) -> ApiKey | None:
         row = await self._find(_KEY, hashed)
         if row is None:
             return None
         shared = None if row.shared_requests is None else RateLimit(row.shared_requests, row.shared_seconds)
-        return replace(key_of(row), test=False, shared_limit=shared)
-
-    async def _find_test_key(self, hashed: str) -> ApiKey | None:
-        key = await self._find_key(hashed)
-        return None if key is None else replace(key, test=True)
+        return replace(key_of(row), shared_limit=shared)
 
     async def _find_account(self, account_id: str) -> Account | None:
         row = await self._find(self._account, live_account_id(account_id))
-        account = None if row is None else account_of(row)
-        return self._shadow(account) if account is not None and is_test(account_id) else account
+        if row is None:
+            return None
+        if not is_test(account_id):
+            return account_of(row)
+        return None if self._shadow is None else self._shadow(account_of(row))
 
     async def _find(self, statement: Select[Any], wanted: str) -> Row[Any] | None:
         async with transaction(self._engine, writes=False) as connection:

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from pydantic_core import from_json, to_json
 from sqlalchemy import Column, Row, Table, and_, delete, func, select, update
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.tenancy.cards import SealingKey
 from forwarder.tenancy.port import Account, CannotOpen, NotKnown
@@ -19,7 +19,6 @@ from forwarder.tenancy.sealing import (
     SEPARATOR,
     KeyPair,
     Keyring,
-    KeyWrapper,
     KnownSecret,
     PublicKeys,
     PublicKeySealer,
@@ -61,7 +60,8 @@ class SqlSecrets:
     async def known(self) -> Sequence[KnownSecret]:
         """All secrets, retired ones included, oldest first."""
         async with transaction(self._engine, writes=False) as connection:
-            return await _all(connection)
+            rows = await connection.execute(select(secrets).order_by(secrets.c.created_at, secrets.c.id))
+            return [_known(row) for row in rows]
 
     async def admit(self, held: Sequence[Secret], *, first: bool) -> Sequence[KnownSecret]:
         """Checks that a process with these secrets may start: raises `UnknownSecret`. `first`: registers `held[0]` on a new
@@ -118,11 +118,6 @@ class SqlSecrets:
         # If two register the first secret at once, the index of the active secret lets only one succeed.
         async with transaction(self._engine, writes=True) as connection:
             return bool((await connection.execute(new.on_conflict_do_nothing())).rowcount)
-
-
-async def _all(connection: AsyncConnection) -> list[KnownSecret]:
-    rows = await connection.execute(select(secrets).order_by(secrets.c.created_at, secrets.c.id))
-    return [_known(row) for row in rows]
 
 
 def _known(row: Row[tuple[object, ...]]) -> KnownSecret:
@@ -251,7 +246,6 @@ class SealingKeys:
     def __init__(self, engine: AsyncEngine, keyring: Keyring) -> None:
         self._engine = engine
         self._keyring = keyring
-        self._wrapper = KeyWrapper(keyring)
 
     async def publish(self, *, now: datetime) -> int:
         """Make those of the next days, as far as they are missing; how many."""
@@ -260,7 +254,9 @@ class SealingKeys:
         async with transaction(self._engine, writes=False) as connection:
             wanted = select(_row.not_before).where(_row.not_before >= _seconds(first))
             there = set(await connection.scalars(wanted))
-        missing = [self._new(hour) for hour in hours if _seconds(hour) not in there]
+        missing = [
+            _signed(self._keyring, KeyPair.new(), hour, hour + HOUR) for hour in hours if _seconds(hour) not in there
+        ]
         if missing:
             # If two publish at once, the first one's key of an hour is kept.
             new = insert_into(self._engine, sealing_keys).on_conflict_do_nothing()
@@ -275,7 +271,7 @@ class SealingKeys:
             row = (await connection.execute(wanted)).one_or_none()
         if row is None:
             return None
-        return self._wrapper.unwrap(WrappedKey(row.secret_id, row.private_key), _purpose(key_id))
+        return self._keyring.unwrap(WrappedKey(row.secret_id, row.private_key), _purpose(key_id))
 
     async def ended(self, *, now: datetime) -> Mapping[str, Mapping[int, int] | None]:
         """The expired keys that are not destroyed yet, by id; and the end offsets of the partitions noted after their expiry, None
@@ -283,7 +279,10 @@ class SealingKeys:
         wanted = select(_row.key_id, _row.ends).where(_row.not_after <= _seconds(now - MARGIN))
         async with transaction(self._engine, writes=False) as connection:
             rows = (await connection.execute(wanted)).all()
-        return {row.key_id: None if row.ends is None else _ends(row.ends) for row in rows}
+        return {
+            row.key_id: None if row.ends is None else {int(each): end for each, end in from_json(row.ends).items()}
+            for row in rows
+        }
 
     async def note_ends(self, key_ids: Collection[str], ends: Mapping[int, int]) -> None:
         noted = update(sealing_keys).where(_row.key_id.in_(key_ids), _row.ends.is_(None))
@@ -306,21 +305,18 @@ class SealingKeys:
         wanted = select(sealing_keys).where(_row.secret_id != keyring.active.id)
         async with transaction(self._engine, writes=False) as connection:
             rows = (await connection.execute(wanted)).all()
-        wrapper, moved, failed = KeyWrapper(keyring), 0, 0
+        moved = failed = 0
         for row in rows:
             try:
-                key = wrapper.unwrap(WrappedKey(row.secret_id, row.private_key), _purpose(row.key_id))
+                key = keyring.unwrap(WrappedKey(row.secret_id, row.private_key), _purpose(row.key_id))
             except CannotOpen:
                 failed += 1
                 continue
-            values = _signed(keyring, wrapper, KeyPair.of(key), _moment(row.not_before), _moment(row.not_after))
+            values = _signed(keyring, KeyPair.of(key), _moment(row.not_before), _moment(row.not_after))
             change = update(sealing_keys).where(_row.key_id == row.key_id, _row.private_key == row.private_key)
             async with transaction(self._engine, writes=True) as connection:
                 moved += (await connection.execute(change.values(values))).rowcount
         return {"sealing keys": Resealed(moved, failed)}
-
-    def _new(self, not_before: datetime) -> dict[str, Any]:
-        return _signed(self._keyring, self._wrapper, KeyPair.new(), not_before, not_before + HOUR)
 
 
 async def load_sealing_keys(engine: AsyncEngine, *, now: datetime) -> Sequence[SealingKey]:
@@ -331,12 +327,10 @@ async def load_sealing_keys(engine: AsyncEngine, *, now: datetime) -> Sequence[S
         return [_key(row) for row in await connection.execute(wanted)]
 
 
-def _signed(
-    keyring: Keyring, wrapper: KeyWrapper, pair: KeyPair, not_before: datetime, not_after: datetime
-) -> dict[str, Any]:
+def _signed(keyring: Keyring, pair: KeyPair, not_before: datetime, not_after: datetime) -> dict[str, Any]:
     """The columns of a key that the active secret wraps and signs."""
     key = SealingKey.signed_by(keyring.active, pair, not_before, not_after)
-    wrapped = wrapper.wrap(pair.private_key, _purpose(pair.key_id))
+    wrapped = keyring.wrap(pair.private_key, _purpose(pair.key_id))
     return {
         "key_id": key.key_id,
         "public_key": key.public_key.hex(),
@@ -354,10 +348,6 @@ def _key(row: Any) -> SealingKey:
         bytes.fromhex(each) for each in (row.public_key, row.verify_key, row.signature)
     )
     return SealingKey(row.key_id, public_key, _moment(row.not_before), _moment(row.not_after), verify_key, signature)
-
-
-def _ends(text: str) -> dict[int, int]:
-    return {int(partition): end for partition, end in from_json(text).items()}
 
 
 def _purpose(key_id: str) -> str:

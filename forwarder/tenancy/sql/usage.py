@@ -20,15 +20,17 @@ _RESOLUTION: Final = timedelta(seconds=60)
 
 
 class SqlUsage:
-    """`Usage` on PostgreSQL or SQLite: one statement per exchange. Uses the database's time, so that the processes' clocks need not
-    agree; only differences matter, and a negative one, after that clock was set back, counts as zero."""
+    """The usage of keys by all processes: one statement per exchange. By the database's time, so that the processes' clocks need
+    not agree; only differences matter, and a negative one, after that clock was set back, counts as zero."""
 
     def __init__(self, engine: AsyncEngine, now: Now | None = None) -> None:
         self._engine = engine
         self._postgresql = engine.dialect.name == "postgresql"
-        self._now = now or self._database_time
+        self._now = now or (lambda: _POSTGRESQL_TIME if self._postgresql else _SQLITE_TIME)
 
     async def add(self, consumed: Sequence[Consumption]) -> Mapping[str, float]:
+        """Counts `consumed`, one per key; returns the used share of each key's quota, more than 1.0 if too many calls were
+        admitted. Raises `TenancyUnavailable`: it was not counted, or may not have been."""
         # In one order, lest two processes wait for each other's rows.
         rows = [
             {"key": one.key_id, "share": one.share, "age": one.age, "seconds": one.seconds}
@@ -63,17 +65,15 @@ class SqlUsage:
     def _larger(self, one: ColumnElement[Any], other: ColumnElement[Any] | float) -> ColumnElement[Any]:
         return func.greatest(one, other) if self._postgresql else func.max(one, other)
 
-    def _database_time(self) -> ColumnElement[float]:
-        return _POSTGRESQL_TIME if self._postgresql else _SQLITE_TIME
-
 
 class SqlKeyUses:
-    """`UseStore` on PostgreSQL or SQLite. However many processes a key is used at, it is written once a minute."""
+    """When keys were last used. However many processes a key is used at, it is written once a minute."""
 
     def __init__(self, engine: AsyncEngine) -> None:
         self._engine = engine
 
     async def used(self, key_ids: Collection[str], at: datetime) -> None:
+        """These keys were used by `at`. Raises `TenancyUnavailable`."""
         new = insert_into(self._engine, key_uses).values(key_id=bindparam("key"), used_at=bindparam("at"))
         newer = new.on_conflict_do_update(
             index_elements=["key_id"],

@@ -22,7 +22,7 @@ from forwarder.store.submissions.port import Arrival, Work
 from forwarder.store.submissions.recorder import Recorder
 from forwarder.tenancy.cards import GONE, CardSealer, open_from_topic
 from forwarder.tenancy.port import CannotOpen, NotBound
-from forwarder.tenancy.sealing import Keyring, KeyWrapper, NotTrusted, Secret, WrappedKey, of_card
+from forwarder.tenancy.sealing import Keyring, NotTrusted, Secret, WrappedKey, of_card
 from forwarder.tenancy.sql.secrets import AHEAD, HOUR, MARGIN, SealingKeys, load_sealing_keys
 from forwarder.topics.codec import encode_submission
 from forwarder.topics.port import Log
@@ -48,8 +48,8 @@ class Site:
         self.clock = ManualClock()
         self.sealing_keys, self.keys = SealingKeys(engine, keyring), CardKeys(engine)
         self.recorder = Recorder(engine)
-        self.vault = CardVault(self.keys, self.sealing_keys, KeyWrapper(keyring))
-        self.parts = CardParts(self.keys, self.sealing_keys, KeyWrapper(keyring), self._refresh)
+        self.vault = CardVault(self.keys, self.sealing_keys, keyring)
+        self.parts = CardParts(self.keys, self.sealing_keys, keyring, self._refresh)
         self.keeper = CardKeeper(self.parts, self.vault, log, topic, GROUP, self.clock)
         self.ingress = CardSealer()
         self.sealed: dict[str, SealedCard] = {}
@@ -113,7 +113,7 @@ class Site:
 
     async def cards_that_open(self) -> set[str]:
         """What the attacker reads, with the secret and all there is: of the topic's copies, and of the rows."""
-        stolen, wrapper = await self.stolen(), KeyWrapper(self.keyring)
+        stolen, wrapper = await self.stolen(), self.keyring
         found = await self.cards_on_topic_that_open()
         vault = CardVault(CardKeys(self.engine), self.sealing_keys, wrapper)
         for row in stolen["reservations"]:
@@ -130,7 +130,7 @@ class Site:
         return found
 
     async def cards_on_topic_that_open(self) -> set[str]:
-        stolen, wrapper, found = await self.stolen(), KeyWrapper(self.keyring), set()
+        stolen, wrapper, found = await self.stolen(), self.keyring, set()
         for key in stolen["sealing_keys"]:
             if key["private_key"] is None:
                 continue
@@ -171,7 +171,7 @@ async def test_a_card_in_doubt_is_destroyed_at_its_deadline_and_its_code_by_the_
     assert (await site.stolen())["card_keys"][0]["code_key"] is None
     await site.recorder.record("w1", [final(work, status=Status.IN_DOUBT)], [])
     with pytest.raises(CodeGone):
-        await CardVault(site.keys, site.sealing_keys, KeyWrapper(site.keyring)).open(work.submission, ACCOUNT)
+        await CardVault(site.keys, site.sealing_keys, site.keyring).open(work.submission, ACCOUNT)
     await site.commit(1)
     await site.later(DEADLINE)
     assert (await site.stolen())["reservations"][0]["status"] == "IN_DOUBT"
@@ -261,7 +261,7 @@ async def test_keys_of_cards_are_moved_to_another_secret_and_a_taken_code_stays_
         resealed = await sealed.reseal(both)
         assert not any(each.failed for each in resealed.values())
     assert set(await site.keys.counts()) == {new.id}
-    vault = CardVault(site.keys, SealingKeys(site.engine, Keyring([new])), KeyWrapper(Keyring([new])))
+    vault = CardVault(site.keys, SealingKeys(site.engine, Keyring([new])), Keyring([new]))
     assert await vault.open(one.submission, ACCOUNT) == CARD
     with pytest.raises(CodeGone):
         await vault.open(two.submission, ACCOUNT)
@@ -310,4 +310,4 @@ async def test_a_card_taken_in_without_its_secret_follows_that_to_another(site: 
 def _vault_of(site: Site, secret: Secret) -> CardVault:
     """Of a worker that has this secret alone."""
     keyring = Keyring([secret])
-    return CardVault(site.keys, SealingKeys(site.engine, keyring), KeyWrapper(keyring))
+    return CardVault(site.keys, SealingKeys(site.engine, keyring), keyring)

@@ -16,6 +16,7 @@ from forwarder.tenancy.limits import (
     read_limit,
 )
 from forwarder.tenancy.port import RateLimit, TenancyUnavailable
+from forwarder.tenancy.sql.usage import SqlUsage
 from tests.support.memory.clock import ManualClock, settle
 
 TEN_A_MINUTE = RateLimit(10, 60)
@@ -31,8 +32,8 @@ def let_through(limits: RateLimits, calls: int, limit: RateLimit = TEN_A_MINUTE)
     return sum(taken(limits, limit=limit).admitted for _ in range(calls))
 
 
-class ToldUsage:
-    """Implements `Usage`: notes what it is told, and answers what it was made with."""
+class ToldUsage(SqlUsage):
+    """Notes what it is told, and answers what it was made with."""
 
     def __init__(self, used: float = 0.0) -> None:
         self.used = used

@@ -13,7 +13,7 @@ from forwarder.reservation.submission import Submission
 from forwarder.store.lists.port import StoredSubmission
 from forwarder.store.submissions.card_keys import CardKeys
 from forwarder.tenancy.cards import CardSealer
-from forwarder.tenancy.sealing import Keyring, KeyWrapper, Secret, of_card
+from forwarder.tenancy.sealing import Keyring, Secret, of_card
 from forwarder.tenancy.sql.secrets import SealingKeys, load_sealing_keys
 from forwarder.worker.cards import CardParts
 from tests.support.worker.worker_bench import PATIENCE_SECONDS, Bench, fresh, open_bench
@@ -35,7 +35,7 @@ def parts(bench: Bench, *held: Secret) -> CardParts:
     async def refresh() -> None:
         """It stays the active one."""
 
-    return CardParts(CardKeys(bench.engine), SealingKeys(bench.engine, keyring), KeyWrapper(keyring), refresh)
+    return CardParts(CardKeys(bench.engine), SealingKeys(bench.engine, keyring), keyring, refresh)
 
 
 async def carded(bench: Bench, number: int) -> Submission:

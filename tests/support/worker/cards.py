@@ -11,7 +11,7 @@ from forwarder.reservation.submission import Submission
 from forwarder.store.submissions.card_keys import CardKeys
 from forwarder.store.submissions.port import CardKey, KeptCard
 from forwarder.tenancy.cards import CardSealer, SealingKey, open_from_topic
-from forwarder.tenancy.sealing import KeyPair, Keyring, KeyWrapper, Secret, of_card
+from forwarder.tenancy.sealing import KeyPair, Keyring, Secret, of_card
 from forwarder.tenancy.sql.secrets import SealingKeys
 from forwarder.worker.cards import CardParts, CardVault
 
@@ -95,7 +95,7 @@ def card_parts(keys: CardKeys | AsyncEngine | None = None, sealing_keys: OneSeal
         """The one secret stays."""
 
     kept = CardKeys(keys) if isinstance(keys, AsyncEngine) else keys or MemoryCardKeys()
-    return CardParts(kept, sealing_keys or OneSealingKey(), KeyWrapper(Keyring([_SECRET])), refresh)
+    return CardParts(kept, sealing_keys or OneSealingKey(), Keyring([_SECRET]), refresh)
 
 
 def memory_vault(keys: MemoryCardKeys | None = None) -> CardVault:
