@@ -1,18 +1,50 @@
-"""Housekeeping as a whole: its loops. Nothing of a deployment waits for it, and any number of processes may run."""
+"""Housekeeping: metrics of the deployment's backlog, and removal of guests' data when their workspace's retention period ends.
+
+Nothing of a deployment waits for it, and any number of processes may run. Each reports the backlog of the whole deployment: where
+several run, queries take the maximum over them, not the sum.
+
+Retention works at most a tenth of the time, even on a small machine: after each batch it rests nine times as long as that took. It
+skips rows that others have locked. The next sweep finishes the work of a killed process.
+"""
 
 import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
-from forwarder.housekeeping.backlog import BacklogMetrics
-from forwarder.housekeeping.retention import RetentionSweeper
+import structlog
+
+from forwarder.observability import metrics
+from forwarder.observability.snapshots import SnapshotGauge
+from forwarder.oversight.backlog import (
+    AccountBacklog,
+    Accounts,
+    AccountState,
+    Backlog,
+    Group,
+    read_backlog,
+    read_lag,
+)
 from forwarder.process.clock import Clock
-from forwarder.process.containment import Where
+from forwarder.process.containment import FAULTS, Where, contained
 from forwarder.process.loops import cancel_all, forever
+from forwarder.reservation.outcome import Status
+from forwarder.reservation.submission import shadow_id
 from forwarder.store.submissions.port import StoreUnavailable
-from forwarder.tenancy.port import TenancyUnavailable
-from forwarder.topics.port import LogUnavailable
+from forwarder.tenancy.port import RetentionPolicy, TenancyUnavailable
+from forwarder.topics.port import Log, LogUnavailable
+
+if TYPE_CHECKING:
+    from forwarder.store.deployment import BacklogReader
+    from forwarder.store.retention import GuestStore
+    from forwarder.tenancy.sql.admin import RetentionPolicies
+
+_log = structlog.get_logger(__name__)
 
 
-async def keep_house(backlog: BacklogMetrics, sweeper: RetentionSweeper, clock: Clock, stop: asyncio.Event) -> None:
+async def keep_house(backlog: "BacklogMetrics", sweeper: "RetentionSweeper", clock: Clock, stop: asyncio.Event) -> None:
     """Reports the backlog and removes data whose time is over, until `stop`; through outages and faults."""
     steps = {
         Where.STANDING: backlog.read_backlog,
@@ -29,3 +61,240 @@ async def keep_house(backlog: BacklogMetrics, sweeper: RetentionSweeper, clock: 
     finally:
         await cancel_all(loops)
         backlog.clear()
+
+
+LOOK_SECONDS: Final = 10.0
+_KNOWN_SECONDS: Final = 120.0
+_SHARE: Final = 20
+_MAX_PAUSE_SECONDS: Final = 90.0
+"""At most one part in `_SHARE` of the time is spent on reading the backlog, unless that needs a pause longer than this."""
+
+_OTHER: Final = "other"
+_WORK_GAUGES: Final = (
+    metrics.PENDING,
+    metrics.OLDEST_PENDING_SECONDS,
+    metrics.DUE,
+    metrics.OLDEST_DUE_SECONDS,
+    metrics.IN_DOUBT,
+    metrics.OLDEST_IN_DOUBT_SECONDS,
+    metrics.OPEN_DEAD_LETTERS,
+    metrics.ACCOUNTS,
+    metrics.SET_ASIDE,
+    metrics.KEYS_ENDING,
+    metrics.STORE_BYTES,
+    metrics.WEBHOOKS_PENDING,
+    metrics.WEBHOOKS_OLDEST_DUE_SECONDS,
+)
+_LAG_GAUGES: Final = (metrics.LAG_MESSAGES, metrics.LAG_SECONDS, metrics.RETENTION_SECONDS)
+
+
+@dataclass(frozen=True, slots=True)
+class BacklogSources:
+    """Where to read the backlog. `groups`: by their names in metrics. `max_accounts`: how many accounts have metrics of their
+    own."""
+
+    store: "BacklogReader"
+    accounts: Accounts
+    groups: Mapping[str, Group]
+    max_accounts: int
+
+
+class BacklogMetrics:
+    """The backlog metrics of one process. `read_backlog` and `read_lag` are steps of loops."""
+
+    def __init__(self, parts: BacklogSources, log: Log, clock: Clock) -> None:
+        self._parts = parts
+        self._log = log
+        self._clock = clock
+        self._next_work = float("-inf")
+        self._read_at: dict[str, tuple[float, datetime]] = {}
+
+    async def read_backlog(self) -> None:
+        """Reports the backlog in the store; then waits. Raises `StoreUnavailable`, `TenancyUnavailable`."""
+        self._clear_stale()
+        started = self._clock.monotonic()
+        if started >= self._next_work:
+            work = await read_backlog(self._parts.store, self._parts.accounts, self._clock)
+            show_work(work, self._parts.max_accounts)
+            self._note("work", work.at)
+            took = self._clock.monotonic() - started
+            self._next_work = started + min(_SHARE * took, _MAX_PAUSE_SECONDS)
+        await self._clock.sleep(LOOK_SECONDS)
+
+    async def read_lag(self) -> None:
+        """Reports the groups' lag; then waits. Raises `LogUnavailable`."""
+        self._clear_stale()
+        lags = await read_lag(self._log, list(self._parts.groups.values()), self._clock)
+        named = {(name,): lag for name, lag in zip(self._parts.groups, lags, strict=True)}
+        metrics.LAG_MESSAGES.replace({name: lag.messages for name, lag in named.items()})
+        metrics.LAG_SECONDS.replace({name: lag.seconds for name, lag in named.items()})
+        metrics.RETENTION_SECONDS.replace(
+            {name: lag.kept.total_seconds() for name, lag in named.items() if lag.kept is not None}
+        )
+        self._note("lag", lags[0].at)
+        await self._clock.sleep(LOOK_SECONDS)
+
+    def clear(self) -> None:
+        """Clears the metrics."""
+        self._read_at.clear()
+        for gauge in (*_WORK_GAUGES, *_LAG_GAUGES, metrics.STANDING_READ_AT):
+            gauge.replace({})
+
+    def _note(self, what: str, at: datetime) -> None:
+        self._read_at[what] = (self._clock.monotonic(), at)
+        self._set_read_times()
+
+    def _clear_stale(self) -> None:
+        """Clears metrics that could not be refreshed for long: a stale number looks as if all were well."""
+        oldest = self._clock.monotonic() - _KNOWN_SECONDS
+        for what, gauges in (("work", _WORK_GAUGES), ("lag", _LAG_GAUGES)):
+            if what in self._read_at and self._read_at[what][0] < oldest:
+                del self._read_at[what]
+                for gauge in gauges:
+                    gauge.replace({})
+                self._set_read_times()
+
+    def _set_read_times(self) -> None:
+        metrics.STANDING_READ_AT.replace({(what,): at.timestamp() for what, (_, at) in self._read_at.items()})
+
+
+def show_work(work: Backlog, max_accounts: int) -> None:
+    """Sets the backlog in the store; accounts and endpoints with the most have their own labels."""
+
+    def urgency(account: AccountBacklog) -> tuple[bool, int]:
+        return account.work.in_doubt > 0, account.work.pending + account.work.due + account.work.in_doubt
+
+    by_backlog = sorted(work.accounts, key=urgency, reverse=True)
+    names = {each.account_id: each.account_id for each in by_backlog[:max_accounts]}
+
+    def age(moment: datetime | None) -> float:
+        return 0.0 if moment is None else max((work.at - moment).total_seconds(), 0.0)
+
+    def with_state(each: AccountBacklog) -> tuple[str, ...]:
+        return names.get(each.account_id, _OTHER), each.state.value
+
+    def named(each: AccountBacklog) -> tuple[str, ...]:
+        return (names.get(each.account_id, _OTHER),)
+
+    accounts = work.accounts
+    _sum(metrics.PENDING, ((with_state(each), each.work.pending) for each in accounts))
+    _highest(
+        metrics.OLDEST_PENDING_SECONDS, ((with_state(each), age(each.work.oldest_pending_at)) for each in accounts)
+    )
+    _sum(metrics.DUE, ((with_state(each), each.work.due) for each in accounts))
+    _highest(metrics.OLDEST_DUE_SECONDS, ((with_state(each), age(each.work.oldest_due_at)) for each in accounts))
+    real = [each for each in accounts if each.state is not AccountState.TEST]
+    _sum(metrics.IN_DOUBT, ((named(each), each.work.in_doubt) for each in real))
+    _highest(metrics.OLDEST_IN_DOUBT_SECONDS, ((named(each), age(each.work.oldest_in_doubt_at)) for each in real))
+    metrics.OPEN_DEAD_LETTERS.replace({(name,): count for name, count in work.failed_by_class.items()})
+    metrics.SET_ASIDE.replace({(each.failure_class,): each.messages for each in work.set_aside})
+    metrics.KEYS_ENDING.replace({(): work.keys_ending})
+    metrics.STORE_BYTES.replace({(): work.size_bytes})
+    every_state = [((state.value,), 0.0) for state in AccountState]
+    _sum(metrics.ACCOUNTS, [*every_state, *(((each.state.value,), 1.0) for each in accounts)])
+
+    most = sorted(work.endpoints, key=lambda each: each.pending, reverse=True)
+    endpoints = [(((each.endpoint_id if place < max_accounts else _OTHER),), each) for place, each in enumerate(most)]
+    _sum(metrics.WEBHOOKS_PENDING, ((name, each.pending) for name, each in endpoints))
+    _highest(metrics.WEBHOOKS_OLDEST_DUE_SECONDS, ((name, age(each.first_due_at)) for name, each in endpoints))
+
+
+def _sum(gauge: SnapshotGauge, numbers: Iterable[tuple[tuple[str, ...], float]]) -> None:
+    sums: dict[tuple[str, ...], float] = {}
+    for labels, number in numbers:
+        sums[labels] = sums.get(labels, 0.0) + number
+    gauge.replace(sums)
+
+
+def _highest(gauge: SnapshotGauge, numbers: Iterable[tuple[tuple[str, ...], float]]) -> None:
+    highest: dict[tuple[str, ...], float] = {}
+    for labels, number in numbers:
+        highest[labels] = max(highest.get(labels, 0.0), number)
+    gauge.replace(highest)
+
+
+BATCH = 50
+_PAUSE_SECONDS = 0.05
+_REST = 9
+_SWEEP_SECONDS = 900.0
+_REMOVED_FOR = timedelta(hours=1)
+"""How long deliveries of a removed endpoint are kept; no API shows them."""
+
+
+class RetentionSweeper:
+    """Sweeps what `policies` say out of `store`."""
+
+    def __init__(self, store: "GuestStore", policies: "RetentionPolicies", clock: Clock) -> None:
+        self._store = store
+        self._policies = policies
+        self._clock = clock
+
+    async def keep_sweeping(self) -> None:
+        """One sweep, and the wait for the next. Raises `StoreUnavailable`, `TenancyUnavailable`."""
+        await self.sweep()
+        await self._clock.sleep(_SWEEP_SECONDS)
+
+    async def sweep(self) -> None:
+        """Removes all data that is due. Raises `StoreUnavailable`, `TenancyUnavailable`."""
+        policies = await self._policies.policies()
+        for policy in policies:
+            try:
+                await self._sweep_submissions(policy)
+            except (StoreUnavailable, TenancyUnavailable):
+                raise
+            except FAULTS as error:  # continue with the other workspaces
+                contained(Where.RETENTION, error, workspace_id=policy.workspace_id)
+        await self._sweep_parked({policy.workspace_id: policy.reservation_days for policy in policies})
+        await self._sweep_deliveries({policy.workspace_id: policy.delivery_days for policy in policies})
+
+    async def _sweep_submissions(self, policy: RetentionPolicy) -> None:
+        days = dict.fromkeys((Status.CONFIRMED, Status.REJECTED, Status.CANCELLED), policy.reservation_days)
+        for status, kept in (days | {Status.FAILED: policy.dead_letter_days}).items():
+            if kept is None:
+                continue
+            now = self._clock.now()
+            until = now.date() - timedelta(days=kept)
+            anonymize = partial(
+                self._store.anonymize_finished, policy.workspace_id, status, until=until, now=now, limit=BATCH
+            )
+            count = await self._in_batches(anonymize)
+            if count:
+                _log.info("guests.removed", workspace_id=policy.workspace_id, status=status.value, count=count)
+
+    async def _sweep_parked(self, days: dict[str, int | None]) -> None:
+        """The reasons of cancellations whose submissions never came: a caller may have named the guest in one."""
+        accounts = await self._policies.account_workspaces()
+        for workspace_id, kept in days.items():
+            owned = [account_id for account_id, owner in accounts.items() if owner == workspace_id]
+            if kept is None or not owned:
+                continue
+            ids = [*owned, *map(shadow_id, owned)]
+            before = self._clock.now() - timedelta(days=kept)
+            count = await self._in_batches(partial(self._store.forget_parked_reasons, ids, before=before, limit=BATCH))
+            if count:
+                _log.info("guests.removed", workspace_id=workspace_id, status="PARKED", count=count)
+
+    async def _sweep_deliveries(self, days: dict[str, int | None]) -> None:
+        endpoints = await self._store.endpoints_with_deliveries()
+        owners = await self._policies.endpoint_workspaces()
+        for endpoint_id in endpoints:
+            owner = owners.get(endpoint_id)
+            kept = days.get(owner) if owner is not None else None
+            if owner is not None and kept is None:
+                continue
+            ended_before = self._clock.now() - (_REMOVED_FOR if kept is None else timedelta(days=kept))
+
+            delete = partial(self._store.delete_deliveries, endpoint_id, ended_before=ended_before, limit=BATCH)
+            count = await self._in_batches(delete)
+            if count:
+                _log.info("deliveries.removed", endpoint_id=endpoint_id, workspace_id=owner, count=count)
+
+    async def _in_batches(self, step: Callable[[], Awaitable[int]]) -> int:
+        total = 0
+        while True:
+            began = self._clock.monotonic()
+            count = await step()
+            total += count
+            if count < BATCH:
+                return total
+            await self._clock.sleep(max((self._clock.monotonic() - began) * _REST, _PAUSE_SECONDS))

@@ -4,7 +4,7 @@ again what was pushed since, and would never push what was accepted since."""
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from forwarder.reservation.cancellation import CancellationRequest
 from forwarder.reservation.outcome import Status
@@ -24,6 +24,9 @@ from forwarder.topics.dead_letters import unread_place
 from forwarder.topics.port import ConsumedMessage, Log, Topics
 from forwarder.topics.reading import read_last, read_to_end
 from forwarder.topics.signing import MessageSigner
+
+if TYPE_CHECKING:
+    from forwarder.store.submissions.repairs import StoreRecovery
 
 LOOKED_AT: Final = 50
 """How many of each partition's last messages to check: a restored store lacks the newest."""
@@ -49,23 +52,6 @@ class PublishedOutcome:
     data: Mapping[str, Any]
 
 
-class Recorded(Protocol):
-    """The revision of a row's last event."""
-
-    @property
-    def revision(self) -> int: ...
-
-
-class RecoveryStore(Protocol):
-    """The store's knowledge of given submissions."""
-
-    async def standing(self, request_ids: Collection[str]) -> Mapping[str, Recorded]: ...
-
-    async def cancellations_not_noted(self, requests: Collection[CancellationRequest]) -> int: ...
-
-    async def replays_not_made(self, replays: Mapping[str, int]) -> Collection[str]: ...
-
-
 class RecoveryCheck:
     """Checks one deployment. `group`: the workers' consumer group. Raises `LogUnavailable`, `StoreUnavailable`."""
 
@@ -76,7 +62,7 @@ class RecoveryCheck:
         group: str,
         *,
         known: Known,
-        store: RecoveryStore,
+        store: "StoreRecovery",
         vouches: Vouches,
         purged_before: PurgedBefore,
         signer: MessageSigner,
@@ -93,15 +79,26 @@ class RecoveryCheck:
     async def lacking(self, looked_at: int = LOOKED_AT) -> Mapping[str, int]:
         """Counts the submissions, cancellations, replays and outcomes in the last `looked_at` messages of each partition that the
         store lacks. Empty if it lacks none."""
-        committed = await self.committed()
-        newest = await read_last(self._log, self._topics.requests, looked_at, before=committed)
+        newest = await read_last(self._log, self._topics.requests, looked_at, before=await self.committed())
+        unknown = await self.unknown(self.submissions(newest))
+        # Messages become dead letters, too, because the store could not hold them.
+        set_aside = (
+            {
+                unread_place(each.message)
+                async for batch in read_to_end(self._log, self._topics.dead_letters)
+                for each in batch
+            }
+            if unknown
+            else set()
+        )
         cancelled = [request for each in newest if (request := self.cancellation(each)) is not None]
         replays = self.replays(newest)
+        outcomes = self.outcomes(await read_last(self._log, self._topics.results, looked_at))
         counts = {
-            "submissions": await self._submissions_lacking(newest),
+            "submissions": len(unknown.keys() - set_aside),
             "cancellations": await self._store.cancellations_not_noted(cancelled),
             "replays": len(await self._store.replays_not_made({each: replays[each][1] for each in replays})),
-            "outcomes": await self._outcomes_lacking(looked_at),
+            "outcomes": len(await self.behind(outcomes)),
         }
         return {what: count for what, count in counts.items() if count}
 
@@ -109,12 +106,6 @@ class RecoveryCheck:
         """The workers' committed offsets on the requests topic."""
         async with self._log.admin() as admin:
             return await admin.committed(self._topics.requests, group=self._group)
-
-    async def _submissions_lacking(self, newest: Sequence[ConsumedMessage]) -> int:
-        unknown = await self.unknown(self.submissions(newest))
-        if not unknown:
-            return 0
-        return len(unknown.keys() - await self._set_aside())
 
     def submissions(self, messages: Sequence[ConsumedMessage]) -> Mapping[tuple[int, int], Submission]:
         """The submissions in these messages that workers would ingest, by partition and offset."""
@@ -155,39 +146,29 @@ class RecoveryCheck:
         purged = await self._purged_before() if unknown else None
         return {place: each for place, each in unknown.items() if purged is None or each.accepted_at >= purged}
 
-    async def _set_aside(self) -> set[tuple[int, int]]:
-        """The places of messages that became dead letters, because the store could not hold them."""
-        return {
-            place
-            async for batch in read_to_end(self._log, self._topics.dead_letters)
-            for each in batch
-            if (place := unread_place(each.message)) is not None
-        }
-
-    async def _outcomes_lacking(self, looked_at: int) -> int:
-        newest = self.outcomes(await read_last(self._log, self._topics.results, looked_at))
-        return len(await self.behind(newest))
-
     def outcomes(self, messages: Sequence[ConsumedMessage]) -> Sequence[PublishedOutcome]:
         """The outcomes in these messages."""
-        read = (self._outcome(each) for each in messages if header(each.message.headers, "ce_type") in RESULT_TYPES)
-        return [each for each in read if each is not None]
-
-    def _outcome(self, consumed: ConsumedMessage) -> PublishedOutcome | None:
-        request_id, _, revision = (header(consumed.message.headers, "ce_id") or "").rpartition(".")
-        number = whole_number(revision, _REVISION_DIGITS)
-        if number is None:
-            return None
-        try:
-            data = decode_data(consumed.message)
-        except Undecodable:
-            return None
-        account_id, occurred_at = data.get("integrationAccountId"), header(consumed.message.headers, "ce_time")
-        if not isinstance(account_id, str) or not self._vouches(account_id, request_id):
-            return None
-        if not isinstance(data.get("reservation"), dict) or data.get("status") not in _STATUSES or occurred_at is None:
-            return None
-        return PublishedOutcome(request_id, number, Status(data["status"]), occurred_at, consumed, data)
+        found = []
+        for consumed in messages:
+            headers = consumed.message.headers
+            request_id, _, revision = (header(headers, "ce_id") or "").rpartition(".")
+            number = whole_number(revision, _REVISION_DIGITS)
+            if header(headers, "ce_type") not in RESULT_TYPES or number is None:
+                continue
+            try:
+                data = decode_data(consumed.message)
+            except Undecodable:
+                continue
+            account_id, status, occurred_at = (
+                data.get("integrationAccountId"),
+                data.get("status"),
+                header(headers, "ce_time"),
+            )
+            if not isinstance(account_id, str) or not self._vouches(account_id, request_id):
+                continue
+            if isinstance(data.get("reservation"), dict) and status in _STATUSES and occurred_at is not None:
+                found.append(PublishedOutcome(request_id, number, Status(status), occurred_at, consumed, data))
+        return found
 
     async def behind(self, outcomes: Sequence[PublishedOutcome]) -> Sequence[PublishedOutcome]:
         """The outcomes among these that the store has not recorded."""

@@ -66,8 +66,18 @@ class Deliveries:
     async def queue(self, deliveries: Sequence[NewDelivery], *, now: datetime) -> None:
         """Store each, due at once, unless its endpoint already has a delivery of that event."""
         if deliveries:
-            batch = as_batch([_new_row(position, one) for position, one in enumerate(deliveries)])
-            await self._database.run(queue(self._database.dialect), {BATCH: batch, "now": now})
+            rows = [
+                {
+                    "position": position,
+                    "endpoint_id": each.endpoint_id,
+                    "event_id": each.event_id,
+                    "event_type": each.type,
+                    "body": each.body,
+                    "trace": each.trace,
+                }
+                for position, each in enumerate(deliveries)
+            ]
+            await self._database.run(queue(self._database.dialect), {BATCH: as_batch(rows), "now": now})
 
     async def endpoints_due(self, *, now: datetime) -> Sequence[str]:
         """The endpoints that have due deliveries."""
@@ -77,13 +87,41 @@ class Deliveries:
         """Claim up to `limit` due deliveries of the endpoint until `until`, oldest due first."""
         asked = {"endpoint": endpoint_id, "now": now, "until": until, "limit": limit}
         rows = await self._database.run(claim(), asked)
-        return [_due_of(row) for row in sorted(rows, key=lambda row: row.id)]
+        return [
+            DueDelivery(
+                id=row.id,
+                endpoint_id=row.endpoint_id,
+                event_id=row.event_id,
+                type=row.event_type,
+                body=row.body,
+                claim=row.claims,
+                retrying_since=row.retrying_since,
+                tries=row.tries,
+                attempts=_attempts_of(row.attempts),
+                trace=row.trace,
+            )
+            for row in sorted(rows, key=lambda row: row.id)
+        ]
 
     async def record(self, tried: Sequence[TriedDelivery]) -> None:
         """Records results of claimed deliveries. Skips deliveries that were claimed again or put back since; one that was stopped
         meanwhile stays stopped, unless it was delivered."""
-        if tried:
-            await self._database.run(record(), {BATCH: as_batch([_tried_row(one) for one in tried])})
+        rows = []
+        for one in tried:
+            delivery, ended = one.delivery, one.status is not DeliveryStatus.PENDING
+            row = {
+                "id": delivery.id,
+                "claims": delivery.claim,
+                "retrying_since": iso(delivery.retrying_since),
+                "status": one.status.value,
+                "due_at": None if one.due_at is None or ended else iso(one.due_at),
+                "ended_at": iso(one.now) if ended else None,
+                "tries": delivery.tries + 1,
+                "attempts": [asdict(each) for each in (*delivery.attempts, one.attempt)[-MAX_ATTEMPTS_KEPT:]],
+            }
+            rows.append(row)
+        if rows:
+            await self._database.run(record(), {BATCH: as_batch(rows)})
 
     async def release(self, claimed: Sequence[DueDelivery], *, now: datetime) -> None:
         """Release claimed deliveries that were not posted: due at once."""
@@ -291,50 +329,6 @@ def _after() -> sa.Select[Any]:
     """The next page of all rows, in order of ids, which is about the order in which they were queued."""
     after = _row.id > sa.bindparam("after", type_=sa.BigInteger)
     return sa.select(_row.id, _row.created_at, _row.ended_at).where(after).order_by(_row.id).limit(_limit)
-
-
-def _new_row(position: int, delivery: NewDelivery) -> dict[str, Any]:
-    """A delivery for `queue`."""
-    return {
-        "position": position,
-        "endpoint_id": delivery.endpoint_id,
-        "event_id": delivery.event_id,
-        "event_type": delivery.type,
-        "body": delivery.body,
-        "trace": delivery.trace,
-    }
-
-
-def _tried_row(tried: TriedDelivery) -> dict[str, Any]:
-    """The result of a try, for `record`."""
-    delivery = tried.delivery
-    ended = tried.status is not DeliveryStatus.PENDING
-    return {
-        "id": delivery.id,
-        "claims": delivery.claim,
-        "retrying_since": iso(delivery.retrying_since),
-        "status": tried.status.value,
-        "due_at": None if tried.due_at is None or ended else iso(tried.due_at),
-        "ended_at": iso(tried.now) if ended else None,
-        "tries": delivery.tries + 1,
-        "attempts": [asdict(one) for one in (*delivery.attempts, tried.attempt)[-MAX_ATTEMPTS_KEPT:]],
-    }
-
-
-def _due_of(row: sa.Row[Any]) -> DueDelivery:
-    """The delivery in a row of the columns `_DUE`."""
-    return DueDelivery(
-        id=row.id,
-        endpoint_id=row.endpoint_id,
-        event_id=row.event_id,
-        type=row.event_type,
-        body=row.body,
-        claim=row.claims,
-        retrying_since=row.retrying_since,
-        tries=row.tries,
-        attempts=_attempts_of(row.attempts),
-        trace=row.trace,
-    )
 
 
 def entry_of(row: sa.Row[Any]) -> DeliveryEntry:

@@ -4,9 +4,7 @@ from contextlib import AsyncExitStack
 
 from forwarder.assembly.backend import Backend
 from forwarder.assembly.roles.role import Listening, open_role_backend, reading_health, serve_role
-from forwarder.housekeeping.backlog import BacklogMetrics, BacklogSources
-from forwarder.housekeeping.retention import RetentionSweeper
-from forwarder.housekeeping.service import keep_house
+from forwarder.housekeeping.service import BacklogMetrics, BacklogSources, RetentionSweeper, keep_house
 from forwarder.oversight.backlog import Group
 from forwarder.process.supervision import Stop, side_by_side
 from forwarder.settings import Settings

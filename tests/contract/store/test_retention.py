@@ -14,7 +14,7 @@ from pydantic_core import from_json, to_json
 from sqlalchemy import Connection, func, select, text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from forwarder.housekeeping.retention import BATCH, RetentionSweeper
+from forwarder.housekeeping.service import BATCH, RetentionSweeper
 from forwarder.notifier.events import body_of
 from forwarder.operate.privacy.guests import GuestQuery, Guests
 from forwarder.oversight.audit import Audit

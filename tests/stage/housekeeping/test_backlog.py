@@ -7,7 +7,7 @@ from typing import cast
 
 import pytest
 
-from forwarder.housekeeping.backlog import LOOK_SECONDS, BacklogMetrics, BacklogSources
+from forwarder.housekeeping.service import LOOK_SECONDS, BacklogMetrics, BacklogSources
 from forwarder.observability.exposition import registry
 from forwarder.observability.snapshots import SnapshotGauge
 from forwarder.oversight.backlog import Group

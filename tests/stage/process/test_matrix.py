@@ -22,12 +22,10 @@ from structlog.testing import capture_logs
 
 import forwarder.assembly.roles.ingress as assembly_ingress
 import forwarder.assembly.roles.role as assembly_role
-import forwarder.housekeeping.backlog as housekeeping_backlog
+import forwarder.housekeeping.service as housekeeping_backlog
 import forwarder.store.submissions.leases as store_leases
 from forwarder.console.recent import Recent
-from forwarder.housekeeping.backlog import BacklogMetrics, BacklogSources
-from forwarder.housekeeping.retention import RetentionSweeper
-from forwarder.housekeeping.service import keep_house
+from forwarder.housekeeping.service import BacklogMetrics, BacklogSources, RetentionSweeper, keep_house
 from forwarder.http.health import Health
 from forwarder.notifier import posting
 from forwarder.notifier import service as notifier_service

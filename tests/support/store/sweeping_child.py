@@ -7,7 +7,7 @@ import asyncio
 import sys
 from datetime import UTC, datetime
 
-from forwarder.housekeeping.retention import RetentionSweeper
+from forwarder.housekeeping.service import RetentionSweeper
 from forwarder.process.clock import SystemClock
 from forwarder.store.engine import open_engine
 from forwarder.store.retention import GuestStore
