@@ -134,26 +134,16 @@ async def read_backlog(store: "BacklogReader", tenancy: Accounts, clock: Clock) 
     failed: dict[str, list[FailedWork]] = {}
     for each in await store.failed():
         failed.setdefault(each.account_id, []).append(each)
-    accounts = [
-        _backlog_of(account_id, known, works.get(account_id) or _no_work(account_id), failed.get(account_id, ()))
-        for account_id in sorted({*known, *works})
-    ]
+    accounts = []
+    for account_id in sorted({*known, *works}):
+        account = known.get(live_account_id(account_id))
+        if is_test(account_id):
+            state = AccountState.TEST
+        elif account is None:
+            state = AccountState.UNKNOWN
+        else:
+            state = AccountState.PAUSED if account.paused else AccountState.ACTIVE
+        work = works.get(account_id) or AccountWork(account_id, 0, None, 0, None, 0, None)
+        accounts.append(AccountBacklog(account_id, account, state, work, failed.get(account_id, ())))
     keys_ending = await tenancy.keys_ending(after=now, before=now + KEY_ENDS_SOON)
     return Backlog(accounts, await store.endpoints(), now, await store.set_aside(), keys_ending, await store.size())
-
-
-def _backlog_of(
-    account_id: str, known: Mapping[str, Account], work: AccountWork, failed: Sequence[FailedWork]
-) -> AccountBacklog:
-    account = known.get(live_account_id(account_id))
-    if is_test(account_id):
-        state = AccountState.TEST
-    elif account is None:
-        state = AccountState.UNKNOWN
-    else:
-        state = AccountState.PAUSED if account.paused else AccountState.ACTIVE
-    return AccountBacklog(account_id, account, state, work, failed)
-
-
-def _no_work(account_id: str) -> AccountWork:
-    return AccountWork(account_id, 0, None, 0, None, 0, None)

@@ -64,7 +64,12 @@ class TopicCheck:
     async def lost(self, *, timed: bool = True) -> TopicLost | None:
         """The losses; None if there are none. If `timed`, reads the topics to find out when they happened."""
         beyond, unowned, held = await self._compared()
-        gaps = [await self._lost_messages(each, timed=timed) for each in await self._store.gaps()]
+        gaps = []
+        for noted in await self._store.gaps():
+            gap = _log_gap(noted)
+            known, since = await self._store.around(noted) if gap.topic == self._topic else ((), None)
+            until = await self._appended_at(gap.topic, gap.partition, gap.resumed_at) if timed else None
+            gaps.append(LostMessages(gap.topic, gap.partition, gap.missing, since, until, noted.noted_at, known))
         if not (beyond or unowned or gaps):
             return None
         kept_from = None
@@ -135,12 +140,6 @@ class TopicCheck:
         beyond = [each for each in places if each.partition not in held or each.offset >= held[each.partition].stop]
         unowned = await self._store.unowned(len(held)) if held else 0
         return [each.accepted_at for each in beyond], unowned, held
-
-    async def _lost_messages(self, noted: NotedGap, *, timed: bool) -> LostMessages:
-        gap = _log_gap(noted)
-        known, since = await self._store.around(noted) if gap.topic == self._topic else ((), None)
-        until = await self._appended_at(gap.topic, gap.partition, gap.resumed_at) if timed else None
-        return LostMessages(gap.topic, gap.partition, gap.missing, since, until, noted.noted_at, known)
 
     async def _appended_at(self, topic: str, partition: int | None, offset: int) -> datetime | None:
         """When the message at `offset` of `partition`, or else the first one after it, was appended; with `partition` None, the

@@ -343,9 +343,22 @@ class Sessions:
         session, took too long. After any error the session is not reused: the driver may not have noticed a broken connection yet,
         and the response to an abandoned statement may still arrive.
         """
-        await self._acquire()
+        if self._free.locked():
+            async with asyncio.timeout(_FREE_SECONDS):
+                await self._free.acquire()
+        else:  # the usual case is spared the time limit
+            await self._free.acquire()
         try:
-            session = self._last_used() or await self._new()
+            session = None
+            while session is None and self._idle:
+                last = self._idle.pop()
+                if last.is_closed():  # after a restart of the server all of them are
+                    self._drop(last)
+                else:
+                    session = last
+            if session is None:
+                session = await self._connect()
+                self.open.add(session)
             try:
                 rows: Sequence[SessionRow] = await session.fetch(text, *values, record_class=SessionRow)
             except BaseException:
@@ -361,26 +374,6 @@ class Sessions:
         closing, self.open, self._idle = self.open, set(), []
         # The driver aborts sessions that are broken or do not close in time.
         await asyncio.gather(*(session.close(timeout=_CLOSE_SECONDS) for session in closing), return_exceptions=True)
-
-    async def _acquire(self) -> None:
-        if not self._free.locked():  # the usual case is spared the time limit
-            await self._free.acquire()
-            return
-        async with asyncio.timeout(_FREE_SECONDS):
-            await self._free.acquire()
-
-    def _last_used(self) -> asyncpg.Connection | None:
-        while self._idle:
-            session = self._idle.pop()
-            if not session.is_closed():  # after a restart of the server all of them are
-                return session
-            self._drop(session)
-        return None
-
-    async def _new(self) -> asyncpg.Connection:
-        session = await self._connect()
-        self.open.add(session)
-        return session
 
     def _drop(self, session: asyncpg.Connection) -> None:
         self.open.discard(session)

@@ -10,8 +10,10 @@ from typing import Final
 
 from sqlalchemy import Connection, text
 
+from forwarder.process.loading import load
 from forwarder.store.database import NotPermitted, outages_translated
 from forwarder.store.engine import open_engine
+from forwarder.store.tables import metadata
 
 _READ: Final = ("SELECT",)
 _CHANGE: Final = ("SELECT", "INSERT", "UPDATE", "DELETE")
@@ -23,40 +25,26 @@ def _quoted(name: str) -> str:
     return '"{}"'.format(name.replace('"', '""'))
 
 
-def _of(*columns: str) -> Sequence[str]:
-    """The privilege to read only these columns. Quoted, because a column may have a reserved name, such as `similar`."""
-    return ("SELECT ({})".format(", ".join(map(_quoted, columns))),)
+def _of(columns: str) -> Sequence[str]:
+    """The privilege to read only these columns, separated by spaces. Quoted, because one may have a reserved name, such as
+    `similar`."""
+    return ("SELECT ({})".format(", ".join(map(_quoted, columns.split()))),)
 
 
 _RECORDS: Final = _of(
-    *(
-        "id",
-        "record_id",
-        "request_id",
-        "account_id",
-        "status",
-        "property_id",
-        "arrival_date",
-        "departure_date",
-        "pms_reservation_id",
-    ),
-    *("request", "record", "problem", "attempts", "fingerprint", "revision"),
-    *("accepted_at", "created_at", "updated_at", "cancelled_at"),
-    *("cancel_requested_at", "cancel_reason", "cancel_problem"),
-    *("partition", "similar_to", "conflicting_at", "stay_key", "same_key", "evidence"),
+    "id record_id request_id account_id status property_id arrival_date departure_date pms_reservation_id request record problem "
+    "attempts fingerprint revision accepted_at created_at updated_at cancelled_at cancel_requested_at cancel_reason cancel_problem "
+    "partition similar_to conflicting_at stay_key same_key evidence"
 )
 """The columns that responses to callers need: no card, and only the keyed hashes that distinguish similar submissions from
 repeats."""
 _ACCOUNTS: Final = _of(
-    *("id", "workspace_id", "kind", "base_url", "concurrency", "rate_per_second", "deadline_seconds", "paused"),
-    *("options", "duplicate_window_seconds", "similar", "skipped_checks"),
+    "id workspace_id kind base_url concurrency rate_per_second deadline_seconds paused options duplicate_window_seconds similar "
+    "skipped_checks"
 )
 """The columns of accounts that serving callers needs: no PMS credentials."""
-_KEYS: Final = _of(
-    *("id", "workspace_id", "token_hash", "revoked_at", "test", "limit_requests", "limit_seconds"),
-    *("scopes", "expires_at", "networks"),
-)
-_LIMITS: Final = _of("id", "limit_requests", "limit_seconds")
+_KEYS: Final = _of("id workspace_id token_hash revoked_at test limit_requests limit_seconds scopes expires_at networks")
+_LIMITS: Final = _of("id limit_requests limit_seconds")
 
 _AUDITS: Final[dict[str, Sequence[str]]] = {"audit": ("INSERT",), "audit_head": _COUNT}
 _CALLED_OVER_HTTP: Final[dict[str, Sequence[str]]] = {
@@ -73,34 +61,7 @@ _EVERY_STAGE: Final[dict[str, Sequence[str]]] = {
     "processes": _CHANGE,
 }
 
-_TABLES: Final = (
-    "api_keys",
-    "card_keys",
-    "deployment_secrets",
-    "duplicates",
-    "grants",
-    "integration_accounts",
-    "key_usage",
-    "key_uses",
-    "outbox",
-    "log_gaps",
-    "parked_cancellations",
-    "processes",
-    "purges",
-    "rate_buckets",
-    "recoveries",
-    "reservations",
-    "sealing_keys",
-    "secrets",
-    "set_aside",
-    "suspects",
-    "webhook_deliveries",
-    "webhook_endpoints",
-    "webhook_secrets",
-    "workers",
-    "workspaces",
-)
-"""All tables except those that only migrations change, and the append-only audit trail."""
+_TABLES: Final = frozenset({*metadata.tables, *load("forwarder.tenancy.sql.database:metadata").tables})
 
 ROLES: Final[Mapping[str, Mapping[str, Sequence[str]]]] = {
     "ingress": _EVERY_STAGE
@@ -111,7 +72,7 @@ ROLES: Final[Mapping[str, Mapping[str, Sequence[str]]]] = {
         "reservations": _RECORDS,
         "duplicates": _READ,
         "key_usage": _COUNT,
-        "sealing_keys": _of("key_id", "public_key", "not_before", "not_after", "verify_key", "signature"),
+        "sealing_keys": _of("key_id public_key not_before not_after verify_key signature"),
     },
     "worker": _EVERY_STAGE
     | {
@@ -134,10 +95,10 @@ ROLES: Final[Mapping[str, Mapping[str, Sequence[str]]]] = {
         "log_gaps": _APPEND,
         "set_aside": _COUNT,
         # For housekeeping, which has the worker's user.
-        "api_keys": _of("id", "revoked_at", "expires_at"),
-        "workspaces": _of("id", "reservation_days", "delivery_days", "dead_letter_days"),
-        "webhook_endpoints": _of("id", "workspace_id"),
-        "webhook_deliveries": (*_of("id", "endpoint_id", "event_id", "due_at", "ended_at"), "DELETE"),
+        "api_keys": _of("id revoked_at expires_at"),
+        "workspaces": _of("id reservation_days delivery_days dead_letter_days"),
+        "webhook_endpoints": _of("id workspace_id"),
+        "webhook_deliveries": (*_of("id endpoint_id event_id due_at ended_at"), "DELETE"),
     },
     "query": _EVERY_STAGE
     | _CALLED_OVER_HTTP
@@ -152,7 +113,7 @@ ROLES: Final[Mapping[str, Mapping[str, Sequence[str]]]] = {
         "log_gaps": ("SELECT", "INSERT"),
         "key_usage": _COUNT,
         # Whether a webhook selects accounts of its own workspace.
-        "integration_accounts": _of("id", "workspace_id"),
+        "integration_accounts": _of("id workspace_id"),
         # To lock the row of a workspace while its endpoints are counted.
         "workspaces": (*_LIMITS, "UPDATE (created_at)"),
         # Whether the database answers.
