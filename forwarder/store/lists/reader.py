@@ -194,7 +194,11 @@ class Reader:
             "max_rows": limit + 1,
             "whole_up_to": whole_up_to,
         }
-        read = self._page(shape, is_first=cursor == FIRST)
+        is_first = cursor == FIRST
+        read = self._pages.get((shape, is_first))
+        if read is None:
+            statement = page_statement(self._database.dialect, shape, is_first=is_first)
+            read = self._pages[shape, is_first] = self._database.lookup(statement)
         found = {row[0]: row for row in await read(parameters)}  # by id
         before, onward = sides(found, parameters["cursor"], descending=shape.descending)
         wanted = onward[:limit]
@@ -222,12 +226,6 @@ class Reader:
         except StoreUnavailable:
             return False
         return True
-
-    def _page(self, shape: ListShape, *, is_first: bool) -> Lookup:
-        if (shape, is_first) not in self._pages:
-            statement = page_statement(self._database.dialect, shape, is_first=is_first)
-            self._pages[shape, is_first] = self._database.lookup(statement)
-        return self._pages[shape, is_first]
 
     async def _stored(self, lookup: Lookup, parameters: dict[str, Any]) -> StoredSubmission | None:
         rows = await lookup(parameters)
@@ -261,6 +259,11 @@ def parameters_of(filters: Filters, shape: ListShape, cursor: int) -> dict[str, 
 
 
 def _stored(row: sa.Row[Any]) -> StoredSubmission:
+    cancellation = None
+    if row.cancel_requested_at is not None:
+        problem = None if row.cancel_problem is None else from_json(row.cancel_problem)
+        status = cancellation_status(Status(row.status), problem)
+        cancellation = Cancellation(status, iso(row.cancel_requested_at), row.cancel_reason, problem)
     return StoredSubmission(
         id=row.record_id,
         request_id=row.request_id,
@@ -273,20 +276,12 @@ def _stored(row: sa.Row[Any]) -> StoredSubmission:
         problem=None if row.problem is None else from_json(row.problem),
         property_id=row.property_id,
         revision=row.revision,
-        cancellation=_cancellation(row),
+        cancellation=cancellation,
         partition=row.partition,
         similar_to=similar_in(row.similar_to),
         conflicting_at=row.conflicting_at and iso(row.conflicting_at),
         evidence=read_evidence(row.evidence or ""),
     )
-
-
-def _cancellation(row: sa.Row[Any]) -> Cancellation | None:
-    if row.cancel_requested_at is None:
-        return None
-    problem = None if row.cancel_problem is None else from_json(row.cancel_problem)
-    status = cancellation_status(Status(row.status), problem)
-    return Cancellation(status, iso(row.cancel_requested_at), row.cancel_reason, problem)
 
 
 def _record(row: sa.Row[Any]) -> str:

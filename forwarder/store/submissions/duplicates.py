@@ -212,24 +212,18 @@ def look(dialect: DialectName) -> sa.CompoundSelect[Any]:
     one: sa.ColumnElement[int] = sa.literal_column("1")
     any_parked = sa.select(one).select_from(parked_cancellations).limit(one).scalar_subquery()
     parked = sa.select(*[sa.null()] * (2 + len(_about(_old)))).where(any_parked.is_not(None))
-    alike = [_alike(dialect, find) for find in (_newest_like, _same, _of_the_stay)]
-    return sa.union_all(_known_duplicates(), *alike, parked)
-
-
-def _known_duplicates() -> sa.Select[Any]:
-    """The recorded original of a row (as `original`), if the log delivered the row again."""
+    first, last = (sa.bindparam(name, type_=_new.c.id.type) for name in ("first", "last"))
+    just_ingested = sa.and_(_new.c.id >= first, _new.c.id <= last)
     # A union takes its column types from its first part.
     nothing = [sa.type_coerce(sa.null(), column.type).label(column.name) for column in _about(_old)]
     source = _new.join(duplicates, same_key(duplicates.c.request_id, _new.c.request_id))
     columns = (_new.c.id.label("new_id"), duplicates.c.duplicate_of.label("original"), *nothing)
-    return sa.select(*columns).select_from(source).where(_just_ingested())
-
-
-def _alike(dialect: DialectName, find: Callable[[sa.FromClause], sa.Select[Any]]) -> sa.Select[Any]:
-    """For each row the earlier ones that `find` finds and that may lead to a reservation."""
-    source, about = _with_found(dialect, find)
-    columns = (_new.c.id.label("new_id"), sa.null().label("original"), *about)
-    return sa.select(*columns).select_from(source).where(_just_ingested())
+    parts = [sa.select(*columns).select_from(source).where(just_ingested)]
+    for find in (_newest_like, _same, _of_the_stay):
+        found, about = _with_found(dialect, find)
+        alike = sa.select(_new.c.id.label("new_id"), sa.null().label("original"), *about)
+        parts.append(alike.select_from(found).where(just_ingested))
+    return sa.union_all(*parts, parked)
 
 
 def _with_found(
@@ -295,11 +289,6 @@ def _about(old: sa.FromClause) -> Sequence[sa.ColumnElement[Any]]:
         old.c.same_key,
         old.c.stay_key,
     )
-
-
-def _just_ingested() -> sa.ColumnElement[bool]:
-    first, last = (sa.bindparam(name, type_=_new.c.id.type) for name in ("first", "last"))
-    return sa.and_(_new.c.id >= first, _new.c.id <= last)
 
 
 @cache

@@ -151,14 +151,13 @@ async def _endpoints_of(connection: AsyncConnection, rows: Sequence[RowMapping])
     if previous:
         for each in await connection.execute(select(webhook_secrets).where(_earlier.endpoint_id.in_(previous))):
             previous[each.endpoint_id].append(PreviousSecret(each.secret, in_utc(each.until)))
-    return [_endpoint_of(row, previous.get(row["id"], ())) for row in rows]
-
-
-def _endpoint_of(row: RowMapping, previous: Sequence[PreviousSecret]) -> Endpoint:
-    kept = {name: value for name, value in row.items() if not name.startswith("previous_")}
-    for name in ("disabled_at", "created_at"):
-        kept[name] = kept[name] and in_utc(kept[name])
-    for name in ("types", "account_ids", "property_ids", "header_names"):
-        kept[name] = None if kept[name] is None else tuple(kept[name])
-    longest_first = sorted(previous, key=lambda each: each.until, reverse=True)
-    return Endpoint(**kept, previous=tuple(longest_first))
+    endpoints = []
+    for row in rows:
+        kept = {name: value for name, value in row.items() if not name.startswith("previous_")}
+        for name in ("disabled_at", "created_at"):
+            kept[name] = kept[name] and in_utc(kept[name])
+        for name in ("types", "account_ids", "property_ids", "header_names"):
+            kept[name] = None if kept[name] is None else tuple(kept[name])
+        longest_first = sorted(previous.get(row["id"], ()), key=lambda each: each.until, reverse=True)
+        endpoints.append(Endpoint(**kept, previous=tuple(longest_first)))
+    return endpoints

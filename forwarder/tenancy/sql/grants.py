@@ -37,14 +37,9 @@ class SqlGrants:
         wanted = select(grants.c.version, grants.c.claim, grants.c.content).where(*_of(account_id, credential))
         async with transaction(self._engine, writes=False) as connection:
             row = (await connection.execute(wanted)).one_or_none()
-        if row is None:
-            return None
-        return GrantRow(
-            row.version, row.claim, None if row.content is None else self._opened(row.content, account_id, credential)
-        )
-
-    def _opened(self, content: str, account_id: str, credential: str) -> str:
-        return self._unsealer.open_text(content, of_grant(account_id, credential))
+        if row is None or row.content is None:
+            return None if row is None else GrantRow(row.version, row.claim, None)
+        return GrantRow(row.version, row.claim, self._unsealer.open_text(row.content, of_grant(account_id, credential)))
 
     async def claim(
         self, account_id: str, credential: str, claimant: str, *, seen: int | None, seen_claim: str | None
