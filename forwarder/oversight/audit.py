@@ -15,10 +15,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import structlog
+from pydantic_core import to_json
 
 from forwarder.process.clock import Clock
 from forwarder.process.enlistment import Enlisted, enlist
-from forwarder.store.audit import AuditResult, NewEntry
+from forwarder.store.audit import AuditEntry, AuditResult
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.tenancy.port import TenancyUnavailable
 from forwarder.topics.port import LogUnavailable
@@ -35,7 +36,7 @@ _MAX_TEXT: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class Actor:
-    """Who acts. `origin`: the host or address. Kind and name: as in `NewEntry`."""
+    """Who acts. `origin`: the host or address. Kind and name: as in `AuditEntry`."""
 
     kind: str
     name: str
@@ -136,20 +137,20 @@ class Audit:
         except StoreUnavailable as outage:
             _log.warning("audit.failure_not_recorded", action=operation.action, error=str(outage))
 
-    def _entry(self, operation: Operation, result: AuditResult, reason: str | None = None) -> NewEntry:
+    def _entry(self, operation: Operation, result: AuditResult, reason: str | None = None) -> AuditEntry:
         actor = _acting.get() or Actor("system", "forwarder", socket.gethostname())
         real = result in {AuditResult.DONE, AuditResult.REQUESTED}
-        return NewEntry(
+        return AuditEntry(
             at=self._clock.now(),
             actor_kind=actor.kind,
             actor=_text(actor.name),
             origin=_text(actor.origin),
             action=operation.action,
-            result=result,
+            result=result.value,
             workspace_id=_named(operation.workspace, real=real),
             target=_named(operation.target, real=real),
             reason=reason,
-            details=operation.details,
+            details=to_json(operation.details).decode(),
         )
 
 

@@ -1,12 +1,8 @@
 """The entries of the audit trail, as it takes and returns them; `audit_trail` stores them."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
-
-from pydantic_core import to_json
 
 
 class AuditResult(StrEnum):
@@ -22,27 +18,12 @@ class AuditResult(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class NewEntry:
-    """An operation. `actor_kind`: `operator` (an account of the operating system, on the host `origin`), `key` (an API key, from
-    the address `origin`) or `system`. `details`: JSON values, never a secret or a guest's data."""
-
-    at: datetime
-    actor_kind: str
-    actor: str
-    origin: str
-    action: str
-    result: AuditResult
-    workspace_id: str | None = None
-    target: str | None = None
-    reason: str | None = None
-    details: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
 class AuditEntry:
-    """A stored entry. `details` is a JSON text."""
+    """An operation. `actor_kind`: `operator` (an account of the operating system, on the host `origin`), `key` (an API key, from
+    the address `origin`) or `system`. `result`: a value of `AuditResult`. `details`: a JSON text, never with a secret or a guest's
+    data. `number`: 0 until it is stored."""
 
-    number: int
+    number: int = field(default=0, kw_only=True)
     at: datetime
     actor_kind: str
     actor: str
@@ -51,25 +32,8 @@ class AuditEntry:
     workspace_id: str | None
     target: str | None
     result: str
-    reason: str | None
-    details: str
-
-
-def numbered(entry: NewEntry, number: int) -> AuditEntry:
-    """`entry` as it is stored under `number`."""
-    return AuditEntry(
-        number=number,
-        at=entry.at.replace(microsecond=entry.at.microsecond // 1000 * 1000),  # as databases keep it
-        actor_kind=entry.actor_kind,
-        actor=entry.actor,
-        origin=entry.origin,
-        action=entry.action,
-        workspace_id=entry.workspace_id,
-        target=entry.target,
-        result=entry.result.value,
-        reason=entry.reason,
-        details=to_json(entry.details).decode(),
-    )
+    reason: str | None = None
+    details: str = "{}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,13 +2,13 @@
 numbered in commit order, without a gap."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from typing import Any, Final
 
 from sqlalchemy import insert, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from forwarder.store.audit import AuditEntry, AuditFilter, NewEntry, numbered
+from forwarder.store.audit import AuditEntry, AuditFilter
 from forwarder.store.database import Database
 from forwarder.store.sql import DialectName, insert_into
 from forwarder.store.tables import audit as table
@@ -27,16 +27,16 @@ class AuditTrail:
         self._database = Database(engine)
         self._next = _next(self._database.dialect)
 
-    async def append(self, entry: NewEntry) -> None:
+    async def append(self, entry: AuditEntry) -> None:
         """Append `entry` in a transaction of its own."""
         async with self._database.transaction() as connection:
             await self.append_within(connection, entry)
 
-    async def append_within(self, connection: AsyncConnection, entry: NewEntry) -> None:
+    async def append_within(self, connection: AsyncConnection, entry: AuditEntry) -> None:
         """Appends `entry` in the transaction of `connection`, which should commit at once: other appends wait for it."""
         # The update locks the row: no other transaction appends now.
         number = (await connection.execute(self._next)).scalar_one()
-        await connection.execute(insert(table).values(asdict(numbered(entry, number))))
+        await connection.execute(insert(table).values(asdict(replace(entry, number=number))))
 
     async def entries(self, wanted: AuditFilter, *, before: int | None, limit: int) -> Sequence[AuditEntry]:
         """Entries that match `wanted`, newest first, with numbers below `before`."""
@@ -52,7 +52,7 @@ class AuditTrail:
             found = found.where(or_(_row.action == wanted.action, of_noun))
         if wanted.workspace_id is not None:
             found = found.where(_row.workspace_id == wanted.workspace_id)
-        return [AuditEntry(*row) for row in await self._database.read(found)]
+        return [AuditEntry(**row._mapping) for row in await self._database.read(found)]
 
     async def last(self) -> int:
         """The number of the last entry, 0 before the first."""

@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from forwarder.operate.submissions.settle import NotInDoubt, Repair
 from forwarder.oversight.audit import Actor, Audit, acting_as
 from forwarder.oversight.tenancy import AuditedTenancy
-from forwarder.store.audit import AuditEntry, AuditFilter, AuditResult, NewEntry
+from forwarder.store.audit import AuditEntry, AuditFilter, AuditResult
 from forwarder.store.audit_trail import AuditTrail
 from forwarder.store.submissions.repairs import Repairs
 from forwarder.store.tables import audit as table
@@ -128,7 +128,9 @@ async def test_entries_are_listed_newest_first_by_pages_and_filters(trail: Audit
     clock = ManualClock()
     for number in range(6):
         actor, action = ("anna", "key.add") if number % 2 else ("ben", "keyring.open")
-        await trail.append(NewEntry(clock.now(), "operator", actor, "h", action, AuditResult.DONE, f"ws-{number % 3}"))
+        await trail.append(
+            AuditEntry(clock.now(), "operator", actor, "h", action, f"ws-{number % 3}", None, AuditResult.DONE)
+        )
         await clock.advance(60)
     newest = await trail.entries(EVERY, before=None, limit=4)
     assert [each.number for each in newest] == [6, 5, 4, 3]
@@ -174,4 +176,6 @@ async def test_the_database_refuses_to_change_or_delete_entries(
 
 async def _five(trail: AuditTrail) -> None:
     for number in range(5):
-        await trail.append(NewEntry(ManualClock().now(), "operator", "anna", "h", f"key.{number}", AuditResult.DONE))
+        await trail.append(
+            AuditEntry(ManualClock().now(), "operator", "anna", "h", f"key.{number}", None, None, AuditResult.DONE)
+        )

@@ -1,11 +1,12 @@
 """An audit trail in memory."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from forwarder.oversight.audit import Audit
 from forwarder.process.clock import Clock
-from forwarder.store.audit import AuditEntry, AuditFilter, NewEntry, numbered
+from forwarder.store.audit import AuditEntry, AuditFilter
 from forwarder.store.audit_trail import AuditTrail
 from forwarder.store.submissions.port import StoreUnavailable
 
@@ -17,12 +18,12 @@ class MemoryTrail(AuditTrail):
         self.kept: list[AuditEntry] = []
         self.away = False
 
-    async def append(self, entry: NewEntry) -> None:
+    async def append(self, entry: AuditEntry) -> None:
         if self.away:
             raise StoreUnavailable("the audit trail is away")
-        self.kept.append(numbered(entry, len(self.kept) + 1))
+        self.kept.append(replace(entry, number=len(self.kept) + 1))
 
-    async def append_within(self, connection: Any, entry: NewEntry) -> None:
+    async def append_within(self, connection: Any, entry: AuditEntry) -> None:
         await self.append(entry)
 
     async def entries(self, wanted: AuditFilter, *, before: int | None, limit: int) -> Sequence[AuditEntry]:
