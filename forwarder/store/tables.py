@@ -410,9 +410,14 @@ _APPEND_ONLY: Final = {
         FOR EACH STATEMENT EXECUTE FUNCTION refuse_change()""",
     ),
 }
-for _dialect, _statements in _APPEND_ONLY.items():
-    for _statement in _statements:
-        sa.event.listen(audit, "after_create", sa.DDL(_statement).execute_if(dialect=_dialect))
+
+
+def _append_only(_table: sa.Table, connection: sa.Connection, **_options: Any) -> None:
+    for statement in _APPEND_ONLY[connection.dialect.name]:
+        connection.exec_driver_sql(statement)
+
+
+sa.event.listen(audit, "after_create", _append_only)
 
 audit_head = sa.Table(
     "audit_head",

@@ -48,7 +48,7 @@ class CardKeys:
             rows = (await connection.execute(select(card_keys).where(_of_the_batch()), batch)).all()
             if any(row.code_key is not None for row in rows):
                 await connection.execute(update(card_keys).where(_of_the_batch()).values(code_key=None), batch)
-        return {row.request_id: CardKey(*row) for row in rows}
+        return {row.request_id: CardKey(*tuple(row)) for row in rows}
 
     async def put_back(self, key: CardKey) -> None:
         """The security code's, which surely was not used, if the rest is still there."""
@@ -70,7 +70,7 @@ class CardKeys:
     async def of_other_secrets(self, secret_id: str) -> Sequence[CardKey]:
         """The keys that another secret wraps."""
         rows = await self._database.read(select(card_keys).where(_OWN, _row.secret_id != secret_id))
-        return [CardKey(*row) for row in rows]
+        return [CardKey(*tuple(row)) for row in rows]
 
     async def rewrap(self, old: CardKey, new: CardKey) -> bool:
         """Replace `old`, if it is unchanged. A code's key that was taken meanwhile stays gone."""
