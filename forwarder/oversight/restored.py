@@ -103,7 +103,6 @@ class RecoveryCheck:
         return {what: count for what, count in counts.items() if count}
 
     async def committed(self) -> Mapping[int, int]:
-        """The workers' committed offsets on the requests topic."""
         async with self._log.admin() as admin:
             return await admin.committed(self._topics.requests, group=self._group)
 

@@ -108,7 +108,6 @@ def _changed(before: Account, after: Account) -> dict[str, Any]:
 
 
 def _written(terms: KeyTerms) -> dict[str, str | None]:
-    """The given terms, in operators' notation."""
     written: dict[str, str | None] = {}
     if "limit" in terms:
         written["rate"] = None if terms["limit"] is None else str(terms["limit"])

@@ -28,7 +28,6 @@ class AuditTrail:
         self._next = _next(self._database.dialect)
 
     async def append(self, entry: AuditEntry) -> None:
-        """Append `entry` in a transaction of its own."""
         async with self._database.transaction() as connection:
             await self.append_within(connection, entry)
 

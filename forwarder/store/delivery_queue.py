@@ -80,7 +80,6 @@ class Deliveries:
             await self._database.run(queue(self._database.dialect), {BATCH: as_batch(rows), "now": now})
 
     async def endpoints_due(self, *, now: datetime) -> Sequence[str]:
-        """The endpoints that have due deliveries."""
         return [row.value for row in await self._database.read(endpoints_due(), {"now": now})]
 
     async def claim(self, endpoint_id: str, *, now: datetime, until: datetime, limit: int) -> Sequence[DueDelivery]:
@@ -134,7 +133,6 @@ class Deliveries:
         return len(await self._database.run(stop(), {"endpoint": endpoint_id, "now": now}))
 
     async def delivered_since(self, endpoint_id: str, moment: datetime) -> bool:
-        """Whether anything was delivered to the endpoint since `moment`."""
         return bool(await self._database.read(delivered_since(), {"endpoint": endpoint_id, "moment": moment}))
 
     async def prune(self, *, before: datetime, limit: int) -> int:

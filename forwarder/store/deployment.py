@@ -57,14 +57,12 @@ class ProcessRegister:
         self._database = Database(engine)
 
     async def report(self, process: RunningProcess) -> None:
-        """Writes the present state of `process`."""
         texts = {name: to_json(getattr(process, name)).decode() for name in ("throttles", "failing")}
         new = insert_into(self._database.dialect, processes).values(asdict(process) | texts)
         known = {name: new.excluded[name] for name in ("seen_at", *texts)}
         await self._database.run(new.on_conflict_do_update(index_elements=["id"], set_=known))
 
     async def end(self, process_id: str) -> None:
-        """Deletes the row of a process that ends."""
         await self._database.run(sa.delete(processes).where(processes.c.id == process_id))
 
     async def forget_old(self, process: RunningProcess) -> None:
@@ -110,11 +108,9 @@ class BacklogReader:
         return [FailedWork(*tuple(row)) for row in await self._database.read(failed())]
 
     async def endpoints(self) -> Sequence[EndpointWork]:
-        """The endpoints with pending deliveries."""
         return [EndpointWork(*tuple(row)) for row in await self._database.read(endpoints())]
 
     async def waiting(self, account_id: str) -> Waiting:
-        """What the account's pending submissions wait for."""
         dialect = self._database.dialect
         pending = _of(sa.literal(account_id), _PENDING)
         first = pending.with_only_columns(_LAST_REASON[dialect].label("reason")).order_by(_row.status, _row.id)
@@ -137,7 +133,6 @@ class BacklogReader:
         return int((await self._database.read(late, {"before": before}))[0][0])
 
     async def doubles(self) -> int:
-        """How many submissions the PMS shows twice or more."""
         doubled = sa.select(sa.func.count()).where(_row.doubles.is_not(None))
         return int((await self._database.read(doubled))[0][0])
 

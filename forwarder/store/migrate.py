@@ -114,7 +114,6 @@ def _require_unicode(connection: Connection) -> None:
 
 
 def _applied(connection: Connection) -> set[str]:
-    """The revisions that Alembic has recorded in the database."""
     if not inspect(connection).has_table("alembic_version"):
         return set()
     return set(connection.scalars(text("SELECT version_num FROM alembic_version")))

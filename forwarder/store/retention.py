@@ -137,7 +137,6 @@ class GuestStore:
         return rows[0].last or 0
 
     async def deliveries(self, request_id: str) -> int:
-        """The number of webhook deliveries about the submission."""
         endpoints = await self.endpoints_with_deliveries()
         return len(await self._database.read(_deliveries_about(endpoints, request_id)))
 
@@ -163,7 +162,6 @@ class GuestStore:
         return request_ids
 
     async def parked_reasons(self) -> Sequence[ParkedReason]:
-        """All reasons of parked cancellations."""
         found = sa.select(_parked.request_id, _parked.account_id, _parked.reason).where(_parked.reason.is_not(None))
         return [
             ParkedReason(row.request_id, row.account_id, row.reason)
@@ -199,7 +197,6 @@ class GuestStore:
         return {row["id"] for row in rewritten}
 
     async def _records(self, rows: Sequence[sa.Row[Any]]) -> Sequence[GuestRecord]:
-        """The guests' data in `rows`, and whether each can be erased."""
         ids = [{"reservation_id": row.id} for row in rows]
         unpublished = await self._database.read(unpublished_of(), {BATCH: as_batch(ids)}) if ids else ()
         waiting, records = {row[0] for row in unpublished}, list[GuestRecord]()
@@ -319,7 +316,6 @@ class Purger:
         self._database = Database(engine)
 
     async def count(self, before: date, workspace_id: str | None) -> int:
-        """How many submissions can be deleted now."""
         found = sa.select(sa.func.count()).select_from(reservations).where(*_finished(before, workspace_id))
         return int((await self._database.read(found))[0][0])
 

@@ -65,7 +65,6 @@ class SqlTexts:
             ) from None
 
     async def _ask(self, ask: Callable[[sa.Connection], T]) -> T:
-        """Queries the database's catalogue."""
         with outages_translated():
             async with self._engine.connect() as connection:
                 return await connection.run_sync(ask)

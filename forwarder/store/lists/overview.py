@@ -172,7 +172,6 @@ class Overview:
         return low
 
     async def time(self) -> datetime:
-        """The database's clock."""
         rows = await self._database.read(_TIMES[self._database.dialect])
         shown: datetime | str = rows[0][0]
         return datetime.fromisoformat(shown) if isinstance(shown, str) else shown

@@ -173,7 +173,6 @@ class Reader:
         ]
 
     async def reservation(self, account_id: str, reservation_id: int) -> StoredSubmission | None:
-        """The submission whose record has that id."""
         return await self._stored(self._by_id, {"account_id": account_id, "id": reservation_id})
 
     async def page(

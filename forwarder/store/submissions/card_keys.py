@@ -68,7 +68,6 @@ class CardKeys:
         return Counter({row.secret_id: row.cards for row in rows})
 
     async def of_other_secrets(self, secret_id: str) -> Sequence[CardKey]:
-        """The keys that another secret wraps."""
         rows = await self._database.read(select(card_keys).where(_OWN, _row.secret_id != secret_id))
         return [CardKey(*tuple(row)) for row in rows]
 
@@ -89,7 +88,6 @@ class CardKeys:
         return [row.sealing_key for row in rows]
 
     async def sealed_to(self, sealing_key: str, *, limit: int) -> Sequence[KeptCard]:
-        """Cards that are still sealed to this one of the topic's keys."""
         return await self._kept(_row.sealing_key == sealing_key, limit)
 
     async def kept(self, request_id: str) -> KeptCard | None:

@@ -65,7 +65,6 @@ class Leases(LossDetection):
         await self._database.run(sa.delete(workers).where(workers.c.id == worker_id))
 
     async def heartbeats(self) -> Sequence[Heartbeat]:
-        """The heartbeat of every lease holder."""
         rows = await self._database.read(sa.select(workers))
         return [Heartbeat(row.id, row.sequence, row.lease_seconds) for row in rows]
 
@@ -83,7 +82,6 @@ class Leases(LossDetection):
             return len(freed.all())
 
     async def leased_ids(self, worker_id: str) -> Collection[int]:
-        """The ids of all rows that this worker holds."""
         return {row.id for row in await self._database.read(leased_ids(), {"worker_id": worker_id})}
 
     async def abandon(self, worker_id: str, work_ids: Collection[int], *, now: datetime) -> int:
@@ -92,12 +90,10 @@ class Leases(LossDetection):
         return len(await self._database.run(abandon(), parameters)) if work_ids else 0
 
     async def accounts_due(self, partitions: Collection[int], *, now: datetime) -> Sequence[str]:
-        """The accounts that have rows in these partitions that are due and not leased."""
         rows = await self._database.read(accounts_due(), {"partitions": list(partitions), "now": now})
         return [row.value for row in rows]
 
     async def backlog(self, *, now: datetime) -> Backlog:
-        """The due rows that are not leased."""
         figures = (sa.func.count().label("due"), sa.func.min(_row.due_at).label("oldest_due_at"))
         due = sa.select(*figures).where(_waiting, _row.due_at <= _now)
         (row,) = await self._database.read(due, {"now": now})
@@ -219,7 +215,6 @@ class Leases(LossDetection):
         return deaths
 
     async def clear_suspects(self, work_ids: Collection[int]) -> None:
-        """Clears the marks of rows whose pushes are over."""
         if work_ids:
             them = sa.select(batch_of(suspects.c.id).c.id)
             cleared = sa.delete(suspects).where(key_among(suspects.c.id, them))

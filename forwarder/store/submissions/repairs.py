@@ -189,7 +189,6 @@ class StoreRecovery:
         return rows[0].log_timestamp_ms if rows else None
 
     async def unfinished(self) -> Sequence[datetime | None]:
-        """The `since` of unfinished recoveries."""
         rows = await self._database.read(sa.select(recoveries.c.since).where(recoveries.c.recovered_at.is_(None)))
         return [row.since for row in rows]
 
@@ -235,7 +234,6 @@ class StoreRecovery:
             await self._database.run(statement, {BATCH: as_batch(rows)})
 
     async def standing(self, request_ids: Collection[str]) -> Mapping[str, RowState]:
-        """The row and revision of each of these submissions that has a row."""
         batch = batch_of(_row.request_id)
         found = sa.select(_row.request_id, _row.id, _row.revision).where(
             key_among(_row.request_id, sa.select(batch.c.request_id))

@@ -42,7 +42,6 @@ _KNOWN_KEYS = select(api_keys, key_uses.c.used_at).outerjoin(key_uses, key_uses.
 
 
 def _count(table: Table, *conditions: ColumnElement[bool]) -> ScalarSelect[int]:
-    """The number of a workspace's rows in `table`."""
     theirs = select(func.count()).where(table.c.workspace_id == workspaces.c.id, *conditions)
     return theirs.correlate(workspaces).scalar_subquery()
 
@@ -197,7 +196,6 @@ def _terms_of(key: ApiKey) -> KeyTerms:
 
 
 def _columns(terms: KeyTerms) -> dict[str, Any]:
-    """The column values of the given terms."""
     columns: dict[str, Any] = {}
     if "limit" in terms:
         limit = terms["limit"]
@@ -249,13 +247,11 @@ class RetentionPolicies:
                 raise NotKnown(f"There is no workspace {policy.workspace_id!r}.")
 
     async def account_workspaces(self) -> dict[str, str]:
-        """The workspace of each integration account, by the account's id."""
         wanted = select(integration_accounts.c.id, integration_accounts.c.workspace_id)
         async with transaction(self._engine, writes=False) as connection:
             return {row.id: row.workspace_id for row in await connection.execute(wanted)}
 
     async def endpoint_workspaces(self) -> dict[str, str]:
-        """The workspace of each webhook endpoint, by the endpoint's id."""
         wanted = select(webhook_endpoints.c.id, webhook_endpoints.c.workspace_id)
         async with transaction(self._engine, writes=False) as connection:
             return {row.id: row.workspace_id for row in await connection.execute(wanted)}

@@ -37,11 +37,9 @@ class Endpoints:
         self._engine = engine
 
     async def any_enabled(self) -> bool:
-        """Whether any workspace has an enabled endpoint."""
         return bool(await self._all(select(*_ENDPOINT).where(_row.enabled).limit(1)))
 
     async def enabled_of(self, workspace_ids: Collection[str]) -> Sequence[Endpoint]:
-        """The enabled endpoints of these workspaces."""
         wanted = select(*_ENDPOINT).where(_row.workspace_id.in_(workspace_ids), _row.enabled)
         return await self._all(wanted) if workspace_ids else ()
 

@@ -187,7 +187,6 @@ class SqlSealed:
         self._engine = engine
 
     async def counts(self) -> dict[str, Counter[str]]:
-        """The number of texts of each name sealed to each key id."""
         found: dict[str, Counter[str]] = {}
         async with transaction(self._engine, writes=False) as connection:
             for kept in _KEPT:
@@ -295,7 +294,6 @@ class SealingKeys:
             await connection.execute(destroyed)
 
     async def counts(self) -> dict[str, Counter[str]]:
-        """The number of private keys that each secret wraps."""
         wanted = select(_row.secret_id, func.count()).group_by(_row.secret_id)
         async with transaction(self._engine, writes=False) as connection:
             return {"sealing keys": Counter({row[0]: row[1] for row in await connection.execute(wanted)})}
