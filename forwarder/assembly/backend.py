@@ -27,7 +27,7 @@ from forwarder.store.migrate import migrate, require_current
 from forwarder.store.roles import make_roles
 from forwarder.store.submissions.repairs import Repairs
 from forwarder.tenancy.access import Access, BadTokens
-from forwarder.tenancy.port import Account, Sealer, TenancyAdmin, TenancyUnavailable
+from forwarder.tenancy.port import Account, Sealer, TenancyUnavailable
 from forwarder.tenancy.sealing import (
     KeyPair,
     Keyring,
@@ -37,7 +37,7 @@ from forwarder.tenancy.sealing import (
     active_of,
     of_credential,
 )
-from forwarder.tenancy.sql.admin import SqlTenancyAdmin
+from forwarder.tenancy.sql.admin import TenancyAdmin
 from forwarder.tenancy.sql.database import message_key, request_id_key, shared_keys, token_key
 from forwarder.tenancy.sql.directory import SqlDirectory
 from forwarder.tenancy.sql.secrets import SealingKeys, SqlSecrets
@@ -283,7 +283,7 @@ async def open_backend(
                 directory=directory,
                 access=Access(directory, clock, BadTokens(clock, environment.bad_tokens_per_minute)),
                 admission=settings.admission(),
-                tenancy=AuditedTenancy(SqlTenancyAdmin(engine), audit),
+                tenancy=AuditedTenancy(engine, audit),
                 overview=Overview(engine),
                 repairs=Repairs(engine),
                 audit=audit,

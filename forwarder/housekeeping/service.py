@@ -20,7 +20,6 @@ from forwarder.observability import metrics
 from forwarder.observability.snapshots import SnapshotGauge
 from forwarder.oversight.backlog import (
     AccountBacklog,
-    Accounts,
     AccountState,
     Backlog,
     Group,
@@ -39,7 +38,7 @@ from forwarder.topics.port import Log, LogUnavailable
 if TYPE_CHECKING:
     from forwarder.store.deployment import BacklogReader
     from forwarder.store.retention import GuestStore
-    from forwarder.tenancy.sql.admin import RetentionPolicies
+    from forwarder.tenancy.sql.admin import RetentionPolicies, TenancyAdmin
 
 _log = structlog.get_logger(__name__)
 
@@ -94,7 +93,7 @@ class BacklogSources:
     own."""
 
     store: "BacklogReader"
-    accounts: Accounts
+    accounts: "TenancyAdmin"
     groups: Mapping[str, Group]
     max_accounts: int
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from forwarder.process.clock import Clock
 from forwarder.reservation.submission import is_test, live_account_id
@@ -16,6 +16,7 @@ from forwarder.topics.port import Lag, Log
 
 if TYPE_CHECKING:
     from forwarder.store.deployment import BacklogReader
+    from forwarder.tenancy.sql.admin import TenancyAdmin
 
 
 KEY_ENDS_SOON: Final = timedelta(days=14)
@@ -107,14 +108,6 @@ class Backlog:
         return count
 
 
-class Accounts(Protocol):
-    """All accounts, and how many API keys expire before then; `TenancyAdmin` implements it."""
-
-    async def accounts(self) -> Sequence[Account]: ...
-
-    async def keys_ending(self, *, after: datetime, before: datetime) -> int: ...
-
-
 async def read_lag(log: Log, groups: Sequence[Group], clock: Clock) -> Sequence[GroupLag]:
     """The lag of each group, whether or not it has members. Raises `LogUnavailable`."""
     async with log.admin() as admin:
@@ -126,7 +119,7 @@ async def read_lag(log: Log, groups: Sequence[Group], clock: Clock) -> Sequence[
         return await asyncio.gather(*map(lag_of, groups))
 
 
-async def read_backlog(store: "BacklogReader", tenancy: Accounts, clock: Clock) -> Backlog:
+async def read_backlog(store: "BacklogReader", tenancy: "TenancyAdmin", clock: Clock) -> Backlog:
     """Raises `StoreUnavailable` and `TenancyUnavailable`."""
     now = clock.now()
     known = {account.id: account for account in await tenancy.accounts()}

@@ -1,78 +1,63 @@
 """Audited changes of workspaces, keys and accounts by operators."""
 
-from collections.abc import Sequence
 from dataclasses import fields
-from datetime import datetime
 from typing import Any, Final, Unpack
 
 from forwarder.oversight.audit import Audit
 from forwarder.process.clock import iso
+from forwarder.store.engine import Engine
 from forwarder.tenancy.api_keys import write_networks, write_scopes
-from forwarder.tenancy.port import Account, ApiKey, KeyTerms, KnownKey, RateLimit, TenancyAdmin, Workspace
+from forwarder.tenancy.port import Account, ApiKey, KeyTerms, KnownKey, RateLimit
+from forwarder.tenancy.sql.admin import TenancyAdmin
 
 
-class AuditedTenancy:
-    """A `TenancyAdmin` that audits the changes made through `admin`."""
+class AuditedTenancy(TenancyAdmin):
+    """Audits the changes that are made through it."""
 
-    def __init__(self, admin: TenancyAdmin, audit: Audit) -> None:
-        self._admin = admin
+    def __init__(self, engine: Engine, audit: Audit) -> None:
+        super().__init__(engine)
         self._audit = audit
 
     async def add_workspace(self, workspace_id: str, limit: RateLimit | None = None) -> None:
         given = {} if limit is None else {"rate": str(limit)}
         async with self._audit.operation("workspace.add", workspace=workspace_id, **given):
-            await self._admin.add_workspace(workspace_id, limit)
+            await super().add_workspace(workspace_id, limit)
 
     async def limit_workspace(self, workspace_id: str, limit: RateLimit | None) -> None:
         rate = None if limit is None else str(limit)
         async with self._audit.operation("workspace.change", workspace=workspace_id, rate=rate):
-            await self._admin.limit_workspace(workspace_id, limit)
-
-    async def workspaces(self, workspace_id: str | None = None) -> Sequence[Workspace]:
-        return await self._admin.workspaces(workspace_id)
+            await super().limit_workspace(workspace_id, limit)
 
     async def remove_workspace(self, workspace_id: str) -> None:
         async with self._audit.operation("workspace.remove", workspace=workspace_id):
-            await self._admin.remove_workspace(workspace_id)
+            await super().remove_workspace(workspace_id)
 
     async def add_key(self, workspace_id: str, *, test: bool = False, **terms: Unpack[KeyTerms]) -> tuple[ApiKey, str]:
         async with self._audit.operation("key.add", workspace=workspace_id, test=test, **_written(terms)):
-            return await self._admin.add_key(workspace_id, test=test, **terms)
+            return await super().add_key(workspace_id, test=test, **terms)
 
     async def change_key(self, key_id: str, **terms: Unpack[KeyTerms]) -> KnownKey:
         async with self._audit.operation("key.change", target=key_id, **_written(terms)):
-            return await self._admin.change_key(key_id, **terms)
+            return await super().change_key(key_id, **terms)
 
     async def revoke_key(self, key_id: str) -> None:
         async with self._audit.operation("key.revoke", target=key_id):
-            await self._admin.revoke_key(key_id)
-
-    async def keys(self, workspace_id: str | None = None) -> Sequence[KnownKey]:
-        return await self._admin.keys(workspace_id)
-
-    async def keys_ending(self, *, after: datetime, before: datetime) -> int:
-        return await self._admin.keys_ending(after=after, before=before)
+            await super().revoke_key(key_id)
 
     async def put_account(self, account: Account, *, replace: bool = False) -> None:
         action, whose = "account.change" if replace else "account.add", account.workspace_id
-        known = [each for each in await self._admin.accounts(whose) if each.id == account.id] if replace else []
+        known = [each for each in await self.accounts(whose) if each.id == account.id] if replace else []
         changed = {"changed": _changed(known[0], account)} if known else {}
         async with self._audit.operation(action, workspace=whose, target=account.id, kind=account.kind, **changed):
-            await self._admin.put_account(account, replace=replace)
-
-    async def accounts(self, workspace_id: str | None = None) -> Sequence[Account]:
-        return await self._admin.accounts(workspace_id)
-
-    async def kinds(self) -> Sequence[str]:
-        return await self._admin.kinds()
+            await super().put_account(account, replace=replace)
 
     async def pause(self, account_id: str, *, paused: bool) -> None:
         async with self._audit.operation("account.pause" if paused else "account.resume", target=account_id):
-            await self._admin.pause(account_id, paused=paused)
+            await super().pause(account_id, paused=paused)
 
     async def forget_grants(self, account_id: str, *, but: str) -> None:
         async with self._audit.operation("account.forget_grants", target=account_id):
-            await self._admin.forget_grants(account_id, but=but)
+            await super().forget_grants(account_id, but=but)
 
 
 _SHOWN: Final = frozenset(

@@ -1,10 +1,10 @@
 """Workspaces, API keys, integration accounts, webhook endpoints and sealing, as the stages and the operators' commands use them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Final, Literal, Protocol, TypedDict, Unpack, get_args
+from typing import Any, Final, Literal, Protocol, TypedDict, get_args
 
 from forwarder.reservation.duplicates import DEFAULT_WINDOW_SECONDS
 from forwarder.reservation.submission import is_test, live_account_id
@@ -162,58 +162,6 @@ class Directory(Protocol):
 
     async def account(self, account_id: str) -> Account | None:
         """The integration account, or the shadow, with that identifier. Raises `TenancyUnavailable`."""
-        ...
-
-
-class TenancyAdmin(Protocol):
-    """Operators' changes to workspaces, keys and accounts. Raises `AlreadyExists`, `NotKnown`, `TenancyUnavailable`."""
-
-    async def add_workspace(self, workspace_id: str, limit: RateLimit | None = None) -> None: ...
-
-    async def limit_workspace(self, workspace_id: str, limit: RateLimit | None) -> None:
-        """Sets the limit that its keys share, or removes it."""
-        ...
-
-    async def workspaces(self, workspace_id: str | None = None) -> Sequence[Workspace]:
-        """All workspaces, or one, ordered by id."""
-        ...
-
-    async def remove_workspace(self, workspace_id: str) -> None:
-        """Removes a workspace without accounts and webhooks, and its keys. Raises `InUse`."""
-        ...
-
-    async def add_key(self, workspace_id: str, *, test: bool = False, **terms: Unpack[KeyTerms]) -> tuple[ApiKey, str]:
-        """A new key and its token, which is shown only here and stored nowhere."""
-        ...
-
-    async def change_key(self, key_id: str, **terms: Unpack[KeyTerms]) -> KnownKey:
-        """Changes the given terms; returns the changed key."""
-        ...
-
-    async def revoke_key(self, key_id: str) -> None: ...
-
-    async def keys(self, workspace_id: str | None = None) -> Sequence[KnownKey]:
-        """The keys in the order of their creation."""
-        ...
-
-    async def keys_ending(self, *, after: datetime, before: datetime) -> int:
-        """How many keys that were not revoked expire between these times."""
-        ...
-
-    async def put_account(self, account: Account, *, replace: bool = False) -> None:
-        """Add an account; with `replace`, overwrite the one with that id in the same workspace."""
-        ...
-
-    async def accounts(self, workspace_id: str | None = None) -> Sequence[Account]: ...
-
-    async def kinds(self) -> Sequence[str]:
-        """The kinds of PMS that accounts have."""
-        ...
-
-    async def pause(self, account_id: str, *, paused: bool) -> None: ...
-
-    async def forget_grants(self, account_id: str, *, but: str) -> None:
-        """Forget the grants of every credential of the account but the one with the digest `but`."""
         ...
 
 

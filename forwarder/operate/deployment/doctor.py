@@ -23,9 +23,9 @@ from forwarder.store.engine import Engine, open_engine
 from forwarder.store.lists.overview import Overview
 from forwarder.store.migrate import applied_revisions, is_current
 from forwarder.store.submissions.port import StoreUnavailable
-from forwarder.tenancy.port import TenancyAdmin, TenancyUnavailable
+from forwarder.tenancy.port import TenancyUnavailable
 from forwarder.tenancy.sealing import UnknownSecret
-from forwarder.tenancy.sql.admin import SqlTenancyAdmin
+from forwarder.tenancy.sql.admin import TenancyAdmin
 from forwarder.tenancy.sql.secrets import SqlSecrets
 from forwarder.topics.port import Log, LogUnavailable
 
@@ -227,7 +227,7 @@ async def open_doctor(settings: Settings) -> AsyncIterator[Checked]:
     engine = open_engine(database_of(settings), pool_size=2)
     try:
         async with open_log(settings.backend, partitions=settings.environment.partitions) as log:
-            yield Checked(settings, log, engine, SqlTenancyAdmin(engine), SystemClock())
+            yield Checked(settings, log, engine, TenancyAdmin(engine), SystemClock())
     finally:
         await engine.dispose()
 

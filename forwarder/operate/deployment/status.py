@@ -37,7 +37,7 @@ from forwarder.store.submissions.recorder import Recorder
 from forwarder.store.submissions.repairs import Places
 from forwarder.tenancy.port import Disabled, TenancyUnavailable
 from forwarder.tenancy.sealing import KnownSecret
-from forwarder.tenancy.sql.admin import SqlTenancyAdmin
+from forwarder.tenancy.sql.admin import TenancyAdmin
 from forwarder.tenancy.sql.endpoints import Endpoints
 from forwarder.tenancy.sql.secrets import SqlSecrets, load_sealing_keys
 from forwarder.topics.port import Log, LogUnavailable, TopicState
@@ -152,7 +152,7 @@ class StatusReader:
         revisions = await applied_revisions(engine)
         if not await is_current(engine):
             return StoreStatus(revisions, HEAD, current=False)
-        work = await read_backlog(reader, SqlTenancyAdmin(engine), self.clock)
+        work = await read_backlog(reader, TenancyAdmin(engine), self.clock)
         open_work = [each for each in work.accounts if each.work.pending or each.work.in_doubt or each.work.due]
         open_work.sort(key=lambda each: -(each.work.pending + each.work.in_doubt))
         accounts = [AccountStatus(each, await reader.waiting(each.account_id)) for each in open_work[:_EXPLAINED]]

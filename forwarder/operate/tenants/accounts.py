@@ -29,8 +29,9 @@ from forwarder.process.clock import Clock
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.checks.plausibility import CHECKS
 from forwarder.reservation.outcome import Absent, Confirmed, Deferred
-from forwarder.tenancy.port import SIMILAR, Account, CannotOpen, NotKnown, Sealer, Similar, TenancyAdmin, Unsealer
+from forwarder.tenancy.port import SIMILAR, Account, CannotOpen, NotKnown, Sealer, Similar, Unsealer
 from forwarder.tenancy.sealing import of_client_key, of_credential, with_credential
+from forwarder.tenancy.sql.admin import TenancyAdmin
 
 _KNOWN_WITHIN: Final = timedelta(seconds=10)
 """How long workers may know an account as it was before a change."""

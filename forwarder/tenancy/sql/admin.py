@@ -57,8 +57,8 @@ _WORKSPACES = select(
 )
 
 
-class SqlTenancyAdmin:
-    """`TenancyAdmin` on PostgreSQL or SQLite."""
+class TenancyAdmin:
+    """Operators' changes to workspaces, keys and accounts. Raises `AlreadyExists`, `NotKnown`, `TenancyUnavailable`."""
 
     def __init__(self, engine: AsyncEngine) -> None:
         self._engine = engine
@@ -71,12 +71,14 @@ class SqlTenancyAdmin:
                 raise AlreadyExists(f"There is a workspace {workspace_id!r} already.")
 
     async def limit_workspace(self, workspace_id: str, limit: RateLimit | None) -> None:
+        """Sets the limit that its keys share, or removes it."""
         of_it = update(workspaces).where(workspaces.c.id == workspace_id).values(_columns(KeyTerms(limit=limit)))
         async with transaction(self._engine, writes=True) as connection:
             if not (await connection.execute(of_it)).rowcount:
                 raise NotKnown(f"There is no workspace {workspace_id!r}.")
 
     async def workspaces(self, workspace_id: str | None = None) -> Sequence[Workspace]:
+        """All workspaces, or one, ordered by id."""
         wanted = _WORKSPACES.order_by(workspaces.c.id)
         if workspace_id is not None:
             wanted = wanted.where(workspaces.c.id == workspace_id)
@@ -84,6 +86,7 @@ class SqlTenancyAdmin:
             return [_workspace(row) for row in await connection.execute(wanted)]
 
     async def remove_workspace(self, workspace_id: str) -> None:
+        """Removes a workspace without accounts and webhooks, and its keys. Raises `InUse`."""
         theirs = select(api_keys.c.id).where(api_keys.c.workspace_id == workspace_id)
         async with transaction(self._engine, writes=True) as connection:
             row = (await connection.execute(_WORKSPACES.where(workspaces.c.id == workspace_id))).one_or_none()
@@ -101,6 +104,7 @@ class SqlTenancyAdmin:
             await connection.execute(delete(workspaces).where(workspaces.c.id == workspace_id))
 
     async def add_key(self, workspace_id: str, *, test: bool = False, **terms: Unpack[KeyTerms]) -> tuple[ApiKey, str]:
+        """A new key and its token, which is shown only here and stored nowhere."""
         key = ApiKey(new_key_id(), workspace_id, test, **terms)
         token = new_token(await token_key(self._engine), test=test)
         new = insert_into(self._engine, api_keys).values(
@@ -113,6 +117,7 @@ class SqlTenancyAdmin:
         return key, token
 
     async def change_key(self, key_id: str, **terms: Unpack[KeyTerms]) -> KnownKey:
+        """Changes the given terms; returns the changed key."""
         values = _columns(terms)
         async with transaction(self._engine, writes=True) as connection:
             if values:
@@ -133,6 +138,7 @@ class SqlTenancyAdmin:
             tell(workspace=workspace)
 
     async def keys(self, workspace_id: str | None = None) -> Sequence[KnownKey]:
+        """The keys in the order of their creation."""
         wanted = _KNOWN_KEYS.order_by(api_keys.c.created_at, api_keys.c.id)
         if workspace_id is not None:
             wanted = wanted.where(api_keys.c.workspace_id == workspace_id)
@@ -140,11 +146,13 @@ class SqlTenancyAdmin:
             return [_known(row) for row in await connection.execute(wanted)]
 
     async def keys_ending(self, *, after: datetime, before: datetime) -> int:
+        """How many keys that were not revoked expire between these times."""
         ending = (api_keys.c.revoked_at.is_(None), api_keys.c.expires_at > after, api_keys.c.expires_at <= before)
         async with transaction(self._engine, writes=False) as connection:
             return int(await connection.scalar(select(func.count(api_keys.c.id)).where(*ending)) or 0)
 
     async def put_account(self, account: Account, *, replace: bool = False) -> None:
+        """Add an account; with `replace`, overwrite the one with that id in the same workspace."""
         new = insert_into(self._engine, integration_accounts).values(asdict(account))
         if replace:
             own = integration_accounts.c.workspace_id == account.workspace_id
@@ -164,6 +172,7 @@ class SqlTenancyAdmin:
             return [account_of(row) for row in await connection.execute(wanted)]
 
     async def kinds(self) -> Sequence[str]:
+        """The kinds of PMS that accounts have."""
         wanted = select(integration_accounts.c.kind).distinct().order_by(integration_accounts.c.kind)
         async with transaction(self._engine, writes=False) as connection:
             return list(await connection.scalars(wanted))
@@ -177,6 +186,7 @@ class SqlTenancyAdmin:
             tell(workspace=workspace)
 
     async def forget_grants(self, account_id: str, *, but: str) -> None:
+        """Forget the grants of every credential of the account but the one with the digest `but`."""
         forgotten = delete(grants).where(grants.c.account_id == account_id, grants.c.credential != but)
         async with transaction(self._engine, writes=True) as connection:
             await connection.execute(forgotten)

@@ -18,7 +18,6 @@ from forwarder.store.submissions.repairs import Repairs
 from forwarder.store.tables import audit as table
 from forwarder.store.tables import audit_head
 from forwarder.tenancy.port import Account, NotKnown, TenancyUnavailable
-from forwarder.tenancy.sql.admin import SqlTenancyAdmin
 from forwarder.tenancy.sql.database import api_keys
 from tests.support.memory.clock import ManualClock
 
@@ -38,7 +37,7 @@ def audit(trail: AuditTrail) -> Audit:
 
 @pytest.fixture
 def tenancy(engine: AsyncEngine, audit: Audit) -> AuditedTenancy:
-    return AuditedTenancy(SqlTenancyAdmin(engine), audit)
+    return AuditedTenancy(engine, audit)
 
 
 async def entries(trail: AuditTrail) -> Sequence[AuditEntry]:

@@ -32,7 +32,7 @@ from forwarder.store.submissions.port import Arrival, CancellationArrival, Dupli
 from forwarder.store.submissions.recorder import Recorder
 from forwarder.store.tables import parked_cancellations, reservations, webhook_deliveries
 from forwarder.tenancy.port import Account, RetentionPolicy
-from forwarder.tenancy.sql.admin import RetentionPolicies, SqlTenancyAdmin
+from forwarder.tenancy.sql.admin import RetentionPolicies, TenancyAdmin
 from forwarder.topics.embedded.log import EmbeddedLog
 from forwarder.topics.port import Topics
 from tests.support.memory.clock import ManualClock
@@ -76,7 +76,7 @@ class Desk:
         self.clock = HurriedClock(IN_2030)
 
     async def open(self) -> None:
-        await SqlTenancyAdmin(self.engine).add_workspace("demo")
+        await TenancyAdmin(self.engine).add_workspace("demo")
         await lease(self.recorder, "w1")
 
     async def finish(
@@ -253,7 +253,7 @@ async def _reasons(desk: Desk) -> dict[str, str | None]:
 
 
 async def test_the_reason_of_a_parked_cancellation_goes_with_its_workspaces_days(desk: Desk) -> None:
-    tenancy = SqlTenancyAdmin(desk.engine)
+    tenancy = TenancyAdmin(desk.engine)
     await tenancy.add_workspace("other")
     await tenancy.put_account(Account("acc", "demo", "generic", "https://pms.example", "c"))
     await tenancy.put_account(Account("theirs", "other", "generic", "https://pms.example", "c"))
@@ -281,7 +281,7 @@ async def test_the_reason_of_a_parked_cancellation_is_erased_and_the_cancellatio
 
 
 async def test_erase_looks_through_them_too(desk: Desk, tmp_path: Path) -> None:
-    await SqlTenancyAdmin(desk.engine).put_account(Account("acc", "demo", "generic", "https://pms.example", "c"))
+    await TenancyAdmin(desk.engine).put_account(Account("acc", "demo", "generic", "https://pms.example", "c"))
     await _parked(desk, (1, "acc", "maria@example.com is ill"), (2, "acc", "somebody else"))
     ids = [submission(number).request_id for number in (1, 2)]
     log, topics = EmbeddedLog(tmp_path / "log.sqlite3", partitions=1), Topics()

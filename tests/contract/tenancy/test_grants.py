@@ -17,7 +17,7 @@ from forwarder.process.clock import Clock, SystemClock
 from forwarder.store.engine import open_engine
 from forwarder.tenancy.port import TenancyUnavailable
 from forwarder.tenancy.sealing import SecretUnsealer, sealer_of
-from forwarder.tenancy.sql.admin import SqlTenancyAdmin
+from forwarder.tenancy.sql.admin import TenancyAdmin
 from forwarder.tenancy.sql.grants import SqlGrants
 from tests.support.backends import slow_on
 from tests.support.memory.clock import ManualClock
@@ -278,7 +278,7 @@ async def test_another_credential_begins_anew_and_the_same_one_goes_on(engine: A
     assert await grants_of(engine, credential="a new one").current("acc-1") is None
     await grants_of(engine, credential="a new one").renew("acc-1", None, RotatingServer().ask)
     assert await grants_of(engine).current("acc-1") == first
-    await SqlTenancyAdmin(engine).forget_grants("acc-1", but=credential_digest("a new one"))
+    await TenancyAdmin(engine).forget_grants("acc-1", but=credential_digest("a new one"))
     assert await grants_of(engine).current("acc-1") is None
     assert await grants_of(engine, credential="a new one").current("acc-1") is not None
 

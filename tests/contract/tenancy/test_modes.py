@@ -5,7 +5,7 @@ from dataclasses import replace
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.tenancy.port import Account
-from forwarder.tenancy.sql.admin import SqlTenancyAdmin
+from forwarder.tenancy.sql.admin import TenancyAdmin
 from forwarder.tenancy.sql.directory import CacheTimes, SqlDirectory
 from tests.support.memory.clock import ManualClock
 
@@ -17,7 +17,7 @@ def shadow(account: Account) -> Account:
 
 
 async def test_a_test_key_is_told_by_its_token_until_it_is_revoked(engine: AsyncEngine) -> None:
-    registry, clock = SqlTenancyAdmin(engine), ManualClock()
+    registry, clock = TenancyAdmin(engine), ManualClock()
     directory = SqlDirectory(engine, clock, CacheTimes(known=5))
     await registry.add_workspace("ws-1")
     key, token = await registry.add_key("ws-1", test=True)
@@ -33,7 +33,7 @@ async def test_a_test_key_is_told_by_its_token_until_it_is_revoked(engine: Async
 
 
 async def test_a_live_key_cannot_be_had_as_a_test_key(engine: AsyncEngine) -> None:
-    registry, directory = SqlTenancyAdmin(engine), SqlDirectory(engine, ManualClock())
+    registry, directory = TenancyAdmin(engine), SqlDirectory(engine, ManualClock())
     await registry.add_workspace("ws-1")
     key, token = await registry.add_key("ws-1")
     assert not key.test
@@ -42,7 +42,7 @@ async def test_a_live_key_cannot_be_had_as_a_test_key(engine: AsyncEngine) -> No
 
 
 async def test_a_shadow_is_there_where_its_account_is(engine: AsyncEngine) -> None:
-    registry, clock = SqlTenancyAdmin(engine), ManualClock()
+    registry, clock = TenancyAdmin(engine), ManualClock()
     directory = SqlDirectory(engine, clock, CacheTimes(known=5, absent=1), shadow=shadow, for_pushes=True)
     await registry.add_workspace("ws-1")
     assert await directory.account("test~acc-1") is None
@@ -54,14 +54,14 @@ async def test_a_shadow_is_there_where_its_account_is(engine: AsyncEngine) -> No
 
 
 async def test_no_row_takes_the_place_of_a_shadow(engine: AsyncEngine) -> None:
-    registry, directory = SqlTenancyAdmin(engine), SqlDirectory(engine, ManualClock(), shadow=shadow)
+    registry, directory = TenancyAdmin(engine), SqlDirectory(engine, ManualClock(), shadow=shadow)
     await registry.add_workspace("ws-1")
     await registry.put_account(replace(ACCOUNT, id="test~acc-1"))
     assert await directory.account("test~acc-1") is None
 
 
 async def test_a_directory_that_makes_no_shadows_has_none(engine: AsyncEngine) -> None:
-    registry, directory = SqlTenancyAdmin(engine), SqlDirectory(engine, ManualClock())
+    registry, directory = TenancyAdmin(engine), SqlDirectory(engine, ManualClock())
     await registry.add_workspace("ws-1")
     await registry.put_account(ACCOUNT)
     assert await directory.account("test~acc-1") is None

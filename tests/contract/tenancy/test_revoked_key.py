@@ -12,7 +12,7 @@ from forwarder.reservation.submission import RequestIds
 from forwarder.store.lists.reader import Reader
 from forwarder.tenancy.access import Access
 from forwarder.tenancy.port import Account
-from forwarder.tenancy.sql.admin import SqlTenancyAdmin
+from forwarder.tenancy.sql.admin import TenancyAdmin
 from forwarder.tenancy.sql.directory import CacheTimes, SqlDirectory
 from forwarder.topics.outcomes import OutcomeListener
 from tests.support.memory.clock import ManualClock
@@ -22,9 +22,9 @@ PAGES = "/api/v1/vrs/reservations"
 
 
 @pytest.fixture
-async def registry(engine: AsyncEngine) -> SqlTenancyAdmin:
+async def registry(engine: AsyncEngine) -> TenancyAdmin:
     """With the workspace "ws-1" and its account "acc-1"."""
-    opened = SqlTenancyAdmin(engine)
+    opened = TenancyAdmin(engine)
     await opened.add_workspace("ws-1")
     await opened.put_account(Account("acc-1", "ws-1", "generic", "https://pms.example.com", ""))
     return opened
@@ -52,7 +52,7 @@ async def page(query: httpx.AsyncClient, token: str) -> httpx.Response:
 
 
 async def test_it_is_refused_a_page_once_the_caches_are_stale(
-    registry: SqlTenancyAdmin, query: httpx.AsyncClient, clock: ManualClock
+    registry: TenancyAdmin, query: httpx.AsyncClient, clock: ManualClock
 ) -> None:
     (revoked, token), (_, other) = await registry.add_key("ws-1"), await registry.add_key("ws-1")
     assert [(await page(query, each)).status_code for each in (token, other)] == [200, 200]
@@ -65,7 +65,7 @@ async def test_it_is_refused_a_page_once_the_caches_are_stale(
 
 
 async def test_it_is_refused_at_a_process_that_has_not_seen_it(
-    registry: SqlTenancyAdmin, query: httpx.AsyncClient
+    registry: TenancyAdmin, query: httpx.AsyncClient
 ) -> None:
     revoked, token = await registry.add_key("ws-1")
     await registry.revoke_key(revoked.id)

@@ -26,7 +26,7 @@ from forwarder.tenancy.sealing import (
     of_webhook_secret,
     with_credential,
 )
-from forwarder.tenancy.sql.admin import SqlTenancyAdmin
+from forwarder.tenancy.sql.admin import TenancyAdmin
 from forwarder.tenancy.sql.endpoints import Endpoints
 from forwarder.tenancy.sql.grants import SqlGrants
 from forwarder.tenancy.sql.secrets import NoSecretYet, SqlSealed, SqlSecrets
@@ -154,7 +154,7 @@ async def test_no_secret_is_in_the_database(registry: SqlSecrets, engine: AsyncE
 
 
 async def _seal_something(engine: AsyncEngine) -> None:
-    tenancy, keyring = SqlTenancyAdmin(engine), Keyring([OLD])
+    tenancy, keyring = TenancyAdmin(engine), Keyring([OLD])
     await tenancy.add_workspace("ws")
     key = keyring.seal_text("client-key", of_client_key(ACCOUNT.id))
     await tenancy.put_account(replace(with_credential(ACCOUNT, "credential", keyring), client_key=key))
@@ -176,7 +176,7 @@ async def _seal_something(engine: AsyncEngine) -> None:
 
 async def _all_opens_with(engine: AsyncEngine, secret: str) -> None:
     unsealer = SecretUnsealer([secret])
-    [account] = await SqlTenancyAdmin(engine).accounts()
+    [account] = await TenancyAdmin(engine).accounts()
     assert unsealer.open_text(account.credential, of_credential(ACCOUNT)) == "credential"
     assert account.client_key is not None
     assert unsealer.open_text(account.client_key, of_client_key("acc")) == "client-key"

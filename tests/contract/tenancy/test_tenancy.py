@@ -16,7 +16,7 @@ from forwarder.store.engine import open_engine
 from forwarder.tenancy.access import Access, Caller
 from forwarder.tenancy.api_keys import ALL_SCOPES, read_networks
 from forwarder.tenancy.port import Account, AlreadyExists, InUse, NotKnown, RateLimit, TenancyUnavailable
-from forwarder.tenancy.sql.admin import SqlTenancyAdmin
+from forwarder.tenancy.sql.admin import TenancyAdmin
 from forwarder.tenancy.sql.database import request_id_key
 from forwarder.tenancy.sql.directory import CacheTimes, SqlDirectory
 from forwarder.tenancy.sql.secrets import SqlSecrets
@@ -31,14 +31,14 @@ PLAIN = Account("acc-2", "ws-1", "booking-sync", "https://pms.example.com", "c2V
 
 
 @pytest.fixture
-async def registry(engine: AsyncEngine) -> SqlTenancyAdmin:
+async def registry(engine: AsyncEngine) -> TenancyAdmin:
     """A registry with the workspace "ws-1"."""
-    opened = SqlTenancyAdmin(engine)
+    opened = TenancyAdmin(engine)
     await opened.add_workspace("ws-1")
     return opened
 
 
-async def test_a_workspace_is_removed_with_its_keys_unless_something_belongs_to_it(registry: SqlTenancyAdmin) -> None:
+async def test_a_workspace_is_removed_with_its_keys_unless_something_belongs_to_it(registry: TenancyAdmin) -> None:
     await registry.add_workspace("ws-2")
     await registry.put_account(ACCOUNT)
     key, _ = await registry.add_key("ws-2")
@@ -82,13 +82,13 @@ async def away() -> AsyncIterator[AsyncEngine]:
 # --- the registry ---------------------------------------------------------------------------------------------------------
 
 
-async def test_a_workspace_is_added_once(registry: SqlTenancyAdmin) -> None:
+async def test_a_workspace_is_added_once(registry: TenancyAdmin) -> None:
     with pytest.raises(AlreadyExists, match="ws-1"):
         await registry.add_workspace("ws-1")
 
 
 async def test_callers_keys_have_the_limit_of_their_workspace(
-    registry: SqlTenancyAdmin, directory: SqlDirectory, clock: ManualClock
+    registry: TenancyAdmin, directory: SqlDirectory, clock: ManualClock
 ) -> None:
     await registry.add_workspace("ws-2", RateLimit(5, 60))
     _, token = await registry.add_key("ws-2", limit=RateLimit(2, 1))
@@ -104,7 +104,7 @@ async def test_callers_keys_have_the_limit_of_their_workspace(
 
 
 async def test_a_key_is_known_by_its_token_until_it_is_revoked(
-    registry: SqlTenancyAdmin, directory: SqlDirectory, clock: ManualClock
+    registry: TenancyAdmin, directory: SqlDirectory, clock: ManualClock
 ) -> None:
     key, token = await registry.add_key("ws-1")
     assert token.startswith("fwd_live_")
@@ -118,7 +118,7 @@ async def test_a_key_is_known_by_its_token_until_it_is_revoked(
 
 
 async def test_a_key_has_a_limit_of_its_own_until_that_is_taken_back(
-    registry: SqlTenancyAdmin, directory: SqlDirectory, clock: ManualClock
+    registry: TenancyAdmin, directory: SqlDirectory, clock: ManualClock
 ) -> None:
     limited, token = await registry.add_key("ws-1", limit=RateLimit(100, 60))
     assert await directory.key(token) == limited
@@ -130,7 +130,7 @@ async def test_a_key_has_a_limit_of_its_own_until_that_is_taken_back(
 
 
 async def test_a_key_has_its_terms_until_they_are_changed(
-    registry: SqlTenancyAdmin, directory: SqlDirectory, clock: ManualClock
+    registry: TenancyAdmin, directory: SqlDirectory, clock: ManualClock
 ) -> None:
     until = datetime(2061, 1, 1, tzinfo=UTC)
     networks = read_networks(["203.0.113.0/24", "2001:db8::1"])
@@ -144,7 +144,7 @@ async def test_a_key_has_its_terms_until_they_are_changed(
 
 
 async def test_when_a_key_was_used_is_kept_to_the_minute(
-    registry: SqlTenancyAdmin, engine: AsyncEngine, clock: ManualClock
+    registry: TenancyAdmin, engine: AsyncEngine, clock: ManualClock
 ) -> None:
     (used, _), (unused, _) = await registry.add_key("ws-1"), await registry.add_key("ws-1")
     store, first = SqlKeyUses(engine), clock.now()
@@ -155,7 +155,7 @@ async def test_when_a_key_was_used_is_kept_to_the_minute(
 
 
 async def test_tokens_that_are_tried_never_reach_the_database(
-    registry: SqlTenancyAdmin, directory: SqlDirectory, engine: AsyncEngine, clock: ManualClock
+    registry: TenancyAdmin, directory: SqlDirectory, engine: AsyncEngine, clock: ManualClock
 ) -> None:
     await registry.put_account(ACCOUNT)
     _, token = await registry.add_key("ws-1")
@@ -179,7 +179,7 @@ async def test_tokens_that_are_tried_never_reach_the_database(
     assert let_in.key_id == other.id
 
 
-async def test_keys_are_listed_as_they_were_made_revoked_ones_too(registry: SqlTenancyAdmin) -> None:
+async def test_keys_are_listed_as_they_were_made_revoked_ones_too(registry: TenancyAdmin) -> None:
     await registry.add_workspace("ws-2")
     before = datetime.now(UTC) - timedelta(seconds=2)  # SQLite counts whole seconds
     plain, _ = await registry.add_key("ws-1")
@@ -194,7 +194,7 @@ async def test_keys_are_listed_as_they_were_made_revoked_ones_too(registry: SqlT
         assert before <= moment <= datetime.now(UTC) + timedelta(seconds=2)
 
 
-async def test_a_token_is_kept_nowhere(registry: SqlTenancyAdmin, directory: SqlDirectory, engine: AsyncEngine) -> None:
+async def test_a_token_is_kept_nowhere(registry: TenancyAdmin, directory: SqlDirectory, engine: AsyncEngine) -> None:
     _, token = await registry.add_key("ws-1")
     await directory.key(token)
     async with engine.connect() as connection:
@@ -203,12 +203,12 @@ async def test_a_token_is_kept_nowhere(registry: SqlTenancyAdmin, directory: Sql
         assert part not in f"{kept}{directory._keys._known}"  # noqa: SLF001
 
 
-async def test_every_token_is_another(registry: SqlTenancyAdmin) -> None:
+async def test_every_token_is_another(registry: TenancyAdmin) -> None:
     made = [await registry.add_key("ws-1") for _ in range(3)]
     assert len({token for _, token in made}) == len({key.id for key, _ in made}) == 3
 
 
-async def test_what_is_not_known_is_named(registry: SqlTenancyAdmin) -> None:
+async def test_what_is_not_known_is_named(registry: TenancyAdmin) -> None:
     with pytest.raises(NotKnown, match="ws-9"):
         await registry.add_key("ws-9")
     with pytest.raises(NotKnown, match="key_9"):
@@ -221,7 +221,7 @@ async def test_what_is_not_known_is_named(registry: SqlTenancyAdmin) -> None:
         await registry.pause("acc-9", paused=True)
 
 
-async def test_accounts_come_out_as_they_went_in(registry: SqlTenancyAdmin, directory: SqlDirectory) -> None:
+async def test_accounts_come_out_as_they_went_in(registry: TenancyAdmin, directory: SqlDirectory) -> None:
     await registry.add_workspace("ws-2")
     for account in (PLAIN, ACCOUNT, replace(PLAIN, id="acc-3", workspace_id="ws-2")):
         await registry.put_account(account)
@@ -234,7 +234,7 @@ async def test_accounts_come_out_as_they_went_in(registry: SqlTenancyAdmin, dire
 
 
 async def test_callers_are_served_without_what_opens_their_pms(
-    registry: SqlTenancyAdmin, engine: AsyncEngine, clock: ManualClock
+    registry: TenancyAdmin, engine: AsyncEngine, clock: ManualClock
 ) -> None:
     whole = replace(ACCOUNT, authorities="PEM", client_certificate="PEM", client_key="c2VhbGVkIHRvbw")
     await registry.put_account(whole)
@@ -243,7 +243,7 @@ async def test_callers_are_served_without_what_opens_their_pms(
 
 
 async def test_an_account_is_written_over_only_when_asked_to_and_only_in_its_workspace(
-    registry: SqlTenancyAdmin,
+    registry: TenancyAdmin,
 ) -> None:
     await registry.add_workspace("ws-2")
     await registry.put_account(ACCOUNT, replace=True)
@@ -257,7 +257,7 @@ async def test_an_account_is_written_over_only_when_asked_to_and_only_in_its_wor
 
 
 async def test_a_pause_is_seen_within_the_age_of_an_answer(
-    registry: SqlTenancyAdmin, directory: SqlDirectory, clock: ManualClock
+    registry: TenancyAdmin, directory: SqlDirectory, clock: ManualClock
 ) -> None:
     await registry.put_account(ACCOUNT)
     assert await directory.account("acc-1") == ACCOUNT
@@ -271,7 +271,7 @@ async def test_a_pause_is_seen_within_the_age_of_an_answer(
 
 
 async def test_a_new_key_opens_the_way_to_its_workspaces_accounts(
-    registry: SqlTenancyAdmin, directory: SqlDirectory, clock: ManualClock
+    registry: TenancyAdmin, directory: SqlDirectory, clock: ManualClock
 ) -> None:
     await registry.put_account(ACCOUNT)
     key, token = await registry.add_key("ws-1")
@@ -301,13 +301,13 @@ async def test_a_database_that_is_away_is_an_outage(away: AsyncEngine, clock: Ma
     with pytest.raises(TenancyUnavailable):
         await SqlDirectory(away, clock).key("fwd_live_x")
     with pytest.raises(TenancyUnavailable):
-        await SqlTenancyAdmin(away).accounts()
+        await TenancyAdmin(away).accounts()
     with pytest.raises(TenancyUnavailable):
         await SqlSecrets(away).known()
 
 
 async def test_known_answers_outlast_their_database(
-    registry: SqlTenancyAdmin, directory: SqlDirectory, clock: ManualClock, away: AsyncEngine
+    registry: TenancyAdmin, directory: SqlDirectory, clock: ManualClock, away: AsyncEngine
 ) -> None:
     await registry.put_account(ACCOUNT)
     key, token = await registry.add_key("ws-1")
@@ -321,6 +321,6 @@ async def test_known_answers_outlast_their_database(
         await directory.account("acc-2")
 
 
-async def test_a_mistake_of_ours_is_no_outage(engine: AsyncEngine, registry: SqlTenancyAdmin) -> None:
+async def test_a_mistake_of_ours_is_no_outage(engine: AsyncEngine, registry: TenancyAdmin) -> None:
     with pytest.raises(SQLAlchemyError):
         await registry.put_account(replace(ACCOUNT, kind=None))  # type: ignore[arg-type]

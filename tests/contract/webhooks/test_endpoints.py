@@ -20,7 +20,7 @@ from forwarder.tenancy.port import (
     TooManyEndpoints,
     UnknownAccount,
 )
-from forwarder.tenancy.sql.admin import SqlTenancyAdmin
+from forwarder.tenancy.sql.admin import TenancyAdmin
 from forwarder.tenancy.sql.endpoints import Endpoints
 from tests.support.store.stored import NOBODY_LISTENS
 from tests.support.worker.works import NOW
@@ -43,7 +43,7 @@ SECOND = replace(FIRST, id="whk_2", types=("reservation.failed.v1",), created_at
 @pytest.fixture
 async def endpoints(engine: AsyncEngine) -> Endpoints:
     """With the workspaces "ws-1" and "ws-2", and an account of each."""
-    tenancy = SqlTenancyAdmin(engine)
+    tenancy = TenancyAdmin(engine)
     for workspace, account_id in (("ws-1", "acc"), ("ws-2", "acc-2")):
         await tenancy.add_workspace(workspace)
         await tenancy.put_account(Account(account_id, workspace, "generic", "https://pms.example", ""))

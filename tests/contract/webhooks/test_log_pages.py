@@ -17,7 +17,7 @@ from forwarder.tenancy.access import Access
 from forwarder.tenancy.api_keys import ALL_SCOPES
 from forwarder.tenancy.limits import RateLimits
 from forwarder.tenancy.sealing import sealer_of
-from forwarder.tenancy.sql.admin import SqlTenancyAdmin
+from forwarder.tenancy.sql.admin import TenancyAdmin
 from forwarder.tenancy.sql.directory import SqlDirectory
 from forwarder.tenancy.sql.endpoints import Endpoints
 from tests.support.memory.named_hosts import named_hosts
@@ -31,7 +31,7 @@ COUNT = 7
 async def client(engine: AsyncEngine) -> AsyncIterator[httpx.AsyncClient]:
     """A caller of the API with two webhooks, to which in turn so many deliveries were made."""
     clock, log = SystemClock(), Deliveries(engine)
-    registry = SqlTenancyAdmin(engine)
+    registry = TenancyAdmin(engine)
     await registry.add_workspace("alpha")
     _, token = await registry.add_key("alpha", scopes=ALL_SCOPES)
     hooks = Webhooks(Endpoints(engine), log, sealer_of("a secret"), named_hosts(), clock, audit_on(engine, clock))

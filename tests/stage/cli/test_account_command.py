@@ -20,7 +20,7 @@ from forwarder.reservation.evidence import ANOTHER_PMS
 from forwarder.store.engine import open_engine
 from forwarder.tenancy.port import Account
 from forwarder.tenancy.sealing import SecretUnsealer, of_client_key, of_credential
-from forwarder.tenancy.sql.admin import SqlTenancyAdmin
+from forwarder.tenancy.sql.admin import TenancyAdmin
 from tests.support.backends import missing
 from tools.servers.certificates import Authority
 from tools.servers.ladder import Unavailable
@@ -95,7 +95,7 @@ def stored(command: Command) -> Account:
     async def read() -> Account:
         engine = open_engine(command.directory / ".forwarder" / "store.sqlite3")
         try:
-            [account] = await SqlTenancyAdmin(engine).accounts()
+            [account] = await TenancyAdmin(engine).accounts()
             return account
         finally:
             await engine.dispose()

@@ -20,7 +20,7 @@ from forwarder.store.deliveries import DeliveryEntry, DeliveryStatus, NewDeliver
 from forwarder.store.delivery_queue import Deliveries
 from forwarder.store.engine import open_engine
 from forwarder.tenancy.sealing import SecretUnsealer, sealer_of
-from forwarder.tenancy.sql.admin import SqlTenancyAdmin
+from forwarder.tenancy.sql.admin import TenancyAdmin
 from forwarder.tenancy.sql.endpoints import Endpoints
 from forwarder.topics.embedded.log import EmbeddedLog
 from forwarder.topics.port import Message, Publisher, Topics
@@ -72,7 +72,7 @@ async def bench(data_dir: Path) -> AsyncIterator[Bench]:
     engine = open_engine(data_dir / "store.sqlite3")
     async with AsyncExitStack() as stack:
         stack.push_async_callback(engine.dispose)
-        await SqlTenancyAdmin(engine).add_workspace(WORKSPACE_ID)
+        await TenancyAdmin(engine).add_workspace(WORKSPACE_ID)
         log, clock = EmbeddedLog(data_dir / "log.sqlite3"), SystemClock()
         sender, endpoints = MemorySender(), Endpoints(engine)
         async with log.admin() as admin:

@@ -55,7 +55,7 @@ from forwarder.tenancy.access import KeyUses, write_uses
 from forwarder.tenancy.limits import RateLimits, exchange_usage
 from forwarder.tenancy.port import RateLimit, RetentionPolicy
 from forwarder.tenancy.sealing import SecretUnsealer, sealer_of
-from forwarder.tenancy.sql.admin import SqlTenancyAdmin
+from forwarder.tenancy.sql.admin import TenancyAdmin
 from forwarder.tenancy.sql.endpoints import Endpoints
 from forwarder.tenancy.sql.usage import SqlKeyUses, SqlUsage
 from forwarder.topics import outcomes as topics_outcomes
@@ -636,7 +636,7 @@ async def _notified(ten: Ten, injected: Injected, met: Callable[[list[str]], obj
     """A notifier on the embedded log and store, with ten events for one endpoint; `met` by the event ids that were posted."""
     log, clock, sender = EmbeddedLog(ten.directory / "log.sqlite3"), SystemClock(), MemorySender()
     endpoints, url = Endpoints(ten.engine), "https://hook.example/"
-    await SqlTenancyAdmin(ten.engine).add_workspace(WORKSPACE_ID)
+    await TenancyAdmin(ten.engine).add_workspace(WORKSPACE_ID)
     hooks = Webhooks(
         endpoints,
         Deliveries(ten.engine),

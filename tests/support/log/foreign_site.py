@@ -24,7 +24,7 @@ from forwarder.store.lists.overview import Overview
 from forwarder.store.lists.reader import Reader
 from forwarder.store.submissions.recorder import Recorder
 from forwarder.tenancy.sealing import SecretUnsealer, sealer_of
-from forwarder.tenancy.sql.admin import SqlTenancyAdmin
+from forwarder.tenancy.sql.admin import TenancyAdmin
 from forwarder.tenancy.sql.endpoints import Endpoints
 from forwarder.topics.outcomes import OutcomeEvent, OutcomeListener
 from forwarder.topics.port import Log, Message, Publisher, Topics
@@ -164,7 +164,7 @@ async def foreign_site(
         )
         queue = Deliveries(engine)
         notifier = NotifierParts(log, topics, queue, endpoints, unsealer, site.sender, clock, settings)
-        await SqlTenancyAdmin(engine).add_workspace(WORKSPACE)
+        await TenancyAdmin(engine).add_workspace(WORKSPACE)
         hooks = Webhooks(
             endpoints,
             Deliveries(engine),
