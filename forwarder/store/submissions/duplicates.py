@@ -54,23 +54,25 @@ async def settle_repeats(
         cancelled = {row.id: row for row in await connection.execute(cancellations.unpark(), {"now": now})}
         await connection.execute(cancellations.forget_parked())
     repeats = _decide(rows, arrived, found, cancelled)
+    named = key_among(reservations.c.id, sa.select(batch_of(reservations.c.id).c.id))
     if repeats.duplicates:
-        await connection.execute(take_back(), {BATCH: key_batch("id", repeats.duplicates)})
+        await connection.execute(sa.delete(reservations).where(named), {BATCH: key_batch("id", repeats.duplicates)})
     kept = [
         {
             "request_id": each.submission.request_id,
             "account_id": each.submission.account_id,
             "duplicate_of": each.duplicate_of,
-            "accepted_at": iso(each.submission.accepted_at),
+            "accepted_at": each.submission.accepted_at,
             "fingerprint": each.submission.fingerprint,
         }
         for row_id, each in repeats.duplicates.items()
         if row_id not in repeats.known
     ]
     if kept:
-        await connection.execute(keep(), {BATCH: as_batch(kept)})
-    if repeats.keyed:
-        await connection.execute(mark_keyed(), {BATCH: key_batch("id", repeats.keyed)})
+        await connection.execute(sa.insert(duplicates), kept)
+    if repeats.keyed:  # a further reservation needs another key
+        keyed = sa.update(reservations).where(named).values(keyed=sa.true())
+        await connection.execute(keyed, {BATCH: key_batch("id", repeats.keyed)})
     if repeats.similar:
         noted = [{"id": row_id, "similar_to": others} for row_id, others in repeats.similar.items()]
         await connection.execute(note_similar(), {BATCH: as_batch(noted)})
@@ -289,28 +291,6 @@ def _about(old: sa.FromClause) -> Sequence[sa.ColumnElement[Any]]:
         old.c.same_key,
         old.c.stay_key,
     )
-
-
-@cache
-def take_back() -> sa.Executable:
-    """Deletes just ingested rows, each of which repeats an earlier one."""
-    batch = batch_of(reservations.c.id)
-    return sa.delete(reservations).where(key_among(reservations.c.id, sa.select(batch.c.id)))
-
-
-@cache
-def keep() -> sa.Executable:
-    """Records those submissions as duplicates."""
-    batch = batch_of(*duplicates.c)
-    columns = [column.name for column in duplicates.c]
-    return sa.insert(duplicates).from_select(columns, sa.select(*(batch.c[name] for name in columns)))
-
-
-@cache
-def mark_keyed() -> sa.Executable:
-    """Marks rows that a keyed submission repeats: a further reservation needs another key."""
-    batch = batch_of(reservations.c.id)
-    return sa.update(reservations).where(key_among(reservations.c.id, sa.select(batch.c.id))).values(keyed=sa.true())
 
 
 @cache

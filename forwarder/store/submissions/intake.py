@@ -21,6 +21,7 @@ from forwarder.store.sql import (
     columns_of,
     insert_into,
     key_among,
+    key_batch,
     same_key,
 )
 from forwarder.store.submissions import cancellations, duplicates
@@ -116,13 +117,12 @@ class SubmissionIntake(Leases):
 
     async def _with_free_record_ids(self, arrivals: Sequence[Arrival]) -> Sequence[Arrival]:
         """The arrivals, with other record ids if theirs are taken, which happens for one pair in 2**53."""
+        named = key_among(_row.record_id, sa.select(batch_of(_row.record_id).c.record_id))
+        taken = sa.select(_row.record_id, _row.request_id).where(named)
         owners: dict[int, str] = {}
         while True:
-            named = as_batch([{"record_id": arrival.record_id} for arrival in arrivals])
-            owners |= {
-                row.record_id: row.request_id
-                for row in await self._database.read(owners_of_record_ids(), {BATCH: named})
-            }
+            batch = key_batch("record_id", [arrival.record_id for arrival in arrivals])
+            owners |= {row.record_id: row.request_id for row in await self._database.read(taken, {BATCH: batch})}
             found: list[Arrival] = []
             for arrival in arrivals:
                 owner = owners.setdefault(arrival.record_id, arrival.submission.request_id)
@@ -240,13 +240,6 @@ def ingest(dialect: DialectName) -> sa.Executable:
     return insert.on_conflict_do_nothing(index_elements=["request_id"]).returning(
         _row.id, _row.request_id, _row.record_id, _row.leased_by
     )
-
-
-@cache
-def owners_of_record_ids() -> sa.Executable:
-    """Whose record ids those of a batch are, as far as they are anybody's."""
-    batch = batch_of(_row.record_id)
-    return sa.select(_row.record_id, _row.request_id).where(key_among(_row.record_id, sa.select(batch.c.record_id)))
 
 
 def failed_with(revision: sa.ColumnElement[int]) -> sa.ColumnElement[bool]:

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, time, timedelta
 from functools import cache
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import Executable, Integer, and_, bindparam, column, exists, false, func, or_, select, update
+from sqlalchemy import Executable, Integer, and_, column, exists, false, func, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.reservation.outcome import Status
@@ -54,7 +54,12 @@ class LossDetection:
         (events and cancellations), postponed rows (`put_off`), and `claims` of the rows `held`; and unfinished `recoveries`. Empty
         if it has all: then nothing that this process relies on was lost."""
         counts: Counter[str] = Counter()
-        (accepted,) = await self._database.read(accepted_losses())
+        purged_before = select(func.max(purges.c.finished_before)).scalar_subquery()
+        recovered_at = select(func.max(recoveries.c.recovered_at)).scalar_subquery()
+        unfinished = exists().where(recoveries.c.recovered_at.is_(None))
+        (accepted,) = await self._database.read(
+            select(purged_before.label("purged"), recovered_at.label("recovered_at"), unfinished.label("unfinished"))
+        )
         counts.update(recoveries=int(accepted.unfinished))
         # What a purge may have deleted, or precedes a recovery, proves nothing.
         since = max(now - _REMEMBERED_FOR, accepted.recovered_at or now - _REMEMBERED_FOR)
@@ -66,8 +71,10 @@ class LossDetection:
             (row,) = await self._database.read(not_put_off(), {BATCH: batch})
             counts.update(put_off=row.put_off)
         if held:
-            batch = key_batch("id", sorted(held))
-            (row,) = await self._database.read(unclaimed(), {BATCH: batch, "ours": sorted(self._known_workers)})
+            theirs = ~func.coalesce(_row.leased_by.in_(sorted(self._known_workers)), false())
+            named = _row.id.in_(select(batch_of(_row.id).c.id))
+            unclaimed = select(func.count().label("claims")).where(named, theirs, *_UNSENT)
+            (row,) = await self._database.read(unclaimed, {BATCH: key_batch("id", sorted(held))})
             counts.update(claims=row.claims)
         return {what: count for what, count in counts.items() if count}
 
@@ -195,15 +202,6 @@ def newest_appended() -> Executable:
 
 
 @cache
-def accepted_losses() -> Executable:
-    """The day before which finished submissions were purged, when the store was last recovered, and whether that was broken off."""
-    purged = select(func.max(purges.c.finished_before)).scalar_subquery()
-    recovered_at = select(func.max(recoveries.c.recovered_at)).scalar_subquery()
-    unfinished = exists().where(recoveries.c.recovered_at.is_(None))
-    return select(purged.label("purged"), recovered_at.label("recovered_at"), unfinished.label("unfinished"))
-
-
-@cache
 def lacking() -> Executable:
     """For a batch of `Acknowledged`: how many submissions have no row, duplicate or parked cancellation; how many rows lack the
     acknowledged event or cancellation. Cancellations are not noted on cancelled rows, nor on another account's."""
@@ -230,11 +228,3 @@ def not_put_off() -> Executable:
     batch = batch_of(_row.id, _row.revision, _row.tries)
     before = and_(_row.id == batch.c.id, _row.revision <= batch.c.revision, _row.tries < batch.c.tries)
     return select(func.count().label("put_off")).select_from(batch.join(reservations, before)).where(*_UNSENT)
-
-
-@cache
-def unclaimed() -> Executable:
-    """For a batch of rows that this worker holds: how many are unclaimed in the database, or claimed by others."""
-    batch = batch_of(_row.id)
-    ours = func.coalesce(_row.leased_by.in_(bindparam("ours", expanding=True)), false())
-    return select(func.count().label("claims")).where(_row.id.in_(select(batch.c.id)), ~ours, *_UNSENT)

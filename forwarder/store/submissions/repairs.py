@@ -16,7 +16,6 @@ from forwarder.reservation.outcome import Status
 from forwarder.store.database import Database
 from forwarder.store.sql import (
     BATCH,
-    Moment,
     as_batch,
     batch_of,
     columns_of,
@@ -60,12 +59,17 @@ class Repairs:
 
     async def make_due(self, work_ids: Collection[int], *, now: datetime) -> int:
         """Make due at once those of these that wait for a later time and that no worker holds; how many there were."""
-        return len(await self._database.run(make_due(), {BATCH: key_batch("id", work_ids), "now": now}))
+        named = key_among(_row.id, sa.select(batch_of(_row.id).c.id))
+        due = sa.update(reservations).where(named, _row.due_at > now, _row.leased_by.is_(None)).values(due_at=now)
+        return len(await self._database.run(due.returning(_row.id), {BATCH: key_batch("id", work_ids)}))
 
     async def hasten(self, account_id: str, *, at: datetime) -> int:
         """Makes due at `at` what of the account waits for a later time and is not held; returns how many there were."""
+        waiting = (_row.account_id == account_id, _row.due_at.is_not(None), _row.leased_by.is_(None))
+        some = sa.select(_row.id).where(*waiting, _row.due_at > at).limit(sa.literal_column("5000")).scalar_subquery()
+        hastened = sa.update(reservations).where(_row.id.in_(some)).values(due_at=at).returning(_row.id)
         count = 0
-        while found := await self._database.run(hasten(), {"waiting_account": account_id, "at": at}):
+        while found := await self._database.run(hastened):
             count += len(found)
         return count
 
@@ -119,12 +123,6 @@ def settle() -> sa.Executable:
 
 
 @cache
-def restore() -> sa.Executable:
-    """Like `finish`, for rows of any earlier revision, even if a worker holds them."""
-    return finish_where(sa.true(), outcomes(), following=False).returning(_row.id)
-
-
-@cache
 def reopen() -> sa.Executable:
     """Makes a row in doubt pending again if it is unchanged since it was read. Not while a worker looks it up, whose result would
     overwrite that of the next push."""
@@ -147,26 +145,6 @@ def reopen() -> sa.Executable:
         )
         .returning(_row.id)
     )
-
-
-_now = sa.bindparam("now", type_=Moment())
-
-
-@cache
-def make_due() -> sa.Executable:
-    """Make rows of a batch due now that wait for later, and are not held; their ids."""
-    batch = batch_of(_row.id)
-    waiting = (key_among(_row.id, sa.select(batch.c.id)), _row.due_at > _now, _row.leased_by.is_(None))
-    return sa.update(reservations).where(*waiting).values(due_at=_now).returning(_row.id)
-
-
-@cache
-def hasten() -> sa.Executable:
-    """Make some of an account's rows that wait for later than `at` due then; their ids."""
-    at = sa.bindparam("at", type_=Moment())
-    waiting = (_row.account_id == sa.bindparam("waiting_account"), _row.due_at.is_not(None), _row.leased_by.is_(None))
-    some = sa.select(_row.id).where(*waiting, _row.due_at > at).limit(sa.literal_column("5000")).scalar_subquery()
-    return sa.update(reservations).where(_row.id.in_(some)).values(due_at=at).returning(_row.id)
 
 
 class RowState(NamedTuple):
@@ -244,8 +222,10 @@ class StoreRecovery:
     async def restore(self, ended: Sequence[Ended]) -> int:
         """Records these outcomes, each a row's last, with their events, even if a worker holds the rows; returns how many were
         later than the row's."""
+        # Like `finish`, for rows of any earlier revision.
+        finished = finish_where(sa.true(), outcomes(), following=False).returning(_row.id)
         async with self._database.transaction() as connection:
-            later = {row.id for row in await connection.execute(restore(), {BATCH: outcome_batch(ended)})}
+            later = {row.id for row in await connection.execute(finished, {BATCH: outcome_batch(ended)})}
             if recorded := [each for each in ended if each.work_id in later]:
                 await connection.execute(recorder.insert_events(), {BATCH: outcome_batch(recorded)})
         return len(later)

@@ -126,7 +126,7 @@ def _outcome_row(position: int, ended: Ended) -> dict[str, Any]:
         "status": ended.status,
         "updated_at": event.occurred_at,
         "due_at": ended.look_at and iso(ended.look_at),
-        "attempts": _attempt_rows(ended.attempts),
+        "attempts": [asdict(each) for each in ended.attempts],
         "problem": ended.problem,
         "pms_reservation_id": ended.pms_reservation_id,
         "cancelled_at": ended.cancelled_at and iso(ended.cancelled_at),
@@ -157,7 +157,7 @@ def postponed_row(postponed: Postponed) -> dict[str, Any]:
         "id": postponed.work_id,
         "revision": postponed.revision,
         "updated_at": iso(postponed.updated_at),
-        "attempts": _attempt_rows(postponed.attempts),
+        "attempts": [asdict(each) for each in postponed.attempts],
         "due_at": postponed.due_at and iso(postponed.due_at),
         "possibly_sent": bool(postponed.evidence.open),
         "evidence": postponed.evidence.text or None,
@@ -171,7 +171,7 @@ def resting_row(row: Row[Any], fault: Fault, *, now: datetime, due_at: datetime)
         "id": row.id,
         "revision": row.revision,
         "updated_at": iso(now),
-        "attempts": _attempt_rows([attempt]),
+        "attempts": [asdict(attempt)],
         "due_at": iso(due_at),
         "possibly_sent": row.possibly_sent,
         "evidence": row.evidence,
@@ -249,7 +249,7 @@ def unreadable_work(row: Row[Any], own: Row[Any], fault: Fault, leased_by: str) 
     }
     readable = {
         "request": to_json(reservation).decode(),
-        "attempts": to_json(_attempt_rows([attempt])).decode(),
+        "attempts": to_json([asdict(attempt)]).decode(),
         "card": None,
         "similar_to": None,
         "possibly_sent": row.possibly_sent or row.pushing,
@@ -301,22 +301,6 @@ def event_of(row: Row[Any]) -> OutboxEvent:
     )
     dead_letter = None if row.dead_letter is None else DeadLetter(**from_json(row.dead_letter))
     return OutboxEvent(row.id, event, dead_letter, in_turn=True, faults=row.faults)
-
-
-def _attempt_rows(attempts: Sequence[Attempt]) -> list[dict[str, Any]]:
-    # Serializing a dataclass takes twice as long as serializing its fields.
-    return [
-        {
-            "number": attempt.number,
-            "action": attempt.action,
-            "started_at": attempt.started_at,
-            "duration_ms": attempt.duration_ms,
-            "outcome": attempt.outcome,
-            "reason": attempt.reason,
-            "detail": attempt.detail,
-        }
-        for attempt in attempts
-    ]
 
 
 def attempts_of(text: str) -> tuple[Attempt, ...]:
