@@ -31,6 +31,7 @@ from forwarder.tenancy.sql.database import (
     integration_accounts,
     key_usage,
     key_uses,
+    read,
     token_key,
     transaction,
     webhook_endpoints,
@@ -82,8 +83,7 @@ class TenancyAdmin:
         wanted = _WORKSPACES.order_by(workspaces.c.id)
         if workspace_id is not None:
             wanted = wanted.where(workspaces.c.id == workspace_id)
-        async with transaction(self._engine, writes=False) as connection:
-            return [_workspace(row) for row in await connection.execute(wanted)]
+        return [_workspace(row) for row in await read(self._engine, wanted)]
 
     async def remove_workspace(self, workspace_id: str) -> None:
         """Removes a workspace without accounts and webhooks, and its keys. Raises `InUse`."""
@@ -142,14 +142,13 @@ class TenancyAdmin:
         wanted = _KNOWN_KEYS.order_by(api_keys.c.created_at, api_keys.c.id)
         if workspace_id is not None:
             wanted = wanted.where(api_keys.c.workspace_id == workspace_id)
-        async with transaction(self._engine, writes=False) as connection:
-            return [_known(row) for row in await connection.execute(wanted)]
+        return [_known(row) for row in await read(self._engine, wanted)]
 
     async def keys_ending(self, *, after: datetime, before: datetime) -> int:
         """How many keys that were not revoked expire between these times."""
         ending = (api_keys.c.revoked_at.is_(None), api_keys.c.expires_at > after, api_keys.c.expires_at <= before)
-        async with transaction(self._engine, writes=False) as connection:
-            return int(await connection.scalar(select(func.count(api_keys.c.id)).where(*ending)) or 0)
+        (row,) = await read(self._engine, select(func.count(api_keys.c.id)).where(*ending))
+        return int(row[0])
 
     async def put_account(self, account: Account, *, replace: bool = False) -> None:
         """Add an account; with `replace`, overwrite the one with that id in the same workspace."""
@@ -168,14 +167,12 @@ class TenancyAdmin:
         wanted = select(*ACCOUNT).order_by(integration_accounts.c.id)
         if workspace_id is not None:
             wanted = wanted.where(integration_accounts.c.workspace_id == workspace_id)
-        async with transaction(self._engine, writes=False) as connection:
-            return [account_of(row) for row in await connection.execute(wanted)]
+        return [account_of(row) for row in await read(self._engine, wanted)]
 
     async def kinds(self) -> Sequence[str]:
         """The kinds of PMS that accounts have."""
         wanted = select(integration_accounts.c.kind).distinct().order_by(integration_accounts.c.kind)
-        async with transaction(self._engine, writes=False) as connection:
-            return list(await connection.scalars(wanted))
+        return [row.kind for row in await read(self._engine, wanted)]
 
     async def pause(self, account_id: str, *, paused: bool) -> None:
         changed = update(integration_accounts).where(integration_accounts.c.id == account_id).values(paused=paused)
@@ -242,8 +239,7 @@ class RetentionPolicies:
         wanted = select(workspaces.c.id, *_DAYS).order_by(workspaces.c.id)
         if workspace_id is not None:
             wanted = wanted.where(workspaces.c.id == workspace_id)
-        async with transaction(self._engine, writes=False) as connection:
-            found = [RetentionPolicy(*row) for row in await connection.execute(wanted)]
+        found = [RetentionPolicy(*row) for row in await read(self._engine, wanted)]
         if workspace_id is not None and not found:
             raise NotKnown(f"There is no workspace {workspace_id!r}.")
         return found
@@ -258,10 +254,8 @@ class RetentionPolicies:
 
     async def account_workspaces(self) -> dict[str, str]:
         wanted = select(integration_accounts.c.id, integration_accounts.c.workspace_id)
-        async with transaction(self._engine, writes=False) as connection:
-            return {row.id: row.workspace_id for row in await connection.execute(wanted)}
+        return {row.id: row.workspace_id for row in await read(self._engine, wanted)}
 
     async def endpoint_workspaces(self) -> dict[str, str]:
         wanted = select(webhook_endpoints.c.id, webhook_endpoints.c.workspace_id)
-        async with transaction(self._engine, writes=False) as connection:
-            return {row.id: row.workspace_id for row in await connection.execute(wanted)}
+        return {row.id: row.workspace_id for row in await read(self._engine, wanted)}

@@ -4,7 +4,7 @@ Here, and nowhere else in tenancy, drivers' errors become `TenancyUnavailable`.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from secrets import token_hex
@@ -235,6 +235,12 @@ async def transaction(engine: AsyncEngine, *, writes: bool, enlists: bool = True
         enlisted.written = True
 
 
+async def read(engine: AsyncEngine, statement: sa.Select[Any]) -> Sequence[sa.Row[Any]]:
+    """The rows of one read-only statement. Raises `TenancyUnavailable`."""
+    async with transaction(engine, writes=False) as connection:
+        return (await connection.execute(statement)).all()
+
+
 def insert_into(engine: AsyncEngine, table: sa.Table) -> postgresql.Insert | sqlite.Insert:
     """An INSERT that can say ON CONFLICT."""
     return postgresql.insert(table) if engine.dialect.name == "postgresql" else sqlite.insert(table)
@@ -272,9 +278,7 @@ async def token_key(engine: AsyncEngine) -> bytes:
 
 async def shared_keys(engine: AsyncEngine) -> Mapping[str, str]:
     """Those keys that the database has, by name. Raises `TenancyUnavailable`."""
-    async with transaction(engine, writes=False) as connection:
-        rows = await connection.execute(sa.select(deployment_secrets))
-        return {row.name: row.value for row in rows}
+    return {row.name: row.value for row in await read(engine, sa.select(deployment_secrets))}
 
 
 async def _shared_key(engine: AsyncEngine, name: str) -> bytes:

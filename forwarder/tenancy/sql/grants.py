@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.tenancy.port import Sealer, Unsealer
 from forwarder.tenancy.sealing import of_grant
-from forwarder.tenancy.sql.database import grants, insert_into, transaction
+from forwarder.tenancy.sql.database import grants, insert_into, read, transaction
 
 _FIRST_VERSION = 0
 
@@ -35,11 +35,11 @@ class SqlGrants:
 
     async def read(self, account_id: str, credential: str) -> GrantRow | None:
         wanted = select(grants.c.version, grants.c.claim, grants.c.content).where(*_of(account_id, credential))
-        async with transaction(self._engine, writes=False) as connection:
-            row = (await connection.execute(wanted)).one_or_none()
-        if row is None or row.content is None:
-            return None if row is None else GrantRow(row.version, row.claim, None)
-        return GrantRow(row.version, row.claim, self._unsealer.open_text(row.content, of_grant(account_id, credential)))
+        rows = await read(self._engine, wanted)
+        if not rows:
+            return None
+        content = rows[0].content and self._unsealer.open_text(rows[0].content, of_grant(account_id, credential))
+        return GrantRow(rows[0].version, rows[0].claim, content)
 
     async def claim(
         self, account_id: str, credential: str, claimant: str, *, seen: int | None, seen_claim: str | None

@@ -39,6 +39,7 @@ from forwarder.tenancy.sql.database import (
     in_utc,
     insert_into,
     integration_accounts,
+    read,
     sealing_keys,
     secrets,
     transaction,
@@ -59,9 +60,8 @@ class SqlSecrets:
 
     async def known(self) -> Sequence[KnownSecret]:
         """All secrets, retired ones included, oldest first."""
-        async with transaction(self._engine, writes=False) as connection:
-            rows = await connection.execute(select(secrets).order_by(secrets.c.created_at, secrets.c.id))
-            return [_known(row) for row in rows]
+        found = select(secrets).order_by(secrets.c.created_at, secrets.c.id)
+        return [_known(row) for row in await read(self._engine, found)]
 
     async def admit(self, held: Sequence[Secret], *, first: bool) -> Sequence[KnownSecret]:
         """Checks that a process with these secrets may start: raises `UnknownSecret`. `first`: registers `held[0]` on a new
@@ -188,13 +188,10 @@ class SqlSealed:
 
     async def counts(self) -> dict[str, Counter[str]]:
         found: dict[str, Counter[str]] = {}
-        async with transaction(self._engine, writes=False) as connection:
-            for kept in _KEPT:
-                key_id = func.substr(kept.column, 1, _KEY_ID_LENGTH)
-                rows = await connection.execute(
-                    select(key_id, func.count()).where(kept.column.is_not(None)).group_by(key_id)
-                )
-                found[kept.name] = Counter({row[0]: row[1] for row in rows})
+        for kept in _KEPT:
+            key_id = func.substr(kept.column, 1, _KEY_ID_LENGTH)
+            counted = select(key_id, func.count()).where(kept.column.is_not(None)).group_by(key_id)
+            found[kept.name] = Counter({row[0]: row[1] for row in await read(self._engine, counted)})
         return found
 
     async def reseal(self, keyring: Keyring) -> dict[str, Resealed]:
@@ -207,8 +204,7 @@ class SqlSealed:
         sealer = PublicKeySealer(pair.public_key)
         others = and_(kept.column.is_not(None), kept.column.not_like(f"{pair.key_id}{SEPARATOR}%"))
         wanted = select(kept.column, *kept.keys, *kept.of).where(others).order_by(*kept.keys)
-        async with transaction(self._engine, writes=False) as connection:
-            rows = [tuple(row) for row in await connection.execute(wanted)]
+        rows = [tuple(row) for row in await read(self._engine, wanted)]
         moved = failed = 0
         for first in range(0, len(rows), _BATCH):
             async with transaction(self._engine, writes=True) as connection:
@@ -250,9 +246,8 @@ class SealingKeys:
         """Make those of the next days, as far as they are missing; how many."""
         first = now.replace(minute=0, second=0, microsecond=0)
         hours = [first + HOUR * number for number in range(AHEAD // HOUR + 1)]
-        async with transaction(self._engine, writes=False) as connection:
-            wanted = select(_row.not_before).where(_row.not_before >= _seconds(first))
-            there = set(await connection.scalars(wanted))
+        wanted = select(_row.not_before).where(_row.not_before >= _seconds(first))
+        there = {row.not_before for row in await read(self._engine, wanted)}
         missing = [
             _signed(self._keyring, KeyPair.new(), hour, hour + HOUR) for hour in hours if _seconds(hour) not in there
         ]
@@ -266,18 +261,14 @@ class SealingKeys:
     async def private_key(self, key_id: str) -> bytes | None:
         """The private key; None if it was destroyed, or never existed. Raises `CannotOpen` if this process lacks its secret."""
         wanted = select(_row.secret_id, _row.private_key).where(_row.key_id == key_id)
-        async with transaction(self._engine, writes=False) as connection:
-            row = (await connection.execute(wanted)).one_or_none()
-        if row is None:
-            return None
-        return self._keyring.unwrap(WrappedKey(row.secret_id, row.private_key), _purpose(key_id))
+        rows = await read(self._engine, wanted)
+        return self._keyring.unwrap(WrappedKey(*rows[0]), _purpose(key_id)) if rows else None
 
     async def ended(self, *, now: datetime) -> Mapping[str, Mapping[int, int] | None]:
         """The expired keys that are not destroyed yet, by id; and the end offsets of the partitions noted after their expiry, None
         if not noted yet."""
         wanted = select(_row.key_id, _row.ends).where(_row.not_after <= _seconds(now - MARGIN))
-        async with transaction(self._engine, writes=False) as connection:
-            rows = (await connection.execute(wanted)).all()
+        rows = await read(self._engine, wanted)
         return {
             row.key_id: None if row.ends is None else {int(each): end for each, end in from_json(row.ends).items()}
             for row in rows
@@ -295,14 +286,12 @@ class SealingKeys:
 
     async def counts(self) -> dict[str, Counter[str]]:
         wanted = select(_row.secret_id, func.count()).group_by(_row.secret_id)
-        async with transaction(self._engine, writes=False) as connection:
-            return {"sealing keys": Counter({row[0]: row[1] for row in await connection.execute(wanted)})}
+        return {"sealing keys": Counter({row[0]: row[1] for row in await read(self._engine, wanted)})}
 
     async def reseal(self, keyring: Keyring) -> dict[str, Resealed]:
         """Wraps and signs the keys of other secrets with the active one."""
         wanted = select(sealing_keys).where(_row.secret_id != keyring.active.id)
-        async with transaction(self._engine, writes=False) as connection:
-            rows = (await connection.execute(wanted)).all()
+        rows = await read(self._engine, wanted)
         moved = failed = 0
         for row in rows:
             try:
@@ -321,8 +310,7 @@ async def load_sealing_keys(engine: AsyncEngine, *, now: datetime) -> Sequence[S
     """The public halves that can be sealed to from now on; whether they are trusted is the caller's to check. Raises
     `TenancyUnavailable`."""
     wanted = select(*_PUBLIC).where(_row.not_after > _seconds(now - MARGIN)).order_by(_row.not_before)
-    async with transaction(engine, writes=False) as connection:
-        return [_key(row) for row in await connection.execute(wanted)]
+    return [_key(row) for row in await read(engine, wanted)]
 
 
 def _signed(keyring: Keyring, pair: KeyPair, not_before: datetime, not_after: datetime) -> dict[str, Any]:
