@@ -33,16 +33,20 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Assumption:
-    """`subject`: what it applies to. `checked`: where the value is read. `broken`: describes a violation; None if it holds.
+    """`checked`: where the value is read. `broken`: describes a violation; None if it holds.
     `remedy` may name the topic."""
 
     name: str
-    subject: Literal["topic", "database"]
     severity: Severity
     checked: str
     why: str
     remedy: str
     broken: Callable[[Facts], str | None]
+
+    @property
+    def subject(self) -> str:
+        """What it applies to: a topic, or the database."""
+        return "topic" if self.checked.startswith("topic") else "database"
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +143,6 @@ def _standbys(facts: Facts) -> str | None:
 ASSUMPTIONS: Final[Sequence[Assumption]] = (
     Assumption(
         "replicas in sync",
-        "topic",
         "failed",
         "topic description",
         "With too few replicas in sync nothing is accepted, and one more failure may lose what was.",
@@ -148,7 +151,6 @@ ASSUMPTIONS: Final[Sequence[Assumption]] = (
     ),
     Assumption(
         "partitions",
-        "topic",
         "warning",
         "topic description",
         "Each partition has one worker at a time. Rows of partitions that are gone are moved to others.",
@@ -157,7 +159,6 @@ ASSUMPTIONS: Final[Sequence[Assumption]] = (
     ),
     Assumption(
         "replication factor",
-        "topic",
         "warning",
         "topic description",
         "A 2xx promises that a submission outlives a broker.",
@@ -166,7 +167,6 @@ ASSUMPTIONS: Final[Sequence[Assumption]] = (
     ),
     Assumption(
         "min.insync.replicas",
-        "topic",
         "warning",
         "topic settings",
         "`acks=all` waits for the replicas in sync, however few those are.",
@@ -175,7 +175,6 @@ ASSUMPTIONS: Final[Sequence[Assumption]] = (
     ),
     Assumption(
         "unclean.leader.election.enable",
-        "topic",
         "failed",
         "topic settings",
         "A leader that lacks acknowledged messages loses them for all. Where the log then ends before a group's offset, that is "
@@ -185,7 +184,6 @@ ASSUMPTIONS: Final[Sequence[Assumption]] = (
     ),
     Assumption(
         "cleanup.policy",
-        "topic",
         "failed",
         "topic settings",
         "Messages of one property share a key: compaction deletes all but the last.",
@@ -194,7 +192,6 @@ ASSUMPTIONS: Final[Sequence[Assumption]] = (
     ),
     Assumption(
         "message.timestamp.type",
-        "topic",
         "warning",
         "topic settings",
         "`forwarder recover` reads the topics from a moment on, and orders messages by their times.",
@@ -203,7 +200,6 @@ ASSUMPTIONS: Final[Sequence[Assumption]] = (
     ),
     Assumption(
         "max.message.bytes",
-        "topic",
         "failed",
         "topic settings",
         f"Messages have up to {MAX_MESSAGE_BYTES:,} bytes.",
@@ -212,7 +208,6 @@ ASSUMPTIONS: Final[Sequence[Assumption]] = (
     ),
     Assumption(
         "retention.ms",
-        "topic",
         "warning",
         "topic settings",
         "Messages deleted before they were received are lost; after a restore of the database, so are those deleted since then.",
@@ -221,7 +216,6 @@ ASSUMPTIONS: Final[Sequence[Assumption]] = (
     ),
     Assumption(
         "compression.type",
-        "topic",
         "warning",
         "topic settings",
         "A partition with a batch that cannot be decompressed waits.",
@@ -230,7 +224,6 @@ ASSUMPTIONS: Final[Sequence[Assumption]] = (
     ),
     Assumption(
         "fsync",
-        "database",
         "failed",
         "pg_settings",
         "A commit has to outlive a crash of the server: what it forgets is pushed again.",
@@ -239,7 +232,6 @@ ASSUMPTIONS: Final[Sequence[Assumption]] = (
     ),
     Assumption(
         "full_page_writes",
-        "database",
         "failed",
         "pg_settings",
         "A page that was half written in a crash cannot be repaired without.",
@@ -248,7 +240,6 @@ ASSUMPTIONS: Final[Sequence[Assumption]] = (
     ),
     Assumption(
         "synchronous standby",
-        "database",
         "info",
         "pg_stat_replication",
         "An asynchronous standby lacks the last commits when it is promoted.",

@@ -62,26 +62,21 @@ class CardSealer:
     """`CardSealer` with whichever of the keys in use is valid at the moment."""
 
     def __init__(self, keys: Iterable[SealingKey] = ()) -> None:
-        self._current: tuple[SealingKey, SealedBox[PublicKey]] | None = None
-        self._keys: list[SealingKey] = []
+        self._keys: list[tuple[SealingKey, SealedBox[PublicKey]]] = []
         self.use(keys)
 
     def use(self, keys: Iterable[SealingKey]) -> None:
         """Seal to these from now on."""
-        self._keys = sorted(keys, key=lambda key: key.not_before)
-        self._current = None
+        in_order = sorted(keys, key=lambda key: key.not_before)
+        self._keys = [(key, SealedBox(PublicKey(key.public_key))) for key in in_order]
 
     def seal_card(self, card: CardDetails, bound_to: str, now: datetime) -> SealedCard | None:
         """The sealed card, bound to `bound_to` (see `sealing.binding`); None if no key is valid at `now`."""
-        current = self._current
-        if current is None or not current[0].not_before <= now < current[0].not_after:
-            key = next((key for key in self._keys if key.not_before <= now < key.not_after), None)
-            if key is None:
-                return None
-            current = self._current = (key, SealedBox(PublicKey(key.public_key)))
-        key, box = current
-        content = to_json([bound_to, card.model_dump(by_alias=True)])
-        return SealedCard(key.key_id, _base64(box.encrypt(content)))
+        for key, box in self._keys:
+            if key.not_before <= now < key.not_after:
+                content = to_json([bound_to, card.model_dump(by_alias=True)])
+                return SealedCard(key.key_id, _base64(box.encrypt(content)))
+        return None
 
 
 def open_from_topic(card: SealedCard, private_key: bytes) -> tuple[str, CardDetails]:

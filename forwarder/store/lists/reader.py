@@ -88,15 +88,8 @@ SUBMISSION = (
 _OF_ACCOUNT = sa.case((_row.account_id == _account, sa.true()), else_=sa.false())
 
 
-def _by_request_id() -> sa.Select[Any]:
-    """Finds a submission by its own request id, or by that of a duplicate, which has its own fingerprint."""
-    asked_as = sa.bindparam("request_id", type_=_row.request_id.type)
-    fingerprint = sa.func.coalesce(fingerprint_of(asked_as), _row.fingerprint).label("fingerprint")
-    return sa.select(*SUBMISSION, fingerprint).where(_OF_ACCOUNT, _row.request_id == original_of(asked_as))
-
-
 def _by_request_ids() -> sa.Select[Any]:
-    """As `_by_request_id`, for a batch of request ids."""
+    """Finds a batch of submissions, each by its own request id, or by that of a duplicate, which has its own fingerprint."""
     named = batch_of(_row.request_id).c.request_id
     asked = sa.select(
         named.label("asked_as"), original_of(named).label("original"), fingerprint_of(named).label("fingerprint")
@@ -108,7 +101,6 @@ def _by_request_ids() -> sa.Select[Any]:
     return sa.select(asked.c.asked_as, *columns, fingerprint).select_from(found).where(_OF_ACCOUNT)
 
 
-_BY_REQUEST_ID: Final = _by_request_id()
 _BY_REQUEST_IDS: Final = _by_request_ids()
 _BY_ID: Final = sa.select(*SUBMISSION, _row.fingerprint).where(
     _OF_ACCOUNT, _row.record_id == sa.bindparam("id", type_=_row.record_id.type)
@@ -134,7 +126,6 @@ class Reader:
 
     def __init__(self, engine: AsyncEngine) -> None:
         self._database = Database(engine)
-        self._by_request_id = self._database.lookup(_BY_REQUEST_ID)
         self._by_request_ids = self._database.lookup(_BY_REQUEST_IDS)
         self._by_id = self._database.lookup(_BY_ID)
         self._similar = self._database.lookup(_SIMILAR)
@@ -144,7 +135,7 @@ class Reader:
     async def submission(self, account_id: str, request_id: str) -> StoredSubmission | None:
         """The submission with that request id, or the original if it is a duplicate: then with the original's request id, and the
         duplicate's own fingerprint."""
-        return await self._stored(self._by_request_id, {"account_id": account_id, "request_id": request_id})
+        return (await self.submissions(account_id, [request_id])).get(request_id)
 
     async def submissions(self, account_id: str, request_ids: Collection[str]) -> Mapping[str, StoredSubmission]:
         """The known submissions among these request ids, as `submission` returns them, in one read. A record larger than its
@@ -173,7 +164,8 @@ class Reader:
         ]
 
     async def reservation(self, account_id: str, reservation_id: int) -> StoredSubmission | None:
-        return await self._stored(self._by_id, {"account_id": account_id, "id": reservation_id})
+        rows = await self._by_id({"account_id": account_id, "id": reservation_id})
+        return _stored(rows[0]) if rows else None
 
     async def page(
         self, account_id: str, *, cursor: int, limit: int, filters: Filters = DEFAULT_FILTERS, order: Order = "asc"
@@ -225,10 +217,6 @@ class Reader:
         except StoreUnavailable:
             return False
         return True
-
-    async def _stored(self, lookup: Lookup, parameters: dict[str, Any]) -> StoredSubmission | None:
-        rows = await lookup(parameters)
-        return _stored(rows[0]) if rows else None
 
 
 def page_statement(dialect: DialectName, shape: ListShape, *, is_first: bool) -> sa.Executable:

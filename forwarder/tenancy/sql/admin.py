@@ -83,7 +83,10 @@ class TenancyAdmin:
         wanted = _WORKSPACES.order_by(workspaces.c.id)
         if workspace_id is not None:
             wanted = wanted.where(workspaces.c.id == workspace_id)
-        return [_workspace(row) for row in await read(self._engine, wanted)]
+        return [
+            Workspace(row.id, in_utc(row.created_at), row.accounts, row.live_keys, row.webhooks, limit_of(row))
+            for row in await read(self._engine, wanted)
+        ]
 
     async def remove_workspace(self, workspace_id: str) -> None:
         """Removes a workspace without accounts and webhooks, and its keys. Raises `InUse`."""
@@ -187,10 +190,6 @@ class TenancyAdmin:
         forgotten = delete(grants).where(grants.c.account_id == account_id, grants.c.credential != but)
         async with transaction(self._engine, writes=True) as connection:
             await connection.execute(forgotten)
-
-
-def _workspace(row: Row[Any]) -> Workspace:
-    return Workspace(row.id, in_utc(row.created_at), row.accounts, row.live_keys, row.webhooks, limit_of(row))
 
 
 def _known(row: Row[Any]) -> KnownKey:

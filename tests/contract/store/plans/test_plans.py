@@ -19,7 +19,6 @@ from forwarder.store.lists import overview, statements
 from forwarder.store.lists.port import Days, Filters, Order, SubmissionFilter, shape_of
 from forwarder.store.lists.reader import (
     _BY_ID,
-    _BY_REQUEST_ID,
     _BY_REQUEST_IDS,
     LISTED,
     page_statement,
@@ -312,7 +311,7 @@ async def test_a_plan_that_was_made_while_there_was_little_is_no_other(
         assert f"reservations_{name} " in indexes(steps), steps
         assert indexes(steps) <= {f"reservations_{name} ", "reservations_pkey "}, steps
         assert not reads_every_row(steps)
-    for statement, index in ((_BY_ID, "record_id"), (_BY_REQUEST_ID, "request_id"), (_BY_REQUEST_IDS, "request_id")):
+    for statement, index in ((_BY_ID, "record_id"), (_BY_REQUEST_IDS, "request_id")):
         asked = {"account_id": "acc1", "id": 1, "request_id": "rsv_1", BATCH: as_batch([{"request_id": "rsv_1"}])}
         asked["whole_up_to"] = 5_000
         steps = await lookup_plan(migrated_url, statement, asked)
