@@ -40,7 +40,12 @@ _KEYS: Final[dict[Filter, sa.ColumnElement[Any]]] = {
 @cache
 def onward(dialect: DialectName, shape: ListShape, columns: tuple[sa.ColumnElement[Any], ...]) -> sa.Select[Any]:
     """These columns, including the id, of the rows from the cursor on, in the list's order."""
-    return _rows(dialect, shape, columns, upward=not shape.descending)
+    upward = not shape.descending
+    if shape.lead == "listed":
+        return _listed(dialect, columns, upward=upward)
+    ids = _ids(dialect, shape, upward=upward).subquery("page")
+    rows = of_each(dialect, ids, with_id(sa.select(*columns), ids.c.id).correlate(ids))
+    return rows.order_by(_sorted(rows, upward=upward))
 
 
 @cache
@@ -52,16 +57,6 @@ def around(
     there = _ids(dialect, shape, upward=shape.descending).subquery("before")
     nothing = [sa.null().label(column.name) for column in columns if column is not _row.id]
     return sa.select(here).union_all(sa.select(there.c.id, *nothing))
-
-
-def _rows(
-    dialect: DialectName, shape: ListShape, columns: Sequence[sa.ColumnElement[Any]], *, upward: bool
-) -> sa.Select[Any]:
-    if shape.lead == "listed":
-        return _listed(dialect, columns, upward=upward)
-    ids = _ids(dialect, shape, upward=upward).subquery("page")
-    rows = of_each(dialect, ids, with_id(sa.select(*columns), ids.c.id).correlate(ids))
-    return rows.order_by(_sorted(rows, upward=upward))
 
 
 def _ids(dialect: DialectName, shape: ListShape, *, upward: bool) -> sa.Select[Any]:

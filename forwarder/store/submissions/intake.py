@@ -38,7 +38,7 @@ from forwarder.store.submissions.port import (
     Work,
     ignored,
 )
-from forwarder.store.submissions.rows import arrival_batch, cancellation_row, new_work, replay_row
+from forwarder.store.submissions.rows import arrival_batch, cancellation_row, card_row
 from forwarder.store.tables import reservations, workers
 
 
@@ -109,11 +109,27 @@ class SubmissionIntake(Leases):
         for conflict in conflicts:
             on_conflict(conflict)
         held = sorted((row.id, row.record_id, row.request_id) for row in rows if row.leased_by is not None)
-        created_at, similar = iso(now), repeats.similar
-        return [
-            new_work(work_id, record_id, arrived[request_id], created_at, worker_id, similar.get(work_id, ()))
-            for work_id, record_id, request_id in held
-        ]
+        works, created_at = [], iso(now)
+        for work_id, record_id, request_id in held:
+            arrival = arrived[request_id]
+            work = Work(
+                id=work_id,
+                record_id=record_id,
+                submission=arrival.submission,
+                partition=arrival.partition,
+                created_at=created_at,
+                deadline_at=arrival.deadline_at,
+                attempts=(),
+                revision=0,
+                offset=arrival.offset,
+                timestamp_ms=arrival.timestamp_ms,
+                leased_by=worker_id,
+                size=arrival.size,
+                target=arrival.target,
+                similar_to=repeats.similar.get(work_id, ()),
+            )
+            works.append(work)
+        return works
 
     async def _with_free_record_ids(self, arrivals: Sequence[Arrival]) -> Sequence[Arrival]:
         """The arrivals, with other record ids if theirs are taken, which happens for one pair in 2**53."""
@@ -165,7 +181,14 @@ class SubmissionIntake(Leases):
                 if other is not None:
                     refused.append(Duplicate(arrival.submission, other, replayed=True))
                     continue
-                await connection.execute(revive(), {BATCH: as_batch([replay_row(arrival)]), "now": now})
+                row = {
+                    "request_id": request_id,
+                    "revision": arrival.replay_of,
+                    "partition": arrival.partition,
+                    "card": card_row(arrival.submission.card),
+                    "deadline_at": iso(arrival.deadline_at),
+                }
+                await connection.execute(revive(), {BATCH: as_batch([row]), "now": now})
         return refused
 
     async def request_cancellations(

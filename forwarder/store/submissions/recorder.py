@@ -8,8 +8,11 @@ from functools import cache
 from typing import Any
 
 import sqlalchemy as sa
+from pydantic_core import from_json
 
 from forwarder.process.containment import FAULTS, Where, contained
+from forwarder.reservation.outcome import Status
+from forwarder.reservation.record import ResultEvent
 from forwarder.store.sql import (
     BATCH,
     Moment,
@@ -25,8 +28,8 @@ from forwarder.store.submissions.cancellations import CANCEL_REQUESTED, CONFIRME
 from forwarder.store.submissions.intake import SubmissionIntake
 from forwarder.store.submissions.leases import HELD, UNREADABLE_RESTS, postpone
 from forwarder.store.submissions.losses import PutOff
-from forwarder.store.submissions.port import Ended, OutboxEvent, Postponed
-from forwarder.store.submissions.rows import event_of, outcome_batch, postponed_row
+from forwarder.store.submissions.port import DeadLetter, Ended, OutboxEvent, Postponed
+from forwarder.store.submissions.rows import outcome_batch, postponed_row
 from forwarder.store.tables import IS_SET_ASIDE, outbox, reservations, set_aside
 
 
@@ -91,7 +94,17 @@ class Recorder(SubmissionIntake):
         entries: list[OutboxEvent] = []
         for row in sorted(rows, key=lambda row: row.id):
             try:
-                entries.append(event_of(row))
+                event = ResultEvent(
+                    request_id=row.request_id,
+                    revision=row.revision,
+                    status=Status(row.status),
+                    key=row.key,
+                    occurred_at=row.occurred_at,
+                    data=from_json(row.data),
+                    trace=row.trace,
+                )
+                dead_letter = None if row.dead_letter is None else DeadLetter(**from_json(row.dead_letter))
+                entries.append(OutboxEvent(row.id, event, dead_letter, in_turn=True, faults=row.faults))
             except FAULTS as error:  # contained to this event
                 fault = contained(Where.OUTBOX, error, request_id=row.request_id)
                 await self.keep_event(row.id, until=now + UNREADABLE_RESTS, error_id=fault.id)

@@ -15,7 +15,6 @@ from forwarder.reservation.duplicates import NaturalKey
 from forwarder.reservation.evidence import NOTHING_SENT, UNKNOWN_TARGET, Came, Evidence, Push, read_evidence
 from forwarder.reservation.failures import INTERNAL_ERROR
 from forwarder.reservation.outcome import Status
-from forwarder.reservation.record import ResultEvent
 from forwarder.reservation.request import SealedCard
 from forwarder.reservation.submission import Submission
 from forwarder.store.sql import batch_with_texts
@@ -23,10 +22,8 @@ from forwarder.store.submissions.port import (
     Arrival,
     Attempt,
     CancellationArrival,
-    DeadLetter,
     Ended,
     NotedCancellation,
-    OutboxEvent,
     PmsReservation,
     Postponed,
     Work,
@@ -35,40 +32,38 @@ from forwarder.store.submissions.port import (
 
 def arrival_batch(arrivals: Sequence[Arrival]) -> str:
     """Arrivals for `intake.ingest`."""
-    rows = [_arrival_row(position, arrival) for position, arrival in enumerate(arrivals)]
-    texts = (each.request or to_json(each.submission.reservation) for each in arrivals)
-    return batch_with_texts(rows, "request", texts)
-
-
-def _arrival_row(position: int, arrival: Arrival) -> dict[str, Any]:
-    submission = arrival.submission
-    card, natural = submission.card, submission.natural
-    row = {
-        "position": position,
-        "request_id": submission.request_id,
-        "record_id": arrival.record_id,
-        "workspace_id": submission.workspace_id,
-        "account_id": submission.account_id,
-        "partition": arrival.partition,
-        "log_offset": arrival.offset,
-        "log_timestamp_ms": arrival.timestamp_ms,
-        "operation": submission.operation,
-        "property_id": submission.property_id,
-        "room_id": submission.room_id,
-        # As texts: one date among them, and pydantic would have to write the whole batch.
-        "arrival_date": submission.arrival.isoformat(),
-        "departure_date": submission.departure.isoformat(),
-        "fingerprint": submission.fingerprint,
-        "card": card_row(card),
-        "accepted_at": iso(submission.accepted_at),
-        "deadline_at": iso(arrival.deadline_at),
-        "trace": submission.trace,
-        "api_key_id": submission.api_key_id,
-        "target": arrival.target if arrival.held else None,
-        "held": arrival.held,
-        **({"keyed": False} if natural is None else natural_columns(natural)),
-    }
-    return _given(row)
+    rows = []
+    for position, arrival in enumerate(arrivals):
+        submission, natural = arrival.submission, arrival.submission.natural
+        row = {
+            "position": position,
+            "request_id": submission.request_id,
+            "record_id": arrival.record_id,
+            "workspace_id": submission.workspace_id,
+            "account_id": submission.account_id,
+            "partition": arrival.partition,
+            "log_offset": arrival.offset,
+            "log_timestamp_ms": arrival.timestamp_ms,
+            "operation": submission.operation,
+            "property_id": submission.property_id,
+            "room_id": submission.room_id,
+            # As texts: one date among them, and pydantic would have to write the whole batch.
+            "arrival_date": submission.arrival.isoformat(),
+            "departure_date": submission.departure.isoformat(),
+            "fingerprint": submission.fingerprint,
+            "card": card_row(submission.card),
+            "accepted_at": iso(submission.accepted_at),
+            "deadline_at": iso(arrival.deadline_at),
+            "trace": submission.trace,
+            "api_key_id": submission.api_key_id,
+            "target": arrival.target if arrival.held else None,
+            "held": arrival.held,
+            **({"keyed": False} if natural is None else natural_columns(natural)),
+        }
+        rows.append(_given(row))
+    return batch_with_texts(
+        rows, "request", (each.request or to_json(each.submission.reservation) for each in arrivals)
+    )
 
 
 def natural_columns(natural: NaturalKey) -> dict[str, Any]:
@@ -79,17 +74,6 @@ def natural_columns(natural: NaturalKey) -> dict[str, Any]:
         "keyed": natural.keyed,
         "same_key": natural.same,
         "stay_key": natural.stay,
-    }
-
-
-def replay_row(arrival: Arrival) -> dict[str, Any]:
-    """A dead letter that was put back, for `claims.revive`."""
-    return {
-        "request_id": arrival.submission.request_id,
-        "revision": arrival.replay_of,
-        "partition": arrival.partition,
-        "card": card_row(arrival.submission.card),
-        "deadline_at": iso(arrival.deadline_at),
     }
 
 
@@ -112,38 +96,36 @@ def cancellation_row(arrival: CancellationArrival) -> dict[str, Any]:
 
 def outcome_batch(ended: Collection[Ended]) -> str:
     """Outcomes and their events for `recorder.finish`, `insert_events` and `record`."""
-    rows = [_outcome_row(position, each) for position, each in enumerate(ended)]
+    rows = []
+    for position, each in enumerate(ended):
+        event = each.event
+        before, _, after = event.written
+        row = {
+            "position": position,
+            "id": each.work_id,
+            "revision": event.revision,
+            "status": each.status,
+            "updated_at": event.occurred_at,
+            "due_at": each.look_at and iso(each.look_at),
+            "attempts": [asdict(attempt) for attempt in each.attempts],
+            "problem": each.problem,
+            "pms_reservation_id": each.pms_reservation_id,
+            "cancelled_at": each.cancelled_at and iso(each.cancelled_at),
+            "cancel_problem": each.cancel_problem,
+            "cancel_by": each.cancel_by and iso(each.cancel_by),
+            "request_id": event.request_id,
+            "key": event.key,
+            "occurred_at": event.occurred_at,
+            "before": before.decode(),
+            "after": after.decode(),
+            "trace": event.trace,
+            "dead_letter": each.dead_letter and asdict(each.dead_letter),
+            "failure_class": each.dead_letter and each.dead_letter.failure_class,
+            "evidence": each.evidence.text or None,
+            "doubles": list(each.doubles) or None,
+        }
+        rows.append(_given(row))
     return batch_with_texts(rows, "record", (each.event.written.record for each in ended))
-
-
-def _outcome_row(position: int, ended: Ended) -> dict[str, Any]:
-    event = ended.event
-    before, _, after = event.written
-    row = {
-        "position": position,
-        "id": ended.work_id,
-        "revision": event.revision,
-        "status": ended.status,
-        "updated_at": event.occurred_at,
-        "due_at": ended.look_at and iso(ended.look_at),
-        "attempts": [asdict(each) for each in ended.attempts],
-        "problem": ended.problem,
-        "pms_reservation_id": ended.pms_reservation_id,
-        "cancelled_at": ended.cancelled_at and iso(ended.cancelled_at),
-        "cancel_problem": ended.cancel_problem,
-        "cancel_by": ended.cancel_by and iso(ended.cancel_by),
-        "request_id": event.request_id,
-        "key": event.key,
-        "occurred_at": event.occurred_at,
-        "before": before.decode(),
-        "after": after.decode(),
-        "trace": event.trace,
-        "dead_letter": ended.dead_letter and asdict(ended.dead_letter),
-        "failure_class": ended.dead_letter and ended.dead_letter.failure_class,
-        "evidence": ended.evidence.text or None,
-        "doubles": list(ended.doubles) or None,
-    }
-    return _given(row)
 
 
 def _given(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -259,48 +241,6 @@ def unreadable_work(row: Row[Any], own: Row[Any], fault: Fault, leased_by: str) 
     except (ValueError, TypeError):
         return None
     return replace(work, unreadable=True)
-
-
-def new_work(
-    work_id: int,
-    record_id: int,
-    arrival: Arrival,
-    created_at: str,
-    leased_by: str,
-    similar_to: Sequence[str] = (),
-) -> Work:
-    """An arrival that was just ingested and leased to `leased_by`. `created_at` is ISO 8601."""
-    return Work(
-        id=work_id,
-        record_id=record_id,
-        submission=arrival.submission,
-        partition=arrival.partition,
-        created_at=created_at,
-        deadline_at=arrival.deadline_at,
-        attempts=(),
-        revision=0,
-        offset=arrival.offset,
-        timestamp_ms=arrival.timestamp_ms,
-        leased_by=leased_by,
-        size=arrival.size,
-        target=arrival.target,
-        similar_to=similar_to,
-    )
-
-
-def event_of(row: Row[Any]) -> OutboxEvent:
-    """The event in a row of the outbox."""
-    event = ResultEvent(
-        request_id=row.request_id,
-        revision=row.revision,
-        status=Status(row.status),
-        key=row.key,
-        occurred_at=row.occurred_at,
-        data=from_json(row.data),
-        trace=row.trace,
-    )
-    dead_letter = None if row.dead_letter is None else DeadLetter(**from_json(row.dead_letter))
-    return OutboxEvent(row.id, event, dead_letter, in_turn=True, faults=row.faults)
 
 
 def attempts_of(text: str) -> tuple[Attempt, ...]:
