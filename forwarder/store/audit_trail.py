@@ -3,14 +3,14 @@ numbered in commit order, without a gap."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, fields, replace
-from typing import Any, Final
+from typing import Final
 
 from sqlalchemy import insert, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from forwarder.store.audit import AuditEntry, AuditFilter
 from forwarder.store.database import Database
-from forwarder.store.sql import DialectName, insert_into
+from forwarder.store.sql import insert_into
 from forwarder.store.tables import audit as table
 from forwarder.store.tables import audit_head
 
@@ -25,7 +25,9 @@ class AuditTrail:
 
     def __init__(self, engine: AsyncEngine) -> None:
         self._database = Database(engine)
-        self._next = _next(self._database.dialect)
+        first = insert_into(self._database.dialect, audit_head).values(id=_ONLY, number=1)
+        counted = first.on_conflict_do_update(index_elements=["id"], set_={"number": audit_head.c.number + 1})
+        self._next = counted.returning(audit_head.c.number)
 
     async def append(self, entry: AuditEntry) -> None:
         async with self._database.transaction() as connection:
@@ -57,9 +59,3 @@ class AuditTrail:
         """The number of the last entry, 0 before the first."""
         rows = await self._database.read(select(audit_head.c.number))
         return int(rows[0].number) if rows else 0
-
-
-def _next(dialect: DialectName) -> Any:
-    first = insert_into(dialect, audit_head).values(id=_ONLY, number=1)
-    counted = first.on_conflict_do_update(index_elements=["id"], set_={"number": audit_head.c.number + 1})
-    return counted.returning(audit_head.c.number)

@@ -110,7 +110,15 @@ def open_engine(
     if scheme in _POSTGRESQL:
         return _open_postgresql(database_url, pool_size, command_seconds, application_name)
     if scheme in _SQLITE:
-        return _open_sqlite(_sqlite_path(database_url))
+        try:
+            database = make_url(database_url).database
+        except ArgumentError:
+            database = None
+        if not database or database == ":memory:":
+            raise UnusableDatabase(
+                "A SQLite URL must name a file: sqlite:///relative/path or sqlite:////absolute/path."
+            )
+        return _open_sqlite(Path(database))
     beginning = f"{scheme}://" if separator else "no scheme"
     raise UnusableDatabase(
         f"A database URL must begin with postgresql:// or sqlite:///; this one begins with {beginning}."
@@ -152,7 +160,20 @@ def _open_postgresql(
     )
     event.listen(engine.sync_engine, "checkout", _refuse_closed)
     event.listen(engine.sync_engine, "handle_error", _end_useless_connection)
-    watch_identity(engine)
+    identity = identity_of(engine)
+
+    async def ask(connection: asyncpg.Connection) -> str:
+        try:
+            return str(await connection.fetchval(IDENTITY))
+        except BaseException:
+            connection.terminate()  # the pool would leave it open, and the server would go on with the query
+            raise
+
+    def on_connect(connection: Any, _record: Any) -> None:
+        """Asks which database a new connection leads to, before it is used."""
+        identity.note(connection.run_async(ask))
+
+    event.listen(engine.sync_engine, "connect", on_connect)
     return PostgresqlEngine(engine, Sessions(connect_to_read, pool_size))
 
 
@@ -208,16 +229,6 @@ def _refuse_closed(connection: Any, _record: Any, _proxy: Any) -> None:
     """Replaces closed connections: after a restart of the server all are. asyncpg knows without a round trip."""
     if connection.driver_connection.is_closed():
         raise InvalidatePoolError("closed by the server")
-
-
-def _sqlite_path(url: str) -> Path:
-    try:
-        database = make_url(url).database
-    except ArgumentError:
-        database = None
-    if not database or database == ":memory:":
-        raise UnusableDatabase("A SQLite URL must name a file: sqlite:///relative/path or sqlite:////absolute/path.")
-    return Path(database)
 
 
 def _open_sqlite(path: Path) -> AsyncEngine:
@@ -412,23 +423,6 @@ class StoreIdentity:
 def identity_of(engine: AsyncEngine) -> StoreIdentity:
     """The identity of `engine`'s database. For SQLite, one file for the life of the process, it never changes."""
     return _identities.setdefault(engine.sync_engine, StoreIdentity())
-
-
-def watch_identity(engine: AsyncEngine) -> None:
-    """Ask each new PostgreSQL connection of `engine` which database it leads to, before it is used."""
-    identity = identity_of(engine)
-
-    async def ask(connection: asyncpg.Connection) -> str:
-        try:
-            return str(await connection.fetchval(IDENTITY))
-        except BaseException:
-            connection.terminate()  # the pool would leave it open, and the server would go on with the query
-            raise
-
-    def on_connect(connection: Any, _record: Any) -> None:
-        identity.note(connection.run_async(ask))
-
-    event.listen(engine.sync_engine, "connect", on_connect)
 
 
 OBSERVE: Final = text(IDENTITY)

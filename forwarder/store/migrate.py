@@ -91,7 +91,14 @@ def create_tables(connection: Connection) -> None:
 def _upgrade(connection: Connection) -> list[str]:
     """Apply the revisions that are missing, in the transaction of `connection`; which they were, in order."""
     if connection.dialect.name == "postgresql":
-        _require_unicode(connection)
+        encoding = connection.scalar(text("SHOW server_encoding"))
+        if (
+            encoding != "UTF8"
+        ):  # set up without a locale, PostgreSQL makes databases in SQL_ASCII: no guest may have an accent
+            raise UnusableDatabase(
+                f"The database's encoding must be UTF8, and is {encoding}. Make another one: "
+                "createdb --encoding=UTF8 --template=template0 NAME"
+            )
         connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _MIGRATION_LOCK})
     known, applied = _applied(connection), list[str]()
     if HEAD not in known:
@@ -101,16 +108,6 @@ def _upgrade(connection: Connection) -> list[str]:
             create_tables(connection)
         load("alembic.command:upgrade" if known else "alembic.command:stamp")(config, "head")
     return applied
-
-
-def _require_unicode(connection: Connection) -> None:
-    """A PostgreSQL that was set up without a locale makes databases in SQL_ASCII, in which no guest may have an accent."""
-    encoding = connection.scalar(text("SHOW server_encoding"))
-    if encoding != "UTF8":
-        raise UnusableDatabase(
-            f"The database's encoding must be UTF8, and is {encoding}. Make another one: "
-            "createdb --encoding=UTF8 --template=template0 NAME"
-        )
 
 
 def _applied(connection: Connection) -> set[str]:

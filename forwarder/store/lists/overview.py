@@ -116,7 +116,12 @@ class Overview:
 
     async def accounts(self, workspace_id: str | None = None) -> Sequence[str]:
         """The accounts that have submissions, shadows included; of one workspace, if given."""
-        rows = await self._database.read(accounts())
+        # Each with its workspace, by one index step for each.
+        found = distinct(_row.account_id.is_not(None), _row.account_id, _row.status)
+        of_it = sa.select(_row.workspace_id).where(_row.account_id == found.c.value).order_by(_row.status, _row.id)
+        whose = of_it.limit(_ONE).correlate(found).scalar_subquery().label("workspace_id")
+        every = sa.select(found.c.value.label("account_id"), whose).where(found.c.value.is_not(None))
+        rows = await self._database.read(every)
         return [row.account_id for row in rows if workspace_id in {None, row.workspace_id}]
 
     async def search(self, wanted: SubmissionFilter, *, limit: int, before: int | None = None) -> Searched:
@@ -393,13 +398,3 @@ def _phone_digits(text: str) -> str:
 
 def _digits(text: str) -> str:
     return "".join(each for each in text if each.isdecimal()).lstrip("0")
-
-
-def accounts() -> sa.Select[Any]:
-    """The accounts that have submissions, each with its workspace, by one index step for each."""
-    found = distinct(_row.account_id.is_not(None), _row.account_id, _row.status)
-    first = (
-        sa.select(_row.workspace_id).where(_row.account_id == found.c.value).order_by(_row.status, _row.id).limit(_ONE)
-    )
-    whose = first.correlate(found).scalar_subquery().label("workspace_id")
-    return sa.select(found.c.value.label("account_id"), whose).where(found.c.value.is_not(None))

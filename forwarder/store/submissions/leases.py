@@ -329,9 +329,7 @@ def free_abandoned() -> sa.Executable:
 @cache
 def abandon() -> sa.Executable:
     """The same for a batch of rows that the worker itself holds."""
-    batch = batch_of(_row.id)
-    mine = sa.update(reservations).where(key_among(_row.id, sa.select(batch.c.id)), HELD)
-    return mine.values(_abandoned()).returning(_row.id)
+    return _of_the_batch().values(_abandoned()).returning(_row.id)
 
 
 def _abandoned() -> dict[str, Any]:

@@ -310,7 +310,17 @@ async def load_sealing_keys(engine: AsyncEngine, *, now: datetime) -> Sequence[S
     """The public halves that can be sealed to from now on; whether they are trusted is the caller's to check. Raises
     `TenancyUnavailable`."""
     wanted = select(*_PUBLIC).where(_row.not_after > _seconds(now - MARGIN)).order_by(_row.not_before)
-    return [_key(row) for row in await read(engine, wanted)]
+    return [
+        SealingKey(
+            row.key_id,
+            bytes.fromhex(row.public_key),
+            _moment(row.not_before),
+            _moment(row.not_after),
+            bytes.fromhex(row.verify_key),
+            bytes.fromhex(row.signature),
+        )
+        for row in await read(engine, wanted)
+    ]
 
 
 def _signed(keyring: Keyring, pair: KeyPair, not_before: datetime, not_after: datetime) -> dict[str, Any]:
@@ -327,13 +337,6 @@ def _signed(keyring: Keyring, pair: KeyPair, not_before: datetime, not_after: da
         "signature": key.signature.hex(),
         "private_key": wrapped.content,
     }
-
-
-def _key(row: Any) -> SealingKey:
-    public_key, verify_key, signature = (
-        bytes.fromhex(each) for each in (row.public_key, row.verify_key, row.signature)
-    )
-    return SealingKey(row.key_id, public_key, _moment(row.not_before), _moment(row.not_after), verify_key, signature)
 
 
 def _purpose(key_id: str) -> str:
