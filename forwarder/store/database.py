@@ -13,11 +13,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from contextlib import asynccontextmanager, contextmanager, nullcontext
 from functools import partial
 from typing import Any, cast
-from weakref import WeakKeyDictionary
 
 import asyncpg
 from sqlalchemy import CursorResult, Executable, Row
-from sqlalchemy import Engine as SyncEngine
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolExhausted
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
@@ -29,6 +27,7 @@ from forwarder.store.engine import (
     PostgresqlEngine,
     Sessions,
     driver_statement,
+    identity_of,
     sqlstate_of,
 )
 from forwarder.store.sql import DialectName
@@ -101,22 +100,8 @@ class Database:
                 async with asyncio.timeout(_LIMIT_SECONDS), engine.begin() as connection:
                     yield connection
         except StoreFull:
-            refusals_of(self._engine).count += 1
+            identity_of(self._engine).refusals += 1
             raise
-
-
-class Refusals:
-    """How often a database refused to write for want of room, or because its disk failed."""
-
-    count = 0
-
-
-_refusals: WeakKeyDictionary[SyncEngine, Refusals] = WeakKeyDictionary()
-
-
-def refusals_of(engine: AsyncEngine) -> Refusals:
-    """Those of `engine`'s database, counted by all who write through it in this process."""
-    return _refusals.setdefault(engine.sync_engine, Refusals())
 
 
 async def _fetch(sessions: Sessions, statement: DriverStatement, parameters: Mapping[str, Any]) -> Sequence[Any]:

@@ -410,6 +410,8 @@ class StoreIdentity:
 
     def __init__(self) -> None:
         self.changes = 0
+        self.refusals = 0
+        """How often the database refused to write for want of room, or because its disk failed."""
         self.seen: str | None = None
         """The last one; None before there was a connection, and always for SQLite."""
 

@@ -24,8 +24,8 @@ from forwarder.process.loading import load
 from forwarder.process.loops import cancel_all, forever
 from forwarder.process.supervision import BACKLOG, Stop, side_by_side
 from forwarder.settings import Settings
-from forwarder.store.database import refusals_of
 from forwarder.store.deployment import TELL_SECONDS, ProcessRegister, RunningProcess
+from forwarder.store.engine import identity_of
 from forwarder.store.lists.reader import Reader
 from forwarder.store.submissions.port import StoreUnavailable, ThrottleState
 from forwarder.tenancy.access import write_uses
@@ -92,13 +92,13 @@ def consuming_checks(stage: "Worker | Notifier") -> Mapping[str, Check]:
 
 def store_checks(backend: Backend) -> Mapping[str, Check]:
     """Health checks: whether the store answers, has accepted this process's recent writes, and has the keys that it works with."""
-    refusals, clock = refusals_of(backend.engine), backend.clock
-    counted, refused_at = refusals.count, float("-inf")
+    database, clock = identity_of(backend.engine), backend.clock
+    counted, refused_at = database.refusals, float("-inf")
 
     def writes() -> bool:
         nonlocal counted, refused_at
-        if refusals.count != counted:
-            counted, refused_at = refusals.count, clock.monotonic()
+        if database.refusals != counted:
+            counted, refused_at = database.refusals, clock.monotonic()
         return clock.monotonic() - refused_at >= _REFUSED_SECONDS
 
     ready = Reader(backend.engine).ready

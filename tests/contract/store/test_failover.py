@@ -9,8 +9,8 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from forwarder.store.database import Database, StoreFull, refusals_of
-from forwarder.store.engine import open_engine
+from forwarder.store.database import Database, StoreFull
+from forwarder.store.engine import identity_of, open_engine
 from forwarder.store.migrate import migrate
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.store.submissions.recorder import Recorder
@@ -290,6 +290,6 @@ async def test_a_write_that_finds_the_disk_full_is_counted_for_the_readiness_che
     )
     with pytest.raises(StoreFull, match="No space left on device"):
         await change(engine, "INSERT INTO written VALUES (1)", by="store")
-    assert refusals_of(engine).count == 1
+    assert identity_of(engine).refusals == 1
     assert not await succeeds(Database(engine).read(text("SELECT * FROM nothing")))  # an outage, and no lack of room
-    assert refusals_of(engine).count == 1
+    assert identity_of(engine).refusals == 1

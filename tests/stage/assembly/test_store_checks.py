@@ -7,7 +7,7 @@ from forwarder.assembly.backend import open_backend
 from forwarder.assembly.roles.role import reading_health, store_checks
 from forwarder.http.health import Health
 from forwarder.settings import Environment, settings_of
-from forwarder.store.database import refusals_of
+from forwarder.store.engine import identity_of
 from tests.support.memory.clock import ManualClock
 
 
@@ -18,7 +18,7 @@ async def test_the_store_takes_writes_again_half_a_minute_after_the_last_refusal
         health = Health(store_checks(backend))
         assert await health.failing() == []
         for _ in range(2):
-            refusals_of(backend.engine).count += 1
+            identity_of(backend.engine).refusals += 1
             assert await health.failing() == ["store_writes"]
             await clock.advance(20.0)
         assert await health.failing() == ["store_writes"]
@@ -30,6 +30,6 @@ async def test_a_process_that_reads_stays_ready_while_the_store_takes_no_writes(
     async with open_backend(settings_of(Environment(data_dir=tmp_path))) as backend:
         health = reading_health(backend)
         assert await health.failing() == []
-        refusals_of(backend.engine).count += 1
+        identity_of(backend.engine).refusals += 1
         assert await health.failing() == ["store_writes"]
         assert "store_writes" in health.lesser
