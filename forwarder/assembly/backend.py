@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import Final, get_args
 from urllib.parse import quote
 
 from forwarder.http.admission import Admission
@@ -38,7 +38,7 @@ from forwarder.tenancy.sealing import (
     of_credential,
 )
 from forwarder.tenancy.sql.admin import TenancyAdmin
-from forwarder.tenancy.sql.database import message_key, request_id_key, shared_keys, token_key
+from forwarder.tenancy.sql.database import SharedKey, shared_key, shared_keys
 from forwarder.tenancy.sql.directory import SqlDirectory
 from forwarder.tenancy.sql.secrets import SealingKeys, SqlSecrets
 from forwarder.topics.embedded.log import EmbeddedLog
@@ -132,10 +132,10 @@ class Backend:
         return present
 
     async def request_ids(self) -> RequestIds:
-        return RequestIds(await request_id_key(self.engine))
+        return RequestIds(await shared_key(self.engine, "request-id-key"))
 
     async def signer(self) -> MessageSigner:
-        return MessageSigner(await message_key(self.engine))
+        return MessageSigner(await shared_key(self.engine, "message-key"))
 
     async def has_our_keys(self) -> bool:
         """Whether the database still has the keys that this process works with: a database that was created anew, instead of being
@@ -305,9 +305,8 @@ def migrate_backend(settings: Settings) -> Sequence[str]:
         try:
             await _open_keyring(engine, held, first=True)
             # Created now, so that no stage needs write access to them.
-            await request_id_key(engine)
-            await message_key(engine)
-            await token_key(engine)
+            for name in get_args(SharedKey):
+                await shared_key(engine, name)
         finally:
             await engine.dispose()
         return applied

@@ -32,7 +32,7 @@ from forwarder.tenancy.sql.database import (
     key_usage,
     key_uses,
     read,
-    token_key,
+    shared_key,
     transaction,
     webhook_endpoints,
     workspaces,
@@ -109,7 +109,7 @@ class TenancyAdmin:
     async def add_key(self, workspace_id: str, *, test: bool = False, **terms: Unpack[KeyTerms]) -> tuple[ApiKey, str]:
         """A new key and its token, which is shown only here and stored nowhere."""
         key = ApiKey(new_key_id(), workspace_id, test, **terms)
-        token = new_token(await token_key(self._engine), test=test)
+        token = new_token(await shared_key(self._engine, "token-key"), test=test)
         new = insert_into(self._engine, api_keys).values(
             id=key.id, workspace_id=workspace_id, token_hash=token_hash(token), test=test, **_columns(_terms_of(key))
         )

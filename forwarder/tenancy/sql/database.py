@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from secrets import token_hex
-from typing import Any
+from typing import Any, Literal
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
@@ -255,25 +255,11 @@ def _described(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}".splitlines()[0]
 
 
-_REQUEST_ID_KEY = "request-id-key"
-_MESSAGE_KEY = "message-key"
-_TOKEN_KEY = "token-key"  # noqa: S105 - its name
+SharedKey = Literal["request-id-key", "message-key", "token-key"]
+"""What authenticates request ids; what messages on the topics are signed with; and the MAC key of API tokens, which distinguishes
+tokens from guesses."""
+
 _KEY_BYTES = 32
-
-
-async def request_id_key(engine: AsyncEngine) -> bytes:
-    """The 32 random bytes that authenticate request ids. Raises `TenancyUnavailable`."""
-    return await _shared_key(engine, _REQUEST_ID_KEY)
-
-
-async def message_key(engine: AsyncEngine) -> bytes:
-    """The 32 random bytes that messages on the topics are signed with. Raises `TenancyUnavailable`."""
-    return await _shared_key(engine, _MESSAGE_KEY)
-
-
-async def token_key(engine: AsyncEngine) -> bytes:
-    """The 32-byte MAC key of API tokens, which distinguishes tokens from guesses. Raises `TenancyUnavailable`."""
-    return await _shared_key(engine, _TOKEN_KEY)
 
 
 async def shared_keys(engine: AsyncEngine) -> Mapping[str, str]:
@@ -281,8 +267,9 @@ async def shared_keys(engine: AsyncEngine) -> Mapping[str, str]:
     return {row.name: row.value for row in await read(engine, sa.select(deployment_secrets))}
 
 
-async def _shared_key(engine: AsyncEngine, name: str) -> bytes:
-    """The key, created by the first caller and constant from then on. Once it exists, nothing is written."""
+async def shared_key(engine: AsyncEngine, name: SharedKey) -> bytes:
+    """32 random bytes, created by the first caller and constant from then on. Once they exist, nothing is written. Raises
+    `TenancyUnavailable`."""
     kept = sa.select(deployment_secrets.c.value).where(deployment_secrets.c.name == name)
     async with transaction(engine, writes=False) as connection:
         value = (await connection.execute(kept)).scalar_one_or_none()

@@ -15,7 +15,7 @@ from forwarder.process.loops import detached
 from forwarder.reservation.submission import is_test, live_account_id
 from forwarder.tenancy.api_keys import is_test_token, may_be_ours, read_networks, read_scopes, token_hash
 from forwarder.tenancy.port import Account, ApiKey, RateLimit, TenancyUnavailable
-from forwarder.tenancy.sql.database import api_keys, in_utc, integration_accounts, token_key, transaction, workspaces
+from forwarder.tenancy.sql.database import api_keys, in_utc, integration_accounts, shared_key, transaction, workspaces
 
 V = TypeVar("V")
 
@@ -171,7 +171,7 @@ class SqlDirectory:
 
     async def key(self, token: str) -> ApiKey | None:
         if self._token_key is None:
-            self._token_key = await token_key(self._engine)
+            self._token_key = await shared_key(self._engine, "token-key")
         key = await self._keys.get(token_hash(token)) if may_be_ours(self._token_key, token) else None
         return None if key is None else replace(key, test=is_test_token(token))
 

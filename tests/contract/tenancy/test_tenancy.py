@@ -17,7 +17,7 @@ from forwarder.tenancy.access import Access, Caller
 from forwarder.tenancy.api_keys import ALL_SCOPES, read_networks
 from forwarder.tenancy.port import Account, AlreadyExists, InUse, NotKnown, RateLimit, TenancyUnavailable
 from forwarder.tenancy.sql.admin import TenancyAdmin
-from forwarder.tenancy.sql.database import request_id_key
+from forwarder.tenancy.sql.database import shared_key
 from forwarder.tenancy.sql.directory import CacheTimes, SqlDirectory
 from forwarder.tenancy.sql.secrets import SqlSecrets
 from forwarder.tenancy.sql.usage import SqlKeyUses
@@ -285,10 +285,10 @@ async def test_a_new_key_opens_the_way_to_its_workspaces_accounts(
 
 
 async def test_the_key_of_request_ids_is_the_same_for_all(engine: AsyncEngine, migrated_url: str) -> None:
-    keys = await asyncio.gather(*(request_id_key(engine) for _ in range(8)))
+    keys = await asyncio.gather(*(shared_key(engine, "request-id-key") for _ in range(8)))
     other = open_engine(migrated_url)
     try:
-        assert {*keys, await request_id_key(other)} == {keys[0]}
+        assert {*keys, await shared_key(other, "request-id-key")} == {keys[0]}
     finally:
         await other.dispose()
     assert len(keys[0]) == 32

@@ -42,7 +42,7 @@ from forwarder.store.submissions.recorder import Recorder
 from forwarder.tenancy.access import Access, BadTokens
 from forwarder.tenancy.api_keys import Scope, read_networks
 from forwarder.tenancy.port import Account
-from forwarder.tenancy.sql.database import request_id_key
+from forwarder.tenancy.sql.database import shared_key
 from forwarder.tenancy.sql.directory import CacheTimes, SqlDirectory
 from forwarder.topics.codec import decode_cancellation, encode_submission, header, is_cancellation
 from forwarder.topics.port import Log, LogUnavailable, Message, Tail
@@ -462,7 +462,7 @@ async def test_what_workers_know_of_a_pms_is_shown(console: Console) -> None:
 
 
 async def test_each_way_to_search_finds_what_is_meant_and_nothing_else(console: Console) -> None:
-    ids = RequestIds(await request_id_key(console.backend.engine))
+    ids = RequestIds(await shared_key(console.backend.engine, "request-id-key"))
     key = ids.transaction_key("casa-1", "tx-77")
     ours = await taken_in(
         console,
