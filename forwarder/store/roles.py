@@ -4,7 +4,7 @@ Roles cannot log in. The operator creates a user for each process, as a member o
 certificates.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -168,14 +168,10 @@ def _make(connection: Connection) -> list[str]:
     for stage, name in names.items():
         if name not in there:
             connection.execute(text(f"CREATE ROLE {_quoted(name)} NOLOGIN"))
-        for statement in _grants(_quoted(name), _quoted(schema), ROLES[stage]):
-            connection.execute(text(statement))
+        # Whatever it had before, it has exactly these privileges from now on.
+        role, here = _quoted(name), _quoted(schema)
+        connection.execute(text(f"GRANT USAGE ON SCHEMA {here} TO {role}"))
+        connection.execute(text(f"REVOKE ALL ON ALL TABLES IN SCHEMA {here} FROM {role}"))
+        for table, privileges in ROLES[stage].items():
+            connection.execute(text(f"GRANT {', '.join(privileges)} ON {here}.{table} TO {role}"))
     return list(names.values())
-
-
-def _grants(role: str, schema: str, tables: Mapping[str, Sequence[str]]) -> Iterator[str]:
-    """The statements that leave the role with exactly these privileges."""
-    yield f"GRANT USAGE ON SCHEMA {schema} TO {role}"
-    yield f"REVOKE ALL ON ALL TABLES IN SCHEMA {schema} FROM {role}"
-    for table, privileges in tables.items():
-        yield f"GRANT {', '.join(privileges)} ON {schema}.{table} TO {role}"

@@ -45,7 +45,13 @@ class SqlTexts:
         readable = [column for column in known.columns if isinstance(column.type, String | JSON | sa.LargeBinary)]
         shown = [column if isinstance(column.type, sa.LargeBinary) else sa.cast(column, sa.Text) for column in readable]
         statement = sa.select(*key, *shown).order_by(*key).limit(_BATCH)
-        rows = await self._first(table, statement) if readable else ()
+        try:
+            rows = await self._database.read(statement) if readable else ()
+        except NotPermitted:
+            raise NotReadable(
+                f"This user of the database may not read the table {table}: scan as an operator or as the owner, see "
+                "docs/operations/database-roles.md."
+            ) from None
         while rows:
             yield [
                 StoredText(column.name, ",".join(map(str, row[: len(key)])), _text(value))
@@ -53,16 +59,9 @@ class SqlTexts:
                 for column, value in zip(readable, row[len(key) :], strict=True)
                 if value
             ]
-            rows = await self._database.read(statement.where(_after(key, rows[-1][: len(key)])))
-
-    async def _first(self, table: str, statement: sa.Select[Any]) -> Sequence[sa.Row[Any]]:
-        try:
-            return await self._database.read(statement)
-        except NotPermitted:
-            raise NotReadable(
-                f"This user of the database may not read the table {table}: scan as an operator or as the owner, see "
-                "docs/operations/database-roles.md."
-            ) from None
+            last = rows[-1][: len(key)]
+            rest = sa.tuple_(*key) > sa.tuple_(*last) if len(key) > 1 else key[0] > last[0]
+            rows = await self._database.read(statement.where(rest))
 
     async def _ask(self, ask: Callable[[sa.Connection], T]) -> T:
         with outages_translated():
@@ -78,10 +77,6 @@ def _known(table: str, connection: sa.Connection) -> sa.Table:
         sa.Column(each["name"], each["type"], primary_key=each["name"] in key) for each in catalogue.get_columns(table)
     )
     return sa.Table(table, sa.MetaData(), *columns)
-
-
-def _after(key: Sequence[sa.ColumnElement[Any]], last: Sequence[Any]) -> sa.ColumnElement[bool]:
-    return sa.tuple_(*key) > sa.tuple_(*last) if len(key) > 1 else key[0] > last[0]
 
 
 def _text(value: Any) -> str:

@@ -43,19 +43,16 @@ def transport_of(url: str, environment: Mapping[str, str]) -> Transport:
     # A service is a file of its own, and may name any host.
     service = "(of the service)" if query.get("service") or environment.get("PGSERVICE") else ""
     hosts = unquote(parts.netloc.rpartition("@")[2]) or query.get("host") or service or environment.get("PGHOST") or ""
-    return Transport(tuple(_host(each) for each in hosts.split(",") if each), mode in _ENCRYPTED)
+    named = (
+        each if each.startswith("/") else urlsplit(f"//{each}").hostname or each for each in hosts.split(",") if each
+    )
+    return Transport(tuple(named), mode in _ENCRYPTED)
 
 
 def names_session_attrs(url: str, environment: Mapping[str, str]) -> bool:
     """Whether the URL, or libpq's variables, set the kind of server to connect to, or name a service, whose file may set it."""
     query = parse_qs(urlsplit(url).query)
     return any(query.get(name) or environment.get(variable) for name, variable in _SESSION_ATTRS)
-
-
-def _host(address: str) -> str:
-    if address.startswith("/"):
-        return address
-    return urlsplit(f"//{address}").hostname or address
 
 
 def _check_files(query: Mapping[str, str], environment: Mapping[str, str], *, verified: bool) -> None:

@@ -9,7 +9,6 @@ days, their scans are given an end (`_ids_by_day`).
 """
 
 from collections.abc import Sequence
-from datetime import date
 from functools import cache
 from typing import Any, Final
 
@@ -183,21 +182,14 @@ def _values(dialect: DialectName, shape: ListShape) -> sa.Select[Any]:
         number = sa.func.generate_series(_ZERO, last - first).column_valued("number")
         days = sa.select((first + number).label("value"), number).cte("days")
         return sa.select(days.c.value, days.c.number)
-    return _found_days(_KEYS[lead], first, last)
-
-
-def _found_days(
-    key: sa.ColumnElement[Any], first: sa.ColumnElement[date], last: sa.ColumnElement[date]
-) -> sa.Select[Any]:
-    """The days with any rows, each found by one index step."""
+    # The days with any rows, each found by one index step.
+    key = _KEYS[lead]
     among = sa.and_(_row.account_id == _account, key <= last)
     start = sa.select(key).where(among, key >= first).order_by(key).limit(_ONE).scalar_subquery()
     found = sa.select(start.label("value"), _ZERO.label("number")).cte("found", recursive=True)
-    following = (
-        sa.select(key).where(among, key > found.c.value).order_by(key).limit(_ONE).correlate(found).scalar_subquery()
-    )
-    step = sa.select(following, found.c.number + _ONE).select_from(found).where(found.c.value.is_not(None))
-    found = found.union_all(step)
+    following = sa.select(key).where(among, key > found.c.value).order_by(key).limit(_ONE)
+    step = sa.select(following.correlate(found).scalar_subquery(), found.c.number + _ONE).select_from(found)
+    found = found.union_all(step.where(found.c.value.is_not(None)))
     return sa.select(found.c.value, found.c.number).where(found.c.value.is_not(None))
 
 

@@ -1,6 +1,6 @@
 """Converts the port's values to rows and back. Pure."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, replace
 from datetime import datetime
 from types import SimpleNamespace
@@ -60,7 +60,7 @@ def arrival_batch(arrivals: Sequence[Arrival]) -> str:
             "held": arrival.held,
             **({"keyed": False} if natural is None else natural_columns(natural)),
         }
-        rows.append(_given(row))
+        rows.append(row)
     return batch_with_texts(
         rows, "request", (each.request or to_json(each.submission.reservation) for each in arrivals)
     )
@@ -124,13 +124,8 @@ def outcome_batch(ended: Collection[Ended]) -> str:
             "evidence": each.evidence.text or None,
             "doubles": list(each.doubles) or None,
         }
-        rows.append(_given(row))
+        rows.append(row)
     return batch_with_texts(rows, "record", (each.event.written.record for each in ended))
-
-
-def _given(row: Mapping[str, Any]) -> dict[str, Any]:
-    """`row` without None values: a missing member is NULL in the database, and costs nothing to read."""
-    return {name: value for name, value in row.items() if value is not None}
 
 
 def postponed_row(postponed: Postponed) -> dict[str, Any]:

@@ -110,8 +110,11 @@ class TenancyAdmin:
         """A new key and its token, which is shown only here and stored nowhere."""
         key = ApiKey(new_key_id(), workspace_id, test, **terms)
         token = new_token(await shared_key(self._engine, "token-key"), test=test)
+        given = KeyTerms(
+            limit=key.limit, scopes=key.scopes, expires_at=key.expires_at, networks=key.networks, name=key.name
+        )
         new = insert_into(self._engine, api_keys).values(
-            id=key.id, workspace_id=workspace_id, token_hash=token_hash(token), test=test, **_columns(_terms_of(key))
+            id=key.id, workspace_id=workspace_id, token_hash=token_hash(token), test=test, **_columns(given)
         )
         async with transaction(self._engine, writes=True) as connection:
             await _require_workspace(connection, workspace_id)
@@ -195,10 +198,6 @@ class TenancyAdmin:
 def _known(row: Row[Any]) -> KnownKey:
     moments = (None if each is None else in_utc(each) for each in (row.revoked_at, row.used_at))
     return KnownKey(replace(key_of(row), name=row.name), in_utc(row.created_at), *moments)
-
-
-def _terms_of(key: ApiKey) -> KeyTerms:
-    return KeyTerms(limit=key.limit, scopes=key.scopes, expires_at=key.expires_at, networks=key.networks, name=key.name)
 
 
 def _columns(terms: KeyTerms) -> dict[str, Any]:
