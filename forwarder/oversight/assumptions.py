@@ -5,7 +5,7 @@ docs/operations/assumptions.md is generated from this list.
 A session's own settings (isolation level, `synchronous_commit`, time zone) are set on each connection instead.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final, Literal
@@ -33,15 +33,13 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Assumption:
-    """`checked`: where the value is read. `broken`: describes a violation; None if it holds.
-    `remedy` may name the topic."""
+    """`checked`: where the value is read. `remedy` may name the topic."""
 
     name: str
     severity: Severity
     checked: str
     why: str
     remedy: str
-    broken: Callable[[Facts], str | None]
 
     @property
     def subject(self) -> str:
@@ -62,82 +60,66 @@ class Broken:
 _ALTER: Final = "kafka-configs.sh --alter --entity-type topics --entity-name {topic} --add-config"
 
 
-def _in_sync(facts: Facts) -> str | None:
-    state = facts.state
-    if state is None or state.in_sync >= state.replicas:
-        return None
-    return f"{state.in_sync} of {state.replicas} replicas are in sync"
+def _broken_state(facts: Facts, state: TopicState) -> Iterator[tuple[str, str]]:
+    """By name, what is wrong with the description of a topic."""
+    if state.in_sync < state.replicas:
+        yield "replicas in sync", f"{state.in_sync} of {state.replicas} replicas are in sync"
+    if state.partitions < facts.partitions:
+        yield (
+            "partitions",
+            f"{state.partitions} partitions, and the setting says {facts.partitions}: no more workers can share it",
+        )
+    if facts.settings and state.replicas < _SAFE_REPLICAS:
+        yield "replication factor", f"{state.replicas} replicas: accepted submissions are lost with a broker's disk"
+    in_sync = int(facts.settings.get("min.insync.replicas", str(_SAFE_REPLICAS)))
+    if state.replicas >= _SAFE_REPLICAS and in_sync < _SAFE_REPLICAS - 1:
+        yield (
+            "min.insync.replicas",
+            "one replica is enough to acknowledge: accepted submissions may be lost with its disk",
+        )
 
 
-def _partitions(facts: Facts) -> str | None:
-    if facts.state is None or facts.state.partitions >= facts.partitions:
-        return None
-    return f"{facts.state.partitions} partitions, and the setting says {facts.partitions}: no more workers can share it"
+def _broken_settings(settings: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """By name, what is wrong with the settings of a topic."""
+    if settings.get("unclean.leader.election.enable", "false") != "false":
+        yield (
+            "unclean.leader.election.enable",
+            "a replica that is behind may become leader: acknowledged messages are then deleted from the others, too",
+        )
+    policy = settings.get("cleanup.policy", "delete")
+    if policy != "delete":
+        says = f"its cleanup.policy is {policy}: of several messages with one key all but the last are deleted"
+        yield "cleanup.policy", says
+    if settings and settings.get("message.timestamp.type") != "LogAppendTime":
+        says = "messages have their senders' times: lag in seconds, and reading since a moment, go by the brokers'"
+        yield "message.timestamp.type", says
+    taken = int(settings.get("max.message.bytes", MAX_MESSAGE_BYTES))
+    if taken < MAX_MESSAGE_BYTES:
+        yield (
+            "max.message.bytes",
+            f"takes messages of up to {taken:,} bytes: requests that need larger ones are refused, larger results stay unpublished",
+        )
+    kept = int(settings.get("retention.ms", "-1"))
+    if 0 <= kept < _SHORTEST_RETENTION / timedelta(milliseconds=1):
+        says = f"messages are kept for {kept / 3_600_000:g} hours: longer outages of all workers lose messages"
+        yield "retention.ms", says
+    codec = settings.get("compression.type", "producer")
+    if codec not in {"producer", "uncompressed"}:
+        says = f"brokers compress again with {codec}: processes that lack this codec cannot read the topic"
+        yield "compression.type", says
 
 
-def _replicas(facts: Facts) -> str | None:
-    if facts.state is None or not facts.settings or facts.state.replicas >= _SAFE_REPLICAS:
-        return None
-    return f"{facts.state.replicas} replicas: accepted submissions are lost with a broker's disk"
-
-
-def _min_in_sync(facts: Facts) -> str | None:
-    if facts.state is None or facts.state.replicas < _SAFE_REPLICAS:
-        return None
-    least = int(facts.settings.get("min.insync.replicas", str(_SAFE_REPLICAS)))
-    if least >= _SAFE_REPLICAS - 1:
-        return None
-    return "one replica is enough to acknowledge: accepted submissions may be lost with its disk"
-
-
-def _unclean(facts: Facts) -> str | None:
-    if facts.settings.get("unclean.leader.election.enable", "false") == "false":
-        return None
-    return "a replica that is behind may become leader: acknowledged messages are then deleted from the others, too"
-
-
-def _cleanup(facts: Facts) -> str | None:
-    policy = facts.settings.get("cleanup.policy", "delete")
-    if policy == "delete":
-        return None
-    return f"its cleanup.policy is {policy}: of several messages with one key all but the last are deleted"
-
-
-def _timestamps(facts: Facts) -> str | None:
-    if not facts.settings or facts.settings.get("message.timestamp.type") == "LogAppendTime":
-        return None
-    return "messages have their senders' times: lag in seconds, and reading since a moment, go by the brokers'"
-
-
-def _message_bytes(facts: Facts) -> str | None:
-    taken = int(facts.settings.get("max.message.bytes", MAX_MESSAGE_BYTES))
-    if taken >= MAX_MESSAGE_BYTES:
-        return None
-    return f"takes messages of up to {taken:,} bytes: requests that need larger ones are refused, larger results stay unpublished"
-
-
-def _retention(facts: Facts) -> str | None:
-    kept = int(facts.settings.get("retention.ms", "-1"))
-    if not 0 <= kept < _SHORTEST_RETENTION / timedelta(milliseconds=1):
-        return None
-    return f"messages are kept for {kept / 3_600_000:g} hours: longer outages of all workers lose messages"
-
-
-def _compression(facts: Facts) -> str | None:
-    kind = facts.settings.get("compression.type", "producer")
-    if kind in {"producer", "uncompressed"}:
-        return None
-    return f"brokers compress again with {kind}: processes that lack this codec cannot read the topic"
-
-
-def _off(name: str, consequence: str) -> Callable[[Facts], str | None]:
-    return lambda facts: f"{name} is off: {consequence}" if facts.settings.get(name) == "off" else None
-
-
-def _standbys(facts: Facts) -> str | None:
-    if not facts.settings or facts.standbys:
-        return None
-    return "no synchronous standby: a failover loses the last commits, which workers notice and wait for `forwarder recover`"
+def _broken_database(facts: Facts) -> Iterator[tuple[str, str]]:
+    """By name, what is wrong with the settings of the database."""
+    if facts.settings.get("fsync") == "off":
+        yield "fsync", "fsync is off: a crash of the server loses commits, and may corrupt tables"
+    if facts.settings.get("full_page_writes") == "off":
+        yield "full_page_writes", "full_page_writes is off: a crash may leave half-written pages"
+    if facts.settings and not facts.standbys:
+        yield (
+            "synchronous standby",
+            "no synchronous standby: a failover loses the last commits, which workers notice and wait for `forwarder recover`",
+        )
 
 
 ASSUMPTIONS: Final[Sequence[Assumption]] = (
@@ -147,7 +129,6 @@ ASSUMPTIONS: Final[Sequence[Assumption]] = (
         "topic description",
         "With too few replicas in sync nothing is accepted, and one more failure may lose what was.",
         "bring the missing brokers back",
-        _in_sync,
     ),
     Assumption(
         "partitions",
@@ -155,7 +136,6 @@ ASSUMPTIONS: Final[Sequence[Assumption]] = (
         "topic description",
         "Each partition has one worker at a time. Rows of partitions that are gone are moved to others.",
         "set FORWARDER_PARTITIONS to its number, or add partitions: forwarder topics grow",
-        _partitions,
     ),
     Assumption(
         "replication factor",
@@ -163,7 +143,6 @@ ASSUMPTIONS: Final[Sequence[Assumption]] = (
         "topic description",
         "A 2xx promises that a submission outlives a broker.",
         f"in production make the topics on {_SAFE_REPLICAS} brokers or more",
-        _replicas,
     ),
     Assumption(
         "min.insync.replicas",
@@ -171,7 +150,6 @@ ASSUMPTIONS: Final[Sequence[Assumption]] = (
         "topic settings",
         "`acks=all` waits for the replicas in sync, however few those are.",
         f"{_ALTER} min.insync.replicas=2",
-        _min_in_sync,
     ),
     Assumption(
         "unclean.leader.election.enable",
@@ -180,7 +158,6 @@ ASSUMPTIONS: Final[Sequence[Assumption]] = (
         "A leader that lacks acknowledged messages loses them for all. Where the log then ends before a group's offset, that is "
         "noticed; where it has grown beyond it again, it is not.",
         f"{_ALTER} unclean.leader.election.enable=false",
-        _unclean,
     ),
     Assumption(
         "cleanup.policy",
@@ -188,7 +165,6 @@ ASSUMPTIONS: Final[Sequence[Assumption]] = (
         "topic settings",
         "Messages of one property share a key: compaction deletes all but the last.",
         f"{_ALTER} cleanup.policy=delete",
-        _cleanup,
     ),
     Assumption(
         "message.timestamp.type",
@@ -196,7 +172,6 @@ ASSUMPTIONS: Final[Sequence[Assumption]] = (
         "topic settings",
         "`forwarder recover` reads the topics from a moment on, and orders messages by their times.",
         f"{_ALTER} message.timestamp.type=LogAppendTime",
-        _timestamps,
     ),
     Assumption(
         "max.message.bytes",
@@ -204,7 +179,6 @@ ASSUMPTIONS: Final[Sequence[Assumption]] = (
         "topic settings",
         f"Messages have up to {MAX_MESSAGE_BYTES:,} bytes.",
         f"{_ALTER} max.message.bytes={_BROKERS_DEFAULT_BYTES}",
-        _message_bytes,
     ),
     Assumption(
         "retention.ms",
@@ -212,7 +186,6 @@ ASSUMPTIONS: Final[Sequence[Assumption]] = (
         "topic settings",
         "Messages deleted before they were received are lost; after a restore of the database, so are those deleted since then.",
         f"{_ALTER} retention.ms=604800000",
-        _retention,
     ),
     Assumption(
         "compression.type",
@@ -220,7 +193,6 @@ ASSUMPTIONS: Final[Sequence[Assumption]] = (
         "topic settings",
         "A partition with a batch that cannot be decompressed waits.",
         f"{_ALTER} compression.type=producer",
-        _compression,
     ),
     Assumption(
         "fsync",
@@ -228,7 +200,6 @@ ASSUMPTIONS: Final[Sequence[Assumption]] = (
         "pg_settings",
         "A commit has to outlive a crash of the server: what it forgets is pushed again.",
         "set fsync = on in postgresql.conf, and restart PostgreSQL",
-        _off("fsync", "a crash of the server loses commits, and may corrupt tables"),
     ),
     Assumption(
         "full_page_writes",
@@ -236,7 +207,6 @@ ASSUMPTIONS: Final[Sequence[Assumption]] = (
         "pg_settings",
         "A page that was half written in a crash cannot be repaired without.",
         "set full_page_writes = on in postgresql.conf, unless the file system writes pages as a whole",
-        _off("full_page_writes", "a crash may leave half-written pages"),
     ),
     Assumption(
         "synchronous standby",
@@ -244,14 +214,18 @@ ASSUMPTIONS: Final[Sequence[Assumption]] = (
         "pg_stat_replication",
         "An asynchronous standby lacks the last commits when it is promoted.",
         "name one in synchronous_standby_names, or accept that a failover is followed by `forwarder recover`",
-        _standbys,
     ),
 )
 
 
 def broken_assumptions(facts: Facts) -> Iterator[Broken]:
     """The assumptions about this topic, or the database, that do not hold."""
-    subject = "topic" if facts.topic else "database"
+    if facts.topic:
+        found = [] if facts.state is None else [*_broken_state(facts, facts.state)]
+        found += _broken_settings(facts.settings)
+    else:
+        found = [*_broken_database(facts)]
+    says = dict(found)
     for each in ASSUMPTIONS:
-        if each.subject == subject and (says := each.broken(facts)) is not None:
-            yield Broken(each.name, each.severity, says, each.remedy.format(topic=facts.topic))
+        if each.name in says:
+            yield Broken(each.name, each.severity, says[each.name], each.remedy.format(topic=facts.topic))
