@@ -146,45 +146,42 @@ def outages_translated() -> Iterator[None]:
     except (PoolExhausted, OSError) as error:  # OSError is also every TimeoutError and ConnectionError
         raise StoreUnavailable(_described(error)) from error
     except DBAPIError as error:
-        if error.connection_invalidated or _says_outage(error.orig):
-            raise _outage(error.orig or error) from error
-        if _says_unstorable(error.orig):
+        cause = error.orig
+        if error.connection_invalidated or _says_outage(cause):
+            raise _outage(cause or error) from error
+        # asyncpg raises its DataError, a ValueError, for values that it cannot encode.
+        refused_by_driver = cause is not None and isinstance(cause.__cause__, ValueError)
+        too_big = _sqlite_code(cause) == _SQLITE_TOO_BIG
+        if refused_by_driver or too_big or sqlstate_of(cause).startswith(_VALUE_SQLSTATES):
             # Without the driver's message, which quotes the values.
-            raise Unstorable(type(error.orig).__name__) from error
+            raise Unstorable(type(cause).__name__) from error
         raise
     except DriverError as error:
-        if not (_lost_connection(error) or _says_outage(error)):
+        # A connection that broke unnoticed: asyncpg reports it as closed, or a message that it cannot parse. Its errors about
+        # argument values are ValueErrors as well.
+        broke = isinstance(error, asyncpg.InterfaceError | asyncpg.InternalClientError)
+        if not (broke and not isinstance(error, ValueError)) and not _says_outage(error):
             raise
         raise _outage(error) from error
 
 
 def _outage(error: BaseException) -> StoreUnavailable:
-    sqlstate, sqlite_code = sqlstate_of(error), getattr(error, "sqlite_errorcode", None) or 0
-    if sqlstate in _FULL_SQLSTATES or sqlite_code & 0xFF in _FULL_SQLITE_CODES:
+    sqlstate = sqlstate_of(error)
+    if sqlstate in _FULL_SQLSTATES or _sqlite_code(error) in _FULL_SQLITE_CODES:
         return StoreFull(_described(error))
     return (NotPermitted if sqlstate == _NOT_PERMITTED else StoreUnavailable)(_described(error))
 
 
 def _says_outage(error: BaseException | None) -> bool:
-    sqlite_code: int = getattr(error, "sqlite_errorcode", None) or 0
-    if sqlite_code:
-        return sqlite_code & 0xFF in _OUTAGE_SQLITE_CODES or _SQLITE_LACKS.match(str(error)) is not None
+    if code := _sqlite_code(error):
+        return code in _OUTAGE_SQLITE_CODES or _SQLITE_LACKS.match(str(error)) is not None
     sqlstate = sqlstate_of(error)
     return sqlstate != "" and not sqlstate.startswith(_ROW_SQLSTATES)
 
 
-def _says_unstorable(error: BaseException | None) -> bool:
-    sqlstate = sqlstate_of(error)
-    sqlite_code: int = getattr(error, "sqlite_errorcode", None) or 0
-    # asyncpg raises its DataError, a ValueError, for values that it cannot encode.
-    refused_by_driver = error is not None and isinstance(error.__cause__, ValueError)
-    return sqlstate.startswith(_VALUE_SQLSTATES) or sqlite_code & 0xFF == _SQLITE_TOO_BIG or refused_by_driver
-
-
-def _lost_connection(error: Exception) -> bool:
-    """Whether asyncpg reports a connection that broke unnoticed: as closed, or by a message that it cannot parse. Its errors about
-    argument values are ValueErrors as well."""
-    return isinstance(error, asyncpg.InterfaceError | asyncpg.InternalClientError) and not isinstance(error, ValueError)
+def _sqlite_code(error: BaseException | None) -> int:
+    """SQLite's primary result code; 0 if the error has none."""
+    return (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
 
 
 def _described(error: BaseException) -> str:

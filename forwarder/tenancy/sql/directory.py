@@ -95,13 +95,6 @@ class LookupCache(Generic[V]):
         finally:
             del self._under_way[key]
         self._away_until = float("-inf")
-        self._keep(key, value)
-        return value
-
-    def _note_away(self) -> None:
-        self._away_until = self._clock.monotonic() + self._times.away
-
-    def _keep(self, key: str, value: V | None) -> None:
         now = self._clock.monotonic()
         self._known.pop(key, None)
         self._absent.pop(key, None)
@@ -112,6 +105,10 @@ class LookupCache(Generic[V]):
         for entries in (self._known, self._absent):
             if len(entries) > self._times.max_entries:
                 entries.popitem(last=False)
+        return value
+
+    def _note_away(self) -> None:
+        self._away_until = self._clock.monotonic() + self._times.away
 
 
 def _retrieve_exception(look_up: asyncio.Task[object]) -> None:
