@@ -61,18 +61,8 @@ class AuditedTenancy(TenancyAdmin):
 
 
 _SHOWN: Final = frozenset(
-    {
-        "kind",
-        "base_url",
-        "concurrency",
-        "rate_per_second",
-        "deadline_seconds",
-        "duplicate_window_seconds",
-        "similar",
-        "skipped_checks",
-        "settles_seconds",
-        "same_pms_before",
-    }
+    "kind base_url concurrency rate_per_second deadline_seconds duplicate_window_seconds similar skipped_checks settles_seconds "
+    "same_pms_before".split()
 )
 """The fields of an account whose values are no secret."""
 

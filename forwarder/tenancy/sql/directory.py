@@ -120,14 +120,7 @@ def _retrieve_exception(look_up: asyncio.Task[object]) -> None:
 ACCOUNT = tuple(integration_accounts.c[field.name] for field in fields(Account))
 """The columns of an `Account`."""
 
-_FOR_PUSHES = (
-    "credential",
-    "authorities",
-    "client_certificate",
-    "client_key",
-    "settles_seconds",
-    "same_pms_before",
-)
+_FOR_PUSHES = "credential authorities client_certificate client_key settles_seconds same_pms_before".split()
 """The columns that only pushes need; the other stages' database roles may not read them."""
 _SERVED = tuple(column for column in ACCOUNT if column.name not in _FOR_PUSHES)
 _UNREAD = {api_keys.c.token_hash, api_keys.c.revoked_at, api_keys.c.created_at, api_keys.c.name}
