@@ -254,13 +254,13 @@ class Resealed(NamedTuple):
     failed: int
 
 
-class Keyring:
+class Keyring(KeyPairUnsealer):
     """The secrets that a process holds, one of them active. `Sealer` of credentials and grants, `Unsealer` of all texts; wraps the
     keys of cards."""
 
     def __init__(self, held: Sequence[Secret]) -> None:
         self.held = {secret.id: secret for secret in held}
-        self._unsealer = KeyPairUnsealer(pair for each in held for pair in (each.accounts, each.webhooks))
+        super().__init__(pair for each in held for pair in (each.accounts, each.webhooks))
         self.active = held[0]
         self._sealer = PublicKeySealer(self.active.accounts.public_key)
 
@@ -272,9 +272,6 @@ class Keyring:
 
     def seal_text(self, text: str, bound_to: str) -> str:
         return self._sealer.seal_text(text, bound_to)
-
-    def open_text(self, sealed: str, bound_to: str) -> str:
-        return self._unsealer.open_text(sealed, bound_to)
 
     def wrap(self, key: bytes, purpose: str) -> "WrappedKey":
         """The key, for the holder of the active secret only."""
