@@ -80,10 +80,7 @@ class Deliveries:
             await self._database.run(queue(self._database.dialect), {BATCH: as_batch(rows), "now": now})
 
     async def endpoints_due(self, *, now: datetime) -> Sequence[str]:
-        # Steps through the index from one endpoint with pending deliveries to the next, and looks for one due row of each.
-        waiting = distinct(_pending, _row.endpoint_id, _row.due_at)
-        due = sa.exists().where(_row.endpoint_id == waiting.c.value, _pending, _row.due_at <= now)
-        return [row.value for row in await self._database.read(sa.select(waiting.c.value).where(due))]
+        return [row.value for row in await self._database.read(endpoints_due(), {"now": now})]
 
     async def claim(self, endpoint_id: str, *, now: datetime, until: datetime, limit: int) -> Sequence[DueDelivery]:
         """Claim up to `limit` due deliveries of the endpoint until `until`, oldest due first."""
@@ -145,12 +142,9 @@ class Deliveries:
     async def prune(self, *, before: datetime, limit: int) -> int:
         """Delete up to `limit` deliveries that ended before that, oldest first; how many there were. Pending ones stay, however
         old."""
-        # The last id of the next page of all rows, and when its first row was queued, a lower bound of when rows ended.
-        some_rows = _after().subquery("page")
-        span = sa.select(sa.func.max(some_rows.c.id).label("last"), sa.func.min(some_rows.c.created_at).label("oldest"))
         pruned = after = 0
         while pruned < limit:
-            (found,) = await self._database.read(span, {"after": after, "limit": limit})
+            (found,) = await self._database.read(page(), {"after": after, "limit": limit})
             if found.last is None or found.oldest >= before:
                 break
             some = {"after": after, "limit": limit, "left": limit - pruned, "before": before}
@@ -262,6 +256,14 @@ def queue(dialect: DialectName) -> sa.Executable:
 
 
 @cache
+def endpoints_due() -> sa.Executable:
+    """Steps through the index from one endpoint with pending deliveries to the next, and looks for one due row of each."""
+    waiting = distinct(_pending, _row.endpoint_id, _row.due_at)
+    due = sa.exists().where(_row.endpoint_id == waiting.c.value, _pending, _row.due_at <= _now)
+    return sa.select(waiting.c.value).where(due)
+
+
+@cache
 def claim() -> sa.Executable:
     """Postpones an endpoint's due deliveries to the end of this claim; skips those that another process is claiming."""
     due = sa.select(_row.id).where(_row.endpoint_id == _endpoint, _pending, _row.due_at <= _now)
@@ -287,6 +289,13 @@ def release() -> sa.Executable:
     batch = batch_of(_row.id, _row.claims)
     same = (same_key(_row.id, batch.c.id), _row.claims == batch.c.claims, _pending)
     return sa.update(table).where(*same).values(due_at=_now)
+
+
+@cache
+def page() -> sa.Executable:
+    """The last id of the next page of all rows, and when its first row was queued, a lower bound of when rows ended."""
+    some = _after().subquery("page")
+    return sa.select(sa.func.max(some.c.id).label("last"), sa.func.min(some.c.created_at).label("oldest"))
 
 
 @cache
