@@ -16,6 +16,7 @@ from forwarder.reservation.outcome import Status
 from forwarder.store.database import Database
 from forwarder.store.sql import (
     BATCH,
+    Moment,
     as_batch,
     batch_of,
     columns_of,
@@ -59,9 +60,7 @@ class Repairs:
 
     async def make_due(self, work_ids: Collection[int], *, now: datetime) -> int:
         """Make due at once those of these that wait for a later time and that no worker holds; how many there were."""
-        named = key_among(_row.id, sa.select(batch_of(_row.id).c.id))
-        due = sa.update(reservations).where(named, _row.due_at > now, _row.leased_by.is_(None)).values(due_at=now)
-        return len(await self._database.run(due.returning(_row.id), {BATCH: key_batch("id", work_ids)}))
+        return len(await self._database.run(make_due(), {BATCH: key_batch("id", work_ids), "now": now}))
 
     async def hasten(self, account_id: str, *, at: datetime) -> int:
         """Makes due at `at` what of the account waits for a later time and is not held; returns how many there were."""
@@ -145,6 +144,14 @@ def reopen() -> sa.Executable:
         )
         .returning(_row.id)
     )
+
+
+@cache
+def make_due() -> sa.Executable:
+    """Make rows of a batch due now that wait for later, and are not held; their ids."""
+    now = sa.bindparam("now", type_=Moment())
+    waiting = (key_among(_row.id, sa.select(batch_of(_row.id).c.id)), _row.due_at > now, _row.leased_by.is_(None))
+    return sa.update(reservations).where(*waiting).values(due_at=now).returning(_row.id)
 
 
 class RowState(NamedTuple):
