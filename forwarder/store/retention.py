@@ -147,8 +147,8 @@ class GuestStore:
         endpoints = await self.endpoints_with_deliveries()
         async with self._database.transaction() as connection:
             named = key_among(_row.id, sa.select(batch_of(_row.id).c.id))
-            locked = sa.select(*_REWRITTEN).where(named, IS_IDENTIFIABLE).with_for_update()
-            rows: Sequence[sa.Row[Any]] = (await connection.execute(locked, {BATCH: as_batch(ids)})).all()
+            locked: sa.Executable = sa.select(*_REWRITTEN).where(named, IS_IDENTIFIABLE).with_for_update()
+            rows = (await connection.execute(locked, {BATCH: as_batch(ids)})).all()
             erased = await self._anonymize(connection, rows, now)
             request_ids = [each.request_id for each in records if each.id in erased]
             for request_id in request_ids:

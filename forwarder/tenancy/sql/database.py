@@ -235,10 +235,11 @@ async def transaction(engine: AsyncEngine, *, writes: bool, enlists: bool = True
         enlisted.written = True
 
 
-async def read(engine: AsyncEngine, statement: sa.Select[Any]) -> Sequence[sa.Row[Any]]:
+async def read(engine: AsyncEngine, statement: sa.Executable) -> Sequence[sa.Row[Any]]:
     """The rows of one read-only statement. Raises `TenancyUnavailable`."""
     async with transaction(engine, writes=False) as connection:
-        return (await connection.execute(statement)).all()
+        rows: Sequence[sa.Row[Any]] = (await connection.execute(statement)).all()
+        return rows
 
 
 def insert_into(engine: AsyncEngine, table: sa.Table) -> postgresql.Insert | sqlite.Insert:

@@ -190,8 +190,10 @@ class SqlSealed:
         found: dict[str, Counter[str]] = {}
         for kept in _KEPT:
             key_id = func.substr(kept.column, 1, _KEY_ID_LENGTH)
-            counted = select(key_id, func.count()).where(kept.column.is_not(None)).group_by(key_id)
-            found[kept.name] = Counter({row[0]: row[1] for row in await read(self._engine, counted)})
+            counted = (
+                select(key_id.label("id"), func.count().label("texts")).where(kept.column.is_not(None)).group_by(key_id)
+            )
+            found[kept.name] = Counter({row.id: row.texts for row in await read(self._engine, counted)})
         return found
 
     async def reseal(self, keyring: Keyring) -> dict[str, Resealed]:
@@ -262,7 +264,9 @@ class SealingKeys:
         """The private key; None if it was destroyed, or never existed. Raises `CannotOpen` if this process lacks its secret."""
         wanted = select(_row.secret_id, _row.private_key).where(_row.key_id == key_id)
         rows = await read(self._engine, wanted)
-        return self._keyring.unwrap(WrappedKey(*rows[0]), _purpose(key_id)) if rows else None
+        return (
+            self._keyring.unwrap(WrappedKey(rows[0].secret_id, rows[0].private_key), _purpose(key_id)) if rows else None
+        )
 
     async def ended(self, *, now: datetime) -> Mapping[str, Mapping[int, int] | None]:
         """The expired keys that are not destroyed yet, by id; and the end offsets of the partitions noted after their expiry, None
@@ -285,8 +289,8 @@ class SealingKeys:
             await connection.execute(destroyed)
 
     async def counts(self) -> dict[str, Counter[str]]:
-        wanted = select(_row.secret_id, func.count()).group_by(_row.secret_id)
-        return {"sealing keys": Counter({row[0]: row[1] for row in await read(self._engine, wanted)})}
+        wanted = select(_row.secret_id, func.count().label("wrapped")).group_by(_row.secret_id)
+        return {"sealing keys": Counter({row.secret_id: row.wrapped for row in await read(self._engine, wanted)})}
 
     async def reseal(self, keyring: Keyring) -> dict[str, Resealed]:
         """Wraps and signs the keys of other secrets with the active one."""
