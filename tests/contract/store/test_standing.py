@@ -18,6 +18,7 @@ from forwarder.store.submissions.port import Attempt, DeadLetter, Ended, Postpon
 from forwarder.store.submissions.recorder import Recorder
 from forwarder.store.submissions.repairs import Repairs
 from forwarder.tenancy.port import Account
+from forwarder.tenancy.sql.admin import TenancyAdmin
 from tests.support.memory.clock import ManualClock
 from tests.support.store.stored import LATER, arrivals, final, lease, postponed
 from tests.support.worker.works import NOW, account
@@ -140,13 +141,13 @@ async def test_the_deliveries_of_each_endpoint_stand_until_they_are_made(engine:
     assert await BacklogReader(engine).endpoints() == [EndpointWork("one", 3, NOW)]
 
 
-class FewAccounts:
+class FewAccounts(TenancyAdmin):
     """Those that there are."""
 
     def __init__(self, *accounts: Account) -> None:
         self._accounts = accounts
 
-    async def accounts(self) -> list[Account]:
+    async def accounts(self, workspace_id: str | None = None) -> list[Account]:
         return [*self._accounts]
 
     async def keys_ending(self, *, after: datetime, before: datetime) -> int:

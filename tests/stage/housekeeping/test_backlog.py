@@ -16,6 +16,7 @@ from forwarder.store.deployment import BacklogReader
 from forwarder.store.lists.port import AccountWork, EndpointWork, FailedWork, SetAsideMessages
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.tenancy.port import Account
+from forwarder.tenancy.sql.admin import TenancyAdmin
 from forwarder.topics.embedded.log import EmbeddedLog
 from tests.support.log.messages import ignore_partitions, numbered, take
 from tests.support.memory.clock import ManualClock
@@ -50,8 +51,10 @@ class Store:
         return 4096
 
 
-class Tenancy:
-    async def accounts(self) -> Sequence[Account]:
+class Tenancy(TenancyAdmin):
+    def __init__(self) -> None: ...
+
+    async def accounts(self, workspace_id: str | None = None) -> Sequence[Account]:
         return [account("a1"), account("a2", paused=True), account("a3")]
 
     async def keys_ending(self, *, after: object, before: object) -> int:
