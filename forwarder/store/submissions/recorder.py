@@ -51,8 +51,7 @@ class Recorder(SubmissionIntake):
         if not (ended or postponed):
             return {}
         later = [each for each in ended if each.event.revision > 1]
-        waiting: set[int] = set()
-        """The rows whose earlier events may be unpublished."""
+        waiting: set[int] = set()  # the rows whose earlier events may be unpublished
         acknowledged: dict[int, PutOff] = {}
         if self._database.dialect == "postgresql" and ended and not (later or postponed):
             # For first outcomes only, as nearly all are: one statement, without a look-up.
