@@ -112,7 +112,8 @@ class _NothingChanged(Exception):
 
 _IN_DOUBT: sa.ColumnElement[str] = sa.literal_column("'IN_DOUBT'")
 _row = reservations.c
-_in_doubt = _row.status == _IN_DOUBT
+_in_doubt = sa.func.coalesce(_row.status, sa.literal_column("''")) == _IN_DOUBT
+"""As an expression, so that no partial index looks as good to PostgreSQL as the key."""
 
 
 @cache
