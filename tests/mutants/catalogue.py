@@ -2,7 +2,8 @@
 
 `old` must occur exactly once in its file (tests/mutants/test_mutants.py): when code is moved or rewritten, move the mutant along.
 `moves`, `values`, `shape` and `settings` say where to look: the kinds of moves that meet there, besides submissions; the values
-that their fields are drawn from, if not from all; the account's PMS and settings; and the seconds between the moves.
+that their fields are drawn from, if not from all; the account's PMS and settings; the seconds between the moves; and whether
+the moves happen once, in this order.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,6 +27,7 @@ class Mutant:
     settings: Mapping[str, Any] = field(default_factory=dict)
     values: Mapping[str, Mapping[str, Sequence[Any]]] = field(default_factory=dict)
     pauses: Sequence[float] = ()
+    ordered: bool = False
 
 
 _EVIDENCE: Final = "forwarder/reservation/evidence.py"
@@ -333,7 +335,7 @@ MUTANTS: Final = (
         _RECOVER,
         "            replayed += await self._replay(replays)\n",
         "            replayed += 0 * len(replays)\n",
-        ("ReplayDeadLetters", "Down", "FailOver", "NextReplies"),
+        ("Down", "Submit", "NextReplies", "ReplayDeadLetters", "FailOver"),
         "immediate",
         settings={"deadline_seconds": 20},
         values={
@@ -343,6 +345,7 @@ MUTANTS: Final = (
             "FailOver": {"seconds": (30.0,)},
         },
         pauses=(12.0, 40.0),
+        ordered=True,
     ),
     Mutant(
         "recover-books-repetitions",

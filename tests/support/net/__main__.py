@@ -59,7 +59,7 @@ def _database(backend: str = "embedded") -> Iterator[str]:
 
 def _plan(mutant: Mutant, seed: int) -> Plan:
     values = {each: mutant.values.get(each, {}) for each in (*mutant.moves, "Submit")}
-    return plan_of(seed, values, mutant.shape, mutant.settings, mutant.pauses)
+    return plan_of(seed, values, mutant.shape, mutant.settings, mutant.pauses, mutant.ordered)
 
 
 def hunted(mutant: Mutant, histories: int, first: int | None, after: int) -> dict[str, Any]:

@@ -74,19 +74,22 @@ def plan_of(
     shape: str = "",
     given: Mapping[str, Any] = {},
     pauses: Sequence[float] = (),
+    ordered: bool = False,
 ) -> Plan:
     """The history of a seed. Even seeds draw from some kinds of moves and some values only, by weights of their own, so that these
     meet each other more often; odd seeds walk through pairs of kinds, so that a hundred and fifty see all pairs.
 
     `focus`: only these kinds, and submissions, with the values that their fields are drawn from if not from all. All of them
     concern the first account, whose PMS is of this `shape`. `given`: settings of the accounts. `pauses`: what the seconds between
-    the moves are drawn from, if not from all."""
+    the moves are drawn from, if not from all. `ordered`: the kinds of `focus` happen once, in this order."""
     rng = random.Random(seed)
     first, second = rng.choice(list(SHAPES)), rng.choice(list(SHAPES))
     shapes = dict(zip(ACCOUNTS, (shape or first, second, "keyed"), strict=True))
     settings = {"concurrency": rng.choice([3, 3, 1]), "deadline_seconds": rng.choice([1800, 1800, 120, 20]), **given}
-    if focus:
-        kinds: Sequence[type[Move]] = [Submit, *_weighed(rng, [*focus, "Submit"], rng.randint(6, 12))]
+    if ordered:
+        kinds: Sequence[type[Move]] = [each for name in focus for each in MOVES if each.__name__ == name]
+    elif focus:
+        kinds = [Submit, *_weighed(rng, [*focus, "Submit"], rng.randint(6, 12))]
     elif seed % 2:
         kinds = _walk(rng, seed // 2)
     else:

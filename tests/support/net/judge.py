@@ -31,8 +31,7 @@ class Case:
 
     def __init__(self, record: Record) -> None:
         self.record = record
-        self.intents_of: defaultdict[str, list[Intent]] = defaultdict(list)
-        """By request id, the intents whose callers were told that id."""
+        self.intents_of: defaultdict[str, list[Intent]] = defaultdict(list)  # by the request id that callers were told
         for intent in record.intents:
             for call in intent.accepted:
                 if call.request_id and intent not in self.intents_of[call.request_id]:
@@ -41,8 +40,7 @@ class Case:
         for call in record.calls:
             if call.what == "read" and call.ended is not None and self.is_own(call):
                 self.reads[call.target].append(call)
-        self.events: defaultdict[str, dict[int, Event]] = defaultdict(dict)
-        """Of each request id its events in the order of their first publication."""
+        self.events: defaultdict[str, dict[int, Event]] = defaultdict(dict)  # in the order of their first publication
         for event in record.events:
             if event.revision:
                 self.events[event.request_id].setdefault(event.revision, event)
@@ -62,8 +60,10 @@ class Case:
 
     def is_gone(self, request_id: str) -> bool:
         """Whether the log lost it, and its caller did not send it again since."""
-        lost_at = self.record.gone.get(request_id, -1.0)
-        return lost_at >= 0.0 and lost_at > max(call.began for call in self.receipts(request_id))
+        calls = self.receipts(request_id)
+        believed = min(call.ended or 0.0 for call in calls) + 5.0  # an ingress trusts the log for so long after a 2xx
+        again = max((call.began for call in calls if call.began > believed), default=0.0)
+        return self.record.gone.get(request_id, -1.0) > again
 
     def receipts(self, request_id: str) -> Sequence[Call]:
         """The requests that were answered with this id."""
