@@ -372,11 +372,12 @@ MUTANTS: Final = (
         "forwarder/worker/push/pipeline.py",
         "        if not await self._pusher.sure():\n",
         "        if not pushes:\n",
-        ("FailOver",),
+        ("Submit", "IsWell", "Read", "FailOver"),
         "neither",
         settings={"concurrency": 1, "deadline_seconds": 1800},
         values={"Submit": {"more": (7,)}, "FailOver": {"seconds": (2.0,)}},
         pauses=(1.0,),
+        ordered=True,
     ),
     Mutant(
         "recover-only-what-was-committed",
