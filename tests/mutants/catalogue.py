@@ -428,7 +428,10 @@ MUTANTS: Final = (
         "forwarder/worker/intake.py",
         '        if not messages:\n            return\n        self.watch.doing = "store"\n',
         "        if not messages:\n            return\n        await consumer.commit(messages)\n",
-        ("KillWorker", "CutOff"),
+        ("CutOff", "Submit", "KillWorker"),
+        values=_MANY | {"CutOff": {"seam": ("store",), "seconds": (100.0,)}, "KillWorker": {"again": (False,)}},
+        pauses=(3.0,),
+        ordered=True,
     ),
 )
 """Every one is found by the net.
