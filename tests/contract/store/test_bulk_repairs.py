@@ -68,3 +68,23 @@ async def test_a_file_settles_what_is_in_doubt_and_a_second_time_nothing(engine:
     done = [entry.details for entry in entries if entry.result == "done"]
     assert all("Ann" in details and "ticket 7" in details and "4111 1111" not in details for details in done)
     assert len(done) == 2
+
+
+async def test_a_line_with_an_id_and_a_reason_is_settled_by_what_its_decision_needs(engine: AsyncEngine) -> None:
+    recorder, overview, trail = Recorder(engine), Overview(engine), AuditTrail(engine)
+    await lease(recorder, "w1")
+    works = await recorder.ingest("w1", arrivals([1, 2]), now=SOON)
+    doubts = [replace(final(work, status=Status.IN_DOUBT), pms_reservation_id=None) for work in works]
+    await recorder.record("w1", doubts, [])
+    first, second = (work.submission.request_id for work in works)
+    clock = ManualClock(LATER)
+    settling = Settlements(Repair(Repairs(engine), clock, Audit(trail, clock)), overview, SqlDirectory(engine, clock))
+    text = f"requestId,decision,pmsReservationId,reason\n{first},confirmed,4711,seen\n{second},rejected,4712,sold out\n"
+    settlements, faults = read_settlements(text)
+    assert faults == []
+    outcome = await settling.run(await settling.plan(settlements), stop=asyncio.Event())
+    assert (outcome.done, outcome.failed) == (2, {})
+    confirmed, rejected = [await row(engine, work.id) for work in works]
+    assert (confirmed["status"], confirmed["pms_reservation_id"]) == ("CONFIRMED", "4711")
+    assert (rejected["status"], rejected["pms_reservation_id"]) == ("REJECTED", None)
+    assert "sold out" in rejected["problem"]
