@@ -5,15 +5,16 @@ from collections.abc import Sequence
 from starlette.requests import Request
 from starlette.routing import Route
 
-from forwarder.console.guard import SIGN_IN, Guard, View
+from forwarder.console.guard import SIGN_IN, Guard, View, Visit
 from forwarder.console.pages.accounts import AccountPages
 from forwarder.console.pages.dead_letters import DeadLetterPages
 from forwarder.console.pages.overview import OverviewPage
 from forwarder.console.pages.records import AuditPages, TopicPages, WebhookPages
 from forwarder.console.pages.submissions import SubmissionPages
-from forwarder.console.responses import HOME, redirect, static_route
+from forwarder.console.responses import HOME, Page, redirect, static_route
 from forwarder.console.service import ConsoleParts
 from forwarder.http.messages import Response, Routes
+from forwarder.tenancy.port import NotKnown
 
 
 def console_routes(parts: ConsoleParts) -> Routes:
@@ -54,7 +55,12 @@ def console_routes(parts: ConsoleParts) -> Routes:
         Route(HOME + SIGN_IN, guard.sign_in, methods=["POST"]),
         *(Route(HOME + path, guard.view(view)) for path, view in shown),
         *(Route(HOME + path, guard.view(view), methods=["POST"]) for path, view in done),
+        Route(HOME + "/{path:path}", guard.view(_unknown)),
     ]
+
+
+async def _unknown(_visit: Visit) -> Page:
+    raise NotKnown("The console has no page at this address.")
 
 
 async def _home(_request: Request) -> Response:

@@ -161,7 +161,7 @@ class Guard:
                 with acting_as(Actor.key(visit.key.id, client_address(request.scope))):
                     shown = await view(visit)
             except NotKnown as error:
-                shown = Page("error.html", {"title": "There is no such thing", "detail": str(error)}, 404)
+                shown = Page("error.html", {"title": "Not found", "detail": str(error)}, 404)
             except (StoreUnavailable, TenancyUnavailable):
                 shown = _away("database")
             except LogUnavailable:

@@ -117,9 +117,13 @@ def listed(rows: Sequence[Any], columns: Sequence[str], *, notes: Sequence[str] 
 
 
 def fields_of(row: Any) -> Grid:
-    """A line for each field of an object."""
-    texts = plain(row).items()
-    return Grid([(n, v if isinstance(v, str) else json.dumps(v, ensure_ascii=False, default=str)) for n, v in texts])
+    """A line for each field of an object; what is nested is JSON."""
+    return Grid(
+        [
+            (name, json.dumps(each, ensure_ascii=False, default=str) if isinstance(each, (dict, list)) else _text(each))
+            for name, each in plain(row).items()
+        ]
+    )
 
 
 def show(*blocks: Block) -> None:
@@ -150,8 +154,8 @@ def show(*blocks: Block) -> None:
 
 
 def _text(value: Any) -> str:
-    if value is None:
-        return ""
+    if value is None or isinstance(value, bool):
+        return {None: "", True: "yes", False: "no"}[value]
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 

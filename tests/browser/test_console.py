@@ -92,6 +92,17 @@ async def test_every_page_can_be_read_by_everybody(deployment: Deployment, brows
         assert complaints == []
 
 
+async def test_a_refused_key_is_said_within_a_narrow_window(deployment: Deployment, browser: Browser) -> None:
+    context = await browser.new_context(base_url=deployment.url("up"), viewport={"width": 390, "height": 844})
+    page = await context.new_page()
+    await page.goto("/console")
+    await page.keyboard.type("no key")
+    await page.keyboard.press("Enter")
+    await expect(page.get_by_role("alert")).to_contain_text("not a valid live key", timeout=PATIENCE_MS)
+    assert await page.evaluate("document.documentElement.scrollWidth") <= 390
+    assert await page.evaluate(TOO_FAINT) == []
+
+
 async def test_it_works_without_scripts(deployment: Deployment, browser: Browser) -> None:
     page, _ = await visitor(browser, deployment, java_script_enabled=False)
     await page.get_by_role("button", name="Pause", exact=True).click()

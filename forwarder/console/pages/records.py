@@ -4,18 +4,17 @@ the deliveries to each; the audit trail."""
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Final
-
-from pydantic_core import from_json
+from typing import Final
 
 from forwarder.console.guard import Visit
 from forwarder.console.recent import Recent
 from forwarder.console.responses import Go, Page, address, moment_of
 from forwarder.console.service import ConsoleParts
 from forwarder.http.paging import LARGEST_ID, is_digits, positive
+from forwarder.operate.deployment.audit import details_of
 from forwarder.operate.deployment.status import groups_of
 from forwarder.operate.deployment.topics import browse
-from forwarder.store.audit import AuditEntry, AuditFilter
+from forwarder.store.audit import AuditFilter
 from forwarder.store.deliveries import DeliveryStatus
 from forwarder.tenancy.port import NotKnown
 from forwarder.topics.port import TopicAdmin
@@ -156,14 +155,5 @@ class AuditPages:
         more = None
         if len(found) > _ROWS:
             more = address("/audit", who=who, action=action, workspace=workspace, before=found[_ROWS - 1].number)
-        values = {"entries": [_entry_row(each) for each in found[:_ROWS]], "more": more}
+        values = {"entries": found[:_ROWS], "details_of": details_of, "more": more}
         return Page("audit.html", {**values, "who": who, "action": action, "workspace": workspace})
-
-
-def _entry_row(entry: AuditEntry) -> Mapping[str, Any]:
-    details = {name: value for name, value in from_json(entry.details).items() if value not in (None, False)}
-    return {"entry": entry, "details": ", ".join(f"{name}: {_text(value)}" for name, value in details.items())}
-
-
-def _text(value: Any) -> str:
-    return " ".join(map(str, value)) if isinstance(value, list) else str(value)

@@ -7,10 +7,29 @@ from pydantic_core import from_json
 
 from forwarder.operate.command import Commands, moment_if_given, open_deployment
 from forwarder.operate.output import Shown, Table, picked
-from forwarder.store.audit import AuditFilter
+from forwarder.store.audit import AuditEntry, AuditFilter
 
 _COLUMNS = ("number", "at", "who", "from", "action", "workspace", "target", "result", "reason", "details")
 _FIELDS = "number at who=actor kind=actor_kind from=origin action workspace=workspace_id target result reason"
+
+
+def details_of(entry: AuditEntry) -> str:
+    """The entry's details in one line, such as `kind: generic, changed: deadline_seconds 60 → 90`."""
+    details = from_json(entry.details).items()
+    return ", ".join(f"{name}: {_text(value)}" for name, value in details if value not in (None, False))
+
+
+def _text(value: Any) -> str:
+    match value:
+        case {"from": old, "to": new}:
+            return f"{_text(old)} → {_text(new)}"
+        case dict():
+            return ", ".join(f"{name} {_text(each)}" for name, each in value.items())
+        case list():
+            return " ".join(map(_text, value)) or "none"
+        case None:
+            return "none"
+    return str(value)
 
 
 async def list_entries(
@@ -37,10 +56,10 @@ async def list_entries(
     rows: list[dict[str, Any]] = []
     shown: list[dict[str, Any]] = []
     for entry in found[:limit]:
-        about, details, name = picked(entry, _FIELDS), from_json(entry.details), names.get(entry.actor)
-        rows.append(about | {"keyName": name, "details": details})
-        text = " ".join(f"{name}={value}" for name, value in details.items() if value not in (None, False))
-        shown.append(about | {"who": f"{entry.actor} ({name})" if name else entry.actor, "details": text})
+        about, name = picked(entry, _FIELDS), names.get(entry.actor)
+        rows.append(about | {"keyName": name, "details": from_json(entry.details)})
+        who = f"{entry.actor} ({name})" if name else entry.actor
+        shown.append(about | {"who": who, "details": details_of(entry)})
     more = [f"There is more: --before {found[limit - 1].number} shows the next page."] if len(found) > limit else []
     return Shown(rows, Table(shown, _COLUMNS), more)
 

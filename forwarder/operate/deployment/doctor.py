@@ -123,8 +123,8 @@ async def _topics(parts: Checked) -> Sequence[Step]:
     found = [Step("topics", "failed", f"there is no {name}", "forwarder topics create") for name in missing]
     for name, state in described.items():
         faults = _steps(f"topic {name}", Facts(settings[name], name, state, partitions))
-        replicas = f"{state.partitions} partitions, {state.replicas} replicas, {state.in_sync} in sync"
-        found += faults or [Step(f"topic {name}", "ok", replicas)]
+        sync = f"{some(state.replicas, 'replica')}, {state.in_sync} in sync"
+        found += faults or [Step(f"topic {name}", "ok", f"{some(state.partitions, 'partition')}, {sync}")]
     return [*found, *map(_kept, lags)]
 
 
@@ -132,7 +132,10 @@ def _kept(lag: GroupLag) -> Step:
     name, topic = f"group {lag.group.name}", lag.group.topic
     if lag.kept is None:
         return Step(name, "ok", f"{topic} keeps messages forever, or does not say for how long")
-    says = f"has not read messages of {span(timedelta(seconds=lag.seconds))}; {topic} keeps them for {span(lag.kept)}"
+    unread = (
+        f"has not read messages of {span(timedelta(seconds=lag.seconds))}" if lag.messages else "has read everything"
+    )
+    says = f"{unread}; {topic} keeps messages for {span(lag.kept)}"
     if lag.deleted_in is None:
         return Step(name, "ok", says)
     return Step(

@@ -19,7 +19,7 @@ from rich.text import Text
 from forwarder.assembly.backend import database_of, open_log
 from forwarder.assembly.start import settings_and_logging
 from forwarder.operate.command import require_data, stop_on_signal
-from forwarder.operate.deployment.conditions import LATE, findings_of, until
+from forwarder.operate.deployment.conditions import LATE, findings_of, some, until
 from forwarder.operate.output import AsJson, console, picked, plain, show_json, show_lines
 from forwarder.oversight.backlog import AccountBacklog, Backlog, Group, GroupLag, read_backlog, read_lag
 from forwarder.oversight.losses import TopicCheck, TopicLost
@@ -304,12 +304,13 @@ def lines_of(found: DeploymentStatus, *, findings: int | None = None, accounts: 
         yield printable(f"log: away: {found.log_fault}"), "red"
     else:
         for name, topic in found.log.topics.items():
-            sync = f"{topic.replicas} replicas, {topic.in_sync} in sync"
-            yield printable(f"topic {name}: {topic.partitions} partitions, {sync}"), ""
+            sync = f"{some(topic.replicas, 'replica')}, {topic.in_sync} in sync"
+            yield printable(f"topic {name}: {some(topic.partitions, 'partition')}, {sync}"), ""
         for lag in found.log.lags:
             members = found.log.members.get(lag.group.name)
-            who = "" if members is None else f", {members} members"
-            yield printable(f"group {lag.group.name}: {lag.messages:,} messages, {lag.seconds:,.0f} s behind{who}"), ""
+            behind = f"{some(lag.messages, 'message')}, {lag.seconds:,.0f} s behind"
+            who = "" if members is None else f", {some(members, 'member')}"
+            yield printable(f"group {lag.group.name}: {behind}{who}"), ""
     if found.store is None:
         yield printable(f"store: away: {found.store_fault}"), "red"
     else:
@@ -325,21 +326,25 @@ def _store_lines(store: StoreStatus, accounts: int | None, now: datetime) -> Ite
     yield f"tables: at {', '.join(store.revisions) or 'nothing'}, this version wants {store.wanted_revision}{size}", ""
     if not store.current:
         return
-    yield f"workers: {len(store.workers)} hold leases", ""
+    yield f"workers: {len(store.workers)} with a lease", ""
     failed = ", ".join(f"{count:,} {name}" for name, count in sorted((store.failed_by_class or {}).items()))
     yield f"dead letters: {failed or 'none open'}", ""
     for endpoint in store.endpoints:
         work = endpoint.work
-        waits = "" if work is None else f" {work.pending:,} deliveries wait since {iso(work.first_due_at)}"
+        waits = (
+            ""
+            if work is None
+            else f", {some(work.pending, 'delivery', 'deliveries')} due since {iso(work.first_due_at)}"
+        )
         yield printable(f"webhook {endpoint.id}: {endpoint.disabled_reason or 'enabled'}{waits}"), ""
     secrets = ", ".join(f"{each.id} {each.state.value}" for each in store.secrets if each.needed)
     yield f"secrets: {secrets or 'none'}; cards are sealed to {', '.join(store.sealing_keys) or 'nothing'}", ""
-    yield f"audit: {store.audit_entries:,} entries", ""
+    yield f"audit: {some(store.audit_entries, 'entry', 'entries')}", ""
     shown = store.accounts[:accounts]
     for account in shown:
         yield printable(_account_line(account, now)), ""
     if len(shown) < len(store.accounts):
-        yield f"and {len(store.accounts) - len(shown)} accounts more", ""
+        yield f"and {some(len(store.accounts) - len(shown), 'more account')}", ""
     if not store.accounts:
         yield "accounts: nothing waits", ""
 

@@ -231,17 +231,17 @@ class History:
         if summary.held:
             yield Step("", "a worker has it now", planned=True)
         elif summary.due_at is not None:
-            yield Step(summary.due_at, _NEXT.get(summary.status, "next look"), planned=True)
+            yield Step(summary.due_at, _NEXT.get(summary.status, "look-up"), planned=True)
         elif summary.status is Status.IN_DOUBT:
             yield Step("", "waits for `forwarder submissions settle`", planned=True)
         if summary.status is Status.PENDING and summary.deadline_at is not None:
             yield Step(summary.deadline_at, "deadline", planned=True)
         for delivery in self.deliveries:
             if delivery.status is DeliveryStatus.PENDING and delivery.due_at is not None:
-                yield Step(iso(delivery.due_at), f"webhook {delivery.endpoint_id}: next try", planned=True)
+                yield Step(iso(delivery.due_at), f"webhook {delivery.endpoint_id}", planned=True)
 
 
-_NEXT = {Status.PENDING: "next try", Status.IN_DOUBT: "next look-up", Status.CONFIRMED: "cancellation: next try"}
+_NEXT = {Status.PENDING: "try", Status.CONFIRMED: "cancellation"}
 
 
 async def history_of(request_id: str, overview: Overview, deliveries: Deliveries) -> History | None:

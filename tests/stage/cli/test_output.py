@@ -2,7 +2,9 @@
 
 import json
 
-from forwarder.operate.output import json_line
+import pytest
+
+from forwarder.operate.output import Table, fields_of, json_line, show
 from forwarder.process.printable import printable
 
 HOSTILE = "Ann\x9b31m\x85\u202eevil\ud800 \x1b[2J"
@@ -16,3 +18,17 @@ def test_json_has_no_control_character_and_says_the_same() -> None:
 
 def test_a_tables_cell_has_none_either() -> None:
     assert all(character.isprintable() for character in printable(HOSTILE))
+
+
+def test_yes_no_and_nothing_are_words_in_tables(capsys: pytest.CaptureFixture[str]) -> None:
+    row = {"id": "acc", "paused": True, "test": False, "rate": None, "types": ["a", "b"]}
+    show(Table([row], list(row)), fields_of(row))
+    assert capsys.readouterr().out.splitlines() == [
+        "id\tpaused\ttest\trate\ttypes",
+        "acc\tyes\tno\t\ta, b",
+        "id\tacc",
+        "paused\tyes",
+        "test\tno",
+        "rate\t",
+        'types\t["a", "b"]',
+    ]

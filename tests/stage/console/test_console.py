@@ -270,6 +270,14 @@ async def test_browsers_are_told_to_keep_and_run_nothing(console: Console) -> No
     assert onward.headers["location"] == "/console"
 
 
+async def test_an_address_without_a_page_is_not_found_within_the_console(console: Console) -> None:
+    unknown = await console.http.get("/console/nothing/here")
+    assert (unknown.status_code, unknown.headers["location"].partition("?")[0]) == (303, "/console/sign-in")
+    await console.sign_in()
+    unknown = await console.http.get("/console/nothing/here")
+    assert (unknown.status_code, "<h1>Not found</h1>" in unknown.text) == (404, True)
+
+
 async def test_what_guests_and_pmss_say_is_text(console: Console) -> None:
     guest = {"firstName": HOSTILE, "lastName": "Novak", "email": "novak@example.com"}
     request_id = await taken_in(console, 1, status=Status.FAILED, guest=guest, propertyId=HOSTILE)
@@ -403,6 +411,8 @@ async def test_an_account_is_paused_resumed_and_changed(console: Console, tmp_pa
     (changed,) = [details for _, actor, details in trail if actor == console.key_id]
     assert "rate_per_second" in changed
     assert "another" not in changed
+    audit = (await console.http.get("/console/audit?action=account.change")).text
+    assert "duplicate_window_seconds 300 → 120, " in audit
     assert (await console.http.get("/console/accounts/casa-2")).status_code == 404
 
 

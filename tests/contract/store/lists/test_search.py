@@ -123,14 +123,14 @@ async def test_a_timeline_has_what_happened_and_what_comes_next(
             ("CONFIRMED", "not published yet", False),
         ]
     )
-    assert steps[4:] == [("webhook whk_1: next try", None, True), ("webhook whk_2: next try", None, True)]
+    assert steps[4:] == [("webhook whk_1", None, True), ("webhook whk_2", None, True)]
 
     (waiting, _) = await searched.newest(SubmissionQuery(reason="pms_unreachable"), 2)
     tried = await history_of(waiting.request_id, overview, deliveries)
     assert tried is not None
     assert [(step.what, step.reason) for step in tried.steps()[-3:]] == [
         ("accepted", None),
-        ("next try", None),
+        ("try", None),
         ("deadline", None),
     ]
     assert ("create", "pms_unreachable") in [(step.what, step.reason) for step in tried.steps()]
