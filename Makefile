@@ -60,7 +60,7 @@ guides: $(VENV)/.development ## the guides followed as printed, one after the ot
 	$(BIN)/python -m pytest --numprocesses=0 tests/journey/guides/test_in_sequence.py $(ARGS)
 
 net: $(VENV)/.development ## random histories of the whole deployment in simulated time, and whether they find each mend taken back; HOURS=1 runs long, BACKEND=postgres on PostgreSQL
-	$(BIN)/python -m tests.support.net $(if $(HOURS),histories --hours $(HOURS) --first $$(date +%s)) $(if $(BACKEND),--backend $(BACKEND)) $(ARGS)
+	$(BIN)/python -m tests.net $(if $(HOURS),histories --hours $(HOURS) --first $$(date +%s)) $(if $(BACKEND),--backend $(BACKEND)) $(ARGS)
 
 faults: $(VENV)/.development ## the fault suite at length, into docs/explanation/reliability.md; SEED=7 repeats its faults, ARGS='-k kafka' selects
 	FORWARDER_TEST_REQUIRE=real $(BIN)/python -m pytest tests/fault --faults=long $(if $(SEED),--faults-seed=$(SEED)) $(ARGS)

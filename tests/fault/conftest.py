@@ -14,11 +14,11 @@ from typing import cast
 import pytest
 import pytest_asyncio
 
+from tests.fault.campaign.case import Case
+from tests.fault.campaign.form import Form, Length
+from tests.fault.campaign.report import Report
+from tests.fault.campaign.service import Service, open_service
 from tests.support.backends import missing
-from tests.support.campaign.case import Case
-from tests.support.campaign.form import Form, Length
-from tests.support.campaign.report import Report
-from tests.support.campaign.service import Service, open_service
 from tests.support.deployment.site import Site, site_settings
 from tests.support.side_by_side import Section, say
 from tools.servers.kafka.process import KafkaCluster

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from tests.fault.campaign.case import Case
+from tests.fault.campaign.form import Form
+from tests.fault.campaign.service import measured, open_service, put_accounts
 from tests.fault.conftest import NewCase
-from tests.support.campaign.case import Case
-from tests.support.campaign.form import Form
-from tests.support.campaign.service import measured, open_service, put_accounts
 from tests.support.deployment.deployment import PATIENCE_SECONDS, booking
 from tests.support.deployment.site import Site, settings_of, site_settings
 from tools.due_rows import put_due

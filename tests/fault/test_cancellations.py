@@ -2,9 +2,9 @@
 
 import pytest
 
-from tests.support.campaign.cancelling import Cancelling
-from tests.support.campaign.case import Case
-from tests.support.campaign.judge import Expected
+from tests.fault.campaign.cancelling import Cancelling
+from tests.fault.campaign.case import Case
+from tests.fault.campaign.judge import Expected
 
 ENDED = Expected(statuses=frozenset({"CONFIRMED", "CANCELLED"}), all_accepted=True)
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.campaign.case import Case
-from tests.support.campaign.judge import Expected
+from tests.fault.campaign.case import Case
+from tests.fault.campaign.judge import Expected
 from tests.support.deployment.jumping_clock import jump, launcher
 
 _HOUR = 3600

@@ -9,11 +9,11 @@ import httpx
 import pytest
 import pytest_asyncio
 
+from tests.fault.campaign.case import Case
+from tests.fault.campaign.judge import Expected
+from tests.fault.campaign.service import open_service
 from tests.fault.conftest import NewCase
 from tests.support.backends import missing
-from tests.support.campaign.case import Case
-from tests.support.campaign.judge import Expected
-from tests.support.campaign.service import open_service
 from tests.support.deployment.deployment import PATIENCE_SECONDS, booking
 from tests.support.deployment.site import Site, site_settings
 from tests.support.deployment.small_disk import SmallDisk, small_disk

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from tests.fault.campaign.case import Case
+from tests.fault.campaign.service import open_service
 from tests.fault.conftest import NewCase
-from tests.support.campaign.case import Case
-from tests.support.campaign.service import open_service
 from tests.support.deployment.site import Site, site_settings
 from tests.support.deployment.small_disk import SmallDisk, small_disk
 from tools.servers.ladder import Unavailable

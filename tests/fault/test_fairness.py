@@ -7,7 +7,7 @@ from forwarder.http.admission import Admission
 from forwarder.http.health import Health, health_routes
 from forwarder.http.server import http_app, serve
 from forwarder.process.supervision import Stop, bind
-from tests.support.campaign.form import Form
+from tests.fault.campaign.form import Form
 from tests.support.stages.hostile import ATTACKS, SETTINGS, Victim, attack, fill
 from tests.support.stages.http_stages import stages
 

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support.campaign.judge import ALL_CONFIRMED, Evidence, Expected, judge
-from tests.support.campaign.ledger import Event
-from tests.support.campaign.load import Submission
+from tests.fault.campaign.judge import ALL_CONFIRMED, Evidence, Expected, judge
+from tests.fault.campaign.ledger import Event
+from tests.fault.campaign.load import Submission
 
 CONFIRMED, REJECTED = "reservation.confirmed.v1", "reservation.rejected.v1"
 Break = Callable[[Evidence], Evidence]

@@ -5,12 +5,12 @@ from statistics import quantiles
 
 import pytest
 
+from tests.fault.campaign.case import Case
+from tests.fault.campaign.form import Form
+from tests.fault.campaign.judge import Expected
+from tests.fault.campaign.reading import whole
+from tests.fault.campaign.service import Service
 from tests.fault.conftest import NewCase
-from tests.support.campaign.case import Case
-from tests.support.campaign.form import Form
-from tests.support.campaign.judge import Expected
-from tests.support.campaign.reading import whole
-from tests.support.campaign.service import Service
 
 _RATE = 200.0
 _SENT = {"short": 120, "long": 1_200}

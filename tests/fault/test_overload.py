@@ -10,9 +10,9 @@ import asyncpg
 import httpx
 import pytest
 
-from tests.support.campaign.case import Case
-from tests.support.campaign.flood import Flood
-from tests.support.campaign.service import measured
+from tests.fault.campaign.case import Case
+from tests.fault.campaign.flood import Flood
+from tests.fault.campaign.service import measured
 from tools.servers.kafka.process import KafkaCluster
 from tools.servers.process_memory import peak_megabytes
 

@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from tests.support.campaign.case import Case
-from tests.support.campaign.judge import Expected
+from tests.fault.campaign.case import Case
+from tests.fault.campaign.judge import Expected
 from tests.support.deployment.warm import children
 from tools.servers.server_process import ServerProcess
 

@@ -3,8 +3,8 @@
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from forwarder.worker.parts import GROUP
-from tests.support.campaign.case import Case
-from tests.support.campaign.judge import Expected
+from tests.fault.campaign.case import Case
+from tests.fault.campaign.judge import Expected
 
 
 async def test_every_message_delivered_again(case: Case) -> None:

@@ -9,12 +9,12 @@ import pytest_asyncio
 
 from forwarder.store.engine import open_engine
 from forwarder.store.migrate import migrate
+from tests.fault.campaign.case import Case
+from tests.fault.campaign.form import Form
+from tests.fault.campaign.holding import Holding
+from tests.fault.campaign.judge import Expected
+from tests.fault.campaign.service import open_service
 from tests.fault.conftest import NewCase
-from tests.support.campaign.case import Case
-from tests.support.campaign.form import Form
-from tests.support.campaign.holding import Holding
-from tests.support.campaign.judge import Expected
-from tests.support.campaign.service import open_service
 from tests.support.deployment.site import Site, site_settings
 from tests.support.network.relay import Relay, relay_to
 from tools.servers.kafka.process import KafkaCluster

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from tests.support.campaign.case import Case
-from tests.support.campaign.judge import Expected
+from tests.fault.campaign.case import Case
+from tests.fault.campaign.judge import Expected
 from tests.support.deployment.deployment import PATIENCE_SECONDS
 
 _PAST_ITS_LEASE = 1.2

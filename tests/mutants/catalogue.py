@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from tests.support.net.worlds.mishap import Effect
+from tests.net.worlds.mishap import Effect
 
 
 @dataclass(frozen=True, slots=True)

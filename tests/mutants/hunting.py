@@ -57,7 +57,7 @@ def hunt(mutant: Mutant, histories: int, after: int = 0) -> Hunt:
     """Lives through so many histories with the mutant, in a process of its own, until one shows it. Those of seeds up to `after`
     were tried before."""
     known = json.loads(KNOWN.read_text()) if KNOWN.exists() else {}
-    command = [sys.executable, "-m", "tests.support.net", "hunt", mutant.id, "--histories", str(histories)]
+    command = [sys.executable, "-m", "tests.net", "hunt", mutant.id, "--histories", str(histories)]
     command += ["--after", str(after)]
     if mutant.id in known and not after:
         command += ["--first", str(known[mutant.id])]

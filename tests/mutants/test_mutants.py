@@ -4,8 +4,8 @@ import pytest
 
 from tests.mutants.catalogue import MUTANTS, Mutant
 from tests.mutants.hunting import mutated
-from tests.support.net.moves import MOVES
-from tests.support.net.pms import SHAPES
+from tests.net.moves import MOVES
+from tests.net.pms import SHAPES
 
 _KINDS = {each.__name__ for each in MOVES}
 

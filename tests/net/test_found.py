@@ -4,12 +4,12 @@ from collections.abc import Sequence
 
 import pytest
 
-from tests.support.net.histories import Plan, Step, live
-from tests.support.net.moves.callers import Submit
-from tests.support.net.moves.infrastructure import ClockJumps, DeliverAgain, FailOver, Strike
-from tests.support.net.moves.pmss import IsWell, NextReplies
-from tests.support.net.world import ACCOUNTS
-from tests.support.net.worlds.mishap import Effect
+from tests.net.histories import Plan, Step, live
+from tests.net.moves.callers import Submit
+from tests.net.moves.infrastructure import ClockJumps, DeliverAgain, FailOver, Strike
+from tests.net.moves.pmss import IsWell, NextReplies
+from tests.net.world import ACCOUNTS
+from tests.net.worlds.mishap import Effect
 
 pytestmark = pytest.mark.usefixtures("no_log_lines")
 

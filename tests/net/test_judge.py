@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.net.judge import judge
-from tests.support.net.record import Booking, Call, Create, Event, Intent, Record
+from tests.net.judge import judge
+from tests.net.record import Booking, Call, Create, Event, Intent, Record
 
 
 def right() -> Record:

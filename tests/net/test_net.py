@@ -6,8 +6,8 @@ import pytest
 
 from tests.mutants.catalogue import MUTANTS
 from tests.mutants.hunting import hunt
-from tests.support.net.histories import live, plan_of, shrink
-from tests.support.net.moves import MOVES
+from tests.net.histories import live, plan_of, shrink
+from tests.net.moves import MOVES
 from tests.support.profile import PROFILE, TIMEOUT_SECONDS
 
 pytestmark = pytest.mark.usefixtures("no_log_lines")

@@ -6,10 +6,10 @@ from typing import Any, Final
 
 import pytest
 
-from tests.support.net.histories import Plan, Step, live
-from tests.support.net.moves import Move
-from tests.support.net.moves.callers import Cancel, SendAgain, Submit
-from tests.support.net.moves.infrastructure import (
+from tests.net.histories import Plan, Step, live
+from tests.net.moves import Move
+from tests.net.moves.callers import Cancel, SendAgain, Submit
+from tests.net.moves.infrastructure import (
     ClockJumps,
     DeliverAgain,
     KillWorker,
@@ -19,10 +19,10 @@ from tests.support.net.moves.infrastructure import (
     Strike,
     SuspendWorker,
 )
-from tests.support.net.moves.operators import ChangeOptions, PauseOrResume, ReplayDeadLetters
-from tests.support.net.moves.pmss import Down, NextReplies
-from tests.support.net.world import ACCOUNTS
-from tests.support.net.worlds.mishap import Effect
+from tests.net.moves.operators import ChangeOptions, PauseOrResume, ReplayDeadLetters
+from tests.net.moves.pmss import Down, NextReplies
+from tests.net.world import ACCOUNTS
+from tests.net.worlds.mishap import Effect
 from tests.support.profile import some
 
 pytestmark = pytest.mark.usefixtures("no_log_lines")

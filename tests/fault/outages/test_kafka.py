@@ -5,7 +5,7 @@ from typing import Final
 
 import pytest
 
-from tests.support.campaign.case import Case
+from tests.fault.campaign.case import Case
 from tests.support.deployment.deployment import PATIENCE_SECONDS
 from tools.servers.kafka.process import KafkaCluster
 

@@ -5,8 +5,8 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from tests.support.campaign.case import Case
-from tests.support.campaign.judge import Expected
+from tests.fault.campaign.case import Case
+from tests.fault.campaign.judge import Expected
 from tools.servers.process_memory import peak_megabytes
 
 AFTER_BOOKING = [

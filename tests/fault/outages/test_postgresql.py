@@ -1,7 +1,7 @@
 """PostgreSQL taken away under load: the log alone is needed to accept, and what was accepted waits there."""
 
-from tests.support.campaign.case import Case
-from tests.support.campaign.judge import Expected
+from tests.fault.campaign.case import Case
+from tests.fault.campaign.judge import Expected
 from tools.servers.postgres.process import PostgresServer
 
 

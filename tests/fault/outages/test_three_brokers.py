@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.fault.campaign.service import open_service
 from tests.fault.conftest import NewCase
-from tests.support.campaign.service import open_service
 from tests.support.deployment.site import Site, site_settings
 from tools.servers.kafka.process import KafkaCluster
 from tools.servers.postgres.databases import new_database

@@ -17,8 +17,8 @@ from forwarder.worker.outcome import policy
 from forwarder.worker.push import run
 from forwarder.worker.push.pusher import Pusher
 from forwarder.worker.push_context import PushClock, PushContext
-from tests.support.exploration.search import PMS, explore
-from tests.support.exploration.world import FAULTS, Bound
+from tests.stage.protocol.exploration.search import PMS, explore
+from tests.stage.protocol.exploration.world import FAULTS, Bound
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 
