@@ -9,8 +9,8 @@ from tests.fault.campaign.judge import Expected
 from tests.support.deployment.deployment import PATIENCE_SECONDS
 
 _PAST_ITS_LEASE = 1.2
-_RATE = 60.0
-"""For seconds nothing is pushed, and there are hundreds of rows waiting afterwards all the same."""
+_RATES = {"short": 30, "long": 60}
+"""Submissions a second. For seconds nothing is pushed: hundreds of rows wait afterwards all the same."""
 
 
 @pytest.mark.slow  # where another takes its rows over, there is more to lose
@@ -18,7 +18,7 @@ async def test_the_only_worker_stopped_past_its_lease(case: Case) -> None:
     """Nobody takes its rows over meanwhile: it gives back what it could not push, and goes on."""
     worker = case.deployment.processes["worker"]
     lease_seconds = float(case.deployment.site.settings["FORWARDER_LEASE_SECONDS"])
-    async with case.load(rate=_RATE):
+    async with case.load(rate=case.times(**_RATES)):
         for _ in range(case.times(short=1, long=10)):
             await case.made_more(case.some(20, 100))
             await case.hit("worker stopped past its lease", worker.pause)
@@ -31,7 +31,7 @@ async def test_a_worker_stopped_until_another_has_its_rows(case: Case) -> None:
     """It wakes up with rows in memory that are another's by now. Then the other one is stopped, and so on."""
     awake, asleep = "worker", "second worker"
     case.deployment.add("worker", role=asleep)
-    async with case.load(rate=_RATE):
+    async with case.load(rate=case.times(**_RATES)):
         for _ in range(case.times(short=1, long=10)):
             await case.made_more(case.some(20, 100))
             (holder,) = await case.service.leases(1)

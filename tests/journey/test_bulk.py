@@ -27,7 +27,7 @@ def _item(number: int, **more: Any) -> dict[str, Any]:
     return {"operation": "booking-engine", "reservation": reservation, "idempotencyKey": f"order-{number}"}
 
 
-@slow_on("embedded")
+@slow_on("distributed")
 async def test_a_bulk_is_made_once_however_often_it_is_sent(deployment: Deployment) -> None:
     items = [_item(number) for number in range(ITEMS)]
     tried = (await _send(deployment, items, "?dryRun=true")).json()["data"]

@@ -51,7 +51,7 @@ async def test_a_cancelled_reservation_is_gone_from_the_pms_and_its_nights_are_f
     assert (await deployment.made())["cancelled"] == len(KINDS)
 
 
-@slow_on("embedded")
+@slow_on("distributed")
 async def test_what_is_cancelled_while_its_pms_is_away_is_never_sent_and_an_operator_cancels_too(
     deployment: Deployment,
 ) -> None:

@@ -18,7 +18,7 @@ CARD = {"cardNumber": "4242424242424242", "cvv": "987", "expiryMonth": "12", "ex
 MISTYPED = "a-secert-of-the-tests-and-of-nothing-else"
 
 
-@slow_on("embedded")
+@slow_on("distributed")
 async def test_whoever_writes_to_the_database_gets_no_card(deployment: Deployment) -> None:
     await deployment.add_account("thief")
     await _down(deployment, "generic", "thief")
@@ -31,7 +31,7 @@ async def test_whoever_writes_to_the_database_gets_no_card(deployment: Deploymen
     assert (await deployment.made())["made"] == 0
 
 
-@slow_on("embedded")
+@slow_on("distributed")
 async def test_a_credential_does_not_go_to_an_address_that_was_written_into_the_database(
     deployment: Deployment,
 ) -> None:

@@ -159,7 +159,7 @@ def test_a_taken_port_is_said_in_words(tmp_path: Path) -> None:
     assert (done.returncode, "cannot listen" in done.stderr) == (1, True)
 
 
-@slow_on("embedded")
+@slow_on("distributed")
 async def test_submissions_are_shown_to_operators(deployment: Deployment) -> None:
     made = await deployment.submit("generic", booking(1), Prefer="wait=20")
     request_id = made.json()["data"]["requestId"]

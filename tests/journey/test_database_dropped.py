@@ -28,6 +28,7 @@ async def running(site: Site) -> AsyncIterator[Deployment]:
         yield deployment
 
 
+@pytest.mark.slow  # `tests/fault/outages/test_postgresql.py` takes the database away too; below it comes back with less
 @only("distributed")
 async def test_the_database_is_dropped_and_comes_back(running: Deployment, site: Site) -> None:
     before = await _submit(running, 1)

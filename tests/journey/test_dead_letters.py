@@ -38,7 +38,7 @@ class _Operator:
         return found
 
 
-@slow_on("embedded")
+@slow_on("distributed")
 async def test_what_failed_is_read_put_back_and_what_is_in_doubt_is_settled(deployment: Deployment) -> None:
     operator = _Operator(deployment)
     doubted, failed, poison = await asyncio.gather(_doubted(deployment), _failed(deployment), _poison(deployment))

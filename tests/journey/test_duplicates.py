@@ -63,7 +63,7 @@ async def test_another_ingress_and_another_worker_know_it_too(deployment: Deploy
     assert (await deployment.made())["made"] == len(bodies)
 
 
-@slow_on("embedded")
+@slow_on("distributed")
 async def test_two_keys_book_two_and_what_was_cancelled_is_booked_again(deployment: Deployment) -> None:
     await deployment.add_account("twice", duplicate_window_seconds=WINDOW)
     keyed = [await submit(deployment, "ingress", unpaid(3), **{"Idempotency-Key": f"k{number}"}) for number in range(2)]

@@ -139,7 +139,7 @@ async def running(site: Site) -> AsyncIterator[Deployment]:
         yield deployed
 
 
-@slow_on("embedded")
+@slow_on("distributed")
 async def test_no_key_opens_what_is_anothers(running: Deployment) -> None:
     async with receiver() as customer:
         victim = await _moved_in(running, customer.url)

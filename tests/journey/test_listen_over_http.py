@@ -29,7 +29,7 @@ async def submitted(deployment: Deployment, number: int, **more: object) -> str:
     return request_id
 
 
-@slow_on("embedded")
+@slow_on("distributed")
 async def test_what_becomes_of_submissions_is_posted_signed_and_once(deployment: Deployment) -> None:
     earlier = await submitted(deployment, 1)
     async with receiver() as program:

@@ -104,6 +104,7 @@ async def _an_outage_of_the_pms_is_survived(deployment: Deployment) -> None:
     assert len(settled["attempts"]) >= 2
 
 
+@pytest.mark.slow  # `tests/fault/test_processes.py` and `test_embedded.py` kill it under load
 @slow_on("embedded")
 async def test_killed_in_the_middle_every_submission_is_made_exactly_once(deployment: Deployment) -> None:
     """kill -9 of the process that pushes, while it pushes; started again, it finishes: nothing lost, nothing twice."""
@@ -129,6 +130,7 @@ async def test_killed_in_the_middle_every_submission_is_made_exactly_once(deploy
     assert stats["duplicates"]["surplus"] == 0
 
 
+@pytest.mark.slow  # `tests/fault/test_embedded.py` starts again what it killed
 @pytest.mark.parametrize("backend", ["embedded"], indirect=True)
 async def test_a_second_start_goes_on_where_the_first_was(deployment: Deployment, backend: Backend) -> None:
     await deployment.client.put(f"{deployment.url('simulate')}/generic/faults", json={"mode": "down"})

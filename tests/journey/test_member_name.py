@@ -1,4 +1,5 @@
-"""A worker that has a name is killed and started again: it goes on at once, and does not wait for its own session to end."""
+"""A worker that has a name leaves its partitions when it stops; killed and started again, it goes on at once, and does not wait for
+its own session to end."""
 
 import asyncio
 from collections.abc import Mapping
@@ -11,9 +12,16 @@ LONGER_THAN_ANY_TEST_WAITS = 300
 
 
 @only("distributed")
-async def test_a_killed_worker_that_has_a_name_has_its_partitions_again(deployment: Deployment) -> None:
+async def test_who_stops_leaves_its_partitions_to_others_and_who_is_killed_has_them_again(
+    deployment: Deployment,
+) -> None:
     await deployment.add_account("alpha")
     await deployment.drop("worker")
+    await _each_leaves_them_to_the_next(deployment)
+    await _killed_it_has_them_again(deployment)
+
+
+async def _killed_it_has_them_again(deployment: Deployment) -> None:
     session = str(LONGER_THAN_ANY_TEST_WAITS)
     deployment.own = {"worker": {"FORWARDER_MEMBER_NAME": "{hostname}-1", "FORWARDER_SESSION_SECONDS": session}}
     worker = deployment.add("worker")
@@ -23,10 +31,7 @@ async def test_a_killed_worker_that_has_a_name_has_its_partitions_again(deployme
         await asyncio.to_thread(worker.kill)
 
 
-@only("distributed")
-async def test_a_worker_that_has_a_name_leaves_its_partitions_to_others_when_it_stops(deployment: Deployment) -> None:
-    await deployment.add_account("alpha")
-    await deployment.drop("worker")
+async def _each_leaves_them_to_the_next(deployment: Deployment) -> None:
     for name in ("first", "second"):
         own = {"FORWARDER_MEMBER_NAME": name, "FORWARDER_SESSION_SECONDS": str(LONGER_THAN_ANY_TEST_WAITS)}
         deployment.own = {"worker": own}

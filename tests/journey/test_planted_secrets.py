@@ -51,7 +51,7 @@ async def running(site: Site, backend: Backend) -> AsyncIterator[Deployment]:
         yield deployment
 
 
-@slow_on("embedded")
+@slow_on("distributed")
 async def test_what_was_planted_is_nowhere(running: Deployment, tmp_path: Path) -> None:
     planted = Planted()
     planted.values.append(running.token)

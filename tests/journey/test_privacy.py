@@ -17,7 +17,7 @@ from tests.support.deployment.site import settings_of
 TRACES = ("Maria", "Gonzalez", "guest1@", "34600123456", "Alcala")
 
 
-@slow_on("embedded")
+@slow_on("distributed")
 async def test_an_erased_guest_is_gone_and_never_booked_again(deployment: Deployment) -> None:
     await deployment.add_account("twice", duplicate_window_seconds=300)
     body = booking(1, notes="Maria is allergic to nuts")

@@ -6,7 +6,7 @@ from tests.support.backends import slow_on
 from tests.support.deployment.deployment import Deployment, booking
 
 
-@slow_on("embedded")
+@slow_on("distributed")
 async def test_a_submission_is_waited_for_and_listed(deployment: Deployment) -> None:
     accepted = (await deployment.submit("generic", booking(1))).json()["data"]
     headers, query = deployment.headers("generic"), deployment.url("query")

@@ -81,6 +81,7 @@ async def test_what_is_there_is_printed_and_no_more_is_waited_for(topic: Topic) 
     assert [event["data"] for event in some] == [json.loads(EVENTS[each].value) for each in PLAIN[:2]]
 
 
+@slow_on("distributed")
 async def test_it_follows_passes_over_what_it_cannot_read_and_ends_when_it_is_told(topic: Topic) -> None:
     await topic.publish(EVENTS["confirmed"])
     following = begin(topic.site, "--from", "beginning", "--json", command=TAIL)
@@ -113,6 +114,7 @@ async def test_without_the_topic_it_says_what_makes_it(site: Site) -> None:
     assert "forwarder topics create" in err
 
 
+@slow_on("distributed")
 async def test_what_is_listened_for_is_posted_signed_and_in_order_and_the_answer_is_shown(topic: Topic) -> None:
     broken = Message(EVENTS["failed"].key, b"not JSON", EVENTS["failed"].headers)
     await topic.publish(EVENTS["confirmed"], EVENTS["duplicate"], broken, EVENTS["failed"], EVENTS["rejected"])

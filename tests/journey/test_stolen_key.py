@@ -6,7 +6,7 @@ from tests.support.backends import slow_on
 from tests.support.deployment.deployment import Deployment, booking
 
 
-@slow_on("embedded")
+@slow_on("distributed")
 async def test_what_a_stolen_key_submitted_is_listed_and_cancelled(deployment: Deployment) -> None:
     await deployment.start()
     await deployment.add_account("pms")
