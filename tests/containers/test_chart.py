@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from forwarder.cli.program import program
 from forwarder.settings import Environment, read_settings
-from tests.support.deployment.shipped.chart import CHART, ChartTools, Manifest, Refused, manifests_of
+from tests.containers.chart import CHART, ChartTools, Manifest, Refused, manifests_of
 from tests.support.deployment.shipped.proxy_config import PROXY_CONFIG, ProxyConfig
 from tools.servers.certificates import Authority
 from tools.servers.ladder import Unavailable

@@ -17,8 +17,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.support.deployment.deployment import booking
-from tests.support.deployment.shipped.containers import (
+from tests.containers.containers import (
     RESTART_ENGINE,
     CannotRun,
     Containers,
@@ -26,6 +25,7 @@ from tests.support.deployment.shipped.containers import (
     require_engine,
     until,
 )
+from tests.support.deployment.deployment import booking
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3000)]
 

@@ -10,9 +10,9 @@ from hypothesis.stateful import run_state_machine_as_test
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.store.engine import open_engine
+from tests.contract.webhook_life import WebhookLife
 from tests.net.worlds.sqlite_at_once import do_at_once
 from tests.support.profile import PROFILE, TIMEOUT_SECONDS, Profile, lives
-from tests.support.stages.webhook_life import WebhookLife
 
 pytestmark = pytest.mark.usefixtures("no_log_lines")
 

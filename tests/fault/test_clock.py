@@ -6,7 +6,7 @@ import pytest
 
 from tests.fault.campaign.case import Case
 from tests.fault.campaign.judge import Expected
-from tests.support.deployment.jumping_clock import jump, launcher
+from tests.fault.jumping_clock import jump, launcher
 
 _HOUR = 3600
 

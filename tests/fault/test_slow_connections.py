@@ -15,8 +15,8 @@ from tests.fault.campaign.holding import Holding
 from tests.fault.campaign.judge import Expected
 from tests.fault.campaign.service import open_service
 from tests.fault.conftest import NewCase
+from tests.fault.relay import Relay, relay_to
 from tests.support.deployment.site import Site, site_settings
-from tests.support.network.relay import Relay, relay_to
 from tools.servers.kafka.process import KafkaCluster
 from tools.servers.postgres.databases import new_database
 from tools.servers.postgres.process import PostgresServer

@@ -7,7 +7,7 @@ builds on: the steps of processes at the store and the log, where mishaps strike
 import asyncio
 import json
 import sqlite3
-from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, closing, suppress
 from dataclasses import replace
 from datetime import datetime
@@ -575,8 +575,3 @@ class World:
     @property
     def date(self) -> datetime:
         return self.aside.clock.now()
-
-
-def all_ids(world: World) -> Collection[str]:
-    """The request ids that callers know."""
-    return [found for each in world.record.intents if (found := each.request_id)]

@@ -15,7 +15,7 @@ from forwarder.process.supervision import Stop, bind
 from forwarder.simulator.world import World
 from forwarder_pms_kit.command import after_checks
 from forwarder_pms_kit.conformance import CHECKS, Site, examine
-from tests.support.pms.kinds.harbour import harbour_app
+from tests.contract.pms.harbour import harbour_app
 
 GUIDE = Path(__file__).resolve().parents[3] / "docs" / "guides" / "map-a-pms.md"
 WAITING = {"keeps-its-time", "leaves-nothing-open"}

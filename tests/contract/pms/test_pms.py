@@ -22,9 +22,9 @@ from forwarder.pms.mapping.kind import MappedKind
 from forwarder.pms.port import AccountConnection, Pms, UnknownKind
 from forwarder.pms.registry import KINDS
 from forwarder.reservation.outcome import Confirmed, Deferred, InDoubt, Outcome, Rejected
+from tests.contract.pms.pms_site import CREDENTIAL, WORDINGS, House, Site
 from tests.support.network.patience import once_met
 from tests.support.simulator.pace import HeardPace
-from tests.support.simulator.pms_site import CREDENTIAL, WORDINGS, House, Site
 from tests.support.simulator.server import QuickClock, running_simulator
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

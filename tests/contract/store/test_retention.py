@@ -374,7 +374,7 @@ async def test_a_sweep_that_is_killed_is_finished_by_the_next(desk: Desk, migrat
     (work,) = await desk.finish(1)
     await desk.multiply(work, many := 40 * BATCH)
     await desk.policies.set_policy(POLICY)
-    command = (sys.executable, "-m", "tests.support.store.sweeping_child", migrated_url)
+    command = (sys.executable, "-m", "tests.contract.store.sweeping_child", migrated_url)
     child = await asyncio.create_subprocess_exec(*command)
     while not await desk.anonymous():
         assert child.returncode is None

@@ -19,9 +19,9 @@ from forwarder.tenancy.port import TenancyUnavailable
 from forwarder.tenancy.sealing import SecretUnsealer, sealer_of
 from forwarder.tenancy.sql.admin import TenancyAdmin
 from forwarder.tenancy.sql.grants import SqlGrants
+from tests.contract.tenancy.authorization_server import RotatingServer
 from tests.support.backends import slow_on
 from tests.support.memory.clock import ManualClock
-from tests.support.pms.authorization_server import RotatingServer
 from tests.support.simulator.server import running_simulator
 from tests.support.store.stored import NOBODY_LISTENS
 
@@ -228,7 +228,7 @@ async def test_processes_that_are_killed_lose_nothing(migrated_url: str, engine:
 
 
 async def renewing(ending: AsyncExitStack, database_url: str, address: str) -> asyncio.subprocess.Process:
-    command = (sys.executable, "-m", "tests.support.store.renewing_child", database_url, address, SECRET)
+    command = (sys.executable, "-m", "tests.contract.tenancy.renewing_child", database_url, address, SECRET)
     child = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
     ending.push_async_callback(child.wait)
     ending.callback(lambda: child.kill() if child.returncode is None else None)

@@ -106,7 +106,7 @@ async def test_other_processes_publish_beside_and_are_heard_soon(log: EmbeddedLo
     async with (
         log.publisher() as publisher,
         log.consumer(TOPIC, group="g", on_partitions=ignore_partitions) as consumer,
-        child("-m", "tests.support.log.publishing_child", str(file), TOPIC, "1000", "4") as process,
+        child("-m", "tests.contract.topics.publishing_child", str(file), TOPIC, "1000", "4") as process,
     ):
         received = await take(consumer, 100)
         await publisher.publish(TOPIC, numbered(100))
@@ -124,7 +124,7 @@ async def test_each_message_acknowledged_before_kill_9_is_there_once(
     acknowledged: list[int] = []
     for turn in range(4):
         first = turn * 1_000_000
-        arguments = ("-m", "tests.support.log.publishing_child", str(file), TOPIC, str(first), str(writers))
+        arguments = ("-m", "tests.contract.topics.publishing_child", str(file), TOPIC, str(first), str(writers))
         async with child(*arguments) as process:
             acknowledged += await lines(process, 300 + 7 * turn)
             process.send_signal(signal.SIGKILL)

@@ -35,10 +35,10 @@ from forwarder.topics.port import ConsumedMessage, Log, Message, Topics
 from forwarder.topics.reading import read_to_end
 from forwarder.topics.signing import MessageSigner
 from forwarder.worker.outcome.outbox import DeadLetterWriter
+from tests.contract.topics.foreign_site import WORKSPACE, foreign_site
 from tests.support.backends import Backend, only, slow_on
 from tests.support.log.foreign_batches import STANDS_FOR, Raw, write_batch
 from tests.support.log.foreign_messages import LARGE, every_odd_header, every_odd_member, foreign_to
-from tests.support.log.foreign_site import WORKSPACE, foreign_site
 from tests.support.log.signers import SIGNER
 from tests.support.profile import PROFILE, some
 from tests.support.worker.worker_bench import cancellation, fresh, message_of

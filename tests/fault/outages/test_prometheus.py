@@ -22,9 +22,9 @@ from forwarder.assembly.backend import open_backend
 from forwarder.operate.tenants.accounts import Accounts
 from forwarder.topics.reading import read_to_end
 from forwarder_pms_kit.simulators import SITES
+from tests.fault.outages.prometheus import RULES, Prometheus, alerts_of, quick_rules
 from tests.support.backends import missing
 from tests.support.deployment.deployment import Deployment, Typed, booking, deploy
-from tests.support.deployment.shipped.prometheus import RULES, Prometheus, alerts_of, quick_rules
 from tests.support.deployment.site import Site, settings_of, site_settings
 from tests.support.network.receiver import receiver
 from tools.servers.certificates import Authority

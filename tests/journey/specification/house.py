@@ -13,10 +13,10 @@ import httpx
 from forwarder.assembly.backend import open_backend
 from forwarder.operate.tenants.accounts import Accounts
 from forwarder.tenancy.port import Account
+from tests.journey.specification.overheard_simulator import OverheardSimulator, overheard_simulator
 from tests.journey.specification.requirement import ABSENT, LISTED, Answer, Call, general
 from tests.support.deployment.deployment import Deployment, deploy
 from tests.support.deployment.site import Site, settings_of
-from tests.support.pms.overheard_simulator import OverheardSimulator, overheard_simulator
 
 _FIRST_NIGHT: Final = date(2031, 6, 1)
 _WAIT_SECONDS: Final = "4"

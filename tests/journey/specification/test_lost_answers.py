@@ -14,9 +14,9 @@ from pydantic_core import from_json
 
 from forwarder.reservation.duplicates import DEFAULT_WINDOW_SECONDS
 from tests.journey.specification.client import ReservationService
+from tests.journey.specification.losing_proxy import LosingProxy, losing_proxy
 from tests.support.backends import only
 from tests.support.deployment.deployment import Deployment
-from tests.support.network.losing_proxy import LosingProxy, losing_proxy
 from tests.support.profile import PROFILE, TIMEOUT_SECONDS
 from tests.support.stages.bodies import ABSENT, BOOKING_ENGINE, GENERAL, changed
 

@@ -52,11 +52,6 @@ class GroupLog:
             else:
                 self.written[topic].append(message)
 
-    def rewind(self) -> None:
-        """The group is set back to the beginning."""
-        self.committed = [0] * PARTITIONS
-        self.rebalance()
-
     def rebalance(self) -> None:
         """Partitions go round; each is read on from the last commit."""
         for place, member in enumerate(self.members):

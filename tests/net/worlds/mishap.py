@@ -72,10 +72,6 @@ class Mishaps:
         self._count(seam, name)
         return found
 
-    def any_of(self, effect: Effect) -> bool:
-        """Whether one with this `effect` is still to come."""
-        return any(each.effect is effect for each in self._coming)
-
     def _take(self, seam: Seam, name: str, effects: AbstractSet[Effect]) -> Mishap | None:
         found = next((each for each in self._coming if _next(each, seam, name) and each.effect in effects), None)
         if found is not None:

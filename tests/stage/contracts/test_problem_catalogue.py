@@ -7,7 +7,7 @@ from typing import Final
 from forwarder.reservation.problems import endings, requests, service
 from forwarder.reservation.problems.catalogue import CATALOGUE, CHAPTERS
 from forwarder.reservation.problems.problem import Fault, Problem, ProblemType
-from tests.support.contracts.problem_codes import fault_codes, made_by_hand, used
+from tests.stage.contracts.problem_codes import fault_codes, made_by_hand, used
 from tests.support.stages.http_stages import Stages, stages
 from tools.contracts.pages.problem_pages import EXAMPLES, FAULTS, problems_markdown
 

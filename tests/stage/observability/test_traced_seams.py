@@ -20,9 +20,9 @@ from forwarder.topics.port import ConsumedMessage, LogUnavailable, Message
 from forwarder.topics.traced import TracedConsumer, TracedPublisher
 from forwarder.webhooks.port import EndpointResponse, NoResponse, PostResult
 from forwarder.webhooks.traced import TracedSender
+from tests.stage.observability.spans import Seen, Spans, spans_in_memory
 from tests.support.memory.clock import ManualClock
 from tests.support.memory.log import MemoryLog
-from tests.support.memory.spans import Seen, Spans, spans_in_memory
 from tests.support.pms.httpx_transport import replying
 from tests.support.simulator.server import booking
 

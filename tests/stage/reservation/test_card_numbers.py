@@ -22,7 +22,7 @@ from forwarder.reservation.checks.card_numbers import (
     may_hold,
     may_hold_any,
 )
-from tests.support import plain_card_search
+from tests.stage.reservation import plain_card_search
 from tests.support.cards import MASKED, NUMBER, SPELLINGS
 from tests.support.profile import lives
 

@@ -1,1 +1,1 @@
-"""Sockets: servers that say anything, byte for byte, receivers of webhooks, relays that cut connections."""
+"""Sockets: servers that say anything, byte for byte, and receivers of webhooks."""

@@ -2,7 +2,7 @@
 
 import asyncio
 import gzip
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
@@ -65,10 +65,6 @@ class Collector:
         async with asyncio.timeout(_PATIENCE_SECONDS), self._changed:
             await self._changed.wait_for(lambda: reached(self.of(trace)))
         return self.of(trace)
-
-    async def has_named(self, trace: str, names: Collection[str]) -> Sequence[Collected]:
-        """The spans of a trace, once there are some of all these names."""
-        return await self.has(trace, lambda spans: set(names) <= {each.name for each in spans})
 
 
 def _spans(exported: ExportTraceServiceRequest) -> list[Collected]:

@@ -1,6 +1,6 @@
 """A process that removes the guests of a database's workspaces, until it is killed.
 
-`python -m tests.support.store.sweeping_child DATABASE_URL`.
+`python -m tests.contract.store.sweeping_child DATABASE_URL`.
 """
 
 import asyncio

@@ -12,7 +12,7 @@ import yaml
 from tools.servers.reaper import Reaper
 from tools.servers.server_process import LOCALHOST, Command, ServerProcess, free_ports
 
-RULES: Final = Path(__file__).resolve().parents[4] / "deploy" / "monitoring" / "prometheus-rules.yml"
+RULES: Final = Path(__file__).resolve().parents[3] / "deploy" / "monitoring" / "prometheus-rules.yml"
 _LOOK_SECONDS: Final = 0.2
 _WINDOW: Final = re.compile(r"\[\d+[mh]\]|(?<=offset )\d+[mh]")
 _QUICK: Final = {

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from tools.servers.server_process import free_ports
 
-REPOSITORY: Final = Path(__file__).parents[4]
+REPOSITORY: Final = Path(__file__).parents[2]
 IMAGE: Final = "FORWARDER_TEST_IMAGE"
 """An image of this tree that is there already; else one is built."""
 BUILD: Final = "FORWARDER_TEST_BUILD"

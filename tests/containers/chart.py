@@ -20,7 +20,7 @@ import yaml
 from tools.servers.kafka.jars import cache_directory
 from tools.servers.ladder import Unavailable
 
-CHART: Final = Path(__file__).parents[4] / "deploy" / "helm" / "reservation-forwarder"
+CHART: Final = Path(__file__).parents[2] / "deploy" / "helm" / "reservation-forwarder"
 KUBERNETES: Final = "1.34.2"
 _PROGRAMS: Final = {
     "helm": "helm.sh/helm/v3/cmd/helm@v3.22.0",

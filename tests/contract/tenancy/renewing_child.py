@@ -1,6 +1,6 @@
 """A process that renews an account's grant again and again, and prints each access token once it is kept, until it is killed.
 
-`python -m tests.support.store.renewing_child DATABASE_URL TOKEN_URL SECRET`.
+`python -m tests.contract.tenancy.renewing_child DATABASE_URL TOKEN_URL SECRET`.
 What is renewed is used at once at the other side of TOKEN_URL.
 """
 

@@ -1,6 +1,6 @@
 """A process that publishes to an embedded log and prints the number of each message that was acknowledged, until it is killed.
 
-`python -m tests.support.log.publishing_child FILE TOPIC FIRST WRITERS`: the writers publish the numbers from FIRST on, all at once.
+`python -m tests.contract.topics.publishing_child FILE TOPIC FIRST WRITERS`: the writers publish numbers from FIRST on, all at once.
 """
 
 import asyncio

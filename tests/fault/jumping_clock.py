@@ -1,4 +1,4 @@
-"""Runs `forwarder` under a wall clock that a test sets: `python -m tests.support.deployment.jumping_clock FILE command…`.
+"""Runs `forwarder` under a wall clock that a test sets: `python -m tests.fault.jumping_clock FILE command…`.
 
 `FILE` holds by how many seconds the clock is wrong. Every moment that our code knows comes from `SystemClock.now`. The monotonic
 clock goes on as it is, and so does the time that libraries read by themselves.
@@ -15,7 +15,7 @@ from forwarder.process.clock import SystemClock
 
 def launcher(file: Path) -> Sequence[str]:
     """What Python is to run in place of `-m forwarder`."""
-    return ("-m", "tests.support.deployment.jumping_clock", str(file))
+    return ("-m", "tests.fault.jumping_clock", str(file))
 
 
 def jump(file: Path, seconds: int) -> None:
