@@ -48,7 +48,7 @@ MODULES: Final = {
     ],
     "worker/push/run.py": [
         [f"{_STAGE}/worker/push/test_push.py"],
-        [f"{_STAGE}/worker/push/test_push_cancelled.py", f"{_STAGE}/worker/push/test_habits.py"],
+        [f"{_STAGE}/worker/push/test_push_cancelled.py"],
     ],
     "worker/lease.py": [[f"{_STAGE}/worker/test_lease.py"], [f"{_STAGE}/worker/test_custody.py"]],
     "worker/outcome/recorder.py": [

@@ -37,38 +37,16 @@ Mode = Literal[
     "reset_after_booking",
     "error500_after_booking",
     "down_after_booking",  # 503, from a gateway or a cache in front of it
-    "timeout_after_booking",  # 408, from a proxy whose wait timed out
     "redirect_after_booking",  # 302
-    "see_other_after_booking",  # 303
-    "exists_after_booking",  # 409: from a gateway that sent it twice
-    "taken_after_booking",  # 422 in other words
-    "anothers_after_booking",  # the response to another client's create
     "garbage_after_booking",
     "wrong_types_after_booking",
 ]
 
 
-Habit = Literal[
-    "shows_late",  # look-ups show a booking `seconds` after it was made
-    "commits_late",  # a booking is made `seconds` after the request; the answer is a 504 at once
-    "accepts",  # the same, and the answer is an empty 202
-    "reference_cut",  # our reference is kept as its first 30 characters
-    "reference_upper",
-    "reference_replaced",  # by a code of its own
-    "reference_in_text",
-    "exists",  # 409 for a reference that it has already
-    "list_shifts",  # each request for a list omits one more of its oldest bookings, but never the last
-    "shows_twice",  # each booking is listed twice
-    "books_twice",
-    "keys_end",  # idempotency keys are forgotten after `seconds`
-]
-"""Behaviour of a PMS that is no fault, and that a forwarder must cope with."""
-
-
 class Faults(BaseModel):
     """An order. `delay_ms` delays every response; `mode` hits a share of `rate` of the requests, at most `count` of them, and none
     from `until` on. `scope`: every request, or only those that make bookings. Modes that end in `_after_booking` hit after a
-    booking has been made. `habits` apply to every request in any mode; `seconds` belongs to them."""
+    booking has been made."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -79,8 +57,6 @@ class Faults(BaseModel):
     count: Annotated[int, Field(ge=0)] | None = None
     until: AwareDatetime | None = None
     scope: Literal["all", "bookings"] = "all"
-    habits: frozenset[Habit] = frozenset()
-    seconds: Annotated[float, Field(ge=0, le=604_800)] = 60
 
     @property
     def after_booking(self) -> bool:
@@ -118,10 +94,6 @@ class FaultBoard:
     def at(self, name: str) -> Order | None:
         """The order in force at `name`."""
         return self._orders.get(name, self._everywhere)
-
-    def habits(self, name: str) -> frozenset[Habit]:
-        order = self.at(name)
-        return frozenset() if order is None else order.faults.habits
 
     def strikes(self, order: Order, *, books: bool) -> bool:
         """Whether `order` hits a request, which `books` or does not; counts it if so."""

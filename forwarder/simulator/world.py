@@ -14,7 +14,7 @@ from typing import Any, Literal, Self
 from pydantic_core import from_json, to_json
 
 from forwarder.process.clock import Clock, iso
-from forwarder.simulator.faults import FaultBoard, Faults, Habit
+from forwarder.simulator.faults import FaultBoard, Faults
 from forwarder.simulator.sites import DOWN_SECONDS, Effect
 
 _FIRST_ID = 1001
@@ -147,7 +147,7 @@ class World:
         """The booking, and whether it is new: not if it was made before with the same key and body. Raises `NotBooked`, `Down`, and
         `OSError` if it cannot be written to the journal."""
         known = None if wanted.key is None else self._by_key.get((wanted.place, wanted.key))
-        if known is not None and not self._has_passed("keys_end", known):
+        if known is not None:
             if known.fingerprint != wanted.fingerprint:
                 raise NotBooked("key_reused")
             return known, False
@@ -178,37 +178,16 @@ class World:
                 raise Down
 
     def find(self, place: str, reference: str) -> Sequence[Made]:
-        """The bookings of a place that carry `reference`, as look-ups show them."""
-        return self._shown([made for made in self._by_reference.get(reference, ()) if made.place == place])
+        """The bookings of a place that carry `reference`."""
+        return [made for made in self._by_reference.get(reference, ()) if made.place == place]
 
     def standing(self, reference: str) -> int:
         """How many bookings that carry `reference`, in any place, are not cancelled."""
         return sum(made.id not in self._cancelled for made in self._by_reference.get(reference, ()))
 
     def at(self, place: str) -> Sequence[Made]:
-        """Every booking of a place, oldest first, as look-ups show them."""
-        return self._shown(self._by_place.get(place, ()))
-
-    def has(self, reference: str) -> bool:
-        return bool(self._by_reference.get(reference))
-
-    def _shown(self, bookings: Sequence[Made]) -> Sequence[Made]:
-        habits = self.faults.habits(bookings[0].name) if bookings else frozenset()
-        if not habits:
-            return bookings
-        if "shows_late" in habits:
-            bookings = [made for made in bookings if self._has_passed("shows_late", made)]
-        if "list_shifts" in habits:
-            bookings = bookings[min(self._listed, len(bookings) - 1) :]
-            self._listed += 1
-        return [made for made in bookings for _ in range(2)] if "shows_twice" in habits else bookings
-
-    def _has_passed(self, habit: Habit, made: Made) -> bool:
-        """Whether the seconds of that habit have passed since it was made; never if the PMS has no such habit."""
-        order = self.faults.at(made.name)
-        if order is None or habit not in order.faults.habits:
-            return False
-        return self.clock.monotonic() >= self._made_at[made.id] + order.faults.seconds
+        """Every booking of a place, oldest first."""
+        return self._by_place.get(place, ())
 
     def cancel(self, place: str, booking_id: int) -> bool:
         """Cancels a booking and frees its nights; False if there is none with that id. Raises `OSError` as `book` does."""
@@ -254,8 +233,6 @@ class World:
         self._by_place: dict[str, list[Made]] = defaultdict(list)
         self._nights: dict[tuple[str, str], set[int]] = defaultdict(set)
         self._cancelled: dict[int, str] = {}
-        self._made_at: dict[int, float] = {}
-        self._listed = 0
         self._down_until: dict[tuple[str, str], float] = {}
         self._next_id = _FIRST_ID
         self.requests.clear()
@@ -263,7 +240,6 @@ class World:
     def _keep(self, made: Made) -> None:
         self._next_id = made.id + 1
         self._bookings[made.id] = made
-        self._made_at[made.id] = self.clock.monotonic()
         self._by_place[made.place].append(made)
         if self._calendars:
             self._nights[made.place, made.room].update(_nights(made))

@@ -120,7 +120,7 @@ async def _load(running: Deployment) -> AsyncIterator[None]:
 
 
 async def _trouble(running: Deployment) -> None:
-    fault = {"mode": "reset_after_booking", "count": 1, "habits": ["exists"]}
+    fault = {"mode": "reset_after_booking", "count": 1}
     (await running.client.put(f"{running.url('simulate')}/{_DOUBTFUL}/faults", json=fault)).raise_for_status()
     await running.submit(_DOUBTFUL, booking(1))
     await running.command("account", "set", _GIVEN_UP, "--deadline", "3")

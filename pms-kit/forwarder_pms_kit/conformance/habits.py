@@ -8,6 +8,7 @@ and for a simulator as for a vendor's sandbox: it withholds, delays and rewrites
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from hashlib import blake2b
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -17,16 +18,29 @@ from forwarder.pms.http.client import Held, Request, Reuse, Transport
 from forwarder.pms.http.errors import connection_lost, unreachable
 from forwarder.pms.http.response import Response
 from forwarder.process.clock import Clock
-from forwarder.simulator.http import ANOTHERS, EXISTS, REFERENCE_FORMS, TAKEN
 from forwarder_pms_kit.conformance.faults import TRAP, Instead, Reset, of_body, say
 
 DAY: Final = 24 * 3600.0
 _COUNTS: Final = re.compile("total|count|size", re.IGNORECASE)
 _KEY_HEADER: Final = re.compile(rb"idempotency|request-?id", re.IGNORECASE)
 _REFERENCE: Final = re.compile(rb"rsv_?[a-z2-7]{20,32}", re.IGNORECASE)
-_CUT: Final = REFERENCE_FORMS["reference_cut"]
+_ANOTHERS: Final = b"rsv_" + b"z" * 32
+_EXISTS: Final = b'{"message":"a reservation with this external reference already exists"}'
+_TAKEN: Final = b'{"errors":{"external_id":["has already been taken"]}}'
 
 LOST: Final = Reset()
+
+
+def _cut(ours: bytes) -> bytes:
+    return ours[:30]
+
+
+def _replaced(ours: bytes) -> bytes:
+    return b"HA-" + blake2b(ours, digest_size=4).hexdigest().upper().encode()
+
+
+def _in_a_text(ours: bytes) -> bytes:
+    return b"Booked online, " + ours + b", thank you"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +92,7 @@ def _in_latin_1(response: Response) -> Response:
 
 
 def _of_another(response: Response) -> Response:
-    return replace(response, content=_REFERENCE.sub(ANOTHERS, response.content))
+    return replace(response, content=_REFERENCE.sub(_ANOTHERS, response.content))
 
 
 HABITS: Final[Mapping[str, Habit]] = {
@@ -91,15 +105,15 @@ HABITS: Final[Mapping[str, Habit]] = {
     "commits-late-shows-late": Habit(say(504), commits_after=45.0, shows_after=60.0),
     "202-and-made-90-s-later": Habit(say(202, b""), commits_after=90.0),
     "201-and-shows-late": Habit(say(201, b"{}"), shows_after=600.0),
-    "reference-cut": Habit(kept=_CUT),
+    "reference-cut": Habit(kept=_cut),
     "reference-upper-case": Habit(kept=bytes.upper),
-    "reference-replaced": Habit(kept=REFERENCE_FORMS["reference_replaced"], person=True),
-    "reference-in-a-text": Habit(kept=REFERENCE_FORMS["reference_in_text"]),
-    "reference-cut-answer-lost": Habit(LOST, kept=_CUT),
+    "reference-replaced": Habit(kept=_replaced, person=True),
+    "reference-in-a-text": Habit(kept=_in_a_text),
+    "reference-cut-answer-lost": Habit(LOST, kept=_cut),
     "reference-upper-case-answer-lost": Habit(LOST, kept=bytes.upper),
-    "exists-409": Habit(LOST, again=say(409, EXISTS), shows_after=3600.0),
-    "exists-409-at-once": Habit(say(409, EXISTS)),
-    "exists-422-at-once": Habit(say(422, TAKEN)),
+    "exists-409": Habit(LOST, again=say(409, _EXISTS), shows_after=3600.0),
+    "exists-409-at-once": Habit(say(409, _EXISTS)),
+    "exists-422-at-once": Habit(say(422, _TAKEN)),
     "500": Habit(say(500)),
     "503": Habit(say(503)),
     "503-with-retry-after": Habit(say(503, Retry_After="5")),

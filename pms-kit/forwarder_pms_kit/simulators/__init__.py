@@ -13,8 +13,7 @@ from forwarder.simulator.sites import UNKNOWN_PROPERTY, UNWELCOME_GUEST, Simulat
 from forwarder.simulator.world import World
 from forwarder_pms_kit.simulators.beds24 import Beds24
 from forwarder_pms_kit.simulators.cloudbeds import Cloudbeds
-from forwarder_pms_kit.simulators.hostaway import Hostaway
-from forwarder_pms_kit.simulators.reference_fields import Guesty, Hospitable, Hostfully, Lodgify
+from forwarder_pms_kit.simulators.reference_fields import Guesty, Hospitable, Hostaway, Hostfully, Lodgify
 from forwarder_pms_kit.simulators.reference_in_notes import Hostify, OwnerRez, Smoobu, Uplisting
 
 _BY_WORDS: Final[Mapping[str, Mapping[str, Any]]] = {"pms_refused": UNWELCOME_GUEST}

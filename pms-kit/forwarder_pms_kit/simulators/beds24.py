@@ -17,7 +17,7 @@ from starlette.types import ASGIApp
 from forwarder.http.messages import Response
 from forwarder.simulator.sites import Effect
 from forwarder.simulator.world import Made
-from forwarder_pms_kit.simulators.common import Endpoints, HostedPms, No, Stay, answer, asked_for
+from forwarder_pms_kit.simulators.common import Body, Endpoints, HostedPms, No, Stay, answer, asked_for
 
 _PER_PAGE = 100
 _UNKNOWN_ROOM = 404
@@ -47,12 +47,8 @@ class Beds24(HostedPms):
 
         return [*super().routes(), *self.route("POST", self.creates, post)]
 
-    def refused(self, no: No) -> Response:
-        raise AssertionError("each item has an answer of its own") from no
-
-    def failed(self, status: int) -> object:
-        said = _SAID.get(status, f"HTTP {status}, as ordered")
-        return {"success": False, "type": "error", "code": status, "error": said}
+    def error(self, status: int, said: str) -> object:
+        return {"success": False, "type": "error", "code": status, "error": _SAID.get(status, said)}
 
     def failing(self, status: int, retry_after: float | None = None) -> Response:
         """An error, with the credits of these five minutes used up where there is a wait. The gateway in front of it has no credits
@@ -64,7 +60,7 @@ class Beds24(HostedPms):
             (b"x-fivemincreditlimit-remaining", b"0"),
             (b"x-fivemincreditlimit-resetsin", b"%d" % round(retry_after)),
         )
-        return Response(status, to_json(self.failed(status)), credits_)
+        return Response(status, to_json(self.error(status, "")), credits_)
 
     def credential_of(self, request: Request) -> str:
         return request.headers.get("token") or request.headers.get("refreshtoken", "")
@@ -96,14 +92,14 @@ class Beds24(HostedPms):
         except No as no:
             return _error(action, _FIELDS.get(no.why, no.why), str(no))
         info = {"action": action, "field": "id", "message": f"booking {made.id} was added"}
-        return {"success": True, "new": self._shown(made), "info": [info]}
+        return {"success": True, "new": self.shown(made), "info": [info]}
 
     async def list_bookings(self, request: Request) -> Response:
         query = request.query_params
         arrival, ids = query.get("arrival"), query.getlist("id")
         statuses = query.getlist("status") or _SHOWN_BY_DEFAULT
         near = [
-            self._shown(made)
+            self.shown(made)
             for made in self.bookings(request)
             if (arrival is None or made.arrival.isoformat() == arrival) and (not ids or str(made.id) in ids)
         ]
@@ -114,7 +110,7 @@ class Beds24(HostedPms):
         pages = {"nextPageExists": more} | ({"nextPageLink": f"{request.url.path}?page={page + 1}"} if more else {})
         return answer(200, {"success": True, "type": "booking", "count": len(shown), "pages": pages, "data": shown})
 
-    def _shown(self, made: Made) -> dict[str, Any]:
+    def shown(self, made: Made) -> Body:
         cancelled_at = self.world.cancelled_at(made)
         return {
             **dict.fromkeys(_CUSTOMS, ""),

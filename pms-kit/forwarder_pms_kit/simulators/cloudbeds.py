@@ -7,7 +7,7 @@ for taxes. Our reference is shown where the source is a third party's. A refusal
 from collections import defaultdict
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import Any
+from typing import ClassVar
 
 from starlette.requests import Request
 from starlette.routing import BaseRoute
@@ -16,7 +16,7 @@ from forwarder.http.messages import Response
 from forwarder.process.clock import iso
 from forwarder.simulator.http import Handler, bearer_of, below_any_base
 from forwarder.simulator.world import Made, World
-from forwarder_pms_kit.simulators.common import Endpoints, HostedPms, No, Stay, answer, asked_for, form_of
+from forwarder_pms_kit.simulators.common import Body, Endpoints, HostedPms, No, Stay, answer, asked_for, form_of
 
 _MOST_PER_PAGE = 100
 _A_NIGHT = 100
@@ -33,6 +33,9 @@ class Cloudbeds(HostedPms):
     """Cloudbeds."""
 
     base, creates = "", "/postReservation"
+    statuses: ClassVar = {"": 200}
+    envelope: ClassVar = {"success": True}
+    shown_in = "data"
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
@@ -51,11 +54,8 @@ class Cloudbeds(HostedPms):
     def route(self, method: str, path: str, endpoint: Handler) -> list[BaseRoute]:
         return below_any_base(path, method, endpoint)
 
-    def refused(self, no: No) -> Response:
-        return answer(200, {"success": False, "message": str(no)})
-
-    def failed(self, status: int) -> object:
-        return _SAID.get(status, {"success": False, "message": f"HTTP {status}, as ordered"})
+    def error(self, status: int, said: str) -> object:
+        return _SAID.get(status, {"success": False, "message": said})
 
     def credential_of(self, request: Request) -> str:
         """An API key in a header of its own, or as a bearer token."""
@@ -76,7 +76,7 @@ class Cloudbeds(HostedPms):
         dates = (form.get("startDate", ""), form.get("endDate", ""))
         reference, last_name = form.get("thirdPartyIdentifier", ""), form["guestLastName"]
         made = self.book(request, Stay(f"{property_id}/{room}", *dates, reference, last_name=last_name), form)
-        reservation = self._shown(made)
+        reservation = self.shown(made)
         # Here numbers, where getReservation has texts.
         rooms = [
             {**room, **{name: int(room[name]) for name in ("adults", "children", "roomTotal")}}
@@ -86,8 +86,7 @@ class Cloudbeds(HostedPms):
         return answer(200, {"success": True, **named, "grandTotal": reservation["total"], "unassigned": rooms})
 
     async def show(self, request: Request) -> Response:
-        made = self.one(request, request.query_params.get("reservationID", ""))
-        return answer(200, {"success": True, "data": self._shown(made)})
+        return self.answered(self.one(request, request.query_params.get("reservationID", "")))
 
     async def search(self, request: Request) -> Response:
         query = request.query_params
@@ -97,7 +96,7 @@ class Cloudbeds(HostedPms):
         page, size = int(query.get("pageNumber", 1)), min(int(query.get("pageSize", _MOST_PER_PAGE)), _MOST_PER_PAGE)
         found = [
             shown
-            for shown in map(self._shown, self.bookings(request))
+            for shown in map(self.shown, self.bookings(request))
             if property_id in (None, shown["propertyID"])
             and reference in (None, shown["thirdPartyIdentifier"])
             and status in (None, shown["status"])
@@ -114,7 +113,7 @@ class Cloudbeds(HostedPms):
         if form.get("status") != "canceled":
             raise No("invalid", "Only cancellations are simulated")
         self.cancel(made)
-        return answer(200, {"success": True, "data": self._shown(made)})
+        return self.answered(made)
 
     async def leave_note(self, request: Request) -> Response:
         form = await form_of(request)
@@ -131,7 +130,7 @@ class Cloudbeds(HostedPms):
         made = self.one(request, request.query_params.get("reservationID", ""))
         return answer(200, {"success": True, "data": self._notes[made.place, made.id]})
 
-    def _shown(self, made: Made) -> dict[str, Any]:
+    def shown(self, made: Made) -> Body:
         form = asked_for(made)
         nights = [made.arrival + timedelta(days=day) for day in range((made.departure - made.arrival).days)]
         price, taxes = len(nights) * _A_NIGHT, len(nights) * _A_NIGHT // 10

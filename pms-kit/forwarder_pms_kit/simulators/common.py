@@ -64,11 +64,18 @@ class No(Exception):
 
 class HostedPms:
     """One kind, at base URLs that end in `base`; a POST to the path `creates` books. `stay`: where its body has the fields of a
-    `Stay`, in their order; of a text around our reference, the reference counts."""
+    `Stay`, in their order; of a text around our reference, the reference counts. `key_header`: the header of the credential, if it
+    is no bearer token. `statuses`: of the answer to a `No`, by its reason; "" for any other. `id_form`: its ids. `envelope`,
+    `shown_in`: what answers have besides the reservation that they show, and its name there; empty: it is the whole answer."""
 
     base: ClassVar[str]
     creates: ClassVar[str]
     stay: ClassVar[tuple[str, ...]] = ()
+    key_header: ClassVar[str] = ""
+    statuses: ClassVar[Mapping[str, int]] = {"": 400}
+    id_form: ClassVar[str] = "{}"
+    envelope: ClassVar[Mapping[str, object]] = {}
+    shown_in: ClassVar[str] = ""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -79,19 +86,34 @@ class HostedPms:
     def endpoints(self) -> Endpoints:
         raise NotImplementedError
 
-    def refused(self, no: No) -> Response:
+    def error(self, status: int, said: str) -> object:
+        """The body of an error."""
         raise NotImplementedError
 
-    def failed(self, status: int) -> object:
-        """The body of a response that is no more than a status."""
+    def shown(self, made: Made) -> Body:
+        """A reservation, in JSON."""
         raise NotImplementedError
+
+    def refused(self, no: No) -> Response:
+        status = self.statuses.get(no.why) or self.statuses[""]
+        return answer(status, self.error(status, str(no)))
 
     def credential_of(self, request: Request) -> str:
         """Where a request carries its credential."""
-        return bearer_of(request)
+        return request.headers.get(self.key_header, "") if self.key_header else bearer_of(request)
 
     def id_of(self, made: Made) -> str:
-        return str(made.id)
+        return self.id_form.format(made.id)
+
+    # --- endpoints of many ---
+
+    async def show(self, request: Request) -> Response:
+        return self.answered(self.one(request))
+
+    async def end(self, request: Request) -> Response:
+        made = self.one(request)
+        self.cancel(made)
+        return self.answered(made)
 
     # --- what they share ---
 
@@ -117,7 +139,12 @@ class HostedPms:
         return self.guard.endpoint(answered, books=books)
 
     def failing(self, status: int, retry_after: float | None = None) -> Response:
-        return with_retry_after(status, to_json(self.failed(status)), retry_after)
+        return with_retry_after(status, retry_after, to_json(self.error(status, f"HTTP {status}, as ordered")))
+
+    def answered(self, made: Made, status: int = 200) -> Response:
+        """The answer that shows it."""
+        shown = self.shown(made)
+        return answer(status, {**self.envelope, self.shown_in: shown} if self.shown_in else shown)
 
     async def body(self, request: Request) -> Body:
         try:
@@ -164,8 +191,13 @@ class HostedPms:
             raise No(no.why, _NOT_BOOKED[no.why]) from no
         return made
 
-    def bookings(self, request: Request, room: str | None = None) -> Sequence[Made]:
-        return [made for made in self.world.at(place_of(request)) if room in (None, made.room)]
+    def bookings(self, request: Request, room: str | None = None, since: str = "", until: str = "9") -> Sequence[Made]:
+        """Those of that room that arrive between these days."""
+        return [
+            made
+            for made in self.world.at(place_of(request))
+            if room in (None, made.room) and since <= made.arrival.isoformat() <= until
+        ]
 
     def one(self, request: Request, made_id: object = None) -> Made:
         """The booking of that id, or of the id in the path. Raises `No`."""
@@ -180,6 +212,9 @@ class HostedPms:
 
     def cancel(self, made: Made) -> None:
         self.world.cancel(made.place, made.id)
+
+    def page(self, found: Sequence[Made], begin: int, size: int) -> list[Body]:
+        return [self.shown(made) for made in found[begin : begin + size]]
 
 
 def asked_for(made: Made) -> Body:

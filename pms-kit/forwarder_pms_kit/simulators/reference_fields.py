@@ -1,14 +1,16 @@
-"""Simulated vendors that keep our reference in a field of its own: Guesty, Hospitable, Hostfully and Lodgify."""
+"""Simulated vendors that keep our reference in a field of its own: Guesty, Hospitable, Hostaway, Hostfully and Lodgify."""
 
 from dataclasses import replace
-from typing import Any
+from typing import ClassVar
 
+from pydantic_core import from_json
 from starlette.requests import Request
 from starlette.routing import BaseRoute, Route
 
 from forwarder.http.messages import Response
+from forwarder.simulator.http import bearer_of
 from forwarder.simulator.world import Made, World
-from forwarder_pms_kit.simulators.common import Endpoints, HostedPms, No, answer, asked_for, token_for
+from forwarder_pms_kit.simulators.common import Body, Endpoints, HostedPms, No, answer, asked_for, token_for
 
 _DAY_SECONDS = 86_400
 
@@ -25,6 +27,8 @@ class Guesty(HostedPms):
         "guest.email",
         "guest.lastName",
     )
+    statuses: ClassVar = {"taken": 401, "": 400}
+    id_form = "r{}"
     _AT_ONCE = 25
     _MAX_CODE = 50
 
@@ -33,20 +37,14 @@ class Guesty(HostedPms):
             ("POST", self.creates): self.create,
             ("GET", "/reservations-v3/search"): self.search,
             ("GET", "/reservations-v3"): self.show,
-            ("PUT", "/reservations-v3/{id}/status"): self.change,
+            ("PUT", "/reservations-v3/{id}/status"): self.end,
         }
 
     def routes(self) -> list[BaseRoute]:
         return [Route("/oauth2/token", self.token, methods=["POST"]), *super().routes()]
 
-    def refused(self, no: No) -> Response:
-        return answer(401 if no.why == "taken" else 400, {"error": {"message": str(no)}})
-
-    def failed(self, status: int) -> object:
-        return {"error": {"code": status, "message": f"HTTP {status}"}}
-
-    def id_of(self, made: Made) -> str:
-        return f"r{made.id}"
+    def error(self, status: int, said: str) -> object:
+        return {"error": {"code": status, "message": said}}
 
     async def token(self, request: Request) -> Response:
         return await token_for(request, "open-api", _DAY_SECONDS)
@@ -64,22 +62,22 @@ class Guesty(HostedPms):
         wanted = request.query_params.get("filter[confirmationCode]")
         if wanted is None:
             raise No("invalid", "No such filter")
-        found = [self._shown(made) for made in self.bookings(request) if made.reference == wanted]
+        found = [made for made in self.bookings(request) if made.reference == wanted]
         pagination = {"skip": 0, "limit": self._AT_ONCE, "hasMore": len(found) > self._AT_ONCE}
-        return answer(200, {"results": found[: self._AT_ONCE], "pagination": pagination})
+        return answer(200, {"results": self.page(found, 0, self._AT_ONCE), "pagination": pagination})
 
     async def show(self, request: Request) -> Response:
         wanted = request.query_params.get("reservationIds[]")
-        return answer(200, [self._shown(made) for made in self.bookings(request) if self.id_of(made) == wanted])
+        return answer(200, [self.shown(made) for made in self.bookings(request) if self.id_of(made) == wanted])
 
-    async def change(self, request: Request) -> Response:
+    async def end(self, request: Request) -> Response:
         made = self.one(request)
         if await self.body(request) != {"status": "canceled"}:
             raise No("invalid", "Bad request")
         self.cancel(made)
         return answer(200, {"reservationId": self.id_of(made)})
 
-    def _shown(self, made: Made) -> dict[str, Any]:
+    def shown(self, made: Made) -> Body:
         asked = asked_for(made)
         stay = {name: asked[name] for name in ("listingId", "checkInDateLocalized", "checkOutDateLocalized")}
         status = "canceled" if self.is_cancelled(made) else "confirmed"
@@ -92,6 +90,9 @@ class Hospitable(HostedPms):
 
     base, creates = "hospitable/v2", "/reservations"
     stay = ("property_id", "check_in", "check_out", "reservation_code", "guest.email", "guest.last_name")
+    statuses: ClassVar = {"missing": 404, "": 422}
+    id_form = "00000000-0000-4000-8000-{:012d}"
+    shown_in = "data"
     _PER_PAGE = 3
 
     def endpoints(self) -> Endpoints:
@@ -102,37 +103,22 @@ class Hospitable(HostedPms):
             ("POST", "/reservations/{id}/cancel"): self.end,
         }
 
-    def refused(self, no: No) -> Response:
-        status = 404 if no.why == "missing" else 422
-        return answer(status, {"status_code": status, "reason_phrase": str(no)})
-
-    def failed(self, status: int) -> object:
-        return {"status_code": status, "reason_phrase": f"HTTP {status}"}
-
-    def id_of(self, made: Made) -> str:
-        return f"00000000-0000-4000-8000-{made.id:012d}"
+    def error(self, status: int, said: str) -> object:
+        return {"status_code": status, "reason_phrase": said}
 
     async def create(self, request: Request) -> Response:
         body = await self.body(request)
         money = body.get("financials") or {}
         if not isinstance(money.get("accommodation"), int) or not body.get("language"):
             raise No("invalid", "financials.accommodation is a whole number, and language is required")
-        return answer(201, {"data": self._shown(self.book(request, self.stay_in(body), body))})
+        return self.answered(self.book(request, self.stay_in(body), body), 201)
 
     async def search(self, request: Request) -> Response:
         query, size = request.query_params, self._PER_PAGE
-        found = [
-            made
-            for made in self.bookings(request, query.get("properties[]"))
-            if query["start_date"] <= made.arrival.isoformat() <= query["end_date"]
-        ]
+        found = self.bookings(request, query.get("properties[]"), query["start_date"], query["end_date"])
         page = int(query.get("page", 1))
-        shown = [self._shown(made) for made in found[(page - 1) * size : page * size]]
         meta = {"current_page": page, "last_page": max(1, -(-len(found) // size)), "total": len(found)}
-        return answer(200, {"data": shown, "meta": meta})
-
-    async def show(self, request: Request) -> Response:
-        return answer(200, {"data": self._shown(self.one(request))})
+        return answer(200, {"data": self.page(found, (page - 1) * size, size), "meta": meta})
 
     async def end(self, request: Request) -> Response:
         made, body = self.one(request), await self.body(request)
@@ -141,7 +127,7 @@ class Hospitable(HostedPms):
         self.cancel(made)
         return answer(202, {"data": None})
 
-    def _shown(self, made: Made) -> dict[str, Any]:
+    def shown(self, made: Made) -> Body:
         asked = asked_for(made)
         category = "cancelled" if self.is_cancelled(made) else "accepted"
         return {
@@ -156,6 +142,103 @@ class Hospitable(HostedPms):
         }
 
 
+class Hostaway(HostedPms):
+    """Hostaway Public API v1, by its documentation. Listing 404 is not known. Any client is given a token but one whose
+    secret is `wrong`; a token `expired` is refused as one that has ended. A refusal is a 200 with `status: "fail"`."""
+
+    base, creates = "hostaway/v1", "/reservations"
+    stay = ("listingMapId", "arrivalDate", "departureDate", "customerUserId", "guestEmail")
+    envelope: ClassVar = {"status": "success"}
+    shown_in = "result"
+    _MOST_PER_PAGE = 100
+    _UNKNOWN_LISTING = 404
+    _TOKEN_SECONDS = 15_897_600
+    _DENIED = 403
+
+    def endpoints(self) -> Endpoints:
+        return {
+            ("POST", "/accessTokens"): self.token,
+            ("POST", self.creates): self.create,
+            ("GET", "/reservations"): self.search,
+            ("GET", "/reservations/{id:int}"): self.show,
+            ("PUT", "/reservations/{id:int}/statuses/cancelled"): self.end,
+        }
+
+    def refused(self, no: No) -> Response:
+        if no.why == "missing":
+            return self.failing(404)
+        return answer(404 if no.why == "property" else 200, {"status": "fail", "result": str(no)})
+
+    def error(self, _status: int, said: str) -> object:
+        return {"status": "fail", "message": said}
+
+    def failing(self, status: int, retry_after: float | None = None) -> Response:
+        return super().failing({401: self._DENIED}.get(status, status), retry_after)
+
+    def credential_of(self, request: Request) -> str:
+        if request.url.path.endswith("/accessTokens"):
+            return "in the form"
+        token = bearer_of(request)
+        return "" if token == "expired" else token  # noqa: S105 - the name of a token that is none any more
+
+    async def token(self, request: Request) -> Response:
+        return await token_for(request, "general", self._TOKEN_SECONDS)
+
+    async def create(self, request: Request) -> Response:
+        body = await self.body(request)
+        listing = body.get("listingMapId")
+        if not isinstance(listing, int) or listing == self._UNKNOWN_LISTING:
+            raise No("property", "Listing not found")
+        if not isinstance(body.get("channelId"), int):
+            raise No("invalid", "channelId is required")
+        name = str(body.get("guestLastName") or body.get("guestName"))
+        return self.answered(self.book(request, replace(self.stay_in(body), last_name=name), body))
+
+    async def search(self, request: Request) -> Response:
+        query = request.query_params
+        days = (query.get("arrivalStartDate", ""), query.get("arrivalEndDate", "9"))
+        found = sorted(self.bookings(request, query.get("listingId"), *days), key=lambda made: (made.arrival, made.id))
+        after = next((index for index, made in enumerate(found, 1) if str(made.id) == query.get("afterId")), 0)
+        limit = min(int(query.get("limit", self._MOST_PER_PAGE)), self._MOST_PER_PAGE)
+        listed = {"result": self.page(found, after, limit), "limit": limit, "offset": None, "count": len(found)}
+        return answer(200, {"status": "success", **listed})
+
+    async def end(self, request: Request) -> Response:
+        body = from_json(await request.body() or b"null")
+        if not isinstance(body, dict) or body.get("cancelledBy") not in ("host", "guest"):
+            return answer(422, {"status": "fail", "result": "cancelledBy must be host or guest"})
+        if self.is_cancelled(self.one(request)):
+            raise No("invalid", "Reservation is already cancelled")
+        return await super().end(request)
+
+    def shown(self, made: Made) -> Body:
+        asked = asked_for(made)
+        price, channel_id = asked.get("totalPrice"), f"{asked['listingMapId']}-{made.id}"
+        shown: Body = {
+            "source": "hostawaydirect",
+            "channelName": "direct",
+            "customerUserId": None,
+            "cancellationDate": None,
+            "cancelledBy": None,
+            "doorCode": f"{made.id * 7919 % 10_000:04d}",
+            **asked,
+            "id": made.id,
+            "hostawayReservationId": made.id,
+            "reservationId": channel_id,
+            "channelReservationId": channel_id,
+            "status": "new",
+            "isPaid": 0,
+        }
+        if price is not None:
+            shown["remainingBalance"] = price
+            base_rate = {"id": made.id, "type": "price", "name": "baseRate", "title": "Base rate", "total": price}
+            shown["financeField"] = [{**base_rate, "isDeleted": 0}]
+        cancelled_at = self.world.cancelled_at(made)
+        if cancelled_at is not None:
+            shown |= {"status": "cancelled", "cancelledBy": "guest", "cancellationDate": cancelled_at[:10]}
+        return shown
+
+
 class Hostfully(HostedPms):
     """Hostfully v3: bookings are leads, lists go on by a cursor, two at a time."""
 
@@ -168,6 +251,10 @@ class Hostfully(HostedPms):
         "guestInformation.email",
         "guestInformation.lastName",
     )
+    key_header = "x-hostfully-apikey"
+    statuses: ClassVar = {"missing": 404, "": 400}
+    id_form = "u-{}"
+    shown_in = "lead"
     _AT_ONCE = 2
 
     def endpoints(self) -> Endpoints:
@@ -178,48 +265,24 @@ class Hostfully(HostedPms):
             ("POST", "/leads/{id}/cancel"): self.end,
         }
 
-    def refused(self, no: No) -> Response:
-        return answer(404 if no.why == "missing" else 400, {"apiErrorMessage": str(no)})
-
-    def failed(self, status: int) -> object:
-        return {"apiErrorMessage": f"HTTP {status}"}
-
-    def credential_of(self, request: Request) -> str:
-        return request.headers.get("x-hostfully-apikey", "")
-
-    def id_of(self, made: Made) -> str:
-        return f"u-{made.id}"
+    def error(self, _status: int, said: str) -> object:
+        return {"apiErrorMessage": said}
 
     async def create(self, request: Request) -> Response:
         body = await self.body(request)
         if (body.get("type"), body.get("status")) != ("BOOKING", "BOOKED") or not body.get("agencyUid"):
             raise No("invalid", "type, status and agencyUid are required")
-        return self._lead(self.book(request, self.stay_in(body), body))
+        return self.answered(self.book(request, self.stay_in(body), body))
 
     async def search(self, request: Request) -> Response:
         query, size = request.query_params, self._AT_ONCE
-        found = [
-            made
-            for made in self.bookings(request, query.get("propertyUid"))
-            if query.get("checkInFrom", "") <= made.arrival.isoformat() <= query.get("checkInTo", "9")
-        ]
+        days = (query.get("checkInFrom", ""), query.get("checkInTo", "9"))
+        found = self.bookings(request, query.get("propertyUid"), *days)
         begin = int(query.get("_cursor", "0"), 16)
-        shown = [self._shown(made) for made in found[begin : begin + size]]
         more = f"{begin + size:x}" if begin + size < len(found) else None
-        return answer(200, {"leads": shown, "_paging": {"_nextCursor": more}})
+        return answer(200, {"leads": self.page(found, begin, size), "_paging": {"_nextCursor": more}})
 
-    async def show(self, request: Request) -> Response:
-        return self._lead(self.one(request))
-
-    async def end(self, request: Request) -> Response:
-        made = self.one(request)
-        self.cancel(made)
-        return self._lead(made)
-
-    def _lead(self, made: Made) -> Response:
-        return answer(200, {"lead": self._shown(made)})
-
-    def _shown(self, made: Made) -> dict[str, Any]:
+    def shown(self, made: Made) -> Body:
         status = "CANCELLED" if self.is_cancelled(made) else "BOOKED"
         return {**asked_for(made), "uid": self.id_of(made), "status": status}
 
@@ -230,6 +293,7 @@ class Lodgify(HostedPms):
 
     base, creates = "lodgify", "/v1/reservation/booking"
     stay = ("property_id", "arrival", "departure", "source_text", "guest.email", "guest.guest_name.last_name")
+    key_header = "x-apikey"
     _MOST_PER_PAGE = 50
 
     def __init__(self, world: World) -> None:
@@ -241,7 +305,7 @@ class Lodgify(HostedPms):
             ("POST", self.creates): self.create,
             ("PUT", self.creates + "/{id:int}/book"): self.confirm,
             ("GET", self.creates + "/{id:int}"): self.show,
-            ("DELETE", self.creates + "/{id:int}"): self.delete,
+            ("DELETE", self.creates + "/{id:int}"): self.end,
             ("GET", "/v1/reservation"): self.search,
         }
 
@@ -250,11 +314,8 @@ class Lodgify(HostedPms):
         code = 404 if no.why == "missing" else 666
         return answer(status, {"message": str(no), "code": code, "correlation_id": "c", "event_id": "e"})
 
-    def failed(self, status: int) -> object:
-        return {"code": {401: 999}.get(status, 1), "message": f"HTTP {status}"}
-
-    def credential_of(self, request: Request) -> str:
-        return request.headers.get("x-apikey", "")
+    def error(self, status: int, said: str) -> object:
+        return {"code": {401: 999}.get(status, 1), "message": said}
 
     async def create(self, request: Request) -> Response:
         body = await self.body(request)
@@ -269,10 +330,7 @@ class Lodgify(HostedPms):
         self._booked.add((made.place, made.id))
         return answer(200, {})
 
-    async def show(self, request: Request) -> Response:
-        return answer(200, self._shown(self.one(request)))
-
-    async def delete(self, request: Request) -> Response:
+    async def end(self, request: Request) -> Response:
         made = self.one(request)
         self.cancel(made)
         return answer(200, made.id)
@@ -286,9 +344,8 @@ class Lodgify(HostedPms):
             if str(asked_for(made)["property_id"]) == query.get("propertyId")
             and (query.get("trash") == "All" or not self.is_cancelled(made))
         ]
-        shown = [self._shown(made) for made in found[begin : begin + size]]
-        return answer(200, {"total": len(found), "items": shown})
+        return answer(200, {"total": len(found), "items": self.page(found, begin, size)})
 
-    def _shown(self, made: Made) -> dict[str, Any]:
+    def shown(self, made: Made) -> Body:
         status = "Booked" if (made.place, made.id) in self._booked else "Open"
         return {**asked_for(made), "id": made.id, "status": status, "is_deleted": self.is_cancelled(made)}

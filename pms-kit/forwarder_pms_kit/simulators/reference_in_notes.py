@@ -5,7 +5,7 @@ import hashlib
 import hmac
 import re
 from dataclasses import replace
-from typing import Any
+from typing import ClassVar
 from urllib.parse import parse_qsl, quote
 
 from starlette.requests import Request
@@ -14,7 +14,7 @@ from starlette.types import ASGIApp
 from forwarder.http.messages import Response
 from forwarder.simulator.http import Handler
 from forwarder.simulator.world import Made, World
-from forwarder_pms_kit.simulators.common import Endpoints, HostedPms, No, Stay, answer, asked_for
+from forwarder_pms_kit.simulators.common import Body, Endpoints, HostedPms, No, Stay, answer, asked_for
 
 _MOST_PER_PAGE = 100
 
@@ -33,6 +33,10 @@ class Hostify(HostedPms):
 
     base, creates = "hostify", "/reservations"
     stay = ("listing_id", "start_date", "end_date", "note", "email", "name")
+    key_header = "x-api-key"
+    statuses: ClassVar = {"missing": 404, "": 400}
+    envelope: ClassVar = {"success": True}
+    shown_in = "reservation"
 
     def endpoints(self) -> Endpoints:
         return {
@@ -42,20 +46,14 @@ class Hostify(HostedPms):
             ("PUT", "/reservations/{id:int}"): self.change,
         }
 
-    def refused(self, no: No) -> Response:
-        return answer(404 if no.why == "missing" else 400, {"success": False, "error": str(no)})
-
-    def failed(self, status: int) -> object:
-        return {"success": False, "error": f"HTTP {status}"}
-
-    def credential_of(self, request: Request) -> str:
-        return request.headers.get("x-api-key", "")
+    def error(self, _status: int, said: str) -> object:
+        return {"success": False, "error": said}
 
     async def create(self, request: Request) -> Response:
         body = await self.body(request)
         if not isinstance(body.get("listing_id"), int) or not body.get("name"):
             raise No("invalid", "listing_id and name are required")
-        shown = self._shown(self.book(request, self.stay_in(body), body))
+        shown = self.shown(self.book(request, self.stay_in(body), body))
         names = ("id", "status", "source", "confirmation_code", "notes")
         return answer(200, {"success": True, "reservation": {name: shown[name] for name in names}})
 
@@ -65,19 +63,17 @@ class Hostify(HostedPms):
         found = self.bookings(request, query.get("listing_id"))
         if "start_date" in query or "end_date" in query:
             found = []
-        shown = [self._shown(made) for made in found[(page - 1) * size : page * size]]
-        return answer(200, {"success": True, "reservations": shown, "total": len(found)})
-
-    async def show(self, request: Request) -> Response:
-        return answer(200, {"success": True, "reservation": self._shown(self.one(request))})
+        return answer(
+            200, {"success": True, "reservations": self.page(found, (page - 1) * size, size), "total": len(found)}
+        )
 
     async def change(self, request: Request) -> Response:
         made, body = self.one(request), await self.body(request)
         if body.get("status") == "cancelled_by_host":
             self.cancel(made)
-        return answer(200, {"success": True, "reservation": {**self._shown(made), **body}})
+        return answer(200, {"success": True, "reservation": {**self.shown(made), **body}})
 
-    def _shown(self, made: Made) -> dict[str, Any]:
+    def shown(self, made: Made) -> Body:
         asked = asked_for(made)
         return {
             "id": made.id,
@@ -100,7 +96,7 @@ class OwnerRez(HostedPms):
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
-        self._guests: list[dict[str, Any]] = []
+        self._guests: list[Body] = []
 
     def endpoints(self) -> Endpoints:
         return {
@@ -112,8 +108,8 @@ class OwnerRez(HostedPms):
     def refused(self, no: No) -> Response:
         return answer(422, {"messages": [str(no)]})
 
-    def failed(self, status: int) -> object:
-        return {"message": f"HTTP {status}"}
+    def error(self, _status: int, said: str) -> object:
+        return {"message": said}
 
     def credential_of(self, request: Request) -> str:
         return _basic(request).partition(":")[2]
@@ -135,16 +131,15 @@ class OwnerRez(HostedPms):
         guest = self._guests[number - 1]
         emails = guest.get("email_addresses") or [{}]
         of_guest = {"email": str(emails[0].get("address", "")), "last_name": str(guest["last_name"])}
-        return answer(201, self._shown(self.book(request, replace(self.stay_in(body), **of_guest), body)))
+        return self.answered(self.book(request, replace(self.stay_in(body), **of_guest), body), 201)
 
     async def search(self, request: Request) -> Response:
         query = request.query_params
         skip, limit = int(query.get("offset", 0)), int(query.get("limit", 20))
         found = self.bookings(request, query.get("property_ids"))
-        shown = [self._shown(made) for made in found[skip : skip + limit]]
-        return answer(200, {"items": shown, "limit": limit, "offset": skip})
+        return answer(200, {"items": self.page(found, skip, limit), "limit": limit, "offset": skip})
 
-    def _shown(self, made: Made) -> dict[str, Any]:
+    def shown(self, made: Made) -> Body:
         asked = asked_for(made)
         names = ("property_id", "arrival", "departure", "guest_id", "notes")
         status = "canceled" if self.is_cancelled(made) else "active"
@@ -156,6 +151,7 @@ class Smoobu(HostedPms):
 
     base, creates = "smoobu/api", "/reservations"
     stay = ("apartmentId", "arrivalDate", "departureDate", "notice", "email", "lastName")
+    key_header = "x-api-key"
     _SECRET = b"a-simulated-secret"
     _MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 
@@ -168,7 +164,7 @@ class Smoobu(HostedPms):
             ("POST", self.creates): self.create,
             ("GET", "/reservations"): self.search,
             ("GET", "/reservations/{id:int}"): self.show,
-            ("DELETE", "/reservations/{id:int}"): self.delete,
+            ("DELETE", "/reservations/{id:int}"): self.end,
         }
 
     def refused(self, no: No) -> Response:
@@ -176,11 +172,8 @@ class Smoobu(HostedPms):
             return answer(404, {"status": 404, "title": "Not Found", "detail": "Entity not found"})
         return answer(400, {"status": 400, "title": "Error occurred", "detail": str(no)})
 
-    def failed(self, status: int) -> object:
-        return {"status": status, "title": f"HTTP {status}"}
-
-    def credential_of(self, request: Request) -> str:
-        return request.headers.get("x-api-key", "")
+    def error(self, status: int, said: str) -> object:
+        return {"status": status, "title": said}
 
     def guarded(self, handler: Handler, *, books: bool = False) -> Handler:
         """`handler` for requests whose signature is right."""
@@ -214,24 +207,20 @@ class Smoobu(HostedPms):
     async def search(self, request: Request) -> Response:
         query = request.query_params
         size, page = min(int(query.get("pageSize", 25)), _MOST_PER_PAGE), int(query.get("page", 1))
+        days = (query.get("arrivalFrom", ""), query.get("arrivalTo", "9"))
         found = [
             made
-            for made in self.bookings(request, query.get("apartmentId"))
-            if query.get("arrivalFrom", "") <= made.arrival.isoformat() <= query.get("arrivalTo", "9")
-            and (query.get("showCancellation") == "true" or not self.is_cancelled(made))
+            for made in self.bookings(request, query.get("apartmentId"), *days)
+            if query.get("showCancellation") == "true" or not self.is_cancelled(made)
         ]
-        shown = [self._shown(made) for made in found[(page - 1) * size : page * size]]
         counts = {"page_count": -(-len(found) // size), "page_size": size, "total_items": len(found), "page": page}
-        return answer(200, {**counts, "bookings": shown})
+        return answer(200, {**counts, "bookings": self.page(found, (page - 1) * size, size)})
 
-    async def show(self, request: Request) -> Response:
-        return answer(200, self._shown(self.one(request)))
-
-    async def delete(self, request: Request) -> Response:
+    async def end(self, request: Request) -> Response:
         self.cancel(self.one(request))
         return answer(200, {"success": True})
 
-    def _shown(self, made: Made) -> dict[str, Any]:
+    def shown(self, made: Made) -> Body:
         asked = asked_for(made)
         return {
             "id": made.id,
@@ -258,8 +247,8 @@ class Uplisting(HostedPms):
     def refused(self, no: No) -> Response:
         return answer(422, {"errors": [{"title": "Unprocessable", "detail": str(no)}]})
 
-    def failed(self, status: int) -> object:
-        return {"errors": [{"title": f"HTTP {status}"}]}
+    def error(self, _status: int, said: str) -> object:
+        return {"errors": [{"title": said}]}
 
     def credential_of(self, request: Request) -> str:
         return _basic(request)
@@ -282,9 +271,8 @@ class Uplisting(HostedPms):
             for made in self.bookings(request, request.path_params["listing"])
             if made.arrival.isoformat() <= query.get("to", "9") and made.departure.isoformat() >= query.get("from", "")
         ]
-        page = int(query.get("page", 0))
-        shown = [
-            {"id": made.id, "status": "confirmed", **asked_for(made)} for made in found[page * size : (page + 1) * size]
-        ]
         meta = {"total": len(found), "total_pages": -(-len(found) // size)}
-        return answer(200, {"bookings": shown, "meta": meta})
+        return answer(200, {"bookings": self.page(found, int(query.get("page", 0)) * size, size), "meta": meta})
+
+    def shown(self, made: Made) -> Body:
+        return {"id": made.id, "status": "confirmed", **asked_for(made)}

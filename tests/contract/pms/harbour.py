@@ -1,7 +1,7 @@
 """Harbour, the made-up PMS of docs/guides/map-a-pms.md, as its docs there describe it: OAuth, every answer HTTP 200, lists
 by a cursor."""
 
-from typing import Any
+from typing import ClassVar
 
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -9,7 +9,7 @@ from starlette.routing import Route
 
 from forwarder.http.messages import Response
 from forwarder.simulator.world import Made, World
-from forwarder_pms_kit.simulators.common import Endpoints, HostedPms, No, Stay, answer, asked_for, token_for
+from forwarder_pms_kit.simulators.common import Body, Endpoints, HostedPms, No, Stay, answer, asked_for, token_for
 
 _AT_ONCE = 2
 _CODES = {"taken": "dates_taken", "property": "no_such_unit", "guest": "bad_guest"}
@@ -22,6 +22,8 @@ def harbour_app(world: World) -> Starlette:
 
 class _Harbour(HostedPms):
     base, creates = "harbour/v2", "/bookings"
+    envelope: ClassVar = {"ok": True}
+    shown_in = "booking"
 
     def endpoints(self) -> Endpoints:
         return {
@@ -33,8 +35,8 @@ class _Harbour(HostedPms):
     def refused(self, no: No) -> Response:
         return self._no(_CODES.get(no.why, "other"), str(no))
 
-    def failed(self, status: int) -> object:
-        return {"ok": False, "error": {"code": "failed", "text": f"HTTP {status}"}}
+    def error(self, _status: int, said: str) -> object:
+        return {"ok": False, "error": {"code": "failed", "text": said}}
 
     def _no(self, code: str, text: str) -> Response:
         return answer(200, {"ok": False, "error": {"code": code, "text": text}})
@@ -51,27 +53,20 @@ class _Harbour(HostedPms):
             raise No("invalid", "price_cents is a whole number")
         dates = (str(body["arrives"]), str(body["leaves"]))
         stay = Stay(str(body["unit"]), *dates, str(body["external_id"]), str(guest.get("email", "")))
-        return answer(200, {"ok": True, "booking": self._shown(self.book(request, stay, body))})
+        return self.answered(self.book(request, stay, body))
 
     async def list_bookings(self, request: Request) -> Response:
         query = request.query_params
-        found = [
-            made
-            for made in self.bookings(request, query["unit"])
-            if query["from"] <= made.arrival.isoformat() <= query["to"]
-        ]
+        found = self.bookings(request, query["unit"], query["from"], query["to"])
         begin = int(query.get("after", 0))
         more = begin + _AT_ONCE if begin + _AT_ONCE < len(found) else None
-        shown = [self._shown(made) for made in found[begin : begin + _AT_ONCE]]
-        return answer(200, {"ok": True, "bookings": shown, "more": more})
+        return answer(200, {"ok": True, "bookings": self.page(found, begin, _AT_ONCE), "more": more})
 
     async def end(self, request: Request) -> Response:
-        made = self.one(request)
-        if self.is_cancelled(made):
+        if self.is_cancelled(self.one(request)):
             return self._no("already_cancelled", "It is cancelled")
-        self.cancel(made)
-        return answer(200, {"ok": True, "booking": self._shown(made)})
+        return await super().end(request)
 
-    def _shown(self, made: Made) -> dict[str, Any]:
+    def shown(self, made: Made) -> Body:
         state = "cancelled" if self.is_cancelled(made) else "active"
         return {**asked_for(made), "number": made.id, "state": state}

@@ -22,9 +22,9 @@ async def test_a_pms_that_shows_at_once_what_it_made() -> None:
         assert simulator.world.made == 1
 
 
-async def test_one_that_does_not_show_it() -> None:
+async def test_one_that_does_not_show_it(monkeypatch: pytest.MonkeyPatch) -> None:
     async with running_simulator() as simulator:
-        simulator.go_wrong("none", NAME, habits=["shows_late"], seconds=3600)
+        monkeypatch.setattr(simulator.world, "at", lambda _place: [])
         site = Site(simulator.base_url("hostaway", NAME), "a-credential")
         assert await settling("hostaway", site, sleep=_no_time) == Settling(None)
 
