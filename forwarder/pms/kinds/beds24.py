@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from pydantic_core import from_json, to_json
 
+from forwarder.pms import sdk
 from forwarder.pms.built_in import page_text
 from forwarder.pms.mapping.adapter import MappedAdapter
 from forwarder.pms.mapping.document import load_document
@@ -15,23 +16,10 @@ from forwarder.pms.mapping.model import PmsMapping
 from forwarder.pms.mapping.request import Asked
 from forwarder.pms.mapping.response import Tentative
 from forwarder.pms.mapping.values import DoesNotFit
-from forwarder.pms.sdk import (
-    Booking,
-    InDoubt,
-    NoResponse,
-    NotSent,
-    Outcome,
-    Rejected,
-    Request,
-    Response,
-    Send,
-    objects,
-    outcome_of,
-)
 
 _FIELD: Final = "custom10"
 _ANSWERED: Final = {HTTPStatus.OK, HTTPStatus.CREATED}
-_UNCLEAR: Final = InDoubt("pms_answer_not_understood", "The PMS does not say whether it made the booking.")
+_UNCLEAR: Final = sdk.InDoubt("pms_answer_not_understood", "The PMS does not say whether it made the booking.")
 
 
 class Beds24Adapter(MappedAdapter):
@@ -42,14 +30,14 @@ class Beds24Adapter(MappedAdapter):
         field = settings["referenceField"]
         return mapping if field == _FIELD else _with_field(field)
 
-    async def create(self, booking: Booking, send: Send) -> Outcome:
+    async def create(self, booking: sdk.Booking, send: sdk.Send) -> sdk.Outcome:
         [outcome] = await self.create_many([booking], send)
         return outcome
 
-    async def create_many(self, bookings: Sequence[Booking], send: Send) -> Sequence[Outcome]:
+    async def create_many(self, bookings: Sequence[sdk.Booking], send: sdk.Send) -> Sequence[sdk.Outcome]:
         """One request for all bookings that can be written as Beds24 wants them; the others are refused unsent."""
-        outcomes: dict[str, Outcome] = {}
-        asked: list[tuple[Booking, Request]] = []
+        outcomes: dict[str, sdk.Outcome] = {}
+        asked: list[tuple[sdk.Booking, sdk.Request]] = []
         for booking in bookings:
             try:
                 asked.append((booking, self._requests.build(self._mapping.create, Asked(booking))))
@@ -60,7 +48,7 @@ class Beds24Adapter(MappedAdapter):
             outcomes |= {booking.reference: outcome for (booking, _), outcome in zip(asked, made, strict=True)}
         return [outcomes[booking.reference] for booking in bookings]
 
-    async def _post(self, asked: Sequence[tuple[Booking, Request]], send: Send) -> Sequence[Outcome]:
+    async def _post(self, asked: Sequence[tuple[sdk.Booking, sdk.Request]], send: sdk.Send) -> Sequence[sdk.Outcome]:
         """The outcome of each booking. A response that is not about each of them means the same for all."""
         items = [item for _, request in asked for item in from_json(request.content)]
         response = await self._credentials.send(replace(asked[0][1], content=to_json(items)), send)
@@ -69,38 +57,38 @@ class Beds24Adapter(MappedAdapter):
             return [self._of_one(response, item, booking) for item, (booking, _) in zip(said, asked, strict=True)]
         if response.status_code == HTTPStatus.BAD_REQUEST and len(asked) > 1:
             # Any of them may be to blame: each is asked for again on its own.
-            outcomes: list[Outcome] = []
+            outcomes: list[sdk.Outcome] = []
             for one in asked:
                 try:
                     outcomes += await self._post([one], send)
-                except (NotSent, NoResponse) as failure:
-                    outcomes.append(outcome_of(failure))
+                except (sdk.NotSent, sdk.NoResponse) as failure:
+                    outcomes.append(sdk.outcome_of(failure))
             return outcomes
         return [self._put_off_by_status(response, booking) for booking, _ in asked]
 
-    def _of_one(self, response: Response, item: object, booking: Booking) -> Outcome:
-        outcome = self.read(Response(response.status_code, response.headers, to_json([item])), booking)
+    def _of_one(self, response: sdk.Response, item: object, booking: sdk.Booking) -> sdk.Outcome:
+        outcome = self.read(sdk.Response(response.status_code, response.headers, to_json([item])), booking)
         if isinstance(outcome, Tentative) or outcome == self._put_off_by_status(response, booking):
             return _UNCLEAR
         return outcome
 
-    def refusal(self, code: str, said: str, booking: Booking) -> Rejected:
+    def refusal(self, code: str, said: str, booking: sdk.Booking) -> sdk.Rejected:
         names_no_room = code == "room_not_found" and booking.room_id == booking.property_id
         return super().refusal("property_not_found" if names_no_room else code, said, booking)
 
-    def record(self, shown: Mapping[str, Any], booking: Booking) -> dict[str, Any]:
+    def record(self, shown: Mapping[str, Any], booking: sdk.Booking) -> dict[str, Any]:
         """A tax of 0 is what Beds24 shows where it knows of none."""
         return super().record({name: value for name, value in shown.items() if name != "tax" or value}, booking)
 
     def words(self, body: Any) -> str:
         """The errors of an item, each after its field in the caller's words."""
         errors = body[0].get("errors") if isinstance(body, list) and body and isinstance(body[0], dict) else None
-        said = [(_text(fault.get("field")), _text(fault.get("message"))) for fault in objects(errors)]
+        said = [(_text(fault.get("field")), _text(fault.get("message"))) for fault in sdk.objects(errors)]
         in_words = self.fields.in_callers_words
         return "; ".join(f"{in_words(field)}: {message}" if field else message for field, message in said)
 
 
-def _items(response: Response, count: int) -> list[Any] | None:
+def _items(response: sdk.Response, count: int) -> list[Any] | None:
     try:
         items = from_json(response.json_text, allow_inf_nan=False) if response.status_code in _ANSWERED else None
     except ValueError:

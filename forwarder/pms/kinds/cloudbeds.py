@@ -8,36 +8,13 @@ from urllib.parse import urlencode
 import structlog
 from pydantic_core import to_json
 
+from forwarder.pms import sdk
 from forwarder.pms.mapping.adapter import MappedAdapter
 from forwarder.pms.mapping.model import PmsMapping
 from forwarder.pms.mapping.parts import Rule
 from forwarder.pms.mapping.request import Asked
 from forwarder.pms.mapping.response import Tentative, id_of, may_be_ours
 from forwarder.pms.mapping.values import value_at
-from forwarder.pms.sdk import (
-    Booking,
-    Confirmed,
-    Deferred,
-    FieldTable,
-    InDoubt,
-    LookupOutcome,
-    NoResponse,
-    NotSent,
-    Outcome,
-    Rejected,
-    Request,
-    Response,
-    Send,
-    SentAs,
-    StandIn,
-    amount,
-    decimal,
-    json_number,
-    objects,
-    price_part,
-    read_object,
-    record_fields,
-)
 
 _log = structlog.get_logger(__name__)
 
@@ -59,11 +36,11 @@ class CloudbedsAdapter(MappedAdapter):
         return mapping.model_copy(update={"reservation": shown.model_copy(update={"status": accepting})})
 
     @property
-    def fields(self) -> FieldTable:
+    def fields(self) -> sdk.FieldTable:
         table = self._requests.table
         if not self._follows:
             return table
-        own = {"notes": SentAs((_NOTE,)), "comments": SentAs((_NOTE,), "below the notes")}
+        own = {"notes": sdk.SentAs((_NOTE,)), "comments": sdk.SentAs((_NOTE,), "below the notes")}
         return table.but(own, notes=_NOTE)
 
     @property
@@ -71,45 +48,47 @@ class CloudbedsAdapter(MappedAdapter):
         """Whether notes are a note of the reservation: else they go with it, in a field of the account's."""
         return "notesField" not in self._settings
 
-    async def create(self, booking: Booking, send: Send) -> Outcome:
+    async def create(self, booking: sdk.Booking, send: sdk.Send) -> sdk.Outcome:
         """The first request makes the booking. It exists even if the next ones fail, which add a note and read its price."""
         outcome = await super().create(booking, send)
-        if not isinstance(outcome, Confirmed):
+        if not isinstance(outcome, sdk.Confirmed):
             return outcome
         await self._leave_note(outcome.pms_reservation_id, booking, send)
         return await self._with_details(outcome, booking, send)
 
-    def read(self, response: Response, booking: Booking) -> Outcome | Tentative:
-        body = read_object(response) or {}
+    def read(self, response: sdk.Response, booking: sdk.Booking) -> sdk.Outcome | Tentative:
+        body = sdk.read_object(response) or {}
         unconfirmed = body.get("success") is True and body.get("status") == _UNCONFIRMED
         if unconfirmed and not self._settings.get("acceptUnconfirmed") and may_be_ours(self._mapping, body, booking):
-            return InDoubt("pms_still_working", "The booking is made, and the property has yet to confirm it.")
+            return sdk.InDoubt("pms_still_working", "The booking is made, and the property has yet to confirm it.")
         return super().read(response, booking)
 
-    def _ruled(self, rule: Rule, response: Response, body: object, booking: Booking) -> Rejected | Deferred | InDoubt:
+    def _ruled(
+        self, rule: Rule, response: sdk.Response, body: object, booking: sdk.Booking
+    ) -> sdk.Rejected | sdk.Deferred | sdk.InDoubt:
         """A property that the account's options name is the account's mistake."""
         if rule.becomes == "property_not_found" and "propertyId" in self._settings:
             rule = rule.model_copy(update={"becomes": "unauthorized"})
         return super()._ruled(rule, response, body, booking)
 
-    async def find(self, booking: Booking, send: Send) -> LookupOutcome:
+    async def find(self, booking: sdk.Booking, send: sdk.Send) -> sdk.LookupOutcome:
         """Adds the note if an earlier push made the booking and could not finish."""
         found = await super().find(booking, send)
-        if not isinstance(found, Confirmed):
+        if not isinstance(found, sdk.Confirmed):
             return found
         found = await self._with_details(found, booking, send)
         if not await self._has_note(found.pms_reservation_id, booking, send):
             await self._leave_note(found.pms_reservation_id, booking, send)
         return found
 
-    async def _with_details(self, outcome: Confirmed, booking: Booking, send: Send) -> Confirmed:
+    async def _with_details(self, outcome: sdk.Confirmed, booking: sdk.Booking, send: sdk.Send) -> sdk.Confirmed:
         """With the record of the booking's details where they can be had, else as it is."""
         show = self._mapping.show
         if show is None:
             return outcome
         try:
             answer = await self._ask(show, Asked(booking, outcome.pms_reservation_id), send)
-        except (NotSent, NoResponse):
+        except (sdk.NotSent, sdk.NoResponse):
             return outcome
         shown = value_at(answer.body, show.reservation)
         known = answer.meaning is True and isinstance(shown, dict)
@@ -118,7 +97,7 @@ class CloudbedsAdapter(MappedAdapter):
 
     # --- the note ---
 
-    async def _leave_note(self, reservation_id: str, booking: Booking, send: Send) -> None:
+    async def _leave_note(self, reservation_id: str, booking: sdk.Booking, send: sdk.Send) -> None:
         """A note that fails twice is given up and logged as lost; the booking remains."""
         notes = self._note(booking)
         form = {**self._place(reservation_id, booking), _NOTE: notes}
@@ -126,41 +105,43 @@ class CloudbedsAdapter(MappedAdapter):
         url = f"{self._requests.base_url}/postReservationNote"
         for _ in range(_NOTE_TRIES if notes else 0):
             try:
-                response = await self._credentials.send(Request("POST", url, headers, urlencode(form).encode()), send)
-            except (NotSent, NoResponse):
+                response = await self._credentials.send(
+                    sdk.Request("POST", url, headers, urlencode(form).encode()), send
+                )
+            except (sdk.NotSent, sdk.NoResponse):
                 continue
-            if (read_object(response) or {}).get("success") is True:
+            if (sdk.read_object(response) or {}).get("success") is True:
                 return
         if notes:
             _log.warning("note.lost", request_id=booking.reference, kind="cloudbeds", pms_reservation_id=reservation_id)
 
-    async def _has_note(self, reservation_id: str, booking: Booking, send: Send) -> bool:
+    async def _has_note(self, reservation_id: str, booking: sdk.Booking, send: sdk.Send) -> bool:
         """Whether an earlier push left the note. Where nobody can tell it is left again: twice is better than never."""
         notes = self._note(booking)
         if not notes:
             return True
         url, query = f"{self._requests.base_url}/getReservationNotes", urlencode(self._place(reservation_id, booking))
-        request = Request("GET", url, ((b"Accept", b"application/json"),), query=query)
+        request = sdk.Request("GET", url, ((b"Accept", b"application/json"),), query=query)
         try:
-            shown = (read_object(await self._credentials.send(request, send)) or {}).get("data")
-        except (NotSent, NoResponse):
+            shown = (sdk.read_object(await self._credentials.send(request, send)) or {}).get("data")
+        except (sdk.NotSent, sdk.NoResponse):
             return False
-        return any(item.get(_NOTE) == notes for item in objects(shown))
+        return any(item.get(_NOTE) == notes for item in sdk.objects(shown))
 
-    def _note(self, booking: Booking) -> str:
+    def _note(self, booking: sdk.Booking) -> str:
         return self._requests.notes(booking) if self._follows else ""
 
-    def _place(self, reservation_id: str, booking: Booking) -> dict[str, str]:
+    def _place(self, reservation_id: str, booking: sdk.Booking) -> dict[str, str]:
         property_id = self._settings.get("propertyId", booking.property_id)
         return {"propertyID": property_id, "reservationID": reservation_id}
 
     # --- the record, and dry runs ---
 
-    def record(self, shown: Mapping[str, Any], booking: Booking) -> dict[str, Any]:  # noqa: ARG002 - the port's
+    def record(self, shown: Mapping[str, Any], booking: sdk.Booking) -> dict[str, Any]:  # noqa: ARG002 - the port's
         """No currency is shown."""
         total = _number(shown.get("grandTotal", shown.get("total")))
         detailed = shown.get("balanceDetailed")  # documented as an object, or a list of them
-        sums = next(iter(objects(detailed if isinstance(detailed, list) else [detailed])), {})
+        sums = next(iter(sdk.objects(detailed if isinstance(detailed, list) else [detailed])), {})
         finances = {
             "totalPrice": total,
             "totalPaid": _number(sums.get("paid")),
@@ -170,43 +151,43 @@ class CloudbedsAdapter(MappedAdapter):
             "tax": _one_line("tax", "Taxes and fees", sums.get("taxesFees")),
         }
         source = shown.get("source") or shown.get("sourceName")
-        record = record_fields({"source": source, "totalPrice": total, "finances": finances})
+        record = sdk.record_fields({"source": source, "totalPrice": total, "finances": finances})
         return record if record.get("finances") else {name: one for name, one in record.items() if name != "finances"}
 
-    def stand_in(self, request: Request, _booking: Booking) -> StandIn | None:
+    def stand_in(self, request: sdk.Request, _booking: sdk.Booking) -> sdk.StandIn | None:
         match request.method, request.url.rpartition("/")[2]:
             case "POST", "postReservation":
                 made = {"success": True, "reservationID": "0", "status": "confirmed"}
                 assumed = "reservationID: 0 stands for the id that Cloudbeds gives to the reservation."
-                return StandIn(Response(200, (), to_json(made)), assumed)
+                return sdk.StandIn(sdk.Response(200, (), to_json(made)), assumed)
             case "POST", "postReservationNote":
-                return StandIn(Response(200, (), b'{"success":true}'), "")
+                return sdk.StandIn(sdk.Response(200, (), b'{"success":true}'), "")
             case _:
                 return None
 
 
 def _base_price(sums: Mapping[str, Any], shown: Mapping[str, Any]) -> dict[str, Any] | None:
-    rooms = (*objects(shown.get("assigned")), *objects(shown.get("unassigned")))
+    rooms = (*sdk.objects(shown.get("assigned")), *sdk.objects(shown.get("unassigned")))
     nights = [
         (f"Night of {night.get('date')}", rate)
         for room in rooms
-        for night in objects(room.get("dailyRates"))
+        for night in sdk.objects(room.get("dailyRates"))
         if (rate := _amount(night.get("rate"))) is not None
     ]
     total = _amount(sums.get("subTotal"))
-    return None if total is None else price_part("basePrice", nights, total)
+    return None if total is None else sdk.price_part("basePrice", nights, total)
 
 
 def _one_line(part: str, name: str, value: object) -> dict[str, Any] | None:
     total = _amount(value)
-    return None if total is None else price_part(part, [(name, total)] if total else [], total)
+    return None if total is None else sdk.price_part(part, [(name, total)] if total else [], total)
 
 
 def _amount(value: object) -> Decimal | None:
     """An amount, which Cloudbeds writes as a number, and in places as a text."""
-    return amount(value) if isinstance(value, str) else decimal(value)
+    return sdk.amount(value) if isinstance(value, str) else sdk.decimal(value)
 
 
 def _number(value: object) -> float | int | None:
     exact = _amount(value)
-    return None if exact is None else json_number(exact)
+    return None if exact is None else sdk.json_number(exact)

@@ -134,20 +134,26 @@ class Auth(Table):
 
 _MEDIA_TYPES: Final = {"form": b"application/x-www-form-urlencoded", "json": b"application/json"}
 _ACCEPT: Final = (b"Accept", b"application/json")
-Ended = Callable[[Response], bool]
 
 
 class Credentials:
     """Authenticates one account's requests. `ended`: whether a response says that a token has expired. `token_url`: replaces the
-    mapping's."""
+    mapping's. `more`: further fields of a request for a token. `renews`: whether it has tokens that end, and are renewed."""
 
     def __init__(
-        self, auth: Auth, connection: AccountConnection, clock: Clock, ended: Ended, token_url: str | None = None
+        self,
+        auth: Auth,
+        connection: AccountConnection,
+        clock: Clock,
+        ended: Callable[[Response], bool],
+        token_url: str | None = None,
+        more: Mapping[str, str | None] | None = None,
     ) -> None:
         self._auth = auth
         self._credential = connection.credential
         self._clock = clock
         self._ended = ended
+        self._more = more or {}
         oauth = auth.oauth
         self._client = None if oauth is None else _client_of(oauth, connection.credential)
         self._authorization: Authorization | None = None
@@ -162,6 +168,10 @@ class Credentials:
                 ended=ended,
                 min_seconds=oauth.min_seconds,
             )
+
+    @property
+    def renews(self) -> bool:
+        return self._authorization is not None
 
     async def send(self, request: Request, send: Send) -> Response:
         """The response to `request`, authenticated. Raises what `send` raises, and `NotSent` for an unusable credential."""
@@ -195,6 +205,7 @@ class Credentials:
                 "client_secret": client.client_secret,
                 "scope": oauth.scope,
                 "refresh_token": refresh_token,
+                **self._more,
             }
             form = {name: text for name, text in asked.items() if text is not None}
             content = urlencode(form).encode("ascii") if oauth.encoding == "form" else to_json(form)

@@ -9,26 +9,36 @@
     DELETE {base_url}/bookings/:id                  to cancel
 
 BookingSync has no rooms: a rental is our property. A client that was created for a booking that then failed stays behind; nobody
-is booked by it. Cards are no part of this API; `payment` says which way they go where `securePayments` is set.
+is booked by it. Cards are no part of this API. Where `securePayments` is set and morChannel is PMS, they go the way of the vendor's
+guide "Secure Payments By BookingSync" (instant booking flow), which was public from 2018 to February 2025
+(content/guides/secure-payments-by-bookingsync.md at 1eb45e10); since then the vendor opens it to partners who show their PCI DSS
+attestation. Its steps:
+
+    POST {base_url}/rentals/:id/bookings    a tentative booking, which ends by itself
+    POST {base_url}/bookings/:id/payments   a payment of kind `instant-booking`
+    POST {secure_payments.url}              the card: 200 charged, which confirms the booking; 202 the guest would have to
+                                            authenticate; 422 refused
+    GET  {base_url}/bookings/:id            confirmed by then, or a little later
+
+No other request contains the card. If the card is refused, the tentative booking is cancelled at once. If it is unknown whether
+the card was charged, the booking is left as it is: it is confirmed, or expires by itself.
 """
 
-from datetime import datetime
+from collections.abc import Mapping
+from datetime import datetime, timedelta
 from decimal import Decimal
 from http import HTTPStatus
-from typing import ClassVar
+from typing import Any, ClassVar, Final
 from urllib.parse import urlencode
 
-from forwarder.pms.kinds.booking_sync.api import BookingSyncApi, BookingSyncOptions
-from forwarder.pms.kinds.booking_sync.payment import (
-    CardPayment,
-    charges_card,
-    paid_elsewhere,
-    payment_of_before,
-    stand_in_for,
-)
+from pydantic_core import to_json
+
+from forwarder.pms import sdk
+from forwarder.pms.kinds.booking_sync.api import BookingSyncApi, BookingSyncOptions, SecurePayments
 from forwarder.pms.kinds.booking_sync.requests import (
     FIELDS,
     Quote,
+    address_of,
     booking_body,
     client_body,
     given,
@@ -37,78 +47,98 @@ from forwarder.pms.kinds.booking_sync.requests import (
     strict_booking_body,
     table_for,
 )
-from forwarder.pms.kinds.booking_sync.responses import SyncBooking, bookings_in, look_up, only_id_in, refusal_in
-from forwarder.pms.sdk import (
-    AccountConnection,
-    Booking,
-    Cancelled,
-    CancelOutcome,
-    Capabilities,
-    Clock,
-    Confirmed,
-    FieldTable,
-    Limit,
-    Limits,
-    LookupOutcome,
-    Outcome,
-    Request,
-    Send,
-    StandIn,
-    harmless,
-    not_understood,
-    path_segment,
-    refusal,
+from forwarder.pms.kinds.booking_sync.responses import (
+    SyncBooking,
+    bookings_in,
+    errors_in,
+    look_up,
+    only_id_in,
+    refusal_in,
 )
+from forwarder.reservation.request import CURRENCY_DECIMALS
+
+_IN_CENTS: Final = 2
+_PAST: Final = timedelta(minutes=1)
+"""`paid_at` must be in the past, by the vendor's clock."""
+
+_JSON: Final[sdk.Headers] = ((b"Accept", b"application/json"), (b"Content-Type", b"application/json"))
+_OF_THE_CARD: Final = {
+    "credit_card",
+    "payment",
+    "card_number",
+    "cardholder_name",
+    "expires_at_month",
+    "expires_at_year",
+    "security_code",
+    "address1",
+    "address2",
+    "zip",
+    "city",
+    "state",
+    "country_code",
+}
+_OF_THE_GATEWAY: Final = {"data", "gateway_id", "gateway_name", "gateway_type"}
+_PENDING: Final = "pms_still_working"
+_ID = 0
+_PRICED = "The price is taken to be the one that was asked for; the fees and taxes that the booking names come from the quote."
+_CLIENT = "client_id: 0 stands for the id that BookingSync gives to the guest."
+_BOOKING = "0 in the path of the payment stands for the id that BookingSync gives to the booking."
+_PAYMENT = "tentative_payment_id: 0 stands for the id that BookingSync gives to the payment."
 
 
 class BookingSyncAdapter:
     """BookingSync as one account speaks it."""
 
-    capabilities: ClassVar[Capabilities] = Capabilities(idempotent_create=False, find_by_reference=True, cancel=True)
-    limits: ClassVar[Limits] = Limits((Limit(1000, 3600.0),), requests_per_push=2)
+    capabilities: ClassVar[sdk.Capabilities] = sdk.Capabilities(
+        idempotent_create=False, find_by_reference=True, cancel=True
+    )
+    limits: ClassVar[sdk.Limits] = sdk.Limits((sdk.Limit(1000, 3600.0),), requests_per_push=2)
     options: ClassVar[type[BookingSyncOptions]] = BookingSyncOptions
-    fields: FieldTable = FIELDS
+    fields: sdk.FieldTable = FIELDS
 
-    def __init__(self, connection: AccountConnection, clock: Clock) -> None:
+    def __init__(self, connection: sdk.AccountConnection, clock: sdk.Clock) -> None:
         self._options = BookingSyncOptions.model_validate(connection.options)
         self._api = BookingSyncApi(connection, self._options, clock)
         self._clock = clock
         self.fields = table_for(self._options)
-        cards = self._options.secure_payments
-        self._cards = None if cards is None else CardPayment(self._api, cards, clock)
 
-    async def create(self, booking: Booking, send: Send) -> Outcome:
-        rental = path_segment(booking.property_id)
+    async def create(self, booking: sdk.Booking, send: sdk.Send) -> sdk.Outcome:
+        rental = sdk.path_segment(booking.property_id)
         if rental is None:
-            return refusal(booking, "property_not_found", "")
+            return sdk.refusal(booking, "property_not_found", "")
         quote = await self._quote(booking, send) if self._options.live_quote else None
         if quote is not None and not isinstance(quote, Quote):
             return quote
-        made: SyncBooking | Outcome
+        made: SyncBooking | sdk.Outcome
         if self._options.strict_bookings:
             body = strict_booking_body(booking, self._options, self.fields, quote)
             made = await self._book("strict_bookings", body, booking, send)
-        elif self._cards is not None and charges_card(booking):
-            unpayable = self._cards.unpayable(booking)
-            if unpayable is not None:
-                return unpayable
-            made = await self._book_for_client(rental, booking, quote, send, self._cards.held_until())
+        elif (cards := self._options.secure_payments) is not None and _charges_card(booking):
+            if _cents(booking) is None:  # before anything is held
+                return sdk.refusal(booking, "card_refused", "The price is not a whole number of cents of its currency.")
+            until = self._clock.now() + timedelta(minutes=cards.hold_minutes)
+            made = await self._book_for_client(rental, booking, quote, send, until)
             if isinstance(made, SyncBooking):
-                made = await self._cards.pay(booking, made, send)
+                made = await self._pay(booking, made, cards, send)
         else:
             made = await self._book_for_client(rental, booking, quote, send)
         if not isinstance(made, SyncBooking):
             return made
         # What was paid elsewhere is noted at most once: a note that is lost is not sent again, and the booking's comments name the
         # transaction all the same.
-        paid = paid_elsewhere(booking) if self._options.record_payments else None
+        paid = _paid_elsewhere(booking) if self._options.record_payments else None
         if paid is not None:
-            body = payment_of_before(booking, self._clock)
+            body = _payment(
+                booking,
+                kind="online",
+                transaction_id=booking.fields.get("transactionId"),
+                paid_at=f"{self._clock.now() - _PAST:%Y-%m-%dT%H:%M:%SZ}",
+            )
             if await self._api.tried(send, "POST", f"bookings/{made.id}/payments", body) != HTTPStatus.CREATED:
                 paid = None
-        return Confirmed(str(made.id), made.record(paid or Decimal(0)))
+        return sdk.Confirmed(str(made.id), made.record(paid or Decimal(0)))
 
-    async def _quote(self, booking: Booking, send: Send) -> Quote | Outcome:
+    async def _quote(self, booking: sdk.Booking, send: sdk.Send) -> Quote | sdk.Outcome:
         people = people_of(booking)
         asked = {
             "rental_id": booking.property_id,
@@ -120,78 +150,211 @@ class BookingSyncAdapter:
         response = await self._api.ask_safely(send, "GET", "rentals/search", query=urlencode(given(asked)))
         quotes = quotes_in(response, booking) if response.status_code == HTTPStatus.OK else None
         if quotes is None:
-            return harmless(self._api.unexpected(response))
+            return sdk.harmless(self._api.unexpected(response))
         if not quotes:
-            return refusal(booking, "room_unavailable", "")
+            return sdk.refusal(booking, "room_unavailable", "")
         quote = quotes[0]
         same_price = booking.total_price in (None, quote.final_price)
         if same_price and booking.currency in (None, quote.currency):
             return quote
-        return refusal(booking, "price_changed", f"It costs {quote.final_price} {quote.currency} now.")
+        return sdk.refusal(booking, "price_changed", f"It costs {quote.final_price} {quote.currency} now.")
 
     async def _book_for_client(
-        self, rental: str, booking: Booking, quote: Quote | None, send: Send, held_until: datetime | None = None
-    ) -> SyncBooking | Outcome:
+        self, rental: str, booking: sdk.Booking, quote: Quote | None, send: sdk.Send, held_until: datetime | None = None
+    ) -> SyncBooking | sdk.Outcome:
         """Makes the guest's record first, and no booking, so that a failure there leaves no booking in doubt."""
         response = await self._api.ask_safely(send, "POST", "clients", client_body(booking))
         if response.status_code == HTTPStatus.UNPROCESSABLE_ENTITY:
-            return refusal(booking, "guest_refused", refusal_in(response)[1])
+            return sdk.refusal(booking, "guest_refused", refusal_in(response)[1])
         client_id = only_id_in(response, "clients") if response.status_code == HTTPStatus.CREATED else None
         if client_id is None:
-            return harmless(self._api.unexpected(response))
+            return sdk.harmless(self._api.unexpected(response))
         body = booking_body(booking, client_id, self._options, self.fields, quote, held_until=held_until)
         status = "Booked" if held_until is None else "Tentative"
         return await self._book(f"rentals/{rental}/bookings", body, booking, send, status)
 
     async def _book(
-        self, path: str, body: bytes, booking: Booking, send: Send, status: str = "Booked"
-    ) -> SyncBooking | Outcome:
+        self, path: str, body: bytes, booking: sdk.Booking, send: sdk.Send, status: str = "Booked"
+    ) -> SyncBooking | sdk.Outcome:
         response = await self._api.ask(send, "POST", path, body)
         match response.status_code:
             case HTTPStatus.CREATED:
                 made = bookings_in(response) or []
                 one = made[0] if len(made) == 1 else None
                 if one is None:
-                    return not_understood(response)
+                    return sdk.not_understood(response)
                 if one.status == status and one.may_be(booking):
                     return one
                 if one.status == "Canceled":
-                    return refusal(booking, "pms_refused", "The PMS made the booking as a cancelled one.")
-                return not_understood(response, str(one.id))
+                    return sdk.refusal(booking, "pms_refused", "The PMS made the booking as a cancelled one.")
+                return sdk.not_understood(response, str(one.id))
             case HTTPStatus.UNPROCESSABLE_ENTITY | HTTPStatus.CONFLICT:
-                return refusal(booking, *refusal_in(response))
+                return sdk.refusal(booking, *refusal_in(response))
             case HTTPStatus.NOT_FOUND if not self._options.strict_bookings:
                 # Not a wrong base URL: the client was created under it.
-                return refusal(booking, "property_not_found", "")
+                return sdk.refusal(booking, "property_not_found", "")
             case _:
                 return self._api.unexpected(response)
 
-    def stand_in(self, request: Request, booking: Booking) -> StandIn | None:
-        return stand_in_for(request, booking, self._options)
-
-    async def find(self, booking: Booking, send: Send) -> LookupOutcome:
+    async def find(self, booking: sdk.Booking, send: sdk.Send) -> sdk.LookupOutcome:
         return await look_up(self._api, booking, send, strict=self._options.strict_bookings)
 
-    async def cancel(self, booking: Booking, pms_reservation_id: str, send: Send) -> CancelOutcome:
+    async def cancel(self, booking: sdk.Booking, pms_reservation_id: str, send: sdk.Send) -> sdk.CancelOutcome:
         """A 404 may come from a wrong base URL or another account's credential: it counts where the booking is shown as cancelled,
         or is not there while its rental is."""
         if not pms_reservation_id.isdecimal():
-            return refusal(booking, "cancellation_refused", "BookingSync's ids are numbers; this one is none.")
+            return sdk.refusal(booking, "cancellation_refused", "BookingSync's ids are numbers; this one is none.")
         response = await self._api.ask_safely(send, "DELETE", f"bookings/{pms_reservation_id}")
         match response.status_code:
             case HTTPStatus.NO_CONTENT:
-                return Cancelled()
+                return sdk.Cancelled()
             case HTTPStatus.UNPROCESSABLE_ENTITY | HTTPStatus.CONFLICT:
-                return refusal(booking, "cancellation_refused", refusal_in(response)[1])
+                return sdk.refusal(booking, "cancellation_refused", refusal_in(response)[1])
             case status if status != HTTPStatus.NOT_FOUND:
-                return harmless(self._api.unexpected(response))
+                return sdk.harmless(self._api.unexpected(response))
         query = "include_canceled=true"
         shown = await self._api.ask_safely(send, "GET", f"bookings/{pms_reservation_id}", query=query)
         match bookings_in(shown) if shown.status_code == HTTPStatus.OK else None:
             case [SyncBooking(status="Canceled") as found] if str(found.id) == pms_reservation_id:
-                return Cancelled()
+                return sdk.Cancelled()
         if shown.status_code != HTTPStatus.NOT_FOUND:
-            return harmless(self._api.unexpected(shown))
-        rental = await self._api.ask_safely(send, "GET", f"rentals/{path_segment(booking.property_id)}")
+            return sdk.harmless(self._api.unexpected(shown))
+        rental = await self._api.ask_safely(send, "GET", f"rentals/{sdk.path_segment(booking.property_id)}")
         is_there = rental.status_code == HTTPStatus.OK and str(only_id_in(rental, "rentals")) == booking.property_id
-        return Cancelled() if is_there else harmless(self._api.unexpected(response))
+        return sdk.Cancelled() if is_there else sdk.harmless(self._api.unexpected(response))
+
+    # --- cards ---
+
+    async def _pay(
+        self, booking: sdk.Booking, held: SyncBooking, cards: SecurePayments, send: sdk.Send
+    ) -> SyncBooking | sdk.Outcome:
+        """Charge the card for `held`: the booking that it confirmed. Raises `NoResponse` where the card may have been charged."""
+        charged = await self._charge(booking, held, cards, send)
+        if isinstance(charged, sdk.InDoubt):
+            return charged
+        if charged is not None:
+            # Give the nights back, or else leave the booking to end by itself: until then they are held against ourselves.
+            if await self._api.tried(send, "DELETE", f"bookings/{held.id}") == HTTPStatus.NO_CONTENT:
+                return charged
+            return sdk.InDoubt(_PENDING, "The card was not charged, and the PMS holds the nights for a while longer.")
+        try:
+            response = await self._api.ask_safely(send, "GET", f"bookings/{held.id}")
+            shown = bookings_in(response)
+        except sdk.NotSent:
+            shown = None
+        match shown:
+            case [SyncBooking(status="Booked") as booked] if booked.id == held.id:
+                return booked
+            case _:  # a charge is captured some time after it was authorized
+                return sdk.InDoubt(_PENDING, "The card was charged; the PMS has yet to confirm the booking.")
+
+    async def _charge(
+        self, booking: sdk.Booking, held: SyncBooking, cards: SecurePayments, send: sdk.Send
+    ) -> sdk.Rejected | sdk.Deferred | sdk.InDoubt | None:
+        """None where the card was charged."""
+        card = booking.card
+        assert card is not None  # noqa: S101 - for the type: it is only asked to charge one
+        gateway = cards.model_dump(include={"gateway_id", "gateway_name", "gateway_type"})
+        body = _payment(booking, kind="instant-booking", **gateway)
+        try:
+            response = await self._api.ask_safely(send, "POST", f"bookings/{held.id}/payments", body)
+            payment_id = only_id_in(response, "payments") if response.status_code == HTTPStatus.CREATED else None
+            if payment_id is None:
+                said = sdk.discreet(_listed(errors_in(response)), booking) or "no reason given"
+                detail = f"BookingSync takes no payment for the booking (HTTP {response.status_code}): {said}."
+                return sdk.Deferred("pms_payment_not_possible", detail)
+            fields = {
+                "card_number": "".join(character for character in card.card_number or "" if character.isdigit()),
+                "cardholder_name": card.card_holder_name,
+                "expires_at_month": card.expiry_month,
+                "expires_at_year": card.expiry_year,
+                "security_code": card.cvv,
+            }
+            charge = {"tentative_payment_id": payment_id, **given(fields), **address_of(booking), **gateway}
+            response = await send(sdk.Request("POST", cards.url, _JSON, to_json(charge)))
+        except sdk.NotSent as failure:
+            return sdk.harmless(sdk.outcome_of(failure))
+        match response.status_code:
+            case HTTPStatus.OK:
+                return None
+            case HTTPStatus.ACCEPTED:
+                return sdk.refusal(
+                    booking, "card_refused", "The card's bank wants the guest to authenticate (3-D Secure)."
+                )
+            case HTTPStatus.UNPROCESSABLE_ENTITY:
+                errors = errors_in(response)
+                if errors and errors.keys() <= _OF_THE_CARD:
+                    return sdk.refusal(booking, "card_refused", _listed(errors))
+                if errors and errors.keys() <= _OF_THE_GATEWAY:
+                    detail = "The payment gateway of the account's options is not the rental's."
+                    return sdk.Deferred("pms_payment_not_possible", detail)
+                return sdk.InDoubt("pms_payment_in_doubt", "The payment platform failed while it had the card.")
+            case status:
+                detail = f"The payment platform answered HTTP {status}; the card may have been charged."
+                return sdk.InDoubt("pms_payment_in_doubt", detail)
+
+    # --- dry runs ---
+
+    def stand_in(self, request: sdk.Request, booking: sdk.Booking) -> sdk.StandIn | None:
+        """None for the last request of a push, and for one whose answer cannot be guessed."""
+        charged = self._options.secure_payments is not None and _charges_card(booking)
+        noted = self._options.record_payments and _paid_elsewhere(booking) is not None
+        match request.method, request.url.rpartition("/")[2]:
+            case "GET", "search" if booking.total_price is not None and booking.currency is not None:
+                price = {"final_price": format(booking.total_price, "f"), "currency": booking.currency}
+                return _answer(200, _PRICED, rentals=[{"id": booking.property_id, **price}])
+            case "POST", "clients":
+                return _answer(201, _CLIENT, clients=[{"id": _ID}])
+            case "POST", "bookings" | "strict_bookings" if charged or noted:
+                made = {
+                    "id": _ID,
+                    "status": "Tentative" if charged else "Booked",
+                    "external_reference": booking.reference,
+                }
+                return _answer(201, _BOOKING, bookings=[made])
+            case "POST", "payments" if charged:
+                return _answer(201, _PAYMENT, payments=[{"id": _ID}])
+            case _:
+                return None
+
+
+def _paid_elsewhere(booking: sdk.Booking) -> Decimal | None:
+    """The amount that the caller took itself, as far as the request says so; None where that cannot be noted."""
+    price = booking.total_price
+    if booking.fields.get("morChannel") != "SELF" or not booking.fields.get("transactionId") or not price:
+        return None
+    return price if _cents(booking) is not None else None
+
+
+def _charges_card(booking: sdk.Booking) -> bool:
+    """Whether there is a card that the PMS is to charge."""
+    return booking.fields.get("morChannel") == "PMS" and booking.card is not None
+
+
+def _payment(booking: sdk.Booking, **fields: Any) -> bytes:
+    payment = {
+        "amount_in_cents": _cents(booking),
+        "currency": booking.currency,
+        **fields,
+        "fullname": booking.guest_name,
+        "email": booking.guest.get("email"),
+        **address_of(booking),
+    }
+    return to_json({"payments": [given(payment)]})
+
+
+def _cents(booking: sdk.Booking) -> int | None:
+    """The price. The vendor says cents of every currency; what it means where there are none is said nowhere."""
+    price = booking.total_price
+    if price is None or CURRENCY_DECIMALS.get(booking.currency or "") != _IN_CENTS:
+        return None
+    cents = price * 100
+    return int(cents) if cents == cents.to_integral_value() else None
+
+
+def _listed(errors: Mapping[str, str]) -> str:
+    return "; ".join(f"{field}: {text}" for field, text in errors.items())
+
+
+def _answer(status: int, means: str, **body: Any) -> sdk.StandIn:
+    return sdk.StandIn(sdk.Response(status, (), to_json(body)), means)

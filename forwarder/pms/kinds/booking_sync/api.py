@@ -2,30 +2,13 @@
 
 from http import HTTPStatus
 from typing import Annotated, Final, Literal, Self
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, Field, ValidationError, model_validator
+from pydantic import AfterValidator, Field, model_validator
+from pydantic_core import from_json
 
-from forwarder.pms.sdk import (
-    AccountConnection,
-    Authorization,
-    Clock,
-    Deferred,
-    Grant,
-    InDoubt,
-    NoOptions,
-    NoResponse,
-    NotSent,
-    Request,
-    Response,
-    Send,
-    bearer,
-    bounded,
-    granted,
-    no_token,
-    unexpected,
-    whole_number,
-)
+from forwarder.pms import sdk
+from forwarder.pms.mapping.access import Auth, Credentials
 
 SECURE_PAYMENTS: Final = "https://secure.bookingsync.com/api/bookingsync/instant_bookings"
 """The only address for cards, from the vendor's payments guide."""
@@ -45,7 +28,7 @@ _TimeOfDay = Annotated[str, Field(pattern=r"^([01]\d|2[0-3]):[0-5]\d$")]
 _Text = Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[^\x00]+$")]
 
 
-class SecurePayments(NoOptions):
+class SecurePayments(sdk.NoOptions):
     """How cards reach the gateway of the account's rentals, by the vendor's own payment platform. The vendor gives all of it."""
 
     gateway_id: _Text = Field(description="The id of the payment gateway that is assigned to the rentals.")
@@ -59,7 +42,7 @@ class SecurePayments(NoOptions):
     )
 
 
-class BookingSyncOptions(NoOptions):
+class BookingSyncOptions(sdk.NoOptions):
     """An account's options at BookingSync."""
 
     token_url: _SecretsUrl | None = Field(
@@ -97,103 +80,69 @@ class BookingSyncOptions(NoOptions):
         return self
 
 
-class OAuthCredential(NoOptions):
-    """An application and the account that it was authorized for: what renews itself, from `refresh_token` on."""
-
-    client_id: _Text
-    client_secret: _Text = Field(repr=False)
-    refresh_token: _Text = Field(repr=False)
-
-
-def credential_of(text: str) -> OAuthCredential | str | None:
-    """A JSON object is an OAuth credential, None where it is a wrong one; anything else is a plain access token."""
-    if not text.lstrip().startswith("{"):
-        return text
-    try:
-        return OAuthCredential.model_validate_json(text)
-    except ValidationError:
-        return None
-
-
 MEDIA_TYPE: Final = b"application/vnd.api+json"
-_FORM: Final = (
-    (b"Accept", b"application/json"),
-    (b"Content-Type", b"application/x-www-form-urlencoded"),
-)
 _API: Final = "/api/v3"
+_PARTS_OF_A_CREDENTIAL: Final = 3
+_AUTH: Final = Auth.model_validate(
+    {"form": "oauth", "oauth": {"grant": "refresh_token", "tokenUrl": "{base}/oauth/token"}}
+)
 
 
 class BookingSyncApi:
     """Asks; a token that is no longer taken is renewed once, and what was asked with it is asked again."""
 
-    def __init__(self, connection: AccountConnection, options: BookingSyncOptions, clock: Clock) -> None:
+    def __init__(self, connection: sdk.AccountConnection, options: BookingSyncOptions, clock: sdk.Clock) -> None:
         self._base_url = connection.base_url.rstrip("/")
         self._clock = clock
-        self._options = options
-        self._credential = credential_of(connection.credential)
-        self._authorization = Authorization(connection.account_id, connection.grants, clock, self._renew)
+        token_url = options.token_url or f"{self._base_url.removesuffix(_API)}/oauth/token"
+        more = {"redirect_uri": options.redirect_uri}
+        self._credentials = Credentials(_AUTH, connection, clock, _has_ended, token_url, more)
+        # A JSON object is to be exactly what a token is renewed with.
+        is_object = connection.credential.lstrip().startswith("{")
+        whole = self._credentials.renews and len(from_json(connection.credential)) == _PARTS_OF_A_CREDENTIAL
+        self._unusable = is_object and not whole
 
-    async def ask(self, send: Send, method: str, path: str, content: bytes = b"", *, query: str = "") -> Response:
+    async def ask(
+        self, send: sdk.Send, method: str, path: str, content: bytes = b"", *, query: str = ""
+    ) -> sdk.Response:
         """The response to a request below the base URL. Raises `NotSent` and `NoResponse`."""
-
-        def build(token: str) -> Request:
-            headers = [*bearer(token), (b"Accept", MEDIA_TYPE)]
-            if content:
-                headers.append((b"Content-Type", MEDIA_TYPE))
-            return Request(method, f"{self._base_url}/{path}", headers, content, query=query)
-
-        match self._credential:
-            case str() as token:
-                return await send(build(token))
-            case OAuthCredential():
-                return await self._authorization.send(build, send)
-            case _:
-                detail = "The account's credential is a JSON object without clientId, clientSecret and refreshToken."
-                raise NotSent("pms_credential_invalid", detail)
+        if self._unusable:
+            detail = "The account's credential is a JSON object without clientId, clientSecret and refreshToken."
+            raise sdk.NotSent("pms_credential_invalid", detail)
+        headers = [(b"Accept", MEDIA_TYPE)]
+        if content:
+            headers.append((b"Content-Type", MEDIA_TYPE))
+        request = sdk.Request(method, f"{self._base_url}/{path}", headers, content, query=query)
+        return await self._credentials.send(request, send)
 
     async def ask_safely(
-        self, send: Send, method: str, path: str, content: bytes = b"", *, query: str = ""
-    ) -> Response:
+        self, send: sdk.Send, method: str, path: str, content: bytes = b"", *, query: str = ""
+    ) -> sdk.Response:
         """The same for a request that may be made any number of times: no response is no more than a delay. Raises `NotSent`."""
         try:
             return await self.ask(send, method, path, content, query=query)
-        except NoResponse as failure:
-            raise NotSent(failure.reason, failure.detail) from failure
+        except sdk.NoResponse as failure:
+            raise sdk.NotSent(failure.reason, failure.detail) from failure
 
-    async def tried(self, send: Send, method: str, path: str, content: bytes = b"") -> int:
+    async def tried(self, send: sdk.Send, method: str, path: str, content: bytes = b"") -> int:
         """The status of the response to a request whose failure changes nothing; 0 if there is none."""
         try:
             return (await self.ask(send, method, path, content)).status_code
-        except (NotSent, NoResponse):
+        except (sdk.NotSent, sdk.NoResponse):
             return 0
 
-    def unexpected(self, response: Response) -> Deferred | InDoubt:
+    def unexpected(self, response: sdk.Response) -> sdk.Deferred | sdk.InDoubt:
         if response.status_code == HTTPStatus.FORBIDDEN:
             # The vendor's word for a good token whose application was not given the scope: the operator can ask for it.
             detail = "The account's application may not do this (HTTP 403): it lacks a scope, or another one owns the booking."
-            return Deferred("pms_scope_too_small", detail)
-        outcome = unexpected(response, self._clock.now())
-        if response.status_code == HTTPStatus.TOO_MANY_REQUESTS and isinstance(outcome, Deferred):
-            reset = whole_number(response.header("x-ratelimit-reset") or "")  # a unix time
-            until = None if reset is None else bounded(reset - self._clock.now().timestamp())
-            return Deferred(outcome.reason, outcome.detail, outcome.retry_after_seconds or until)
+            return sdk.Deferred("pms_scope_too_small", detail)
+        outcome = sdk.unexpected(response, self._clock.now())
+        if response.status_code == HTTPStatus.TOO_MANY_REQUESTS and isinstance(outcome, sdk.Deferred):
+            reset = sdk.whole_number(response.header("x-ratelimit-reset") or "")  # a unix time
+            until = None if reset is None else sdk.bounded(reset - self._clock.now().timestamp())
+            return sdk.Deferred(outcome.reason, outcome.detail, outcome.retry_after_seconds or until)
         return outcome
 
-    async def _renew(self, latest: Grant | None, send: Send) -> Grant:
-        """Exchange the latest refresh token, or the credential's own where none was granted yet."""
-        credential = self._credential
-        assert isinstance(credential, OAuthCredential)  # noqa: S101 - for the type: nothing else has an authorization
-        known = None if latest is None else latest.refresh_token
-        form = {
-            "grant_type": "refresh_token",
-            "client_id": credential.client_id,
-            "client_secret": credential.client_secret,
-            "refresh_token": known or credential.refresh_token,
-        }
-        if self._options.redirect_uri is not None:
-            form["redirect_uri"] = self._options.redirect_uri
-        url = self._options.token_url or f"{self._base_url.removesuffix(_API)}/oauth/token"
-        response = await send(Request("POST", url, _FORM, urlencode(form).encode("ascii")))
-        if response.status_code != HTTPStatus.OK:
-            raise no_token(response, self._clock.now())
-        return granted(response, form["refresh_token"], self._clock.now())
+
+def _has_ended(response: sdk.Response) -> bool:
+    return response.status_code == HTTPStatus.UNAUTHORIZED

@@ -10,29 +10,14 @@ from typing import Any, Final
 
 from pydantic_core import to_json
 
+from forwarder.pms import sdk
 from forwarder.pms.kinds.booking_sync.api import BookingSyncOptions
-from forwarder.pms.sdk import (
-    Booking,
-    Fate,
-    FieldTable,
-    Headcount,
-    InNotes,
-    LeftOut,
-    Refused,
-    Response,
-    SentAs,
-    amount,
-    country_code,
-    decimal,
-    first_and_last,
-    headcount,
-)
 
 _CLOCK_TIME: Final = re.compile(r"\d{1,2}(:\d{2})?")
-_NO_ROOMS: Final = Refused("no_rooms", "it is another")
-_NO__CLOCK_TIME: Final = InNotes("where it is no clock time")
-_NO_CARD: Final = LeftOut("sensitive: BookingSync's API takes no cards; the option securePayments charges them")
-_NO_CHARGE: Final = LeftOut("sensitive: it is charged where morChannel is PMS, and else goes nowhere")
+_NO_ROOMS: Final = sdk.Refused("no_rooms", "it is another")
+_NO__CLOCK_TIME: Final = sdk.InNotes("where it is no clock time")
+_NO_CARD: Final = sdk.LeftOut("sensitive: BookingSync's API takes no cards; the option securePayments charges them")
+_NO_CHARGE: Final = sdk.LeftOut("sensitive: it is charged where morChannel is PMS, and else goes nowhere")
 _CARD: Final = {
     "cardNumber": "card_number",
     "cardHolderName": "cardholder_name",
@@ -41,92 +26,100 @@ _CARD: Final = {
     "cvv": "security_code",
 }
 
-FIELDS: Final = FieldTable(
+FIELDS: Final = sdk.FieldTable(
     {
-        "propertyId": SentAs(("path", "rental_id"), otherwise=Refused("property_not_found", "no path can name it")),
-        "roomId": SentAs(("path", "rental_id"), "is the property", otherwise=_NO_ROOMS),
-        "arrivalDate": SentAs(("start_at",)),
-        "departureDate": SentAs(("end_at",)),
-        "arrivalEstimatedTime": SentAs(("expected_checkin_time",), otherwise=_NO__CLOCK_TIME),
-        "departureEstimatedTime": SentAs(("expected_checkout_time",), otherwise=_NO__CLOCK_TIME),
-        "numberOfGuests": SentAs(("adults",), "less children and infants", otherwise=InNotes()),
-        "numberOfAdults": SentAs(("adults",), "with the guests of whom nothing is said", otherwise=InNotes()),
-        "numberOfChildren": SentAs(("children",)),
-        "numberOfInfants": InNotes(),
-        "numberOfPets": InNotes(),
-        "notes": SentAs(("notes",)),
-        "comments": SentAs(("comments.content",), "a comment of its own"),
-        "status": LeftOut("says nothing more: what is sent is booked", lost=False),
-        "morChannel": InNotes(),
-        "guest.name": SentAs(("fullname",)),
-        "guest.firstName": SentAs(("firstname", "fullname"), "together with the last name", otherwise=InNotes()),
-        "guest.lastName": SentAs(("lastname", "fullname"), "together with the first name", otherwise=InNotes()),
-        "guest.email": SentAs(("email",), "in the place of a name, too, if there is none"),
-        "guest.phone": SentAs(("phones.number",)),
-        "guest.address.line1": SentAs(("address1",)),
-        "guest.address.line2": SentAs(("address2",)),
-        "guest.address.postalCode": SentAs(("zip",)),
-        "guest.address.city": SentAs(("city",)),
-        "guest.address.state": SentAs(("state",)),
-        "guest.address.country": SentAs(("country_code",), otherwise=InNotes("where it is no code of two letters")),
-        "totalPrice": SentAs(("final_price",)),
-        "currency": SentAs(("currency",)),
-        "paymentProviderKey": InNotes(),
-        "paymentProviderId": InNotes(),
-        "transactionId": InNotes(),
-        "promotionCode": InNotes(),
+        "propertyId": sdk.SentAs(
+            ("path", "rental_id"), otherwise=sdk.Refused("property_not_found", "no path can name it")
+        ),
+        "roomId": sdk.SentAs(("path", "rental_id"), "is the property", otherwise=_NO_ROOMS),
+        "arrivalDate": sdk.SentAs(("start_at",)),
+        "departureDate": sdk.SentAs(("end_at",)),
+        "arrivalEstimatedTime": sdk.SentAs(("expected_checkin_time",), otherwise=_NO__CLOCK_TIME),
+        "departureEstimatedTime": sdk.SentAs(("expected_checkout_time",), otherwise=_NO__CLOCK_TIME),
+        "numberOfGuests": sdk.SentAs(("adults",), "less children and infants", otherwise=sdk.InNotes()),
+        "numberOfAdults": sdk.SentAs(("adults",), "with the guests of whom nothing is said", otherwise=sdk.InNotes()),
+        "numberOfChildren": sdk.SentAs(("children",)),
+        "numberOfInfants": sdk.InNotes(),
+        "numberOfPets": sdk.InNotes(),
+        "notes": sdk.SentAs(("notes",)),
+        "comments": sdk.SentAs(("comments.content",), "a comment of its own"),
+        "status": sdk.LeftOut("says nothing more: what is sent is booked", lost=False),
+        "morChannel": sdk.InNotes(),
+        "guest.name": sdk.SentAs(("fullname",)),
+        "guest.firstName": sdk.SentAs(
+            ("firstname", "fullname"), "together with the last name", otherwise=sdk.InNotes()
+        ),
+        "guest.lastName": sdk.SentAs(("lastname", "fullname"), "together with the first name", otherwise=sdk.InNotes()),
+        "guest.email": sdk.SentAs(("email",), "in the place of a name, too, if there is none"),
+        "guest.phone": sdk.SentAs(("phones.number",)),
+        "guest.address.line1": sdk.SentAs(("address1",)),
+        "guest.address.line2": sdk.SentAs(("address2",)),
+        "guest.address.postalCode": sdk.SentAs(("zip",)),
+        "guest.address.city": sdk.SentAs(("city",)),
+        "guest.address.state": sdk.SentAs(("state",)),
+        "guest.address.country": sdk.SentAs(
+            ("country_code",), otherwise=sdk.InNotes("where it is no code of two letters")
+        ),
+        "totalPrice": sdk.SentAs(("final_price",)),
+        "currency": sdk.SentAs(("currency",)),
+        "paymentProviderKey": sdk.InNotes(),
+        "paymentProviderId": sdk.InNotes(),
+        "transactionId": sdk.InNotes(),
+        "promotionCode": sdk.InNotes(),
         **{f"cardDetails.{name}": _NO_CARD for name in _CARD},
     },
     notes="comments.content",
 )
 """Those of an account without options."""
 
-_STRICT: Final[Mapping[str, Fate]] = {
-    "propertyId": SentAs(("rental_id",)),
-    "roomId": SentAs(("rental_id",), "is the property", otherwise=_NO_ROOMS),
-    "guest.name": SentAs(("firstname", "lastname"), "where these are missing", otherwise=InNotes()),
-    "guest.firstName": SentAs(("firstname",)),
-    "guest.lastName": SentAs(("lastname",)),
-    "guest.phone": SentAs(("phone_number",)),
-    **{f"guest.address.{part}": InNotes() for part in ("line1", "line2", "postalCode", "city", "state")},
+_STRICT: Final[Mapping[str, sdk.Fate]] = {
+    "propertyId": sdk.SentAs(("rental_id",)),
+    "roomId": sdk.SentAs(("rental_id",), "is the property", otherwise=_NO_ROOMS),
+    "guest.name": sdk.SentAs(("firstname", "lastname"), "where these are missing", otherwise=sdk.InNotes()),
+    "guest.firstName": sdk.SentAs(("firstname",)),
+    "guest.lastName": sdk.SentAs(("lastname",)),
+    "guest.phone": sdk.SentAs(("phone_number",)),
+    **{f"guest.address.{part}": sdk.InNotes() for part in ("line1", "line2", "postalCode", "city", "state")},
 }
-_NOTED: Final[Mapping[str, Fate]] = {
-    "transactionId": InNotes(also=("payments.transaction_id",)),
-    "totalPrice": SentAs(("final_price", "payments.amount_in_cents"), "the latter in cents"),
+_NOTED: Final[Mapping[str, sdk.Fate]] = {
+    "transactionId": sdk.InNotes(also=("payments.transaction_id",)),
+    "totalPrice": sdk.SentAs(("final_price", "payments.amount_in_cents"), "the latter in cents"),
 }
-_STRICT_AND_NOTED: Final[Mapping[str, Fate]] = {
-    "guest.name": SentAs(("firstname", "lastname", "fullname"), "where the others are missing", otherwise=InNotes()),
-    "guest.firstName": SentAs(("firstname", "fullname")),
-    "guest.lastName": SentAs(("lastname", "fullname")),
-    "guest.address.line1": InNotes(also=("payments.address1",)),
-    "guest.address.line2": InNotes(also=("payments.address2",)),
-    "guest.address.postalCode": InNotes(also=("payments.zip",)),
-    "guest.address.city": InNotes(also=("payments.city",)),
-    "guest.address.state": InNotes(also=("payments.state",)),
+_STRICT_AND_NOTED: Final[Mapping[str, sdk.Fate]] = {
+    "guest.name": sdk.SentAs(
+        ("firstname", "lastname", "fullname"), "where the others are missing", otherwise=sdk.InNotes()
+    ),
+    "guest.firstName": sdk.SentAs(("firstname", "fullname")),
+    "guest.lastName": sdk.SentAs(("lastname", "fullname")),
+    "guest.address.line1": sdk.InNotes(also=("payments.address1",)),
+    "guest.address.line2": sdk.InNotes(also=("payments.address2",)),
+    "guest.address.postalCode": sdk.InNotes(also=("payments.zip",)),
+    "guest.address.city": sdk.InNotes(also=("payments.city",)),
+    "guest.address.state": sdk.InNotes(also=("payments.state",)),
 }
 
 
-def table_for(options: BookingSyncOptions) -> FieldTable:
+def table_for(options: BookingSyncOptions) -> sdk.FieldTable:
     """The table of an account that is set so."""
-    changes: dict[str, Fate] = dict(_STRICT) if options.strict_bookings else {}
+    changes: dict[str, sdk.Fate] = dict(_STRICT) if options.strict_bookings else {}
     if options.record_payments:
         changes |= _NOTED if not options.strict_bookings else {**_NOTED, **_STRICT_AND_NOTED}
     if options.secure_payments is not None:
         changes |= {
-            f"cardDetails.{name}": SentAs((theirs,), only_if=("morChannel", "PMS"), otherwise=_NO_CHARGE)
+            f"cardDetails.{name}": sdk.SentAs((theirs,), only_if=("morChannel", "PMS"), otherwise=_NO_CHARGE)
             for name, theirs in _CARD.items()
         }
     return FIELDS.but(changes) if changes else FIELDS
 
 
 def _comments(
-    booking: Booking, table: FieldTable, options: BookingSyncOptions, people: Headcount
+    booking: sdk.Booking, table: sdk.FieldTable, options: BookingSyncOptions, people: sdk.Headcount
 ) -> list[dict[str, str]]:
     """The caller's comment, and one that says in plain words what BookingSync has no field for."""
     fields, guest = booking.fields, booking.guest
-    unfit = {**people.unfit, **country_code(booking)[1]}
+    unfit = {**people.unfit, **sdk.country_code(booking)[1]}
     if options.strict_bookings:
-        unfit |= first_and_last(booking)[2]
+        unfit |= sdk.first_and_last(booking)[2]
     elif not (guest.get("firstName") and guest.get("lastName")):
         parts = [part for part in ("firstName", "lastName") if guest.get(part)]
         unfit |= {f"guest.{part}": None for part in parts if guest[part] not in booking.guest_name}
@@ -155,7 +148,7 @@ class Quote:
     taxes: Sequence[Mapping[str, Any]]
 
 
-def quotes_in(response: Response, booking: Booking) -> list[Quote] | None:
+def quotes_in(response: sdk.Response, booking: sdk.Booking) -> list[Quote] | None:
     """The quote in the body; empty if no such rental is free on these nights; None where it does not hold a list of rentals with
     this one's price."""
     try:
@@ -196,8 +189,8 @@ def quotes_in(response: Response, booking: Booking) -> list[Quote] | None:
 
 def _amount(value: object) -> Decimal | None:
     """An amount that is a number here, where everything else of BookingSync writes it as a text."""
-    exact = decimal(value)
-    return None if exact is None else amount(format(exact, "f"))
+    exact = sdk.decimal(value)
+    return None if exact is None else sdk.amount(format(exact, "f"))
 
 
 def in_one_language(name: object) -> str:
@@ -210,7 +203,7 @@ def in_one_language(name: object) -> str:
 _LABEL: Final = "default"
 
 
-def client_body(booking: Booking) -> bytes:
+def client_body(booking: sdk.Booking) -> bytes:
     """The guest. Unknown fields are left out, except the name, which BookingSync requires."""
     guest = booking.guest
     email, phone = guest.get("email"), guest.get("phone")
@@ -227,7 +220,7 @@ def client_body(booking: Booking) -> bytes:
     return to_json({"clients": [client]})
 
 
-def address_of(booking: Booking) -> dict[str, Any]:
+def address_of(booking: sdk.Booking) -> dict[str, Any]:
     """The guest's address, as far as it is known."""
     address = booking.guest.get("address") or {}
     parts = {
@@ -236,16 +229,16 @@ def address_of(booking: Booking) -> dict[str, Any]:
         "city": address.get("city"),
         "state": address.get("state"),
         "zip": address.get("postalCode"),
-        "country_code": country_code(booking)[0],
+        "country_code": sdk.country_code(booking)[0],
     }
     return given(parts)
 
 
 def booking_body(
-    booking: Booking,
+    booking: sdk.Booking,
     client_id: int,
     options: BookingSyncOptions,
-    table: FieldTable,
+    table: sdk.FieldTable,
     quote: Quote | None,
     *,
     held_until: datetime | None,
@@ -259,18 +252,20 @@ def booking_body(
     return to_json({"bookings": [given(body)]})
 
 
-def strict_booking_body(booking: Booking, options: BookingSyncOptions, table: FieldTable, quote: Quote | None) -> bytes:
+def strict_booking_body(
+    booking: sdk.Booking, options: BookingSyncOptions, table: sdk.FieldTable, quote: Quote | None
+) -> bytes:
     """The client and the booking in one. Documented nowhere: the form is the one of the recorded traffic, and `external_reference`
     and what else a booking has is added to it."""
     guest = booking.guest
-    first, last, _ = first_and_last(booking)
+    first, last, _ = sdk.first_and_last(booking)
     nameless = guest.get("email") or "Guest"
     client = {
         "firstname": first or last or nameless,
         "lastname": last or first or nameless,
         "email": guest.get("email"),
         "phone_number": str(guest.get("phone") or ""),
-        "country_code": country_code(booking)[0],
+        "country_code": sdk.country_code(booking)[0],
     }
     stay, price, texts = _asked(booking, options, table, quote)
     body = {
@@ -286,7 +281,7 @@ def strict_booking_body(booking: Booking, options: BookingSyncOptions, table: Fi
 
 
 def _asked(
-    booking: Booking, options: BookingSyncOptions, table: FieldTable, quote: Quote | None
+    booking: sdk.Booking, options: BookingSyncOptions, table: sdk.FieldTable, quote: Quote | None
 ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
     """The stay, the price and the texts, which both forms have. Moments are in the rental's own time, as BookingSync reads and
     shows it."""
@@ -322,9 +317,9 @@ def _asked(
     return stay, price, texts
 
 
-def people_of(booking: Booking) -> Headcount:
+def people_of(booking: sdk.Booking) -> sdk.Headcount:
     """The guests as BookingSync counts them: adults and children."""
-    return headcount(booking, infants_are_children=False)
+    return sdk.headcount(booking, infants_are_children=False)
 
 
 def given(fields: Mapping[str, Any]) -> dict[str, Any]:

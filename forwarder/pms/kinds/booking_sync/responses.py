@@ -8,33 +8,11 @@ from urllib.parse import urlencode
 
 from pydantic import BaseModel, StrictInt, StrictStr, ValidationError
 
+from forwarder.pms import sdk
 from forwarder.pms.kinds.booking_sync.api import BookingSyncApi
 from forwarder.pms.kinds.booking_sync.requests import FIELDS, in_one_language
-from forwarder.pms.sdk import (
-    CANCELLED_IN_PMS,
-    PRICE_AND_CARD,
-    Absent,
-    Booking,
-    Confirmed,
-    Deferred,
-    Echo,
-    LookupOutcome,
-    Response,
-    Send,
-    amount,
-    day,
-    finances,
-    harmless,
-    is_reference,
-    json_number,
-    names_another,
-    price_part,
-    read_object,
-    record_fields,
-    whole_number,
-)
 
-_ECHO: Final = Echo("start_at", "end_at")
+_ECHO: Final = sdk.Echo("start_at", "end_at")
 _OF_THE_NIGHTS: Final = {"start_at", "end_at", "base"}
 _NOT_FREE = re.compile(r"availab|overlap|taken|booked|occupied|conflict", re.IGNORECASE)
 _OF_THE_RENTAL: Final = {"rental", "rental_id"}
@@ -69,17 +47,17 @@ class SyncBooking(BaseModel):
         payments = self.links.get("payments") if isinstance(self.links, dict) else None
         return self.status == "Canceled" and self.booked is False and payments == []
 
-    def is_ours(self, booking: Booking) -> bool:
+    def is_ours(self, booking: sdk.Booking) -> bool:
         """Whether it carries our reference; or has the id that our create was answered with, the same days, and nobody else's
         reference."""
-        if is_reference(self.external_reference, booking.reference):
+        if sdk.is_reference(self.external_reference, booking.reference):
             return True
-        if names_another(self.external_reference or "", booking.reference):
+        if sdk.names_another(self.external_reference or "", booking.reference):
             return False
         shown = {"start_at": self.start_at, "end_at": self.end_at}
         return str(self.id) == booking.pms_id and not _ECHO.contradicts(shown, booking)
 
-    def may_be(self, booking: Booking) -> bool:
+    def may_be(self, booking: sdk.Booking) -> bool:
         """Whether nothing that it shows is another booking's."""
         rental = self.links.get("rental") if isinstance(self.links, dict) else None
         shown = {"start_at": self.start_at, "end_at": self.end_at}
@@ -91,19 +69,19 @@ class SyncBooking(BaseModel):
 
     def record(self, paid_since: Decimal = Decimal(0)) -> dict[str, Any]:
         """The fields of section 2.5's record that it has. `paid_since`: what was paid after it was shown."""
-        price, paid = amount(self.final_price), amount(self.paid_amount)
-        left = amount(self.payment_left_to_collect)
+        price, paid = sdk.amount(self.final_price), sdk.amount(self.paid_amount)
+        left = sdk.amount(self.payment_left_to_collect)
         if paid_since:
             paid, left = (paid or Decimal(0)) + paid_since, None
         fields = {
-            "totalPrice": None if price is None else json_number(price),
+            "totalPrice": None if price is None else sdk.json_number(price),
             "currency": self.currency,
             "notes": self.notes,
             "paymentUrl": self.payment_url,
             "codes": {"accessCode": [self.door_key_code]} if self.door_key_code else None,
-            "finances": finances(price, paid, left) | {"currency": self.currency} | self._breakdown(),
+            "finances": sdk.finances(price, paid, left) | {"currency": self.currency} | self._breakdown(),
         }
-        return record_fields(fields)
+        return sdk.record_fields(fields)
 
     def _breakdown(self) -> dict[str, Any]:
         """The parts of the price, where more than the rental is in it. A tax or a fee that is part of another amount already is no
@@ -113,38 +91,38 @@ class SyncBooking(BaseModel):
         for fee in self.bookings_fees if isinstance(self.bookings_fees, list) else ():
             match fee:
                 case {"name": name, "price": str() as price, "times_booked": int() as times}:
-                    each = None if fee.get("canceled_at") else amount(price)
+                    each = None if fee.get("canceled_at") else sdk.amount(price)
                     if each is not None and fee.get("included_in_price", True):
                         fees.append((in_one_language(name), each * times))
         for tax in self.bookings_taxes if isinstance(self.bookings_taxes, list) else ():
             match tax:
                 case {"name": name, "amount": str() as text} if not tax.get("tax_included_in_price"):
-                    value = amount(text)
+                    value = sdk.amount(text)
                     if value is not None:
                         taxes.append((in_one_language(name), value))
-        initial, final = amount(self.initial_rental_price), amount(self.final_rental_price)
+        initial, final = sdk.amount(self.initial_rental_price), sdk.amount(self.final_rental_price)
         discount = initial - final if initial is not None and final is not None and final < initial else Decimal(0)
         if not (fees or taxes or discount):
             return {}
         parts = {"fee": fees, "tax": taxes, "discount": [("Discount", discount)] if discount else []}
         if initial is not None:
             parts["basePrice"] = [("Room rate", initial)]
-        return {part: price_part(part, lines) for part, lines in parts.items()}
+        return {part: sdk.price_part(part, lines) for part, lines in parts.items()}
 
 
 class _Bookings(BaseModel):
     bookings: list[SyncBooking]
 
 
-def only_id_in(response: Response, name: str) -> int | None:
+def only_id_in(response: sdk.Response, name: str) -> int | None:
     """The id of the one resource under `name` in the body; None for any other body."""
-    match (read_object(response) or {}).get(name):
+    match (sdk.read_object(response) or {}).get(name):
         case [{"id": int() as found}] if not isinstance(found, bool):
             return found
     return None
 
 
-def bookings_in(response: Response) -> list[SyncBooking] | None:
+def bookings_in(response: sdk.Response) -> list[SyncBooking] | None:
     """The bookings in the body; None where it does not hold a list of them."""
     try:
         return _Bookings.model_validate_json(response.json_text).bookings
@@ -152,9 +130,9 @@ def bookings_in(response: Response) -> list[SyncBooking] | None:
         return None
 
 
-def errors_in(response: Response) -> dict[str, str]:
+def errors_in(response: sdk.Response) -> dict[str, str]:
     """The errors of a 422 by field; empty if it has another form."""
-    body = read_object(response) or {}
+    body = sdk.read_object(response) or {}
     errors = body.get("errors", body)
     if not isinstance(errors, dict):
         return {}
@@ -163,14 +141,14 @@ def errors_in(response: Response) -> dict[str, str]:
     }
 
 
-def refusal_in(response: Response) -> tuple[str, str]:
+def refusal_in(response: sdk.Response) -> tuple[str, str]:
     """The code of `REFUSALS` for a 422, and BookingSync's messages, each with its field and the caller's name of that."""
     messages = errors_in(response)
     said = "; ".join(f"{field}: {message}" for field, message in messages.items())
     detail = "; ".join(f"{FIELDS.in_callers_words(field)}: {message}" for field, message in messages.items())
     if any(_NOT_FREE.search(messages[field]) for field in messages.keys() & _OF_THE_NIGHTS):
         return "room_unavailable", detail
-    for words, code in PRICE_AND_CARD:
+    for words, code in sdk.PRICE_AND_CARD:
         if words.search(said):
             return code, detail
     if messages.keys() & _OF_THE_RENTAL:
@@ -182,7 +160,7 @@ _PER_PAGE: Final = 100
 _MOST_PAGES: Final = 20
 
 
-async def look_up(api: BookingSyncApi, booking: Booking, send: Send, *, strict: bool) -> LookupOutcome:
+async def look_up(api: BookingSyncApi, booking: sdk.Booking, send: sdk.Send, *, strict: bool) -> sdk.LookupOutcome:
     """Looks through what ends after the arrival and starts before the departure, cancelled ones too, page by page. `strict`: it may
     have been made as a strict booking."""
     asked: dict[str, Any] = {
@@ -197,40 +175,40 @@ async def look_up(api: BookingSyncApi, booking: Booking, send: Send, *, strict: 
         response = await api.ask(send, "GET", "bookings", query=urlencode({**asked, "page": page}))
         bookings = bookings_in(response) if response.status_code == HTTPStatus.OK else None
         if bookings is None:
-            return harmless(api.unexpected(response))
+            return sdk.harmless(api.unexpected(response))
         shown += bookings
         booked = {each.id: each for each in bookings if each.is_ours(booking) and each.status == "Booked"}
         if booked:
             first, *others = booked
-            return Confirmed(str(first), booked[first].record(), doubles=tuple(map(str, others)))
-        pages = whole_number(response.header("x-total-pages") or "")
+            return sdk.Confirmed(str(first), booked[first].record(), doubles=tuple(map(str, others)))
+        pages = sdk.whole_number(response.header("x-total-pages") or "")
         # Where the PMS does not say how many there are, an empty page ends the list.
         if not bookings or (pages is not None and page >= pages):
             return _not_booked(shown, booking, strict=strict)
-    return Deferred("pms_lists_too_much", f"The PMS lists more than {_MOST_PAGES * _PER_PAGE} bookings.")
+    return sdk.Deferred("pms_lists_too_much", f"The PMS lists more than {_MOST_PAGES * _PER_PAGE} bookings.")
 
 
-def _not_booked(shown: list[SyncBooking], booking: Booking, *, strict: bool) -> Absent | Deferred:
+def _not_booked(shown: list[SyncBooking], booking: sdk.Booking, *, strict: bool) -> sdk.Absent | sdk.Deferred:
     """What a list without a confirmed booking of ours means. A hold that was neither confirmed nor paid for does not count."""
     others = [found for found in shown if not found.is_ours(booking)]
     if not all("external_reference" in found.model_fields_set for found in others):
         detail = "The account's credential may not see the references of bookings; it needs the scope bookings_read."
-        return Deferred("pms_scope_too_small", detail)
+        return sdk.Deferred("pms_scope_too_small", detail)
     if strict and any(found.external_reference is None and _may_be_on(found, booking) for found in others):
         # BookingSync does not document whether a strict booking keeps its reference.
         detail = "A booking without a reference is on these nights, and may be this one."
-        return Deferred("pms_reference_not_shown", detail)
+        return sdk.Deferred("pms_reference_not_shown", detail)
     ours = [found for found in shown if found.is_ours(booking) and not found.came_to_nothing]
     if not ours:
-        return Absent()
+        return sdk.Absent()
     if all(found.status == "Canceled" for found in ours):
-        return Deferred(CANCELLED_IN_PMS, "The PMS made the booking, and it was cancelled there since.")
-    return Deferred("pms_still_working", "The PMS holds the nights for the booking and has not confirmed it yet.")
+        return sdk.Deferred(sdk.CANCELLED_IN_PMS, "The PMS made the booking, and it was cancelled there since.")
+    return sdk.Deferred("pms_still_working", "The PMS holds the nights for the booking and has not confirmed it yet.")
 
 
-def _may_be_on(found: SyncBooking, booking: Booking) -> bool:
+def _may_be_on(found: SyncBooking, booking: sdk.Booking) -> bool:
     """Whether it has some of the nights of `booking`, or does not say which nights it has."""
-    arrival, departure = day(found.start_at), day(found.end_at)
+    arrival, departure = sdk.day(found.start_at), sdk.day(found.end_at)
     if arrival is None or departure is None:
         return True
     return arrival < booking.departure and departure > booking.arrival
