@@ -10,11 +10,9 @@ holds. `CHECKS` are all checks; `verify` runs one of them, for any test runner; 
 
 site              where it is tried: the PMS, the account, the stays that are booked
 faults, proxy     what can go wrong in an exchange, and the proxy that makes it so
-trial             one adapter behind the proxy: what was asked of it, and what the PMS holds since
-check             a check, its findings, its result
+trial             one adapter behind the proxy: what was asked of it, and what the PMS holds since; a check and its result
 capabilities      … it is what it declares, and does what it says it can
-doubt             … it never says more than it can know
-not_done          … refusals, throttling, redirects, wrong settings
+answers           … refusals, throttling, redirects, wrong settings; it never says more than it can know
 behaviour         … time-outs, cancellation, connections, pace
 fields            … each field of a request becomes what it declares
 habits, course    … a submission comes to the right end at a PMS with the habits of real ones
@@ -26,22 +24,14 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Final
 
 from forwarder.pms.adapter import AdapterKind
-from forwarder_pms_kit.conformance import (
-    behaviour,
-    capabilities,
-    confidentiality,
-    doubt,
-    fields,
-    not_done,
-)
-from forwarder_pms_kit.conformance.check import Check, Result, result_of
+from forwarder_pms_kit.conformance import answers, behaviour, capabilities, confidentiality, fields
 from forwarder_pms_kit.conformance.course import HABIT_CHECKS
 from forwarder_pms_kit.conformance.site import CARD, Site
-from forwarder_pms_kit.conformance.trial import NotApplicable, trial
+from forwarder_pms_kit.conformance.trial import Check, NotApplicable, Result, result_of, trial
 
 __all__ = ["CARD", "CHECKS", "Check", "NotApplicable", "Result", "Site", "averify", "examine", "verify"]
 
-_MODULES: Final = (fields, capabilities, not_done, doubt, behaviour, confidentiality)
+_MODULES: Final = (fields, capabilities, answers, behaviour, confidentiality)
 
 CHECKS: Final[Sequence[Check]] = (
     *(one for module in _MODULES for one in vars(module).values() if isinstance(one, Check)),

@@ -4,27 +4,22 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
-from itertools import chain, count
+from itertools import count
 from typing import Any, Final
 
 from forwarder.pms.adapter import limits_of
-from forwarder.pms.http.response import Response
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import Cancelled, Confirmed, Deferred
-from forwarder_pms_kit.conformance.check import Findings, check
-from forwarder_pms_kit.conformance.faults import (
-    LOST,
-    SLOW,
-    Again,
-    Disruption,
-    Instead,
-    Silence,
-    after,
-    before,
-    of_body,
-)
+from forwarder_pms_kit.conformance.faults import LOST, SLOW, Again, Break, Disruption, Instead, after, before, of_body
 from forwarder_pms_kit.conformance.proxy import faulty_proxy
-from forwarder_pms_kit.conformance.trial import GRACE_SECONDS, SHORT_SECONDS, Trial, created_under, exchanges
+from forwarder_pms_kit.conformance.trial import (
+    GRACE_SECONDS,
+    SHORT_SECONDS,
+    Findings,
+    Trial,
+    check,
+    creations,
+)
 
 _SETTLING_SECONDS: Final = 5.0
 _IDLE_SECONDS: Final = 10.0  # idle connections end by themselves, after `Connections.idle_seconds`
@@ -38,15 +33,9 @@ _LATER: Final = (0.0, 0.004, 0.02)
 async def keeps_its_time(trial: Trial) -> Findings:
     """A PMS that hangs, or answers in drips, holds a push for its time-out and no longer: then a create is in doubt, a look-up
     and a cancellation are put off."""
-    normal = await trial.normal_push()
-    for disruption in chain(before(SLOW), after(SLOW)):
-        for at, expected in exchanges(normal):
-            began = time.monotonic()
-            creation = await created_under(disruption, at, normal, trial, pms=trial.impatient)
-            if creation is None:
-                continue
-            if wrong := _late(began) or creation.unlike(*expected):
-                yield f"{creation.where}: {wrong}"
+    async for creation in creations(trial, (*before(SLOW), *after(SLOW)), pms=trial.impatient):
+        if wrong := _late(creation.seconds) or creation.unlike(*creation.expected):
+            yield f"{creation.where}: {wrong}"
     booking, made = await trial.made()
     asked: dict[str, Callable[[], Awaitable[Any]]] = {}
     if trial.can.find_by_reference:
@@ -56,14 +45,13 @@ async def keeps_its_time(trial: Trial) -> Findings:
     for operation, ask in asked.items():
         began = time.monotonic()
         outcome = await trial.disrupted(next(before(SLOW)), None, ask)
-        if late := _late(began):
+        if late := _late(time.monotonic() - began):
             yield f"{operation}: {late}"
         if not isinstance(outcome, Deferred | None) and not (isinstance(outcome, Cancelled) and operation == "cancel"):
             yield f"{operation} that hangs said {outcome}"
 
 
-def _late(began: float) -> str | None:
-    took = time.monotonic() - began
+def _late(took: float) -> str | None:
     return f"it took {took:.1f} s of {SHORT_SECONDS} s" if took > SHORT_SECONDS + GRACE_SECONDS else None
 
 
@@ -73,8 +61,8 @@ async def can_be_cancelled(trial: Trial) -> Findings:
     same account continues; the cancelled reservation is made once in the end."""
     normal = await trial.normal_push()
     for delivered in (False, True):
-        for at in range(1, len(normal.statuses) + 1):
-            async for finding in _cancelled(trial, Disruption("cancelled", Silence(), delivered), at):
+        for at in range(1, len(normal.exchanges) + 1):
+            async for finding in _cancelled(trial, Disruption("cancelled", Break("silence"), delivered), at):
                 yield f"{'after' if delivered else 'before'} the PMS had exchange {at}: {finding}"
 
 
@@ -113,12 +101,13 @@ async def takes_no_answer_of_another(trial: Trial) -> Findings:
     said = [each.response for each in trial.proxy.exchanges if each.response is not None]
     if first.named:
         for at, response in enumerate(said, start=1):
-            others = Disruption("another's answer", _instead(response), delivered=True)
+            others = Disruption("another's answer", Instead(lambda _, said=response: said), delivered=True)  # type: ignore[misc]
             outcome = await trial.disrupted(others, at, partial(trial.create, trial.site.booking()))
             if isinstance(outcome, Confirmed) and outcome.pms_reservation_id == first.pms_reservation_id:
                 yield f"it was confirmed with another's answer in exchange {at}"
         booking = trial.site.booking()
-        renamed = of_body(partial(_named_otherwise, trial.sent_reference(booking).encode()))
+        ours = trial.sent_reference(booking).encode()
+        renamed = of_body(lambda body: body.replace(ours, ours[:-4] + b"else"))
         elsewhere = Disruption("another's reference", renamed, delivered=True)
         outcome = await trial.disrupted(elsewhere, None, partial(trial.create, booking))
         if isinstance(outcome, Confirmed):
@@ -148,14 +137,6 @@ async def _out_of_step(trial: Trial) -> Findings:
         outcome = await trial.create(booking)
         if isinstance(outcome, Confirmed) and pms_ids.setdefault(outcome.pms_reservation_id, booking) is not booking:
             yield f"with answers off by one two were confirmed as {outcome.pms_reservation_id}"
-
-
-def _named_otherwise(reference: bytes, body: bytes) -> bytes:
-    return body.replace(reference, reference[:-4] + b"else")
-
-
-def _instead(response: Response) -> Instead:
-    return Instead(lambda _: response)
 
 
 @check
@@ -203,7 +184,7 @@ async def stops_when_told(trial: Trial) -> Findings:
     """A push that loses its right to send sends nothing more, whichever request was next: what is not made by then is put off, and
     what is made is not."""
     normal = await trial.normal_push()
-    for allowed in range(len(normal.statuses)):
+    for allowed in range(len(normal.exchanges)):
         booking, asked = trial.site.booking(), count()
         trial.proxy.begin()
         outcome = await trial.create(booking, trial.pms.while_held(partial(_below, allowed, asked)))

@@ -14,9 +14,8 @@ from forwarder.pms.registry import check_options, lacks
 from forwarder.pms.responses.record import record_fields
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import Absent, Cancelled, Confirmed, Deferred, InDoubt, Outcome, Rejected
-from forwarder_pms_kit.conformance.check import Findings, check
 from forwarder_pms_kit.conformance.site import rival_of
-from forwarder_pms_kit.conformance.trial import NotApplicable, Trial, looks_alike
+from forwarder_pms_kit.conformance.trial import Findings, NotApplicable, Trial, check, looks_alike
 
 _AT_ONCE = 100
 _AT_ONCE_ELSEWHERE = 3  # where the PMS is somebody's, and limits requests

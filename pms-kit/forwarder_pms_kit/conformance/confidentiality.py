@@ -13,10 +13,9 @@ from pydantic_core import from_json, to_json
 from structlog.testing import capture_logs
 
 from forwarder.reservation.outcome import Confirmed
-from forwarder_pms_kit.conformance.check import Findings, check
 from forwarder_pms_kit.conformance.faults import LOST, PUT_OFF, UNREADABLE, after, before, no_that_says, of_body, say
 from forwarder_pms_kit.conformance.site import CARD
-from forwarder_pms_kit.conformance.trial import Trial
+from forwarder_pms_kit.conformance.trial import Findings, Trial, check
 
 _NUMBER: Final = (CARD.card_number or "").replace(" ", "")
 _SPELLINGS: Final = (_NUMBER, CARD.card_number or "", "-".join(re.findall("....", _NUMBER)))
@@ -27,16 +26,22 @@ _STATUSES: Final = (200, 201, 400, 402, 409, 422, 500)
 _FREE_TEXTS: Final = {"notes", "comments", "message", "detail", "description", "title", "source", "name"}
 
 
-class CapturedOutput:
+class CapturedOutput(logging.Handler):
     """All that was written while it was listened: log lines of both kinds, what was printed, warnings."""
 
     def __init__(self) -> None:
+        super().__init__(logging.DEBUG)
         self.lines: list[str] = []
 
     def add(self, thing: object) -> None:
         self.lines.append(repr(thing))
         if isinstance(thing, BaseException):
             self.lines.extend(traceback.format_exception(thing))
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(f"{record.getMessage()} {record.args!r}")
+        if record.exc_info and record.exc_info[1] is not None:
+            self.add(record.exc_info[1])
 
 
 @check
@@ -50,7 +55,7 @@ async def hides_cards(trial: Trial) -> Findings:
         captured.add(await _with_card(trial))
         for disruption in (*after(LOST), *after(UNREADABLE), *before(PUT_OFF)):
             captured.add(await trial.disrupted(disruption, normal.booking_exchange, lambda: _with_card(trial)))
-        for at in range(1, len(normal.statuses) + 1):
+        for at in range(1, len(normal.exchanges) + 1):
             for spelling in _SPELLINGS:
                 captured.add(await _repeated_by_the_pms(trial, spelling, at))
                 said = f"Card {spelling} with code {CARD.cvv} was not taken"
@@ -108,8 +113,8 @@ async def hides_the_credential(trial: Trial) -> Findings:
 def captured_output() -> Iterator[CapturedOutput]:
     """Hear all that this process writes meanwhile, of every level."""
     captured, printed, root = CapturedOutput(), io.StringIO(), logging.getLogger()
-    handler, level = _Handler(captured), root.level
-    root.addHandler(handler)
+    level = root.level
+    root.addHandler(captured)
     root.setLevel(logging.DEBUG)
     try:
         with (
@@ -121,20 +126,9 @@ def captured_output() -> Iterator[CapturedOutput]:
             yield captured
     finally:
         root.setLevel(level)
-        root.removeHandler(handler)
+        root.removeHandler(captured)
         captured.lines += [repr(event) for event in events] + [str(warning.message) for warning in warned]
         captured.lines += printed.getvalue().splitlines()
-
-
-class _Handler(logging.Handler):
-    def __init__(self, captured: CapturedOutput) -> None:
-        super().__init__(logging.DEBUG)
-        self._captured = captured
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self._captured.lines.append(f"{record.getMessage()} {record.args!r}")
-        if record.exc_info and record.exc_info[1] is not None:
-            self._captured.add(record.exc_info[1])
 
 
 def _with_free_texts(body: bytes, spelling: str) -> bytes:
@@ -148,9 +142,6 @@ def _with_free_texts(body: bytes, spelling: str) -> bytes:
 def _told(value: Any, said: str) -> Any:
     if isinstance(value, dict):
         free = {name: said for name in ("notes", "paymentUrl") if "id" in value}
-        return free | {name: _told_as(name, part, said) for name, part in value.items()}
+        told = {name for name, part in value.items() if name in _FREE_TEXTS and isinstance(part, str | None)}
+        return free | {name: said if name in told else _told(part, said) for name, part in value.items()}
     return [_told(part, said) for part in value] if isinstance(value, list) else value
-
-
-def _told_as(name: str, part: Any, said: str) -> Any:
-    return said if name in _FREE_TEXTS and isinstance(part, str | None) else _told(part, said)

@@ -23,10 +23,9 @@ from forwarder.worker.outcome.policy import decide
 from forwarder.worker.push.pusher import Timing
 from forwarder.worker.push.run import PushRun, step_of
 from forwarder.worker.push_context import PushClock, PushContext
-from forwarder_pms_kit.conformance.check import Check, Findings
-from forwarder_pms_kit.conformance.doubt import WAITS
+from forwarder_pms_kit.conformance.answers import WAITS
 from forwarder_pms_kit.conformance.habits import DAY, HABITS, Habit, HabitualTransport, shape_of
-from forwarder_pms_kit.conformance.trial import PUSH_SECONDS, NotApplicable, Trial
+from forwarder_pms_kit.conformance.trial import PUSH_SECONDS, Check, Findings, NotApplicable, Trial
 
 _MAX_STEPS: Final = 150
 _JITTER: Final = 0.99

@@ -5,7 +5,7 @@ A `Disruption` is a fault and whether the PMS had the request before it. Where i
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from pydantic_core import from_json, to_json
 
@@ -23,32 +23,12 @@ _HTML: Final = b"<html><body><h1>It works!</h1></body></html>"
 
 
 @dataclass(frozen=True, slots=True)
-class Silence:
-    """Nothing more comes, `after` that share of the response."""
+class Break:
+    """The exchange breaks, `after` that share of the response. `how`: nothing more comes (silence), or a byte at a time and never
+    the whole (drip), or bytes that are not HTTP (noise); or the connection is closed or reset."""
 
+    how: Literal["silence", "close", "reset", "drip", "noise"]
     after: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Reset:
-    """The connection is reset."""
-
-
-@dataclass(frozen=True, slots=True)
-class Close:
-    """The connection is closed, `after` that share of the response."""
-
-    after: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Drip:
-    """The response comes a byte at a time, and never whole."""
-
-
-@dataclass(frozen=True, slots=True)
-class Noise:
-    """Bytes come that are not HTTP."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +45,7 @@ class Again:
     seconds: float
 
 
-Fault = Silence | Reset | Close | Drip | Noise | Instead | Again
+Fault = Break | Instead | Again
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,10 +80,10 @@ def of_body(made: Callable[[bytes], bytes]) -> Instead:
 
 
 LOST: Final[Sequence[tuple[str, Fault]]] = (
-    ("a reset connection", Reset()),
-    ("a closed connection", Close()),
-    ("an answer that breaks off", Close(after=0.5)),
-    ("bytes that are not HTTP", Noise()),
+    ("a reset connection", Break("reset")),
+    ("a closed connection", Break("close")),
+    ("an answer that breaks off", Break("close", after=0.5)),
+    ("bytes that are not HTTP", Break("noise")),
     ("HTTP 500", say(500)),
     ("HTTP 502", say(502)),
     ("HTTP 504", say(504)),
@@ -115,9 +95,9 @@ LOST: Final[Sequence[tuple[str, Fault]]] = (
 """No whole response came, or none of the PMS's own: whatever was asked for may have been done."""
 
 SLOW: Final[Sequence[tuple[str, Fault]]] = (
-    ("no answer in time", Silence()),
-    ("half an answer in time", Silence(after=0.5)),
-    ("a byte of the answer now and then", Drip()),
+    ("no answer in time", Break("silence")),
+    ("half an answer in time", Break("silence", after=0.5)),
+    ("a byte of the answer now and then", Break("drip")),
 )
 """As `LOST`; each takes the whole push time-out."""
 

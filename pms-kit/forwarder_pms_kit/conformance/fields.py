@@ -21,8 +21,7 @@ from forwarder.pms.rehearsal import CREDENTIAL, WITHHELD, requests_of
 from forwarder.process.clock import SystemClock
 from forwarder.reservation.booking import Booking, booking_of
 from forwarder.reservation.request import CardDetails
-from forwarder_pms_kit.conformance.check import Findings, check
-from forwarder_pms_kit.conformance.trial import Trial
+from forwarder_pms_kit.conformance.trial import Findings, Trial, check
 
 _CARD: Final = "cardDetails."
 _POSITION: Final = re.compile(r"\[\d+\]|\.\d+(?=\.|$)")

@@ -18,7 +18,7 @@ from forwarder.pms.http.client import Held, Request, Reuse, Transport
 from forwarder.pms.http.errors import connection_lost, unreachable
 from forwarder.pms.http.response import Response
 from forwarder.process.clock import Clock
-from forwarder_pms_kit.conformance.faults import TRAP, Instead, Reset, of_body, say
+from forwarder_pms_kit.conformance.faults import TRAP, Break, Instead, of_body, say
 
 DAY: Final = 24 * 3600.0
 _COUNTS: Final = re.compile("total|count|size", re.IGNORECASE)
@@ -28,7 +28,7 @@ _ANOTHERS: Final = b"rsv_" + b"z" * 32
 _EXISTS: Final = b'{"message":"a reservation with this external reference already exists"}'
 _TAKEN: Final = b'{"errors":{"external_id":["has already been taken"]}}'
 
-LOST: Final = Reset()
+LOST: Final = Break("reset")
 
 
 def _cut(ours: bytes) -> bytes:
@@ -61,7 +61,7 @@ class Habit:
     person          an operator may be needed
     """
 
-    first: Instead | Reset | None = None
+    first: Instead | Break | None = None
     made: bool = True
     commits_after: float = 0.0
     again: Instead | None = None
@@ -196,7 +196,7 @@ class HabitualTransport:
         match habit.first:
             case None:
                 return self._rewritten(response)
-            case Reset():
+            case Break():
                 raise connection_lost("the habit of this PMS")
             case Instead():
                 return self._rewritten(habit.first.made(response))

@@ -10,7 +10,7 @@ import ssl
 import struct
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -19,17 +19,7 @@ from forwarder.pms.http.client import Request, Reuse, Transport
 from forwarder.pms.http.connections import ConnectionPool, PoolLimits
 from forwarder.pms.http.errors import NoResponse, NotSent
 from forwarder.pms.http.response import Headers, Response
-from forwarder_pms_kit.conformance.faults import (
-    TRAP,
-    Again,
-    Close,
-    Disruption,
-    Drip,
-    Instead,
-    Noise,
-    Reset,
-    Silence,
-)
+from forwarder_pms_kit.conformance.faults import TRAP, Again, Break, Disruption, Instead
 
 _HOP_BY_HOP: Final = frozenset(b"connection content-length host keep-alive transfer-encoding accept-encoding".split())
 _PMS_SECONDS: Final = 30.0
@@ -47,18 +37,9 @@ class Exchange:
     response: Response | None = None
 
 
-@dataclass(slots=True)
-class _Plan:
-    """`at`: which of the exchanges from now on is disrupted, counted from 1; None is each."""
-
-    disruption: Disruption
-    at: int | None
-    met: asyncio.Event = field(default_factory=asyncio.Event)
-
-
 class FaultyProxy:
     """`url`: where the PMS seems to be. `exchanges` since `begin`, and how many there were in all; `connections` that were taken;
-    `trapped`: redirects followed."""
+    `trapped`: redirects followed; `met`: set once the disruption that was asked for has happened."""
 
     def __init__(self, base_url: str, pms: Transport, trust: ssl.SSLContext | None = None) -> None:
         parts = urlsplit(base_url)
@@ -66,7 +47,8 @@ class FaultyProxy:
         self._path = parts.path
         self._pms = pms
         self._trust = trust
-        self._plan: _Plan | None = None
+        self._disruption: Disruption | None = None
+        self._at: int | None = None
         self._writers: set[asyncio.StreamWriter] = set()
         self.tasks: set[asyncio.Task[Any]] = set()
         self.exchanges: list[Exchange] = []
@@ -74,6 +56,7 @@ class FaultyProxy:
         self.connections = 0
         self.trapped = 0
         self.address = ""
+        self.met = asyncio.Event()
 
     @property
     def url(self) -> str:
@@ -84,14 +67,8 @@ class FaultyProxy:
         return len(self._writers)
 
     def begin(self, disruption: Disruption | None = None, at: int | None = None) -> None:
-        """Forget the exchanges there were, and disrupt those from now on, or none."""
-        self.exchanges = []
-        self._plan = None if disruption is None else _Plan(disruption, at)
-
-    @property
-    def met(self) -> asyncio.Event:
-        """Set once the disruption that was asked for has happened."""
-        return asyncio.Event() if self._plan is None else self._plan.met
+        """Forget the exchanges there were, and disrupt those from now on, or none. `at`: which of them, from 1; None is each."""
+        self.exchanges, self._disruption, self._at, self.met = [], disruption, at, asyncio.Event()
 
     def connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
@@ -122,21 +99,32 @@ class FaultyProxy:
             return True
         self.exchanges.append(asked)
         self.exchanges_in_all += 1
-        plan = self._plan
-        if plan is None or plan.at not in (None, len(self.exchanges)):
+        disruption, met = self._disruption, self.met
+        if disruption is None or self._at not in (None, len(self.exchanges)):
             asked.response = await self._carried(asked)
             await _write(writer, asked.response)
             return True
-        if plan.disruption.delivered:
+        if disruption.delivered:
             asked.response = await self._carried(asked)
-        plan.met.set()
-        if isinstance(plan.disruption.fault, Again):
-            repeated = asyncio.create_task(
-                _again(writer, asked.response or Response(200), plan.disruption.fault.seconds)
-            )
-            self.tasks.add(repeated)
-            repeated.add_done_callback(self.tasks.discard)
-        return await _broken(plan.disruption, asked.response or Response(200), reader, writer)
+        met.set()
+        response = asked.response or Response(200)
+        match disruption.fault:
+            case Instead(made):
+                await _write(writer, made(response))
+            case Again(seconds):
+
+                async def again() -> None:
+                    await asyncio.sleep(seconds)
+                    with suppress(ConnectionError):
+                        await _write(writer, response)
+
+                self.tasks.add(repeated := asyncio.create_task(again()))
+                repeated.add_done_callback(self.tasks.discard)
+                await _write(writer, response)
+            case Break() as fault:
+                await _break(fault, response, reader, writer)
+                return False
+        return True
 
     async def _carried(self, asked: Exchange) -> Response:
         url, _, query = (self._origin + asked.target).partition("?")
@@ -181,40 +169,25 @@ async def _request(reader: asyncio.StreamReader) -> Exchange:
     return Exchange(method, target, headers, await reader.readexactly(lengths[0] if lengths else 0))
 
 
-async def _broken(
-    disruption: Disruption, response: Response, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-) -> bool:
-    match disruption.fault:
-        case Instead(made):
-            await _write(writer, made(response))
-            return True
-        case Again():
-            await _write(writer, response)
-            return True
-        case Silence(share):
-            await _write(writer, response, share)
+async def _break(fault: Break, response: Response, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    match fault.how:
+        case "silence":
+            await _write(writer, response, fault.after)
             await reader.read()
-        case Close(share):
-            await _write(writer, response, share)
-        case Drip():
+        case "close":
+            await _write(writer, response, fault.after)
+        case "drip":
             await _write(writer, response, 0.0, head_only=True)
             while True:
                 await _raw(writer, b" ")
                 await asyncio.sleep(_DRIP_SECONDS)
-        case Noise():
+        case "noise":
             await _raw(writer, b"\x16\x03\x01\x02\x00 not HTTP at all\r\n\r\n")
-        case Reset():
+        case "reset":
             peer: socket.socket = writer.get_extra_info("socket")
             # Lingering for no time makes the kernel send a reset instead of an orderly end.
             peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             writer.transport.abort()
-    return False
-
-
-async def _again(writer: asyncio.StreamWriter, response: Response, seconds: float) -> None:
-    await asyncio.sleep(seconds)
-    with suppress(ConnectionError):
-        await _write(writer, response)
 
 
 async def _write(

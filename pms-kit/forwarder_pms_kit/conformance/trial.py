@@ -1,11 +1,13 @@
-"""One adapter on trial at one site, behind the faulty proxy: what is asked of it, and what really came of that."""
+"""One adapter on trial at one site, behind the faulty proxy: what is asked of it, and what really came of that; and the checks that
+put a promise of every adapter to the test. Their findings say where it is broken."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, Final, TypeVar
+from functools import cached_property, partial
+from typing import Any, Final, Literal, TypeVar
 from unittest import SkipTest
 
 from forwarder.pms.adapter import AdapterKind
@@ -66,10 +68,6 @@ class NormalPush:
 
     exchanges: tuple[Exchange, ...]
     booking_exchange: int
-
-    @property
-    def statuses(self) -> tuple[int, ...]:
-        return tuple(0 if each.response is None else each.response.status_code for each in self.exchanges)
 
     @property
     def booking_request(self) -> Exchange:
@@ -294,13 +292,19 @@ async def trial(kind: str, adapter: AdapterKind, site: Site) -> AsyncIterator[Tr
 
 @dataclass(frozen=True, slots=True)
 class Creation:
-    """What `create` said, what the PMS holds since (None where nobody can tell), and what it had answered before that."""
+    """What `create` said, after how many seconds; what the PMS holds since (None where nobody can tell), and what it had answered.
+
+    `before_booking`: the disrupted exchange is no later than the one that books. `expected`: the outcomes that are true where
+    nothing is held since: a doubt, if the exchange that books was disrupted; if another was, also surely nothing."""
 
     where: str
     booking: Booking
     outcome: Outcome | Misbehaved
     held: int | None
     answered: bytes
+    seconds: float
+    before_booking: bool
+    expected: tuple[type[Outcome], ...]
 
     def unlike(self, *expected: type[Outcome]) -> str | None:
         """What is wrong with it, where nothing else than `expected` may be said of what was not made."""
@@ -324,24 +328,93 @@ class Creation:
         return f"it said {self.outcome}{knows.get(self.held, ' where the PMS holds the reservation')}"
 
 
-async def created_under(
-    disruption: Disruption, at: int | None, normal: NormalPush, trial: Trial, *, pms: Pms | None = None
-) -> Creation | None:
-    """A create of a new booking; None where no exchange could be disrupted."""
-    booking = trial.site.booking()
-    outcome = await trial.disrupted(disruption, at, lambda: trial.create(booking, pms))
-    if outcome is None:
-        return None
-    answered = b"".join(each.response.content for each in trial.proxy.exchanges if each.response is not None)
-    held = await trial.held(booking)
-    if held is None and disruption.delivered and at is not None and at >= normal.booking_exchange:
-        held = 1
-    where = str(disruption) if at is None else f"{disruption} (exchange {at} of {len(normal.statuses)})"
-    return Creation(where, booking, outcome, held, answered)
+async def creations(
+    trial: Trial,
+    disruptions: Iterable[Disruption],
+    places: Iterable[int | None] | None = None,
+    *,
+    pms: Pms | None = None,
+) -> AsyncIterator[Creation]:
+    """A create of a new booking under each of `disruptions`, at each exchange of a push; or at `places`, of which None is every
+    exchange. Those where no exchange could be disrupted are left out."""
+    normal = await trial.normal_push()
+    every = range(1, len(normal.exchanges) + 1) if places is None else tuple(places)
+    for disruption in disruptions:
+        for at in every:
+            booking, began = trial.site.booking(), time.monotonic()
+            outcome = await trial.disrupted(disruption, at, partial(trial.create, booking, pms))
+            seconds = time.monotonic() - began
+            if outcome is None:
+                continue
+            answered = b"".join(one.response.content for one in trial.proxy.exchanges if one.response is not None)
+            held = await trial.held(booking)
+            if held is None and disruption.delivered and at is not None and at >= normal.booking_exchange:
+                held = 1
+            where = str(disruption) if at is None else f"{disruption} (exchange {at} of {len(normal.exchanges)})"
+            early = at is not None and at <= normal.booking_exchange
+            expected = (InDoubt,) if at == normal.booking_exchange else (Deferred, InDoubt)
+            yield Creation(where, booking, outcome, held, answered, seconds, early, expected)
 
 
-def exchanges(normal: NormalPush) -> Iterator[tuple[int, tuple[type[Outcome], ...]]]:
-    """Each exchange of a create, and what a failure of it may be said to be where nothing is held since: a doubt, if it is the one
-    that books; of those before it, and of those after it where what was booked has been undone, also surely nothing."""
-    for at in range(1, len(normal.statuses) + 1):
-        yield at, (InDoubt,) if at == normal.booking_exchange else (Deferred, InDoubt)
+# --- checks ---
+
+Findings = AsyncIterator[str]
+Verdict = Literal["passed", "failed", "not applicable"]
+
+_MAX_FINDINGS: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """`promise` is one sentence. `find` yields a sentence for each way in which it is broken; it may raise `NotApplicable`."""
+
+    name: str
+    promise: str
+    find: Callable[[Trial], Findings]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What came of one check. `findings`: what is wrong, or why the check does not apply; none where it passed."""
+
+    check: Check
+    verdict: Verdict
+    findings: tuple[str, ...]
+    seconds: float
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "check": self.check.name,
+            "promise": self.check.promise,
+            "verdict": self.verdict,
+            "findings": list(self.findings),
+            "seconds": round(self.seconds, 3),
+        }
+
+
+def check(find: Callable[[Trial], Findings]) -> Check:
+    """A check of a function: named as the function is, with its docstring as the promise."""
+    promise = " ".join((find.__doc__ or "").split())
+    return Check(find.__name__.replace("_", "-"), promise, find)
+
+
+async def result_of(asked: Check, trial: Trial) -> Result:
+    """Put it to the test. Raises nothing of what the adapter does."""
+    began = time.monotonic()
+    findings: list[str] = []
+    verdict: Verdict = "passed"
+    try:
+        async for finding in asked.find(trial):
+            findings.append(finding)
+            if len(findings) == _MAX_FINDINGS:
+                break
+    except NotApplicable as reason:
+        verdict, findings = "not applicable", [str(reason)]
+    except Misbehaved as fault:
+        findings.append(str(fault))
+    if findings and verdict == "passed":
+        verdict = "failed"
+    return Result(asked, verdict, tuple(findings), time.monotonic() - began)

@@ -14,10 +14,9 @@ from forwarder.pms.registry import KINDS
 from forwarder.process.clock import iso
 from forwarder.reservation.evidence import Absence, Create, Evidence, Facts, LookUp, NextStep
 from forwarder.reservation.outcome import Confirmed, Deferred, Outcome
-from forwarder_pms_kit.conformance.check import result_of
 from forwarder_pms_kit.conformance.course import HABIT_CHECKS
 from forwarder_pms_kit.conformance.habits import HABITS
-from forwarder_pms_kit.conformance.trial import trial
+from forwarder_pms_kit.conformance.trial import result_of, trial
 from forwarder_pms_kit.runs import simulated_site
 from tests.support.simulator.accounts import ACCOUNTS, REPRESENTATIVE
 

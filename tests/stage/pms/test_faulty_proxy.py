@@ -9,7 +9,7 @@ import pytest
 from forwarder.pms.http.connections import ConnectionPool, PoolLimits
 from forwarder.pms.http.errors import NoResponse
 from forwarder.pms.http.response import Response
-from forwarder_pms_kit.conformance.faults import TRAP, Close, Disruption, Drip, Fault, Noise, Reset, Silence, say
+from forwarder_pms_kit.conformance.faults import TRAP, Break, Disruption, Fault, say
 from forwarder_pms_kit.conformance.proxy import FaultyProxy, faulty_proxy
 from tests.support.network.patience import once_met
 from tests.support.network.raw_server import Caller, raw_server
@@ -58,13 +58,13 @@ async def test_what_is_not_struck_is_carried_on_as_it_is() -> None:
 @pytest.mark.parametrize(
     ("fault", "reason"),
     [
-        (Reset(), "pms_connection_lost"),
-        (Close(), "pms_connection_lost"),
-        (Close(after=0.5), "pms_connection_lost"),
-        (Noise(), "pms_connection_lost|pms_broke_protocol"),
-        (Silence(), "pms_timed_out"),
-        (Silence(after=0.9), "pms_timed_out"),
-        (Drip(), "pms_timed_out"),
+        (Break("reset"), "pms_connection_lost"),
+        (Break("close"), "pms_connection_lost"),
+        (Break("close", after=0.5), "pms_connection_lost"),
+        (Break("noise"), "pms_connection_lost|pms_broke_protocol"),
+        (Break("silence"), "pms_timed_out"),
+        (Break("silence", after=0.9), "pms_timed_out"),
+        (Break("drip"), "pms_timed_out"),
     ],
     ids=str,
 )

@@ -1,26 +1,53 @@
-"""Checks of what an adapter says when surely nothing was done: for now, or by the PMS's own no."""
+"""Checks of what an adapter says of the PMS's answers: when surely nothing was done, for now or by the PMS's own no; and when they
+are ambiguous, on which "never twice" depends."""
 
 import socket
+from collections.abc import Sequence
 from contextlib import closing
+from functools import partial
 from itertools import chain
 from typing import Final
 
+from forwarder.pms.port import LOOKS_ALIKE
 from forwarder.pms.responses.refusals import REFUSALS
 from forwarder.reservation.booking import Booking
-from forwarder.reservation.outcome import Confirmed, Deferred, InDoubt, Outcome, Rejected
-from forwarder_pms_kit.conformance.check import Findings, check
+from forwarder.reservation.outcome import (
+    Absent,
+    Cancelled,
+    Confirmed,
+    Deferred,
+    InDoubt,
+    LookupOutcome,
+    Outcome,
+    Rejected,
+)
 from forwarder_pms_kit.conformance.faults import (
     ASKED_SECONDS,
+    LOST,
     NOT_LET_IN,
     NOT_THERE,
     PUT_OFF,
     REDIRECTS,
+    UNREADABLE,
+    Disruption,
+    after,
     before,
     no_that_says,
     say,
 )
 from forwarder_pms_kit.conformance.site import rival_of
-from forwarder_pms_kit.conformance.trial import Misbehaved, NotApplicable, Trial, created_under, exchanges
+from forwarder_pms_kit.conformance.trial import (
+    Creation,
+    Findings,
+    Misbehaved,
+    NotApplicable,
+    Trial,
+    check,
+    creations,
+)
+
+WAITS: Final = frozenset({"pms_still_working", LOOKS_ALIKE})
+"""A hold that ends by itself, say; and what an operator looks at."""
 
 _ADDRESSES: Final = (
     "nonsense",
@@ -38,32 +65,23 @@ _STATUSES: Final = (400, 402, 409, 422)
 async def puts_off_what_was_not_done(trial: Trial) -> Findings:
     """A PMS that throttles (429) and says for how long is asked again then, not before; an account that is not
     let in (401, 403), or asks at a wrong address (404), loses nothing."""
-    normal = await trial.normal_push()
-    for disruption in before(PUT_OFF):
-        for at, _ in exchanges(normal):
-            creation = await created_under(disruption, at, normal, trial)
-            if creation is None:
-                continue
-            if wrong := creation.unlike(Deferred):
-                yield wrong
-                continue
-            wait = creation.outcome.retry_after_seconds if isinstance(creation.outcome, Deferred) else None
-            if at <= normal.booking_exchange and (wait or 0) < _AT_LEAST:
-                yield f"{creation.where} asked for {ASKED_SECONDS} s, and it said {creation.outcome}"
-    for disruption in before((*NOT_LET_IN, *NOT_THERE)):
-        creation = await created_under(disruption, None, normal, trial)
-        if creation is not None and (wrong := creation.unlike(Deferred)):
+    async for creation in creations(trial, before(PUT_OFF)):
+        wait = creation.outcome.retry_after_seconds if isinstance(creation.outcome, Deferred) else None
+        if wrong := creation.unlike(Deferred):
+            yield wrong
+        elif creation.before_booking and (wait or 0) < _AT_LEAST:
+            yield f"{creation.where} asked for {ASKED_SECONDS} s, and it said {creation.outcome}"
+    async for creation in creations(trial, before((*NOT_LET_IN, *NOT_THERE)), [None]):
+        if wrong := creation.unlike(Deferred):
             yield wrong
 
 
 @check
 async def follows_no_redirect(trial: Trial) -> Findings:
     """A redirect is never followed: nobody knows what is there, and the card and the credential would go there too."""
-    normal = await trial.normal_push()
-    for disruption in before(REDIRECTS):
-        for at in (None, *range(1, len(normal.statuses) + 1)):
-            creation = await created_under(disruption, at, normal, trial)
-            if creation is not None and (wrong := creation.unlike(Deferred, InDoubt)):
+    for places in ([None], None):
+        async for creation in creations(trial, before(REDIRECTS), places):
+            if wrong := creation.unlike(Deferred, InDoubt):
                 yield wrong
     if trial.can.find_by_reference:
         for disruption in before(REDIRECTS):
@@ -161,3 +179,80 @@ def _not_refused(outcome: Outcome, booking: Booking, code: str | None) -> str | 
         [f"the problem is about {problem.request_id}"] if problem.request_id != booking.reference else [],
     )
     return next(faults, None)
+
+
+# --- where it cannot be known ---
+
+
+@check
+async def doubts_what_may_be_made(trial: Trial) -> Findings:
+    """Where the response to a create was lost or cannot be read, and the reservation was made, it is InDoubt: never put off, and
+    never refused. It is then found, or made again by its key, as one reservation."""
+    async for creation in creations(trial, after((*LOST, *UNREADABLE))):
+        # Before the exchange that books, nothing was made: to put it off is true.
+        if wrong := creation.unlike(Deferred, InDoubt) or await _unsettled(trial, creation):
+            yield wrong
+
+
+async def _unsettled(trial: Trial, creation: Creation) -> str | None:
+    """What is wrong once a doubt is resolved as the worker would: by the key, or else by a look-up."""
+    trial.proxy.begin()
+    if not isinstance(creation.outcome, InDoubt):
+        return None
+    if trial.can.idempotent_create:
+        settled: Outcome | LookupOutcome = await trial.create(creation.booking)
+    elif trial.can.find_by_reference:
+        settled = await trial.find(creation.booking)
+    else:
+        return None
+    waits = isinstance(settled, Deferred) and settled.reason in WAITS
+    if creation.held and not isinstance(settled, Confirmed) and not waits:
+        return f"{creation.where}: in doubt, and asked again it came to {settled}, although it was made"
+    held = await trial.held(creation.booking)
+    return None if held in (0, 1, None) else f"{creation.where}: in doubt, and asked again it is held {held} times"
+
+
+@check
+async def doubts_what_it_cannot_know(trial: Trial) -> Findings:
+    """The same where the reservation was not made: once the PMS may have had the request that makes it, only the PMS can say
+    so. Before that request, it may be put off; it is never refused."""
+    async for creation in creations(trial, before(LOST)):
+        if wrong := creation.unlike(*creation.expected):
+            yield wrong
+
+
+@check
+async def looks_up_truly(trial: Trial) -> Findings:
+    """A look-up that did not bring the whole truth is put off: it never says that a reservation is absent which is there."""
+    if not trial.can.find_by_reference:
+        raise NotApplicable("it does not declare find_by_reference")
+    booking, made = await trial.made()
+    for disruption in _readings():
+        outcome = await trial.disrupted(disruption, None, lambda: trial.find(booking))
+        if isinstance(outcome, Confirmed) and outcome.pms_reservation_id == made.pms_reservation_id:
+            continue
+        if outcome is not None and not isinstance(outcome, Deferred):
+            yield f"{disruption}: it said {_told(outcome)} of a reservation that is there"
+
+
+@check
+async def cancels_truly(trial: Trial) -> Findings:
+    """Cancelled is said only of what the PMS surely holds no longer; whatever else happens, cancelling is put off."""
+    if not trial.can.cancel:
+        raise NotApplicable("it does not declare cancel")
+    for disruption in _readings():
+        booking, made = await trial.made()
+        cancelling = partial(trial.cancel, booking, made.pms_reservation_id)
+        outcome = await trial.disrupted(disruption, None, cancelling)
+        if outcome is None or isinstance(outcome, Deferred):
+            continue
+        if not isinstance(outcome, Cancelled) or await trial.held(booking) not in (0, None):
+            yield f"{disruption}: it said {_told(outcome)} of a reservation that is there"
+
+
+def _told(outcome: object) -> str:
+    return "Absent" if isinstance(outcome, Absent) else str(outcome)
+
+
+def _readings() -> Sequence[Disruption]:
+    return (*before(LOST), *after(LOST), *before(NOT_THERE), *after(UNREADABLE))
