@@ -20,7 +20,6 @@ from forwarder.pms.http.outcomes import (
 )
 from forwarder.pms.http.response import Response, hold_off_asked, retry_after
 from forwarder.pms.mapping.access import Credentials
-from forwarder.pms.mapping.lookup import Lookup
 from forwarder.pms.mapping.model import PmsMapping
 from forwarder.pms.mapping.operations import (
     ABSENT,
@@ -33,7 +32,9 @@ from forwarder.pms.mapping.operations import (
     THROTTLED,
     UNAUTHORIZED,
     Cancel,
+    Find,
     Operation,
+    Pages,
     Show,
 )
 from forwarder.pms.mapping.parts import Rule
@@ -44,8 +45,13 @@ from forwarder.pms.mapping.response import (
     answer_to,
     body_of,
     confirmed_by_id,
+    found_among,
+    hides_what_is_ours,
     id_of,
+    is_ours,
+    looks_alike,
     made,
+    may_have_lost_its_reference,
     record_of,
     rule_for,
     state_of,
@@ -98,7 +104,6 @@ class MappedAdapter:
         self._clock = clock
         self._auth = mapping.auth_for(self._settings)
         self._credentials = Credentials(self._auth, connection, clock, self._has_ended, token_url)
-        self._lookup = Lookup(mapping, self._ask, self._not_searched, self._record)
 
     @property
     def fields(self) -> FieldTable:
@@ -202,16 +207,16 @@ class MappedAdapter:
     # --- find ---
 
     async def find(self, booking: Booking, send: Send) -> LookupOutcome:
-        if self._mapping.find is None:
+        find, show = self._mapping.find, self._mapping.show
+        if find is None:
             return _NOT_MAPPED
-        found = await self._lookup.run(self._mapping.find, booking, send)
-        show = self._mapping.show
+        found = await self._search(find, booking, send)
         if isinstance(found, Absent) and booking.pms_id is not None and show is not None:
             # By the id that our create was answered with, if it is shown and nothing in it is another's.
             answer = await self._ask(show, Asked(booking, booking.pms_id), send)
             item = value_at(answer.body, show.reservation) if answer.meaning is True else MISSING
             found = confirmed_by_id(self._mapping, item, booking) or found
-        if isinstance(found, Absent) and not self._mapping.find.empty_proves:
+        if isinstance(found, Absent) and not find.empty_proves:
             return Deferred(SEARCH_UNPROVEN, "The PMS shows no such reservation, and its search may leave some out.")
         if isinstance(found, Absent) and not self.capabilities.find_by_reference:
             return Deferred("pms_scope_too_small", "With the account's options, the PMS may not show our reference.")
@@ -222,13 +227,84 @@ class MappedAdapter:
             return Deferred("pms_still_working", "What had been made of it could not be confirmed, and was undone.")
         return outcome if isinstance(outcome, Confirmed) else harmless(outcome)
 
-    def _not_searched(self, answer: Answer, booking: Booking) -> Deferred:
+    async def _search(self, find: Find, booking: Booking, send: Send) -> LookupOutcome | Tentative:
+        """`Absent` only after an empty list that was filtered by our reference, or after all pages of one that was not."""
+        pages, mapping = find.pages, self._mapping
+        if pages is None:
+            looked = await self._look(find, Asked(booking), send)
+            if isinstance(looked, tuple) and looked[0]:
+                detail = "The PMS was asked for our reference, and answered with reservations that do not carry it."
+                return Deferred("pms_answer_not_understood", detail)
+            return Absent() if isinstance(looked, tuple) else looked
+        first = {"page": str(pages.first), "offset": "0"}.get(pages.by)
+        step = None if pages.first_unsaid else first
+        seen, count = 0, None
+        unclear: Deferred | None = None
+        for number in range(1, pages.most + 1):
+            looked = await self._look(find, Asked(booking, page=None if step is None else (pages.query, step)), send)
+            if not isinstance(looked, tuple):
+                return (unclear or looked) if isinstance(looked, Absent) else looked
+            items, body = looked
+            if unclear is None:  # ours may be among these without being recognised, or on a later page
+                alike = [item for item in items if may_have_lost_its_reference(mapping, item, booking)]
+                unclear = looks_alike([id_of(mapping.reservation, item) for item in alike]) if alike else None
+                if any(hides_what_is_ours(mapping, item) for item in items):
+                    detail = "The PMS shows reservations without what ours is known by."
+                    unclear = Deferred("pms_scope_too_small", detail)
+            seen += len(items)
+            if number == 1 or pages.by != "lastId":  # by last id, later pages may count only what follows
+                shown = None if pages.count is None else value_at(body, pages.count)
+                count = shown if isinstance(shown, int) and not isinstance(shown, bool) else None
+            if pages.more is not None and not isinstance(value_at(body, pages.more), bool):
+                return Deferred("pms_answer_not_understood", "The PMS does not say whether its list has another page.")
+            step = self._next_page(pages, items, body, number, seen, count)
+            if step is None:
+                return unclear or Absent()
+        return unclear or Deferred("pms_lists_too_much", f"The PMS lists more than {pages.most} pages.")
+
+    async def _look(self, find: Find, asked: Asked, send: Send) -> LookupOutcome | Tentative | tuple[list[Any], Any]:
+        """The outcome for ours; or, if it is not among the reservations that are shown, these and the body."""
+        answer = await self._ask(find, asked, send)
+        mapping, booking, body, response = self._mapping, asked.booking, answer.body, answer.response
+        if isinstance(answer.meaning, Rule) and answer.meaning.becomes == ABSENT:
+            return Absent()
         if answer.meaning is None:
-            return harmless(unexpected(answer.response, self._clock.now()))
-        failed = self._failed(answer, booking)
-        if isinstance(failed, Rejected):
-            return Deferred("pms_refused_request", f"The PMS does not search. It says: {failed.problem.detail}")
-        return harmless(failed)
+            return harmless(unexpected(response, self._clock.now()))
+        if answer.meaning is not True:
+            failed = self._failed(answer, booking)
+            if isinstance(failed, Rejected):
+                detail = f"The PMS does not search. It says: {failed.problem.detail}"
+                return Deferred("pms_refused_request", detail)
+            return harmless(failed)
+        items = value_at(body, find.items)
+        ids = [id_of(mapping.reservation, item) for item in items] if isinstance(items, list) else [None]
+        if None in ids:  # anything else than reservations proves nothing
+            return harmless(not_understood(response))
+        ours = [item for item in items if is_ours(mapping, item, booking)]
+        if not items and any(value_at(body, path) not in (MISSING, None, 0) for path in find.counts):
+            return harmless(not_understood(response))
+        if not ours:
+            return items, body
+        outcome = found_among(mapping, ours, response, booking)
+        if not isinstance(outcome, Confirmed):
+            return outcome
+        return self._record(outcome, items[ids.index(outcome.pms_reservation_id)], booking)
+
+    def _next_page(
+        self, pages: Pages, items: list[Any], body: Any, number: int, seen: int, count: int | None
+    ) -> str | None:
+        """What the next request names; None if this was the last page."""
+        if pages.by == "cursor":
+            step = value_at(body, pages.next or "")
+            return str(step) if isinstance(step, str | int) and not isinstance(step, bool) and str(step) else None
+        if pages.more is not None and value_at(body, pages.more) is False:
+            return None
+        read = number if pages.by == "page" else seen
+        if pages.more is None and (not items or (count is not None and read >= count)):
+            return None
+        if pages.by == "lastId":
+            return id_of(self._mapping.reservation, items[-1])
+        return str(seen) if pages.by == "offset" else str(pages.first + number)
 
     # --- cancel ---
 

@@ -165,7 +165,9 @@ def hides_what_is_ours(mapping: PmsMapping, item: Any) -> bool:
     return None in _days(shown, item)
 
 
-def found(mapping: PmsMapping, ours: Sequence[Any], response: Response, booking: Booking) -> LookupOutcome | Tentative:
+def found_among(
+    mapping: PmsMapping, ours: Sequence[Any], response: Response, booking: Booking
+) -> LookupOutcome | Tentative:
     """What became of ours, of which there is at least one."""
     shown = mapping.reservation
     ids = [id_of(shown, item) for item in ours]
