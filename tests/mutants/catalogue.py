@@ -131,7 +131,7 @@ MUTANTS: Final = (
     Mutant(
         "one-reading-of-a-list",
         "A list that shifts while it is read hides our reservation.",
-        "forwarder/pms/steady.py",
+        _DIRECTORY,
         "        if shown == before:\n",
         "        if shown or not shown:\n",
         ("NextReplies", "ListShifts"),

@@ -6,9 +6,9 @@ from typing import ClassVar
 import pytest
 from pydantic_core import to_json
 
+from forwarder.pms.directory import MAX_READINGS, steady
 from forwarder.pms.http.client import Request, Send
 from forwarder.pms.http.response import Response
-from forwarder.pms.steady import MAX_READINGS, steady
 from forwarder.reservation.outcome import Absent, Confirmed, Deferred, LookupOutcome
 
 PER_PAGE = 2
