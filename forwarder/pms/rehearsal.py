@@ -16,7 +16,7 @@ from urllib.parse import parse_qsl, quote, quote_plus, urlsplit
 from pydantic_core import from_json
 
 from forwarder.pms.adapter import Adapter, RehearsingAdapter, StandIn
-from forwarder.pms.auth.grants import Ask, Grant, Grants
+from forwarder.pms.auth.grants import Grant, LentGrant
 from forwarder.pms.fields import FieldTable
 from forwarder.pms.http.client import Request, Send, destination_of
 from forwarder.pms.http.errors import NoResponse, NotSent
@@ -58,17 +58,8 @@ _MIN_CARD_DIGITS: Final = 12
 _MAX_REQUESTS: Final = 20
 
 
-class _Withheld:
-    """`Grants` that has a token for everybody."""
-
-    async def current(self, account_id: str) -> Grant | None:  # noqa: ARG002 - the port's
-        return Grant(CREDENTIAL.replace(":", "-"))
-
-    async def renew(self, account_id: str, used: Grant | None, ask: Ask) -> Grant:  # noqa: ARG002 - the port's
-        return Grant(CREDENTIAL.replace(":", "-"))
-
-
-WITHHELD: Final[Grants] = _Withheld()
+WITHHELD: Final = LentGrant(Grant(CREDENTIAL.replace(":", "-")))
+"""Has a token for every account."""
 
 
 class _Halted:

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 from pydantic_core import from_json, to_json
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from forwarder.http.connections import TRANSPORT
 from forwarder.http.messages import Response
@@ -110,8 +110,6 @@ class FaultBoard:
 
 # --- broken responses ---
 
-_DEPTH = 50
-
 UNBOOKED: Final = to_json(
     {
         "id": 1,
@@ -148,19 +146,14 @@ def _objects_for_ids(value: Any) -> Any:
     return [_objects_for_ids(part) for part in value] if isinstance(value, list) else value
 
 
-def _nested_nulls(value: Any) -> Any:
-    nested: Any = None
-    for level in range(_DEPTH):
-        nested = {"value": nested} if level % 2 else [nested]
-    return with_leaves(value, lambda _: nested)
-
+_NESTED: Final = from_json(b'[{"value":' * 25 + b"null" + b"}]" * 25)
 
 WAYS: Final[Sequence[Callable[[Any], Any]]] = (
     _objects_for_ids,
     lists_for_objects,
     lambda value: with_leaves(value, lambda leaf: len(leaf) if isinstance(leaf, str) else leaf),
     lambda value: with_leaves(value, lambda _: None),
-    _nested_nulls,
+    lambda value: with_leaves(value, lambda _: _NESTED),
 )
 """Ways to corrupt types."""
 
@@ -174,45 +167,37 @@ _DRIP_SECONDS = 0.5
 _SHORTEST_DRIP = 1_000
 
 
-class Hang:
+def hang(lifted: asyncio.Event) -> ASGIApp:
     """Never responds while the client and the fault stay; then drops the connection."""
 
-    def __init__(self, lifted: asyncio.Event) -> None:
-        self._lifted = lifted
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await first_of(disconnected(receive), self._lifted.wait())
+    async def hanging(scope: Scope, receive: Receive, send: Send) -> None:
+        await first_of(disconnected(receive), lifted.wait())
         await reset(scope, receive, send)
 
+    return hanging
 
-class Drip:
+
+def drip(answer: Response, clock: Clock, lifted: asyncio.Event) -> ASGIApp:
     """Sends status and headers of `answer` at once, and then its body a byte at a time: for at least eight minutes, longer than
     any push may wait. Drops the connection when the client leaves or the fault is lifted."""
+    # JSON may start with white space: the content comes at the very end.
+    body = answer.body.rjust(_SHORTEST_DRIP)
+    headers = [(b"content-type", answer.media_type), (b"content-length", b"%d" % len(body)), *answer.headers]
 
-    def __init__(self, answer: Response, clock: Clock, lifted: asyncio.Event) -> None:
-        self._answer = answer
-        self._clock = clock
-        self._lifted = lifted
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        dripping = asyncio.ensure_future(self._drip(send))
-        await first_of(dripping, disconnected(receive), self._lifted.wait())
-        if dripping.cancelled():
-            await reset(scope, receive, send)
-
-    async def _drip(self, send: Send) -> None:
-        # JSON may start with white space: the content comes at the very end.
-        body = self._answer.body.rjust(_SHORTEST_DRIP)
-        headers = [
-            (b"content-type", self._answer.media_type),
-            (b"content-length", b"%d" % len(body)),
-            *self._answer.headers,
-        ]
-        await send({"type": "http.response.start", "status": self._answer.status, "headers": headers})
+    async def drops(send: Send) -> None:
+        await send({"type": "http.response.start", "status": answer.status, "headers": headers})
         for position in range(len(body)):
             await send({"type": "http.response.body", "body": body[position : position + 1], "more_body": True})
-            await self._clock.sleep(_DRIP_SECONDS)
+            await clock.sleep(_DRIP_SECONDS)
         await send({"type": "http.response.body", "body": b""})
+
+    async def dripping(scope: Scope, receive: Receive, send: Send) -> None:
+        all_drops = asyncio.ensure_future(drops(send))
+        await first_of(all_drops, disconnected(receive), lifted.wait())
+        if all_drops.cancelled():
+            await reset(scope, receive, send)
+
+    return dripping
 
 
 async def reset(scope: Scope, receive: Receive, _send: Send) -> None:

@@ -12,7 +12,7 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp
 
 from forwarder.http.messages import Response, retry_after
-from forwarder.simulator.faults import UNBOOKED, Drip, Hang, Order, mistyped, reset
+from forwarder.simulator.faults import UNBOOKED, Order, drip, hang, mistyped, reset
 from forwarder.simulator.sites import SLOW_SECONDS, Effect
 from forwarder.simulator.world import Down, Made, Wanted, World
 
@@ -126,9 +126,9 @@ class Guard:
             failing, answer = partial(with_retry_after, body=b""), booked  # a gateway's
         match order.faults.mode.removesuffix("_after_booking"):
             case "hang":
-                return Hang(order.lifted)
+                return hang(order.lifted)
             case "drip":
-                return Drip(answer, self.world.clock, order.lifted)
+                return drip(answer, self.world.clock, order.lifted)
             case "reset":
                 return reset
             case "wrong_types":

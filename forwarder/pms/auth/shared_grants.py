@@ -88,7 +88,7 @@ class SharedGrants:
         self._claimant = secrets.token_hex(8)
         self._known: dict[str, Grant] = {}
         self._renewing: dict[str, asyncio.Task[Grant]] = {}
-        self._claim_seen: dict[str, tuple[int, str, float]] = {}
+        self._claim_seen: dict[str, tuple[int | None, str | None, float]] = {}
         self._unstored: dict[str, tuple[int, Grant]] = {}
 
     async def current(self, account_id: str) -> Grant | None:
@@ -103,22 +103,20 @@ class SharedGrants:
             grant = await asyncio.shield(under_way)
             if not _same(grant, used):
                 return grant
-        return await asyncio.shield(self._renewing.get(account_id) or self._start(account_id, used, ask))
+        if (task := self._renewing.get(account_id)) is None:
+
+            def done(task: asyncio.Task[Grant]) -> None:
+                del self._renewing[account_id]
+                # The exception is looked at, so that asyncio does not report it as overlooked.
+                if not task.cancelled() and task.exception() is None:
+                    self._known[account_id] = task.result()
+
+            task = self._renewing[account_id] = asyncio.create_task(self._renewed(account_id, used, ask))
+            task.add_done_callback(done)
+        return await asyncio.shield(task)
 
     async def finish(self) -> None:
         await asyncio.gather(*self._renewing.values(), return_exceptions=True)
-
-    def _start(self, account_id: str, used: Grant | None, ask: Ask) -> asyncio.Task[Grant]:
-        task = self._renewing[account_id] = asyncio.create_task(self._renewed(account_id, used, ask))
-        task.add_done_callback(lambda done: self._done(account_id, done))
-        return task
-
-    def _done(self, account_id: str, task: asyncio.Task[Grant]) -> None:
-        del self._renewing[account_id]
-        if (
-            not task.cancelled() and task.exception() is None
-        ):  # looked at, so that asyncio does not report it as overlooked
-            self._known[account_id] = task.result()
 
     async def _renewed(self, account_id: str, used: Grant | None, ask: Ask) -> Grant:
         give_up = self._clock.monotonic() + self._times.wait_seconds
@@ -127,8 +125,13 @@ class SharedGrants:
             grant = _grant_in(kept)
             if grant is not None and not _same(grant, used):
                 return grant
-            if kept is None or kept.claim is None or self._may_overtake(account_id, kept.version, kept.claim):
-                seen, seen_claim = (None, None) if kept is None else (kept.version, kept.claim)
+            seen, seen_claim = (None, None) if kept is None else (kept.version, kept.claim)
+            # The holder of a claim is surely past its time, or it is a leftover of ours, with nothing under way here.
+            now, first = self._clock.monotonic(), self._claim_seen.get(account_id)
+            if first is None or first[:2] != (seen, seen_claim):
+                first = self._claim_seen[account_id] = (seen, seen_claim, now)
+            overtaken = now - first[2] >= self._times.overtake_seconds
+            if seen_claim in (None, self._claimant) or overtaken:
                 version = await _available(
                     self._rows.claim(account_id, self._credential, self._claimant, seen=seen, seen_claim=seen_claim)
                 )
@@ -137,14 +140,6 @@ class SharedGrants:
             elif self._clock.monotonic() >= give_up:
                 raise GrantsUnavailable("another process is renewing it")
             await self._clock.sleep(self._times.pause_seconds)
-
-    def _may_overtake(self, account_id: str, version: int, claim: str) -> bool:
-        """Whether the holder of `claim` is surely past its time. One of our own, with nothing under way here, is a leftover."""
-        now = self._clock.monotonic()
-        seen = self._claim_seen.get(account_id)
-        if seen is None or seen[:2] != (version, claim):
-            seen = self._claim_seen[account_id] = (version, claim, now)
-        return claim == self._claimant or now - seen[2] >= self._times.overtake_seconds
 
     async def _follow(self, account_id: str, version: int, latest: Grant | None, ask: Ask) -> Grant:
         """Ask, then store; the claim is ours. If the last grant could not be stored, stores it now without asking again."""

@@ -164,7 +164,16 @@ def record_fields(given: Mapping[str, Any]) -> dict[str, Any]:
     try:
         fields = RecordFields.model_validate(given)
     except ValidationError as error:
-        return record_fields(_without_faults(given, error))
+        # Without each field that has a fault; of the finances, without the faulty ones among their parts.
+        kept = dict(given)
+        for path in {detail["loc"][:2] for detail in error.errors(include_url=False, include_input=False)}:
+            name = str(path[0])
+            part = kept.get(name)
+            if name == "finances" and len(path) > 1 and isinstance(part, dict):
+                kept[name] = {key: value for key, value in part.items() if key != path[1]}
+            else:
+                kept.pop(name, None)
+        return record_fields(kept)
     record = _given(fields.model_dump(mode="json", by_alias=True))
     if "finances" in record:
         record["finances"] = _given(record["finances"])
@@ -172,19 +181,6 @@ def record_fields(given: Mapping[str, Any]) -> dict[str, Any]:
             if isinstance(part, dict) and len(part["breakdown"]) > _MAX_LINES:
                 part["breakdown"] = cut_list(part["breakdown"], _MAX_LINES)
     return record
-
-
-def _without_faults(given: Mapping[str, Any], error: ValidationError) -> dict[str, Any]:
-    """`given` without each field that has a fault; of the finances, without the faulty ones among their parts."""
-    kept = dict(given)
-    for path in {detail["loc"][:2] for detail in error.errors(include_url=False, include_input=False)}:
-        name = str(path[0])
-        part = kept.get(name)
-        if name == "finances" and len(path) > 1 and isinstance(part, dict):
-            kept[name] = {key: value for key, value in part.items() if key != path[1]}
-        else:
-            kept.pop(name, None)
-    return kept
 
 
 def _given(fields: dict[str, Any]) -> dict[str, Any]:
@@ -269,25 +265,17 @@ class Echo:
 
     def contradicts(self, shown: Mapping[str, Any], booking: Booking) -> bool:
         """Whether any of them is present and differs from `booking`'s. Missing values, and values of another type, do not count."""
-        return (
-            _other_day(shown.get(self.arrival), booking.fields["arrivalDate"])
-            or _other_day(shown.get(self.departure), booking.fields["departureDate"])
-            or _other_price(shown.get(self.price), booking)
-            or _other_email(shown.get(self.email), booking.guest.get("email"))
-        )
-
-
-def _other_day(shown: object, asked: str) -> bool:
-    seen = parsing.day(shown)
-    return seen is not None and seen.isoformat() != asked
-
-
-def _other_price(shown: object, booking: Booking) -> bool:
-    asked, price = booking.total_price, None if isinstance(shown, str) else decimal(shown)
-    return asked is not None and price is not None and abs(price) <= _MAX_AMOUNT and abs(price - asked) >= _CENT
-
-
-def _other_email(shown: object, asked: object) -> bool:
-    if not isinstance(shown, str) or not isinstance(asked, str) or not shown.strip() or not asked.strip():
-        return False
-    return shown.strip().casefold() != asked.strip().casefold()
+        for name, field in ((self.arrival, "arrivalDate"), (self.departure, "departureDate")):
+            seen = parsing.day(shown.get(name))
+            if seen is not None and seen.isoformat() != booking.fields[field]:
+                return True
+        price = shown.get(self.price)
+        exact, asked = None if isinstance(price, str) else decimal(price), booking.total_price
+        if exact is not None and asked is not None and abs(exact) <= _MAX_AMOUNT and abs(exact - asked) >= _CENT:
+            return True
+        emails = [
+            text.strip().casefold()
+            for text in (shown.get(self.email), booking.guest.get("email"))
+            if isinstance(text, str)
+        ]
+        return len(emails) > 1 and all(emails) and emails[0] != emails[1]

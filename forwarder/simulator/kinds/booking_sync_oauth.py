@@ -8,7 +8,8 @@ Accepts foreign access tokens, like all simulated PMSs. Its state ends with the 
 """
 
 import itertools
-from dataclasses import dataclass, field
+from collections import defaultdict
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 from urllib.parse import parse_qs
@@ -33,13 +34,6 @@ class _Token:
     ends: datetime
     refresh: str
     replaces: str
-    revoked: bool = False
-
-
-@dataclass(slots=True)
-class _Place:
-    issued: dict[str, _Token] = field(default_factory=dict)
-    ended: set[str] = field(default_factory=set)
 
 
 class TokenServer:
@@ -47,37 +41,37 @@ class TokenServer:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._places: dict[str, _Place] = {}
+        self._issued: defaultdict[str, dict[str, _Token]] = defaultdict(dict)
+        self._ended: set[tuple[str, str]] = set()
         self._numbers = itertools.count(1)
 
     def lets_in(self, request: Request) -> bool:
         """Whether the request's access token is valid; marks it as used."""
-        token = bearer_of(request)
+        token, place = bearer_of(request), _place(request)
         if not token.startswith(_ACCESS):
             return True
-        place = self._at(request)
-        known = place.issued.get(token)
-        if known is None or known.revoked or known.ends <= self._clock.now():
+        known = self._issued[place].get(token)
+        if known is None or known.ends <= self._clock.now():
             return False
-        place.ended.add(known.replaces)
-        for other in place.issued.values():
+        self._ended.add((place, known.replaces))
+        for other in self._issued[place].values():
             if other.refresh == known.replaces:
-                other.revoked = True
+                other.ends = self._clock.now()
         return True
 
     async def token(self, request: Request) -> Response:
-        form = await _form(request)
+        form, place = await _form(request), _place(request)
         if form.get("client_secret") in (None, "", _WRONG) or not form.get("client_id"):
             return _error("invalid_client")
         if form.get("grant_type") != "refresh_token":
             return _error("unsupported_grant_type")
-        place, refresh = self._at(request), form.get("refresh_token", "")
-        ours = refresh.startswith(_REFRESH) and refresh not in {token.refresh for token in place.issued.values()}
-        if not refresh or refresh == _WRONG or ours or refresh in place.ended:
+        refresh = form.get("refresh_token", "")
+        unknown = refresh not in {token.refresh for token in self._issued[place].values()}
+        if refresh in ("", _WRONG) or (refresh.startswith(_REFRESH) and unknown) or (place, refresh) in self._ended:
             return _error("invalid_grant")
         number = next(self._numbers)
         access, following = f"{_ACCESS}{number}", f"{_REFRESH}{number}"
-        place.issued[access] = _Token(self._clock.now() + LIFE, following, refresh)
+        self._issued[place][access] = _Token(self._clock.now() + LIFE, following, refresh)
         return _json(
             200,
             {
@@ -90,13 +84,14 @@ class TokenServer:
         )
 
     async def revoke(self, request: Request) -> Response:
-        known = self._at(request).issued.get((await _form(request)).get("token", ""))
+        known = self._issued[_place(request)].get((await _form(request)).get("token", ""))
         if known is not None:
-            known.revoked = True
+            known.ends = self._clock.now()
         return _json(200, {})
 
-    def _at(self, request: Request) -> _Place:
-        return self._places.setdefault(place_of(request).removesuffix(_API), _Place())
+
+def _place(request: Request) -> str:
+    return place_of(request).removesuffix(_API)
 
 
 async def _form(request: Request) -> dict[str, str]:
