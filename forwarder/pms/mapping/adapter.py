@@ -277,9 +277,8 @@ class MappedAdapter:
                 return Deferred("pms_refused_request", detail)
             return harmless(failed)
         items = value_at(body, find.items)
-        ids = [id_of(mapping.reservation, item) for item in items] if isinstance(items, list) else [None]
-        if None in ids:  # anything else than reservations proves nothing
-            return harmless(not_understood(response))
+        if not isinstance(items, list) or None in (ids := [id_of(mapping.reservation, item) for item in items]):
+            return harmless(not_understood(response))  # anything else than reservations proves nothing
         ours = [item for item in items if is_ours(mapping, item, booking)]
         if not items and any(value_at(body, path) not in (MISSING, None, 0) for path in find.counts):
             return harmless(not_understood(response))
