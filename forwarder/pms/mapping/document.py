@@ -4,7 +4,7 @@ It does not guess as YAML 1.1 does: `no`, `on` and dates are texts. Duplicate na
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
@@ -67,7 +67,11 @@ def load_document(text: str, model: type[M]) -> M:
     try:
         return model.model_validate(document.value)
     except ValidationError as error:
-        raise DocumentFault([*dict.fromkeys(_faults(error, document, model))]) from None
+        details, said = error.errors(include_input=False, include_url=False), []
+        for loc, fault in faults_of(details, document.value, lambda at: _names_at(model, at), nearest):
+            place = ".".join(map(str, loc))
+            said.append(f"line {document.line_of(loc)}: {place + ': ' if place else ''}{fault}")
+        raise DocumentFault([*dict.fromkeys(said)]) from None
 
 
 def _value(node: yaml.Node, loc: Loc, lines: dict[Loc, int], seen: set[int]) -> Any:
@@ -91,26 +95,14 @@ def _value(node: yaml.Node, loc: Loc, lines: dict[Loc, int], seen: set[int]) -> 
             return table
         case yaml.SequenceNode():
             return [_value(part, (*loc, position), lines, seen) for position, part in enumerate(node.value)]
-        case _:
-            return _scalar(node)
-
-
-def _scalar(node: yaml.Node) -> Any:
-    text: str = node.value
-    if not isinstance(node, yaml.ScalarNode) or node.style is not None:  # quoted, or a block of text
-        return text
-    if text in _SIMPLE:
-        return _SIMPLE[text]
-    if _INTEGER.fullmatch(text):
-        return int(text)
-    return float(text) if _NUMBER.fullmatch(text) else text
-
-
-def _faults(error: ValidationError, document: Document, model: type[BaseModel]) -> Iterator[str]:
-    details = error.errors(include_input=False, include_url=False)
-    for loc, said in faults_of(details, document.value, lambda at: _names_at(model, at), nearest):
-        place = ".".join(map(str, loc))
-        yield f"line {document.line_of(loc)}: {place + ': ' if place else ''}{said}"
+        case yaml.ScalarNode(style=None, value=text) if text in _SIMPLE:
+            return _SIMPLE[text]
+        case yaml.ScalarNode(style=None, value=text) if _INTEGER.fullmatch(text):
+            return int(text)
+        case yaml.ScalarNode(style=None, value=text) if _NUMBER.fullmatch(text):
+            return float(text)
+        case _:  # quoted, or a block of text, too
+            return node.value
 
 
 def _names_at(model: type[BaseModel], loc: Loc) -> list[str]:

@@ -42,7 +42,16 @@ def shipped(name: str) -> MappedKind:
 
 def kind_of(mapping: PmsMapping) -> MappedKind:
     """The kind that `mapping` describes."""
-    options = _options_of(mapping)
+    fields: dict[str, Any] = {}
+    for name, option in mapping.options.items():
+        value = option.type_of_value()
+        preset: Any = ... if option.required else {} if option.table else option.default
+        optional = value if preset is not None else value | None
+        fields[name] = (optional, Field(preset, alias=name, description=option.description))
+    if any(one.oauth is not None and one.oauth.grant != "header" for one in mapping.auth):
+        about = "Where tokens are requested, instead of the vendor's own address."
+        fields["token_url"] = (str | None, Field(None, alias=_TOKEN_URL, description=about))
+    options: type[BaseModel] = create_model("Options", __base__=NoOptions, **fields) if fields else NoOptions
     table = table_of(mapping, "no_rooms")  # the rules of the kind refuse another room before the adapter is called
     adapter_class: type[MappedAdapter] = MappedAdapter if mapping.code is None else load(mapping.code)
 
@@ -68,16 +77,3 @@ def mapping_of(kind: AdapterKind | None, options: Mapping[str, Any]) -> PmsMappi
     except ValidationError:
         return None
     return mapping if isinstance(mapping, PmsMapping) else None
-
-
-def _options_of(mapping: PmsMapping) -> type[BaseModel]:
-    fields: dict[str, Any] = {}
-    for name, option in mapping.options.items():
-        value = option.type_of_value()
-        preset: Any = ... if option.required else {} if option.table else option.default
-        optional = value if preset is not None else value | None
-        fields[name] = (optional, Field(preset, alias=name, description=option.description))
-    if any(one.oauth is not None and one.oauth.grant != "header" for one in mapping.auth):
-        about = "Where tokens are requested, instead of the vendor's own address."
-        fields["token_url"] = (str | None, Field(None, alias=_TOKEN_URL, description=about))
-    return create_model("Options", __base__=NoOptions, **fields) if fields else NoOptions

@@ -61,22 +61,6 @@ class Statement(Table):
     """What the source says, or what is not known and how the mapping copes with that."""
 
 
-def _unfounded(evidence: Sequence[Statement], statements: Iterable[str]) -> str:
-    """What is wrong with the evidence for these statements; empty if nothing is, or if there is no evidence at all."""
-    known = list(statements)
-    if not evidence:
-        return ""
-    sections = {
-        ".".join(steps[:end]) for path in known if (steps := path.split(".")) for end in range(1, len(steps) + 1)
-    }
-    for statement in evidence:
-        for path in statement.of:
-            if path not in sections and not any(path.startswith(f"{leaf}.") for leaf in known):
-                return f"{path} is nothing that the mapping says{nearest(path, sections)}"
-    missing = [path for path in known if source_of(evidence, path) is None]
-    return f"nothing says by what {', '.join(missing)} is known" if missing else ""
-
-
 def source_of(evidence: Sequence[Statement], path: str) -> By | None:
     """The source of that statement. If two matches are equally close, the less certain one counts."""
     fits = [
@@ -247,13 +231,28 @@ class PmsMapping(Table):
             raise nonsense("reservation.status.tentative: is for a PMS that `confirm` is asked of")
         if self._read_backs and self.reservation.status is None:
             raise nonsense("readBack: needs reservation.status, to see what it is")
-        used = self._sent_options | conditions | ({self.find.only_with} if self.find and self.find.only_with else set())
+        first = () if self.create.guest is None else (self.create.guest,)
+        asked = (*first, *self.operations.values(), *self._read_backs)
+        used = conditions.union(*(operation.options for operation in asked))
+        used |= {value.option for value in self.headers.values() if isinstance(value, FromOption)}
+        used |= {self.find.only_with} if self.find is not None and self.find.only_with else set()
         if unknown := used - self.options.keys():
             raise nonsense(f"options: there is no {', '.join(sorted(unknown))}; declare what is sent")
         if self.code is None and (idle := self.options.keys() - used):
             raise nonsense(f"options: {', '.join(sorted(idle))} is sent nowhere")
-        if faults := _unfounded(self.evidence, self.statements):
-            raise nonsense(f"evidence: {faults}")
+        return self
+
+    @model_validator(mode="after")
+    def _says_by_what_it_is_known(self) -> Self:
+        known = self.statements if self.evidence else ()
+        sections = {
+            ".".join(steps[:end]) for path in known if (steps := path.split(".")) for end in range(1, len(steps) + 1)
+        }
+        for path in (path for statement in self.evidence for path in statement.of):
+            if path not in sections and not any(path.startswith(f"{leaf}.") for leaf in known):
+                raise nonsense(f"evidence: {path} is nothing that the mapping says{nearest(path, sections)}")
+        if missing := [path for path in known if source_of(self.evidence, path) is None]:
+            raise nonsense(f"evidence: nothing says by what {', '.join(missing)} is known")
         return self
 
     @property
@@ -269,13 +268,6 @@ class PmsMapping(Table):
     @property
     def _read_backs(self) -> list[Show]:
         return [one.read_back for one in (self.confirm, self.cancel) if one is not None and one.read_back is not None]
-
-    @property
-    def _sent_options(self) -> frozenset[str]:
-        first = () if self.create.guest is None else (self.create.guest,)
-        asked = (*first, *self.operations.values(), *self._read_backs)
-        sent = {option for operation in asked for option in operation.options}
-        return frozenset(sent | {value.option for value in self.headers.values() if isinstance(value, FromOption)})
 
     @property
     def statements(self) -> tuple[str, ...]:

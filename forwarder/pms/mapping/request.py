@@ -95,10 +95,15 @@ def _sent(ours: str, targets: Mapping[str, Source | None], rest: InNotes | LeftO
     if len(sources) < len(targets):
         return SentAs(tuple(targets))
     before = [source.field[: source.field.index(ours)] if ours in source.field else () for source in sources]
+    soft = [  # sources that may leave out a value, or a part of it
+        source.written in ("hour", "clockTime", "country")
+        or (source.values or source.needs is not None or source.without is not None or source.if_longer == "notes")
+        for source in sources
+    ]
     hows = [_how(source, ours) for source in sources]
     others = [f"where the booking has no {' and no '.join(names)}" for names in before if names]
     how = next(filter(None, (others[0] if len(others) == len(before) else "", *hows)), "")
-    partly = all(names or _is_partial(source) for names, source in zip(before, sources, strict=True))
+    partly = all(names or one for names, one in zip(before, soft, strict=True))
     chosen = any(name in create.body and create.body[name].option is not None for name in targets)
     return SentAs(tuple(targets), how, otherwise=rest if partly or chosen else None)
 
@@ -113,12 +118,6 @@ def _how(source: Source, ours: str) -> str:
     if source.values:
         return "by a table of values"
     return {"hour": "the hour", "country": "as a code"}.get(source.written or "", "")
-
-
-def _is_partial(source: Source) -> bool:
-    """Whether it may leave out a value, or a part of it."""
-    soft = source.written in ("hour", "clockTime", "country") or source.values or source.if_longer == "notes"
-    return bool(soft) or source.needs is not None or source.without is not None
 
 
 def _in_full(targets: Mapping[str, Mapping[str, Source | None]]) -> bool:
@@ -301,20 +300,17 @@ class Requests:
         """The caller's notes, and below them what `sent` does not express. If all is too long for the PMS, the caller's are cut."""
         unfit = self._unfit(booking, frozenset().union(*(one.says for one in sent)))
         first = [f"Reference: {booking.reference}"] if self._says_reference else []
-        own = [text for name in self._own_names if (text := self._own_text(booking, name))]
+        own = []
+        for name in self._own_names:  # the caller's own texts that go into these notes
+            fate, text = self.table.fates[name], value_of(booking, name)
+            here = isinstance(fate, InNotes) or (isinstance(fate, SentAs) and self._notes in fate.names)
+            own += [as_text(text)] if here and text is not None else []
         lines = [line for line in self.table.lines(booking, unfit) if line not in own]
         if self._most is None:
             return "\n".join([*first, *own, *lines])
         below = shortened_to(self._most, "\n".join(lines))
         above = shortened_to(max(self._most - len(below) - 1, len(_CUT)), "\n".join([*first, *own]))
         return "\n".join(part for part in (above, below) if part)[: self._most]
-
-    def _own_text(self, booking: Booking, name: str) -> str:
-        """The caller's own text, if it goes into these notes."""
-        fate = self.table.fates[name]
-        here = isinstance(fate, InNotes) or (isinstance(fate, SentAs) and self._notes in fate.names)
-        value = value_of(booking, name) if here else None
-        return "" if value is None else as_text(value)
 
     def _unfit(self, booking: Booking, said: AbstractSet[str]) -> dict[str, str | None]:
         """The fields that are sent incompletely, each with what the notes say in place of its value."""

@@ -230,7 +230,8 @@ def field_value(booking: Booking, name: str, pms_id: str | None = None) -> Any:
             first, last, _ = first_and_last(booking)
             value = first if part == "first" else last
         case ["guests", "total"]:
-            value = _all_guests(booking.fields)
+            given = booking.fields.get("numberOfGuests")
+            value = given if given is not None else sum(booking.fields.get(one) or 0 for one in _GUESTS) or None
         case ["guests", "adults"]:
             value = headcount(booking, infants_are_children=False).adults
         case ["guests", "children"]:
@@ -244,11 +245,6 @@ def field_value(booking: Booking, name: str, pms_id: str | None = None) -> Any:
         case _:
             value = pms_id if name == PMS_ID else booking.fields.get(name)
     return None if value == "" else value
-
-
-def _all_guests(fields: Mapping[str, Any]) -> int | None:
-    given = fields.get("numberOfGuests")
-    return given if given is not None else sum(fields.get(name) or 0 for name in _GUESTS) or None
 
 
 def moved(value: Any, days: int) -> str:
@@ -300,9 +296,8 @@ def _minor_units(booking: Booking, name: str, value: Any) -> int:
 
 
 def _number(name: str, value: Any, form: str) -> Decimal:
-    wanted = "a whole number" if form == "integer" else "a number"
     number = decimal(value)
     # A text that a number does not preserve: "00123", "1e5".
     if number is None or (isinstance(value, str) and format(number, "f") != value):
-        raise DoesNotFit(name, wanted)
+        raise DoesNotFit(name, "a whole number" if form == "integer" else "a number")
     return number
