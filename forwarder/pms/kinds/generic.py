@@ -16,49 +16,9 @@ from typing import Any, ClassVar, Final
 
 from pydantic import Field, ValidationError, model_validator
 
+from forwarder.pms import sdk
 from forwarder.pms.mapping.adapter import MappedAdapter
 from forwarder.pms.mapping.model import MappingOption
-from forwarder.pms.sdk import (
-    CANCELLED_IN_PMS,
-    REFUSALS,
-    SPECIFIED,
-    Absent,
-    AccountConnection,
-    Adapter,
-    Booking,
-    Cancelled,
-    CancelOutcome,
-    Capabilities,
-    Clock,
-    Confirmed,
-    Deferred,
-    FieldTable,
-    Headers,
-    InDoubt,
-    Kind,
-    Limits,
-    LookupOutcome,
-    NoOptions,
-    Outcome,
-    Request,
-    Response,
-    Send,
-    SentAs,
-    bearer,
-    harmless,
-    identifier,
-    is_reference,
-    json_number,
-    json_text,
-    not_understood,
-    objects,
-    path_segment,
-    read_object,
-    record_fields,
-    refusal,
-    retry_after,
-    unexpected,
-)
 
 STILL_WORKING: Final = "request_in_progress"
 """Code: the PMS is still processing an earlier request with the same key."""
@@ -82,99 +42,99 @@ _NO = {"REJECTED", "REFUSED", "DECLINED"}
 _CANCELLED = {"CANCELLED", "CANCELED"}
 
 
-FIELDS: Final = FieldTable({name: SentAs((name,)) for name in SPECIFIED}, notes="notes")
+FIELDS: Final = sdk.FieldTable({name: sdk.SentAs((name,)) for name in sdk.SPECIFIED}, notes="notes")
 """The open contract takes a request unchanged."""
 
 
 class GenericAdapter:
     """An account of a PMS that implements the open contract."""
 
-    capabilities: ClassVar[Capabilities] = Capabilities(
+    capabilities: ClassVar[sdk.Capabilities] = sdk.Capabilities(
         idempotent_create=True, find_by_reference=True, cancel=True, names_reference=True
     )
-    limits: ClassVar[Limits] = Limits()
-    options: ClassVar[type[NoOptions]] = NoOptions
-    fields: ClassVar[FieldTable] = FIELDS
+    limits: ClassVar[sdk.Limits] = sdk.Limits()
+    options: ClassVar[type[sdk.NoOptions]] = sdk.NoOptions
+    fields: ClassVar[sdk.FieldTable] = FIELDS
 
-    def __init__(self, connection: AccountConnection, clock: Clock) -> None:
+    def __init__(self, connection: sdk.AccountConnection, clock: sdk.Clock) -> None:
         self._base_url = connection.base_url.rstrip("/")
         self._credential = connection.credential
         self._clock = clock
 
-    async def create(self, booking: Booking, send: Send) -> Outcome:
+    async def create(self, booking: sdk.Booking, send: sdk.Send) -> sdk.Outcome:
         base = self._base(booking)
         if base is None:
-            return refusal(booking, "property_not_found", "No address can hold the identifier.")
+            return sdk.refusal(booking, "property_not_found", "No address can hold the identifier.")
         key = (b"Idempotency-Key", b'"%s"' % booking.reference.encode())
         headers = [*self._headers, _JSON_BODY, key]
-        response = await send(Request("POST", f"{base}/reservations", headers, _body(booking)))
+        response = await send(sdk.Request("POST", f"{base}/reservations", headers, _body(booking)))
         status = response.status_code
         if status in _MADE:
             return _made(response, booking)
         return await self._not_made(response, booking, send)
 
-    async def find(self, booking: Booking, send: Send) -> LookupOutcome:
+    async def find(self, booking: sdk.Booking, send: sdk.Send) -> sdk.LookupOutcome:
         base = self._base(booking)
         if base is None:
-            return Absent()
-        query = f"reference={path_segment(booking.reference)}"
-        response = await send(Request("GET", f"{base}/reservations", self._headers, query=query))
+            return sdk.Absent()
+        query = f"reference={sdk.path_segment(booking.reference)}"
+        response = await send(sdk.Request("GET", f"{base}/reservations", self._headers, query=query))
         if response.status_code != HTTPStatus.OK:
-            return harmless(unexpected(response, self._clock.now()))
+            return sdk.harmless(sdk.unexpected(response, self._clock.now()))
         return _found(response, booking)
 
-    async def cancel(self, booking: Booking, pms_reservation_id: str, send: Send) -> CancelOutcome:
-        base, identifier_ = self._base(booking), path_segment(pms_reservation_id)
+    async def cancel(self, booking: sdk.Booking, pms_reservation_id: str, send: sdk.Send) -> sdk.CancelOutcome:
+        base, identifier_ = self._base(booking), sdk.path_segment(pms_reservation_id)
         if base is None or identifier_ is None:
-            return refusal(booking, "cancellation_refused", "No address can hold the identifier.")
-        response = await send(Request("DELETE", f"{base}/reservations/{identifier_}", self._headers))
-        body = read_object(response) or {}
+            return sdk.refusal(booking, "cancellation_refused", "No address can hold the identifier.")
+        response = await send(sdk.Request("DELETE", f"{base}/reservations/{identifier_}", self._headers))
+        body = sdk.read_object(response) or {}
         if _is_cancelled(response.status_code, body):
-            return Cancelled()
+            return sdk.Cancelled()
         if response.status_code in _REFUSING:
-            return refusal(booking, "cancellation_refused", _words(body))
-        return harmless(unexpected(response, self._clock.now()))
+            return sdk.refusal(booking, "cancellation_refused", _words(body))
+        return sdk.harmless(sdk.unexpected(response, self._clock.now()))
 
     @cached_property
-    def _headers(self) -> Headers:
-        return (*bearer(self._credential), _JSON)
+    def _headers(self) -> sdk.Headers:
+        return (*sdk.bearer(self._credential), _JSON)
 
-    def _base(self, _booking: Booking) -> str | None:
+    def _base(self, _booking: sdk.Booking) -> str | None:
         """The base URL of the reservations; None if no URL can express it."""
         return self._base_url
 
-    async def _not_made(self, response: Response, booking: Booking, send: Send) -> Outcome:
+    async def _not_made(self, response: sdk.Response, booking: sdk.Booking, send: sdk.Send) -> sdk.Outcome:
         """A 400 or 404, which any server on the way may send, is the PMS's refusal only with one of our codes."""
-        problem = read_object(response) or {}
+        problem = sdk.read_object(response) or {}
         code, status = problem.get("code"), response.status_code
         code = code if isinstance(code, str) else ""
         if code == STILL_WORKING:
-            return InDoubt("pms_still_working", "The PMS is still at an earlier push of this reservation.")
+            return sdk.InDoubt("pms_still_working", "The PMS is still at an earlier push of this reservation.")
         if code == KEY_REUSED:
             # An earlier push, serialized by another version of the forwarder, arrived.
             found = await self.find(booking, send)
-            if isinstance(found, Confirmed):
+            if isinstance(found, sdk.Confirmed):
                 return found
             detail = "The PMS had this reservation before, in other words, and does not show it."
-            return InDoubt("pms_knows_key", detail)
+            return sdk.InDoubt("pms_knows_key", detail)
         media_type = (response.header("content-type") or "").partition(";")[0].strip().lower()
         is_problem = media_type == "application/problem+json"
         if code == NOTHING_DONE and status == HTTPStatus.SERVICE_UNAVAILABLE and is_problem:
             detail = "The PMS is out of service, and says that it did nothing (HTTP 503)."
-            return Deferred("pms_unavailable", detail, retry_after(response, self._clock.now()))
-        if status in _REFUSING or (status in _PERHAPS_REFUSING and code in REFUSALS):
-            return refusal(booking, code, _words(problem))
-        return unexpected(response, self._clock.now())
+            return sdk.Deferred("pms_unavailable", detail, sdk.retry_after(response, self._clock.now()))
+        if status in _REFUSING or (status in _PERHAPS_REFUSING and code in sdk.REFUSALS):
+            return sdk.refusal(booking, code, _words(problem))
+        return sdk.unexpected(response, self._clock.now())
 
 
-def _body(booking: Booking) -> bytes:
+def _body(booking: sdk.Booking) -> bytes:
     fields = {**booking.fields, "reference": booking.reference}
     price = fields.get("totalPrice")
     if isinstance(price, Decimal):  # would be serialized as a text
-        fields["totalPrice"] = json_number(price)
+        fields["totalPrice"] = sdk.json_number(price)
     if booking.card is not None:
         fields["cardDetails"] = booking.card.model_dump(by_alias=True, exclude_none=True)
-    return json_text(fields)
+    return sdk.json_text(fields)
 
 
 def _is_cancelled(status: int, body: Mapping[str, Any]) -> bool:
@@ -184,43 +144,45 @@ def _is_cancelled(status: int, body: Mapping[str, Any]) -> bool:
     return status == HTTPStatus.NO_CONTENT or (status in _NO_LONGER_THERE and body.get("code") == NOT_THERE)
 
 
-def _made(response: Response, booking: Booking) -> Outcome:
-    body = read_object(response)
+def _made(response: sdk.Response, booking: sdk.Booking) -> sdk.Outcome:
+    body = sdk.read_object(response)
     confirmed = None if body is None else _confirmed(body, booking)
     if body is None or confirmed is None:
-        return not_understood(response, None if body is None else identifier(body.get("id")))
+        return sdk.not_understood(response, None if body is None else sdk.identifier(body.get("id")))
     match _status(body):
         case "CONFIRMED":
             return confirmed
         case status if status in _NO | _CANCELLED:
-            return refusal(booking, str(body.get("code")), _words(body) or f"The PMS answered with status {status}.")
+            return sdk.refusal(
+                booking, str(body.get("code")), _words(body) or f"The PMS answered with status {status}."
+            )
         case _:
-            return not_understood(response)
+            return sdk.not_understood(response)
 
 
-def _found(response: Response, booking: Booking) -> LookupOutcome:
+def _found(response: sdk.Response, booking: sdk.Booking) -> sdk.LookupOutcome:
     """`Absent` only for an empty list or a refused reservation. A PMS that shows other reservations did not search."""
-    items = (read_object(response) or {}).get("data")
+    items = (sdk.read_object(response) or {}).get("data")
     if items == []:
-        return Absent()
-    ours = [item for item in objects(items) if is_reference(item.get("reference"), booking.reference)]
+        return sdk.Absent()
+    ours = [item for item in sdk.objects(items) if sdk.is_reference(item.get("reference"), booking.reference)]
     held = [each for item in ours if _status(item) == "CONFIRMED" and (each := _confirmed(item, booking)) is not None]
     if held:
         others = {each.pms_reservation_id for each in held} - {held[0].pms_reservation_id}
         return replace(held[0], doubles=tuple(sorted(others)))
     statuses = {_status(item) for item in ours}
     if statuses & _CANCELLED:
-        return Deferred(CANCELLED_IN_PMS, "The PMS made the reservation, and it was cancelled there since.")
-    return Absent() if statuses and statuses <= _NO else harmless(not_understood(response))
+        return sdk.Deferred(sdk.CANCELLED_IN_PMS, "The PMS made the reservation, and it was cancelled there since.")
+    return sdk.Absent() if statuses and statuses <= _NO else sdk.harmless(sdk.not_understood(response))
 
 
-def _confirmed(body: Mapping[str, Any], booking: Booking) -> Confirmed | None:
+def _confirmed(body: Mapping[str, Any], booking: sdk.Booking) -> sdk.Confirmed | None:
     """The reservation in `body`; None if it has no id, or is not ours."""
-    pms_id, reference = identifier(body.get("id")), body.get("reference")
-    named = is_reference(reference, booking.reference)
+    pms_id, reference = sdk.identifier(body.get("id")), body.get("reference")
+    named = sdk.is_reference(reference, booking.reference)
     if pms_id is None or not (named or reference is None):
         return None
-    return Confirmed(pms_id, record_fields(body), named=named)
+    return sdk.Confirmed(pms_id, sdk.record_fields(body), named=named)
 
 
 def _status(body: Mapping[str, Any]) -> str:
@@ -239,14 +201,14 @@ def _words(problem: Mapping[str, Any]) -> str:
 class WebsiteBuilderAdapter(GenericAdapter):
     """Kind `website-builder`: pushes to the website that the booking names. The rules require one."""
 
-    fields: ClassVar[FieldTable] = FIELDS.but({"paymentProviderId": SentAs(("path", "paymentProviderId"))})
+    fields: ClassVar[sdk.FieldTable] = FIELDS.but({"paymentProviderId": sdk.SentAs(("path", "paymentProviderId"))})
 
-    def _base(self, booking: Booking) -> str | None:
-        website = path_segment(booking.website_id or "")
+    def _base(self, booking: sdk.Booking) -> str | None:
+        website = sdk.path_segment(booking.website_id or "")
         return None if website is None else f"{self._base_url}/websites/{website}"
 
 
-class GenericOptions(NoOptions):
+class GenericOptions(sdk.NoOptions):
     """Options of an account of kind `generic`."""
 
     mapping: MappingOption | None = Field(
@@ -268,14 +230,14 @@ class GenericOptions(NoOptions):
         return self
 
 
-def _adapter(connection: AccountConnection, clock: Clock) -> Adapter:
+def _adapter(connection: sdk.AccountConnection, clock: sdk.Clock) -> sdk.Adapter:
     options = GenericOptions.model_validate(connection.options)
     if options.mapping is None:
         return GenericAdapter(connection, clock)
     return MappedAdapter(connection, options.mapping, clock, options.settings)
 
 
-def _limits(options: Mapping[str, Any]) -> Limits:
+def _limits(options: Mapping[str, Any]) -> sdk.Limits:
     """The limits of the mapping; none if it cannot be read, which `check_options` reports."""
     try:
         mapping = GenericOptions.model_validate(options).mapping
@@ -284,6 +246,6 @@ def _limits(options: Mapping[str, Any]) -> Limits:
     return GenericAdapter.limits if mapping is None else mapping.published_limits
 
 
-GENERIC: Final = Kind(
+GENERIC: Final = sdk.Kind(
     _adapter, GenericOptions, GenericAdapter.capabilities, GenericAdapter.limits, FIELDS, limits_by=_limits
 )

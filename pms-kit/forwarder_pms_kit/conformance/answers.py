@@ -8,19 +8,8 @@ from functools import partial
 from itertools import chain
 from typing import Final
 
+from forwarder.pms import sdk
 from forwarder.pms.port import LOOKS_ALIKE
-from forwarder.pms.responses.refusals import REFUSALS
-from forwarder.reservation.booking import Booking
-from forwarder.reservation.outcome import (
-    Absent,
-    Cancelled,
-    Confirmed,
-    Deferred,
-    InDoubt,
-    LookupOutcome,
-    Outcome,
-    Rejected,
-)
 from forwarder_pms_kit.conformance.faults import (
     ASKED_SECONDS,
     LOST,
@@ -66,13 +55,13 @@ async def puts_off_what_was_not_done(trial: Trial) -> Findings:
     """A PMS that throttles (429) and says for how long is asked again then, not before; an account that is not
     let in (401, 403), or asks at a wrong address (404), loses nothing."""
     async for creation in creations(trial, before(PUT_OFF)):
-        wait = creation.outcome.retry_after_seconds if isinstance(creation.outcome, Deferred) else None
-        if wrong := creation.unlike(Deferred):
+        wait = creation.outcome.retry_after_seconds if isinstance(creation.outcome, sdk.Deferred) else None
+        if wrong := creation.unlike(sdk.Deferred):
             yield wrong
         elif creation.before_booking and (wait or 0) < _AT_LEAST:
             yield f"{creation.where} asked for {ASKED_SECONDS} s, and it said {creation.outcome}"
     async for creation in creations(trial, before((*NOT_LET_IN, *NOT_THERE)), [None]):
-        if wrong := creation.unlike(Deferred):
+        if wrong := creation.unlike(sdk.Deferred):
             yield wrong
 
 
@@ -81,12 +70,12 @@ async def follows_no_redirect(trial: Trial) -> Findings:
     """A redirect is never followed: nobody knows what is there, and the card and the credential would go there too."""
     for places in ([None], None):
         async for creation in creations(trial, before(REDIRECTS), places):
-            if wrong := creation.unlike(Deferred, InDoubt):
+            if wrong := creation.unlike(sdk.Deferred, sdk.InDoubt):
                 yield wrong
     if trial.can.find_by_reference:
         for disruption in before(REDIRECTS):
             found = await trial.disrupted(disruption, None, lambda: trial.find(trial.site.booking()))
-            if not isinstance(found, Deferred | None):
+            if not isinstance(found, sdk.Deferred | None):
                 yield f"{disruption}: find said {found}"
     if trial.proxy.trapped:
         yield f"redirects were followed {trial.proxy.trapped} times"
@@ -100,17 +89,17 @@ async def survives_wrong_settings(trial: Trial) -> Findings:
         refusing = f"http://127.0.0.1:{nobody.getsockname()[1]}/api"
         for base_url in (refusing, *_ADDRESSES):
             outcome = await _asked_with(trial, base_url=base_url)
-            if not isinstance(outcome, Deferred):
+            if not isinstance(outcome, sdk.Deferred):
                 yield f"with the base URL {base_url}: create said {outcome}"
     for credential in _NO_HEADER:
         outcome = await _asked_with(trial, credential=credential)
-        if not isinstance(outcome, Deferred):
+        if not isinstance(outcome, sdk.Deferred):
             yield f"with the credential {credential!r}: create said {outcome}"
 
 
 async def _asked_with(
     trial: Trial, *, base_url: str | None = None, credential: str | None = None
-) -> Outcome | Misbehaved:
+) -> sdk.Outcome | Misbehaved:
     trial.proxy.begin()
     try:
         return await trial.create(trial.site.booking(), trial.connect(base_url=base_url, credential=credential))
@@ -161,20 +150,20 @@ async def tells_nothing_of_the_guest(trial: Trial) -> Findings:
         passed_on = [secret for secret in secrets if secret in str(outcome)]
         if passed_on:
             yield f"{disruption}: it passed on {passed_on}"
-        if isinstance(outcome, Confirmed | Misbehaved):
+        if isinstance(outcome, sdk.Confirmed | Misbehaved):
             yield f"{disruption}: it said {outcome}"
-        elif isinstance(outcome, Rejected) and (wrong := _not_refused(outcome, booking, None)):
+        elif isinstance(outcome, sdk.Rejected) and (wrong := _not_refused(outcome, booking, None)):
             yield f"{disruption}: {wrong}"
 
 
-def _not_refused(outcome: Outcome, booking: Booking, code: str | None) -> str | None:
+def _not_refused(outcome: sdk.Outcome, booking: sdk.Booking, code: str | None) -> str | None:
     """What is wrong with it as a refusal, of that code if one is given."""
-    if not isinstance(outcome, Rejected):
+    if not isinstance(outcome, sdk.Rejected):
         return f"it said {outcome}"
     problem = outcome.problem
     faults = chain(
         [f"the code is {problem.code}, not {code}"] if code not in (None, problem.code) else [],
-        [f"the code {problem.code} is none of REFUSALS"] if problem.code not in REFUSALS else [],
+        [f"the code {problem.code} is none of REFUSALS"] if problem.code not in sdk.REFUSALS else [],
         ["the problem has no detail"] if not problem.detail.strip() else [],
         [f"the problem is about {problem.request_id}"] if problem.request_id != booking.reference else [],
     )
@@ -190,23 +179,23 @@ async def doubts_what_may_be_made(trial: Trial) -> Findings:
     never refused. It is then found, or made again by its key, as one reservation."""
     async for creation in creations(trial, after((*LOST, *UNREADABLE))):
         # Before the exchange that books, nothing was made: to put it off is true.
-        if wrong := creation.unlike(Deferred, InDoubt) or await _unsettled(trial, creation):
+        if wrong := creation.unlike(sdk.Deferred, sdk.InDoubt) or await _unsettled(trial, creation):
             yield wrong
 
 
 async def _unsettled(trial: Trial, creation: Creation) -> str | None:
     """What is wrong once a doubt is resolved as the worker would: by the key, or else by a look-up."""
     trial.proxy.begin()
-    if not isinstance(creation.outcome, InDoubt):
+    if not isinstance(creation.outcome, sdk.InDoubt):
         return None
     if trial.can.idempotent_create:
-        settled: Outcome | LookupOutcome = await trial.create(creation.booking)
+        settled: sdk.Outcome | sdk.LookupOutcome = await trial.create(creation.booking)
     elif trial.can.find_by_reference:
         settled = await trial.find(creation.booking)
     else:
         return None
-    waits = isinstance(settled, Deferred) and settled.reason in WAITS
-    if creation.held and not isinstance(settled, Confirmed) and not waits:
+    waits = isinstance(settled, sdk.Deferred) and settled.reason in WAITS
+    if creation.held and not isinstance(settled, sdk.Confirmed) and not waits:
         return f"{creation.where}: in doubt, and asked again it came to {settled}, although it was made"
     held = await trial.held(creation.booking)
     return None if held in (0, 1, None) else f"{creation.where}: in doubt, and asked again it is held {held} times"
@@ -229,9 +218,9 @@ async def looks_up_truly(trial: Trial) -> Findings:
     booking, made = await trial.made()
     for disruption in _readings():
         outcome = await trial.disrupted(disruption, None, lambda: trial.find(booking))
-        if isinstance(outcome, Confirmed) and outcome.pms_reservation_id == made.pms_reservation_id:
+        if isinstance(outcome, sdk.Confirmed) and outcome.pms_reservation_id == made.pms_reservation_id:
             continue
-        if outcome is not None and not isinstance(outcome, Deferred):
+        if outcome is not None and not isinstance(outcome, sdk.Deferred):
             yield f"{disruption}: it said {_told(outcome)} of a reservation that is there"
 
 
@@ -244,14 +233,14 @@ async def cancels_truly(trial: Trial) -> Findings:
         booking, made = await trial.made()
         cancelling = partial(trial.cancel, booking, made.pms_reservation_id)
         outcome = await trial.disrupted(disruption, None, cancelling)
-        if outcome is None or isinstance(outcome, Deferred):
+        if outcome is None or isinstance(outcome, sdk.Deferred):
             continue
-        if not isinstance(outcome, Cancelled) or await trial.held(booking) not in (0, None):
+        if not isinstance(outcome, sdk.Cancelled) or await trial.held(booking) not in (0, None):
             yield f"{disruption}: it said {_told(outcome)} of a reservation that is there"
 
 
 def _told(outcome: object) -> str:
-    return "Absent" if isinstance(outcome, Absent) else str(outcome)
+    return "Absent" if isinstance(outcome, sdk.Absent) else str(outcome)
 
 
 def _readings() -> Sequence[Disruption]:

@@ -10,37 +10,15 @@ from functools import cached_property, partial
 from typing import Any, Final, Literal, TypeVar
 from unittest import SkipTest
 
-from forwarder.pms.adapter import AdapterKind
+from forwarder.pms import sdk
 from forwarder.pms.auth.grants import MemoryGrants
 from forwarder.pms.directory import open_directory
 from forwarder.pms.encryption import Plaintext
-from forwarder.pms.fields import FieldTable
 from forwarder.pms.http.client import PushPolicy, Transport
-from forwarder.pms.port import (
-    CANCELLED_IN_PMS,
-    LOOKS_ALIKE,
-    UNPACED,
-    AccountConnection,
-    Capabilities,
-    Pace,
-    Pms,
-    PmsDirectory,
-)
+from forwarder.pms.port import LOOKS_ALIKE, UNPACED, Pace, Pms, PmsDirectory
 from forwarder.pms.registry import Registry
 from forwarder.pms.rehearsal import table_of
 from forwarder.process.clock import SystemClock
-from forwarder.reservation.booking import Booking
-from forwarder.reservation.outcome import (
-    Absent,
-    Cancelled,
-    CancelOutcome,
-    Confirmed,
-    Deferred,
-    InDoubt,
-    LookupOutcome,
-    Outcome,
-    Rejected,
-)
 from forwarder_pms_kit.conformance.faults import LOST, Disruption, after
 from forwarder_pms_kit.conformance.proxy import Exchange, FaultyProxy, faulty_proxy
 from forwarder_pms_kit.conformance.site import Site
@@ -77,14 +55,14 @@ class NormalPush:
 class Trial:
     """What checks use. `pms` has a long push time-out, `impatient` a short one; both go through `proxy`."""
 
-    def __init__(self, kind: str, adapter: AdapterKind, site: Site, proxy: FaultyProxy) -> None:
+    def __init__(self, kind: str, adapter: sdk.AdapterKind, site: Site, proxy: FaultyProxy) -> None:
         self.kind = kind
         self.adapter = adapter
         self.site = site
         self.proxy = proxy
         self.registry = Registry({kind: adapter})
         self._directories: dict[str, PmsDirectory] = {}
-        self._asked: list[Booking] = []
+        self._asked: list[sdk.Booking] = []
         self._paid_for = 0
 
     @asynccontextmanager
@@ -130,15 +108,15 @@ class Trial:
         return self.site.options_at(self.proxy.address)
 
     @property
-    def can(self) -> Capabilities:
+    def can(self) -> sdk.Capabilities:
         """What the adapter says that it can, as this account."""
         return self.pms.capabilities
 
     @property
-    def fields(self) -> FieldTable:
+    def fields(self) -> sdk.FieldTable:
         """What becomes of each field of a request, as the adapter says of this account."""
         return table_of(
-            AccountConnection("", self.kind, self.proxy.url, "", options=self.options), SystemClock(), self.registry
+            sdk.AccountConnection("", self.kind, self.proxy.url, "", options=self.options), SystemClock(), self.registry
         )
 
     def connect(
@@ -150,7 +128,7 @@ class Trial:
         directory: PmsDirectory | None = None,
     ) -> Pms:
         """The PMS as another process would see it, with other settings where they are given."""
-        connection = AccountConnection(
+        connection = sdk.AccountConnection(
             "conformance",
             self.kind,
             self.proxy.url if base_url is None else base_url,
@@ -162,18 +140,18 @@ class Trial:
         )
         return (directory or self._directories["patient"]).connect(connection)
 
-    def will_ask(self, *bookings: Booking) -> None:
+    def will_ask(self, *bookings: sdk.Booking) -> None:
         """They are about to be asked for: what is made of them is cancelled in the end."""
         self._asked += bookings
 
-    async def create(self, booking: Booking, pms: Pms | None = None) -> Outcome:
+    async def create(self, booking: sdk.Booking, pms: Pms | None = None) -> sdk.Outcome:
         self.will_ask(booking)
         return await self.run((pms or self.pms).create(booking), "create")
 
-    async def find(self, booking: Booking, pms: Pms | None = None) -> LookupOutcome:
+    async def find(self, booking: sdk.Booking, pms: Pms | None = None) -> sdk.LookupOutcome:
         return await self.run((pms or self.pms).find(booking), "find")
 
-    async def cancel(self, booking: Booking, pms_id: str, pms: Pms | None = None) -> CancelOutcome:
+    async def cancel(self, booking: sdk.Booking, pms_id: str, pms: Pms | None = None) -> sdk.CancelOutcome:
         return await self.run((pms or self.pms).cancel(booking, pms_id), "cancel")
 
     async def run(self, asked: Coroutine[Any, Any, R], operation: str) -> R:
@@ -202,19 +180,19 @@ class Trial:
             return fault
         return outcome if self.proxy.met.is_set() else None
 
-    async def made(self, **fields: Any) -> tuple[Booking, Confirmed]:
+    async def made(self, **fields: Any) -> tuple[sdk.Booking, sdk.Confirmed]:
         """A reservation that there is from now on."""
         self.proxy.begin()
         booking = self.site.booking(**fields)
         outcome = await self.create(booking)
-        if not isinstance(outcome, Confirmed):
+        if not isinstance(outcome, sdk.Confirmed):
             raise Misbehaved(f"a plain create with nothing in its way came to {_said_of(outcome, booking)}")
         return booking, outcome
 
-    def sent_reference(self, booking: Booking) -> str:
+    def sent_reference(self, booking: sdk.Booking) -> str:
         return self.can.reference_form.of(booking.reference)
 
-    async def held(self, booking: Booking) -> int | None:
+    async def held(self, booking: sdk.Booking) -> int | None:
         """How many reservations of `booking` the PMS has; None where nobody can tell."""
         self.proxy.begin()
         if self.site.held is not None:
@@ -223,7 +201,7 @@ class Trial:
         if not self.can.find_by_reference:
             return None
         found = await self.find(booking)
-        return 1 if isinstance(found, Confirmed) or looks_alike(found) else 0
+        return 1 if isinstance(found, sdk.Confirmed) or looks_alike(found) else 0
 
     async def normal_push(self) -> NormalPush:
         """Found out by a push that goes well, and others whose responses are lost."""
@@ -234,7 +212,7 @@ class Trial:
 
         async def asked() -> bool:
             booking, _ = await self.made()
-            return not isinstance(await self.find(booking), Absent)
+            return not isinstance(await self.find(booking), sdk.Absent)
 
         return await self.once("shows at once", asked)
 
@@ -261,16 +239,16 @@ class Trial:
                 return NormalPush(exchanges, at)
         return NormalPush(exchanges, len(exchanges))
 
-    async def _gone(self, booking: Booking) -> bool:
+    async def _gone(self, booking: sdk.Booking) -> bool:
         found = await self.find(booking)
-        if isinstance(found, Confirmed):
-            return isinstance(await self.cancel(booking, found.pms_reservation_id), Cancelled)
-        return isinstance(found, Absent) or found.reason == CANCELLED_IN_PMS
+        if isinstance(found, sdk.Confirmed):
+            return isinstance(await self.cancel(booking, found.pms_reservation_id), sdk.Cancelled)
+        return isinstance(found, sdk.Absent) or found.reason == sdk.CANCELLED_IN_PMS
 
 
-def _said_of(outcome: Outcome, booking: Booking) -> str:
+def _said_of(outcome: sdk.Outcome, booking: sdk.Booking) -> str:
     """An outcome in words, with what to do where it is about the nights that were asked for."""
-    if not isinstance(outcome, Rejected):
+    if not isinstance(outcome, sdk.Rejected):
         return str(outcome)
     said = f"Rejected, {outcome.problem.code}: {outcome.problem.detail}"
     if outcome.problem.code != "room_unavailable":
@@ -280,11 +258,11 @@ def _said_of(outcome: Outcome, booking: Booking) -> str:
 
 def looks_alike(found: object) -> bool:
     """Whether a look-up by stay says that there is one, which may be ours."""
-    return isinstance(found, Deferred) and found.reason == LOOKS_ALIKE
+    return isinstance(found, sdk.Deferred) and found.reason == LOOKS_ALIKE
 
 
 @asynccontextmanager
-async def trial(kind: str, adapter: AdapterKind, site: Site) -> AsyncIterator[Trial]:
+async def trial(kind: str, adapter: sdk.AdapterKind, site: Site) -> AsyncIterator[Trial]:
     """A trial of `adapter`, to be asked anything in this event loop."""
     async with faulty_proxy(site.base_url, site.trust()) as proxy, Trial(kind, adapter, site, proxy).opened() as opened:
         yield opened
@@ -298,25 +276,25 @@ class Creation:
     nothing is held since: a doubt, if the exchange that books was disrupted; if another was, also surely nothing."""
 
     where: str
-    booking: Booking
-    outcome: Outcome | Misbehaved
+    booking: sdk.Booking
+    outcome: sdk.Outcome | Misbehaved
     held: int | None
     answered: bytes
     seconds: float
     before_booking: bool
-    expected: tuple[type[Outcome], ...]
+    expected: tuple[type[sdk.Outcome], ...]
 
-    def unlike(self, *expected: type[Outcome]) -> str | None:
+    def unlike(self, *expected: type[sdk.Outcome]) -> str | None:
         """What is wrong with it, where nothing else than `expected` may be said of what was not made."""
         if self.held is not None and self.held > 1:
             return f"{self.where}: the PMS holds {self.held} reservations of one booking"
         match self.outcome:
-            case Confirmed(pms_id) if self.held:
+            case sdk.Confirmed(pms_id) if self.held:
                 given = pms_id.encode() in self.answered
                 return None if given else f"{self.where}: it said {self.outcome}, with an id that the PMS never gave"
-            case InDoubt() if self.held:
+            case sdk.InDoubt() if self.held:
                 return None
-            case Misbehaved() | Confirmed():
+            case Misbehaved() | sdk.Confirmed():
                 return f"{self.where}: {self.outcome if isinstance(self.outcome, Misbehaved) else self._said()}"
             case outcome if isinstance(outcome, expected) and not self.held:
                 return None
@@ -352,7 +330,7 @@ async def creations(
                 held = 1
             where = str(disruption) if at is None else f"{disruption} (exchange {at} of {len(normal.exchanges)})"
             early = at is not None and at <= normal.booking_exchange
-            expected = (InDoubt,) if at == normal.booking_exchange else (Deferred, InDoubt)
+            expected = (sdk.InDoubt,) if at == normal.booking_exchange else (sdk.Deferred, sdk.InDoubt)
             yield Creation(where, booking, outcome, held, answered, seconds, early, expected)
 
 

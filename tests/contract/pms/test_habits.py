@@ -150,7 +150,7 @@ TAKEN_BACK: Final[Mapping[str, tuple[str, Mapping[str, object], str]]] = {
     ),
     "our reference is known in other forms": (
         "generic",
-        {"forwarder.pms.kinds.generic.is_reference": lambda shown, ours: shown == ours},
+        {"forwarder.pms.sdk.is_reference": lambda shown, ours: shown == ours},
         "reference-cut reference-upper-case reference-in-a-text",
     ),
     "keys end": (
