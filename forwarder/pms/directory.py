@@ -41,30 +41,11 @@ from forwarder.reservation.outcome import (
 from forwarder.reservation.reference import AS_IT_IS
 
 
-@dataclass(frozen=True, slots=True)
-class Way:
-    """How an account's requests are sent. `owner`: who reuses the connections; None: nobody. `trust`: the TLS context, None for the
-    common one. `bears`: what may be sent in plaintext. `traced`: whether requests continue the caller's trace."""
-
-    owner: str | None = None
-    trust: ssl.SSLContext | None = None
-    bears: Plaintext = Plaintext.EVERYTHING
-    traced: bool = True
-
-    @property
-    def for_cards(self) -> bool:
-        return self.bears is Plaintext.EVERYTHING
-
-
 def _not_encrypted(what: str) -> NotSent:
     return NotSent(
         "pms_not_encrypted",
         f"{what} by plain http to another machine: the base URL, and every address among the options, must be https.",
     )
-
-
-def _card_not_encrypted() -> Deferred | InDoubt:
-    return outcome_of(_not_encrypted("A card is not sent"))
 
 
 async def _refuse(_: Request) -> Response:
@@ -86,7 +67,9 @@ class LastResponse:
 
 
 class ConnectedPms(Struct, frozen=True, eq=False):
-    """A `Pms`: an adapter, and the client that sends its requests at the account's `pace`.
+    """A `Pms`: an adapter, and the client that sends its requests at the account's `pace`. `owner`: who reuses the connections, if
+    anybody. `trust`: the TLS context, None for the common one. `bears`: what may be sent in plaintext. `traced`: whether requests
+    continue the caller's trace.
 
     Creates use the account's kept connections, if it may keep any. Look-ups and cancellations use new ones: nothing in the answer
     "there is none" shows whose it is.
@@ -95,7 +78,10 @@ class ConnectedPms(Struct, frozen=True, eq=False):
     adapter: Adapter
     client: PmsClient
     pace: Pace
-    way: Way
+    owner: str | None
+    trust: ssl.SSLContext | None
+    bears: Plaintext
+    traced: bool
     held: Callable[[], bool] = always
 
     @property
@@ -103,12 +89,12 @@ class ConnectedPms(Struct, frozen=True, eq=False):
         return self.adapter.capabilities
 
     def while_held(self, held: Callable[[], bool]) -> "ConnectedPms":
-        return ConnectedPms(self.adapter, self.client, self.pace, self.way, held)
+        return ConnectedPms(self.adapter, self.client, self.pace, self.owner, self.trust, self.bears, self.traced, held)
 
     async def create(self, booking: Booking) -> Outcome:
-        if booking.card is not None and not self.way.for_cards:
-            return _card_not_encrypted()
-        reuse, named, sent = Reuse(self.way.owner, self.way.trust), False, self._sent(booking)
+        if booking.card is not None and self.bears is not Plaintext.EVERYTHING:
+            return outcome_of(_not_encrypted("A card is not sent"))
+        reuse, named, sent = Reuse(self.owner, self.trust), False, self._sent(booking)
         said = LastResponse(self._send(reuse, booking))
         outcome: Outcome
         try:
@@ -139,8 +125,8 @@ class ConnectedPms(Struct, frozen=True, eq=False):
     async def create_many(self, bookings: Sequence[Booking]) -> Sequence[Outcome]:
         if not isinstance(self.adapter, BatchAdapter):
             return [await self.create(booking) for booking in bookings]
-        if not self.way.for_cards and any(booking.card is not None for booking in bookings):
-            return [_card_not_encrypted()] * len(bookings)
+        if self.bears is not Plaintext.EVERYTHING and any(booking.card is not None for booking in bookings):
+            return [outcome_of(_not_encrypted("A card is not sent"))] * len(bookings)
         sent = [self._sent(booking) for booking in bookings]
         try:
             with self._alone(bookings[0]) as send:
@@ -174,16 +160,16 @@ class ConnectedPms(Struct, frozen=True, eq=False):
     @contextmanager
     def _alone(self, about: Booking) -> Iterator[Send]:
         """A way to send requests each of which has a connection of its own."""
-        reuse = Reuse(None, self.way.trust)
+        reuse = Reuse(None, self.trust)
         try:
             yield self._send(reuse, about)
         finally:
             reuse.end(keep=False)
 
     def _send(self, reuse: Reuse, about: Booking) -> Send:
-        if self.way.bears is Plaintext.NOTHING:
+        if self.bears is Plaintext.NOTHING:
             return _refuse
-        return self.client.push(self.pace, self.held, reuse, about.trace if self.way.traced else None)
+        return self.client.push(self.pace, self.held, reuse, about.trace if self.traced else None)
 
 
 # --- look-ups through lists ---
@@ -287,8 +273,9 @@ class Directory:
         trust = None if connection.tls == SYSTEM_TLS else trust_of(connection.tls)
         encrypted = is_encrypted(connection.base_url, connection.options)
         tracer, traced = self._traces.tracer, self._traces.forward or self._traces.tracer is not None
-        way = Way(owner, trust, Plaintext.EVERYTHING if encrypted else self._plaintext, traced)
-        pms = ConnectedPms(adapter(connection, self._clock), self._client, connection.pace, way)
+        bears = Plaintext.EVERYTHING if encrypted else self._plaintext
+        made = adapter(connection, self._clock)
+        pms = ConnectedPms(made, self._client, connection.pace, owner, trust, bears, traced)
         about = {"forwarder.account_id": connection.account_id, "forwarder.pms.kind": connection.kind}
         return pms if tracer is None else TracedPms(pms, tracer, about)
 

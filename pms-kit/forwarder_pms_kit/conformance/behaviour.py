@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from functools import partial
 from itertools import count
 from typing import Any, Final
@@ -187,7 +187,8 @@ async def stops_when_told(trial: Trial) -> Findings:
     for allowed in range(len(normal.exchanges)):
         booking, asked = trial.site.booking(), count()
         trial.proxy.begin()
-        outcome = await trial.create(booking, trial.pms.while_held(partial(_below, allowed, asked)))
+        held_on = trial.pms.while_held(lambda allowed=allowed, asked=asked: next(asked) < allowed)  # type: ignore[misc]
+        outcome = await trial.create(booking, held_on)
         sent, held = len(trial.proxy.exchanges), await trial.held(booking)
         if sent > allowed:
             yield f"allowed {allowed} requests, it sent {sent}"
@@ -195,10 +196,6 @@ async def stops_when_told(trial: Trial) -> Findings:
             yield f"stopped after request {allowed}, it is held, and create said {outcome}"
         if held == 0 and not isinstance(outcome, Deferred):
             yield f"stopped after request {allowed}, it is not held, and create said {outcome}"
-
-
-def _below(limit: int, numbers: Iterator[int]) -> bool:
-    return next(numbers) < limit
 
 
 class _Counted:

@@ -4,7 +4,7 @@ import asyncio
 import re
 from dataclasses import replace
 from decimal import Decimal
-from typing import Any, Final
+from typing import Final
 
 from pydantic_core import PydanticSerializationError, to_json
 
@@ -214,28 +214,18 @@ async def keeps_amounts_exact(trial: Trial) -> Findings:
     for amount in _AMOUNTS:
         _, made = await trial.made(price=amount)
         sent = " ".join(each.body.decode("latin-1") + " " + each.target for each in trial.proxy.exchanges)
-        sent_as[amount] = _says(sent, amount)
+        sent_as[amount] = not {amount, amount * _HUNDREDTHS}.isdisjoint(map(Decimal, _NUMBER.findall(sent)))
         findings += [f"{amount} was sent as {noise[0]}" for noise in _NOISE.finditer(sent)]
-        findings += _unlike(made.record, amount)
+        findings += [f"{amount} came back as {noise[0]}" for noise in _NOISE.finditer(repr(made.record))]
+        finances = made.record.get("finances") or {}
+        prices = {"totalPrice": made.record.get("totalPrice"), "finances.totalPrice": finances.get("totalPrice")}
+        findings += [
+            f"{amount} came back as {name} {price!r}"
+            for name, price in prices.items()
+            if price is not None and Decimal(str(price)) != amount
+        ]
     if not any(sent_as.values()):
         raise NotApplicable("the PMS was told none of the amounts: it quotes its own")
     missing = [f"{amount} was sent neither as {amount} nor in hundredths" for amount, was in sent_as.items() if not was]
     for finding in [*missing, *findings]:
         yield finding
-
-
-def _says(sent: str, amount: Decimal) -> bool:
-    wanted = {amount, amount * _HUNDREDTHS}
-    return any(Decimal(number) in wanted for number in _NUMBER.findall(sent))
-
-
-def _unlike(record: Any, amount: Decimal) -> list[str]:
-    """What the record says of money that is not what was asked."""
-    finances = record.get("finances") or {}
-    prices = {"totalPrice": record.get("totalPrice"), "finances.totalPrice": finances.get("totalPrice")}
-    wrong = [
-        f"{amount} came back as {name} {price!r}"
-        for name, price in prices.items()
-        if price is not None and Decimal(str(price)) != amount
-    ]
-    return wrong + [f"{amount} came back as {noise[0]}" for noise in _NOISE.finditer(repr(record))]

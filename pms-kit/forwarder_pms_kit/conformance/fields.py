@@ -80,7 +80,7 @@ _ALL: Final[Mapping[str, Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class _Marker:
-    """A value, and the forms in which it may be written. `fits`: whether a PMS's own field is sure to take it."""
+    """A value, and the forms in which it may be written."""
 
     value: Any
     forms: tuple[str, ...] = ()
@@ -214,29 +214,17 @@ def _booking(kind: str, given: Mapping[str, Any]) -> Booking:
 async def _places(adapter: Adapter, booking: Booking, name: str, marker: _Marker) -> Sequence[str]:
     """Where the value is in the requests: the PMS's names, without positions in lists."""
     notes = adapter.fields.notes
-    return [
-        place
-        for request in await requests_of(adapter, booking)
-        for place, text in _leaves(request)
-        if (_matches(place, notes) and _is_noted(name, marker, text))
-        or (not _matches(place, notes) and _holds(text, marker))
-        or (_matches(place, notes) and _is_own(adapter.fields, name, place) and _holds(text, marker))
-    ]
-
-
-def _is_own(table: FieldTable, name: str, place: str) -> bool:
-    """Whether the field is sent under that name by itself, and not as a line of notes."""
-    fate = table.fates[name]
-    return isinstance(fate, SentAs) and any(_matches(place, theirs) for theirs in fate.names)
-
-
-def _is_noted(name: str, marker: _Marker, text: str) -> bool:
+    fate, places = adapter.fields.fates[name], []
     begin = line_of(name, "").strip() if name in ("notes", "comments") else f"{words_for(name)}: "
-    return any(line.startswith(begin) and str(marker.value) in line for line in text.split("\n"))
-
-
-def _holds(text: str, marker: _Marker) -> bool:
-    return any(text == form or (len(form) >= _MIN_TELLING and form in text) for form in marker.spellings)
+    for request in await requests_of(adapter, booking):
+        for place, text in _leaves(request):
+            found = any(text == form or (len(form) >= _MIN_TELLING and form in text) for form in marker.spellings)
+            if _matches(place, notes):  # there it is a line of notes, unless it is sent under that name by itself
+                noted = any(line.startswith(begin) and str(marker.value) in line for line in text.split("\n"))
+                own = isinstance(fate, SentAs) and any(_matches(place, theirs) for theirs in fate.names)
+                found = noted or (own and found)
+            places += [place] if found else []
+    return places
 
 
 def _matches(place: str, theirs: str) -> bool:
