@@ -49,6 +49,8 @@ class Operation(Table):
     fields: ClassVar[frozenset[str]]
     outcomes: ClassVar[frozenset[str]]
     unfit: ClassVar[frozenset[str]] = frozenset()
+    about_one: ClassVar[str] = ""
+    """What an operation about one reservation, which must say which, is called."""
 
     method: Method
     """The HTTP method."""
@@ -91,6 +93,8 @@ class Operation(Table):
             raise nonsense("a GET has no body; put the values into `query`")
         if self.encoding == "json" and (clash := clashes(self.body)):
             raise nonsense(f"body: {clash}")
+        if self.about_one and PMS_ID not in self.sent:
+            raise nonsense(f"{self.about_one} says which reservation: send {PMS_ID}")
         return self
 
     @model_validator(mode="after")
@@ -116,28 +120,30 @@ class Operation(Table):
         return frozenset() if becomes in (ABSENT, CANCELLED, CONFIRMED) else _A_NO
 
 
-class MakeGuest(Operation):
-    """Creates the guest before the reservation, which refers to it by `pmsGuestId`. It books nothing."""
+class _Make(Operation):
+    """Makes something."""
 
-    fields = FIELDS - {PMS_ID, PMS_GUEST_ID} - CARD_FIELDS
     outcomes = frozenset({*REFUSALS, *NOT_REFUSALS}) - {CANCELLATION_REFUSED}
     unfit = frozenset({"GET", "DELETE"})
 
     method: Method = "POST"
     success: Condition = Condition(status=frozenset({200, 201}))
+
+
+class MakeGuest(_Make):
+    """Creates the guest before the reservation, which refers to it by `pmsGuestId`. It books nothing."""
+
+    fields = FIELDS - {PMS_ID, PMS_GUEST_ID} - CARD_FIELDS
+
     id: JsonPath = "id"
     """Where the response has the guest's id."""
 
 
-class Create(Operation):
+class Create(_Make):
     """Makes a reservation."""
 
     fields = FIELDS - {PMS_ID}
-    outcomes = frozenset({*REFUSALS, *NOT_REFUSALS}) - {CANCELLATION_REFUSED}
-    unfit = frozenset({"GET", "DELETE"})
 
-    method: Method = "POST"
-    success: Condition = Condition(status=frozenset({200, 201}))
     key_header: HeaderName | None = None
     """The header for an idempotency key. The PMS must never make a second reservation with a key, however late it is sent again."""
     guest: MakeGuest | None = None
@@ -191,6 +197,7 @@ def notes_field(create: Create) -> str | None:
 class Show(Operation):
     """Reads one reservation by the PMS's id. After a rule that becomes `absent`, `find` must not find it either."""
 
+    about_one = "readBack"
     fields = FIELDS - CARD_FIELDS - {PMS_GUEST_ID}
     outcomes = frozenset({CANCELLED, ABSENT, *NOT_REFUSALS})
     unfit = frozenset({"PUT", "PATCH", "DELETE"})
@@ -202,28 +209,33 @@ class Show(Operation):
     after: Literal["always", "refusal"] = "always"
     """`refusal`: it is read only after a refusal."""
 
-    @model_validator(mode="after")
-    def _names_one(self) -> Self:
-        _names_the_reservation(self, "readBack")
-        return self
 
-
-class Confirm(Operation):
-    """The second request of a create, which confirms what the first one made."""
+class _Change(Operation):
+    """Changes a reservation."""
 
     fields = FIELDS - CARD_FIELDS - {PMS_GUEST_ID}
-    outcomes = frozenset({*REFUSALS, CONFIRMED, *NOT_REFUSALS}) - {CANCELLATION_REFUSED}
-    unfit = frozenset({"GET", "DELETE"})
 
     success: Condition = Condition(status=frozenset({204}))
     read_back: Show | None = None
     """Reads the reservation afterwards. The state that it finds counts, not the response."""
 
     @model_validator(mode="after")
-    def _names_what_is_confirmed(self) -> Self:
-        _names_the_reservation(self, "a confirmation")
-        _says_what_was_done(self)
+    def _says_what_was_done(self) -> Self:
+        silent = self.read_back is None or self.read_back.after == "refusal"
+        if self.success.status != {204} and not self.success.reads_the_body and silent:
+            raise nonsense(
+                "success: of other statuses than 204, `when` says what the PMS's own answer holds; or `readBack` looks at it "
+                "afterwards"
+            )
         return self
+
+
+class Confirm(_Change):
+    """The second request of a create, which confirms what the first one made."""
+
+    about_one = "a confirmation"
+    outcomes = frozenset({*REFUSALS, CONFIRMED, *NOT_REFUSALS}) - {CANCELLATION_REFUSED}
+    unfit = frozenset({"GET", "DELETE"})
 
 
 class Pages(Table):
@@ -299,33 +311,11 @@ class Find(Operation):
         return self
 
 
-class Cancel(Operation):
+class Cancel(_Change):
     """Cancels a reservation."""
 
-    fields = FIELDS - CARD_FIELDS - {PMS_GUEST_ID}
+    about_one = "a cancellation"
     outcomes = frozenset({CANCELLED, CANCELLATION_REFUSED, *NOT_REFUSALS})
 
-    success: Condition = Condition(status=frozenset({204}))
     reservation: JsonPath | None = None
     """Where the response has the reservation, which must be cancelled if it is shown."""
-    read_back: Show | None = None
-    """Reads the reservation afterwards. The state that it finds counts, not the response."""
-
-    @model_validator(mode="after")
-    def _names_what_is_cancelled(self) -> Self:
-        _names_the_reservation(self, "a cancellation")
-        _says_what_was_done(self)
-        return self
-
-
-def _names_the_reservation(operation: Operation, what: str) -> None:
-    if PMS_ID not in operation.sent:
-        raise nonsense(f"{what} says which reservation: send {PMS_ID}")
-
-
-def _says_what_was_done(operation: Confirm | Cancel) -> None:
-    silent = operation.read_back is None or operation.read_back.after == "refusal"
-    if operation.success.status != {204} and not operation.success.reads_the_body and silent:
-        raise nonsense(
-            "success: of other statuses than 204, `when` says what the PMS's own answer holds; or `readBack` looks at it afterwards"
-        )
