@@ -29,17 +29,15 @@ from forwarder.simulator.kinds.booking_sync_forms import (
     UNKNOWN,
     Invalid,
     answer_of,
-    check_client,
-    check_strict,
+    booking_shown,
     day,
     number,
     quoted,
     the_one,
-    wanted_of,
 )
 from forwarder.simulator.kinds.booking_sync_oauth import TokenServer
 from forwarder.simulator.sites import Effect, effect_of
-from forwarder.simulator.world import Made, NotBooked, World
+from forwarder.simulator.world import Made, NotBooked, Wanted, World
 
 _MOST_PER_PAGE = 100
 _SAID = {401: "Not authorized", 404: "Not found", 429: "API v3 rate limit exceeded."}
@@ -74,6 +72,8 @@ _OF_A_CARD: Final = (
     *_GATEWAY,
 )
 _BLANK: Final = "can't be blank"
+_REFUSED: Final = "@refused.example"
+_NEVER: Final = date.min
 
 
 def booking_sync_routes(world: World) -> list[BaseRoute]:
@@ -140,7 +140,10 @@ class _BookingSync:
 
     async def create_client(self, request: Request) -> Response:
         client = the_one("clients", await request.body())
-        check_client(client)
+        if not client.get("fullname"):
+            raise Invalid(fullname=_BLANK)
+        if any(str(email.get("email")).endswith(_REFUSED) for email in client.get("emails", ())):
+            raise Invalid(emails="is invalid")
         self._clients += 1
         if effect := effect_of(client.get("lastname"), client["fullname"]):
             self._effects[str(self._clients)] = effect
@@ -171,18 +174,37 @@ class _BookingSync:
 
     async def create_strict_booking(self, request: Request) -> Response:
         booking = the_one("bookings", await request.body())
-        check_strict(booking)
-        return self._book(request, str(booking.get("rental_id")), {**booking, "booked": True})
+        rental, client = str(booking.get("rental_id", UNKNOWN)), booking.get("client") or {}
+        if rental == UNKNOWN:
+            raise Invalid(rental_id="is invalid")
+        if not client.get("lastname"):
+            raise Invalid(client=_BLANK)
+        if str(client.get("email")).endswith(_REFUSED):
+            raise Invalid(**{"client.email": "is invalid"})
+        return self._book(request, rental, {**booking, "booked": True})
 
     def _book(self, request: Request, rental: str, booking: Mapping[str, Any]) -> Response:
         self._end_tentative(place_of(request))
         client = booking.get("client")  # of a strict booking
         name = client.get("lastname") if isinstance(client, dict) else None
-        effect = effect_of(rental, name) or self._effects.pop(str(booking.get("client_id")), None)
+        arrival, departure = (day(str(booking.get(field)), _NEVER) for field in ("start_at", "end_at"))
+        for field, one in (("start_at", arrival), ("end_at", departure)):
+            if one == _NEVER:
+                raise Invalid(**{field: _BLANK})
+        if departure <= arrival:
+            raise Invalid(start_at="must be before end_at")
+        wanted = Wanted(
+            name=name_of(request),
+            place=place_of(request),
+            room=rental,
+            arrival=arrival,
+            departure=departure,
+            reference=str(booking.get("external_reference") or ""),
+            answer=lambda made_id: to_json(booking_shown(made_id, rental, booking)),
+            effect=effect_of(rental, name) or self._effects.pop(str(booking.get("client_id")), None),
+        )
         try:
-            made, _ = book(
-                self._world, request, wanted_of(name_of(request), place_of(request), rental, booking, effect)
-            )
+            made, _ = book(self._world, request, wanted)
         except NotBooked as no:
             raise Invalid(**_NOT_BOOKED[no.why]) from no
         if booking.get("tentative_expires_at"):

@@ -1,6 +1,6 @@
 """The bodies of simulated BookingSyncs: requests, responses, and their 422. Pure."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import date
 from decimal import Decimal, InvalidOperation
 from typing import Any
@@ -8,8 +8,6 @@ from typing import Any
 from pydantic_core import from_json, to_json
 
 from forwarder.http.messages import Response
-from forwarder.simulator.sites import Effect
-from forwarder.simulator.world import Wanted
 
 UNKNOWN = "unknown"
 """The rental that there is not."""
@@ -54,53 +52,6 @@ def the_one(resources: str, content: bytes) -> dict[str, Any]:
     return resource
 
 
-def check_client(client: Mapping[str, Any]) -> None:
-    """Raises `Invalid`."""
-    if not client.get("fullname"):
-        raise Invalid(fullname="can't be blank")
-    emails: Sequence[Mapping[str, Any]] = client.get("emails", [])
-    if any(_refused(email.get("email")) for email in emails):
-        raise Invalid(emails="is invalid")
-
-
-def check_strict(booking: Mapping[str, Any]) -> None:
-    """Raises `Invalid`."""
-    if str(booking.get("rental_id", UNKNOWN)) == UNKNOWN:
-        raise Invalid(rental_id="is invalid")
-    client = booking.get("client") or {}
-    if not client.get("lastname"):
-        raise Invalid(client="can't be blank")
-    if _refused(client.get("email")):
-        raise Invalid(**{"client.email": "is invalid"})
-
-
-def _refused(email: object) -> bool:
-    return str(email or "").endswith("@refused.example")
-
-
-def wanted_of(name: str, place: str, rental: str, booking: Mapping[str, Any], effect: Effect | None) -> Wanted:
-    """The booking that a body requests. Raises `Invalid`."""
-    days: list[date] = []
-    for field in ("start_at", "end_at"):
-        try:
-            days.append(date.fromisoformat(str(booking[field])[:10]))
-        except (KeyError, ValueError) as error:
-            raise Invalid(**{field: "can't be blank"}) from error
-    arrival, departure = days
-    if departure <= arrival:
-        raise Invalid(start_at="must be before end_at")
-    return Wanted(
-        name=name,
-        place=place,
-        room=rental,
-        arrival=arrival,
-        departure=departure,
-        reference=str(booking.get("external_reference") or ""),
-        answer=lambda made_id: to_json(_booking_shown(made_id, rental, booking)),
-        effect=effect,
-    )
-
-
 def day(text: str | None, default: date) -> date:
     """A day of a query; `default` if it is missing or invalid."""
     try:
@@ -142,7 +93,8 @@ def number(rental: str) -> int | str:
     return int(rental) if rental.isdecimal() else rental
 
 
-def _booking_shown(made_id: int, rental: str, asked: Mapping[str, Any]) -> dict[str, Any]:
+def booking_shown(made_id: int, rental: str, asked: Mapping[str, Any]) -> dict[str, Any]:
+    """A booking of that rental, as it was asked for."""
     comments = [
         {"id": made_id * 100 + place, "content": comment.get("content"), "links": {"booking": made_id}}
         for place, comment in enumerate(asked.get("comments") or (), 1)
