@@ -34,9 +34,6 @@ class Booking:
     key: str | None = None
     fingerprint: str = ""
 
-    def fields(self) -> dict[str, Any]:
-        return {one.name: getattr(self, one.name) for one in fields(Booking)}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted(Booking):
@@ -162,10 +159,11 @@ class World:
                 self.require_up(wanted)
         if self._calendars and not self._nights[wanted.place, wanted.room].isdisjoint(_nights(wanted)):
             raise NotBooked("taken")
-        made = Made(id=self._next_id, answer=wanted.answer(self._next_id), **wanted.fields())
+        asked = {one.name: getattr(wanted, one.name) for one in fields(Booking)}
+        made = Made(id=self._next_id, answer=wanted.answer(self._next_id), **asked)
         if self._journal is not None:
             # Its answer is JSON already: insert it without encoding it again.
-            line = to_json({"id": made.id, **made.fields()})[:-1] + b',"answer":' + made.answer + b"}"
+            line = to_json({"id": made.id, **asked})[:-1] + b',"answer":' + made.answer + b"}"
             self._journal.append(line)
         self._keep(made)
         return made, True

@@ -89,9 +89,12 @@ class GenericAdapter:
             return sdk.refusal(booking, "cancellation_refused", "No address can hold the identifier.")
         response = await send(sdk.Request("DELETE", f"{base}/reservations/{identifier_}", self._headers))
         body = sdk.read_object(response) or {}
-        if _is_cancelled(response.status_code, body):
+        status = response.status_code
+        # A 200 without the status of the reservation, or a bare 404, may come from any server and proves nothing.
+        gone = status in _NO_LONGER_THERE and body.get("code") == NOT_THERE
+        if status == HTTPStatus.NO_CONTENT or gone or (status == HTTPStatus.OK and _status(body) in _CANCELLED):
             return sdk.Cancelled()
-        if response.status_code in _REFUSING:
+        if status in _REFUSING:
             return sdk.refusal(booking, "cancellation_refused", _words(body))
         return sdk.harmless(sdk.unexpected(response, self._clock.now()))
 
@@ -135,13 +138,6 @@ def _body(booking: sdk.Booking) -> bytes:
     if booking.card is not None:
         fields["cardDetails"] = booking.card.model_dump(by_alias=True, exclude_none=True)
     return sdk.json_text(fields)
-
-
-def _is_cancelled(status: int, body: Mapping[str, Any]) -> bool:
-    """A 200 without the status, or a bare 404, may come from any server and proves nothing."""
-    if status == HTTPStatus.OK:
-        return _status(body) in _CANCELLED
-    return status == HTTPStatus.NO_CONTENT or (status in _NO_LONGER_THERE and body.get("code") == NOT_THERE)
 
 
 def _made(response: sdk.Response, booking: sdk.Booking) -> sdk.Outcome:

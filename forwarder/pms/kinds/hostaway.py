@@ -1,6 +1,7 @@
 """The part of Hostaway that hostaway.yaml cannot express: the components of a price, listed as finance fields."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from decimal import Decimal
 from typing import Any
 
 from forwarder.pms.mapping.adapter import MappedAdapter
@@ -13,7 +14,12 @@ class HostawayAdapter(MappedAdapter):
     def record(self, shown: Mapping[str, Any], booking: Booking) -> dict[str, Any]:  # noqa: ARG002 - the port's
         price, left = decimal(shown.get("totalPrice")), decimal(shown.get("remainingBalance"))
         paid = price - left if price is not None and left is not None else None
-        lines = [line for line in objects(shown.get("financeField")) if _counts(line)]
+        parts: dict[str, list[tuple[str, Decimal]]] = {"fee": [], "tax": [], "discount": []}
+        for line in objects(shown.get("financeField")):
+            kind, value = line.get("type"), decimal(line.get("total"))
+            counts = not line.get("isDeleted") and line.get("isIncludedInTotalPrice", 1)
+            if counts and kind in parts and value is not None:
+                parts[kind].append((str(line.get("title") or line.get("name") or kind.capitalize()), value))
         return record_fields(
             {
                 "totalPrice": None if price is None else json_number(price),
@@ -23,20 +29,7 @@ class HostawayAdapter(MappedAdapter):
                 "finances": finances(price, paid, left)
                 | {
                     "currency": shown.get("currency"),
-                    **{part: _part(part, lines) for part in ("fee", "tax", "discount")},
+                    **{part: price_part(part, lines) if lines else None for part, lines in parts.items()},
                 },
             }
         )
-
-
-def _counts(line: Mapping[str, Any]) -> bool:
-    return not line.get("isDeleted") and bool(line.get("isIncludedInTotalPrice", 1))
-
-
-def _part(part: str, lines: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
-    amounts = [
-        (str(line.get("title") or line.get("name") or part.capitalize()), amount)
-        for line in lines
-        if line.get("type") == part and (amount := decimal(line.get("total"))) is not None
-    ]
-    return price_part(part, amounts) if amounts else None
