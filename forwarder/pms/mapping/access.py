@@ -27,7 +27,7 @@ from forwarder.pms.auth.authorization import Authorization, granted, no_token
 from forwarder.pms.auth.grants import Grant
 from forwarder.pms.http.client import Request, Send, bearer, credential_header, destination_of
 from forwarder.pms.http.errors import NotSent
-from forwarder.pms.http.response import Headers, Response
+from forwarder.pms.http.response import Response
 from forwarder.pms.mapping.parts import Condition, HeaderName, Scalar, Table, Text, nonsense
 from forwarder.pms.port import AccountConnection
 from forwarder.process.clock import Clock
@@ -175,19 +175,27 @@ class Credentials:
 
     async def send(self, request: Request, send: Send) -> Response:
         """The response to `request`, authenticated. Raises what `send` raises, and `NotSent` for an unusable credential."""
-        auth = self._auth
+        auth, credential = self._auth, self._credential
+
+        def shown(token: str) -> Request:
+            headers = bearer(token) if auth.name is None else credential_header(auth.name.encode(), token)
+            return replace(request, headers=(*request.headers, *headers))
+
         if auth.oauth is not None and self._authorization is not None:
-            response = await self._authorization.send(lambda token: _with_headers(request, self._shown(token)), send)
+            response = await self._authorization.send(shown, send)
             if auth.oauth.ended.when and self._ended(response):  # one of `errors` might take it for a refusal
                 raise NotSent("pms_unauthorized", "The PMS takes the account's access token no more.")
             return response
         if auth.signature is not None:
-            return await send(_signed(request, auth.signature, self._credential, self._clock.now()))
-        return await send(_with_headers(request, _header(auth, self._credential)))
-
-    def _shown(self, token: str) -> Headers:
-        name = self._auth.name
-        return bearer(token) if name is None else credential_header(name.encode(), token)
+            return await send(_signed(request, auth.signature, credential, self._clock.now()))
+        if auth.form != "basic" or not credential:
+            return await send(shown(credential))
+        if auth.credential == "user:password" and ":" not in credential:
+            raise NotSent("pms_credential_invalid", "The account's credential is not of the form user:password.")
+        if auth.credential == "key":
+            credential_header(b"Authorization", credential)  # raises for what no header can hold
+        basic = (b"Authorization", b"Basic " + b64encode(credential.encode()))
+        return await send(replace(request, headers=(*request.headers, basic)))
 
     async def _ask(self, latest: Grant | None, send: Send) -> Grant:
         oauth, client = self._auth.oauth, self._client
@@ -220,24 +228,6 @@ class Credentials:
         return grant
 
 
-def _with_headers(request: Request, headers: Headers) -> Request:
-    return replace(request, headers=(*request.headers, *headers))
-
-
-def _header(auth: Auth, credential: str) -> Headers:
-    if not credential:
-        return ()
-    if auth.form == "basic":
-        if auth.credential == "user:password" and ":" not in credential:
-            raise NotSent("pms_credential_invalid", "The account's credential is not of the form user:password.")
-        if auth.credential == "key":
-            credential_header(b"Authorization", credential)  # raises for what no header can hold
-        return ((b"Authorization", b"Basic " + b64encode(credential.encode())),)
-    if auth.name is None:
-        return bearer(credential)
-    return credential_header(auth.name.encode(), credential)
-
-
 # --- signatures ---
 
 
@@ -260,7 +250,7 @@ def _signed(request: Request, signature: Signature, credential: str, now: dateti
     headers: list[tuple[bytes, bytes]] = []
     for name, what in signature.headers.items():
         headers += credential_header(name.encode(), signed if what == "signature" else parts[what])
-    return replace(_with_headers(request, headers), query=query)
+    return replace(request, headers=(*request.headers, *headers), query=query)
 
 
 # --- tokens ---

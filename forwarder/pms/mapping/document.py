@@ -5,7 +5,6 @@ It does not guess as YAML 1.1 does: `no`, `on` and dates are texts. Duplicate na
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 import yaml
@@ -31,20 +30,8 @@ class DocumentFault(ValueError):
         self.faults = tuple(faults)
 
 
-@dataclass(frozen=True, slots=True)
-class Document:
-    """`value`: the content, as JSON types. `lines`: the line on which each part begins, counted from 1."""
-
-    value: Any
-    lines: Mapping[Loc, int]
-
-    def line_of(self, loc: Loc) -> int:
-        """The line of that part, or of the closest part around it."""
-        return next(self.lines[loc[:end]] for end in range(len(loc), -1, -1) if loc[:end] in self.lines)
-
-
-def read_document(text: str) -> Document:
-    """Raises `DocumentFault`."""
+def read_document(text: str) -> tuple[Any, Mapping[Loc, int]]:
+    """The content, as JSON types, and the line on which each part begins, counted from 1. Raises `DocumentFault`."""
     if len(text) > _LONGEST:
         raise DocumentFault([f"the document is longer than {_LONGEST} characters"])
     try:
@@ -58,19 +45,21 @@ def read_document(text: str) -> Document:
     if root is None:
         raise DocumentFault(["the document is empty"])
     lines: dict[Loc, int] = {}
-    return Document(_value(root, (), lines, set()), lines)
+    return _value(root, (), lines, set()), lines
 
 
 def load_document(text: str, model: type[M]) -> M:
     """The model that the document describes. Raises `DocumentFault` with line, place, and the nearest correct word."""
-    document = read_document(text)
+    value, lines = read_document(text)
     try:
-        return model.model_validate(document.value)
+        return model.model_validate(value)
     except ValidationError as error:
         details, said = error.errors(include_input=False, include_url=False), []
-        for loc, fault in faults_of(details, document.value, lambda at: _names_at(model, at), nearest):
+        for loc, fault in faults_of(details, value, lambda at: _names_at(model, at), nearest):
             place = ".".join(map(str, loc))
-            said.append(f"line {document.line_of(loc)}: {place + ': ' if place else ''}{fault}")
+            # Of the part, or of the closest part around it.
+            line = next(lines[loc[:end]] for end in range(len(loc), -1, -1) if loc[:end] in lines)
+            said.append(f"line {line}: {place + ': ' if place else ''}{fault}")
         raise DocumentFault([*dict.fromkeys(said)]) from None
 
 

@@ -1,9 +1,7 @@
 """Where an adapter is tried: a PMS that may be booked in, the account that speaks to it, and the stays that are booked there."""
 
-import asyncio
 import secrets
 import ssl
-import time
 from base64 import b32encode
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -49,11 +47,13 @@ _STAY_IN_ONE_ROOM: Final = timedelta(days=1)  # a calendar is not open for ever
 
 
 class Stays:
-    """Counts the stays of a site from 1. `left`: those of which is not known whether they were cancelled."""
+    """Counts the stays of a site from 1. `left`: those of which is not known whether they were cancelled. `free_at`: when the PMS
+    may be asked next, where it limits requests."""
 
     def __init__(self) -> None:
         self._count = 0
         self.left: list[Booking] = []
+        self.free_at = 0.0
 
     def next(self) -> int:
         self._count += 1
@@ -69,19 +69,6 @@ class Stays:
         was cancelled, and a night that every check books makes lists too long to read."""
         if self._count >= _STAYS_IN_TURN:
             self.restart()
-
-
-class RequestPacing:
-    """When the PMS may be asked next, where it limits requests: each that it was asked is waited for before the next push."""
-
-    def __init__(self) -> None:
-        self._free_at = 0.0
-
-    async def wait(self, owed_seconds: float) -> None:
-        """Return when the turn has come, those that were asked since the last having cost so much."""
-        now = time.monotonic()
-        self._free_at = max(self._free_at, now) + owed_seconds
-        await asyncio.sleep(self._free_at - now)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +113,6 @@ class Site:
     tls: ClientTls = field(default=SYSTEM_TLS, repr=False)
     stays: Stays = field(default_factory=Stays, repr=False)
     observed: dict[str, Any] = field(default_factory=dict, repr=False)
-    pacing: RequestPacing = field(default_factory=RequestPacing, repr=False)
 
     def booking(self, *, card: CardDetails | None = None, price: Decimal = Decimal("450.35"), **fields: Any) -> Booking:
         """A booking of nights that are free, under a reference that nobody used; `fields` are added, or replace its own."""

@@ -158,7 +158,9 @@ class Trial:
         """What `asked` brings. Raises `Misbehaved` where it raises, or takes longer than any push may."""
         owed = self.proxy.exchanges_in_all - self._paid_for
         self._paid_for += owed
-        await self.site.pacing.wait(self.site.seconds_between * owed)
+        now, stays = time.monotonic(), self.site.stays
+        stays.free_at = max(stays.free_at, now) + self.site.seconds_between * owed
+        await asyncio.sleep(stays.free_at - now)
         task = asyncio.create_task(asked)
         done, _ = await asyncio.wait([task], timeout=PUSH_SECONDS + GRACE_SECONDS)
         if not done:

@@ -31,7 +31,7 @@ from tests.support.worker.worker_bench import cancellation, fresh, message_of
 from tools.contracts.messages import result_messages
 
 LIVES: Final[Mapping[Profile, int]] = {"change": 25, "full": 4_000, "long": 100_000}
-MAPPINGS: Final = [read_document(CLOUDBEDS_LIKE).value, read_document(LODGIFY_LIKE).value]
+MAPPINGS: Final = [read_document(CLOUDBEDS_LIKE)[0], read_document(LODGIFY_LIKE)[0]]
 
 leaves = (
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=12) | st.sampled_from(["a..b", "/{x}"])
