@@ -33,6 +33,7 @@ ACCEPT: Final[Parts] = (
     ("ingress/card_text.py", "card numbers in texts"),
     ("reservation/checks/", "parse, validate"),
     ("reservation/request.py", "parse, validate"),
+    ("reservation/usual.py", "parse, validate"),
     ("reservation/duplicates.py", "identify: id, natural key, fingerprint"),
     ("reservation/submission.py", "identify: id, natural key, fingerprint"),
     ("ingress/message.py", "identify: id, natural key, fingerprint"),

@@ -20,7 +20,8 @@ from forwarder.reservation.checks.card_numbers import (
 from forwarder.reservation.checks.plausibility import CARD_LIKE_IDS
 from forwarder.reservation.problems import requests
 from forwarder.reservation.problems.problem import Fault, Problem
-from forwarder.reservation.request import ReservationRequest
+from forwarder.reservation.request import BookingEngineRequest
+from forwarder.reservation.usual import AnyRequest, UsualRequest
 
 _MAY_LOOK_LIKE_CARDS: Final = frozenset({"/propertyId", "/roomId", "/paymentProviderId", "/transactionId"})
 _IDENTIFIERS: Final = _MAY_LOOK_LIKE_CARDS | {"/paymentProviderKey", "/promotionCode", "/guest/email"}
@@ -35,7 +36,7 @@ class Checked(NamedTuple):
     """A request and its published form, without card numbers in texts. `refused`: where there were some, and they are not masked
     alone. `warnings`: of the texts that were masked."""
 
-    request: ReservationRequest
+    request: AnyRequest
     published: bytes
     refused: Problem | None = None
     warnings: tuple[CallerWarning, ...] = ()
@@ -51,7 +52,7 @@ class CardTextCheck:
 
     policy: CardNumbersInText = "mask"
 
-    def check(self, request: ReservationRequest, published: bytes, skipped: Collection[str]) -> Checked:
+    def check(self, request: AnyRequest, published: bytes, skipped: Collection[str]) -> Checked:
         """`published`: the form of `request` that is published, where the card is masked already."""
         card = getattr(request, "card_details", None)
         number = "" if card is None else digits_of(card.card_number or "")
@@ -66,7 +67,7 @@ class CardTextCheck:
             return text, ()
         return _refusal(faults) if self.policy == "refuse" else (mask(text), _warnings(faults))
 
-    def _look(self, request: ReservationRequest, published: bytes, number: str, skipped: Collection[str]) -> Checked:
+    def _look(self, request: AnyRequest, published: bytes, number: str, skipped: Collection[str]) -> Checked:
         document: dict[str, Any] = from_json(published)
         shown_card = document.pop("cardDetails", None)
         # The identifiers in which card numbers are not looked for.
@@ -80,7 +81,8 @@ class CardTextCheck:
         if not faults:
             return Checked(request, published)
         cleaned = _masked(document, "", {fault.pointer for fault in faults})
-        clean = type(request).model_validate(cleaned)
+        model = BookingEngineRequest if isinstance(request, UsualRequest) else type(request)
+        clean = model.model_validate(cleaned)
         if shown_card is not None:
             clean = clean.model_copy(update={"card_details": getattr(request, "card_details", None)})
             cleaned["cardDetails"] = shown_card

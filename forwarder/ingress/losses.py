@@ -8,6 +8,7 @@ from forwarder.reservation.checks.card_numbers import mask
 from forwarder.reservation.checks.faults import nearest
 from forwarder.reservation.checks.fields import Reading
 from forwarder.reservation.problems.problem import pointer_to
+from forwarder.reservation.usual import given
 from forwarder.tenancy.port import Account
 
 _MAX_ACCOUNTS: Final = 4_096
@@ -56,7 +57,7 @@ class Losses:
         card = getattr(request, "card_details", None)
         losses = [loss for loss in known[1] if card is not None or not loss.field.startswith(_CARD)]
         if losses:  # hardly ever; else the request need not be serialized
-            fields = request.model_dump(by_alias=True, exclude_none=True)
+            fields = given(request)
             found += dict.fromkeys(_of_field(account.kind, loss) for loss in losses if _is_lost(loss, fields))
         return tuple(found)
 

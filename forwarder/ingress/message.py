@@ -28,10 +28,10 @@ from forwarder.reservation.request import (
     BookingEngineRequest,
     CardDetails,
     Operation,
-    ReservationRequest,
     SealedCard,
 )
 from forwarder.reservation.submission import MAX_DEADLINE_SECONDS, RequestIds, fingerprint, key_of
+from forwarder.reservation.usual import AnyRequest, UsualRequest, write_usual
 from forwarder.tenancy.access import Caller
 from forwarder.tenancy.cards import CardSealer
 from forwarder.tenancy.port import Account
@@ -216,7 +216,7 @@ class SubmissionBuilder:
         self,
         account: Account,
         operation: Operation,
-        request: ReservationRequest,
+        request: AnyRequest,
         canonical: bytes,
         card: CardDetails | None,
         *,
@@ -243,13 +243,15 @@ class SubmissionBuilder:
         )
 
 
-def card_of(request: ReservationRequest) -> CardDetails | None:
+def card_of(request: AnyRequest) -> CardDetails | None:
     """The card that came with the request. The general operation takes none."""
     return request.card_details if isinstance(request, BookingEngineRequest) else None
 
 
-def published_form(request: ReservationRequest, card: CardDetails | None) -> bytes:
+def published_form(request: AnyRequest, card: CardDetails | None) -> bytes:
     """The request as JSON: fields in a fixed order, values as received, nulls omitted; only the masked number of the card."""
+    if isinstance(request, UsualRequest):
+        return write_usual(request)
     if card is None:
         return request.model_dump_json(by_alias=True, exclude_none=True).encode()
     rest = request.model_dump_json(by_alias=True, exclude_none=True, exclude={"card_details"}).encode()
@@ -257,7 +259,7 @@ def published_form(request: ReservationRequest, card: CardDetails | None) -> byt
     return rest[:-1] + b',"cardDetails":' + to_json(shown) + b"}"
 
 
-def canonical_form(request: ReservationRequest, published: bytes) -> bytes:
+def canonical_form(request: AnyRequest, published: bytes) -> bytes:
     """The same bytes for all requests that mean the same, from one's `published` form: numbers are text in the fields that take
     either, since 1 there is "1"."""
     for name, given in (

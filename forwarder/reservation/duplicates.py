@@ -14,7 +14,8 @@ from pydantic_core import from_json
 
 from forwarder.reservation.json_text import json_text
 from forwarder.reservation.outcome import Status
-from forwarder.reservation.request import GeneralRequest, Operation, ReservationRequest
+from forwarder.reservation.request import GeneralRequest, Operation
+from forwarder.reservation.usual import AnyRequest
 from forwarder.reservation.value import value
 
 DEFAULT_WINDOW_SECONDS: Final = 300
@@ -112,7 +113,7 @@ class Contents(NamedTuple):
     stay: bytes | None
 
 
-def contents_of(operation: Operation, request: ReservationRequest, body: bytes, card: bytes) -> Contents:
+def contents_of(operation: Operation, request: AnyRequest, body: bytes, card: bytes) -> Contents:
     """`body`: the request in canonical form; `card`: distinguishes its card from others."""
     property_id, transaction = str(request.property_id), transaction_of(request)
     room = property_id if request.room_id is None else str(request.room_id)
@@ -150,7 +151,7 @@ def _differences(pointer: str, one: Any, other: Any) -> Sequence[str]:
     return [] if one == other or str(one) == str(other) else [pointer]
 
 
-def transaction_of(request: ReservationRequest) -> str:
+def transaction_of(request: AnyRequest) -> str:
     """The request's transaction; empty if there is none."""
     given = None if isinstance(request, GeneralRequest) else request.transaction_id
     return "" if given is None else given.strip()

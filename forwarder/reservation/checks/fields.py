@@ -13,6 +13,8 @@ from functools import cache
 from itertools import islice
 from typing import Annotated, Any, Final, Literal, NamedTuple, TypeVar, get_args
 
+import msgspec
+from msgspec import Meta, Struct
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.alias_generators import to_camel
 from pydantic_core import from_json
@@ -37,6 +39,7 @@ from forwarder.reservation.request import (
     whole,
 )
 from forwarder.reservation.submission import MAX_DEADLINE_SECONDS
+from forwarder.reservation.usual import AnyRequest, UsualRequest, decoded, is_usual, read_usual, with_price
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -54,7 +57,7 @@ class Reading(NamedTuple):
     """A request, and the unknown fields of its body. `rounded`: whether its price had more decimals than its currency; it was
     rounded half to even."""
 
-    request: ReservationRequest
+    request: AnyRequest
     unknown: Sequence[UnknownField] = ()
     rounded: bool = False
 
@@ -62,6 +65,8 @@ class Reading(NamedTuple):
 def read_request(operation: Operation, body: bytes, check: Plausibility | None = None) -> Reading | list[Fault]:
     """The request in `body`, or all its faults, each with its JSON Pointer; then including those that `check` finds, which
     alone do not refuse it here. Raises `MalformedJson`."""
+    if operation == "booking-engine" and (usual := read_usual(body)) is not None:
+        return checked(usual, (), check)
     model = MODELS[operation]
     read_json: Callable[[bytes], ReservationRequest] = model.model_validate_json
     try:
@@ -139,9 +144,7 @@ def _fields(model: type[BaseModel]) -> Mapping[str, type[BaseModel] | None]:
     return found
 
 
-def checked(
-    request: ReservationRequest, unknown: Sequence[UnknownField], check: Plausibility | None
-) -> Reading | list[Fault]:
+def checked(request: AnyRequest, unknown: Sequence[UnknownField], check: Plausibility | None) -> Reading | list[Fault]:
     """The reading of a request with valid values; or the faults between its fields, then with those of `check`."""
     faults = _date_faults(request.arrival_date, request.departure_date) + _currency_faults(request.currency)
     if faults:
@@ -151,7 +154,7 @@ def checked(
     rounded = None if price is None else price.quantize(_SMALLEST[decimals], ROUND_HALF_EVEN)
     if rounded == price or rounded is None:
         return Reading(request, unknown)
-    return Reading(request.model_copy(update={"total_price": rounded}), unknown, rounded=True)
+    return Reading(with_price(request, rounded), unknown, rounded=True)
 
 
 def read_object(model: type[M], body: bytes) -> M | list[Fault]:
@@ -298,9 +301,26 @@ class GeneralItem(_Item):
     reservation: GeneralRequest
 
 
-BulkItem = BookingEngineItem | GeneralItem
+class UsualItem(Struct, frozen=True, rename="camel", gc=False, kw_only=True):
+    """As `BookingEngineItem`, of a usual request."""
 
-_ITEM: Final[TypeAdapter[BulkItem]] = TypeAdapter(Annotated[BulkItem, Field(discriminator="operation")])
+    operation: Literal["booking-engine"]
+    reservation: UsualRequest
+    idempotency_key: Annotated[str, Meta(min_length=1, max_length=255, pattern=r"\A[ -~]*\Z")] | None = None
+    deadline_seconds: Annotated[int, Meta(ge=1, le=MAX_DEADLINE_SECONDS)] | None = None
+
+    @property
+    def names(self) -> int:
+        """How many names it has in addition to those of its reservation."""
+        return 2 + (self.idempotency_key is not None) + (self.deadline_seconds is not None)
+
+
+BulkItem = BookingEngineItem | GeneralItem | UsualItem
+
+_USUAL: Final = msgspec.json.Decoder(UsualItem)
+_ITEM: Final[TypeAdapter[BookingEngineItem | GeneralItem]] = TypeAdapter(
+    Annotated[BookingEngineItem | GeneralItem, Field(discriminator="operation")]
+)
 
 
 class ItemReading(NamedTuple):
@@ -313,6 +333,9 @@ class ItemReading(NamedTuple):
 def read_item(text: bytes, check: Plausibility | None = None) -> ItemReading | list[Fault]:
     """The item in `text`, or all its faults, each with its JSON Pointer into the item; then including the faults that `check`
     finds. Raises `MalformedJson`."""
+    usual = decoded(_USUAL, text)
+    if usual is not None and is_usual(usual.reservation, max_names(text) - usual.names):
+        return _checked_item(usual, (), check)
     try:
         # Bypasses the adapter's `validate_json`, a mere wrapper.
         item = read_exactly(_ITEM.validator.validate_json, _ITEM.validator.validate_python, text)
@@ -320,6 +343,12 @@ def read_item(text: bytes, check: Plausibility | None = None) -> ItemReading | l
         return _item_faults(error, text, check)
     skipped = refuse_hidden(text, len(item.model_fields_set) + fields_given(item.reservation))
     unknown = unknown_fields(type(item.reservation), from_json(text)["reservation"]) if skipped else ()
+    return _checked_item(item, unknown, check)
+
+
+def _checked_item(
+    item: BulkItem, unknown: Sequence[UnknownField], check: Plausibility | None
+) -> ItemReading | list[Fault]:
     read = checked(item.reservation, unknown, check)
     return [_in_item(fault) for fault in read] if isinstance(read, list) else ItemReading(item, read)
 

@@ -8,7 +8,8 @@ from datetime import date, datetime, timedelta
 from typing import Any, Final, NamedTuple
 
 from forwarder.reservation.problems.problem import Fault
-from forwarder.reservation.request import MAX_GUESTS, GeneralRequest, Operation, ReservationRequest, whole
+from forwarder.reservation.request import MAX_GUESTS, GeneralRequest, Operation, whole
+from forwarder.reservation.usual import AnyRequest
 
 PAST_ARRIVAL: Final = "past-arrival"
 GUEST_COUNTS: Final = "guest-counts"
@@ -47,7 +48,7 @@ class Plausibility(NamedTuple):
     earliest_arrival: date | None
     skipped: Collection[str] = ()
 
-    def faults(self, request: ReservationRequest) -> list[Fault]:
+    def faults(self, request: AnyRequest) -> list[Fault]:
         """The implausible values of `request`."""
         guest = request.guest
         said = _Said(

@@ -3,9 +3,11 @@
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from datetime import datetime
+from functools import cache
 from typing import TYPE_CHECKING
 
 import structlog
+from prometheus_client import Counter, Histogram
 from structlog.typing import FilteringBoundLogger
 
 from forwarder.observability import metrics
@@ -188,5 +190,12 @@ def _count(push: PushContext) -> None:
         metrics.CANCELLATIONS.labels(kind, cancellation["status"]).inc()
         return
     age = (final.updated_at - push.work.submission.accepted_at).total_seconds()
-    metrics.OUTCOMES.labels(kind, final.status).inc()
-    metrics.OUTCOME_SECONDS.labels(final.status).observe(max(age, 0.0))
+    outcomes, seconds = _outcomes(kind, final.status)
+    outcomes.inc()
+    seconds.observe(max(age, 0.0))
+
+
+@cache
+def _outcomes(kind: str, status: Status) -> tuple[Counter, Histogram]:
+    """The metrics by their labels, cached: looking them up costs more than counting."""
+    return metrics.OUTCOMES.labels(kind, status), metrics.OUTCOME_SECONDS.labels(status)

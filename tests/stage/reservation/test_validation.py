@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from forwarder.reservation.checks.faults import MalformedJson
 from forwarder.reservation.checks.fields import read_request
 from forwarder.reservation.problems.problem import Fault
-from forwarder.reservation.request import BookingEngineRequest, GeneralRequest, Operation, ReservationRequest
+from forwarder.reservation.request import BookingEngineRequest, GeneralRequest, Operation
+from forwarder.reservation.usual import AnyRequest
 from tests.support.profile import examples
 from tests.support.stages.bodies import ABSENT, BOOKING_ENGINE, CARD, GENERAL, changed
 
@@ -31,7 +32,7 @@ PATHS = [
 POINTER = re.compile(r"(/[A-Za-z0-9]+)*")
 
 
-def _read(operation: Operation, body: Any) -> ReservationRequest | list[Fault]:
+def _read(operation: Operation, body: Any) -> AnyRequest | list[Fault]:
     read = read_request(operation, json.dumps(body).encode())
     return read if isinstance(read, list) else read.request
 
