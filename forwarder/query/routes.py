@@ -24,6 +24,7 @@ from forwarder.http.messages import (
     client_address,
     client_left,
     envelope,
+    header_fields,
     header_map,
     problem_response,
 )
@@ -146,7 +147,7 @@ class _Queries:
 
     async def _caller(self, request: Request) -> Caller | Problem:
         address = client_address(request.scope)
-        caller = await self._parts.access.caller(header_map(request.scope), address)
+        caller = await self._parts.access.caller(header_fields(request.scope), address)
         if isinstance(caller, Problem):
             return caller
         if caller.networks or _SCOPE not in caller.scopes:

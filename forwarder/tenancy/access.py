@@ -52,6 +52,10 @@ _OF_WORKSPACE: Final = {
 _OF_ACCOUNT: Final = {**_OF_WORKSPACE, "integrationAccountId": "the identifier of the integration account to use"}
 """The headers that a caller is named by, and what each holds."""
 
+_FIELDS: Final = tuple(name.lower().encode() for name in _OF_ACCOUNT)
+_RECENT_SECONDS: Final = 1.0
+_MAX_CALLERS: Final = 1_024
+
 _NOT_AN_OPERATOR: Final = requests.UNAUTHENTICATED.problem(
     "This is not a valid live key. Operators create one with: forwarder key add --workspace … --scope operate."
 )
@@ -72,25 +76,43 @@ class Access:
         self._clock = clock
         self._bad_tokens = bad_tokens or BadTokens(clock)
         self.uses = KeyUses()
+        self._callers: dict[tuple[bytes | None, ...], tuple[Caller, float]] = {}
 
-    async def caller(self, headers: Mapping[str, str], address: str) -> Caller | Problem:
-        """The caller identified by section 5's three headers, who calls from `address`. `headers` is looked up by lower-case names.
-        What it may do is another question: `forbidden`. Raises `TenancyUnavailable`."""
-        key = await self._key(headers, _OF_ACCOUNT, address)
+    def recent(self, fields: Mapping[bytes, bytes]) -> Caller | None:
+        """The caller that `caller` returned for these header fields within the last second. Keeps the fields, tokens included, in
+        memory, of at most 1,024 callers."""
+        found = self._callers.get(tuple(map(fields.get, _FIELDS)))
+        return found[0] if found is not None and self._clock.monotonic() < found[1] else None
+
+    async def caller(self, fields: Mapping[bytes, bytes], address: str) -> Caller | Problem:
+        """The caller identified by section 5's three headers, who calls from `address`. `fields`: the request's headers by
+        lower-case name. What it may do is another question: `forbidden`. Raises `TenancyUnavailable`."""
+        named = _named(
+            {name.decode(): fields[name].decode("latin-1") for name in _FIELDS if name in fields}, _OF_ACCOUNT
+        )
+        if isinstance(named, Problem):
+            return named
+        key = await self._key(named, address)
         if isinstance(key, Problem):
             return key
-        account_id = min(_values(headers, "integrationAccountId"))
+        account_id = named["integrationAccountId"]
         if is_test(account_id):
             return _ACCOUNT_NOT_FOUND  # a shadow cannot be named: a test key names the real account
         account = await self._directory.account(shadow_id(account_id) if key.test else account_id)
         if account is None or account.workspace_id != key.workspace_id:
             return _ACCOUNT_NOT_FOUND
-        return Caller(key.workspace_id, account, key.id, key.limit, key.scopes, key.networks, key.shared_limit)
+        caller = Caller(key.workspace_id, account, key.id, key.limit, key.scopes, key.networks, key.shared_limit)
+        if key.expires_at is None:
+            if len(self._callers) >= _MAX_CALLERS:
+                self._callers.clear()
+            self._callers[tuple(map(fields.get, _FIELDS))] = (caller, self._clock.monotonic() + _RECENT_SECONDS)
+        return caller
 
     async def workspace_key(self, headers: Mapping[str, str], address: str) -> ApiKey | Problem:
         """The key of a caller who acts for a whole workspace: requires no account header, and ignores one. Raises
         `TenancyUnavailable`."""
-        return await self._key(headers, _OF_WORKSPACE, address)
+        named = _named(headers, _OF_WORKSPACE)
+        return named if isinstance(named, Problem) else await self._key(named, address)
 
     async def operator(self, token: str, address: str) -> ApiKey | Problem:
         """The live key with that token, if it may do what operators do, from `address`. Raises `TenancyUnavailable`."""
@@ -104,17 +126,10 @@ class Access:
         self.uses.note(key.id)
         return key
 
-    async def _key(self, headers: Mapping[str, str], needed: Mapping[str, str], address: str) -> ApiKey | Problem:
-        """The key of a caller who sent all `needed` headers, with the key's own workspace; or the problem."""
-        given = {name: _values(headers, name) for name in needed}
-        conflicting = [name for name, values in given.items() if len(values) > 1]
-        if conflicting:
-            what = f"{conflicting[0]} came" if len(conflicting) == 1 else f"{' and '.join(conflicting)} each came"
-            return requests.CONFLICTING_HEADERS.problem(
-                f"The header {what} more than once, with different values. Send one."
-            )
-        missing = [name for name, values in given.items() if values == {""}]
-        token = bearer_token(min(given["Authorization"]))
+    async def _key(self, named: Mapping[str, str], address: str) -> ApiKey | Problem:
+        """The key of a caller who is `named` by all headers, with the key's own workspace; or the problem."""
+        missing = [name for name, value in named.items() if not value]
+        token = bearer_token(named["Authorization"])
         key = None if token is None else await self._directory.key(token)
         if key is None:
             if token is not None and (throttled := self._throttled(address)) is not None:
@@ -132,7 +147,7 @@ class Access:
         self.uses.note(key.id)
         if missing:
             return requests.MISSING_HEADER.problem(_described(missing))
-        return key if given["workspaceId"] == {key.workspace_id} else _WRONG_WORKSPACE
+        return key if named["workspaceId"] == key.workspace_id else _WRONG_WORKSPACE
 
     def _expired(self, key: ApiKey) -> Problem | None:
         if key.expires_at is None or key.expires_at > self._clock.now():
@@ -150,10 +165,19 @@ class Access:
         return replace(problem, retry_after=seconds)
 
 
-def _values(headers: Mapping[str, str], name: str) -> set[str]:
-    """The different values of a header. Lines of one name come joined by commas, whether we or a proxy joined them; none of the
-    values that name a caller has one in it."""
-    return {each.strip() for each in headers.get(name.lower(), "").split(",")}
+def _named(headers: Mapping[str, str], needed: Mapping[str, str]) -> dict[str, str] | Problem:
+    """The values of the `needed` headers, empty where one is missing. Lines of one name come joined by commas, whether we or a
+    proxy joined them; none of the values that name a caller has one in it."""
+    named, conflicting = dict[str, str](), list[str]()
+    for name in needed:
+        line = headers.get(name.lower(), "")
+        named[name], *others = {each.strip() for each in line.split(",")} if "," in line else (line.strip(),)
+        if others:
+            conflicting.append(name)
+    if not conflicting:
+        return named
+    what = f"{conflicting[0]} came" if len(conflicting) == 1 else f"{' and '.join(conflicting)} each came"
+    return requests.CONFLICTING_HEADERS.problem(f"The header {what} more than once, with different values. Send one.")
 
 
 def _described(missing: Sequence[str]) -> str:

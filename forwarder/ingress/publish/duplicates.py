@@ -53,6 +53,11 @@ class RecentSubmissions:
             self._cancelled, self._newer, self._older, self._in_newer = {}, {}, {}, 0
         self._cancelled[request_id] = requested_at
 
+    def has_like(self, submission: NewSubmission) -> bool:
+        """Whether one is remembered that `submission` may repeat."""
+        same = None if submission.natural is None else submission.natural.same
+        return same is not None and (same in self._newer or same in self._older)
+
     async def decide_all(self, account_id: str, submissions: Sequence[NewSubmission]) -> Sequence[Receipt | None]:
         """For each of the account's `submissions`, all without a key: the receipt of the earlier one that it repeats; None if it is
         new, or the worker has to decide. Queries the store once, or not at all if nothing similar is remembered."""

@@ -45,8 +45,16 @@ class SubmissionPublisher:
 
     async def publish(self, submission: NewSubmission) -> Receipt | Problem:
         """Publishes it, unless its idempotency key or its content shows that it was published before."""
-        result = await self.publish_all(submission.account_id, (submission,))
-        return result if isinstance(result, Problem) else result[0]
+        if submission.keyed or submission.similar_refused or self.recent.has_like(submission):
+            result = await self.publish_all(submission.account_id, (submission,))
+            return result if isinstance(result, Problem) else result[0]
+        # Most have no key and are new: what `publish_all` does for them.
+        refused = await self._send(submission.workspace_id, (submission.message(submission.accepted_at),))
+        problem = refused if isinstance(refused, Problem) else refused.get(0)
+        if problem is not None:
+            return problem
+        (similar,) = await self.recent.remember_all(submission.account_id, (submission,))
+        return Receipt(submission.request_id, submission.accepted_at, similar_to=similar)
 
     async def publish_all(
         self, account_id: str, submissions: Sequence[NewSubmission]

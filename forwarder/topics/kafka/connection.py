@@ -86,10 +86,15 @@ async def reaching_kafka(doing: str, *, within: float) -> AsyncIterator[None]:
     try:
         async with asyncio.timeout(within):
             yield
-    except TimeoutError as error:
-        raise LogUnavailable(f"{doing}: no answer within {within:g} s") from error
     except (KafkaError, OSError) as error:
-        raise LogUnavailable(f"{doing}: {error!r}") from error
+        raise unavailable(doing, within, error) from error
+
+
+def unavailable(doing: str, within: float, error: Exception) -> LogUnavailable:
+    """A `KafkaError` or an `OSError` (`TimeoutError` is one) as our error."""
+    return LogUnavailable(
+        f"{doing}: {f'no answer within {within:g} s' if isinstance(error, TimeoutError) else repr(error)}"
+    )
 
 
 @asynccontextmanager

@@ -26,7 +26,7 @@ from aiokafka.errors import (
 
 from forwarder.process.loops import detached
 from forwarder.topics.kafka.admin import kafka_admin
-from forwarder.topics.kafka.connection import KafkaConnection, connecting, milliseconds, reaching_kafka
+from forwarder.topics.kafka.connection import KafkaConnection, connecting, milliseconds, reaching_kafka, unavailable
 from forwarder.topics.kafka.internals import abandon_producer, make_closable, metadata_task, take_back_numbers
 from forwarder.topics.port import MAX_MESSAGE_BYTES, LogUnavailable, Message, MessageTooLarge, too_large
 from forwarder.topics.publishing import RecentFailure, partition_of
@@ -64,7 +64,7 @@ class KafkaPublisher:
     async def publish(self, topic: str, messages: Sequence[Message]) -> None:
         never = too_large(messages)
         sizes = {} if never is None else dict(never.sizes)
-        sent = [each for index, each in enumerate(messages) if index not in sizes]
+        sent = [each for index, each in enumerate(messages) if index not in sizes] if sizes else messages
         refused = await self._send(topic, sent) if sent else ()
         if refused:
             sizes |= {index: each.size for index, each in enumerate(messages) if id(each) in refused}
@@ -73,22 +73,26 @@ class KafkaPublisher:
 
     async def _send(self, topic: str, messages: Sequence[Message]) -> Collection[int]:
         """Publishes; returns the ids of messages that were refused for their size. Raises `LogUnavailable`."""
+        within = self._connection.publish_timeout_seconds
+        until = asyncio.get_running_loop().time() + within
+        accumulator = None
         try:
-            async with reaching_kafka(f"publish to {topic}", within=self._connection.publish_timeout_seconds):
-                accumulator = await self.accumulator()
-                try:
-                    refused = await accumulator.publish(topic, messages)
-                except KafkaError as error:
-                    # A failed batch leaves a gap in the sequence numbers by which brokers recognise duplicates, and they refuse
-                    # everything after it; a new producer starts a new sequence. If there was no room in time, or no such topic,
-                    # the batch had no number yet.
-                    if not isinstance(error, KafkaTimeoutError | UnknownTopicOrPartitionError):
-                        self._replace(accumulator)
-                    raise
-        except LogUnavailable:
-            self._replace_if_unusable()
+            accumulator = self._current()
+            if accumulator is None:
+                async with asyncio.timeout_at(until):
+                    accumulator = await self.accumulator()
+            refused = await accumulator.publish(topic, messages, until)
+        except (KafkaError, OSError) as error:
+            # A failed batch leaves a gap in the sequence numbers by which brokers recognise duplicates, and they refuse what comes
+            # after it; a new producer starts a new sequence. If there was no room in time, or no such topic, it had no number yet.
+            gap = isinstance(error, KafkaError) and not isinstance(
+                error, KafkaTimeoutError | UnknownTopicOrPartitionError
+            )
+            if accumulator is not None and gap:
+                self._replace(accumulator)
+            self._current()
             self._failure.record_failure()
-            raise
+            raise unavailable(f"publish to {topic}", within, error) from error
         self._failure.record_success()
         return refused
 
@@ -114,19 +118,17 @@ class KafkaPublisher:
             return False
 
     def partition(self, topic: str, key: str) -> int | None:
-        if self._accumulator is None:
-            return None
-        partitions = self._accumulator.producer.client.cluster.partitions_for_topic(topic)
-        return partition_of(key.encode(), len(partitions)) if partitions else None
+        partitions = 0 if self._accumulator is None else self._accumulator.partitions(topic)
+        return partition_of(key.encode(), partitions) if partitions else None
 
     async def accumulator(self) -> "BatchAccumulator":
         """The current producer's accumulator. Starts a producer if there is none: at first, or after a broken one."""
-        self._replace_if_unusable()
-        if self._accumulator is None:
-            async with self._starting:
-                if self._accumulator is None:
-                    self._accumulator = BatchAccumulator(await _start(self._connection), pause_seconds=_PAUSE_SECONDS)
-        return self._accumulator
+        if (current := self._current()) is not None:
+            return current
+        async with self._starting:
+            if self._accumulator is None:
+                self._accumulator = BatchAccumulator(await _start(self._connection), pause_seconds=_PAUSE_SECONDS)
+            return self._accumulator
 
     async def close(self) -> None:
         """Closes the producer, and those it replaced, once they have published their messages."""
@@ -135,11 +137,12 @@ class KafkaPublisher:
         if self._closing:
             await asyncio.wait(self._closing)
 
-    def _replace_if_unusable(self) -> None:
-        """Replaces an unusable producer. Called before each publish and after a failed one, because readiness may never be
-        checked."""
+    def _current(self) -> "BatchAccumulator | None":
+        """The current producer's accumulator; None if there is none. Replaces an unusable one: called before each publish and after
+        a failed one, because readiness may never be checked."""
         if self._accumulator is not None and not self._accumulator.usable:
             self._replace(self._accumulator)
+        return self._accumulator
 
     def _replace(self, accumulator: "BatchAccumulator") -> None:
         if self._accumulator is accumulator:
@@ -200,9 +203,9 @@ class _Batch:
         self.messages: list[Message] = []
         self.refused: set[int] = set()
         """The messages that are too large for the topic, by `id`."""
-        self.done = asyncio.Event()
-        """Set when the whole batch, except `refused` messages, is acknowledged, or has failed with `error`."""
-        self.error: BaseException | None = None
+        self._done = False
+        self._error: BaseException | None = None
+        self._waiters: list[Future[None]] = []
 
     def add(self, message: Message) -> bool:
         """Adds `message` if there is room, as always for the first one; False otherwise."""
@@ -211,6 +214,34 @@ class _Batch:
             return False
         self.messages.append(message)
         return True
+
+    def complete(self, error: BaseException | None) -> None:
+        """The whole batch, except `refused` messages, is acknowledged, or has failed with `error`."""
+        self._done, self._error = True, error
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    async def acknowledged(self, until: float | None = None) -> None:
+        """Returns once it is complete. Raises its error, or `TimeoutError` at `until`, on the loop's clock."""
+        if not self._done:
+            loop = asyncio.get_running_loop()
+            waiter: Future[None] = loop.create_future()
+            self._waiters.append(waiter)
+            # A timer of its own costs a third of what `asyncio.timeout` does.
+            timer = None if until is None else loop.call_at(until, _expire, waiter)
+            try:
+                await waiter
+            finally:
+                if timer is not None:
+                    timer.cancel()
+        if self._error is not None:
+            raise copy.copy(self._error)  # each waiter raises its own copy, with a traceback of its own
+
+
+def _expire(waiter: Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_exception(TimeoutError())
 
 
 class _PartitionQueue:
@@ -238,6 +269,7 @@ class BatchAccumulator:
         self._pause_seconds = pause_seconds
         self._loop = asyncio.get_running_loop()
         self._queues: dict[tuple[str, int], _PartitionQueue] = {}
+        self._partitions: dict[str, int] = {}  # looked up again after each send
         self._not_before = 0.0
         self._next_send: asyncio.Handle | None = None
         self._sends: set[asyncio.Task[None]] = set()
@@ -247,14 +279,25 @@ class BatchAccumulator:
         """False once the producer has lost its metadata task: it would never learn of a new leader."""
         return not self._metadata_task.done()
 
-    async def publish(self, topic: str, messages: Sequence[Message]) -> Collection[int]:
+    def partitions(self, topic: str) -> int:
+        """The number of partitions of `topic` that the client knows; 0 if it knows none."""
+        known = self._partitions.get(topic)
+        if known is None:
+            known = self._partitions[topic] = len(self.producer.client.cluster.partitions_for_topic(topic) or ())
+        return known
+
+    async def publish(self, topic: str, messages: Sequence[Message], until: float) -> Collection[int]:
         """Returns once all of `messages` are acknowledged or refused for their size: the ids of the refused ones. Messages of
         one key are stored in order.
 
-        After a cancellation some of them may still be published. Raises `KafkaError`.
+        Raises `KafkaError`, or `TimeoutError` at `until`, on the loop's clock. Then, and after a cancellation, some of them may
+        still be published.
         """
+        partitions = self.partitions(topic)
+        if not partitions:
+            async with asyncio.timeout_at(until):
+                partitions = len(await self.producer.partitions_for(topic))
         joined: dict[_Batch, None] = {}
-        partitions = len(await self.producer.partitions_for(topic))
         for message in messages:
             partition = partition_of(message.key, partitions, message.partition)
             queue = self._queues.get((topic, partition))
@@ -268,12 +311,11 @@ class BatchAccumulator:
                 if queue.filling.add(message):
                     break
                 queue.room.clear()
-                await queue.room.wait()
+                async with asyncio.timeout_at(until):
+                    await queue.room.wait()
             joined[queue.filling] = None
         for batch in joined:
-            await batch.done.wait()
-            if batch.error is not None:
-                raise copy.copy(batch.error)  # each waiter raises its own copy, with a traceback of its own
+            await batch.acknowledged(until)
         return {each for batch in joined for each in batch.refused}
 
     async def drain(self) -> None:
@@ -285,7 +327,8 @@ class BatchAccumulator:
         while held := [batch for queue in self._queues.values() for batch in (queue.filling, queue.in_flight) if batch]:
             self._schedule_send()
             for batch in held:
-                await batch.done.wait()
+                with suppress(Exception):
+                    await batch.acknowledged()
 
     def _schedule_send(self) -> None:
         if self._next_send is None:
@@ -300,6 +343,7 @@ class BatchAccumulator:
     async def _send_ready(self) -> None:
         """Hand aiokafka all batches that are ready: its next requests carry them."""
         self._next_send = None
+        self._partitions.clear()
         count = 0
         for queue in tuple(self._queues.values()):
             batch = queue.filling
@@ -363,8 +407,7 @@ class BatchAccumulator:
 
     def _complete(self, queue: _PartitionQueue, batch: _Batch, error: BaseException | None) -> None:
         queue.in_flight = None
-        batch.error = error
-        batch.done.set()
+        batch.complete(error)
         if queue.filling is not None:
             self._schedule_send()
 

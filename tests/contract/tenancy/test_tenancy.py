@@ -159,7 +159,7 @@ async def test_tokens_that_are_tried_never_reach_the_database(
 ) -> None:
     await registry.put_account(ACCOUNT)
     _, token = await registry.add_key("ws-1")
-    right = {"authorization": f"Bearer {token}", "workspaceid": "ws-1", "integrationaccountid": "acc-1"}
+    right = {b"authorization": f"Bearer {token}".encode(), b"workspaceid": b"ws-1", b"integrationaccountid": b"acc-1"}
     access = Access(directory, clock)
     await access.caller(right, "192.0.2.1")
     statements: list[str] = []
@@ -170,11 +170,13 @@ async def test_tokens_that_are_tried_never_reach_the_database(
     event.listen(engine.sync_engine, "before_cursor_execute", carried_out)
     for number in range(200):
         tried = f"fwd_live_{number:055d}" if number % 2 else f"{token[:12]}{number:03d}{token[15:]}"
-        assert isinstance(await access.caller(right | {"authorization": f"Bearer {tried}"}, "192.0.2.1"), Problem)
+        assert isinstance(
+            await access.caller(right | {b"authorization": f"Bearer {tried}".encode()}, "192.0.2.1"), Problem
+        )
     event.remove(engine.sync_engine, "before_cursor_execute", carried_out)
     assert statements == []
     other, its_token = await registry.add_key("ws-1")
-    let_in = await access.caller(right | {"authorization": f"Bearer {its_token}"}, "192.0.2.1")
+    let_in = await access.caller(right | {b"authorization": f"Bearer {its_token}".encode()}, "192.0.2.1")
     assert isinstance(let_in, Caller), "though its address is throttled and its key was never seen here"
     assert let_in.key_id == other.id
 
@@ -275,7 +277,7 @@ async def test_a_new_key_opens_the_way_to_its_workspaces_accounts(
 ) -> None:
     await registry.put_account(ACCOUNT)
     key, token = await registry.add_key("ws-1")
-    headers = {"authorization": f"Bearer {token}", "workspaceid": "ws-1", "integrationaccountid": "acc-1"}
+    headers = {b"authorization": f"Bearer {token}".encode(), b"workspaceid": b"ws-1", b"integrationaccountid": b"acc-1"}
     caller = await Access(directory, clock).caller(headers, "")
     assert isinstance(caller, Caller)
     assert caller == Caller("ws-1", ACCOUNT, key.id)

@@ -42,7 +42,10 @@ def patient(producer: AIOKafkaProducer) -> BatchAccumulator:
 
 
 def add(batches: BatchAccumulator, topic: str, count: int, *, first: int = 0) -> Sequence[Task[Collection[int]]]:
-    return [asyncio.create_task(batches.publish(topic, [each])) for each in numbered(count, first=first)]
+    return [
+        asyncio.create_task(batches.publish(topic, [each], asyncio.get_running_loop().time() + 30))
+        for each in numbered(count, first=first)
+    ]
 
 
 async def acknowledged(added: Sequence[Task[Collection[int]]]) -> None:

@@ -162,6 +162,7 @@ async def test_a_pms_that_takes_no_cancellations_is_said_before_anything_is_publ
     request_id = await accepted(house)
     accounts = dict(house.directory.accounts)
     house.directory.accounts = accounts | {"alpha-1": replace(accounts["alpha-1"], kind="one-way")}
+    await house.clock.advance(1)
     answer = await cancel(house, request_id)
     assert (answer.status_code, answer.json()["code"]) == (409, "cancellation_not_supported")
     assert "one-way" in answer.json()["detail"]
@@ -246,6 +247,7 @@ async def test_without_store_nothing_is_accepted(house: Stages, name: str) -> No
 async def test_without_directory_nothing_is_accepted(house: Stages) -> None:
     request_id = await accepted(house)
     house.directory.away = True
+    await house.clock.advance(1)
     answer = await cancel(house, request_id)
     assert (answer.status_code, answer.json()["code"]) == (503, "tenancy_unavailable")
 

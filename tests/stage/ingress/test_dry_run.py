@@ -176,6 +176,7 @@ async def test_a_change_of_the_account_is_heard() -> None:
         before = (await house.client.post(BOOKING_ENGINE_PATH, json=body)).json()
         assert [warning["code"] for warning in before["warnings"]] == ["card_not_sent"]
         _is(house, "booking-sync", options=CHARGING)
+        await house.clock.advance(1)
         another = body | {"guest": body["guest"] | {"firstName": "Eva"}}
         assert "warnings" not in (await house.client.post(BOOKING_ENGINE_PATH, json=another)).json()
 

@@ -61,7 +61,7 @@ class KnownDirectory:
 
 
 async def caller(**changes: str) -> Caller | Problem:
-    return await Access(KnownDirectory(), ManualClock()).caller(Headers(TEST | changes), "")
+    return await Access(KnownDirectory(), ManualClock()).caller(dict(Headers(TEST | changes).raw), "")
 
 
 async def test_a_test_key_acts_in_the_shadow_and_a_live_one_in_the_account() -> None:

@@ -36,7 +36,7 @@ class KnownDirectory:
 
 
 async def authenticate(headers: Headers, directory: KnownDirectory | None = None) -> Caller | Problem:
-    return await Access(directory or KnownDirectory(), ManualClock()).caller(headers, "192.0.2.1")
+    return await Access(directory or KnownDirectory(), ManualClock()).caller(dict(headers.raw), "192.0.2.1")
 
 
 async def answer(**changes: str | None) -> Caller | Problem:
@@ -188,14 +188,34 @@ def test_the_scope_that_it_lacks_is_named() -> None:
 async def test_an_expired_key_is_told_so_to_its_holder_alone() -> None:
     clock = ManualClock()
     access = Access(Expiring(clock.now() + timedelta(seconds=60)), clock)
-    assert isinstance(await access.caller(Headers(RIGHT), ""), Caller)
+    assert isinstance(await access.caller(dict(Headers(RIGHT).raw), ""), Caller)
     await clock.advance(60)
-    expired = await access.caller(Headers(RIGHT), "")
+    expired = await access.caller(dict(Headers(RIGHT).raw), "")
     assert isinstance(expired, Problem)
     assert (expired.status, expired.code) == (401, "key_expired")
-    guessed = await access.caller(Headers(RIGHT | {"Authorization": "Bearer good-tokem"}), "")
+    guessed = await access.caller(dict(Headers(RIGHT | {"Authorization": "Bearer good-tokem"}).raw), "")
     assert isinstance(guessed, Problem)
     assert (guessed.code, "expired" in guessed.detail) == ("unauthenticated", False)
+
+
+async def test_a_caller_is_remembered_for_a_second_by_all_that_names_it() -> None:
+    clock = ManualClock()
+    access, fields = Access(KnownDirectory(), clock), dict(Headers(RIGHT).raw)
+    assert access.recent(fields) is None
+    caller = await access.caller(fields, "")
+    assert access.recent(fields) is access.recent(fields | {b"other": b"field"}) is caller
+    for name, value in fields.items():
+        assert access.recent(fields | {name: value + b"x"}) is None
+        assert access.recent({other: fields[other] for other in fields if other != name}) is None
+    await clock.advance(1)
+    assert access.recent(fields) is None
+
+
+async def test_the_holder_of_a_key_that_expires_is_not_remembered() -> None:
+    clock = ManualClock()
+    access, fields = Access(Expiring(clock.now() + timedelta(seconds=60)), clock), dict(Headers(RIGHT).raw)
+    assert isinstance(await access.caller(fields, ""), Caller)
+    assert access.recent(fields) is None
 
 
 @dataclass
@@ -219,14 +239,16 @@ async def test_who_tries_tokens_is_told_to_stop_and_who_has_one_is_let_in_beside
     tried = Counter[int]()
     with structlog.testing.capture_logs() as logged:
         for number in range(3_141):
-            refused = await access.caller(Headers(RIGHT | {"Authorization": f"Bearer {number}"}), "198.51.100.7")
+            refused = await access.caller(
+                dict(Headers(RIGHT | {"Authorization": f"Bearer {number}"}).raw), "198.51.100.7"
+            )
             assert isinstance(refused, Problem)
             tried[refused.status] += 1
             assert (refused.retry_after is None) == (refused.status == 401)
             if number % 100 == 0:
-                assert isinstance(await access.caller(Headers(RIGHT), "198.51.100.7"), Caller)
+                assert isinstance(await access.caller(dict(Headers(RIGHT).raw), "198.51.100.7"), Caller)
     assert tried == {401: 60, 429: 3_081}
     assert [(line["event"], line["address"]) for line in logged] == [("tokens.throttled", "198.51.100.7")]
-    other = await access.caller(Headers(RIGHT | {"Authorization": "Bearer x"}), "198.51.100.8")
+    other = await access.caller(dict(Headers(RIGHT | {"Authorization": "Bearer x"}).raw), "198.51.100.8")
     assert isinstance(other, Problem)
     assert other.status == 401
