@@ -126,6 +126,24 @@ def pending_record(request: Mapping[str, Any], request_id: str, accepted_at: str
     return record
 
 
+def can_compose(request: Mapping[str, Any]) -> bool:
+    """Whether `request` has the usual form, of which `compose_record` surely makes a record. Of any other only trying shows it."""
+    try:
+        _ = date.fromisoformat(request["departureDate"]), date.fromisoformat(request["arrivalDate"])
+    except (LookupError, TypeError, ValueError):
+        return False
+    property_id, price, guest = request.get("propertyId"), request.get("totalPrice"), request.get("guest")
+    return (
+        (type(property_id) is int or (type(property_id) is str and len(property_id) <= MAX_ID))
+        and type(request.get("numberOfGuests")) is int
+        and (type(price) is int or type(price) is float)
+        and abs(price) <= _MAX_EXACT_INTEGER
+        and type(guest) is dict
+        and type(guest.get("name")) is str
+        and guest["name"] != ""
+    )
+
+
 def _number_where_it_is_one(identifier: str | int) -> str | int:
     """A number for "1001"; the string itself for "00123" or "A7", which a number would not reproduce."""
     if isinstance(identifier, str) and identifier.isascii() and identifier.isdigit():

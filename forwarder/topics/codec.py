@@ -19,7 +19,7 @@ from forwarder.reservation.duplicates import CONFLICTING_BODY, MAX_WINDOW_SECOND
 from forwarder.reservation.json_text import json_text, read_json
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.parsing import whole_number
-from forwarder.reservation.record import ResultEvent, SubmissionState, compose_record
+from forwarder.reservation.record import ResultEvent, SubmissionState, can_compose, compose_record
 from forwarder.reservation.request import Operation, SealedCard
 from forwarder.reservation.submission import MAX_DEADLINE_SECONDS, Submission, is_test
 from forwarder.topics.port import Headers, Message
@@ -160,9 +160,10 @@ def decode_with_text(message: Message) -> tuple[Submission, bytes]:
             natural=body.natural,
             api_key_id=body.apiKeyId or None,
         )
-        # Reads everything of the request that the worker will read.
-        compose_record(reservation, SubmissionState(0, submission.request_id, Status.PENDING, "", ""))
-        _ = (submission.room_id, submission.key)
+        if not can_compose(reservation):
+            # Reads everything of the request that the worker will read.
+            compose_record(reservation, SubmissionState(0, submission.request_id, Status.PENDING, "", ""))
+            _ = (submission.room_id, submission.key)
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as error:
         raise Undecodable(f"not a submission: {type(error).__name__}") from error
     return submission, text

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from random import SystemRandom
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 from urllib.parse import quote, unquote_to_bytes
 
 import httpx
@@ -36,10 +36,10 @@ _HOST = re.compile(rb"[0-9A-Za-z._~-]+|[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*")
 _FRAMING: Final = {b"content-length", b"transfer-encoding"}
 """Headers that frame the body. It is sent whole, framed by its length only."""
 _DEFAULTS: Final = (
-    (b"user-agent", b"User-Agent", b"reservation-forwarder"),
-    (b"accept-encoding", b"Accept-Encoding", b"identity"),
+    (b"user-agent", b"User-Agent: reservation-forwarder"),
+    (b"accept-encoding", b"Accept-Encoding: identity"),
 )
-"""Headers that a request has unless it brings its own; each also by its name in lower case."""
+"""Header lines that a request has unless it brings its own, by their names in lower case."""
 _ANNOUNCED_IF_EMPTY: Final = {"POST", "PUT", "PATCH"}
 _TRACEPARENT: Final = TRACEPARENT.encode()
 _VISIBLE_ASCII = re.compile(rb"[\x21-\x7e]+")
@@ -93,8 +93,7 @@ def path_segment(identifier: str) -> str | None:
     return None if identifier in _DOT_SEGMENTS else quote(identifier, safe="")
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
+class Origin(NamedTuple):
     """The destination of connections; those to the same one are interchangeable."""
 
     host: str
@@ -102,8 +101,7 @@ class Origin:
     tls: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Destination:
+class Destination(NamedTuple):
     """The parts of a request that come from its address. `host`: the value of the header; `authorization`: the header line for the
     user information, if any."""
 
@@ -135,27 +133,33 @@ def destination_of(url: str) -> Destination:
 
 def encoded(request: Request, destination: Destination) -> bytes:
     """Head and body. Raises `NotSent` for a method, a name or a value that would not be read as one."""
-    method, target = request.method.encode("ascii", "replace"), destination.target
-    if _TOKEN.fullmatch(method) is None:
-        raise invalid_address("The method of the request is not one that HTTP can carry.")
+    headers = [each for each in request.headers if each[0].lower() not in _FRAMING]
+    names = tuple([name for name, _ in headers])
+    form, target = _form(request.method, destination.host, names), destination.target
     if request.query:
         query = quote(request.query, safe=_OF_A_QUERY).encode("ascii")
         target = b"%b?%b" % (target.partition(b"?")[0], query)
-    lines = [b"%b %b HTTP/1.1" % (method, target)]
-    named = [(name.lower(), name, value) for name, value in request.headers]
-    names = {known for known, _, _ in named}
-    defaults = (b"host", b"Host", destination.host), *_DEFAULTS
-    lines += [b"%b: %b" % (name, value) for known, name, value in defaults if known not in names]
-    lines += [b"%b: %b" % (name, value) for known, name, value in named if known not in _FRAMING]
-    if request.content or request.method in _ANNOUNCED_IF_EMPTY:
-        lines.append(b"Content-Length: %d" % len(request.content))
-    if destination.authorization is not None and b"authorization" not in names:
-        lines.append(destination.authorization)
-    head = b"\r\n".join([*lines, b"", b""])
-    one_line_each = len(lines) + 1 == head.count(b"\n") == head.count(b"\r") and b"\0" not in head
-    if not one_line_each or not all(_TOKEN.fullmatch(name) for name in names):
+    head = form % (target, *[value for _, value in headers])
+    if not form.count(b"\n") == head.count(b"\n") == head.count(b"\r") or b"\0" in head:
         raise invalid_address("A header of the request is not one that HTTP can carry.")
-    return head + request.content
+    if request.content or request.method in _ANNOUNCED_IF_EMPTY:
+        head += b"Content-Length: %d\r\n" % len(request.content)
+    if destination.authorization is not None and b"authorization" not in {name.lower() for name in names}:
+        head += destination.authorization + b"\r\n"
+    return b"%b\r\n%b" % (head, request.content)
+
+
+@lru_cache(maxsize=1024)
+def _form(method: str, host: bytes, names: tuple[bytes, ...]) -> bytes:
+    """The head of requests with these headers, with gaps for the target and the values. Cached: an account's have few forms."""
+    verb, lower = method.encode("ascii", "replace"), {name.lower() for name in names}
+    if _TOKEN.fullmatch(verb) is None:
+        raise invalid_address("The method of the request is not one that HTTP can carry.")
+    if not all(_TOKEN.fullmatch(name) for name in names):
+        raise invalid_address("A header of the request is not one that HTTP can carry.")
+    defaults = (b"host", b"Host: " + host), *_DEFAULTS
+    lines = [verb.replace(b"%", b"%%") + b" %b HTTP/1.1", *[line for name, line in defaults if name not in lower]]
+    return b"\r\n".join([*lines, *[name.replace(b"%", b"%%") + b": %b" for name in names], b""])
 
 
 # --- the requests of one push ---

@@ -59,6 +59,8 @@ class AccountQueue:
         self._aside: dict[str, deque[Work]] = {}
         self._busy_rooms: set[str] = set()
         self._in_flight = 0
+        self._begun: deque[tuple[Sequence[PushContext], Sequence[str], Admission]] = deque()
+        self._makers = 0
         self._started = 0
         self._put_off: dict[bool, deque[Work]] = {True: deque(), False: deque()}  # by whether they cancel
         self._pauses: dict[bool | None, asyncio.Task[None]] = {}
@@ -69,7 +71,7 @@ class AccountQueue:
         """Held rows whose push has not started."""
         self.more_in_store = False
         self.tasks: set[asyncio.Task[None]] = set()
-        """The pushes in progress."""
+        """Those that make pushes now."""
         self.account = account
         throttle.configure(account)
 
@@ -187,11 +189,23 @@ class AccountQueue:
         self._started += len(works)
         self.waiting -= len(works)
         pushes = [PushContext(self.account, work, self._released) for work in works]
-        task = asyncio.create_task(self._run(pushes, rooms, self._throttle.start(cancelling=cancelling)))
-        self.tasks.add(task)
-        task.add_done_callback(self.tasks.discard)
+        self._begun.append((pushes, rooms, self._throttle.start(cancelling=cancelling)))
+        if self._makers < self._in_flight:
+            self._makers += 1
+            task = asyncio.create_task(self._make_pushes())
+            self.tasks.add(task)
+            task.add_done_callback(self.tasks.discard)
 
-    async def _run(self, pushes: Sequence[PushContext], rooms: Sequence[str], admission: Admission) -> None:
+    async def _make_pushes(self) -> None:
+        """One after the other while there are any: a task for each would cost as much as parsing the PMS's response."""
+        try:
+            while self._begun:
+                await self._make(*self._begun.popleft())
+                await asyncio.sleep(0)  # others may be ready
+        finally:
+            self._makers -= 1
+
+    async def _make(self, pushes: Sequence[PushContext], rooms: Sequence[str], admission: Admission) -> None:
         signal, ended = NOT_ATTEMPTED, False
         try:
             signal = await self._push(pushes)

@@ -179,7 +179,10 @@ class OutboxPublisher:
         letters = [entry.dead_letter for entry in events if entry.dead_letter is not None]
         # Encode and measure all before publishing any, so that an unpublishable event costs the others nothing.
         results = [encode_result(entry.event) for entry in events]
-        results = [replace(each, value=with_absolute_links(each.value, self._public_url)) for each in results]
+        for place, result in enumerate(results):
+            value = with_absolute_links(result.value, self._public_url)
+            if value is not result.value:
+                results[place] = replace(result, value=value)
         if (error := too_large(results)) is not None:
             raise error
         if letters:

@@ -7,7 +7,7 @@ import pytest
 
 from forwarder.reservation.checks.card_numbers import find
 from forwarder.reservation.outcome import Status
-from forwarder.reservation.record import SubmissionState, compose_record, record_id_of
+from forwarder.reservation.record import SubmissionState, can_compose, compose_record, record_id_of
 from forwarder.reservation.request import json_number
 from tests.support.stages.bodies import ABSENT, BOOKING_ENGINE, GENERAL, changed
 
@@ -176,6 +176,21 @@ def test_what_remains_is_exact(total: float, paid: float) -> None:
     shown = _compose(BOOKING_ENGINE | {"totalPrice": total}, pms_record={"finances": {"totalPaid": paid}})
     remaining = shown["finances"]["remainingBalance"]
     assert (remaining, type(remaining)) == (exact, type(exact))
+
+
+ODD: tuple[Any, ...] = (
+    ABSENT, None, 0, -1, 10**400, 1e300, float("nan"), float("inf"), True, "", "soon", "1" * 5000, "2027-01-01", [], ["a"],
+    {}, {"name": ["a"]}, {"name": "", "firstName": 5}, {"name": 0, "lastName": ["a"]}, {"name": {"a": 1}}, b"bytes",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("base", [BOOKING_ENGINE, GENERAL])
+def test_what_surely_composes_does(base: dict[str, Any]) -> None:
+    assert can_compose(base)
+    odd = [changed(base, field, value) for field in base for value in ODD]
+    for request in filter(can_compose, odd):
+        _compose(request)
+    assert not can_compose(changed(base, "guest", {"name": 0}))
 
 
 def test_no_id_of_a_record_can_be_a_card_number() -> None:
