@@ -94,8 +94,9 @@ class SubmissionIntake(Leases):
             return rows
 
         async def insert(arrivals: Sequence[Arrival]) -> Sequence[sa.Row[Any]]:
-            parameters = {BATCH: arrival_batch(arrivals), "now": now}
-            return await self._lease(worker_id, ingest(self._database.dialect), parameters, without_repeats)
+            dialect = self._database.dialect
+            parameters = {**arrival_batch(dialect, arrivals), "now": now}
+            return await self._lease(worker_id, ingest(dialect), parameters, without_repeats)
 
         try:
             rows = await insert(arrivals)
@@ -246,12 +247,13 @@ def ingest(dialect: DialectName) -> sa.Executable:
     transactions the one with the higher ids may become visible first. So a lock, held until the rows are visible, serializes them.
     It is taken before the first id is assigned: to sort the batch, all of it must have been joined with the lock.
     """
-    columns = (*_INGESTED, _row.target, _row.request)
-    batch = batch_of(sa.column("position", sa.Integer), *columns, sa.column("held", sa.Boolean))
+    columns = (*_INGESTED, _row.target)
+    own = (sa.column("position", sa.Integer), *columns, sa.column("held", sa.Boolean))
+    batch = batch_of(*own, separate=_row.request)
     source: Any = batch
     if dialect == "postgresql":
         source = batch.join(ingest_lock().subquery("ingest_lock"), sa.true())
-    values: dict[str, Any] = {each.name: batch.c[each.name] for each in columns} | {
+    values: dict[str, Any] = {each.name: batch.c[each.name] for each in (*columns, _row.request)} | {
         "status": PENDING,
         "created_at": _now,
         "updated_at": _now,

@@ -53,26 +53,27 @@ class Recorder(SubmissionIntake):
         later = [each for each in ended if each.event.revision > 1]
         waiting: set[int] = set()  # the rows whose earlier events may be unpublished
         acknowledged: dict[int, PutOff] = {}
-        if self._database.dialect == "postgresql" and ended and not (later or postponed):
+        dialect = self._database.dialect
+        if dialect == "postgresql" and ended and not (later or postponed):
             # For first outcomes only, as nearly all are: one statement, without a look-up.
-            kept = await self._database.run(record(), {"worker_id": worker_id, BATCH: outcome_batch(ended)})
+            kept = await self._database.run(record(), {"worker_id": worker_id, **outcome_batch(dialect, ended)})
         else:
             kept = ()
             async with self._database.transaction() as connection:
                 if postponed:
-                    batch = as_batch([postponed_row(one) for one in postponed])
-                    put_off = await connection.execute(postpone(), {"worker_id": worker_id, BATCH: batch})
+                    rows = as_batch([postponed_row(one) for one in postponed])
+                    put_off = await connection.execute(postpone(), {"worker_id": worker_id, BATCH: rows})
                     at = max(each.updated_at for each in postponed)
                     acknowledged = {row.id: PutOff(row.revision, row.tries, at) for row in put_off}
-                batch = outcome_batch(ended)
-                finished = await connection.execute(finish(), {"worker_id": worker_id, BATCH: batch}) if ended else ()
+                batch = {"worker_id": worker_id, **outcome_batch(dialect, ended)}
+                finished = await connection.execute(finish(), batch) if ended else ()
                 held = {row.id for row in finished}
                 if later and held:
                     ids = as_batch([{"reservation_id": each.work_id} for each in later])
                     waiting = {row.reservation_id for row in await connection.execute(unpublished_of(), {BATCH: ids})}
                 if held:
-                    batch = outcome_batch([each for each in ended if each.work_id in held])
-                    kept = (await connection.execute(insert_events(), {BATCH: batch})).all()
+                    batch = outcome_batch(dialect, [each for each in ended if each.work_id in held])
+                    kept = (await connection.execute(insert_events(), batch)).all()
             self._acknowledged.note_put_off(acknowledged)
         recorded = {each.work_id: each for each in ended}
         events: dict[int, OutboxEvent] = {}
@@ -179,7 +180,7 @@ def outcomes() -> sa.TableValuedAlias:
         _row.evidence,
         _row.doubles,
     )
-    return batch_of(*own, *_EVENT, _row.record)
+    return batch_of(*own, *_EVENT, separate=_row.record)
 
 
 def finish_where(condition: sa.ColumnElement[bool], batch: sa.FromClause, *, following: bool = True) -> sa.Update:

@@ -51,7 +51,7 @@ class Repairs:
 
     async def settle(self, ended: Ended) -> bool:
         """Records the outcome and its event, which the workers will publish. False if it is no longer IN_DOUBT."""
-        return await self._change(settle(), {BATCH: outcome_batch([ended])}, recorder.insert_events())
+        return await self._change(settle(), outcome_batch(self._database.dialect, [ended]), recorder.insert_events())
 
     async def acknowledge(self, failure_class: str) -> int:
         """Forgets the messages that were set aside as dead letters of that class; returns how many there were."""
@@ -230,12 +230,13 @@ class StoreRecovery:
     async def restore(self, ended: Sequence[Ended]) -> int:
         """Records these outcomes, each a row's last, with their events, even if a worker holds the rows; returns how many were
         later than the row's."""
+        dialect = self._database.dialect
         # Like `finish`, for rows of any earlier revision.
         finished = finish_where(sa.true(), outcomes(), following=False).returning(_row.id)
         async with self._database.transaction() as connection:
-            later = {row.id for row in await connection.execute(finished, {BATCH: outcome_batch(ended)})}
+            later = {row.id for row in await connection.execute(finished, outcome_batch(dialect, ended))}
             if recorded := [each for each in ended if each.work_id in later]:
-                await connection.execute(recorder.insert_events(), {BATCH: outcome_batch(recorded)})
+                await connection.execute(recorder.insert_events(), outcome_batch(dialect, recorded))
         return len(later)
 
 

@@ -17,7 +17,7 @@ from forwarder.reservation.failures import INTERNAL_ERROR
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.request import SealedCard
 from forwarder.reservation.submission import Submission
-from forwarder.store.sql import batch_with_texts
+from forwarder.store.sql import DialectName, batch_with_texts
 from forwarder.store.submissions.port import (
     Arrival,
     Attempt,
@@ -30,7 +30,7 @@ from forwarder.store.submissions.port import (
 )
 
 
-def arrival_batch(arrivals: Sequence[Arrival]) -> str:
+def arrival_batch(dialect: DialectName, arrivals: Sequence[Arrival]) -> dict[str, Any]:
     """Arrivals for `intake.ingest`."""
     rows = []
     for position, arrival in enumerate(arrivals):
@@ -61,9 +61,8 @@ def arrival_batch(arrivals: Sequence[Arrival]) -> str:
             **({"keyed": False} if natural is None else natural_columns(natural)),
         }
         rows.append(row)
-    return batch_with_texts(
-        rows, "request", (each.request or to_json(each.submission.reservation) for each in arrivals)
-    )
+    texts = (each.request or to_json(each.submission.reservation) for each in arrivals)
+    return batch_with_texts(dialect, rows, "request", texts)
 
 
 def natural_columns(natural: NaturalKey) -> dict[str, Any]:
@@ -94,7 +93,7 @@ def cancellation_row(arrival: CancellationArrival) -> dict[str, Any]:
     }
 
 
-def outcome_batch(ended: Collection[Ended]) -> str:
+def outcome_batch(dialect: DialectName, ended: Collection[Ended]) -> dict[str, Any]:
     """Outcomes and their events for `recorder.finish`, `insert_events` and `record`."""
     rows = []
     for position, each in enumerate(ended):
@@ -125,7 +124,7 @@ def outcome_batch(ended: Collection[Ended]) -> str:
             "doubles": list(each.doubles) or None,
         }
         rows.append(row)
-    return batch_with_texts(rows, "record", (each.event.written.record for each in ended))
+    return batch_with_texts(dialect, rows, "record", (each.event.written.record for each in ended))
 
 
 def postponed_row(postponed: Postponed) -> dict[str, Any]:

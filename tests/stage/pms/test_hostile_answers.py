@@ -53,7 +53,8 @@ def recorded(row: Work, outcome: Outcome) -> Ended:
     message = encode_result(ended.event)
     assert len(message.value) <= MAX_EVENT_BYTES
     assert len(ended.event.written.record) <= MAX_RECORD_BYTES
-    assert "\\u0000" not in outcome_batch([ended])
+    for dialect in ("postgresql", "sqlite"):
+        assert "\\u0000" not in str(outcome_batch(dialect, [ended]))
     assert all(len(each.detail or "") <= 1000 for each in ended.attempts)
     json.loads(message.value)
     return ended

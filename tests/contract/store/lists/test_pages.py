@@ -13,7 +13,6 @@ from forwarder.reservation.outcome import Status
 from forwarder.reservation.record import SubmissionState, compose_record
 from forwarder.store.lists.port import MAX_PAGE_BYTES, Filters, Order, Page
 from forwarder.store.lists.reader import Reader
-from forwarder.store.sql import BATCH
 from forwarder.store.submissions.intake import ingest
 from forwarder.store.submissions.recorder import Recorder
 from forwarder.store.submissions.rows import arrival_batch
@@ -216,8 +215,8 @@ async def test_ids_become_visible_in_their_order(engine: AsyncEngine, reader: Re
     await lease(first, "w1")
     await lease(second, "w2")
     async with engine.begin() as slow:
-        batch = arrival_batch([arrival(1)])
-        await slow.execute(ingest("postgresql"), {"worker_id": "w1", "now": NOW, BATCH: batch})
+        batch = arrival_batch("postgresql", [arrival(1)])
+        await slow.execute(ingest("postgresql"), {"worker_id": "w1", "now": NOW, **batch})
         overtaking = asyncio.create_task(second.ingest("w2", arrivals([2]), now=NOW))
         await _waits_for_its_turn(engine)
         assert (await reader.page("acc", cursor=1, limit=10)).records == []

@@ -163,7 +163,7 @@ async def test_rows_of_the_lost_are_found_by_the_index_of_held_rows(full: AsyncE
 
 async def test_outcomes_find_their_rows_by_id(full: AsyncEngine) -> None:
     rows = [OUTCOME | {"id": number} for number in range(21, 4221, 21)]
-    alone, recorded = {BATCH: as_batch(rows)}, {BATCH: batch_with_texts(rows, "record", [b"{}"] * len(rows))}
+    alone, recorded = {BATCH: as_batch(rows)}, batch_with_texts("postgresql", rows, "record", [b"{}"] * len(rows))
     tried = (leases.postpone(), leases.release(), leases.mark_pushing())
     ended = (recorder.record(), recorder.finish())
     for statement, batch in (*((each, alone) for each in tried), *((each, recorded) for each in ended)):
