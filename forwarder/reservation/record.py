@@ -165,18 +165,24 @@ def derived_finances(total: float, currency: str) -> dict[str, Any]:
 def _finances(total: float, currency: str, given: Mapping[str, Any]) -> dict[str, Any]:
     """The PMS's price breakdown. Missing parts are derived: the whole price as one room rate, nothing paid yet."""
     paid = given.get("totalPaid", 0)
+    if type(paid) is int and paid == 0 and type(total) in {int, float} and abs(total) <= _MAX_EXACT_INTEGER:
+        remaining: float = total if total % 1 else int(total)  # as nearly always
+    else:
+        remaining = json_number(Decimal(str(total)) - Decimal(str(paid)))
     line = {"name": "Room rate", "type": "RoomRate", "total": total}
     derived: dict[str, Any] = {
         "totalPrice": total,
         "currency": currency,
         "totalPaid": paid,
-        "remainingBalance": json_number(Decimal(str(total)) - Decimal(str(paid))),
+        "remainingBalance": remaining,
         "basePrice": {"totalBasePrice": total, "breakdown": [line]},
         "fee": {"totalFee": 0, "breakdown": []},
         "tax": {"totalTax": 0, "breakdown": []},
         "discount": {"totalDiscount": 0, "breakdown": []},
     }
-    return derived | {name: given[name] for name in given.keys() & derived.keys()}
+    for name in given.keys() & derived.keys():
+        derived[name] = given[name]
+    return derived
 
 
 # --- the result event ---
