@@ -8,9 +8,11 @@ that supports keys but no look-up is a cancelled one sent again under its key, t
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import replace
 from datetime import datetime
+from functools import cache
 from typing import Any, Final, TypeVar, assert_never
 
 from msgspec import Struct
+from prometheus_client import Counter, Histogram
 
 from forwarder.observability import metrics
 from forwarder.pms.port import CANCELLED_IN_PMS, LOOKS_ALIKE, Pms
@@ -78,8 +80,15 @@ def note_attempt(
     started_at, since = began
     seconds = clock.monotonic() - since
     push.attempts = with_attempt(push.attempts, action, iso(started_at), seconds, outcome)
-    metrics.PUSHES.labels(push.account.metric_kind, action, push.attempts[-1].outcome).inc()
-    metrics.PUSH_SECONDS.labels(push.account.metric_kind, action).observe(seconds)
+    pushes, took = _pushes(push.account.metric_kind, action, push.attempts[-1].outcome)
+    pushes.inc()
+    took.observe(seconds)
+
+
+@cache
+def _pushes(kind: str, action: str, outcome: str) -> tuple[Counter, Histogram]:
+    """The metrics by their labels, cached: looking them up costs more than counting."""
+    return metrics.PUSHES.labels(kind, action, outcome), metrics.PUSH_SECONDS.labels(kind, action)
 
 
 def sound(outcome: R, instead: Callable[[str, str], R]) -> R:
