@@ -118,12 +118,11 @@ def listed(rows: Sequence[Any], columns: Sequence[str], *, notes: Sequence[str] 
 
 def fields_of(row: Any) -> Grid:
     """A line for each field of an object; what is nested is JSON."""
-    return Grid(
-        [
-            (name, json.dumps(each, ensure_ascii=False, default=str) if isinstance(each, (dict, list)) else _text(each))
-            for name, each in plain(row).items()
-        ]
-    )
+    rows = []
+    for name, each in plain(row).items():
+        nested = isinstance(each, dict) or (isinstance(each, list) and any(isinstance(one, dict) for one in each))
+        rows.append((name, json.dumps(each, ensure_ascii=False, default=str) if nested else _text(each)))
+    return Grid(rows)
 
 
 def show(*blocks: Block) -> None:

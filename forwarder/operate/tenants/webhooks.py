@@ -123,15 +123,18 @@ async def list_webhooks(workspace: _OfWorkspace = None) -> Shown:
     """List webhooks, the oldest first."""
     async with _open_webhooks() as hooks:
         rows = [_row(each) for each in await hooks.endpoints(workspace)]
-    shown = [{**row, **{name: row[name] or _EVERY for name in _SELECTED}} for row in rows]
-    return Shown(rows, Table(shown, _COLUMNS))
+    return Shown(rows, Table([*map(_shown, rows)], _COLUMNS))
+
+
+def _shown(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {**row, **{name: row[name] or _EVERY for name in _SELECTED}}
 
 
 async def show(endpoint_id: _Id, workspace: _OfWorkspace = None) -> Shown:
     """Show one webhook, without its secret."""
     async with _open_webhooks() as hooks:
         row = _row(await hooks.get(endpoint_id, workspace_id=workspace))
-    return Shown(row, fields_of(row))
+    return Shown(row, fields_of(_shown(row)))
 
 
 async def change(

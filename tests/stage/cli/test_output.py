@@ -21,8 +21,8 @@ def test_a_tables_cell_has_none_either() -> None:
 
 
 def test_yes_no_and_nothing_are_words_in_tables(capsys: pytest.CaptureFixture[str]) -> None:
-    row = {"id": "acc", "paused": True, "test": False, "rate": None, "types": ["a", "b"]}
-    show(Table([row], list(row)), fields_of(row))
+    row = {"id": "acc", "paused": True, "test": False, "rate": None, "types": ["a", "b"], "tries": [{"ms": 3}]}
+    show(Table([row], list(row)[:5]), fields_of(row))
     assert capsys.readouterr().out.splitlines() == [
         "id\tpaused\ttest\trate\ttypes",
         "acc\tyes\tno\t\ta, b",
@@ -30,5 +30,6 @@ def test_yes_no_and_nothing_are_words_in_tables(capsys: pytest.CaptureFixture[st
         "paused\tyes",
         "test\tno",
         "rate\t",
-        'types\t["a", "b"]',
+        "types\ta, b",
+        'tries\t[{"ms": 3}]',
     ]
