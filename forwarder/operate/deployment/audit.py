@@ -24,11 +24,13 @@ def _text(value: Any) -> str:
         case {"from": old, "to": new}:
             return f"{_text(old)} → {_text(new)}"
         case dict():
-            return ", ".join(f"{name} {_text(each)}" for name, each in value.items())
+            return ", ".join(f"{name} {_text(each)}" for name, each in value.items()) or "nothing"
         case list():
             return " ".join(map(_text, value)) or "none"
         case None:
             return "none"
+        case bool():
+            return "yes" if value else "no"
     return str(value)
 
 

@@ -1,11 +1,15 @@
 """What commands print comes from anywhere: no terminal is to obey it."""
 
 import json
+from typing import Any
 
 import pytest
 
+from forwarder.operate.deployment.audit import details_of
 from forwarder.operate.output import Table, fields_of, json_line, show
 from forwarder.process.printable import printable
+from forwarder.store.audit import AuditEntry
+from tests.support.worker.works import NOW
 
 HOSTILE = "Ann\x9b31m\x85\u202eevil\ud800 \x1b[2J"
 
@@ -33,3 +37,30 @@ def test_yes_no_and_nothing_are_words_in_tables(capsys: pytest.CaptureFixture[st
         "types\ta, b",
         'tries\t[{"ms": 3}]',
     ]
+
+
+@pytest.mark.parametrize(
+    ("details", "line"),
+    [
+        ({"kind": "generic", "changed": {}}, "kind: generic, changed: nothing"),
+        (
+            {
+                "changed": {
+                    "concurrency": {"from": 64, "to": 32},
+                    "credential": "changed",
+                    "similar": {"from": None, "to": []},
+                }
+            },
+            "changed: concurrency 64 → 32, credential changed, similar none → none",
+        ),
+        (
+            {"test": True, "revoked": False, "rate": None, "submissions": ["rsv_1", "rsv_2"]},
+            "test: yes, submissions: rsv_1 rsv_2",
+        ),
+    ],
+)
+def test_an_audit_entrys_details_are_one_line(details: dict[str, Any], line: str) -> None:
+    entry = AuditEntry(
+        NOW, "operator", "ann", "host", "account.change", "demo", "acc", "done", None, json.dumps(details)
+    )
+    assert details_of(entry) == line
