@@ -30,8 +30,9 @@ from tests.support.deployment.deployment import booking
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3000)]
 
 EACH = ("proxy", "query", "notifier", "ingress", "worker", "housekeeping", "postgres", "kafka")
-ACCOUNTS = {"generic": "secret", "hostaway": "4711:a-client-secret"}
-"""One that is sent again with its key, one that has no keys and is looked up."""
+ACCOUNTS = {"generic": "generic", "booking-sync": "booking-sync/api/v3"}
+"""Of kinds that the image's own simulator has, with their paths: one that is sent again with its key, one that has no keys and is
+looked up."""
 PAUSE_SECONDS = 0.25
 
 
@@ -136,16 +137,9 @@ async def up(directory: Path, image: str) -> AsyncIterator[Containers]:
 async def under_load(containers: Containers) -> AsyncIterator[Load]:
     """As an operator sets it up; every reservation that was accepted has its outcome in the end."""
     await containers.operate("workspace", "add", "demo")
-    for kind, credential in ACCOUNTS.items():
-        where = (
-            "--kind",
-            kind,
-            "--id",
-            kind,
-            "--base-url",
-            f"http://simulator:8085/{kind}{'/v1' if kind == 'hostaway' else ''}",
-        )
-        await containers.operate("account", "add", "--workspace", "demo", *where, "--credential", credential)
+    for kind, path in ACCOUNTS.items():
+        where = ("--kind", kind, "--id", kind, "--base-url", f"http://simulator:8085/{path}", "--credential", "secret")
+        await containers.operate("account", "add", "--workspace", "demo", *where)
     key = await containers.operate("key", "add", "--workspace", "demo")
     headers = {"Authorization": f"Bearer {key['token']}", "workspaceId": "demo"}
     async with httpx.AsyncClient(
