@@ -1,6 +1,7 @@
 """The part of Cloudbeds that cloudbeds.yaml cannot express: a note sent after the booking, and its price, read afterwards."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from decimal import Decimal
 from typing import Any, Final
 from urllib.parse import urlencode
@@ -77,8 +78,7 @@ class CloudbedsAdapter(MappedAdapter):
         if not isinstance(found, sdk.Confirmed):
             return found
         found = await self._with_details(found, booking, send)
-        if not await self._has_note(found.pms_reservation_id, booking, send):
-            await self._leave_note(found.pms_reservation_id, booking, send)
+        await self._leave_note(found.pms_reservation_id, booking, send, again=True)
         return found
 
     async def _with_details(self, outcome: sdk.Confirmed, booking: sdk.Booking, send: sdk.Send) -> sdk.Confirmed:
@@ -97,43 +97,34 @@ class CloudbedsAdapter(MappedAdapter):
 
     # --- the note ---
 
-    async def _leave_note(self, reservation_id: str, booking: sdk.Booking, send: sdk.Send) -> None:
-        """A note that fails twice is given up and logged as lost; the booking remains."""
-        notes = self._note(booking)
-        form = {**self._place(reservation_id, booking), _NOTE: notes}
-        headers = ((b"Accept", b"application/json"), _FORM)
-        url = f"{self._requests.base_url}/postReservationNote"
-        for _ in range(_NOTE_TRIES if notes else 0):
-            try:
-                response = await self._credentials.send(
-                    sdk.Request("POST", url, headers, urlencode(form).encode()), send
-                )
-            except (sdk.NotSent, sdk.NoResponse):
-                continue
-            if (sdk.read_object(response) or {}).get("success") is True:
-                return
-        if notes:
-            _log.warning("note.lost", request_id=booking.reference, kind="cloudbeds", pms_reservation_id=reservation_id)
-
-    async def _has_note(self, reservation_id: str, booking: sdk.Booking, send: sdk.Send) -> bool:
-        """Whether an earlier push left the note. Where nobody can tell it is left again: twice is better than never."""
-        notes = self._note(booking)
+    async def _leave_note(
+        self, reservation_id: str, booking: sdk.Booking, send: sdk.Send, *, again: bool = False
+    ) -> None:
+        """A note that fails twice is given up and logged as lost; the booking remains. `again`: an earlier push may have left it; where
+        nobody can tell, it is left again: twice is better than never."""
+        notes = self._requests.notes(booking) if self._follows else ""
         if not notes:
-            return True
-        url, query = f"{self._requests.base_url}/getReservationNotes", urlencode(self._place(reservation_id, booking))
-        request = sdk.Request("GET", url, ((b"Accept", b"application/json"),), query=query)
-        try:
-            shown = (sdk.read_object(await self._credentials.send(request, send)) or {}).get("data")
-        except (sdk.NotSent, sdk.NoResponse):
-            return False
-        return any(item.get(_NOTE) == notes for item in sdk.objects(shown))
-
-    def _note(self, booking: sdk.Booking) -> str:
-        return self._requests.notes(booking) if self._follows else ""
-
-    def _place(self, reservation_id: str, booking: sdk.Booking) -> dict[str, str]:
-        property_id = self._settings.get("propertyId", booking.property_id)
-        return {"propertyID": property_id, "reservationID": reservation_id}
+            return
+        place = {
+            "propertyID": self._settings.get("propertyId", booking.property_id),
+            "reservationID": reservation_id,
+        }
+        accept = (b"Accept", b"application/json")
+        if again:
+            url = f"{self._requests.base_url}/getReservationNotes"
+            request = sdk.Request("GET", url, (accept,), query=urlencode(place))
+            with suppress(sdk.NotSent, sdk.NoResponse):
+                shown = sdk.read_object(await self._credentials.send(request, send)) or {}
+                if any(item.get(_NOTE) == notes for item in sdk.objects(shown.get("data"))):
+                    return
+        url = f"{self._requests.base_url}/postReservationNote"
+        request = sdk.Request("POST", url, (accept, _FORM), urlencode({**place, _NOTE: notes}).encode())
+        for _ in range(_NOTE_TRIES):
+            with suppress(sdk.NotSent, sdk.NoResponse):
+                response = await self._credentials.send(request, send)
+                if (sdk.read_object(response) or {}).get("success") is True:
+                    return
+        _log.warning("note.lost", request_id=booking.reference, kind="cloudbeds", pms_reservation_id=reservation_id)
 
     # --- the record, and dry runs ---
 
