@@ -100,8 +100,8 @@ class CloudbedsAdapter(MappedAdapter):
     async def _leave_note(
         self, reservation_id: str, booking: sdk.Booking, send: sdk.Send, *, again: bool = False
     ) -> None:
-        """A note that fails twice is given up and logged as lost; the booking remains. `again`: an earlier push may have left it; where
-        nobody can tell, it is left again: twice is better than never."""
+        """A note that fails twice is given up and logged as lost; the booking remains. `again`: an earlier push may have left it;
+        where nobody can tell, it is left again: twice is better than never."""
         notes = self._requests.notes(booking) if self._follows else ""
         if not notes:
             return
