@@ -31,7 +31,8 @@ from forwarder.pms.registry import check_options
 from forwarder.tenancy.port import Account, CannotOpen
 from forwarder.tenancy.sealing import of_credential
 from forwarder_pms_kit.conformance import CHECKS, Check, Result, Site
-from forwarder_pms_kit.runs import is_simulated, pause_for, results, settling
+from forwarder_pms_kit.runs import pause_for, results, settling
+from forwarder_pms_kit.simulators import SITES
 
 _SOON: Final = timedelta(days=30)
 _MIN_SECRET_LENGTH: Final = 6
@@ -114,7 +115,7 @@ def check(
     if account is not None:
         _as_account(kind, account, asked, chosen, own_credential=credential is None, yes=yes, as_json=as_json)
         return
-    if base_url is None and not is_simulated(kind):
+    if base_url is None and kind not in SITES:
         raise WrongUsage(f"Nothing here simulates {kind}: name a test server or a sandbox of it by --base-url.")
     site = None if base_url is None else asked
     if site is not None:
@@ -271,7 +272,12 @@ def _show(kind: str, site: Site | None, done: Sequence[Result], *, as_json: bool
             verdicts = {result.check.name: result.verdict for result in done}
             for line in (*after_checks(mapping, verdicts, where), ""):
                 say(hidden(line))
-        show(Table([row for result in done for row in _lines(result)], ("check", "verdict", "why")))
+        rows: list[Mapping[str, Any]] = []
+        for result in done:
+            first, *more = result.findings or ("",)
+            rows.append({"check": result.check.name, "verdict": result.verdict, "why": first})
+            rows += [{"why": finding} for finding in more]
+        show(Table(rows, ("check", "verdict", "why")))
     if site is not None and (left := site.stays.left):
         named = ", ".join(f"{booking.reference} of {booking.arrival}" for booking in left[:_MAX_NAMED])
         note(
@@ -327,10 +333,3 @@ def _hider_of(site: Site | None) -> Callable[[str], str]:
         return text
 
     return hidden
-
-
-def _lines(result: Result) -> Iterator[Mapping[str, Any]]:
-    first = {"check": result.check.name, "verdict": result.verdict}
-    for finding in result.findings or ("",):
-        yield {**first, "why": finding}
-        first = {}

@@ -13,7 +13,6 @@ from forwarder.pms.adapter import limits_of
 from forwarder.pms.registry import check_options, registered
 from forwarder.process.clock import SystemClock
 from forwarder.process.supervision import Stop, bind
-from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import Confirmed
 from forwarder.simulator.world import World
 from forwarder_pms_kit.conformance import Check, Result, Site, examine
@@ -61,11 +60,6 @@ async def settling(
     return Settling(None)
 
 
-def is_simulated(kind: str) -> bool:
-    """Whether the simulator has that kind, so that it can be tried locally."""
-    return kind in SITES
-
-
 def pause_for(kind: str, options: Mapping[str, Any]) -> float:
     """Seconds between requests that keep within the limits which are published of an account of that kind, set so."""
     limits = limits_of(registered().kinds[kind], options)
@@ -85,7 +79,7 @@ async def simulated_site(kind: str, *, calendars: bool = True) -> AsyncIterator[
                 simulated.credential,
                 simulated.options,
                 held=world.standing,
-                held_by=None if simulated.keeps_reference else _by_stay,
+                held_by=None if simulated.keeps_reference else lambda one: f"{one.property_id}/{one.arrival}",
                 refusals=simulated.refusals,
                 refuses_taken_nights=calendars,
             )
@@ -93,10 +87,6 @@ async def simulated_site(kind: str, *, calendars: bool = True) -> AsyncIterator[
             stop.set()
             await serving
             listening.close()
-
-
-def _by_stay(booking: Booking) -> str:
-    return f"{booking.property_id}/{booking.arrival}"
 
 
 async def results(kind: str, site: Site | None, checks: Sequence[Check]) -> AsyncIterator[Result]:
