@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from forwarder.operate.output import say
 from forwarder.pms.registry import registered
 from forwarder.reservation.outcome import Status
-from forwarder_pms_kit.conformance.course import Course, course_of, may_need_a_person
+from forwarder_pms_kit.conformance.course import course_of, may_need_a_person
 from forwarder_pms_kit.conformance.habits import HABITS
 from forwarder_pms_kit.conformance.trial import NotApplicable, trial
 from forwarder_pms_kit.runs import simulated_site
@@ -34,7 +34,8 @@ async def table(kinds: Sequence[str]) -> tuple[Sequence[str], int]:
                     lines.append(f"{kind:16} {name:34}    -  {reason}")
                     continue
                 wrong = course.wrong(person=may_need_a_person(habit, tried.can))
-                counted.update(_kinds_of_end(course, wrong))
+                ends = {"twice": course.made > 1, "wrong": wrong, "person": course.status is not Status.CONFIRMED}
+                counted.update(["habits", *(name for name, is_so in ends.items() if is_so)])
                 cell = f"{course.made:>4}  {course.status:10} {course.seconds:>8.0f}"
                 lines.append(f"{kind:16} {name:34} {cell}{'' if wrong is None else f'  WRONG: {wrong}'}")
     lines += ["", f"{'kind':16} {'habits':>6} {'made more than once':>20} {'wrong ends':>11} {'for a person':>13}"]
@@ -43,11 +44,6 @@ async def table(kinds: Sequence[str]) -> tuple[Sequence[str], int]:
         for kind, one in counts.items()
     ]
     return lines, sum(one["wrong"] for one in counts.values())
-
-
-def _kinds_of_end(course: Course, wrong: str | None) -> Sequence[str]:
-    named = {"twice": course.made > 1, "wrong": wrong is not None, "person": course.status is not Status.CONFIRMED}
-    return ["habits", *(name for name, is_so in named.items() if is_so)]
 
 
 if __name__ == "__main__":

@@ -207,8 +207,23 @@ class Trial:
 
     async def normal_push(self) -> NormalPush:
         """Found out by a push that goes well, and others whose responses are lost."""
-        found: NormalPush = await self.once("a normal push", self._found_out)
-        return found
+
+        async def asked() -> NormalPush:
+            await self.made()  # tokens and the like are there from now on
+            await self.made()
+            exchanges = tuple(self.proxy.exchanges)
+            if not exchanges:
+                raise Misbehaved("create said Confirmed, and nothing was asked of the PMS through `send`")
+            lost: Disruption = next(after(LOST))
+            for at in range(1, len(exchanges) + 1):
+                booking = self.site.booking()
+                self.proxy.begin(lost, at)
+                await self.create(booking)
+                if await self.held(booking):
+                    return NormalPush(exchanges, at)
+            return NormalPush(exchanges, len(exchanges))
+
+        return await self.once("a normal push", asked)
 
     async def shows_at_once(self) -> bool:
 
@@ -225,21 +240,6 @@ class Trial:
             self.site.observed[key] = await find_out()
         found: R = self.site.observed[key]
         return found
-
-    async def _found_out(self) -> NormalPush:
-        await self.made()  # tokens and the like are there from now on
-        await self.made()
-        exchanges = tuple(self.proxy.exchanges)
-        if not exchanges:
-            raise Misbehaved("create said Confirmed, and nothing was asked of the PMS through `send`")
-        lost: Disruption = next(after(LOST))
-        for at in range(1, len(exchanges) + 1):
-            booking = self.site.booking()
-            self.proxy.begin(lost, at)
-            await self.create(booking)
-            if await self.held(booking):
-                return NormalPush(exchanges, at)
-        return NormalPush(exchanges, len(exchanges))
 
     async def _gone(self, booking: sdk.Booking) -> bool:
         found = await self.find(booking)
