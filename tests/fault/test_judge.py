@@ -8,6 +8,7 @@ import pytest
 from tests.fault.campaign.judge import ALL_CONFIRMED, Evidence, Expected, judge
 from tests.fault.campaign.ledger import Event
 from tests.fault.campaign.load import Submission
+from tests.support.cases import for_each
 
 CONFIRMED, REJECTED = "reservation.confirmed.v1", "reservation.rejected.v1"
 Break = Callable[[Evidence], Evidence]
@@ -18,7 +19,7 @@ def test_nothing_is_found_where_all_is_as_it_must_be() -> None:
     assert _evidence().is_quiet(ALL_CONFIRMED)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("found", "broken"),
     [
         ("accepted, and not on the log", lambda e: replace(e, logged={"b"})),

@@ -15,8 +15,10 @@ from pathlib import Path
 import pytest
 
 from tests.support.backends import slow_on
+from tests.support.cases import for_each
 from tests.support.deployment import warm
 from tests.support.deployment.deployment import Deployment, booking
+from tests.support.profile import some
 from tools.servers.server_process import free_ports
 
 _ESTABLISHED, _LISTENING = "01", "0A"  # in /proc/net/tcp
@@ -87,24 +89,24 @@ def test_a_workspace_a_key_and_an_account_are_made_and_listed(tmp_path: Path) ->
     assert json.loads(_forked(tmp_path, "key", "revoke", key["id"], "--json").stdout)["revoked"] is True
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "says"),
-    [
-        (("workspace", "add"), 2, "ID"),
-        (("nonsense",), 2, "nonsense"),
-        (("key", "add", "--workspace", "nobody"), 1, "nobody"),
-        (("key", "revoke", "key_none"), 1, "key_none"),
-        (("account", "pause", "none"), 1, "none"),
-        (("account", "add", "--workspace", "w", "--kind", "fax", "--base-url", "http://x"), 2, "generic"),
-        (("account", "add", "--workspace", "w", "--kind", "generic", "--base-url", "ftp://x"), 2, "http://"),
-        (("submissions", "show", "rsv_none"), 1, "rsv_none"),
-        (("submissions", "list", "--status", "lost"), 2, "PENDING"),
-        (("submissions", "settle", "rsv_none", "--not-made"), 1, "rsv_none"),
-        (("dead-letters", "show", "rsv_none.1"), 1, "rsv_none.1"),
-        (("dead-letters", "replay", "rsv_none.1"), 1, "rsv_none.1"),
-        (("simulate", "--fault", "gremlins", "--fault-rate", "1", "--port", "0"), 2, "hang"),
-    ],
+_CANNOT_BE_DONE = (
+    (("workspace", "add"), 2, "ID"),
+    (("nonsense",), 2, "nonsense"),
+    (("key", "add", "--workspace", "nobody"), 1, "nobody"),
+    (("key", "revoke", "key_none"), 1, "key_none"),
+    (("account", "pause", "none"), 1, "none"),
+    (("account", "add", "--workspace", "w", "--kind", "fax", "--base-url", "http://x"), 2, "generic"),
+    (("account", "add", "--workspace", "w", "--kind", "generic", "--base-url", "ftp://x"), 2, "http://"),
+    (("submissions", "show", "rsv_none"), 1, "rsv_none"),
+    (("submissions", "list", "--status", "lost"), 2, "PENDING"),
+    (("submissions", "settle", "rsv_none", "--not-made"), 1, "rsv_none"),
+    (("dead-letters", "show", "rsv_none.1"), 1, "rsv_none.1"),
+    (("dead-letters", "replay", "rsv_none.1"), 1, "rsv_none.1"),
+    (("simulate", "--fault", "gremlins", "--fault-rate", "1", "--port", "0"), 2, "hang"),
 )
+
+
+@for_each(("arguments", "code", "says"), some(_CANNOT_BE_DONE, 3))  # `tests/stage/cli` goes through each command's own
 def test_what_cannot_be_done_is_said_in_words_and_by_exit_code(
     unchanged: Path, arguments: tuple[str, ...], code: int, says: str
 ) -> None:
@@ -114,29 +116,29 @@ def test_what_cannot_be_done_is_said_in_words_and_by_exit_code(
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("account", "list"),
-        ("account", "add", "--workspace", "w", "--kind", "generic", "--base-url", "http://pms.test"),
-        ("audit", "list"),
-        ("dead-letters", "list"),
-        ("doctor",),
-        ("doubles", "list"),
-        ("key", "add", "--workspace", "w"),
-        ("listen", "--forward-to", "http://127.0.0.1:1/"),
-        ("purge", "--before", "2027-01-01", "--yes"),
-        ("results", "tail", "--no-follow"),
-        ("retention", "show"),
-        ("scan", "--pan"),
-        ("secret", "status"),
-        ("status",),
-        ("submissions", "list"),
-        ("submissions", "show", "rsv_none"),
-        ("topics", "list"),
-        ("webhook", "list"),
-    ],
+_IN_A_DEPLOYMENT = (
+    ("account", "list"),
+    ("account", "add", "--workspace", "w", "--kind", "generic", "--base-url", "http://pms.test"),
+    ("audit", "list"),
+    ("dead-letters", "list"),
+    ("doctor",),
+    ("doubles", "list"),
+    ("key", "add", "--workspace", "w"),
+    ("listen", "--forward-to", "http://127.0.0.1:1/"),
+    ("purge", "--before", "2027-01-01", "--yes"),
+    ("results", "tail", "--no-follow"),
+    ("retention", "show"),
+    ("scan", "--pan"),
+    ("secret", "status"),
+    ("status",),
+    ("submissions", "list"),
+    ("submissions", "show", "rsv_none"),
+    ("topics", "list"),
+    ("webhook", "list"),
 )
+
+
+@for_each("arguments", some(_IN_A_DEPLOYMENT, 4))  # the others in `make test-all`
 def test_a_command_in_another_directory_makes_no_deployment_there(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     done = _forked(tmp_path, *arguments)
     assert done.returncode == 1, done.stderr

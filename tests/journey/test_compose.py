@@ -25,6 +25,7 @@ import pytest
 import yaml
 
 from tests.support.backends import missing
+from tests.support.cases import for_each
 from tests.support.deployment.shipped.compose_file import (
     COMPOSE_FILE,
     DEMO_FILE,
@@ -72,7 +73,7 @@ BOOKING: dict[str, Any] = {
 OURS = ("migrate", "users", *STAGES, "housekeeping", "operator", "console")
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("secret", "holders"),
     [
         # Operators start the last two, and nothing else does: they ask PMSs.
@@ -108,7 +109,7 @@ def test_no_secret_is_in_the_file_nor_in_an_environment() -> None:
                 assert ":" not in value.removeprefix("postgresql://").partition("@")[0], name
 
 
-@pytest.mark.parametrize("name", [*OURS, "proxy"])
+@for_each("name", [*OURS, "proxy"])
 def test_what_we_run_may_do_nothing_but_its_work(name: str) -> None:
     told = read_compose()["services"][name]
 
@@ -155,7 +156,7 @@ def test_simulated_pmss_are_in_the_demo_alone_and_for_this_machine() -> None:
     assert demo["services"]["simulator"]["ports"] == ["127.0.0.1:8085:8085"]
 
 
-@pytest.mark.parametrize("name", ["kafka", "postgres", *STAGES, "housekeeping", "proxy"])
+@for_each("name", ["kafka", "postgres", *STAGES, "housekeeping", "proxy"])
 def test_what_keeps_running_is_watched_and_started_again(name: str) -> None:
     told = read_compose()["services"][name]
 
@@ -163,7 +164,7 @@ def test_what_keeps_running_is_watched_and_started_again(name: str) -> None:
     assert told["healthcheck"]["test"][0] == "CMD"
 
 
-@pytest.mark.parametrize("name", ["ingress", "worker", "query", "notifier", "housekeeping"])
+@for_each("name", ["ingress", "worker", "query", "notifier", "housekeeping"])
 def test_no_role_starts_before_tables_topics_and_its_user_are_there(name: str) -> None:
     services = read_compose()["services"]
     done = {"condition": "service_completed_successfully"}

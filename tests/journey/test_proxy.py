@@ -8,6 +8,7 @@ import httpx
 import pytest
 
 from tests.support.backends import missing
+from tests.support.cases import for_each
 from tests.support.deployment.shipped.compose_file import service
 from tests.support.deployment.shipped.proxy_config import ProxyConfig, local_config, nginx, nginx_command
 from tools.servers.certificates import Authority
@@ -53,7 +54,7 @@ ROUTES = [
 ]
 
 
-@pytest.mark.parametrize(("method", "path", "stage"), ROUTES)
+@for_each(("method", "path", "stage"), ROUTES)
 def test_the_configuration_routes_by_path_and_method(method: str, path: str, stage: str | None) -> None:
     assert ProxyConfig.read().upstream(method, path) == stage
 

@@ -28,8 +28,8 @@ from tests.support.deployment.deployment import PATIENCE_SECONDS, Deployment, Si
 from tests.support.worker.works import NOW, submission
 
 
-async def test_the_topic_lacks_what_the_store_took_from_it(tmp_path: Path) -> None:
-    async with open_backend(settings_of(Environment(data_dir=tmp_path, partitions=1))) as backend:
+async def test_the_topic_lacks_what_the_store_took_from_it(data_dir: Path) -> None:
+    async with open_backend(settings_of(Environment(data_dir=data_dir, partitions=1))) as backend:
         await backend.create_topics()
         recorder, check = Recorder(backend.engine), topic_check(backend)
         await recorder.renew("w1", seconds=30.0)
@@ -57,8 +57,8 @@ async def test_the_topic_lacks_what_the_store_took_from_it(tmp_path: Path) -> No
         assert await check.lost() is not None
 
 
-async def test_what_the_topic_lost_before_it_was_received_is_kept_until_somebody_accepts_it(tmp_path: Path) -> None:
-    async with open_backend(settings_of(Environment(data_dir=tmp_path, partitions=1))) as backend:
+async def test_what_the_topic_lost_before_it_was_received_is_kept_until_somebody_accepts_it(data_dir: Path) -> None:
+    async with open_backend(settings_of(Environment(data_dir=data_dir, partitions=1))) as backend:
         await backend.create_topics()
         topics, check = backend.settings.topics, topic_check(backend)
         await ingested(backend, 1, offset=4)
@@ -81,8 +81,8 @@ async def test_what_the_topic_lost_before_it_was_received_is_kept_until_somebody
         assert await again.in_step(topics.results)
 
 
-async def test_rows_of_partitions_that_are_gone_are_moved_to_where_their_messages_go_now(tmp_path: Path) -> None:
-    async with open_backend(settings_of(Environment(data_dir=tmp_path, partitions=2))) as backend:
+async def test_rows_of_partitions_that_are_gone_are_moved_to_where_their_messages_go_now(data_dir: Path) -> None:
+    async with open_backend(settings_of(Environment(data_dir=data_dir, partitions=2))) as backend:
         await backend.create_topics()
         check = topic_check(backend)
         for number in range(1, 6):
@@ -101,8 +101,8 @@ async def test_rows_of_partitions_that_are_gone_are_moved_to_where_their_message
         assert await check.move_unowned() == 0
 
 
-async def test_open_rows_follow_their_keys_to_more_partitions(tmp_path: Path) -> None:
-    async with open_backend(settings_of(Environment(data_dir=tmp_path, partitions=2))) as backend:
+async def test_open_rows_follow_their_keys_to_more_partitions(data_dir: Path) -> None:
+    async with open_backend(settings_of(Environment(data_dir=data_dir, partitions=2))) as backend:
         await backend.create_topics()
         check = topic_check(backend)
         for number in range(1, 9):

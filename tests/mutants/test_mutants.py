@@ -1,16 +1,15 @@
 """Every mutant still applies: to the file that it names, once, and what comes out is Python."""
 
-import pytest
-
 from tests.mutants.catalogue import MUTANTS, Mutant
 from tests.mutants.hunting import mutated
 from tests.net.moves import MOVES
 from tests.net.pms import SHAPES
+from tests.support.cases import for_each
 
 _KINDS = {each.__name__ for each in MOVES}
 
 
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.id)
+@for_each("mutant", MUTANTS, ids=lambda mutant: mutant.id)
 def test_it_applies(mutant: Mutant) -> None:
     compile(mutated(mutant), mutant.path, "exec")
 

@@ -3,10 +3,9 @@
 from collections.abc import Callable
 from typing import Any
 
-import pytest
-
 from tests.net.judge import judge
 from tests.net.record import Booking, Call, Create, Event, Intent, Record
+from tests.support.cases import for_each
 
 
 def right() -> Record:
@@ -169,7 +168,7 @@ def test_nothing_is_wrong_with_a_record_that_is_right() -> None:
     assert judge(right()) == []
 
 
-@pytest.mark.parametrize(("spoil", "rule"), WRONG, ids=lambda each: getattr(each, "__name__", each))
+@for_each(("spoil", "rule"), WRONG, ids=lambda each: getattr(each, "__name__", each))
 def test_it_says_what_is_wrong(spoil: Callable[[Record], None], rule: str) -> None:
     record = right()
     spoil(record)

@@ -2,7 +2,7 @@
 
 import asyncio
 import shutil
-from collections.abc import AsyncIterator, Awaitable, Iterator
+from collections.abc import AsyncIterator, Awaitable
 
 import asyncpg
 import pytest
@@ -16,42 +16,18 @@ from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.store.submissions.recorder import Recorder
 from forwarder.tenancy.port import TenancyUnavailable
 from forwarder.tenancy.sql.database import transaction
-from tests.support.backends import missing
+from tests.contract.store.conftest import DATABASE
 from tests.support.store.stored import arrivals, lease
 from tests.support.worker.works import NOW
-from tools.servers.ladder import Unavailable
 from tools.servers.postgres.process import PostgresServer
 from tools.servers.real_servers import RealServers
 
 SOON = 60.0  # seconds; a bound for failures, not a wait
-DATABASE = "bookings"
-
-
-@pytest.fixture(scope="module")
-def server(real_servers: RealServers) -> Iterator[PostgresServer]:
-    """A PostgreSQL of this module's own."""
-    try:
-        own = PostgresServer(real_servers.reaper)
-    except Unavailable as reason:
-        missing(reason)
-    own.start()
-    yield own
-    own.stop()
 
 
 @pytest.fixture
-async def url(server: PostgresServer) -> AsyncIterator[str]:
-    """A new migrated database on it."""
-    await sql(server.url, f"CREATE DATABASE {DATABASE}")
-    there = server.url.replace("/postgres", f"/{DATABASE}")
-    await migrate(there)
-    yield there
-    await sql(server.url, f"DROP DATABASE {DATABASE} WITH (FORCE)")
-
-
-@pytest.fixture
-async def engine(url: str) -> AsyncIterator[AsyncEngine]:
-    opened = open_engine(url, pool_size=2)
+async def engine(own_url: str) -> AsyncIterator[AsyncEngine]:
+    opened = open_engine(own_url, pool_size=2)
     yield opened
     await opened.dispose()
 
@@ -74,7 +50,7 @@ async def session(engine: AsyncEngine) -> int:
 
 
 async def test_connections_made_while_the_database_was_read_only_are_not_kept(
-    server: PostgresServer, url: str, engine: AsyncEngine
+    server: PostgresServer, own_url: str, engine: AsyncEngine
 ) -> None:
     await lease(Recorder(engine), "w1")
     await sql(server.url, f"ALTER DATABASE {DATABASE} SET default_transaction_read_only = on")
@@ -91,7 +67,7 @@ async def test_connections_made_while_the_database_was_read_only_are_not_kept(
 
 
 async def test_a_server_that_becomes_read_only_loses_its_connections(
-    server: PostgresServer, url: str, engine: AsyncEngine
+    server: PostgresServer, own_url: str, engine: AsyncEngine
 ) -> None:
     await lease(Recorder(engine), "w1")
     before = await session(engine)
@@ -135,10 +111,10 @@ async def change(engine: AsyncEngine, statement: str, *, by: str = "tenancy") ->
     "when", [pytest.param("IMMEDIATE", marks=pytest.mark.slow), "DEFERRED"]
 )  # in the statement, or in COMMIT
 async def test_what_says_that_the_server_is_not_the_right_one_ends_the_connection(
-    sqlstate: str, when: str, url: str, engine: AsyncEngine
+    sqlstate: str, when: str, own_url: str, engine: AsyncEngine
 ) -> None:
     await sql(
-        url,
+        own_url,
         f"""CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS
             $$ BEGIN RAISE EXCEPTION 'refused' USING ERRCODE = '{sqlstate}'; END $$""",
         "CREATE TABLE written (id int)",
@@ -153,7 +129,7 @@ async def test_what_says_that_the_server_is_not_the_right_one_ends_the_connectio
 
 
 async def test_a_database_that_is_dropped_and_made_anew_is_an_outage_until_it_is_migrated(
-    server: PostgresServer, url: str, engine: AsyncEngine
+    server: PostgresServer, own_url: str, engine: AsyncEngine
 ) -> None:
     async def is_away() -> None:
         with pytest.raises(StoreUnavailable):
@@ -169,13 +145,13 @@ async def test_a_database_that_is_dropped_and_made_anew_is_an_outage_until_it_is
     await is_away()
     await sql(server.url, f"CREATE DATABASE {DATABASE}")
     await is_away()
-    await migrate(url)
+    await migrate(own_url)
     await lease(Recorder(engine), "w1")
     assert await take_in(engine, 1) == 1
 
 
 async def test_what_sessions_rely_on_is_set_whatever_the_database_has_as_its_default(
-    url: str, server: PostgresServer
+    own_url: str, server: PostgresServer
 ) -> None:
     defaults = {
         "default_transaction_isolation": "'repeatable read'",
@@ -186,7 +162,7 @@ async def test_what_sessions_rely_on_is_set_whatever_the_database_has_as_its_def
     }
     for name, value in defaults.items():
         await sql(server.url, f"ALTER DATABASE {DATABASE} SET {name} = {value}")
-    engine = open_engine(url)
+    engine = open_engine(own_url)
     here = Database(engine)
     for ask in (here.read, lambda statement: here.lookup(statement)({})):
         shown = [(await ask(text(f"SELECT current_setting('{name}') AS value")))[0].value for name in defaults]
@@ -196,22 +172,22 @@ async def test_what_sessions_rely_on_is_set_whatever_the_database_has_as_its_def
     await engine.dispose()
 
 
-async def test_commits_that_wait_for_more_than_this_server_still_do(url: str, server: PostgresServer) -> None:
+async def test_commits_that_wait_for_more_than_this_server_still_do(own_url: str, server: PostgresServer) -> None:
     await sql(server.url, f"ALTER DATABASE {DATABASE} SET synchronous_commit = remote_apply")
-    engine = open_engine(url)
+    engine = open_engine(own_url)
     (row,) = await Database(engine).read(text("SELECT current_setting('synchronous_commit') AS value"))
     assert row.value == "remote_apply"
     await engine.dispose()
 
 
 async def test_of_several_servers_the_one_that_can_be_written_to_is_used(
-    server: PostgresServer, url: str, real_servers: RealServers
+    server: PostgresServer, own_url: str, real_servers: RealServers
 ) -> None:
     """A streaming standby, named first; then it is promoted, and the old primary stops."""
     standby = PostgresServer(real_servers.reaper)
     await asyncio.to_thread(_copy, server, standby)
     await asyncio.to_thread(standby.start)
-    both = url.replace("@", f"@127.0.0.1:{standby.port},")
+    both = own_url.replace("@", f"@127.0.0.1:{standby.port},")
     engine = open_engine(both, pool_size=2)
     port = text("SELECT current_setting('port')::int AS port")
     try:
@@ -235,7 +211,7 @@ async def test_of_several_servers_the_one_that_can_be_written_to_is_used(
 
 
 async def test_a_server_that_does_not_answer_leaves_time_for_the_next(
-    server: PostgresServer, url: str, monkeypatch: pytest.MonkeyPatch
+    server: PostgresServer, own_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("forwarder.store.engine._CONNECT_SECONDS", 1.0)
 
@@ -245,7 +221,7 @@ async def test_a_server_that_does_not_answer_leaves_time_for_the_next(
 
     silent = await asyncio.start_server(never_answers, "127.0.0.1", 0)
     port = silent.sockets[0].getsockname()[1]
-    engine = open_engine(url.replace("@", f"@127.0.0.1:{port},"))
+    engine = open_engine(own_url.replace("@", f"@127.0.0.1:{port},"))
     for read in (Database(engine).read, lambda statement: Database(engine).lookup(statement)({})):
         (row,) = await read(text("SELECT current_setting('port')::int AS port"))
         assert row.port == server.port
@@ -278,10 +254,10 @@ def _copy(server: PostgresServer, standby: PostgresServer) -> None:
 @pytest.mark.parametrize("sqlstate", ["53100", "58030"])
 @pytest.mark.parametrize("when", [pytest.param("IMMEDIATE", marks=pytest.mark.slow), "DEFERRED"])
 async def test_a_write_that_finds_the_disk_full_is_counted_for_the_readiness_check(
-    sqlstate: str, when: str, url: str, engine: AsyncEngine
+    sqlstate: str, when: str, own_url: str, engine: AsyncEngine
 ) -> None:
     await sql(
-        url,
+        own_url,
         f"""CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS
             $$ BEGIN RAISE EXCEPTION 'No space left on device' USING ERRCODE = '{sqlstate}'; END $$""",
         "CREATE TABLE written (id int)",

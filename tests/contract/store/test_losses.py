@@ -1,7 +1,7 @@
 """A database that lost what it had acknowledged is found out by the process that relies on it."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import timedelta
 
@@ -11,15 +11,11 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.reservation.cancellation import CancellationRequest
 from forwarder.store.engine import identity_of, open_engine
-from forwarder.store.migrate import migrate
 from forwarder.store.submissions.port import CancellationArrival
 from forwarder.store.submissions.recorder import Recorder
-from tests.support.backends import missing
 from tests.support.store.stored import DEADLINE, LATER, arrivals, final, lease, postponed
 from tests.support.worker.works import NOW
-from tools.servers.ladder import Unavailable
 from tools.servers.postgres.process import PostgresServer
-from tools.servers.real_servers import RealServers
 
 
 @pytest.fixture
@@ -158,21 +154,8 @@ async def test_a_worker_of_a_release_that_does_not_say_what_it_checked_is_not_wa
 
 
 @pytest.fixture
-def server(real_servers: RealServers) -> Iterator[PostgresServer]:
-    """A PostgreSQL that is this test's own."""
-    try:
-        own = PostgresServer(real_servers.reaper)
-    except Unavailable as reason:
-        missing(reason)
-    own.start()
-    yield own
-    own.stop()
-
-
-@pytest.fixture
-async def own_engine(server: PostgresServer) -> AsyncIterator[AsyncEngine]:
-    await migrate(server.url)
-    opened = open_engine(server.url, pool_size=3)
+async def own_engine(own_url: str) -> AsyncIterator[AsyncEngine]:
+    opened = open_engine(own_url, pool_size=3)
     yield opened
     await opened.dispose()
 

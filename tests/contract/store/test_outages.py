@@ -5,7 +5,7 @@ import os
 import signal
 import sqlite3
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -20,12 +20,10 @@ from forwarder.store.submissions.recorder import Recorder
 from forwarder.tenancy.limits import Consumption
 from forwarder.tenancy.port import TenancyUnavailable
 from forwarder.tenancy.sql.usage import SqlUsage
-from tests.support.backends import missing
+from tests.support.cases import for_each
 from tests.support.store.stored import arrival, arrivals, final, lease
 from tests.support.worker.works import NOW
-from tools.servers.ladder import Unavailable
 from tools.servers.postgres.process import PostgresServer
-from tools.servers.real_servers import RealServers
 
 SOON = 60.0  # seconds; a bound for failures, not a wait
 
@@ -43,21 +41,8 @@ async def use(recorder: Recorder, number: int) -> None:
 
 
 @pytest.fixture
-def server(real_servers: RealServers) -> Iterator[PostgresServer]:
-    """A PostgreSQL that is this test's own."""
-    try:
-        own = PostgresServer(real_servers.reaper)
-    except Unavailable as reason:
-        missing(reason)
-    own.start()
-    yield own
-    own.stop()
-
-
-@pytest.fixture
-async def own_engine(server: PostgresServer) -> AsyncIterator[AsyncEngine]:
-    await migrate(server.url)
-    opened = open_engine(server.url, pool_size=3, command_seconds=1.0)
+async def own_engine(own_url: str) -> AsyncIterator[AsyncEngine]:
+    opened = open_engine(own_url, pool_size=3, command_seconds=1.0)
     await lease(Recorder(opened), "w1")
     yield opened
     await opened.dispose()
@@ -135,10 +120,8 @@ async def test_no_more_than_so_many_sessions_and_no_endless_wait_for_one(
 
 
 @pytest.fixture
-async def sqlite_file(tmp_path: Path) -> Path:
-    path = tmp_path / "store.sqlite3"
-    await migrate(path)
-    return path
+def sqlite_file(data_dir: Path) -> Path:
+    return data_dir / "store.sqlite3"
 
 
 @pytest.fixture
@@ -195,11 +178,11 @@ async def test_tables_of_another_version_are_an_outage_and_show_no_guest(engine:
 
 
 async def test_a_privilege_that_is_missing_is_an_outage_until_it_is_granted(
-    server: PostgresServer, own_engine: AsyncEngine
+    own_url: str, own_engine: AsyncEngine
 ) -> None:
     async with own_engine.begin() as connection:
         await connection.execute(text("CREATE ROLE lesser LOGIN IN ROLE pg_read_all_data"))
-    lesser = open_engine(make_url(server.url).set(username="lesser").render_as_string(hide_password=False))
+    lesser = open_engine(make_url(own_url).set(username="lesser").render_as_string(hide_password=False))
     recorder, usage = Recorder(lesser), SqlUsage(lesser)
     with pytest.raises(StoreUnavailable, match="permission denied"):
         await recorder.ingest("w1", [arrival(1)], now=NOW)
@@ -213,9 +196,7 @@ async def test_a_privilege_that_is_missing_is_an_outage_until_it_is_granted(
     await lesser.dispose()
 
 
-@pytest.mark.parametrize(
-    "url", ["mysql://localhost/x", "store.db", "sqlite://", "sqlite:///:memory:", "postgres:secret", ""]
-)
+@for_each("url", ["mysql://localhost/x", "store.db", "sqlite://", "sqlite:///:memory:", "postgres:secret", ""])
 def test_what_is_no_database_of_ours_is_refused_without_quoting_it(url: str) -> None:
     with pytest.raises(UnusableDatabase, match="must") as caught:
         open_engine(url)
@@ -228,7 +209,7 @@ def test_a_sqlite_without_returning_is_refused(monkeypatch: pytest.MonkeyPatch, 
         open_engine(tmp_path / "store.sqlite3")
 
 
-@pytest.mark.parametrize("name", ["a?1", "a#b", "100%", "da ta", "%3F", "a&b=c", "é:@"])
+@pytest.mark.parametrize("name", ["a?1#b da ta 100%", "%3F a&b=c é:@"])
 async def test_the_file_is_where_the_path_says_whatever_characters_it_has(tmp_path: Path, name: str) -> None:
     path = tmp_path / name / "store.sqlite3"
     path.parent.mkdir()

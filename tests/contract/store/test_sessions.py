@@ -15,6 +15,7 @@ from forwarder.store.engine import PostgresqlEngine, open_engine
 from forwarder.store.lists.reader import Reader
 from forwarder.store.submissions.port import StoreUnavailable
 from tests.support.backends import only
+from tests.support.cases import for_each
 
 SOON = 20.0  # seconds; a bound for failures, not a wait
 AT_MOST = 3
@@ -183,7 +184,7 @@ async def test_where_nobody_listens_it_is_an_outage() -> None:
     await away.dispose()
 
 
-@pytest.mark.parametrize(
+@for_each(
     "error",
     [
         asyncpg.InterfaceError("connection is closed"),

@@ -21,6 +21,7 @@ from forwarder.simulator.sites import DOWN_SECONDS, MAGIC, SLOW_SECONDS, Effect,
 from forwarder.simulator.world import World
 from forwarder.tenancy.port import Account
 from forwarder_pms_kit.simulators import SITES
+from tests.support.cases import for_each
 from tests.support.simulator.server import QuickClock, Simulator, booking, running_simulator
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -188,7 +189,7 @@ async def test_two_who_are_slow_do_not_wait_for_one_another(house: House) -> Non
     assert all(isinstance(outcome, Confirmed) for outcome in made)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "usual",
     ["Maria Gonzalez", "Test", "test-sold-out@example.com", "Sold-Out", "", None, 999, "990000001", 9_990_000_007],
 )

@@ -11,9 +11,9 @@ from forwarder.store.engine import identity_of
 from tests.support.memory.clock import ManualClock
 
 
-async def test_the_store_takes_writes_again_half_a_minute_after_the_last_refusal(tmp_path: Path) -> None:
+async def test_the_store_takes_writes_again_half_a_minute_after_the_last_refusal(data_dir: Path) -> None:
     clock = ManualClock()
-    async with open_backend(settings_of(Environment(data_dir=tmp_path))) as opened:
+    async with open_backend(settings_of(Environment(data_dir=data_dir))) as opened:
         backend = replace(opened, clock=clock)
         health = Health(store_checks(backend))
         assert await health.failing() == []
@@ -26,8 +26,8 @@ async def test_the_store_takes_writes_again_half_a_minute_after_the_last_refusal
         assert await health.failing() == []
 
 
-async def test_a_process_that_reads_stays_ready_while_the_store_takes_no_writes(tmp_path: Path) -> None:
-    async with open_backend(settings_of(Environment(data_dir=tmp_path))) as backend:
+async def test_a_process_that_reads_stays_ready_while_the_store_takes_no_writes(data_dir: Path) -> None:
+    async with open_backend(settings_of(Environment(data_dir=data_dir))) as backend:
         health = reading_health(backend)
         assert await health.failing() == []
         identity_of(backend.engine).refusals += 1

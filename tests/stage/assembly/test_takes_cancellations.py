@@ -6,11 +6,12 @@ import pytest
 
 from forwarder.pms.registry import registered, takes_cancellations
 from forwarder_pms_kit.simulators import SITES
+from tests.support.cases import for_each
 from tests.support.memory.clock import ManualClock
 from tests.support.worker.works import account
 
 
-@pytest.mark.parametrize("kind", sorted(registered().kinds))
+@for_each("kind", sorted(registered().kinds))
 def test_every_kind_says(kind: str) -> None:
     site = SITES.get(kind)
     set_up = account(kind=kind, options={} if site is None else site.options)

@@ -16,8 +16,8 @@ from forwarder.store.submissions.port import ThrottleState
 THROTTLE = ThrottleState("acc", "open", "pms_unreachable", None, 1, 2, 4, None, None)
 
 
-async def test_a_process_is_on_the_list_while_it_runs(tmp_path: Path) -> None:
-    async with open_backend(settings_of(Environment(data_dir=tmp_path, revision="abc"))) as backend:
+async def test_a_process_is_on_the_list_while_it_runs(data_dir: Path) -> None:
+    async with open_backend(settings_of(Environment(data_dir=data_dir, revision="abc"))) as backend:
         register, stop, told = ProcessRegister(backend.engine), Stop(), asyncio.Event()
 
         async def fails() -> bool:

@@ -13,6 +13,7 @@ from forwarder.observability.tracing.tracer import Kind
 from forwarder.process.loading import load
 from forwarder.settings import Environment, Settings, settings_of
 from forwarder.settings.reading import NOT_EXPORTED, TraceExport, trace_export_of
+from tests.support.cases import for_each
 from tests.support.network.collector import collector
 from tests.support.network.raw_server import Caller, raw_server
 
@@ -24,7 +25,7 @@ def settings() -> Settings:
     return settings_of(Environment())
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("variables", "asked_by"),
     [
         ({}, ""),

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import shutil
 import subprocess
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
@@ -40,8 +41,10 @@ class Command:
 
 
 @pytest_asyncio.fixture
-async def command(tmp_path: Path) -> AsyncIterator[Command]:
+async def command(tmp_path: Path, migrated_file: Path) -> AsyncIterator[Command]:
     asked: list[str] = []
+    (tmp_path / ".forwarder").mkdir()
+    shutil.copy(migrated_file, tmp_path / ".forwarder")
     with World(SystemClock()) as world:
         listening, stop = bind("127.0.0.1", 0), Stop()
         serving = asyncio.create_task(serve(_heard(simulator_app(world), asked), listening, stop, grace_seconds=1.0))

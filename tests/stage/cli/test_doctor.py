@@ -17,6 +17,7 @@ from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.tenancy.port import Account, ApiKey, KnownKey, Workspace
 from forwarder.tenancy.sealing import UnknownSecret
 from forwarder.topics.port import Lag, LogUnavailable, Topics, TopicState
+from tests.support.cases import for_each
 from tests.support.memory.clock import ManualClock
 
 SOUND = {
@@ -148,7 +149,7 @@ async def test_what_the_guarantees_assume_of_the_database_is_checked() -> None:
     assert "no synchronous standby" in standby.says
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("broker", "verdict", "says", "mend"),
     [
         (Broker(missing="reservations.results"), "failed", "no reservations.results", "topics create"),
@@ -177,7 +178,7 @@ async def test_what_is_wrong_with_the_log_is_told(broker: Broker, verdict: str, 
     assert mend in (step.mend or "")
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("change", "name", "verdict", "mend"),
     [
         ({"revisions": _answer(([], False))}, "store", "failed", "forwarder migrate"),

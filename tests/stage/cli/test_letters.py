@@ -32,6 +32,7 @@ from forwarder.topics.dead_letters import replayed
 from forwarder.topics.embedded.log import EmbeddedLog
 from forwarder.topics.port import MAX_MESSAGE_BYTES, ConsumedMessage, Message, Publisher, Topics
 from forwarder.worker.outcome.outbox import DeadLetterWriter, letter_message
+from tests.support.cases import for_each
 from tests.support.memory.clock import ManualClock
 from tests.support.store import stored
 from tests.support.store.stored import CARD, DEADLINE, final
@@ -208,7 +209,7 @@ async def test_the_messages_of_letters_come_as_they_were_set_aside(desk: _Desk) 
     assert sorted(replayed(each).headers[-1][1].decode() for each in messages) == sorted(each.id for each in chosen)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("message", "letter_id", "account"),
     [
         (Message(b"", b""), "dlt:1:2", ""),

@@ -15,6 +15,7 @@ from forwarder.notifier.events import Event
 from forwarder.operate.events.listen import Api, ApiFault, ApiRefused, ApiUnavailable, Changes
 from forwarder.operate.events.results import ReadRange
 from forwarder.operate.output import Failed, WrongUsage
+from tests.support.cases import for_each
 from tests.support.memory.clock import ManualClock
 from tests.support.network.raw_server import Caller, raw_server
 
@@ -157,7 +158,7 @@ async def test_an_outage_is_told_and_waited_for_and_a_refusal_ends_it(
             await looks.look()
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("answer", "kind", "said"),
     [
         (b"HTTP/1.1 503 -\r\nContent-Length: 0\r\n\r\n", ApiUnavailable, "503"),

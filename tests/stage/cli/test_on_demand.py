@@ -16,6 +16,7 @@ from forwarder.cli.run.serve import STAGES
 from forwarder.operate.output import Failed, WrongUsage
 from forwarder.pms.registry import KINDS
 from forwarder.process.loading import load
+from tests.support.cases import for_each
 
 LISTED = {name: about for name, (_, about) in {**COMMANDS, **GROUPS}.items()}
 PMS = ("forwarder.pms.http", "forwarder.pms.kinds", "forwarder.pms.options", "httpx")
@@ -105,7 +106,7 @@ def test_no_kind_is_imported_to_know_which_there_are() -> None:
     assert within(("forwarder.pms.kinds.generic", "forwarder.pms.kinds.beds24"), modules) == []
 
 
-@pytest.mark.parametrize("name", sorted(LISTED))
+@for_each("name", sorted(LISTED))
 def test_a_command_is_listed_by_the_beginning_of_its_own_help(name: str) -> None:
     own = CliRunner().invoke(program([name]), [name, "--help"])
     assert own.exit_code == 0, own.output
@@ -114,7 +115,7 @@ def test_a_command_is_listed_by_the_beginning_of_its_own_help(name: str) -> None
     assert f"\n  {name}  " in listed.output
 
 
-@pytest.mark.parametrize("place", [*STAGES.values(), "forwarder.pms.registry:takes_cancellations"])
+@for_each("place", [*STAGES.values(), "forwarder.pms.registry:takes_cancellations"])
 def test_what_runs_a_stage_is_there(place: str) -> None:
     assert callable(load(place))
 

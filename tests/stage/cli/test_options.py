@@ -6,10 +6,11 @@ import pytest
 
 from forwarder.operate.command import moment
 from forwarder.operate.output import WrongUsage
+from tests.support.cases import for_each
 from tests.support.worker.works import NOW
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "meant"),
     [
         ("90s", NOW - timedelta(seconds=90)),
@@ -27,9 +28,7 @@ def test_a_moment_is_iso_8601_or_an_age(text: str, meant: datetime) -> None:
     assert moment(text, "--since", NOW) == meant
 
 
-@pytest.mark.parametrize(
-    "text", ["", "yesterday", "7", "-7d", "7 d", "7y", "99999999999d", "2026-13-01", "0001-01-01T00:00+23:59"]
-)
+@for_each("text", ["", "yesterday", "7", "-7d", "7 d", "7y", "99999999999d", "2026-13-01", "0001-01-01T00:00+23:59"])
 def test_what_is_no_moment_is_wrong_usage(text: str) -> None:
     with pytest.raises(WrongUsage, match=r"--since must be a moment.*7d"):
         moment(text, "--since", NOW)

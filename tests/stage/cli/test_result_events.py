@@ -13,6 +13,7 @@ import pytest
 from forwarder.operate.events.results import EventFilter, ReadRange, print_events
 from forwarder.topics.embedded.log import EmbeddedLog
 from forwarder.topics.port import Log, Message, Tail
+from tests.support.cases import for_each
 from tests.support.log.messages import SOON
 from tests.support.memory.clock import ManualClock, settle
 from tests.support.memory.log import MemoryLog
@@ -111,8 +112,8 @@ async def test_what_python_alone_takes_for_a_number_is_never_printed_as_one(
     assert "offset 5: not JSON" in said.err
 
 
-@pytest.mark.parametrize("name", ["integrationAccountId", "workspaceId"])
-@pytest.mark.parametrize("odd", [[], {}, [1], None, 7])
+@for_each("name", ["integrationAccountId", "workspaceId"])
+@for_each("odd", [[], {}, [1], None, 7])
 def test_an_event_of_odd_owners_is_compared_like_any_other(name: str, odd: object) -> None:
     event = {"type": "odd", "data": {name: odd}}
     assert EventFilter().includes(event)

@@ -3,13 +3,12 @@
 import json
 from pathlib import Path
 
-import pytest
-
 from forwarder.operate.privacy.scan import MAX_HITS_LISTED, Scanned, cards_in, either, scan_file, values_in
 from tests.support.cards import MASKED, NUMBER, SPELLINGS
+from tests.support.cases import for_each
 
 
-@pytest.mark.parametrize("spelt", SPELLINGS.values(), ids=SPELLINGS)
+@for_each("spelt", SPELLINGS.values(), ids=SPELLINGS)
 def test_a_card_is_found_in_a_text_and_in_json_however_that_is_escaped(spelt: str) -> None:
     for text in (
         spelt,
@@ -20,7 +19,7 @@ def test_a_card_is_found_in_a_text_and_in_json_however_that_is_escaped(spelt: st
         assert "card_number" in cards_in(text)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text",
     ["", "{", f'{{"notes":"{MASKED}"}}', '{"at":1765400000000,"total":4.11111111111111}', '{"a":[null,true,1.5]}'],
 )

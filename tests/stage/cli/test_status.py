@@ -33,6 +33,7 @@ from forwarder.store.lists.port import AccountWork, EndpointWork, SetAsideMessag
 from forwarder.store.submissions.port import Heartbeat, ThrottleState
 from forwarder.tenancy.sealing import KnownSecret, Secret, SecretState
 from forwarder.topics.port import Lag, TopicState
+from tests.support.cases import for_each
 from tests.support.store.stored import NOBODY_LISTENS
 from tests.support.worker.works import NOW, account
 
@@ -492,7 +493,7 @@ INCIDENTS: Sequence[tuple[str, DeploymentStatus, Sequence[tuple[str, str, str]]]
 ]
 
 
-@pytest.mark.parametrize(("found", "said"), [each[1:] for each in INCIDENTS], ids=[each[0] for each in INCIDENTS])
+@for_each(("found", "said"), [each[1:] for each in INCIDENTS], ids=[each[0] for each in INCIDENTS])
 def test_each_incident_is_said_with_what_mends_it(
     found: DeploymentStatus, said: Sequence[tuple[str, str, str]]
 ) -> None:
@@ -514,9 +515,9 @@ def test_each_condition_has_a_line_in_the_status_and_an_alert_or_says_why_not() 
         assert each.expr or not each.status_lacks, each.name
 
 
-async def test_each_readiness_check_belongs_to_a_condition(tmp_path: Path) -> None:
+async def test_each_readiness_check_belongs_to_a_condition(data_dir: Path) -> None:
     stage: Any = SimpleNamespace(consuming=bool, unreadable={})
-    async with open_backend(settings_of(Environment(data_dir=tmp_path))) as backend:
+    async with open_backend(settings_of(Environment(data_dir=data_dir))) as backend:
         named = {*consuming_checks(stage), *store_checks(backend), "log", "loops", "certificate"}
     in_step = {"store_in_step_with_topics", "topics_in_step_with_store"}
     assert {each.check for each in conditions() if each.check} == named | in_step
@@ -527,9 +528,9 @@ def test_what_is_urgent_comes_first() -> None:
     assert [each.condition.severity for each in findings_of(found)] == [Severity.PAGE, Severity.TICKET, Severity.TICKET]
 
 
-async def test_groups_are_those_of_the_deployment(tmp_path: Path) -> None:
+async def test_groups_are_those_of_the_deployment(data_dir: Path) -> None:
     """As its workers name them: with the prefix of its topics."""
-    settings = settings_of(Environment(data_dir=tmp_path, topic_prefix="staging."))
+    settings = settings_of(Environment(data_dir=data_dir, topic_prefix="staging."))
     async with open_backend(settings) as backend:
         await backend.create_topics()
     async with open_status(settings) as reader:

@@ -13,6 +13,7 @@ from typing import Any, Literal, NotRequired, get_args, get_origin, get_type_hin
 import pytest
 
 from reservation_forwarder_client import ForwarderClient, bodies
+from tests.support.cases import for_each
 from tools.contracts.openapi import openapi
 
 CLIENT = Path(__file__).parents[3] / "clients" / "python"
@@ -57,7 +58,7 @@ def of_schema(schema: Mapping[str, Any]) -> Iterator[str]:
         yield schema["type"]
 
 
-@pytest.mark.parametrize(("shape", "name"), NAMES.items(), ids=NAMES.values())
+@for_each(("shape", "name"), NAMES.items(), ids=NAMES.values())
 def test_a_body_has_the_fields_and_the_types_of_the_contract(shape: Any, name: str) -> None:
     schema = SCHEMAS[name]
     hints = get_type_hints(shape, include_extras=True)

@@ -5,11 +5,10 @@ from collections.abc import Iterator
 from datetime import date
 from typing import Any
 
-import pytest
-
 from forwarder.reservation.checks.fields import MAX_BULK_BYTES
 from reservation_forwarder_client import BookingEngineItem, GeneralItem, Item, with_keys
 from reservation_forwarder_client.bulk import bulks
+from tests.support.cases import for_each
 
 
 def numbered(count: int, text: str = "") -> list[Item]:
@@ -28,9 +27,7 @@ def numbered_item(number: int, text: str = "") -> GeneralItem:
     )
 
 
-@pytest.mark.parametrize(
-    ("count", "most", "sizes"), [(0, 3, []), (1, 3, [1]), (3, 3, [3]), (4, 3, [3, 1]), (9, 3, [3, 3, 3])]
-)
+@for_each(("count", "most", "sizes"), [(0, 3, []), (1, 3, [1]), (3, 3, [3]), (4, 3, [3, 1]), (9, 3, [3, 3, 3])])
 def test_they_are_cut_by_number_in_their_order(count: int, most: int, sizes: list[int]) -> None:
     made = list(bulks(numbered(count), most))
     assert [len(bulk.keys) for bulk in made] == sizes

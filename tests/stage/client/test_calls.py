@@ -19,6 +19,7 @@ from reservation_forwarder_client import (
     Unavailable,
     Unexpected,
 )
+from tests.support.cases import for_each
 from tests.support.memory.clock import ManualClock, settle
 from tests.support.stages.scripted_service import ScriptedService, Step, problem
 from tools.contracts.answers import response_examples
@@ -221,7 +222,7 @@ async def test_a_service_that_does_not_wait_is_asked_after_pauses_that_grow(cloc
     assert pauses == pytest.approx([0.2, 0.4, 0.8, 1.6, 2, 2, 2, 2, 2])
 
 
-@pytest.mark.parametrize(("tries", "most"), [(1, 0.5), (2, 1.0), (4, 4.0), (5, 6.0), (99, 6.0)])
+@for_each(("tries", "most"), [(1, 0.5), (2, 1.0), (4, 4.0), (5, 6.0), (99, 6.0)])
 def test_pauses_are_drawn_from_a_range_that_doubles_up_to_a_bound(tries: int, most: float) -> None:
     retry_policy = RetryPolicy(first_seconds=0.5, max_seconds=6.0)
     assert (retry_policy.pause(tries, 0.0), retry_policy.pause(tries, 1.0)) == (0.0, most)

@@ -11,6 +11,7 @@ import pytest
 from forwarder.reservation.outcome import Status as Outcome
 from reservation_forwarder_client import Submission, listing, outcomes, problems, records, responses, submissions
 from reservation_forwarder_client.wire import RAW, Malformed, members_of, read
+from tests.support.cases import for_each
 from tools.contracts.answers import response_examples
 
 CONTRACT = Path(__file__).parents[3] / "schemas" / "openapi.json"
@@ -46,14 +47,14 @@ def camel(name: str) -> str:
     return head + "".join(part.title() for part in rest)
 
 
-@pytest.mark.parametrize(("shape", "name"), SHAPES, ids=[name for _, name in SHAPES])
+@for_each(("shape", "name"), SHAPES, ids=[name for _, name in SHAPES])
 def test_a_shape_has_the_fields_that_the_contract_has(shape: Any, name: str) -> None:
     assert {camel(one.name) for one in dataclasses.fields(shape)} - OWN - OF_THE_ENVELOPE.get(name, set()) == {
         field for field, schema in SCHEMAS[name]["properties"].items() if "const" not in schema
     }
 
 
-@pytest.mark.parametrize("name", [name for name in response_examples() if name.startswith("submission")])
+@for_each("name", [name for name in response_examples() if name.startswith("submission")])
 def test_every_submission_that_is_shown_is_read(name: str) -> None:
     example = example_of(name)
     submission = responses.submission(example)
@@ -121,7 +122,7 @@ def _broken() -> Iterator[dict[str, Any]]:
     yield {**good, "record": {**good["record"], "primaryGuest": {}}}
 
 
-@pytest.mark.parametrize("members", list(_broken()))
+@for_each("members", list(_broken()))
 def test_what_is_not_of_the_contract_is_told_by_its_name(members: dict[str, Any]) -> None:
     with pytest.raises(Malformed):
         read(Submission, members)

@@ -22,6 +22,7 @@ from reservation_forwarder_client import (
     WebhookWithSecret,
 )
 from reservation_forwarder_client.wire import camel_case
+from tests.support.cases import for_each
 from tests.support.memory.clock import ManualClock
 from tests.support.stages.client_of_stages import client_of
 from tests.support.stages.http_stages import Stages, stages
@@ -117,7 +118,7 @@ async def _listed(webhooks: AsyncWebhooks) -> object:
     return [one async for one in webhooks.list()]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("call", "answer"),
     [
         (lambda webhooks: webhooks.get("whk_a"), ONE),

@@ -11,6 +11,7 @@ from standardwebhooks import Webhook
 from forwarder.reservation.outcome import Status
 from forwarder.webhooks.signature import new_secret, signed_headers
 from reservation_forwarder_client import WebhookInvalid, verify_webhook
+from tests.support.cases import for_each
 from tools.contracts import examples
 
 SECRET = "whsec_" + base64.b64encode(bytes(range(32))).decode()
@@ -65,7 +66,7 @@ def test_one_of_several_signatures_will_do() -> None:
     assert verify_webhook(BODY.encode(), signed(**{"Webhook-Signature": both}), SECRET, now=NOW).id == "evt.1"
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("changed", "said"),
     [
         ({"Webhook-Signature": signed(OTHER)["Webhook-Signature"]}, "no signature"),
@@ -87,7 +88,7 @@ def test_another_body_is_not() -> None:
         verify_webhook(BODY.replace("CONFIRMED", "REJECTED").encode(), signed(), SECRET, now=NOW)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("late", "tolerance", "taken"),
     [(299, 300, True), (301, 300, False), (-301, 300, False), (50, 60, True), (61, 60, False)],
 )
@@ -110,7 +111,7 @@ def test_a_delivery_without_a_header_is_not(missing: str) -> None:
         verify_webhook(BODY.encode(), headers, SECRET, now=NOW)
 
 
-@pytest.mark.parametrize("body", ["", "[]", "{}", '{"type": "x", "timestamp": "today", "data": {}}', '{"type": 7}'])
+@for_each("body", ["", "[]", "{}", '{"type": "x", "timestamp": "today", "data": {}}', '{"type": 7}'])
 def test_a_body_that_is_no_event_is_not(body: str) -> None:
     with pytest.raises(WebhookInvalid, match="contract"):
         verify_webhook(body.encode(), signed(body=body), SECRET, now=NOW)

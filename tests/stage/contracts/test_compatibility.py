@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.cases import for_each
 from tools.contracts.compatibility import breaking_changes, broken_event
 from tools.contracts.pms_contract import open_pms_contract
 
@@ -219,14 +220,14 @@ def test_a_contract_keeps_its_own_promise() -> None:
     assert breaking_changes(CONTRACT, CONTRACT) == []
 
 
-@pytest.mark.parametrize("name", BREAKS)
+@for_each("name", BREAKS)
 def test_a_break_is_found(name: str) -> None:
     change, told = BREAKS[name]
     found = breaking_changes(CONTRACT, changed(CONTRACT, change))
     assert any(told in one for one in found), found
 
 
-@pytest.mark.parametrize("name", ADDITIONS)
+@for_each("name", ADDITIONS)
 def test_what_is_added_breaks_nothing(name: str) -> None:
     assert breaking_changes(CONTRACT, changed(CONTRACT, ADDITIONS[name])) == []
 

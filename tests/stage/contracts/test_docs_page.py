@@ -8,6 +8,7 @@ import httpx
 import pytest
 
 from forwarder.reservation.problems.requests import VALIDATION_FAILED
+from tests.support.cases import for_each
 from tests.support.contracts.http_contract import HttpContract
 from tests.support.stages.http_stages import Stages, stages
 from tools.contracts.openapi import openapi
@@ -58,7 +59,7 @@ class Page(HTMLParser):
         self.words += data
 
 
-@pytest.mark.parametrize("name", READ)
+@for_each("name", READ)
 def test_a_page_to_read_is_well_formed_and_fetches_nothing(name: str) -> None:
     page = Page(READ[name])
     assert not page.tags & {"script", "link", "img", "iframe"}
@@ -66,7 +67,7 @@ def test_a_page_to_read_is_well_formed_and_fetches_nothing(name: str) -> None:
     assert not [link for link in page.links if link.startswith("http://")]
 
 
-@pytest.mark.parametrize("name", GUIDES)
+@for_each("name", GUIDES)
 def test_a_guides_links_lead_somewhere(name: str) -> None:
     pages = {f"/docs/guides/{guide}": Page(text) for guide, text in GUIDES.items()}
     contract = HttpContract()
@@ -145,8 +146,8 @@ async def test_the_start_leads_browsers_to_the_docs_and_tells_programs_where_thi
                 assert (await house.client.get(path)).status_code == 200, path
 
 
-@pytest.mark.parametrize("path", ["/api/v1/vrs/reservations/bulk", "/api/v1/vrs/reservations/booking-engine"])
-@pytest.mark.parametrize("method", ["GET", "HEAD", "DELETE"])
+@for_each("path", ["/api/v1/vrs/reservations/bulk", "/api/v1/vrs/reservations/booking-engine"])
+@for_each("method", ["GET", "HEAD", "DELETE"])
 async def test_what_only_takes_post_says_so(path: str, method: str) -> None:
     house: Stages
     async with stages() as house:

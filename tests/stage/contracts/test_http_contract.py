@@ -16,6 +16,7 @@ from forwarder.reservation.outcome import LISTED_STATUSES, Status
 from forwarder.reservation.problems.endings import ROOM_UNAVAILABLE
 from forwarder.reservation.request import MAX_BODY_BYTES, MAX_NIGHTS
 from forwarder.reservation.submission import MAX_DEADLINE_SECONDS
+from tests.support.cases import for_each
 from tests.support.contracts.http_contract import HttpContract
 from tests.support.stages.bodies import BOOKING_ENGINE, GENERAL
 from tests.support.stages.http_stages import BOOKING_ENGINE_PATH, GENERAL_PATH, HEADERS, Stages, stages
@@ -148,7 +149,7 @@ REFUSED: list[tuple[str, str, Mapping[str, str], bytes, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("method", "path", "headers", "body", "code"), REFUSED, ids=[case[-1] for case in REFUSED])
+@for_each(("method", "path", "headers", "body", "code"), REFUSED, ids=[case[-1] for case in REFUSED])
 async def test_what_is_refused_is_in_it(
     method: str, path: str, headers: Mapping[str, str], body: bytes, code: str
 ) -> None:
@@ -207,7 +208,7 @@ _WRITTEN_LIMITS: list[tuple[int, str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("limit", "pointer", "form"), _WRITTEN_LIMITS)
+@for_each(("limit", "pointer", "form"), _WRITTEN_LIMITS)
 def test_a_limit_that_is_written_is_the_one_that_is_enforced(limit: int, pointer: str, form: str) -> None:
     place: Any = openapi()
     for step in pointer.split("/"):

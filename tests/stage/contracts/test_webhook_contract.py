@@ -11,6 +11,7 @@ from forwarder.notifier.webhooks import Webhooks
 from forwarder.reservation.record import RESULT_TYPES
 from forwarder.tenancy.sealing import sealer_of
 from forwarder.webhooks.signature import new_secret, signed_headers
+from tests.support.cases import for_each
 from tests.support.contracts.http_contract import HttpContract
 from tests.support.memory.audit import memory_audit
 from tests.support.memory.clock import ManualClock
@@ -36,7 +37,7 @@ def test_every_event_is_there_and_no_other() -> None:
     assert list(openapi()["webhooks"]) == [*RESULT_TYPES, TEST_EVENT]
 
 
-@pytest.mark.parametrize("one", result_messages(), ids=lambda one: one.kind)
+@for_each("one", result_messages(), ids=lambda one: one.kind)
 def test_a_result_is_posted_as_described(one: Any) -> None:
     body = from_json(decode_event(one.example).body)
     CONTRACT.validate(schema(one.kind), body)

@@ -2,12 +2,12 @@
 
 from typing import Any
 
-import pytest
 from pydantic_core import from_json, to_json
 
 from forwarder.reservation.cancellation import Cancellation, CancellationStatus
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.record import ResultEvent, result_data
+from tests.support.cases import for_each
 
 MISLEADING = '","reservation":null,"'
 
@@ -24,9 +24,9 @@ def _event(account: str, record: dict[str, Any], cancellation: Cancellation | No
     return ResultEvent("rsv_1", 1, Status.CONFIRMED, "acc:7", "2027-01-01T00:00:00.000Z", data)
 
 
-@pytest.mark.parametrize("account", ["acc", "test~acc", MISLEADING])
-@pytest.mark.parametrize("problem", [None, {"detail": MISLEADING, "reservation": None}])
-@pytest.mark.parametrize("record", [{}, {"notes": MISLEADING, "reservation": None, "guest": {"name": 'Zoë "Z"'}}])
+@for_each("account", ["acc", "test~acc", MISLEADING])
+@for_each("problem", [None, {"detail": MISLEADING, "reservation": None}])
+@for_each("record", [{}, {"notes": MISLEADING, "reservation": None, "guest": {"name": 'Zoë "Z"'}}])
 def test_the_parts_make_up_the_whole(account: str, record: dict[str, Any], problem: dict[str, Any] | None) -> None:
     asked = Cancellation(CancellationStatus.REFUSED, "2027-01-01T00:00:00.000Z", MISLEADING, problem)
     for cancellation in (None, asked):

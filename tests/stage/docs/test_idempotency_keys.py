@@ -4,9 +4,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 from forwarder.cli.run.up import DemoWorld
+from tests.support.cases import for_each
 from tools.contracts.openapi import openapi
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -54,6 +53,6 @@ def test_they_are_found() -> None:
     assert {f"{operation} in curl" for operation in SUBMITTING} <= places
 
 
-@pytest.mark.parametrize("place", SHOWN)
+@for_each("place", SHOWN)
 def test_a_request_that_books_has_a_key(place: str) -> None:
     assert has_key(SHOWN[place]), SHOWN[place]

@@ -1,7 +1,6 @@
 """The check for private names of libraries finds them in every form, and takes ours for ours."""
 
-import pytest
-
+from tests.support.cases import for_each
 from tools.private_names import uses_in
 
 LIBRARY = (
@@ -13,7 +12,7 @@ def names(source: str) -> list[str]:
     return [use.name for use in uses_in("tests/x.py", LIBRARY + source)]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("source", "name"),
     [
         ("asyncio._get_running_loop()", "_get_running_loop"),
@@ -34,7 +33,7 @@ def test_a_use_is_found(source: str, name: str) -> None:
     assert names(source) == [name]
 
 
-@pytest.mark.parametrize(
+@for_each(
     "source",
     [
         "def f(publisher: KafkaPublisher): return publisher._accumulator",

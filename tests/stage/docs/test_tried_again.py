@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.support.cases import for_each
 from tools.tried_again import GUARANTEES, MAX_TRIED_AGAIN, never_again, why_not_again
 
 HARMLESS = "tests/journey/test_proxy.py::test_what_the_proxy_says[distributed]"
@@ -17,7 +18,7 @@ def test_many_are_not(count: int) -> None:
     assert why_not_again([HARMLESS] * count, NEVER)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "finding",
     [
         "tests/fault/outages/test_kafka.py::test_kafka_killed_and_brought_back",

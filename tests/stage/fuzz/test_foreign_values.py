@@ -39,6 +39,7 @@ from forwarder.reservation.booking import Booking
 from reservation_forwarder_client.problems import retry_after as client_retry_after
 from reservation_forwarder_client.webhooks import WebhookInvalid, verify_webhook
 from reservation_forwarder_client.wire import Malformed, members_of
+from tests.support.cases import for_each
 from tests.support.pms.kinds.mapped import LODGIFY_LIKE, mapping_of
 from tests.support.profile import Profile, lives
 from tests.support.simulator.server import booking
@@ -242,7 +243,7 @@ def test_every_parser_has_values_to_be_tried_with() -> None:
     assert PARSERS.keys() == ARGUMENTS.keys()
 
 
-@pytest.mark.parametrize("name", ARGUMENTS)
+@for_each("name", ARGUMENTS)
 def test_a_parser_understands_a_value_or_says_that_it_does_not(name: str) -> None:
     @lives(LIVES)
     @given(st.tuples(*ARGUMENTS[name]))
@@ -266,7 +267,7 @@ def test_a_parser_understands_a_value_or_says_that_it_does_not(name: str) -> Non
     tried()
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "seconds"),
     [
         ("Fri, 01 Jan 2027 00:02:00 GMT", 120),
@@ -328,7 +329,7 @@ def words_in(module: ModuleType) -> list[str]:
     return sorted(word for word in said if word.isidentifier() and len(word) < 40)
 
 
-@pytest.mark.parametrize("name", READING)
+@for_each("name", READING)
 def test_an_answer_is_read_or_not_understood(name: str) -> None:
     module, function, others = READING[name]
     returned = inspect.signature(function).return_annotation
@@ -381,7 +382,7 @@ def test_a_field_is_written_for_a_pms_or_does_not_fit(text: str, form: Any) -> N
         assert len(str(written(OURS, "propertyId", text, form, None))) <= 6_000
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("body", "content_type"),
     [
         (b'\xef\xbb\xbf{"id":"R1","guest":"Jos\xc3\xa9"}', "application/json"),

@@ -17,6 +17,7 @@ from forwarder.http.messages import Response
 from forwarder.http.server import serve
 from forwarder.observability.metrics import CONNECTIONS_ENDED
 from forwarder.process.supervision import Stop, bind
+from tests.support.cases import for_each
 
 GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 CHUNKED = b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -118,7 +119,7 @@ def ended(reason: str) -> float:
     return next(sample.value for sample in metric.samples if sample.name.endswith("_total"))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("begun", "reason", "answered"),
     [
         (b"", "silent", None),
@@ -288,7 +289,7 @@ class _Silent:
         self.ended = True
 
 
-@pytest.mark.parametrize(
+@for_each(
     "endless",
     [
         pytest.param((CHUNKED + b"0\r\nx-trailer: ", b"y" * 1000), id="a trailer"),

@@ -10,6 +10,7 @@ from forwarder.http import health
 from forwarder.http.health import Check, Health, health_routes
 from forwarder.http.server import http_app
 from forwarder.process.containment import LOOPS, Where
+from tests.support.cases import for_each
 from tests.support.memory.clock import ManualClock
 
 
@@ -98,7 +99,7 @@ async def test_the_numbers_are_prometheus() -> None:
 TOKEN = "token-of-prometheus"
 
 
-@pytest.mark.parametrize(
+@for_each(
     "given",
     [
         None,

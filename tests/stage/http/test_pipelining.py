@@ -11,6 +11,7 @@ from starlette.types import Receive, Scope, Send
 
 from forwarder.http.connection_limits import MAX_QUEUED
 from forwarder.http.messages import Response, client_left
+from tests.support.cases import for_each
 from tests.support.network.raw_client import exchange, served
 
 GET = b"GET /%d HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -101,8 +102,8 @@ async def test_what_is_malformed_behind_a_request_is_refused_after_its_response(
         assert [each.status for each in await asked] == [200, 200, 400]
 
 
-@pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
-@pytest.mark.parametrize(
+@for_each("loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+@for_each(
     ("sent", "answered"),
     [
         ([GET % 1], [b"/1 0"]),

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
 from pydantic_core import from_json
 
 from forwarder.reservation.checks.faults import nearest
+from tests.support.cases import for_each
 from tests.support.stages.bodies import BOOKING_ENGINE
 from tests.support.stages.http_stages import BOOKING_ENGINE_PATH, BULK_PATH, GENERAL_PATH, Stages, stages
 
@@ -39,8 +39,8 @@ async def test_every_operation_refuses_what_it_does_not_document_and_takes_what_
         assert not house.log.attempts
 
 
-@pytest.mark.parametrize("path", [BOOKING_ENGINE_PATH, GENERAL_PATH, BULK_PATH])
-@pytest.mark.parametrize("name", ["dryrun", "dry_run", "dry-run", "DryRun", "dryRum"])
+@for_each("path", [BOOKING_ENGINE_PATH, GENERAL_PATH, BULK_PATH])
+@for_each("name", ["dryrun", "dry_run", "dry-run", "DryRun", "dryRum"])
 async def test_a_misspelt_dry_run_does_not_book(path: str, name: str) -> None:
     house: Stages
     async with stages() as house:

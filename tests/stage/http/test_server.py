@@ -16,6 +16,7 @@ from forwarder.http.connection_limits import MAX_HEAD_BYTES
 from forwarder.http.messages import Response, client_address
 from forwarder.http.server import http_app, serve
 from forwarder.process.supervision import Stop, bind
+from tests.support.cases import for_each
 from tests.support.memory.clock import ManualClock
 from tests.support.stages.bodies import GENERAL
 from tests.support.stages.http_stages import GENERAL_PATH, HEADERS, Stages, stages
@@ -92,7 +93,7 @@ async def connected(trusted_proxies: str = "") -> AsyncIterator[Connection]:
             writer.close()
 
 
-@pytest.mark.parametrize(
+@for_each(
     "sent",
     [
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",  # TLS, to a port that speaks plain HTTP
@@ -194,7 +195,7 @@ async def test_only_a_trusted_proxy_says_by_which_scheme_a_caller_came(trusted: 
             assert json.loads(said.body)["data"]["statusUrl"].startswith(f"{scheme}://forwarder.test/")
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("trusted", "forwarded", "seen"),
     [
         ("", b"198.51.100.7", "127.0.0.1"),
@@ -253,7 +254,7 @@ async def test_head_is_answered_without_a_body() -> None:
         assert (await connection.answer()).status == 200
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("method", "path", "body", "code"),
     [
         ("GET", "/nowhere", b"", "not_found"),

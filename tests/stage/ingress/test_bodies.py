@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from forwarder.reservation.request import MAX_BODY_BYTES
+from tests.support.cases import for_each
 from tests.support.stages.bodies import BOOKING_ENGINE, CARD, changed
 from tests.support.stages.http_stages import BOOKING_ENGINE_PATH, Stages, stages
 
@@ -48,7 +49,7 @@ async def test_no_part_of_a_card_number_comes_back_where_names_are_cut(house: St
         assert "4111111" not in answer.text
 
 
-@pytest.mark.parametrize(
+@for_each(
     "headers",
     [
         {},
@@ -69,7 +70,7 @@ async def test_anything_else_is_415(house: Stages, headers: dict[str, str]) -> N
     assert not house.requests
 
 
-@pytest.mark.parametrize(
+@for_each(
     "body",
     [
         b"",

@@ -14,6 +14,7 @@ from forwarder.reservation.outcome import Status
 from forwarder.reservation.problems.problem import Problem
 from forwarder.topics.codec import decode_cancellation, header, is_cancellation
 from forwarder.topics.port import Message
+from tests.support.cases import for_each
 from tests.support.memory.clock import settle
 from tests.support.stages.bodies import BOOKING_ENGINE
 from tests.support.stages.http_stages import (
@@ -179,7 +180,7 @@ async def test_nobody_cancels_what_is_anothers(house: Stages, headers: dict[str,
     assert cancellations(house) == []
 
 
-@pytest.mark.parametrize(
+@for_each(
     "name", ["rsv_unknown", "rsv_" + "a" * 32, "RSV_" + "A" * 32, "0", "-1", "99", "1.0", "9" * 40, "%00", "rsv_"]
 )
 async def test_what_was_never_issued_is_not_there(house: Stages, name: str) -> None:

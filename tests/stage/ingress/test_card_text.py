@@ -10,6 +10,7 @@ import structlog
 
 from forwarder.ingress.parts import IngressSettings
 from tests.support.cards import MASKED, NUMBER, SPELLINGS
+from tests.support.cases import for_each
 from tests.support.stages.bodies import BOOKING_ENGINE, CARD, GENERAL, changed
 from tests.support.stages.http_stages import BOOKING_ENGINE_PATH, BULK_PATH, GENERAL_PATH, Stages, stages
 
@@ -52,7 +53,7 @@ def _assert_refused(problem: Any, *faults: tuple[str, str]) -> None:
     assert NUMBER not in str(problem)
 
 
-@pytest.mark.parametrize("path", [*TEXTS, *IDENTIFIERS])
+@for_each("path", [*TEXTS, *IDENTIFIERS])
 async def test_a_number_in_any_text_is_refused_with_its_pointer(refusing: Stages, path: str) -> None:
     with structlog.testing.capture_logs() as logged:
         answer = await refusing.client.post(BOOKING_ENGINE_PATH, json=changed(BOOKING_ENGINE, path, NUMBER))
@@ -77,7 +78,7 @@ async def test_every_way_in_is_closed(refusing: Stages, query: str) -> None:
     assert not refusing.requests
 
 
-@pytest.mark.parametrize("spelt", SPELLINGS.values(), ids=SPELLINGS)
+@for_each("spelt", SPELLINGS.values(), ids=SPELLINGS)
 async def test_no_spelling_gets_through(refusing: Stages, spelt: str) -> None:
     answer = await refusing.client.post(BOOKING_ENGINE_PATH, json=BOOKING_ENGINE | {"notes": f"Charge {spelt}"})
     assert answer.json()["code"] == "card_number_in_text"
@@ -119,9 +120,9 @@ async def test_an_identifier_that_looks_like_a_card_number_is_taken_as_it_is(mas
     assert "warnings" not in answer.json()
 
 
-@pytest.mark.parametrize("written", [NUMBER, f"ref {NUMBER}", f"{NUMBER[:4]}-{NUMBER[4:]}"])
-@pytest.mark.parametrize("path", IDENTIFIERS)
-@pytest.mark.parametrize("card", [NUMBER, " ".join(re.findall("....", NUMBER))])
+@for_each("written", [NUMBER, f"ref {NUMBER}", f"{NUMBER[:4]}-{NUMBER[4:]}"])
+@for_each("path", IDENTIFIERS)
+@for_each("card", [NUMBER, " ".join(re.findall("....", NUMBER))])
 async def test_an_identifier_that_holds_the_card_of_its_request_is_refused(
     masking: Stages, path: str, written: str, card: str
 ) -> None:

@@ -13,6 +13,7 @@ import structlog
 from forwarder.reservation.checks.card_numbers import masked
 from forwarder.reservation.request import CardDetails
 from forwarder.topics.codec import decode_submission
+from tests.support.cases import for_each
 from tests.support.stages.asgi_call import AsgiCall
 from tests.support.stages.bodies import BOOKING_ENGINE, CARD, GENERAL
 from tests.support.stages.http_stages import BOOKING_ENGINE_PATH, GENERAL_PATH, HEADERS, Stages, stages
@@ -151,7 +152,7 @@ async def test_another_seal_of_the_same_card_is_the_same_request(house: Stages) 
     assert [answer.status_code for answer in answers] == [202, 202]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("number", "shown"),
     [
         ("4111111111111111", "411111******1111"),

@@ -16,6 +16,7 @@ from forwarder.pms.rehearsal import requests_of
 from forwarder.reservation.booking import Booking, apply_rules
 from forwarder.reservation.outcome import Status
 from forwarder.topics.codec import decode_submission
+from tests.support.cases import for_each
 from tests.support.stages.bodies import ABSENT, BOOKING_ENGINE, CARD, GENERAL, changed
 from tests.support.stages.contract_stages import contract_stages
 from tests.support.stages.http_stages import BOOKING_ENGINE_PATH, BULK_PATH, GENERAL_PATH, Stages, stages
@@ -116,7 +117,7 @@ async def test_what_the_accounts_settings_keep_from_the_pms_is_refused(
     assert "requestId" not in problem
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("kind", "options", "fields", "warned"),
     [
         ("beds24", {}, {"roomId": 7, "cardDetails": CARD}, [("card_not_sent", "/cardDetails")]),
@@ -241,8 +242,8 @@ async def test_what_is_invalid_is_refused_as_ever(house: Stages) -> None:
     assert answer.status_code == 401
 
 
-@pytest.mark.parametrize("path", [BOOKING_ENGINE_PATH, GENERAL_PATH, BULK_PATH])
-@pytest.mark.parametrize(
+@for_each("path", [BOOKING_ENGINE_PATH, GENERAL_PATH, BULK_PATH])
+@for_each(
     ("query", "code"),
     [
         ("dryRun=", "invalid_value"),

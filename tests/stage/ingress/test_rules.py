@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import structlog
 
+from tests.support.cases import for_each
 from tests.support.stages.bodies import ABSENT, BOOKING_ENGINE, CARD, GENERAL, changed
 from tests.support.stages.contract_stages import contract_stages
 from tests.support.stages.http_stages import BOOKING_ENGINE_PATH, BULK_PATH, GENERAL_PATH, Stages, refused
@@ -55,7 +56,7 @@ REFUSED: list[tuple[str, str, dict[str, Any], str, list[str]]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("kind", "path", "body", "code", "pointers"), REFUSED)
+@for_each(("kind", "path", "body", "code", "pointers"), REFUSED)
 async def test_a_rule_is_refused_at_once_by_its_pointer(
     house: Stages, kind: str, path: str, body: dict[str, Any], code: str, pointers: list[str]
 ) -> None:

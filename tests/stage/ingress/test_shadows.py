@@ -21,6 +21,7 @@ from forwarder.tenancy.access import Access, Caller
 from forwarder.tenancy.port import Account, ApiKey
 from forwarder.tenancy.sealing import SecretUnsealer, of_credential, sealer_of
 from forwarder.topics.codec import encode_result, header
+from tests.support.cases import for_each
 from tests.support.memory.clock import ManualClock
 from tests.support.stages.http_stages import (
     BOOKING_ENGINE_PATH,
@@ -121,7 +122,7 @@ def test_a_process_reaches_its_own_simulator_wherever_it_listens(host: str) -> N
         assert own_url(listening) == f"http://127.0.0.1:{listening.getsockname()[1]}"
 
 
-@pytest.mark.parametrize("kind", [*KINDS, "acme-fax"])
+@for_each("kind", [*KINDS, "acme-fax"])
 def test_every_kind_has_a_shadow_that_can_be_connected_to(kind: str) -> None:
     options = {"mapping": "no such mapping"}
     shadow = shadows("http://sim.test", lambda text, _: text)(replace(REAL, kind=kind, options=options))

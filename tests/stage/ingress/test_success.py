@@ -9,6 +9,7 @@ import httpx
 import pytest
 
 from forwarder.reservation.outcome import Status
+from tests.support.cases import for_each
 from tests.support.stages.bodies import BOOKING_ENGINE, GENERAL
 from tests.support.stages.contract_stages import contract_stages
 from tests.support.stages.http_stages import BOOKING_ENGINE_PATH, BULK_PATH, GENERAL_PATH, Stages, stages
@@ -80,7 +81,7 @@ async def test_a_bulk_is_a_success_where_every_item_is(
     assert answer["success"] is all(success)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("method", "path", "change", "status"),
     [
         ("POST", GENERAL_PATH, {"headers": {"Authorization": "Bearer nobody"}}, 401),

@@ -12,6 +12,7 @@ from forwarder.tenancy.port import MAX_ENDPOINTS
 from forwarder.tenancy.sealing import of_webhook_secret
 from forwarder.webhooks import addresses
 from forwarder.webhooks.signature import public_key
+from tests.support.cases import for_each
 from tests.support.stages.http_stages import OTHER_WORKSPACE, Stages
 from tests.support.stages.webhook_stages import PATH, URL, added, faults, listed, webhook_stages
 
@@ -63,7 +64,7 @@ async def test_types_are_all_unless_named_and_each_counts_once(house: Stages) ->
     ]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("body", "expected"),
     [
         ({}, {"/url": "required"}),

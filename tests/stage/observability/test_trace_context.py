@@ -1,8 +1,7 @@
 """A caller's trace: what is one, what of it is kept, and how it is sent on."""
 
-import pytest
-
 from forwarder.observability.tracing.context import read_trace, trace_headers, trace_id_of
+from tests.support.cases import for_each
 
 IDS = "4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7"
 PARENT = f"00-{IDS}-01"
@@ -10,7 +9,7 @@ LONG = "long=" + "x" * 200
 MORE, MOST = LONG.replace("long", "more"), LONG.replace("long", "most")
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("given", "kept"),
     [
         (PARENT, PARENT),
@@ -38,7 +37,7 @@ def test_what_is_a_traceparent(given: str | None, kept: str | None) -> None:
     assert read_trace(given, "a=1") == (kept and f"{kept} a=1")
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("given", "kept"),
     [
         ("congo=t61rcWkgMzE,rojo=00f067aa0ba902b7", "congo=t61rcWkgMzE,rojo=00f067aa0ba902b7"),

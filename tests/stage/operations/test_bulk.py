@@ -11,6 +11,7 @@ from forwarder.process.clock import iso
 from forwarder.reservation.outcome import Status
 from forwarder.store.lists.port import SubmissionSummary
 from forwarder.store.submissions.port import StoreUnavailable
+from tests.support.cases import for_each
 from tests.support.store.stored import LATER
 from tests.support.worker.works import NOW
 
@@ -84,7 +85,7 @@ def test_a_file_says_the_same_as_csv_and_as_json(text: str) -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "line", "says"),
     [
         ("requestId,decision\nrsv_1,confirmed\n", 2, "pmsReservationId"),

@@ -10,6 +10,7 @@ import typer
 import yaml
 
 from forwarder.cli.program import program
+from tests.support.cases import for_each
 
 ROOT = Path(__file__).parents[3]
 INCIDENTS = ROOT / "docs" / "operations" / "incidents.md"
@@ -23,7 +24,7 @@ COMMANDS = sorted(
 SERVICES: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@for_each("command", COMMANDS)
 def test_every_command_of_the_page_exists_with_its_options(command: str) -> None:
     words = shlex.split(command)
     found: Any = typer.main.get_command(program(words))

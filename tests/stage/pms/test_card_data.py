@@ -10,6 +10,7 @@ from forwarder.pms.responses.card_data import without_card_data
 from forwarder.reservation.checks.card_numbers import digits_of
 from forwarder.reservation.outcome import Confirmed, InDoubt
 from tests.support.cards import NUMBER, SPELLINGS
+from tests.support.cases import for_each
 from tests.support.pms.kinds.open_pms import created
 from tests.support.simulator.server import CARD, booking
 
@@ -49,8 +50,8 @@ async def test_no_spelling_gets_into_a_record(card: Any) -> None:
     assert [name for name, outcome in outcomes.items() if _shows(outcome)] == []
 
 
-@pytest.mark.parametrize("status", [400, 409, 422, 500])
-@pytest.mark.parametrize("card", [None, CARD.model_copy(update={"card_number": NUMBER})], ids=["look-up", "with card"])
+@for_each("status", [400, 409, 422, 500])
+@for_each("card", [None, CARD.model_copy(update={"card_number": NUMBER})], ids=["look-up", "with card"])
 async def test_no_spelling_gets_into_a_reason(card: Any, status: int) -> None:
     outcomes = {
         name: await created(

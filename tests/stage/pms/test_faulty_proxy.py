@@ -11,6 +11,7 @@ from forwarder.pms.http.errors import NoResponse
 from forwarder.pms.http.response import Response
 from forwarder_pms_kit.conformance.faults import TRAP, Break, Disruption, Fault, say
 from forwarder_pms_kit.conformance.proxy import FaultyProxy, faulty_proxy
+from tests.support.cases import for_each
 from tests.support.network.patience import once_met
 from tests.support.network.raw_server import Caller, raw_server
 from tests.support.network.transports import ask
@@ -54,8 +55,8 @@ async def test_what_is_not_struck_is_carried_on_as_it_is() -> None:
     assert (exchange.method, exchange.body, exchange.response.status_code) == ("POST", b'{"price": 1.10}', 201)
 
 
-@pytest.mark.parametrize("delivered", [True, False])
-@pytest.mark.parametrize(
+@for_each("delivered", [True, False])
+@for_each(
     ("fault", "reason"),
     [
         (Break("reset"), "pms_connection_lost"),

@@ -3,8 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-import pytest
-
 from forwarder.pms.fields import SPECIFIED, FieldTable, InNotes, LeftOut, SentAs, words_for
 from forwarder.pms.kinds.booking_sync.requests import FIELDS as BOOKING_SYNC
 from forwarder.pms.mapping.kind import MappedKind
@@ -18,6 +16,7 @@ from forwarder.reservation.request import MODELS
 from forwarder_pms_kit.conformance import Site
 from forwarder_pms_kit.conformance.fields import unlike_its_table
 from forwarder_pms_kit.simulators import SITES
+from tests.support.cases import for_each
 from tests.support.pms.kinds.mapped import CLOUDBEDS_LIKE, LODGIFY_LIKE
 from tests.support.simulator.accounts import ACCOUNTS
 from tests.support.simulator.server import booking
@@ -54,7 +53,7 @@ SET_AS = {
 }
 
 
-@pytest.mark.parametrize("account", SET_AS)
+@for_each("account", SET_AS)
 async def test_what_the_table_says_is_what_is_sent(account: str) -> None:
     kind, options = SET_AS[account]
     site = Site("http://pms.example/api/v3", CREDENTIAL, options=options)
@@ -65,7 +64,7 @@ async def test_what_the_table_says_is_what_is_sent(account: str) -> None:
     assert [finding async for finding in unlike_its_table(adapter, kind)] == []
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@for_each("kind", KINDS)
 def test_every_kind_says_what_becomes_of_every_field(kind: str) -> None:
     assert KINDS[kind].fields.missing == ()
     assert not KINDS[kind].fields.fates.keys() - set(SPECIFIED)

@@ -6,7 +6,6 @@ from dataclasses import replace
 from itertools import product
 from typing import Any, Final
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -28,6 +27,7 @@ from forwarder.topics.codec import encode_result
 from forwarder.worker.outcome.policy import after_fault, decide
 from forwarder.worker.push_context import PushContext
 from forwarder_pms_kit.simulators import simulator_app
+from tests.support.cases import for_each
 from tests.support.profile import Profile, lives, some
 from tests.support.simulator.server import OPTIONS, PATHS, booking, served
 from tests.support.worker.works import NOW, account, carried, work
@@ -144,7 +144,7 @@ class Altering:
         await self._app(scope, receive, altered)
 
 
-@pytest.mark.parametrize(("kind", "mutation"), some(list(product(PATHS, MUTATIONS)), 3))
+@for_each(("kind", "mutation"), some(list(product(PATHS, MUTATIONS)), 3))
 async def test_what_is_recorded_of_any_answer_can_be_published(kind: str, mutation: str) -> None:
     clock = SystemClock()
     with World(clock) as world:

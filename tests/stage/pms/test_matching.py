@@ -3,15 +3,14 @@
 from collections.abc import Mapping
 from typing import Any
 
-import pytest
-
 from forwarder.pms.responses.record import Echo
+from tests.support.cases import for_each
 from tests.support.simulator.server import booking
 
 ECHO = Echo("from", "to", "price", "mail")
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("shown", "anothers"),
     [
         ({}, False),

@@ -13,6 +13,7 @@ from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import Rejected
 from forwarder.reservation.request import CardDetails
 from forwarder_pms_kit.simulators import SITES
+from tests.support.cases import for_each
 from tests.support.memory.clock import ManualClock
 from tests.support.simulator.client import NOW
 from tests.support.simulator.server import CARD, booking
@@ -50,8 +51,8 @@ async def test_a_form_is_shown_by_its_fields() -> None:
 
 
 # The others need no name.
-@pytest.mark.parametrize("kind", sorted({*KINDS} - {"generic", "website-builder", "beds24", "hostaway"}))
-@pytest.mark.parametrize("guest", [{}, {"email": "ana@example.com"}])
+@for_each("kind", sorted({*KINDS} - {"generic", "website-builder", "beds24", "hostaway"}))
+@for_each("guest", [{}, {"email": "ana@example.com"}])
 async def test_a_guest_without_a_name_gets_one_where_the_pms_needs_it(kind: str, guest: dict[str, str]) -> None:
     rehearsal = await tried(kind, booking(guest=guest), **SITES[kind].options)
     sent = [request.body for request in rehearsal.requests if request.method == "POST"]
@@ -85,7 +86,7 @@ async def test_every_step_of_a_charge_is_shown_and_nothing_of_the_card_but_its_m
     assert charge["city"] == "Madrid"
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@for_each("kind", KINDS)
 async def test_neither_card_nor_credential_is_shown(kind: str) -> None:
     asked = booking(card=CHARGED, morChannel="PMS", arrivalDate="2028-08-01", departureDate="2028-08-03", guest={})
     options = SITES[kind].options if isinstance(KINDS[kind], MappedKind) else {}

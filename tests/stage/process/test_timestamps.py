@@ -5,11 +5,12 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 
 from forwarder.process.clock import iso
+from tests.support.cases import for_each
 
 NOON = datetime(2027, 3, 1, 12, 0, 5, tzinfo=UTC)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("microseconds", "written"),
     [(0, "000"), (1, "000"), (999, "000"), (1_000, "001"), (120_000, "120"), (678_901, "678"), (999_999, "999")],
 )

@@ -10,6 +10,7 @@ import pytest
 from forwarder.query.pages import PageRequest, read_page_request
 from forwarder.reservation.outcome import Status
 from forwarder.store.lists.port import Days, Filters, shape_of
+from tests.support.cases import for_each
 from tests.support.stages.bodies import GENERAL
 from tests.support.stages.contract_stages import contract_stages
 from tests.support.stages.http_stages import GENERAL_PATH, OTHER_ACCOUNT, Stages
@@ -46,7 +47,7 @@ def _ids(page: dict[str, Any]) -> list[int]:
     return [record["id"] for record in page["data"]]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("query", "expected"),
     [
         ("status=CONFIRMED", [1, 5, 9]),
@@ -155,7 +156,7 @@ async def test_what_is_none_is_400_and_named(house: Stages) -> None:
         assert answer.json()["detail"].startswith(f"{name} must ")
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("query", "pointer"),
     [
         ("propertyId=1&propertyId=2", "/propertyId"),
@@ -187,7 +188,7 @@ async def test_every_fault_is_named_in_one_answer(house: Stages) -> None:
     assert house.reader.reads == 0
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("filters", "lead"),
     [
         (Filters(), "listed"),

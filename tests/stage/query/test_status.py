@@ -11,6 +11,7 @@ from forwarder.reservation.evidence import NOTHING_SENT, Target
 from forwarder.reservation.outcome import InDoubt, Status
 from forwarder.reservation.problems.problem import Problem
 from forwarder.store.submissions.port import Attempt
+from tests.support.cases import for_each
 from tests.support.stages.bodies import BOOKING_ENGINE
 from tests.support.stages.http_stages import BOOKING_ENGINE_PATH, OTHER_ACCOUNT, OTHER_WORKSPACE, Stages, stages
 
@@ -130,9 +131,7 @@ async def test_others_learn_nothing_of_it(house: Stages, headers: dict[str, str]
     assert theirs.json()["code"] == "submission_not_found"
 
 
-@pytest.mark.parametrize(
-    "request_id", ["x", "rsv_", "rsv_" + "a" * 31, "RSV_" + "A" * 32, "rsv_é", "%00", "a" * 1000, "rsv_%0a"]
-)
+@for_each("request_id", ["x", "rsv_", "rsv_" + "a" * 31, "RSV_" + "A" * 32, "rsv_é", "%00", "a" * 1000, "rsv_%0a"])
 async def test_what_was_never_issued_is_404(house: Stages, request_id: str) -> None:
     answer = await _get(house, f"{SUBMISSIONS}/{request_id}")
     assert answer.status_code == 404
@@ -164,7 +163,7 @@ async def test_others_do_not_see_it(house: Stages, headers: dict[str, str]) -> N
     assert theirs.json() == (await _get(house, f"{RESERVATIONS}/2", headers=headers)).json()
 
 
-@pytest.mark.parametrize("number", ["0", "-1", "1.0", "abc", "99999999999999999999", "9" * 5000, "%D9%A1", "1e3"])
+@for_each("number", ["0", "-1", "1.0", "abc", "99999999999999999999", "9" * 5000, "%D9%A1", "1e3"])
 async def test_what_is_no_id_is_404(house: Stages, number: str) -> None:
     answer = await _get(house, f"{RESERVATIONS}/{number}")
     assert answer.status_code == 404

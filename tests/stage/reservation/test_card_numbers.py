@@ -24,6 +24,7 @@ from forwarder.reservation.checks.card_numbers import (
 )
 from tests.stage.reservation import plain_card_search
 from tests.support.cards import MASKED, NUMBER, SPELLINGS
+from tests.support.cases import for_each
 from tests.support.profile import lives
 
 CARDS = (
@@ -48,8 +49,8 @@ ORDINARY = (
 )
 
 
-@pytest.mark.parametrize("spelt", SPELLINGS.values(), ids=SPELLINGS)
-@pytest.mark.parametrize("around", ["{}", "Please charge {} for the stay of 2027-06-01."])
+@for_each("spelt", SPELLINGS.values(), ids=SPELLINGS)
+@for_each("around", ["{}", "Please charge {} for the stay of 2027-06-01."])
 def test_a_number_is_found_in_every_spelling(spelt: str, around: str) -> None:
     text = around.format(spelt)
     assert may_hold(text)
@@ -58,17 +59,17 @@ def test_a_number_is_found_in_every_spelling(spelt: str, around: str) -> None:
     assert MASKED in mask(text)
 
 
-@pytest.mark.parametrize("number", CARDS)
+@for_each("number", CARDS)
 def test_numbers_of_every_issuer_are_found(number: str) -> None:
     assert [(found.start, found.end) for found in find(f"card {number}.")] == [(5, 5 + len(number))]
 
 
-@pytest.mark.parametrize("text", ORDINARY)
+@for_each("text", ORDINARY)
 def test_what_is_no_card_is_left_alone(text: str) -> None:
     assert mask(text) is text
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "shown"),
     [
         ("cvv 123", "cvv ***"),
@@ -137,7 +138,7 @@ DENSE = (
 )
 
 
-@pytest.mark.parametrize("piece", DENSE)
+@for_each("piece", DENSE)
 def test_a_document_of_twice_the_length_takes_twice_the_work(piece: str) -> None:
     def work(texts: int) -> int:
         document = CountedBytes(to_json({f"n{number}": piece * (256 // len(piece)) for number in range(texts)}))
@@ -166,7 +167,7 @@ def steps(piece: str, length: int) -> int:
     return calls
 
 
-@pytest.mark.parametrize("piece", DENSE)
+@for_each("piece", DENSE)
 def test_a_text_of_twice_the_length_takes_twice_the_steps(piece: str) -> None:
     assert steps(piece, 4_000) <= 2.2 * steps(piece, 2_000) + 100
     assert steps(piece, 4_000) <= 40 * 4_000
@@ -317,7 +318,7 @@ def test_no_hash_and_no_key_is_taken_for_one() -> None:
     assert [text for text in texts if find(text)] == []
 
 
-@pytest.mark.parametrize(
+@for_each(
     "name",
     [
         "booking-c70fe002-4d4a-4609-8623-54170730daf9",

@@ -6,6 +6,7 @@ import pytest
 
 from forwarder.reservation.booking import MONTH, NUMBER, YEAR, card_faults, has_number
 from forwarder.reservation.request import CardDetails
+from tests.support.cases import for_each
 from tests.support.stages.bodies import CARD
 
 NOW = datetime(2027, 1, 20, tzinfo=UTC)
@@ -17,7 +18,7 @@ def _faults(now: datetime = NOW, **fields: str | None) -> list[tuple[str, str]]:
     return [(fault.pointer, fault.code) for fault in faults]
 
 
-@pytest.mark.parametrize(
+@for_each(
     "number",
     [
         "4111111111111111",
@@ -36,7 +37,7 @@ def test_a_card_number_as_people_write_it(number: str) -> None:
     assert has_number(CardDetails.model_validate({"cardNumber": number}))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("number", "code"),
     [
         ("notacard", "invalid_value"),
@@ -60,7 +61,7 @@ def test_a_blank_number_is_none(number: str | None) -> None:
     assert not has_number(CardDetails.model_validate({"cardNumber": number}))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("month", "year", "faults"),
     [
         ("9", "2031", []),

@@ -37,6 +37,7 @@ from forwarder.reservation.evidence import (
 )
 from forwarder.reservation.outcome import Confirmed, Deferred, InDoubt, Outcome, Rejected
 from forwarder.reservation.problems.problem import Problem
+from tests.support.cases import for_each
 from tests.support.profile import some
 
 BEGAN = datetime(2027, 1, 1, tzinfo=UTC)
@@ -251,7 +252,7 @@ MUTATIONS = {
 }
 
 
-@pytest.mark.parametrize("rule", some(list(MUTATIONS), 6))
+@pytest.mark.parametrize("rule", some(list(MUTATIONS), 15))
 def test_each_rule_taken_back_is_found(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
     before, after = MUTATIONS[rule]
     source = Path(original.__file__).read_text()
@@ -383,7 +384,7 @@ def test_after_half_an_hour_a_person_is_asked_about_a_positive_answer_that_is_no
     ]
 
 
-@pytest.mark.parametrize("target", [REFERENCE, KEY, BOTH, NEITHER, UNKNOWN_TARGET, Target("a", "b", "30")])
+@for_each("target", [REFERENCE, KEY, BOTH, NEITHER, UNKNOWN_TARGET, Target("a", "b", "30")])
 def test_what_is_written_is_read_again(target: Target) -> None:
     known = unsure(target).absent(at(1.0), 1.5).settled(at(2.0))
     known = known.after(NO, target, at(3.0)).found("4711", target, at(4.0))
@@ -394,7 +395,7 @@ def test_what_is_written_is_read_again(target: Target) -> None:
     assert read_target(target.text) == (target if target.text else UNKNOWN_TARGET)
 
 
-@pytest.mark.parametrize("text", ["{", '{"type":"push"}', '{"type":"other"}', "null", "\x00"])
+@for_each("text", ["{", '{"type":"push"}', '{"type":"other"}', "null", "\x00"])
 def test_what_cannot_be_read_is_a_push_of_which_nothing_is_known(text: str) -> None:
     assert isinstance(step(read_evidence(text), Facts(BOTH)), Park)
 

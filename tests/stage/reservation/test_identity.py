@@ -2,11 +2,11 @@
 
 from datetime import UTC, datetime, timedelta
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forwarder.reservation.submission import RequestIds
+from tests.support.cases import for_each
 
 IDS = RequestIds(b"0123456789abcdef")
 NOW = datetime(2027, 1, 1, tzinfo=UTC)
@@ -57,7 +57,7 @@ def test_other_processes_with_the_same_key_vouch_as_well() -> None:
     assert RequestIds(IDS.mac_key).vouches("acc", IDS.issue("acc", NOW))
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text", ["", "rsv_", "x", "rsv_é", "rsv_" + "a" * 32, "rsv_" + "A" * 32, "rsv_1", "rsv_a=", "\0", "\u0131\u017f"]
 )
 def test_what_was_never_issued_is_not_vouched_for(text: str) -> None:

@@ -12,6 +12,7 @@ from forwarder.reservation.cancellation import CancellationBody
 from forwarder.reservation.checks.faults import MalformedJson
 from forwarder.reservation.checks.fields import read_object, read_request, refuse_names_given_twice
 from forwarder.reservation.json_text import max_names
+from tests.support.cases import for_each
 from tests.support.stages.bodies import BOOKING_ENGINE, GENERAL, changed
 
 
@@ -37,7 +38,7 @@ ONCE = [
 ]
 
 
-@pytest.mark.parametrize(("document", "unique"), [*((one, False) for one in TWICE), *((one, True) for one in ONCE)])
+@for_each(("document", "unique"), [*((one, False) for one in TWICE), *((one, True) for one in ONCE)])
 def test_a_name_that_an_object_has_twice_is_found(document: str, unique: bool) -> None:
     with nullcontext() if unique else pytest.raises(MalformedJson):
         refuse_names_given_twice(document.encode())
@@ -91,14 +92,14 @@ def test_no_field_may_come_twice_however_it_is_written(separators: Any, spelt: A
             read_request("booking-engine", body.encode())
 
 
-@pytest.mark.parametrize("field", ["propertyId", "numberOfGuests", "totalPrice", "notes", "guest.phone", "unknown"])
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+@for_each("field", ["propertyId", "numberOfGuests", "totalPrice", "notes", "guest.phone", "unknown"])
+@for_each("value", [float("nan"), float("inf"), float("-inf")])
 def test_what_is_no_number_is_no_json_in_any_field(field: str, value: float) -> None:
     with pytest.raises(MalformedJson):
         read_request("booking-engine", json.dumps(changed(BOOKING_ENGINE, field, value)).encode())
 
 
-@pytest.mark.parametrize("text", ['so: "fine": yes', "a : b", '{"propertyId":1,"propertyId":2}', "NaN", "Infinity: "])
+@for_each("text", ['so: "fine": yes', "a : b", '{"propertyId":1,"propertyId":2}', "NaN", "Infinity: "])
 def test_a_text_may_look_like_names_and_numbers(text: str) -> None:
     read = read_request("booking-engine", json.dumps({**BOOKING_ENGINE, "notes": text}).encode())
     assert not isinstance(read, list)

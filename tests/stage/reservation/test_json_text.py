@@ -18,6 +18,7 @@ from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from forwarder.reservation.json_text import json_text, read_json
 from forwarder.reservation.outcome import Status
+from tests.support.cases import for_each
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ def test_characters_are_escaped_alike() -> None:
     assert json_text(every) == _by_pydantic(every)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "value",
     [
         2**64,
@@ -112,7 +113,7 @@ def test_it_is_read_as_pydantic_reads_it(value: Any) -> None:
     assert repr(read_json(text)) == repr(from_json(text))
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text",
     [
         *(
@@ -150,7 +151,7 @@ def test_odd_texts_are_read_alike(text: bytes) -> None:
     assert repr(read_json(text)) == repr(from_json(text))
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text",
     [
         *(

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from forwarder.ingress.message import published_form
 from forwarder.reservation.checks.fields import read_request
 from forwarder.reservation.request import CURRENCY_DECIMALS, Operation
+from tests.support.cases import for_each
 from tests.support.stages.bodies import ABSENT, BOOKING_ENGINE, GENERAL, changed
 
 BODIES: dict[Operation, dict[str, Any]] = {"booking-engine": BOOKING_ENGINE, "general": GENERAL}
@@ -87,7 +88,7 @@ def test_a_sum_of_prices_is_exact(operation: Operation, cents: list[int]) -> Non
     assert _published(operation, "totalPrice", repr(total)) == Decimal(sum(cents)) / 100
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("number", "published"),
     [
         ("99.30000000000001", "99.3"), ("99.2999999999999999999999", "99.3"), ("1e2", "100"), ("9.93e1", "99.3"),
@@ -114,7 +115,7 @@ def test_without_a_currency_the_most_decimals_of_any_are_right() -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("price", "currency", "rounded"),
     [
         (480.335, "EUR", "480.34"),
@@ -146,8 +147,8 @@ def test_a_currency_is_published_in_capitals(written: str, published: str) -> No
 # --- whole numbers ---
 
 
-@pytest.mark.parametrize("field", ["numberOfGuests", "numberOfPets", *IDENTIFIERS, *TEXT_OR_NUMBER])
-@pytest.mark.parametrize("number", ["7", "7.0", "7e0", "70e-1"])
+@for_each("field", ["numberOfGuests", "numberOfPets", *IDENTIFIERS, *TEXT_OR_NUMBER])
+@for_each("number", ["7", "7.0", "7e0", "70e-1"])
 def test_a_whole_number_is_one_however_it_is_written(field: str, number: str) -> None:
     value = _published("booking-engine", field, number)
     assert (type(value), value) == (int, 7)
@@ -162,12 +163,12 @@ def test_whole_numbers_are_exact_at_any_length(field: str, number: int, written:
     assert _published("booking-engine", field, written.format(number)) == number
 
 
-@pytest.mark.parametrize("field", [*IDENTIFIERS, *TEXT_OR_NUMBER])
+@for_each("field", [*IDENTIFIERS, *TEXT_OR_NUMBER])
 def test_none_becomes_an_exponent(field: str) -> None:
     assert _published("booking-engine", field, "1.2e16") == 12_000_000_000_000_000
 
 
-@pytest.mark.parametrize("field", [*IDENTIFIERS, *TEXT_OR_NUMBER])
+@for_each("field", [*IDENTIFIERS, *TEXT_OR_NUMBER])
 def test_what_can_be_no_exact_number_is_refused(field: str) -> None:
     [fault] = _published("booking-engine", field, "9007199254740993.5")
     assert (fault.pointer, fault.code) == ("/" + field.replace(".", "/"), "inexact_number")

@@ -19,6 +19,7 @@ from forwarder.reservation.checks.plausibility import (
     plausibility,
 )
 from forwarder.reservation.problems.problem import Fault
+from tests.support.cases import for_each
 from tests.support.stages.bodies import ABSENT, BOOKING_ENGINE, GENERAL, changed
 
 NOON = datetime(2027, 6, 10, 12, tzinfo=UTC)
@@ -56,7 +57,7 @@ def test_today_and_yesterday_are_right_in_every_time_zone(moment: datetime, offs
         assert check.faults_in("general", {"arrivalDate": day, "guest": {"name": "A"}}) == []
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("counts", "right"),
     [
         ({"numberOfGuests": 3, "numberOfAdults": 2, "numberOfChildren": 1, "numberOfInfants": 5}, True),
@@ -76,7 +77,7 @@ def test_guests_are_at_least_adults_and_children(counts: dict[str, Any], right: 
     assert _faults(GENERAL | counts, NOON.replace(month=1), GUEST_COUNTS) == []
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("guest", "right"),
     [
         ({}, False),
@@ -111,12 +112,12 @@ IMPOSSIBLE: list[str | float] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("time", POSSIBLE)
+@for_each("time", POSSIBLE)
 def test_a_time_that_a_clock_shows_or_words_are_taken(time: str | float) -> None:
     assert is_possible(time)
 
 
-@pytest.mark.parametrize("time", IMPOSSIBLE)
+@for_each("time", IMPOSSIBLE)
 def test_a_time_that_no_clock_shows_is_refused(time: str | float) -> None:
     assert not is_possible(time)
 

@@ -9,6 +9,7 @@ from forwarder.reservation.checks.card_numbers import find
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.record import SubmissionState, can_compose, compose_record, record_id_of
 from forwarder.reservation.request import json_number
+from tests.support.cases import for_each
 from tests.support.stages.bodies import ABSENT, BOOKING_ENGINE, GENERAL, changed
 
 FINANCES = {
@@ -36,7 +37,7 @@ def test_nights(arrival: str, departure: str, nights: int) -> None:
     assert _compose(BOOKING_ENGINE | {"arrivalDate": arrival, "departureDate": departure})["nights"] == nights
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("given", "shown"),
     [
         (1001, 1001), ("1001", 1001), ("0", 0), ("00123", "00123"), ("A-7", "A-7"), ("1.5", "1.5"), ("-1", "-1"), ("١٢", "١٢"),
@@ -48,7 +49,7 @@ def test_the_property_is_a_number_where_its_id_is_one(given: Any, shown: Any) ->
     assert (type(record["propertyId"]), record["propertyId"]) == (type(shown), shown)
 
 
-@pytest.mark.parametrize(("room", "shown"), [("A-7", "A-7"), (7, 7), ("7", "7"), (ABSENT, 1001), (None, 1001)])
+@for_each(("room", "shown"), [("A-7", "A-7"), (7, 7), ("7", "7"), (ABSENT, 1001), (None, 1001)])
 def test_the_room_as_it_came_or_else_the_property(room: Any, shown: Any) -> None:
     assert _compose(changed(BOOKING_ENGINE, "roomId", room))["roomId"] == shown
 
@@ -67,7 +68,7 @@ def test_the_number_of_guests_or_the_sum_of_those_given(counts: dict[str, Any], 
     assert _compose(body)["numberOfGuests"] == total
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("guest", "shown"),
     [
         ({"name": "Ana", "email": "a@b.co", "phone": 34600}, ("Ana", ["a@b.co"], ["34600"])),
@@ -83,10 +84,8 @@ def test_the_primary_guest(guest: dict[str, Any], shown: tuple[str, list[str], l
     assert primary["nationality"] is None
 
 
-@pytest.mark.parametrize(
-    ("given", "shown"), [("15:00", "15:00"), (15, "15"), (15.5, "15.5"), (0, "0"), (None, ""), (ABSENT, "")]
-)
-@pytest.mark.parametrize("field", ["arrivalEstimatedTime", "departureEstimatedTime"])
+@for_each(("given", "shown"), [("15:00", "15:00"), (15, "15"), (15.5, "15.5"), (0, "0"), (None, ""), (ABSENT, "")])
+@for_each("field", ["arrivalEstimatedTime", "departureEstimatedTime"])
 def test_estimated_times_are_texts(field: str, given: Any, shown: str) -> None:
     assert _compose(changed(BOOKING_ENGINE, field, given))[field] == shown
 
@@ -148,7 +147,7 @@ def test_finances_given_in_part_are_completed_exactly() -> None:
     assert finances["totalPrice"] == finances["basePrice"]["totalBasePrice"] == 0.3
 
 
-@pytest.mark.parametrize("status", list(Status))
+@for_each("status", list(Status))
 def test_the_status_is_the_submissions(status: Status) -> None:
     assert _compose(BOOKING_ENGINE, status)["status"] == status.value
 
@@ -169,8 +168,8 @@ def test_the_masked_card_is_no_part_of_the_record() -> None:
     assert "411111" not in str(record)
 
 
-@pytest.mark.parametrize("total", [0, 300, 300.0, 300.5, 0.1, 1e15 + 0.5, 2.0**53, 2.0**60, -0.0])
-@pytest.mark.parametrize("paid", [0, 0.0, 0.1, 100])
+@for_each("total", [0, 300, 300.0, 300.5, 0.1, 1e15 + 0.5, 2.0**53, 2.0**60, -0.0])
+@for_each("paid", [0, 0.0, 0.1, 100])
 def test_what_remains_is_exact(total: float, paid: float) -> None:
     exact = json_number(Decimal(str(total)) - Decimal(str(paid)))
     shown = _compose(BOOKING_ENGINE | {"totalPrice": total}, pms_record={"finances": {"totalPaid": paid}})

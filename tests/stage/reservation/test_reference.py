@@ -3,12 +3,13 @@
 import pytest
 
 from forwarder.reservation.reference import AS_IT_IS, ReferenceForm, is_reference, names_another
+from tests.support.cases import for_each
 
 OURS = "rsv_abcdefghijklmnopqrstuvwxyz234567"
 OTHER = "rsv_abcdefghijklmnopqrstuvwxyz234562"
 
 
-@pytest.mark.parametrize(
+@for_each(
     "shown",
     [
         OURS,
@@ -27,7 +28,7 @@ def test_what_is_ours(shown: str) -> None:
     assert shown == OURS or not is_reference(shown, OTHER) or OTHER.startswith(shown[:30])
 
 
-@pytest.mark.parametrize("shown", [OTHER, OURS[:12], "HA-7QX2", "", None, 7, ["a"], f"{OURS}x", f"x{OURS}"])
+@for_each("shown", [OTHER, OURS[:12], "HA-7QX2", "", None, 7, ["a"], f"{OURS}x", f"x{OURS}"])
 def test_what_is_not(shown: object) -> None:
     assert not is_reference(shown, OURS)
 

@@ -11,6 +11,7 @@ from forwarder.reservation.booking import Booking, apply_rules
 from forwarder.reservation.problems.problem import Problem
 from forwarder.reservation.request import CardDetails, Operation, SealedCard
 from forwarder.reservation.submission import Submission
+from tests.support.cases import for_each
 from tests.support.stages.bodies import ABSENT, BOOKING_ENGINE, CARD, GENERAL, changed
 
 KINDS = ["beds24", "booking-sync", "cloudbeds", "generic", "hostaway", "website-builder", "of-another-distribution"]
@@ -38,7 +39,7 @@ def _booking(kind: str, body: dict[str, Any], card: CardDetails | None = FULL_CA
     return booking
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("kind", "mor_channel", "card", "refused"),
     [
         ("booking-sync", "PMS", None, True),
@@ -67,7 +68,7 @@ def test_booking_sync_needs_a_card_where_the_pms_takes_the_payment(
         assert result.card is card
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("provider_id", "website_id"),
     [
         (77, "77"),
@@ -101,9 +102,9 @@ def test_for_other_kinds_the_payment_provider_id_is_no_website(kind: str) -> Non
     assert booking.fields["paymentProviderId"] == 77
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("property_id", [1001, "00123"])
-@pytest.mark.parametrize("room_id", [ABSENT, None])
+@for_each("kind", KINDS)
+@for_each("property_id", [1001, "00123"])
+@for_each("room_id", [ABSENT, None])
 def test_without_a_room_the_propertys_id_is_the_rooms(kind: str, property_id: Any, room_id: Any) -> None:
     booking = _booking(kind, changed(BOOKING_ENGINE | {"propertyId": property_id}, "roomId", room_id))
     assert booking.fields["roomId"] == property_id
@@ -115,8 +116,8 @@ def test_a_room_that_was_given_stays(room_id: Any) -> None:
     assert _booking("generic", BOOKING_ENGINE | {"roomId": room_id}).fields["roomId"] == room_id
 
 
-@pytest.mark.parametrize("kind", NO_ROOMS)
-@pytest.mark.parametrize(("property_id", "room_id"), [(1001, 1002), ("7", "07"), (7, "A-7"), (0, 7)])
+@for_each("kind", NO_ROOMS)
+@for_each(("property_id", "room_id"), [(1001, 1002), ("7", "07"), (7, "A-7"), (0, 7)])
 def test_where_there_are_no_rooms_the_room_is_the_property(kind: str, property_id: Any, room_id: Any) -> None:
     refused = _apply(kind, BOOKING_ENGINE | {"propertyId": property_id, "roomId": room_id}, None)
     assert isinstance(refused, Problem)
@@ -126,12 +127,12 @@ def test_where_there_are_no_rooms_the_room_is_the_property(kind: str, property_i
     assert same.room_id == same.property_id
 
 
-@pytest.mark.parametrize("kind", sorted({*KINDS} - {*NO_ROOMS}))
+@for_each("kind", sorted({*KINDS} - {*NO_ROOMS}))
 def test_other_kinds_have_rooms(kind: str) -> None:
     assert _booking(kind, BOOKING_ENGINE).room_id == "A-7"
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("kind", "mor_channel", "refused"),
     [
         ("generic", "SELF", True),
@@ -163,7 +164,7 @@ def test_every_broken_rule_has_its_fault_in_the_problem_of_the_first() -> None:
     assert [fault.pointer for fault in refused.faults] == ["/cardDetails", "/roomId"]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@for_each("kind", KINDS)
 def test_self_may_carry_the_hosts_transaction_which_is_passed_on(kind: str) -> None:
     booking = _booking(kind, HOUSE | {"morChannel": "SELF", "transactionId": "tx-1"})
     assert (booking.fields["morChannel"], booking.fields["transactionId"]) == ("SELF", "tx-1")
@@ -192,7 +193,7 @@ def test_what_an_adapter_reads_of_a_booking() -> None:
     assert "4111" not in repr(booking)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("guest", "name"),
     [
         ({"name": "Ana Ruiz"}, "Ana Ruiz"),

@@ -15,6 +15,7 @@ from forwarder.reservation.outcome import Absent, Confirmed, InDoubt, Outcome
 from forwarder.simulator.faults import WAYS, Faults
 from forwarder.simulator.world import World
 from forwarder_pms_kit.simulators import simulator_app
+from tests.support.cases import for_each
 from tests.support.memory.clock import ManualClock, settle
 from tests.support.simulator.client import GENERIC, NOW, STAY, simulated
 from tests.support.simulator.server import booking, running_simulator
@@ -80,8 +81,8 @@ def _as_agreed(answer: Any) -> bool:
     return isinstance(answer, dict) and isinstance(answer["id"], int) and isinstance(answer["reference"], str)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("mode", ["wrong_types", "drip"])
+@for_each("kind", KINDS)
+@for_each("mode", ["wrong_types", "drip"])
 async def test_a_booking_behind_such_an_answer_is_in_doubt_and_found(kind: str, mode: str) -> None:
     async with running_simulator() as simulator, open_directory(SystemClock(), policy=PushPolicy(0.5)) as directory:
         pms = directory.connect(AccountConnection("acme", kind, simulator.base_url(kind), "secret"))
@@ -95,8 +96,8 @@ async def test_a_booking_behind_such_an_answer_is_in_doubt_and_found(kind: str, 
             assert simulator.world.made == number
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("mode", ["wrong_types", "drip"])
+@for_each("kind", KINDS)
+@for_each("mode", ["wrong_types", "drip"])
 async def test_such_an_answer_alone_confirms_nothing_and_denies_nothing(kind: str, mode: str) -> None:
     async with running_simulator() as simulator, open_directory(SystemClock(), policy=PushPolicy(0.5)) as directory:
         pms = directory.connect(AccountConnection("acme", kind, simulator.base_url(kind), "secret"))

@@ -2,8 +2,7 @@
 
 from typing import Any
 
-import pytest
-
+from tests.support.cases import for_each
 from tests.support.simulator.client import SimulatorClient, simulated
 
 AT = "/acme/cloudbeds/api/v1.3"
@@ -62,7 +61,7 @@ async def test_references_are_those_of_third_partys_sources() -> None:
         assert await listed(client, propertyID="78") == []
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("fields", "said"),
     [
         ({"propertyID": "unknown"}, "property id"),

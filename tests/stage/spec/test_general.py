@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.cases import for_each
 from tests.support.stages.bodies import ABSENT, GENERAL, changed, pointer, value_at
 from tests.support.stages.http_stages import GENERAL_PATH, Stages, stages
 
@@ -74,7 +75,7 @@ async def _assert_faults(house: Stages, body: Any, *pointers: str) -> None:
     assert not house.requests
 
 
-@pytest.mark.parametrize(("path", "values"), [(path, good) for path, _, good, _ in FIELDS if good])
+@for_each(("path", "values"), [(path, good) for path, _, good, _ in FIELDS if good])
 async def test_a_value_is_taken_and_keeps_its_form(house: Stages, path: str, values: list[Any]) -> None:
     for value in values:
         answer = await _post(house, changed(MANY_GUESTS, path, value))
@@ -84,31 +85,33 @@ async def test_a_value_is_taken_and_keeps_its_form(house: Stages, path: str, val
         house.requests.clear()
 
 
-@pytest.mark.parametrize(("path", "values"), [(path, bad) for path, _, _, bad in FIELDS if bad])
+@for_each(("path", "values"), [(path, bad) for path, _, _, bad in FIELDS if bad])
 async def test_a_wrong_value_is_named_by_its_pointer(house: Stages, path: str, values: list[Any]) -> None:
     for value in values:
         await _assert_faults(house, changed(GENERAL, path, value), pointer(path))
 
 
-@pytest.mark.parametrize("value", [ABSENT, None])
-@pytest.mark.parametrize("path", [path for path, required, _, _ in FIELDS if required])
+@for_each("value", [ABSENT, None])
+@for_each("path", [path for path, required, _, _ in FIELDS if required])
 async def test_a_required_field_must_be_there(house: Stages, path: str, value: Any) -> None:
     await _assert_faults(house, changed(GENERAL, path, value), pointer(path))
 
 
-@pytest.mark.parametrize("value", [ABSENT, None])
-@pytest.mark.parametrize("path", [path for path, required, _, _ in FIELDS if not required])
+@for_each("value", [ABSENT, None])
+@for_each("path", [path for path, required, _, _ in FIELDS if not required])
 async def test_an_optional_field_may_be_absent_or_null(house: Stages, path: str, value: Any) -> None:
+    house.requests.clear()
     answer = await _post(house, changed(GENERAL, path, value))
     assert answer.status_code == 202, answer.text
     assert value_at(house.published()["reservation"], path) is ABSENT
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("path", "empty"),
     [("roomId", ""), ("guest.email", ""), ("currency", ""), ("numberOfGuests", 0), ("numberOfGuests", 0.0)],
 )
 async def test_what_is_empty_was_not_given(house: Stages, path: str, empty: Any) -> None:
+    house.requests.clear()
     answer = await _post(house, changed(GENERAL, path, empty))
     assert answer.status_code == 202, answer.text
     assert value_at(house.published()["reservation"], path) is ABSENT

@@ -8,6 +8,7 @@ import httpx
 import pytest
 
 from forwarder.reservation.outcome import Status
+from tests.support.cases import for_each
 from tests.support.stages.bodies import BOOKING_ENGINE
 from tests.support.stages.http_stages import BOOKING_ENGINE_PATH, OTHER_ACCOUNT, OTHER_WORKSPACE, Stages, stages
 
@@ -92,7 +93,7 @@ async def test_what_ended_without_a_reservation_is_listed_when_asked_for(statuse
     assert [record["status"] for record in everything["data"]] == list(Status)
 
 
-@pytest.mark.parametrize("limit", ["201", "500", "1000", "00201", "9" * 5000])
+@for_each("limit", ["201", "500", "1000", "00201", "9" * 5000])
 async def test_a_limit_beyond_the_largest_is_the_largest(house: Stages, limit: str) -> None:
     assert (await _page(house, f"?limit={limit}"))["meta"]["limit"] == 200
 
@@ -102,7 +103,7 @@ async def test_an_empty_cursor_is_the_first_page(house: Stages, query: str) -> N
     assert await _page(house, f"?{query}") == await _page(house)
 
 
-@pytest.mark.parametrize("limit", [1, 10, 20, 25, 26, 200])
+@for_each("limit", [1, 10, 20, 25, 26, 200])
 async def test_the_limit_asked_for_is_the_limit_used(house: Stages, limit: int) -> None:
     page = await _page(house, f"?limit={limit}")
     assert page["meta"]["limit"] == limit
@@ -110,9 +111,7 @@ async def test_the_limit_asked_for_is_the_limit_used(house: Stages, limit: int) 
     assert page["meta"]["cursors"]["next"] == ("" if limit >= COUNT else str(limit + 1))
 
 
-@pytest.mark.parametrize(
-    "query", ["?cursor=11", "?cursors=11", "?cursor=11&cursors=11", "?cursor=11&cursor=11", "?cursor=011"]
-)
+@for_each("query", ["?cursor=11", "?cursors=11", "?cursor=11&cursors=11", "?cursor=11&cursor=11", "?cursor=011"])
 async def test_the_cursor_by_either_name(house: Stages, query: str) -> None:
     page = await _page(house, query)
     assert page["meta"]["cursors"]["current"] == "11"

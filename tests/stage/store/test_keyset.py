@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forwarder.store.lists.port import FIRST, Neighbours, neighbours, sides
+from tests.support.cases import for_each
 
 Ids = st.lists(st.integers(1, 400), unique=True).map(sorted)
 Growth = st.lists(st.lists(st.integers(1, 20), max_size=6), max_size=30)
@@ -114,7 +115,7 @@ def test_any_cursor_leads_to_whole_pages_on_both_sides(ids: list[int], cursor: i
         assert set(before[-limit:]) <= set(earlier)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("ids", "cursor", "expected"),
     [
         pytest.param([], 1, Neighbours(None, None), id="nothing at all"),

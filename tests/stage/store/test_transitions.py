@@ -2,10 +2,10 @@
 
 import re
 
-import pytest
 from sqlalchemy.dialects import sqlite
 
 from forwarder.store.submissions import cancellations, intake, leases, recorder, repairs
+from tests.support.cases import for_each
 from tools.reference.transition_table import TRANSITIONS, Check, Transition
 
 _DIALECT = sqlite.dialect()
@@ -25,7 +25,7 @@ _IN_SQL = {
 """Where its row is found. The turn is taken by whoever carries the statement out, or in it."""
 
 
-@pytest.mark.parametrize("transition", TRANSITIONS, ids=lambda each: f"{each.statement}: {each.when}")
+@for_each("transition", TRANSITIONS, ids=lambda each: f"{each.statement}: {each.when}")
 def test_each_statement_checks_what_the_table_says(transition: Transition) -> None:
     module, name = transition.statement.split(".")
     make = getattr(_MODULES[module], name)

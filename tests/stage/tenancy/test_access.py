@@ -13,6 +13,7 @@ from forwarder.reservation.problems.problem import Problem
 from forwarder.tenancy.access import Access, BadTokens, Caller, forbidden
 from forwarder.tenancy.api_keys import read_networks
 from forwarder.tenancy.port import Account, ApiKey, TenancyUnavailable
+from tests.support.cases import for_each
 from tests.support.memory.clock import ManualClock
 
 OURS = Account("acc-1", "ws-1", "generic", "https://pms.example.com", "sealed")
@@ -65,7 +66,7 @@ async def test_the_scheme_is_read_in_any_case(authorization: str) -> None:
     assert isinstance(await answer(Authorization=authorization), Caller)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "authorization",
     [
         None,
@@ -120,8 +121,8 @@ async def test_different_values_of_one_header_are_the_fault(changes: Mapping[str
     assert "secret-9" not in refused.detail
 
 
-@pytest.mark.parametrize("name", ["workspaceId", "integrationAccountId"])
-@pytest.mark.parametrize("value", [None, "", "  "])
+@for_each("name", ["workspaceId", "integrationAccountId"])
+@for_each("value", [None, "", "  "])
 async def test_a_missing_header_is_named(name: str, value: str | None) -> None:
     refused = await refusal(**{name: value})
     assert (refused.status, refused.code) == (400, "missing_header")
@@ -170,7 +171,7 @@ def test_a_key_opens_what_it_has_the_scope_for_from_where_it_may() -> None:
     assert forbidden(replace(KEY, networks=()), "read", "") is None
 
 
-@pytest.mark.parametrize("address", ["203.0.114.1", "2001:db9::1", "", "unknown", "203.0.113.9, 203.0.113.9"])
+@for_each("address", ["203.0.114.1", "2001:db9::1", "", "unknown", "203.0.113.9, 203.0.113.9"])
 def test_from_anywhere_else_it_opens_nothing(address: str) -> None:
     refused = forbidden(KEY, "read", address)
     assert refused is not None

@@ -17,6 +17,7 @@ from forwarder.tenancy.limits import (
 )
 from forwarder.tenancy.port import RateLimit, TenancyUnavailable
 from forwarder.tenancy.sql.usage import SqlUsage
+from tests.support.cases import for_each
 from tests.support.memory.clock import ManualClock, settle
 
 TEN_A_MINUTE = RateLimit(10, 60)
@@ -188,7 +189,7 @@ def test_a_limit_is_read_as_it_is_written(text: str) -> None:
     assert str(read_limit(text)) == text
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text", ["", "100", "100/60", "100/60m", "0/60s", "1/0s", "-1/60s", "1.5/60s", "1/60s ", "1/60s\n", "\u0661/60s"]
 )
 def test_what_is_no_limit_is_refused_in_words(text: str) -> None:

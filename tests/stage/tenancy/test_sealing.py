@@ -18,6 +18,7 @@ from forwarder.tenancy.sealing import (
     of_credential,
     sealer_of,
 )
+from tests.support.cases import for_each
 
 SECRET = "a secret that nobody can guess"
 OLD_SECRET = "the secret before that one"
@@ -45,7 +46,7 @@ def test_what_is_opened_as_something_else_is_refused_and_not_told() -> None:
     assert "credential" not in str(refused.value)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("moved", "same"),
     [
         ({"base_url": "https://pms.example:443/other"}, True),

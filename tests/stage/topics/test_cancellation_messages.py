@@ -26,6 +26,7 @@ from forwarder.topics.codec import (
     is_cancellation,
 )
 from forwarder.topics.port import Message
+from tests.support.cases import for_each
 from tests.support.worker.works import submission
 
 TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
@@ -77,7 +78,7 @@ def test_a_submission_is_none() -> None:
     assert not is_cancellation(Message(b"acc:1", b"{}"))
 
 
-@pytest.mark.parametrize(
+@for_each(
     "change",
     [
         {"requestId": ""},
@@ -104,7 +105,7 @@ def test_what_is_none_is_said_and_not_quoted(change: dict[str, Any]) -> None:
         decode_cancellation(wrong)
 
 
-@pytest.mark.parametrize("value", [b"", b"{}", b"[]", b"\xff", b"null"])
+@for_each("value", [b"", b"{}", b"[]", b"\xff", b"null"])
 def test_nor_what_is_no_object_of_the_kind(value: bytes) -> None:
     with pytest.raises(Undecodable):
         decode_cancellation(replace(encode_cancellation(REQUEST), value=value))
@@ -116,7 +117,7 @@ def test_a_later_version_may_add_to_it() -> None:
     assert decode_cancellation(more) == REQUEST
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("status", "problem", "wanted"),
     [
         (Status.PENDING, None, "REQUESTED"),

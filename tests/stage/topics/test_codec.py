@@ -27,6 +27,7 @@ from forwarder.topics.codec import (
     subject,
 )
 from forwarder.topics.port import Message
+from tests.support.cases import for_each
 from tests.support.stages.bodies import ABSENT, BOOKING_ENGINE, GENERAL, changed
 from tests.support.worker.works import submission
 
@@ -49,7 +50,7 @@ def _encode(submission: Submission) -> Message:
     return encode_submission(submission, ACCEPTED_AT, to_json(submission.reservation))
 
 
-@pytest.mark.parametrize(
+@for_each(
     "submission",
     [
         SUBMISSION,
@@ -79,7 +80,7 @@ def test_the_requests_text_is_what_was_written(reservation: dict[str, Any]) -> N
 NESTED = {"later": {"requestId": "rsv_2", "reservation": {"propertyId": 9}}}
 
 
-@pytest.mark.parametrize(
+@for_each(
     "value",
     [
         _encode(SUBMISSION).value + b" ",
@@ -143,7 +144,7 @@ def test_a_deadline_on_the_wire() -> None:
     assert limited == plain | {"deadlineSeconds": 300}
 
 
-@pytest.mark.parametrize("value", [b"", b"{", b"null", b"[]", b"1", b'"text"', b"{}", b"\xff"])
+@for_each("value", [b"", b"{", b"null", b"[]", b"1", b'"text"', b"{}", b"\xff"])
 def test_what_is_no_submission(value: bytes) -> None:
     with pytest.raises(Undecodable):
         decode_submission(Message(b"", value))
@@ -152,7 +153,7 @@ def test_what_is_no_submission(value: bytes) -> None:
 FIELDS = list(from_json(_encode(SUBMISSION).value))
 
 
-@pytest.mark.parametrize("field", FIELDS)
+@for_each("field", FIELDS)
 def test_a_submission_without_one_of_its_fields(field: str) -> None:
     value = from_json(_encode(SUBMISSION).value)
     del value[field]
@@ -160,7 +161,7 @@ def test_a_submission_without_one_of_its_fields(field: str) -> None:
         decode_submission(Message(b"", to_json(value)))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("path", "wrong"),
     [
         ("acceptedAt", "yesterday"),
@@ -291,7 +292,7 @@ ODD = [
 ]
 
 
-@pytest.mark.parametrize("field", [to_camel(name) for name in Envelope.model_fields])
+@for_each("field", [to_camel(name) for name in Envelope.model_fields])
 def test_an_envelope_is_read_as_strictly_as_by_pydantic(field: str) -> None:
     others = {name: each for name, each in from_json(_encode(SUBMISSION).value).items() if name != field}
     for odd in ODD:
@@ -319,8 +320,8 @@ def test_an_envelope_is_read_as_strictly_as_by_pydantic(field: str) -> None:
             assert natural.window_seconds == wanted.duplicate_window_seconds
 
 
-@pytest.mark.parametrize("number", [b"NaN", b"Infinity", b"-Infinity"])
-@pytest.mark.parametrize("written", [b'"totalPrice":%s', b'"notes":%s', b'"later":{"a":[%s]}'])
+@for_each("number", [b"NaN", b"Infinity", b"-Infinity"])
+@for_each("written", [b'"totalPrice":%s', b'"notes":%s', b'"later":{"a":[%s]}'])
 def test_a_submission_with_what_is_no_number_in_json(written: bytes, number: bytes) -> None:
     as_we_write_it = _encode(replace(SUBMISSION, reservation=GENERAL)).value
     odd = as_we_write_it.replace(b'"reservation":{', b'"reservation":{' + written % number + b",", 1)
@@ -349,7 +350,7 @@ def test_what_nests_too_deeply_is_no_json_of_ours(depth: int) -> None:
             decode_data(Message(b"", value))
 
 
-@pytest.mark.parametrize(("status", "kind"), EVENT_TYPES.items())
+@for_each(("status", "kind"), EVENT_TYPES.items())
 def test_a_result_on_the_wire(status: Status, kind: str) -> None:
     record = {"id": 7, "status": status.value}
     data = result_data(request_id="rsv_1", workspace_id="ws", account_id="acc", status=status, record=record)
@@ -379,7 +380,7 @@ def test_every_status_but_pending_is_announced() -> None:
     assert all(kind == f"reservation.{status.value.lower()}.v1" for status, kind in EVENT_TYPES.items())
 
 
-@pytest.mark.parametrize("value", [b"", b"{", b"[]", b"null", b"\xff"])
+@for_each("value", [b"", b"{", b"[]", b"null", b"\xff"])
 def test_what_carries_no_data(value: bytes) -> None:
     with pytest.raises(Undecodable):
         decode_data(Message(b"", value))
@@ -414,7 +415,7 @@ def test_without_a_room_a_submission_is_for_the_propertys() -> None:
     assert SUBMISSION.room_id == "A-7"
 
 
-@pytest.mark.parametrize("revision", ["1" * 10, "9" * 5000, "-1", "", "one", "1.0"])
+@for_each("revision", ["1" * 10, "9" * 5000, "-1", "", "one", "1.0"])
 def test_a_replay_of_no_revision_of_ours_is_none(revision: str) -> None:
     about = submission()
     marked = Message(b"key", b"{}", (("replay-of", f"{about.request_id}.{revision}".encode()),))

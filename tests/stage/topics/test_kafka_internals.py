@@ -11,6 +11,8 @@ from aiokafka.producer.message_accumulator import MessageAccumulator
 from aiokafka.producer.sender import Sender
 from aiokafka.producer.transaction_manager import TransactionManager
 
+from tests.support.cases import for_each
+
 USES = [
     (AIOKafkaClient.bootstrap, "self._sync_task = create_task(self._md_synchronizer())"),
     (AIOKafkaClient.close, "await self._sync_task"),
@@ -36,7 +38,7 @@ USES = [
 ]
 
 
-@pytest.mark.parametrize(("where", "code"), USES)
+@for_each(("where", "code"), USES)
 def test_aiokafka_still_has_what_is_used_of_it(where: object, code: str) -> None:
     assert code in inspect.getsource(where)  # type: ignore[arg-type]  # functions and classes
 

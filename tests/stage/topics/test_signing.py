@@ -3,11 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-import pytest
-
 from forwarder.topics.dead_letters import replayed
 from forwarder.topics.port import Message
 from forwarder.topics.signing import EVENT_ID, REPLAY_OF, SIGNATURE, MessageSigner
+from tests.support.cases import for_each
 from tests.support.log.signers import SIGNER
 from tests.support.worker.worker_bench import fresh, message_of
 
@@ -25,7 +24,7 @@ def test_it_is_told_by_who_has_the_key_however_often_it_was_signed() -> None:
     assert not MessageSigner(b"another key, 16+").verifies(SIGNED)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "changed",
     [
         replace(SIGNED, key=SIGNED.key + b"0"),

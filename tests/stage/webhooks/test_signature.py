@@ -14,6 +14,7 @@ from forwarder.notifier.posting import PAUSES, RETRY_FOR, next_try
 from forwarder.topics.codec import Undecodable
 from forwarder.topics.port import Message
 from forwarder.webhooks.signature import key_of, new_secret, public_key, signed_headers
+from tests.support.cases import for_each
 from tools.contracts.messages import request_messages, result_messages
 
 NOW = datetime(2027, 1, 1, tzinfo=UTC)
@@ -86,7 +87,7 @@ def test_while_a_secret_rotates_either_one_is_accepted() -> None:
 # --- what is posted -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("described", result_messages(), ids=lambda each: each.kind)
+@for_each("described", result_messages(), ids=lambda each: each.kind)
 def test_every_result_event_is_posted_as_it_is(described: object) -> None:
     message: Message = described.example  # type: ignore[attr-defined]
     told = {name: value.decode() for name, value in message.headers}
@@ -98,7 +99,7 @@ def test_every_result_event_is_posted_as_it_is(described: object) -> None:
     assert "cardNumber" not in event.body
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("value", "headers_kept"),
     [(b"{", True), (b"[]", True), (b"{}", True), (b'{"workspaceId":1}', True), (b'{"workspaceId":"ws"}', False)],
 )

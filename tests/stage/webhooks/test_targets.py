@@ -10,6 +10,7 @@ import pytest
 
 from forwarder.webhooks.addresses import MAX_LOOK_UPS, MAX_URL, AddressRule, ResolvedTargets, Resolver
 from forwarder.webhooks.port import BadTarget
+from tests.support.cases import for_each
 from tests.support.memory.clock import settle
 
 PUBLIC, TRYING, PRIVATE = AddressRule(), AddressRule(loopback=True), AddressRule(private=True)
@@ -26,13 +27,13 @@ INWARD = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("address", INWARD)
+@for_each("address", INWARD)
 def test_what_only_the_inside_reaches_is_refused(address: str) -> None:
     assert not PUBLIC.allows("https", address)
     assert PRIVATE.allows("http", address)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "address",
     [
         "93.184.215.14",
@@ -72,7 +73,7 @@ async def refused(url: str, *addresses: str, rule: AddressRule = PUBLIC) -> str:
     return refusal.value.code
 
 
-@pytest.mark.parametrize(
+@for_each(
     "url",
     [
         "", "hook", "//example.com/x", "ftp://example.com", "javascript:alert(1)", "https://", "https:///x", "https://:443/",

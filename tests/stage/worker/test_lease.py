@@ -11,6 +11,7 @@ from forwarder.store.engine import open_engine
 from forwarder.store.submissions.port import Heartbeat, StoreUnavailable
 from forwarder.store.submissions.recorder import Recorder
 from forwarder.worker.lease import Lease, LeaseWatch
+from tests.support.cases import for_each
 from tests.support.memory.clock import ManualClock
 from tests.support.store.stored import arrivals, take_over
 from tests.support.worker.works import NOW
@@ -91,7 +92,7 @@ async def test_no_wall_clock_that_jumps_stops_anybody() -> None:
     assert watch.stopped([heartbeat(7)]) == [heartbeat(7)]
 
 
-@pytest.mark.parametrize("seed", range(20))
+@for_each("seed", range(20))
 async def test_who_lives_is_never_taken_for_stopped_and_who_died_soon_is(seed: int) -> None:
     """A holder renews within its lease, and two watchers look when they like; then it stops."""
     chance, clock = random.Random(seed), ManualClock()

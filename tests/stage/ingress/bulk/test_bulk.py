@@ -15,6 +15,7 @@ from forwarder.reservation.checks.fields import MAX_ITEM_BYTES, MAX_ITEMS
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.request import MAX_BODY_BYTES
 from forwarder.topics.codec import decode_submission, header
+from tests.support.cases import for_each
 from tests.support.stages.bodies import BOOKING_ENGINE, CARD, GENERAL, changed
 from tests.support.stages.contract_stages import CONTRACT, contract_stages
 from tests.support.stages.http_stages import (
@@ -149,7 +150,7 @@ async def test_an_item_is_refused_in_the_words_of_its_operation(house: Stages) -
     assert {fault["pointer"] for fault in single["errors"]} == {"/guest/email", "/departureDate"}
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("item", "faults"),
     [
         (5, {"": "wrong_type"}),
@@ -216,15 +217,15 @@ async def test_lines_that_are_sent_as_an_array_are_told_their_media_type(house: 
     assert await _code(house, content=json.dumps(SMALL, indent=1).encode(), headers=JSON) == "validation_failed"
 
 
-@pytest.mark.parametrize("bad", [b"{", b'{"operation":NaN}', b"", b'{"operation":"\xff"}', TWICE, b"{} {}"])
-@pytest.mark.parametrize("place", [0, 2])
+@for_each("bad", [b"{", b'{"operation":NaN}', b"", b'{"operation":"\xff"}', TWICE, b"{} {}"])
+@for_each("place", [0, 2])
 async def test_an_array_that_is_not_json_is_refused_as_a_whole(house: Stages, bad: bytes, place: int) -> None:
     items = [json.dumps(SMALL).encode()] * 2
     items.insert(place, bad)
     assert await _code(house, content=b"[" + b",".join(items) + b"]", headers=JSON) == "malformed_json"
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("body", "code"),
     [
         (b"[", "malformed_json"),
@@ -316,9 +317,9 @@ _FAULTY = {"operation": "booking-engine", "reservation": {name: [] for name in B
 _UNKNOWN = SMALL | {"reservation": GENERAL | {f"unknown{number}": 1 for number in range(100)}}
 
 
-@pytest.mark.parametrize("tail", [[], [SMALL]], ids=["refused", "some accepted"])
-@pytest.mark.parametrize("item", [_FAULTY, _UNKNOWN], ids=["faults", "warnings"])
-@pytest.mark.parametrize("query", ["", "?dryRun=true"], ids=["submitted", "dry run"])
+@for_each("tail", [[], [SMALL]], ids=["refused", "some accepted"])
+@for_each("item", [_FAULTY, _UNKNOWN], ids=["faults", "warnings"])
+@for_each("query", ["", "?dryRun=true"], ids=["submitted", "dry run"])
 async def test_what_is_held_for_a_response_is_as_much_as_it_has(
     item: dict[str, Any], tail: list[dict[str, Any]], query: str
 ) -> None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from forwarder.ingress.bulk_items import begins_array, elements, lines
 from forwarder.reservation.checks.faults import MalformedJson
+from tests.support.cases import for_each
 
 _TEXTS = st.text(st.sampled_from('ab"\\[]{},: \n\té🙂\x7f'), max_size=12)
 _VALUES = st.recursive(
@@ -47,7 +48,7 @@ def test_the_lines_of_any_values(values: list[Any], end: str) -> None:
     assert [json.loads(line) for _, line in lines(body)] == values
 
 
-@pytest.mark.parametrize("body", [b"[", b"[1", b"[[]", b'["', b'["]', b'["\\"]', b"[]]", b"[] 1", b"[}", b"[1}"])
+@for_each("body", [b"[", b"[1", b"[[]", b'["', b'["]', b'["\\"]', b"[]]", b"[] 1", b"[}", b"[1}"])
 def test_what_does_not_end_with_its_array(body: bytes) -> None:
     with pytest.raises(MalformedJson):
         _elements(body)
@@ -60,7 +61,7 @@ def test_whether_an_element_is_json_is_left_to_its_reader(body: bytes, found: li
     assert _elements(body) == found
 
 
-@pytest.mark.parametrize(
+@for_each(
     "value",
     [
         {"note": 'a"},{"b'},
@@ -69,7 +70,7 @@ def test_whether_an_element_is_json_is_left_to_its_reader(body: bytes, found: li
         [{"a": 1}, {"b": [{}, {}]}],
     ],
 )
-@pytest.mark.parametrize("separators", [(",", ":"), (" , ", " : ")])
+@for_each("separators", [(",", ":"), (" , ", " : ")])
 def test_what_looks_like_the_end_of_an_element_is_none_where_it_goes_on(value: Any, separators: Any) -> None:
     values = [{"plain": 1}, value, {"plain": 2}, value, {"plain": 3}]
     assert [json.loads(text) for text in _elements(json.dumps(values, separators=separators).encode())] == values
@@ -97,7 +98,7 @@ def test_others_have_their_turn_in_the_midst_of_a_long_element(part: bytes) -> N
     assert seen >= 1
 
 
-@pytest.mark.parametrize("body", [b"", b" ", b"{}", b'"[]"', b"\xef\xbb\xbf[]", b"\x0b[]"])
+@for_each("body", [b"", b" ", b"{}", b'"[]"', b"\xef\xbb\xbf[]", b"\x0b[]"])
 def test_what_does_not_begin_as_an_array(body: bytes) -> None:
     assert not begins_array(body)
 

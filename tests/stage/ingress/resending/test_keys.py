@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from forwarder.ingress.message import read_idempotency_key
+from tests.support.cases import for_each
 from tests.support.stages.bodies import BOOKING_ENGINE
 from tests.support.stages.http_stages import (
     BOOKING_ENGINE_PATH,
@@ -20,7 +21,7 @@ async def house() -> AsyncIterator[Stages]:
         yield built
 
 
-@pytest.mark.parametrize(
+@for_each(
     "key",
     [
         "",
@@ -65,7 +66,7 @@ async def test_the_same_key_twice_is_one(house: Stages) -> None:
     assert answer.json() == once.json()
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("header", "key"),
     [
         ("x", "x"),

@@ -8,12 +8,13 @@ import pytest
 
 from forwarder.pms.responses.refusals import REFUSALS
 from forwarder.reservation.outcome import Confirmed, Deferred, InDoubt, Rejected
+from tests.support.cases import for_each
 from tests.support.pms.kinds.open_pms import created, pms_that, refused
 from tests.support.simulator.server import CARD, booking
 
 
-@pytest.mark.parametrize("status", [200, 201])
-@pytest.mark.parametrize(("pms_id", "text"), [(5, "5"), ("R-5", "R-5"), (2**60, str(2**60))])
+@for_each("status", [200, 201])
+@for_each(("pms_id", "text"), [(5, "5"), ("R-5", "R-5"), (2**60, str(2**60))])
 async def test_a_made_reservation_is_confirmed_with_its_id(status: int, pms_id: object, text: str) -> None:
     for body in ({"id": pms_id}, {"id": pms_id, "status": "CONFIRMED"}, {"id": pms_id, "status": "confirmed"}):
         assert await created(status, body) == Confirmed(text, {})
@@ -66,7 +67,7 @@ WRONG_SHAPES: list[tuple[str, list[object]]] = [
 ]
 
 
-@pytest.mark.parametrize(("field", "values"), WRONG_SHAPES)
+@for_each(("field", "values"), WRONG_SHAPES)
 async def test_a_field_of_the_wrong_shape_is_left_out_and_harms_no_other(field: str, values: list[object]) -> None:
     for value in values:
         outcome = await created(201, {"id": 5, **RECORD, field: value})
@@ -88,7 +89,7 @@ async def test_a_card_number_that_the_pms_repeats_is_masked() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@for_each(
     "body",
     [
         b"",
@@ -124,8 +125,8 @@ async def test_an_answer_that_is_not_understood_leaves_the_reservation_in_doubt(
         assert outcome.reason == "pms_answer_not_understood"
 
 
-@pytest.mark.parametrize("status", [400, 404, 409, 422])
-@pytest.mark.parametrize("code", sorted(REFUSALS))
+@for_each("status", [400, 404, 409, 422])
+@for_each("code", sorted(REFUSALS))
 async def test_a_no_keeps_its_code(status: int, code: str) -> None:
     outcome = await created(status, {"code": code, "title": "No", "detail": "For a reason."})
     assert refused(outcome) == code
@@ -134,16 +135,14 @@ async def test_a_no_keeps_its_code(status: int, code: str) -> None:
     assert outcome.problem.detail == "For a reason."
 
 
-@pytest.mark.parametrize("status", [409, 422])
-@pytest.mark.parametrize("body", [{"code": "moon_phase"}, {"code": 5}, {"title": "No"}, {}, [], b"", b"<html>", b"{"])
+@for_each("status", [409, 422])
+@for_each("body", [{"code": "moon_phase"}, {"code": 5}, {"title": "No"}, {}, [], b"", b"<html>", b"{"])
 async def test_any_other_no_is_a_no_all_the_same(status: int, body: object) -> None:
     assert refused(await created(status, body)) == "pms_refused"
 
 
-@pytest.mark.parametrize(
-    "detail", [None, "", "Bad Request", "400 bad request", "HTTP error 422: Unprocessable Entity.", "409"]
-)
-@pytest.mark.parametrize("code", sorted(REFUSALS))
+@for_each("detail", [None, "", "Bad Request", "400 bad request", "HTTP error 422: Unprocessable Entity.", "409"])
+@for_each("code", sorted(REFUSALS))
 async def test_a_no_without_a_reason_says_so_and_names_what_to_check(code: str, detail: str | None) -> None:
     outcome = await created(422, {"code": code, "detail": detail})
     assert isinstance(outcome, Rejected)
@@ -168,8 +167,8 @@ async def test_a_bare_400_says_in_the_callers_words_that_no_reason_was_given(bod
     )
 
 
-@pytest.mark.parametrize("status", [400, 404])
-@pytest.mark.parametrize(
+@for_each("status", [400, 404])
+@for_each(
     "body",
     [
         {"code": "not_found"},
@@ -219,7 +218,7 @@ async def test_without_words_of_its_own_a_no_gets_ours() -> None:
         assert outcome.problem.detail.startswith("The room is not available. The PMS says no more.")
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("body", "media_type", "sure"),
     [
         ({"code": "nothing_done"}, "application/problem+json", True),

@@ -6,6 +6,7 @@ import pytest
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import Cancelled, CancelOutcome, Confirmed, Deferred, Rejected
 from forwarder_pms_kit.simulators import simulator_app
+from tests.support.cases import for_each
 from tests.support.pms.httpx_transport import in_process
 from tests.support.pms.kinds.open_pms import pms_that, response
 from tests.support.simulator.client import GENERIC, simulated
@@ -37,7 +38,7 @@ async def test_a_reservation_is_deleted_by_the_id_that_the_pms_gave_it(kind: str
     assert not request.content
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("status", "body"),
     [
         (204, b""),
@@ -51,7 +52,7 @@ async def test_what_the_pms_holds_no_longer_is_cancelled(status: int, body: obje
     assert await cancelled(status, body) == Cancelled()
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("status", "body"),
     [
         (200, b"<html>It works!</html>"),

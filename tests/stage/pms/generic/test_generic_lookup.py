@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from forwarder.reservation.outcome import Absent, Confirmed, Deferred
+from tests.support.cases import for_each
 from tests.support.pms.kinds.open_pms import found
 from tests.support.simulator.server import booking
 
@@ -14,7 +15,7 @@ def item(status: str | None = None, **more: Any) -> dict[str, Any]:
     return {"id": 5, "reference": booking().reference} | stated | more
 
 
-@pytest.mark.parametrize(
+@for_each(
     "items",
     [
         [item()],
@@ -39,7 +40,7 @@ async def test_what_was_cancelled_since_is_neither_made_again_nor_confirmed() ->
     assert outcome.reason == "cancelled_in_pms"
 
 
-@pytest.mark.parametrize(
+@for_each(
     "body",
     [
         {},
@@ -61,6 +62,6 @@ async def test_a_list_that_may_not_have_been_searched_decides_nothing(body: obje
     assert outcome.reason == "pms_answer_not_understood"
 
 
-@pytest.mark.parametrize("status", [201, 302, 401, 404, 429, 500, 503])
+@for_each("status", [201, 302, 401, 404, 429, 500, 503])
 async def test_a_lookup_that_fails_is_put_off(status: int) -> None:
     assert isinstance(await found({"data": []}, status), Deferred)

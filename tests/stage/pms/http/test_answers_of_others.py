@@ -14,6 +14,7 @@ from forwarder.pms.port import AccountConnection, Pms
 from forwarder.process.clock import SystemClock
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import Confirmed, Deferred, InDoubt, Outcome, Rejected
+from tests.support.cases import for_each
 from tests.support.network.raw_server import Caller, raw_server
 from tests.support.simulator.server import booking
 
@@ -100,9 +101,9 @@ def judge(pms: TwiceAnswering, ended: list[tuple[Booking, Outcome]]) -> dict[str
     return seen
 
 
-@pytest.mark.parametrize("names", [True, False], ids=["which names references", "which does not"])
-@pytest.mark.parametrize("refuses", [0, 3], ids=["", "refusing some"])
-@pytest.mark.parametrize("seconds", [0.0, 0.008, 0.04])
+@for_each("names", [True, False], ids=["which names references", "which does not"])
+@for_each("refuses", [0, 3], ids=["", "refusing some"])
+@for_each("seconds", [0.0, 0.008, 0.04])
 async def test_a_second_answer_is_nobodys(names: bool, refuses: int, seconds: float) -> None:
     pms = TwiceAnswering(names=names, refuses=refuses, seconds=seconds)
     async with accounts(pms, 4) as connected:

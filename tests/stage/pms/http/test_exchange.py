@@ -10,6 +10,7 @@ from forwarder.pms.http.connections import ConnectionPool, PoolLimits
 from forwarder.pms.http.errors import NoResponse
 from forwarder.pms.http.response import Response
 from forwarder.process.clock import SystemClock
+from tests.support.cases import for_each
 from tests.support.network.raw_server import Caller, raw_server
 from tests.support.network.transports import CREATED, ask
 
@@ -48,7 +49,7 @@ def test_headers_are_found_by_name_in_any_case_of_letters() -> None:
     assert [response.header(name) for name in ("x-name", "x-other", "x-none")] == ["a, b", "ü", None]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("url", "query", "target"),
     [
         ("/a", "b=c%20d", b"/a?b=c%20d"),

@@ -12,6 +12,7 @@ from forwarder.pms.http.client import PmsClient, PushPolicy, Request
 from forwarder.pms.http.response import MAX_WAIT_SECONDS, Response, hold_off_asked
 from forwarder.pms.port import AccountConnection, Pms
 from forwarder.reservation.outcome import Absent, Confirmed, Deferred, InDoubt
+from tests.support.cases import for_each
 from tests.support.memory.clock import ManualClock
 from tests.support.pms.httpx_transport import replying
 from tests.support.simulator.pace import HeardPace
@@ -27,7 +28,7 @@ def _asked(headers: Headers, status: int = 200) -> float:
     return hold_off_asked(Response(status, httpx.Headers(headers).raw), NOW)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("headers", "seconds"),
     [
         ({"RateLimit": '"default";r=0;t=30'}, 30.0),
@@ -50,7 +51,7 @@ def test_when_nothing_remains_the_account_waits_for_the_reset(headers: Headers, 
     assert [_asked(headers, status) for status in (200, 201, 422, 429, 503)] == [seconds] * 5
 
 
-@pytest.mark.parametrize(
+@for_each(
     "headers",
     [
         {},
@@ -82,8 +83,8 @@ def test_what_does_not_say_so_or_makes_no_sense_is_ignored(headers: Headers) -> 
     assert _asked(headers, 429) == 0.0
 
 
-@pytest.mark.parametrize("status", [429, 503])
-@pytest.mark.parametrize(
+@for_each("status", [429, 503])
+@for_each(
     ("asked", "seconds"),
     [
         ("30", 30.0),
@@ -98,7 +99,7 @@ def test_retry_after_holds_for_the_whole_account(status: int, asked: str, second
     assert _asked({"Retry-After": asked}, status) == seconds
 
 
-@pytest.mark.parametrize("status", [200, 202, 301, 409, 500])
+@for_each("status", [200, 202, 301, 409, 500])
 def test_retry_after_of_another_status_is_about_something_else(status: int) -> None:
     assert _asked({"Retry-After": "30"}, status) == 0.0
 

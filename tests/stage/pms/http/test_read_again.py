@@ -18,6 +18,7 @@ from forwarder.reservation.outcome import Confirmed, Deferred, InDoubt, Outcome,
 from forwarder.reservation.problems import endings
 from forwarder.reservation.problems.problem import Problem
 from forwarder.reservation.reference import ReferenceForm
+from tests.support.cases import for_each
 from tests.support.memory.clock import ManualClock
 from tests.support.simulator.server import booking
 
@@ -41,7 +42,7 @@ EXIST = [
 ]
 
 
-@pytest.mark.parametrize("body", EXIST)
+@for_each("body", EXIST)
 def test_that_our_reference_exists_is_a_yes(body: str) -> None:
     outcomes: Sequence[Outcome] = (NO, LATER)
     for status, outcome in product([200, 400, 409, 422], outcomes):
@@ -50,7 +51,7 @@ def test_that_our_reference_exists_is_a_yes(body: str) -> None:
         assert (read.reason, read.made, read.status) == ("pms_has_it", True, status)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "body",
     [
         '{"message": "these dates are already booked"}',

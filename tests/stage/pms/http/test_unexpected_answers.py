@@ -2,11 +2,10 @@
 
 from datetime import UTC, datetime
 
-import pytest
-
 from forwarder.pms.http.outcomes import unexpected
 from forwarder.pms.http.response import MAX_WAIT_SECONDS, Response, retry_after
 from forwarder.reservation.outcome import Deferred, InDoubt
+from tests.support.cases import for_each
 
 NOW = datetime(2027, 1, 1, 12, 0, tzinfo=UTC)
 
@@ -46,7 +45,7 @@ STATUSES: list[tuple[int, type[Deferred | InDoubt], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("status", "kind", "reason"), STATUSES)
+@for_each(("status", "kind", "reason"), STATUSES)
 def test_what_a_status_means_that_no_adapter_decided(status: int, kind: type, reason: str) -> None:
     outcome = unexpected(Response(status), NOW)
     assert type(outcome) is kind
@@ -54,7 +53,7 @@ def test_what_a_status_means_that_no_adapter_decided(status: int, kind: type, re
     assert outcome.detail.endswith((".", "?"))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("header", "seconds"),
     [
         ("120", 120.0),

@@ -15,6 +15,7 @@ from forwarder.pms.http.outcomes import outcome_of
 from forwarder.pms.http.response import MAX_RESPONSE_BYTES, Response
 from forwarder.pms.port import LEASE_LOST, AccountConnection
 from forwarder.reservation.outcome import Absent, Deferred, InDoubt, Outcome
+from tests.support.cases import for_each
 from tests.support.pms.httpx_transport import failure_of, replying
 from tests.support.simulator.pace import HeardPace
 from tests.support.simulator.server import QuickClock, booking
@@ -51,7 +52,7 @@ def test_what_surely_was_not_sent_is_deferred(error: httpx.HTTPError, reason: st
     assert outcome.retry_after_seconds is None
 
 
-@pytest.mark.parametrize(("error", "reason"), UNCERTAIN)
+@for_each(("error", "reason"), UNCERTAIN)
 def test_all_else_is_in_doubt(error: httpx.HTTPError | TimeoutError, reason: str) -> None:
     outcome = outcome_of(failure_of(error))
     assert isinstance(outcome, InDoubt)
@@ -139,7 +140,7 @@ async def test_not_where_the_push_would_take_too_long() -> None:
     assert not clock.slept
 
 
-@pytest.mark.parametrize("error", [error for error, _ in UNCERTAIN])
+@for_each("error", [error for error, _ in UNCERTAIN])
 async def test_what_may_have_been_sent_is_never_sent_again(error: Exception) -> None:
     transport, clock = Scripted(error), QuickClock()
     with pytest.raises(NoResponse):

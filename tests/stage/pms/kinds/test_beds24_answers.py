@@ -6,6 +6,7 @@ import httpx
 import pytest
 
 from forwarder.reservation.outcome import Absent, Cancelled, Confirmed, Deferred, InDoubt, Rejected
+from tests.support.cases import for_each
 from tests.support.pms.dialogue import Reply, Vendor, answered
 from tests.support.pms.kinds.beds24 import a_booking, cancelled, create, create_many, found, listing, made, no, posted
 from tests.support.simulator.server import booking
@@ -23,12 +24,12 @@ async def test_what_is_shown_of_a_new_booking_gets_into_the_record() -> None:
     assert outcome == Confirmed("81", record)
 
 
-@pytest.mark.parametrize("price", ["a lot", True, [], {}, 1e300, None])
+@for_each("price", ["a lot", True, [], {}, 1e300, None])
 async def test_what_is_no_amount_is_left_out(price: object) -> None:
     assert await create(Vendor(posted(made(81, price=price)))) == Confirmed("81", {})
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("faults", "code"),
     [
         ([("roomId", "no availability")], "room_unavailable"),
@@ -65,7 +66,7 @@ async def test_the_vendors_words_are_passed_on() -> None:
     assert outcome.problem.detail == "email (guest.email): […] is barred; sorry"
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("message", "kind", "reason"),
     [
         ("token does not have scope write:bookings", Deferred, "pms_unauthorized"),
@@ -95,7 +96,7 @@ async def test_a_booking_that_is_made_counts_whatever_else_failed(item: dict[str
     assert await create(Vendor(posted(item))) == Confirmed("81", {})
 
 
-@pytest.mark.parametrize(
+@for_each(
     "item",
     [
         {"success": True},
@@ -134,7 +135,7 @@ async def test_each_item_has_its_own_outcome() -> None:
     assert rejected.problem.request_id == booking(2).reference
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("reply", "kind", "reason"),
     [
         (posted(made()), InDoubt, "pms_answer_not_understood"),
@@ -182,7 +183,7 @@ async def test_one_that_is_refused_so_alone_is_put_off() -> None:
     assert outcome.reason == "pms_refused_in_words"
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("status", "headers", "reason", "wait"),
     [
         (429, {"X-FiveMinCreditLimit-Remaining": "0", "X-FiveMinCreditLimit-ResetsIn": "120"}, "pms_throttled", 120.0),
@@ -216,7 +217,7 @@ async def test_one_that_is_held_comes_before_one_that_was_cancelled() -> None:
     assert lookup.pms_reservation_id == "81"
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("replies", "reason"),
     [
         ([listing(a_booking(status="cancelled"))], "cancelled_in_pms"),
@@ -244,7 +245,7 @@ async def test_a_look_up_that_decides_nothing(replies: list[Reply], reason: str)
     assert lookup.reason == reason
 
 
-@pytest.mark.parametrize(
+@for_each(
     "replies",
     [
         [posted({"success": True, "modified": {"id": 81}})],
@@ -275,7 +276,7 @@ async def test_a_refused_cancellation() -> None:
     assert cancellation.problem.detail == "status: booking is locked"
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("replies", "reason"),
     [
         ([posted(no("", "no write access"), status=201), listing(a_booking())], "pms_unauthorized"),

@@ -9,6 +9,7 @@ import pytest
 from forwarder.pms.port import BadOptions
 from forwarder.pms.registry import check_options
 from forwarder.reservation.outcome import Cancelled, Confirmed, Deferred, Rejected
+from tests.support.cases import for_each
 from tests.support.memory.clock import ManualClock
 from tests.support.pms.dialogue import Vendor, answered
 from tests.support.pms.kinds.beds24 import (
@@ -113,7 +114,7 @@ async def test_a_card_is_not_part_of_this_wire() -> None:
     assert b"8264" not in vendor.requests[0].content
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("guest", "sent"),
     [
         ({"name": "Maria del Mar"}, {"firstName": "Maria", "lastName": "del Mar"}),
@@ -137,7 +138,7 @@ async def test_texts_are_cut_where_beds24_would_refuse_them() -> None:
     assert (len(vendor.sent()[0]["notes"]), len(vendor.sent()[0]["comments"])) == (2000, 1000)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("counts", "sent"),
     [
         ({"numberOfAdults": 2, "numberOfChildren": 1, "numberOfInfants": 1}, {"numAdult": 2, "numChild": 2}),
@@ -153,14 +154,14 @@ async def test_people_are_adults_or_children(counts: dict[str, Any], sent: dict[
     assert {name: value for name, value in vendor.sent()[0].items() if name.startswith("num")} == sent
 
 
-@pytest.mark.parametrize("price", [0.1, 0.07, 7, 99999999.99, 0])
+@for_each("price", [0.1, 0.07, 7, 99999999.99, 0])
 async def test_a_price_is_the_number_that_was_asked(price: float) -> None:
     vendor = Vendor(posted(made()))
     await create(vendor, booking(totalPrice=price))
     assert vendor.sent()[0]["price"] == price
 
 
-@pytest.mark.parametrize("room", ["unknown", "..", "12a", "0", "-1", "\u0661\u0662", "9" * 19])
+@for_each("room", ["unknown", "..", "12a", "0", "-1", "\u0661\u0662", "9" * 19])
 async def test_of_a_room_without_a_number_nothing_is_sent(room: str) -> None:
     vendor = Vendor()
     outcome = await create(vendor, booking(roomId=room))
@@ -246,7 +247,7 @@ async def test_a_token_that_is_refused_is_renewed_once() -> None:
     assert outcome.reason == "pms_unauthorized"
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("reply", "reason", "wait"),
     [
         (answered(400, {"success": False, "type": "error", "code": 400, "error": "bad"}), "pms_unauthorized", None),
@@ -278,7 +279,7 @@ async def test_without_a_token_nothing_is_in_doubt(
     assert vendor.asked == ["GET /v2/authentication/token"]
 
 
-@pytest.mark.parametrize("length", [1, 1900, 1995, 2000, 2001, 10_000])
+@for_each("length", [1, 1900, 1995, 2000, 2001, 10_000])
 async def test_what_has_no_field_is_in_the_notes_however_long_they_are(length: int) -> None:
     vendor = Vendor(posted(made()))
     await create(

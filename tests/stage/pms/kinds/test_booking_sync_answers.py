@@ -6,6 +6,7 @@ import httpx
 import pytest
 
 from forwarder.reservation.outcome import Absent, Cancelled, Confirmed, Deferred, InDoubt, Rejected
+from tests.support.cases import for_each
 from tests.support.pms.kinds.booking_sync import (
     NOW,
     Vendor,
@@ -74,19 +75,19 @@ async def test_fees_taxes_and_the_discount_are_lines() -> None:
     }
 
 
-@pytest.mark.parametrize("odd", [5, {}, [5], [{}], [{"name": 5, "price": "x", "times_booked": 1}]])
+@for_each("odd", [5, {}, [5], [{}], [{"name": 5, "price": "x", "times_booked": 1}]])
 async def test_lines_that_are_none_are_left_out(odd: object) -> None:
     outcome = await booked(201, {"bookings": [a_booking(bookings_fees=odd, bookings_taxes=odd)]})
     assert outcome == Confirmed("5", {"finances": {}})
 
 
-@pytest.mark.parametrize("text", ["a lot", "NaN", "Infinity", "1e400", 5, None, True, ""])
+@for_each("text", ["a lot", "NaN", "Infinity", "1e400", 5, None, True, ""])
 async def test_what_is_no_decimal_amount_is_left_out(text: object) -> None:
     outcome = await booked(201, {"bookings": [a_booking(final_price=text)]})
     assert outcome == Confirmed("5", {"finances": {}})
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("errors", "code"),
     [
         ({"start_at": ["is not available"]}, "room_unavailable"),
@@ -122,7 +123,7 @@ async def test_an_unknown_rental() -> None:
     assert outcome.problem.code == "property_not_found"
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("status", "body", "kind", "reason"),
     [
         (401, {"error": "Not authorized"}, Deferred, "pms_unauthorized"),
@@ -158,7 +159,7 @@ async def test_a_booking_that_is_cancelled_from_the_start_is_refused() -> None:
     assert isinstance(outcome, Rejected)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("headers", "seconds"),
     [
         ({"X-RateLimit-Reset": str(int(NOW.timestamp()) + 1800)}, 1800.0),
@@ -278,7 +279,7 @@ async def test_a_booking_that_nobody_knows_is_gone_where_its_rental_is_known() -
     assert asked_for(requests)[2:] == [("GET", "/rentals/5001")]
 
 
-@pytest.mark.parametrize(
+@for_each(
     "answers",
     [
         (NOT_FOUND, NOT_FOUND),  # a wrong base URL, or another account's credential
@@ -309,7 +310,7 @@ async def test_a_cancellation_may_be_refused() -> None:
     assert refused.problem.detail == "base: is locked by another application"
 
 
-@pytest.mark.parametrize("pms_id", ["00I06J", "", "..", "1/2", "-1"])
+@for_each("pms_id", ["00I06J", "", "..", "1/2", "-1"])
 async def test_an_id_that_is_none_of_the_vendors_is_not_asked_for(pms_id: str) -> None:
     refused, requests = await cancel(pms_id=pms_id)
     assert isinstance(refused, Rejected)

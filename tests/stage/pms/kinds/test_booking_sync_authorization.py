@@ -12,6 +12,7 @@ from forwarder.pms.auth.grants import Grant, MemoryGrants
 from forwarder.pms.directory import open_directory
 from forwarder.pms.port import AccountConnection
 from forwarder.reservation.outcome import Confirmed, Deferred, InDoubt
+from tests.support.cases import for_each
 from tests.support.memory.clock import ManualClock
 from tests.support.pms.httpx_transport import replying
 from tests.support.pms.kinds.booking_sync import (
@@ -119,7 +120,7 @@ async def test_a_refresh_token_that_did_not_change_is_used_again() -> None:
     assert kept.refresh_token == "refresh-0"
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("answer", "reason"),
     [
         (answered(401, {"error": "invalid_grant"}), "pms_unauthorized"),
@@ -152,9 +153,7 @@ async def test_the_booking_itself_is_in_doubt_as_ever() -> None:
     assert isinstance(outcome, InDoubt)
 
 
-@pytest.mark.parametrize(
-    "credential", ["{", "{}", '{"clientId": "app", "clientSecret": "s"}', json.dumps({**OAUTH, "more": 1}), " {"]
-)
+@for_each("credential", ["{", "{}", '{"clientId": "app", "clientSecret": "s"}', json.dumps({**OAUTH, "more": 1}), " {"])
 async def test_a_credential_that_is_half_of_one_is_said_so_and_not_shown(credential: str) -> None:
     outcome, requests = await create(booking(), connection=replace(CONNECTION, credential=credential))
     assert isinstance(outcome, Deferred)

@@ -8,6 +8,7 @@ import pytest
 
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import Confirmed, Deferred, InDoubt, Outcome, Rejected
+from tests.support.cases import for_each
 from tests.support.pms.kinds.booking_sync import (
     CLIENT,
     a_booking,
@@ -71,7 +72,7 @@ async def test_a_note_that_is_lost_takes_nothing_from_the_booking(answer: httpx.
     assert resource_in(requests[1], "bookings")["comments"] == [{"content": PAID_LINES}]
 
 
-@pytest.mark.parametrize(
+@for_each(
     "fields",
     [
         {},
@@ -172,7 +173,7 @@ async def test_nights_that_could_not_be_given_back_are_held_against_ourselves(
     assert outcome.reason == "pms_still_working"
 
 
-@pytest.mark.parametrize(
+@for_each(
     "answer",
     [
         httpx.ReadTimeout("late"),

@@ -8,6 +8,7 @@ import pytest
 from forwarder.pms.port import BadOptions
 from forwarder.pms.registry import check_options
 from forwarder.reservation.outcome import Absent, Confirmed, Deferred, InDoubt, Rejected
+from tests.support.cases import for_each
 from tests.support.pms.kinds.booking_sync import (
     CLIENT,
     a_booking,
@@ -76,7 +77,7 @@ async def test_what_is_not_free_is_refused_before_anything_is_made() -> None:
     assert len(requests) == 1
 
 
-@pytest.mark.parametrize(
+@for_each(
     "answer",
     [
         quoted(id=7),
@@ -126,7 +127,7 @@ async def test_a_strict_bookings_client_has_two_names(guest: dict[str, Any], cli
     assert resource_in(request, "bookings")["client"] == client
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("errors", "code"),
     [
         ({"client.email": ["is invalid"]}, "guest_refused"),
@@ -156,7 +157,7 @@ async def test_other_answers_to_a_strict_booking(answer: httpx.Response | httpx.
     assert type(outcome) is kind
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("other", "absent"),
     [
         ({"external_reference": "another"}, True),
@@ -182,7 +183,7 @@ async def test_a_strict_booking_may_be_there_without_our_reference(other: dict[s
 GATEWAY = {"gatewayId": "123", "gatewayName": "stripe"}
 
 
-@pytest.mark.parametrize(
+@for_each(
     "options",
     [
         {},
@@ -196,7 +197,7 @@ def test_options_that_an_account_may_have(options: dict[str, Any]) -> None:
     check_options("booking-sync", options)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("options", "says"),
     [
         ({"strict": True}, "strict"),

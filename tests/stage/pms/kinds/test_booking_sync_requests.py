@@ -7,6 +7,7 @@ import httpx
 import pytest
 
 from forwarder.reservation.outcome import Deferred, Rejected
+from tests.support.cases import for_each
 from tests.support.pms.kinds.booking_sync import (
     BASE_URL,
     CLIENT,
@@ -80,7 +81,7 @@ async def test_what_the_vendor_would_not_take_is_a_comment() -> None:
     assert booked["comments"] == [{"content": "Estimated arrival: in the evening\nCountry: Hispania"}]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("counts", "adults", "said"),
     [
         ({"numberOfAdults": 3}, 3, []),
@@ -103,15 +104,13 @@ async def test_no_guest_goes_uncounted(counts: dict[str, Any], adults: int | Non
     assert [line for comment in booked.get("comments", ()) for line in comment["content"].split("\n")] == said
 
 
-@pytest.mark.parametrize(
-    ("price", "text"), [(0.1, "0.1"), (1e11, "100000000000.0"), (7, "7"), (0.07, "0.07"), (None, None)]
-)
+@for_each(("price", "text"), [(0.1, "0.1"), (1e11, "100000000000.0"), (7, "7"), (0.07, "0.07"), (None, None)])
 async def test_a_price_is_a_decimal_text(price: float | None, text: str | None) -> None:
     _, (_, sent) = await create(booking(totalPrice=price), CLIENT, httpx.Response(503))
     assert json.loads(sent.content)["bookings"][0].get("final_price") == text
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("answer", "reason"),
     [
         (httpx.ReadTimeout("late"), "pms_timed_out"),

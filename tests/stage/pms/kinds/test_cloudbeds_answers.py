@@ -6,6 +6,7 @@ import httpx
 import pytest
 
 from forwarder.reservation.outcome import Absent, Cancelled, Confirmed, Deferred, InDoubt, Rejected
+from tests.support.cases import for_each
 from tests.support.pms.kinds.cloudbeds import Vendor, answered, cancel, create, find, item, listed, made, no, shown
 from tests.support.simulator.server import CARD, booking
 
@@ -47,7 +48,7 @@ async def test_a_booking_is_confirmed_with_what_its_details_show() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@for_each(
     "details",
     [
         LOST,
@@ -63,9 +64,7 @@ async def test_a_booking_is_confirmed_whatever_becomes_of_its_details(details: A
     assert outcome == Confirmed("9001", {"totalPrice": 330.5, "finances": {"totalPrice": 330.5}})
 
 
-@pytest.mark.parametrize(
-    ("price", "read"), [(0.1, 0.1), (450.35, 450.35), (999999999.99, 999999999.99), ("12.50", 12.5), (7, 7)]
-)
+@for_each(("price", "read"), [(0.1, 0.1), (450.35, 450.35), (999999999.99, 999999999.99), ("12.50", 12.5), (7, 7)])
 async def test_amounts_are_exact(price: object, read: float) -> None:
     outcome = await create(Vendor(postReservation=made(), getReservation=shown(total=price, balance=price)))
     assert isinstance(outcome, Confirmed)
@@ -73,7 +72,7 @@ async def test_amounts_are_exact(price: object, read: float) -> None:
     assert outcome.record["finances"] == {"totalPrice": read, "remainingBalance": read}
 
 
-@pytest.mark.parametrize("wrong", [True, None, [], {}, "many", "NaN", 1e300])
+@for_each("wrong", [True, None, [], {}, "many", "NaN", 1e300])
 async def test_an_amount_that_is_none_is_left_out(wrong: object) -> None:
     details = shown(total=wrong, balance=wrong, balanceDetailed=[{"paid": wrong, "taxesFees": wrong}])
     outcome = await create(Vendor(postReservation=made(), getReservation=details))
@@ -87,7 +86,7 @@ async def test_a_card_number_that_the_pms_repeats_is_masked() -> None:
     assert outcome.record["source"] == "Card 411111******1111"
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("message", "code"),
     [
         ("The room type is not available for the selected dates", "room_unavailable"),
@@ -102,7 +101,7 @@ async def test_a_card_number_that_the_pms_repeats_is_masked() -> None:
         ("The card has expired; please enter the guest's new one", "card_refused"),
     ],
 )
-@pytest.mark.parametrize("status", [200, 400])
+@for_each("status", [200, 400])
 async def test_a_no_is_told_by_its_message(message: str, code: str, status: int) -> None:
     outcome = await create(Vendor(postReservation=no(message, status)))
     assert isinstance(outcome, Rejected)
@@ -118,7 +117,7 @@ async def test_a_no_quotes_neither_guest_nor_card() -> None:
     assert outcome.problem.detail == "Guest […] with […] is not welcome"
 
 
-@pytest.mark.parametrize(
+@for_each(
     "answer",
     [
         no(NO_MORE),
@@ -143,7 +142,7 @@ async def test_throttling_is_told_by_status_or_message() -> None:
         assert _deferred(await create(Vendor(postReservation=answer))) == "pms_throttled"
 
 
-@pytest.mark.parametrize(
+@for_each(
     "answer",
     [
         LOST,
@@ -216,7 +215,7 @@ async def test_what_was_cancelled_since_is_neither_made_again_nor_confirmed() ->
     assert _deferred(await find(Vendor(getReservations=listed(item(status="canceled"))))) == "cancelled_in_pms"
 
 
-@pytest.mark.parametrize(
+@for_each(
     "answer",
     [
         listed(item(thirdPartyIdentifier="other")),
@@ -275,7 +274,7 @@ async def test_a_cancellation_that_the_pms_refuses() -> None:
     assert outcome.problem.detail == "Guest has checked in"
 
 
-@pytest.mark.parametrize(
+@for_each(
     "answer",
     [
         LOST,

@@ -12,6 +12,7 @@ from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import Deferred
 from forwarder.simulator.world import World
 from forwarder_pms_kit.simulators import simulator_app
+from tests.support.cases import for_each
 from tests.support.memory.clock import ManualClock
 from tests.support.pms.kinds.cloudbeds import Vendor, answered, cancel, create, find, item, listed, made, no, shown
 from tests.support.pms.vendor_contracts import contract_document
@@ -223,7 +224,7 @@ async def test_a_booking_is_cancelled_by_its_status() -> None:
     }
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("options", "at_fault"),
     [
         ({"sourceId": "7"}, "sourceId"),

@@ -5,13 +5,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from forwarder.pms.http.client import Request
 from forwarder.pms.http.response import Response
 from forwarder.pms.port import AccountConnection
 from forwarder.pms.registry import KINDS
 from forwarder.reservation.booking import Booking
+from tests.support.cases import for_each
 from tests.support.memory.clock import ManualClock
 
 GOLDEN = json.loads(Path(__file__).with_name("golden_requests.json").read_text(encoding="utf-8"))
@@ -27,7 +26,7 @@ ANSWERS: dict[tuple[str, str], object] = {
 }
 
 
-@pytest.mark.parametrize("golden", GOLDEN, ids=lambda one: f"{one['kind']}-{one['reference'][-3:]}")
+@for_each("golden", GOLDEN, ids=lambda one: f"{one['kind']}-{one['reference'][-3:]}")
 async def test_the_requests_are_those_of_the_code(golden: dict[str, Any]) -> None:
     kind, sent = golden["kind"], []
 

@@ -6,6 +6,7 @@ import httpx
 import pytest
 
 from forwarder.reservation.outcome import Absent, Cancelled, Confirmed, Deferred, InDoubt, Rejected
+from tests.support.cases import for_each
 from tests.support.pms.dialogue import Reply, Vendor, answered
 from tests.support.pms.kinds.hostaway import a_reservation, cancelled, create, fail, found, listing, success
 from tests.support.simulator.server import CARD, booking
@@ -82,9 +83,9 @@ async def test_a_reservation_that_is_cancelled_from_the_start_is_refused() -> No
     assert isinstance(outcome, Rejected)
 
 
-@pytest.mark.parametrize("status", [200, 400, 409, 422])
-@pytest.mark.parametrize("within", ["result", "message"])
-@pytest.mark.parametrize(
+@for_each("status", [200, 400, 409, 422])
+@for_each("within", ["result", "message"])
+@for_each(
     ("words", "code"),
     [
         ("Listing is not available for these dates", "room_unavailable"),
@@ -115,7 +116,7 @@ async def test_a_404_speaks_of_the_listing_only_where_it_says_so() -> None:
     assert outcome.reason == "pms_refused_request"
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("reply", "kind", "reason"),
     [
         (fail("Access token is not valid"), Deferred, "pms_unauthorized"),
@@ -181,7 +182,7 @@ async def test_one_that_is_held_comes_before_one_that_was_cancelled() -> None:
     assert lookup == Confirmed("81", BARE)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("replies", "reason"),
     [
         ([listing(a_reservation(status="cancelled"))], "cancelled_in_pms"),
@@ -233,7 +234,7 @@ async def test_a_refused_cancellation() -> None:
 NOT_THERE = fail("Resource not found", 404)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("replies", "reason"),
     [
         ([success(a_reservation())], "pms_answer_not_understood"),

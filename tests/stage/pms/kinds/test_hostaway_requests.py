@@ -10,6 +10,7 @@ import pytest
 from forwarder.pms.port import BadOptions
 from forwarder.pms.registry import check_options
 from forwarder.reservation.outcome import Cancelled, Confirmed, Deferred, Rejected
+from tests.support.cases import for_each
 from tests.support.pms.dialogue import Reply, Vendor, answered
 from tests.support.pms.kinds.hostaway import (
     CLIENT,
@@ -107,14 +108,14 @@ async def test_what_is_not_known_is_left_out(fields: dict[str, Any], left_out: s
     assert not left_out & vendor.sent().keys()
 
 
-@pytest.mark.parametrize("price", [0.1, 0.07, 7, 999999999.99, 0])
+@for_each("price", [0.1, 0.07, 7, 999999999.99, 0])
 async def test_a_price_is_the_number_that_was_asked(price: float) -> None:
     vendor = Vendor(success(a_reservation()))
     await create(vendor, booking(totalPrice=price))
     assert vendor.sent()["totalPrice"] == price
 
 
-@pytest.mark.parametrize("listing_id", ["unknown", "..", "12a", "0", "-1", "\u0661\u0662", "9" * 19])
+@for_each("listing_id", ["unknown", "..", "12a", "0", "-1", "\u0661\u0662", "9" * 19])
 async def test_of_a_listing_without_a_number_nothing_is_sent(listing_id: str) -> None:
     vendor = Vendor()
     outcome = await create(vendor, booking(propertyId=listing_id))
@@ -207,7 +208,7 @@ async def test_a_token_is_renewed_before_it_ends() -> None:
     assert vendor.requests[3].headers["authorization"] == "Bearer token-2"
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("reply", "reason", "wait"),
     [
         (

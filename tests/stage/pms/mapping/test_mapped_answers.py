@@ -16,6 +16,7 @@ from forwarder.reservation.outcome import (
     Outcome,
     Rejected,
 )
+from tests.support.cases import for_each
 from tests.support.pms.kinds.mapped import CLOUDBEDS_LIKE, LODGIFY_LIKE
 from tests.support.pms.kinds.open_pms import pms_that, response
 from tests.support.simulator.server import CARD, booking
@@ -72,7 +73,7 @@ async def test_a_bare_id_confirms() -> None:
     assert await created(LODGIFY_LIKE, 200, "R-5") == Confirmed("R-5")
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("status", "body", "code", "detail"),
     [
         (500, {"code": 666, "message": "Room is not available"}, "room_unavailable", "Room is not available"),
@@ -105,7 +106,7 @@ async def test_rules_may_put_off_or_leave_in_doubt() -> None:
     assert isinstance(await created(LODGIFY_LIKE, 504, b""), InDoubt)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("status", "body"),
     [
         (500, b""),
@@ -142,7 +143,7 @@ async def test_what_surely_did_nothing_is_put_off(status: int, reason: str) -> N
     assert deferred(await created(LODGIFY_LIKE, status, {"message": "not available"})) == reason
 
 
-@pytest.mark.parametrize("status", [301, 302, 303, 307, 308, 408, 500, 502, 503, 504, 524])
+@for_each("status", [301, 302, 303, 307, 308, 408, 500, 502, 503, 504, 524])
 async def test_what_proxies_say_of_requests_that_were_carried_out_is_in_doubt(status: int) -> None:
     assert isinstance(await created(SHOWN, status, b""), InDoubt)
     assert isinstance(await created({"create": {"path": "/b", "keyHeader": "X-Key"}}, status, b""), InDoubt)
@@ -153,9 +154,7 @@ async def test_a_408_is_in_doubt_whatever_a_rule_says_of_it() -> None:
     assert isinstance(await created({"create": {"path": "/b", **rule}}, 408, b""), InDoubt)
 
 
-@pytest.mark.parametrize(
-    "body", [{"result": {}}, {"result": {"id": None}}, {"id": 5}, {"result": 5}, {"result": {"id": ""}}]
-)
+@for_each("body", [{"result": {}}, {"result": {"id": None}}, {"id": 5}, {"result": 5}, {"result": {"id": ""}}])
 async def test_a_success_without_an_id_is_in_doubt(body: object) -> None:
     assert isinstance(await created(SHOWN, 200, body), InDoubt)
 
@@ -187,7 +186,7 @@ async def test_of_a_success_by_status_alone_a_rule_tells_the_exceptions() -> Non
     assert await created(mapping, 200, {"status": "success", "result": {"id": 5}}) == Confirmed("5")
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("shown", "outcome"),
     [
         ({"state": "booked"}, Confirmed),
@@ -265,7 +264,7 @@ async def test_a_filtered_list(items: list[Any], outcome: LookupOutcome) -> None
     assert await found(FILTERED, (200, {"data": items})) == outcome
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("body", "reason"),
     [
         ({"data": [item(state="Cancelled")]}, "cancelled_in_pms"),
@@ -287,7 +286,7 @@ async def test_a_list_that_decides_nothing(body: object, reason: str) -> None:
     assert deferred(await found(FILTERED, (200, body))) == reason
 
 
-@pytest.mark.parametrize("status", [201, 302, 401, 404, 429, 500, 503])
+@for_each("status", [201, 302, 401, 404, 429, 500, 503])
 async def test_a_lookup_that_fails_is_put_off(status: int) -> None:
     assert isinstance(await found(FILTERED, (status, {"data": []})), Deferred)
 
@@ -340,7 +339,7 @@ async def test_a_cancellation(mapping: str, status: int, body: object) -> None:
     assert await cancelled(mapping, status, body) == Cancelled()
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("mapping", "status", "body"),
     [
         (LODGIFY_LIKE, 404, b"<html>"),
@@ -385,7 +384,7 @@ def shown(pms_id: str, reference: str = OURS, state: str = "Booked") -> dict[str
     return {"id": pms_id, "ref": reference, "state": state}
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("listed", "doubles"),
     [
         ([shown("1")], ()),

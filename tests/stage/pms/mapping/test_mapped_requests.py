@@ -10,6 +10,7 @@ import pytest
 from forwarder.pms.guests import code_of
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import Deferred, Rejected
+from tests.support.cases import for_each
 from tests.support.pms.kinds.mapped import CLOUDBEDS_LIKE, LODGIFY_LIKE
 from tests.support.pms.kinds.open_pms import pms_that
 from tests.support.simulator.server import CARD, booking
@@ -94,7 +95,7 @@ async def test_what_the_booking_does_not_have_is_left_out() -> None:
     assert await body(fields, booking(currency="")) == {"c": "none"}
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("price", "number", "text", "cents"),
     [
         (0.1, 0.1, "0.1", 10),
@@ -301,7 +302,7 @@ async def test_a_value_is_looked_up_in_a_table_of_the_mapping(country: str, sent
     assert (country in made["notes"].split("country: ")[-1]) is noted
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("given", "code"),
     [
         ("ES", "ES"),

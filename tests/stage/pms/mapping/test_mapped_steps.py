@@ -10,6 +10,7 @@ import pytest
 
 from forwarder.pms.port import CANCELLED_IN_PMS, LOOKS_ALIKE
 from forwarder.reservation.outcome import Absent, Cancelled, Confirmed, Deferred, InDoubt, Rejected
+from tests.support.cases import for_each
 from tests.support.pms.kinds.open_pms import pms_that, response
 from tests.support.simulator.server import booking
 
@@ -70,7 +71,7 @@ async def find(mapping: Any, pms: Asked) -> Any:
         return await opened.find(booking())
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("pages", "answers", "queries"),
     [
         (
@@ -271,7 +272,7 @@ async def test_what_is_held_is_confirmed_by_a_second_request() -> None:
     assert isinstance(await create(Asked((201, MINE))), Confirmed)  # which needs no second one
 
 
-@pytest.mark.parametrize(
+@for_each(
     "second",
     [
         (500, {}),
@@ -321,7 +322,7 @@ READING: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("said", "shown", "expected"),
     [
         ((200, {}), (200, {"data": {"state": "Gone"}}), Cancelled),
@@ -384,7 +385,7 @@ async def test_a_guest_is_made_first_and_named_by_the_reservation() -> None:
     assert "Ana" not in reservation["note"]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("answer", "reason"),
     [
         ((500, {}), "pms_failed"),

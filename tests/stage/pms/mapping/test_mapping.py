@@ -11,6 +11,7 @@ from forwarder.pms.mapping.model import counted, source_of
 from forwarder.pms.mapping.values import MISSING, assembled, clashes, same, value_at
 from forwarder.pms.port import BadOptions, Capabilities
 from forwarder.pms.registry import check_options
+from tests.support.cases import for_each
 from tests.support.pms.kinds.mapped import CLOUDBEDS_LIKE, LODGIFY_LIKE, mapping_of
 
 GUIDE = Path(__file__).resolve().parents[4] / "docs" / "guides" / "map-a-pms.md"
@@ -43,7 +44,7 @@ def fault_of(mapping: Any) -> str:
     return str(raised.value)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("mapping", "capabilities"),
     [
         (LEAST, Capabilities(idempotent_create=False, find_by_reference=False, cancel=False)),
@@ -217,12 +218,12 @@ FAULTS: list[tuple[Any, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("mapping", "fault"), FAULTS)
+@for_each(("mapping", "fault"), FAULTS)
 def test_a_mistake_is_found_when_it_is_loaded(mapping: Any, fault: str) -> None:
     assert re.search(fault, fault_of(mapping)), fault_of(mapping)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "fault"),
     [
         (

@@ -14,6 +14,7 @@ from forwarder.pms.port import BadOptions
 from forwarder.pms.registry import KINDS, check_options
 from forwarder.reservation.outcome import Absent, Confirmed, Deferred, InDoubt, Rejected
 from forwarder_pms_kit.simulators import SITES
+from tests.support.cases import for_each
 from tests.support.pms.kinds.open_pms import pms_that, response
 from tests.support.simulator.server import booking
 
@@ -30,7 +31,7 @@ def test_every_file_is_a_kind() -> None:
     assert there == set(NAMES)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@for_each("name", NAMES)
 def test_each_is_founded_and_agrees_with_its_traits(name: str) -> None:
     mapping, traits = shipped(name).mapping, traits_of(name)
     assert mapping.evidence
@@ -76,7 +77,7 @@ NO_WORDS: list[tuple[int, object]] = [
 ]
 
 
-@pytest.mark.parametrize("name", PLAIN)
+@for_each("name", PLAIN)
 async def test_an_answer_of_unknown_form_never_confirms(name: str) -> None:
     for status, body in NO_WORDS:
         outcome = await ask(name, {"POST": (status, body)})
@@ -85,7 +86,7 @@ async def test_an_answer_of_unknown_form_never_confirms(name: str) -> None:
             assert isinstance(outcome, InDoubt), (status, body)
 
 
-@pytest.mark.parametrize("name", PLAIN)
+@for_each("name", PLAIN)
 async def test_a_list_that_does_not_show_what_is_looked_for_says_nothing(name: str) -> None:
     mapping = shipped(name).mapping
     assert mapping.find is not None

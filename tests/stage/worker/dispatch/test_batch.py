@@ -18,6 +18,7 @@ from forwarder.worker.dispatch.throttle import Throttles
 from forwarder.worker.push.pipeline import push_together
 from forwarder.worker.push.pusher import MaySend
 from forwarder.worker.push_context import NOT_ATTEMPTED, Health, HealthSignal, LeaseLost, PushContext, combined_signal
+from tests.support.cases import for_each
 from tests.support.memory.clock import ManualClock, settle
 from tests.support.worker.pushes import DOWN, WELL, Pushes
 from tests.support.worker.queue_site import TEN
@@ -288,7 +289,7 @@ def test_how_many_is_what_the_accounts_pms_says() -> None:
     assert pusher_to(_ManyPms()).max_per_create(account(kind="unknown")) == 1
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("signals", "together"),
     [
         ([], NOT_ATTEMPTED),

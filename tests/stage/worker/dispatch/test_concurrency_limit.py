@@ -6,6 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from forwarder.worker.dispatch.throttle import ConcurrencyLimit
+from tests.support.cases import for_each
 
 MAXIMUM = 64
 
@@ -53,7 +54,7 @@ def test_it_settles_near_what_the_pms_bears(bears: int) -> None:
     assert max(limits[20:]) <= bears * 1.12 + 1
 
 
-@pytest.mark.parametrize("seed", range(5))
+@for_each("seed", range(5))
 def test_the_odd_failure_is_no_overload(seed: int) -> None:
     chance = random.Random(seed)
     assert min(rounds(ConcurrencyLimit(256), 200, lambda: chance.random() < 0.04)) == 256

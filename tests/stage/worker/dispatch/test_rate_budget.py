@@ -15,6 +15,7 @@ from forwarder.worker.dispatch.dispatcher import Dispatcher
 from forwarder.worker.dispatch.rate_budget import Budgets, RateBudget
 from forwarder.worker.dispatch.throttle import Throttles
 from forwarder.worker.push_context import NOT_ATTEMPTED
+from tests.support.cases import for_each
 from tests.support.memory.clock import ManualClock, settle
 from tests.support.worker.pushes import Pushes
 from tests.support.worker.works import account, work
@@ -60,7 +61,7 @@ def _most_within(seconds: float, sent: Sequence[float]) -> int:
     return max(bisect_left(sent, first + seconds) - index for index, first in enumerate(sent))
 
 
-@pytest.mark.parametrize("limits", PUBLISHED.values(), ids=PUBLISHED)
+@for_each("limits", PUBLISHED.values(), ids=PUBLISHED)
 def test_no_window_sees_more_than_a_published_limit(limits: Limits) -> None:
     sent = list(itertools.islice(_sending(limits, (0.0, 700.0, 0.3, 5.0)), 6000))
     for limit in limits.each:
@@ -79,7 +80,7 @@ def test_nor_more_than_any_other(limits: Limits, rests: Sequence[float], request
         assert _most_within(limit.seconds, sent) <= limit.requests
 
 
-@pytest.mark.parametrize("limits", PUBLISHED.values(), ids=PUBLISHED)
+@for_each("limits", PUBLISHED.values(), ids=PUBLISHED)
 def test_most_of_a_limit_can_be_used(limits: Limits) -> None:
     tightest = min(limits.each, key=lambda limit: limit.requests / limit.seconds)
     five_windows = 5 * tightest.seconds

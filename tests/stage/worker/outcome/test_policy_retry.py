@@ -2,15 +2,14 @@
 
 from datetime import timedelta
 
-import pytest
-
 from forwarder.worker.outcome.policy import LAST_CALL, LOOKED_FOR, MAX_LOOK_PAUSE_SECONDS, next_look, next_try
+from tests.support.cases import for_each
 from tests.support.worker.works import NOW
 
 _DAY = timedelta(days=1)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("attempt", "jitter", "expected_seconds"),
     [(1, 0.0, 1.0), (1, 0.999, 1.998), (2, 0.5, 2.0), (5, 0.5, 16.0), (10, 0.5, 450.0), (500, 0.5, 450.0)],
 )

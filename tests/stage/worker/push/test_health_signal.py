@@ -22,6 +22,7 @@ from forwarder.reservation.outcome import Confirmed, Deferred, InDoubt, Outcome,
 from forwarder.reservation.problems.problem import Problem
 from forwarder.store.submissions.port import Attempt, Work
 from forwarder.worker.push_context import NOT_ATTEMPTED, Health, HealthSignal, PushContext, health_signal
+from tests.support.cases import for_each
 from tests.support.pms.httpx_transport import failure_of
 from tests.support.worker.works import NOW, account, work
 
@@ -38,8 +39,8 @@ def _attempt(outcome: Outcome, number: int = 2) -> Attempt:
     return Attempt(number, "create", "2027-01-01T00:00:01.000Z", 5, name, reason, detail)
 
 
-@pytest.mark.parametrize("earlier", [(), (BEFORE,)])
-@pytest.mark.parametrize(
+@for_each("earlier", [(), (BEFORE,)])
+@for_each(
     "outcome", [REFUSED, Deferred("unknown_kind", ""), Deferred("cannot_open", ""), InDoubt("cannot_be_checked", "")]
 )
 def test_what_never_asked_the_pms_is_not_attempted(outcome: Outcome, earlier: tuple[Attempt, ...]) -> None:
@@ -65,7 +66,7 @@ def test_the_last_that_was_seen_of_it_counts() -> None:
     assert _found(work(), Deferred("deadline_passed", ""), absent) == HealthSignal(Health.WELL)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "reason", ["pms_throttled", "pms_unavailable", "pms_unauthorized", "pms_redirected", "pms_failed", "adapter_failed"]
 )
 def test_what_it_did_not_do_shows_it_failing(reason: str) -> None:
@@ -73,7 +74,7 @@ def test_what_it_did_not_do_shows_it_failing(reason: str) -> None:
         assert _found(work(), outcome, _attempt(outcome, 1)) == HealthSignal(Health.FAILING, reason)
 
 
-@pytest.mark.parametrize("reason", sorted(NOT_ABOUT_THE_PMS))
+@for_each("reason", sorted(NOT_ABOUT_THE_PMS))
 def test_what_speaks_of_one_reservation_or_of_us_says_nothing(reason: str) -> None:
     outcome = Deferred(reason, "")
     assert _found(work(), outcome, _attempt(outcome, 1)).health is Health.UNKNOWN
@@ -99,7 +100,7 @@ def test_those_reasons_are_ones_that_the_seam_gives() -> None:
     assert not [reason for reason in NOT_ABOUT_THE_PMS if f'"{reason}"' not in given]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("error", "health"),
     [
         (httpx.PoolTimeout("full"), Health.UNKNOWN),

@@ -16,6 +16,7 @@ from forwarder.store.submissions.port import Ended, Work
 from forwarder.worker.outcome.policy import decide
 from forwarder.worker.push.pusher import Timing
 from forwarder.worker.push_context import CancelledMeanwhile, LeaseLost, too_late
+from tests.support.cases import for_each
 from tests.support.memory.clock import ManualClock
 from tests.support.worker.scripted_pms import (
     FIND,
@@ -42,7 +43,7 @@ UNSEARCHED = InDoubt("cannot_be_checked", "It may have been made, by a push that
 UNCHECKABLE = InDoubt("cannot_be_checked", "It may have been made, and this PMS cannot be searched.")
 
 
-@pytest.mark.parametrize("answer", [MADE, REFUSED, LATER, IN_WORDS, UNSURE])
+@for_each("answer", [MADE, REFUSED, LATER, IN_WORDS, UNSURE])
 async def test_a_first_push_creates_once_and_says_what_came_of_it(answer: Outcome) -> None:
     pms = ScriptedPms(FIND, answer)
     pushed = await push_by(pusher_to(pms), account(), work())
@@ -69,7 +70,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("capabilities", "answers", "asked", "outcome", "possibly_sent"), CASES)
+@for_each(("capabilities", "answers", "asked", "outcome", "possibly_sent"), CASES)
 async def test_a_possibly_sent_push_is_resolved_by_what_the_pms_can_do(
     capabilities: Capabilities,
     answers: list[Outcome | LookupOutcome],
@@ -105,7 +106,7 @@ LATE_CASES = [
 ]
 
 
-@pytest.mark.parametrize(("capabilities", "pushing", "answers", "asked", "outcome", "possibly_sent"), LATE_CASES)
+@for_each(("capabilities", "pushing", "answers", "asked", "outcome", "possibly_sent"), LATE_CASES)
 async def test_after_its_deadline_nothing_is_sent_but_look_ups(
     capabilities: Capabilities,
     pushing: bool,
@@ -151,7 +152,7 @@ CHANGED = [
 ]
 
 
-@pytest.mark.parametrize(("sent", "capabilities", "asked"), CHANGED)
+@for_each(("sent", "capabilities", "asked"), CHANGED)
 async def test_an_earlier_push_is_judged_by_what_it_carried_whatever_the_pms_can_do_today(
     sent: Target, capabilities: Capabilities, asked: list[str]
 ) -> None:

@@ -27,6 +27,7 @@ from forwarder.reservation.record import SubmissionState, compose_record
 from forwarder.store.submissions.port import Attempt, Ended, NotedCancellation, PmsReservation, Postponed, Work
 from forwarder.worker.outcome.policy import decide
 from forwarder.worker.push_context import NOT_ATTEMPTED, Health, LeaseLost, PushContext, health_signal, too_late
+from tests.support.cases import for_each
 from tests.support.worker.scripted_pms import FIND, KEY, NEITHER, ONLY_KEY, Answer, ScriptedPms, push_by, pusher_to
 from tests.support.worker.works import BASE_URL, NOW, account, doubtful, submission, work
 
@@ -103,7 +104,7 @@ DOUBTFUL = [
 ]
 
 
-@pytest.mark.parametrize(("capabilities", "answers", "asked", "outcome", "possibly_sent"), DOUBTFUL)
+@for_each(("capabilities", "answers", "asked", "outcome", "possibly_sent"), DOUBTFUL)
 async def test_what_may_have_been_made_is_found_out_about(
     capabilities: Capabilities, answers: list[Answer], asked: list[str], outcome: Answer, possibly_sent: bool
 ) -> None:
